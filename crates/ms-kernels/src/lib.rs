@@ -1,0 +1,1 @@
+//! Numeric kernels over slices.

@@ -1,0 +1,122 @@
+//! What the tests of several crates share: where reference values live and how floats are compared.
+//!
+//! A dev-dependency only; no product crate depends on it.
+//!
+//! Reference values that were made by running other software live beside the project in a folder `shared`,
+//! which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
+//! `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test cannot be skipped unnoticed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The workspace root: the folder that holds the root `Cargo.toml`.
+pub fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root exists")
+}
+
+/// Path of `relative` inside the shared reference folder, or `None` where that folder is absent.
+///
+/// # Panics
+/// If the path is absent while `MS_REQUIRE_SHARED=1`: the test must not pass by skipping.
+pub fn shared(relative: &str) -> Option<PathBuf> {
+    let path = workspace_root().join("../shared").join(relative);
+    if path.exists() {
+        return Some(path);
+    }
+    assert!(
+        std::env::var_os("MS_REQUIRE_SHARED").is_none_or(|v| v != "1"),
+        "MS_REQUIRE_SHARED=1, but {} does not exist",
+        path.display()
+    );
+    None
+}
+
+/// One tensor of a golden file, widened for comparison.
+#[derive(Clone, Debug)]
+pub struct Golden {
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// Values, row-major, widened to f64 (integers exactly up to 2^53).
+    pub values: Vec<f64>,
+}
+
+impl Golden {
+    /// Values as f32.
+    pub fn f32(&self) -> Vec<f32> {
+        self.values.iter().map(|&v| v as f32).collect()
+    }
+    /// Values as bf16, rounded to nearest even.
+    pub fn bf16(&self) -> Vec<half::bf16> {
+        self.values.iter().map(|&v| half::bf16::from_f64(v)).collect()
+    }
+    /// Values as i64.
+    pub fn i64(&self) -> Vec<i64> {
+        self.values.iter().map(|&v| v as i64).collect()
+    }
+}
+
+/// All tensors of a safetensors file, and its string metadata.
+///
+/// # Panics
+/// If the file cannot be read: a test's own input must be sound.
+pub fn read_golden(path: &Path) -> (BTreeMap<String, Golden>, BTreeMap<String, String>) {
+    use safetensors::{Dtype, SafeTensors};
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let (_, meta) = SafeTensors::read_metadata(&bytes).expect("a golden's header is sound");
+    let metadata = meta.metadata().clone().unwrap_or_default().into_iter().collect();
+    let file = SafeTensors::deserialize(&bytes).expect("a golden is sound");
+    let widen = |dtype: Dtype, b: &[u8]| -> Vec<f64> {
+        macro_rules! each {
+            ($t:ty, $f:expr) => {
+                b.chunks_exact(size_of::<$t>())
+                    .map(|c| $f(<$t>::from_le_bytes(c.try_into().expect("exact chunk"))))
+                    .collect()
+            };
+        }
+        match dtype {
+            Dtype::F64 => each!(f64, |v| v),
+            Dtype::F32 => each!(f32, f64::from),
+            Dtype::BF16 => each!(u16, |v| half::bf16::from_bits(v).to_f64()),
+            Dtype::F16 => each!(u16, |v| half::f16::from_bits(v).to_f64()),
+            Dtype::I64 => each!(i64, |v| v as f64),
+            Dtype::I32 => each!(i32, f64::from),
+            Dtype::I16 => each!(i16, f64::from),
+            Dtype::I8 => b.iter().map(|&v| f64::from(v as i8)).collect(),
+            Dtype::U8 | Dtype::BOOL => b.iter().map(|&v| f64::from(v)).collect(),
+            other => panic!("golden dtype {other:?} is not used by any test"),
+        }
+    };
+    let tensors = file
+        .tensors()
+        .into_iter()
+        .map(|(name, view)| {
+            (name, Golden { shape: view.shape().to_vec(), values: widen(view.dtype(), view.data()) })
+        })
+        .collect();
+    (tensors, metadata)
+}
+
+/// Asserts `|got - want| <= atol + rtol * |want|` for every element and names the worst one on failure.
+///
+/// # Panics
+/// If the lengths differ or an element is outside the tolerance or not a number.
+#[track_caller]
+pub fn assert_close(what: &str, got: &[f32], want: &[f64], rtol: f64, atol: f64) {
+    assert_eq!(got.len(), want.len(), "{what}: length");
+    let mut worst = (0.0f64, 0usize);
+    for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
+        let excess = (f64::from(g) - w).abs() / (atol + rtol * w.abs());
+        let excess = if excess.is_nan() { f64::INFINITY } else { excess };
+        if excess > worst.0 {
+            worst = (excess, i);
+        }
+    }
+    let i = worst.1;
+    assert!(
+        worst.0 <= 1.0,
+        "{what}: element {i}: got {}, want {}, {:.2} times the tolerance (rtol {rtol:e}, atol {atol:e})",
+        got[i],
+        want[i],
+        worst.0
+    );
+}
