@@ -1,0 +1,2 @@
+//! `ms-train`: trains a model.
+fn main() {}
