@@ -79,7 +79,7 @@ impl RandomState {
 /// `torch.randperm(n, generator=g)` with `g.manual_seed(seed)`, for `n` below 2^32/20; only the low 32 bits of the seed count.
 ///
 /// ```
-/// assert_eq!(ms_data::random::torch_randperm(10, 0), [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]); // torch 2.4
+/// assert_eq!(ms_data::random::torch_randperm(10, 0), [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]);
 /// ```
 ///
 /// # Panics
