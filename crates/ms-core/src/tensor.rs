@@ -57,6 +57,11 @@ impl Tensor {
         self.shape
     }
 
+    /// The arena whose memory the tensor uses.
+    pub fn arena(&self) -> &Arena {
+        self.storage.arena()
+    }
+
     /// Number of elements.
     pub fn numel(&self) -> usize {
         self.shape.numel()
