@@ -171,9 +171,7 @@ pub struct QkNorm<'a> {
 }
 
 /// One sequence of a packed run of tokens: where its queries and its keys stand.
-pub struct Segment {
-    pub q_len: usize,
-}
+pub type Segment = ms_kernels::attention::Segment;
 
 /// Which keys a query sees and how scores are scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -334,15 +332,15 @@ pub trait LossBackend {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate of this step.
-    pub lr: f32,
+    pub lr: f64,
     /// Decay of the first moment.
-    pub beta1: f32,
+    pub beta1: f64,
     /// Decay of the second moment.
-    pub beta2: f32,
+    pub beta2: f64,
     /// Added to the root of the second moment.
-    pub eps: f32,
+    pub eps: f64,
     /// Decoupled weight decay.
-    pub weight_decay: f32,
+    pub weight_decay: f64,
     /// Steps taken, this one included; 1 for the first.
     pub step: u64,
 }

@@ -11,6 +11,7 @@
 
 mod arena;
 mod backend;
+mod cpu;
 mod dtype;
 mod error;
 mod graph;
@@ -26,6 +27,7 @@ pub use backend::{
     ActBackend, AdamW, AttentionBackend, AttentionOptions, Backend, Device, EmbedBackend, HeadLayout,
     LossBackend, MatmulBackend, Norm, NormBackend, OptimBackend, QkNorm, Rotary, Segment,
 };
+pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use graph::{BackwardCx, Deferred, GradSink, Graph, Op, Var};

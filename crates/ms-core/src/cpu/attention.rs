@@ -2,7 +2,8 @@
 
 use super::{CpuBackend, expect, ids, with_float};
 use crate::{
-    AttentionBackend, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary, Scalar, Segment, Tensor,
+    AttentionBackend, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary, Scalar, Segment,
+    Tensor,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
@@ -29,12 +30,14 @@ fn options(o: &AttentionOptions) -> Options {
 fn views<'a, E: Scalar>(qkv: &'a Tensor, heads: HeadLayout) -> Result<[Heads<'a, E>; 3]> {
     let (data, d) = (qkv.as_slice::<E>()?, heads.head_dim);
     let group_stride = (heads.heads_per_group + 2) * d;
-    let view = |offset| Heads { data, offset, token_stride: heads.packed_width(), group_stride, head_stride: d };
+    let view =
+        |offset| Heads { data, offset, token_stride: heads.packed_width(), group_stride, head_stride: d };
     Ok([view(0), view(heads.heads_per_group * d), view((heads.heads_per_group + 1) * d)])
 }
 
 fn norm_weights<'a, E: Scalar>(norm: Option<&QkNorm<'a>>) -> Result<Option<qkv::QkNorm<'a, E>>> {
-    norm.map(|n| Ok(qkv::QkNorm { q_weight: n.q.as_slice()?, k_weight: n.k.as_slice()?, eps: n.eps })).transpose()
+    norm.map(|n| Ok(qkv::QkNorm { q_weight: n.q.as_slice()?, k_weight: n.k.as_slice()?, eps: n.eps }))
+        .transpose()
 }
 
 impl AttentionBackend for CpuBackend {

@@ -22,15 +22,22 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// A device that computes on `threads` threads with instruction set `isa`.
-    pub fn new(threads: usize, isa: Isa) -> Self {
-        Self { cpu: Cpu::new(threads, isa), arena: Arena::default() }
+    ///
+    /// # Errors
+    /// If this machine does not have the instruction set or cannot start the threads.
+    pub fn new(threads: usize, isa: Isa) -> Result<Self> {
+        Ok(Self { cpu: Cpu::new(threads, isa)?, arena: Arena::default() })
     }
 }
 
 impl Device {
-    /// A CPU device of `threads` threads with the best instruction set of this machine.
-    pub fn cpu(threads: usize) -> Self {
-        Self::new(CpuBackend::new(threads, Isa::detect()))
+    /// A CPU device of `threads` threads with the best instruction set of this machine, or the one that the
+    /// environment variable `MS_ISA` forces.
+    ///
+    /// # Errors
+    /// If `MS_ISA` names an instruction set that this machine does not have.
+    pub fn cpu(threads: usize) -> Result<Self> {
+        Ok(Self::new(CpuBackend::new(threads, Isa::from_env()?)?))
     }
 }
 

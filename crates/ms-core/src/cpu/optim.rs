@@ -28,7 +28,7 @@ impl OptimBackend for CpuBackend {
     }
 
     fn sum_squares(&self, x: &Tensor) -> Result<f64> {
-        Ok(reduce::sum_squares(&self.cpu, x.as_slice()?))
+        Ok(reduce::sum_squares(&self.cpu, x.as_slice::<f32>()?))
     }
 
     fn fill_zero(&self, x: &mut Tensor) -> Result<()> {
@@ -56,6 +56,6 @@ impl OptimBackend for CpuBackend {
     }
 
     fn has_non_finite(&self, x: &Tensor) -> Result<bool> {
-        Ok(reduce::has_non_finite(&self.cpu, x.as_slice()?))
+        Ok(reduce::has_non_finite(&self.cpu, x.as_slice::<f32>()?))
     }
 }

@@ -10,6 +10,8 @@ mod linear;
 mod loss;
 mod norm;
 mod recompute;
+#[cfg(test)]
+mod tests;
 
 pub use act::{add, swiglu};
 pub use attention::{attention, prepare_qkv};
