@@ -7,7 +7,7 @@ use ms_core::{
     AttentionOptions, DType, Device, Graph, HeadLayout, Norm, ParamId, ParamStore, Rotary, Tensor, Var,
 };
 use ms_dist::ParallelCtx;
-use ms_spec::{ModelConfig, NormKind, ParamSpec};
+use ms_spec::{ModelConfig, ParamSpec, QkNorm};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Gpt {
     /// # Errors
     /// If the configuration is not sound or asks for something this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, tp: usize, max_position: usize) -> Result<Self> {
-        config.validate(tp)?;
+        ms_spec::check_cut(config, tp)?;
         let specs = ms_spec::params(config);
         let by_name: HashMap<&str, ParamId> =
             specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), ParamId(i as u32))).collect();
@@ -57,7 +57,7 @@ impl Gpt {
                 input_norm: of("input_layernorm.weight"),
                 qkv: of("self_attention.linear_qkv.weight"),
                 qkv_bias: bias(config.bias.qkv, "self_attention.linear_qkv.bias"),
-                qk_norm: config.qk_norm.then(qk),
+                qk_norm: (config.qk_norm == QkNorm::PerHead).then(qk),
                 proj: of("self_attention.linear_proj.weight"),
                 proj_bias: bias(config.bias.out, "self_attention.linear_proj.bias"),
                 mlp_norm: of("pre_mlp_layernorm.weight"),
@@ -69,10 +69,18 @@ impl Gpt {
         };
         let embedding = id("embedding.word_embeddings.weight");
         let shape = LayerShape {
-            heads: config.head_layout(tp),
-            norm: Norm { eps: config.norm_eps as f32, unit_offset: config.norm == NormKind::RmsUnitOffset },
+            heads: HeadLayout {
+                groups: config.groups / tp,
+                heads_per_group: config.heads / config.groups,
+                head_dim: config.head_dim,
+            },
+            norm: Norm { eps: config.norm_eps as f32, unit_offset: false },
             rotary: rotary_tables(config, device, max_position)?,
-            attention: AttentionOptions { scale: config.scale(), window: config.window, softcap: None },
+            attention: AttentionOptions {
+                scale: (config.head_dim as f64).powf(-0.5) as f32,
+                window: config.sliding_window,
+                softcap: None,
+            },
         };
         Ok(Self {
             embedding,
@@ -243,20 +251,22 @@ impl Gpt {
     }
 }
 
-/// Cosines and sines `[max_position, R/2]` f32.
+/// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
 fn rotary_tables(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Rotary> {
-    let (frequencies, factor) = ms_spec::rotary::frequencies(config);
-    let angle = |p: usize, f: f32| (p as f32 * f).into();
+    let frequencies = config.rope.frequencies(config.head_dim);
+    let pairs = frequencies.inv_freq.len();
     let table = |value: fn(f64) -> f64| {
-        let values: Vec<f32> = (0..max_position)
-            .flat_map(|p| frequencies.iter().map(move |&f| (value(angle(p, f)) * f64::from(factor)) as f32))
-            .collect();
-        Tensor::from_slice(device.arena(), [max_position, frequencies.len()], &values)
+        let mut values = Vec::with_capacity(max_position * pairs);
+        for p in 0..max_position {
+            let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
+            values.extend(angles.map(|a| (value(f64::from(a)) * frequencies.magnitude) as f32));
+        }
+        Tensor::from_slice(device.arena(), [max_position, pairs], &values)
     };
     Ok(Rotary {
         cos: table(f64::cos)?,
         sin: table(f64::sin)?,
-        dim: config.rotary_dim(),
+        dim: 2 * pairs,
         interleaved: config.rope.interleaved,
     })
 }

@@ -23,11 +23,11 @@ pub fn init_params(
     for (i, spec) in specs.iter().enumerate() {
         let mut whole = vec![0f32; spec.shape.numel()];
         match spec.init {
-            Init::Normal(std) => Rng::named(seed, &spec.name).fill_normal(&mut whole, std as f32),
+            Init::Normal { std } => Rng::named(seed, &spec.name).fill_normal(&mut whole, std as f32),
             Init::Ones => whole.fill(1.0),
             Init::Zeros => {}
         }
-        let region = spec.local(rank, topo)?;
+        let region = ms_spec::local(spec, topo, rank)?;
         let local: Vec<f32> =
             region.runs().flat_map(|(start, len)| whole[start..start + len].to_vec()).collect();
         let mut view = store.get_mut(ParamId(i as u32))?;

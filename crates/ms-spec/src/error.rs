@@ -1,41 +1,55 @@
-//! What can be wrong with a model on paper.
+//! What can be wrong with a description of a model.
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Numbers of a configuration that do not fit together.
-    #[error("model configuration: {field}: expected {expected}, found {found}")]
-    Config {
-        /// The field, as the source spells it.
-        field: String,
-        /// What would be legal.
-        expected: String,
-        /// What is there.
-        found: String,
+    /// A field that is needed is missing.
+    #[error("{source_name}: field `{field}` is missing")]
+    Missing {
+        /// Where it was looked for: `config.json`, `checkpoint args`.
+        source_name: &'static str,
+        /// Its name.
+        field: &'static str,
     },
-    /// A family or feature that this version does not know.
-    #[error("model configuration: {feature} is not supported; supported: {supported}")]
+    /// A field has a value of the wrong kind or size.
+    #[error("{source_name}: field `{field}`: expected {want}, got {got}")]
+    Field {
+        /// Where it stands.
+        source_name: &'static str,
+        /// Its name.
+        field: &'static str,
+        /// What was expected.
+        want: &'static str,
+        /// What was found.
+        got: String,
+    },
+    /// The model is of a kind that is not supported.
+    #[error("{source_name}: {what}")]
     Unsupported {
-        /// What was asked for.
-        feature: String,
-        /// What there is.
-        supported: &'static str,
+        /// Where it stands.
+        source_name: &'static str,
+        /// What is not supported.
+        what: String,
     },
-    /// Sharding arithmetic failed.
+    /// Sizes that do not fit together.
+    #[error("model: {0}")]
+    Inconsistent(String),
+    /// The model cannot be cut as asked.
+    #[error("{what}: {size} does not divide by {axis} {ranks}")]
+    Cut {
+        /// What is cut.
+        what: &'static str,
+        /// Its size.
+        size: usize,
+        /// The axis.
+        axis: ms_core::Axis,
+        /// Ranks along it.
+        ranks: usize,
+    },
+    /// A tensor cannot be cut as asked.
     #[error(transparent)]
     Core(#[from] ms_core::Error),
-}
-
-impl Error {
-    /// A [`Error::Config`] from anything printable.
-    pub fn config(
-        field: impl Into<String>,
-        expected: impl Into<String>,
-        found: impl std::fmt::Display,
-    ) -> Self {
-        Self::Config { field: field.into(), expected: expected.into(), found: found.to_string() }
-    }
 }
 
 /// The result type of this crate.

@@ -1,185 +1,175 @@
-//! The parameter table.
+//! The table of parameters.
 
-use crate::ModelConfig;
-use ms_core::{Axis, Partition, Region, Result, Shape, Topology};
+use ms_core::{Axis, Partition, Region, Shape, Topology};
+use serde::{Deserialize, Serialize};
 
-/// Everything that is known of a weight before it has a value.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ParamSpec {
-    /// Canonical name: Megatron-core's, layers counted over the whole model.
-    pub name: String,
-    /// Global shape; linear weights are `[out, in]`.
-    pub shape: Shape,
-    /// How tensor-parallel ranks share it.
-    pub partition: Partition,
-    /// Where in the model it is used.
-    pub place: Place,
-    /// Its initial distribution.
-    pub init: Init,
-    /// Whether weight decay applies: not to one-dimensional weights and biases.
-    pub decay: bool,
-    /// Every tensor-parallel rank holds all of it but sees only its part of the heads, so gradients are summed.
-    pub sum_grad_over_tp: bool,
-}
+use crate::{Error, ModelConfig, QkNorm, Result};
 
-/// Where in the model a weight is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which part of the model a parameter belongs to; decides its pipeline stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Place {
     /// Before the first layer.
     Embedding,
-    /// In this layer, counted from 0 over the whole model.
+    /// In this layer, counted over the whole model.
     Layer(usize),
     /// After the last layer.
     Head,
 }
 
-/// Distribution of initial values.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Initial value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Init {
-    /// Normal with mean 0 and this deviation.
-    Normal(f64),
+    /// Normal with mean 0.
+    Normal {
+        /// Standard deviation.
+        std: f64,
+    },
     /// All ones.
     Ones,
     /// All zeros.
     Zeros,
 }
 
-impl ParamSpec {
-    /// The part that `rank` of `topo` holds.
-    ///
-    /// # Errors
-    /// If a dimension does not divide among the ranks.
-    pub fn local(&self, rank: usize, topo: &Topology) -> Result<Region> {
-        let axis = self.partition.axis().unwrap_or(Axis::Tp);
-        self.partition.region(&self.name, &self.shape, topo.coord(rank, axis), topo.size(axis))
-    }
+/// Ranks whose gradients of a parameter that each holds in full are only parts of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SumGrad {
+    /// None: every rank has the whole gradient, or its own piece of it.
+    No,
+    /// Along tensor parallel, always: each rank saw its own heads.
+    OverTp,
+    /// Along tensor parallel, under sequence parallelism: each rank saw its own tokens.
+    OverTpWithSequenceParallel,
 }
 
-/// Every weight of a model, in the order in which Megatron registers them.
+/// One parameter of the whole model, before any cut.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamSpec {
+    /// Megatron-core's name, with layers counted over the whole model.
+    pub name: String,
+    /// Global shape; linear weights are `[out, in]`.
+    pub shape: Shape,
+    /// How tensor-parallel ranks share it.
+    pub partition: Partition,
+    /// Part of the model.
+    pub place: Place,
+    /// Initial value.
+    pub init: Init,
+    /// Whether weight decay applies.
+    pub decay: bool,
+    /// Whether gradients of equal copies must be summed.
+    pub sum_grad_over: SumGrad,
+}
+
+/// Every parameter of a model, in Megatron-core's order.
+///
+/// `linear_qkv` is packed by group: for each key/value head its query heads, its key, its value, `D` rows each.
+/// `linear_fc1` is `[gate; up]`. A tied output layer is not listed.
 ///
 /// # Source
-/// Names and order: Megatron-LM core_r0.8.0, `megatron/core/models/gpt`. Initial deviations:
-/// `megatron/training/arguments.py` and `megatron/core/utils.py`: `std` for all matrices, `std / sqrt(2 L)` for the
-/// two that write to the residual stream.
-pub fn params(cfg: &ModelConfig) -> Vec<ParamSpec> {
-    let (h, f, d) = (cfg.hidden, cfg.ffn, cfg.head_dim);
-    let std = Init::Normal(cfg.init_std);
-    let residual_std = Init::Normal(cfg.init_std / (2.0 * cfg.layers as f64).sqrt());
-    let norm = match cfg.norm {
-        crate::NormKind::Rms => Init::Ones,
-        crate::NormKind::RmsUnitOffset => Init::Zeros,
+/// Order and initial values: Megatron-LM core_r0.8.0, `megatron/core/transformer`: normal with `init_std`,
+/// output projections with `init_std / sqrt(2 L)`; norms 1; biases 0. No decay for biases and 1-D parameters.
+pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
+    let c = config;
+    let (h, f, d) = (c.hidden, c.ffn, c.head_dim);
+    let std = Init::Normal { std: c.init_std };
+    let out_std = Init::Normal { std: c.init_std / (2.0 * c.layers as f64).sqrt() };
+    let rows = |blocks| Partition::Split { axis: Axis::Tp, dim: 0, blocks };
+    let columns = Partition::Split { axis: Axis::Tp, dim: 1, blocks: 1 };
+    let matrix = |name: String, shape: [usize; 2], partition, place, init| ParamSpec {
+        name,
+        shape: shape.into(),
+        partition,
+        place,
+        init,
+        decay: true,
+        sum_grad_over: SumGrad::No,
     };
-    let rows = Partition::Split { axis: Axis::Tp, dim: 0, blocks: 1 };
-    let cols = Partition::Split { axis: Axis::Tp, dim: 1, blocks: 1 };
-    let gated =
-        Partition::Split { axis: Axis::Tp, dim: 0, blocks: if cfg.activation.is_gated() { 2 } else { 1 } };
-    let fc1 = if cfg.activation.is_gated() { 2 * f } else { f };
-    let packed = (cfg.heads + 2 * cfg.groups) * d;
+    let vector = |name: String, size: usize, partition, place, init, sum_grad_over| ParamSpec {
+        name,
+        shape: [size].into(),
+        partition,
+        place,
+        init,
+        decay: false,
+        sum_grad_over,
+    };
+    let norm =
+        |name: String, size, place, sum| vector(name, size, Partition::Replicated, place, Init::Ones, sum);
 
-    let mut table = Vec::new();
-    let mut add = |place: Place, name: String, shape: &[usize], partition: Partition, init: Init| {
-        table.push(ParamSpec {
-            sum_grad_over_tp: name.ends_with("q_layernorm.weight") || name.ends_with("k_layernorm.weight"),
-            decay: shape.len() > 1,
-            name,
-            shape: Shape::new(shape),
-            partition,
-            place,
-            init,
-        });
-    };
-    let whole = Partition::Replicated;
-    add(Place::Embedding, "embedding.word_embeddings.weight".into(), &[cfg.padded_vocab, h], rows, std);
-    for l in 0..cfg.layers {
-        let place = Place::Layer(l);
-        let name = |part: &str| format!("decoder.layers.{l}.{part}");
-        add(place, name("input_layernorm.weight"), &[h], whole, norm);
-        add(place, name("self_attention.linear_proj.weight"), &[h, cfg.heads * d], cols, residual_std);
-        if cfg.bias.out {
-            add(place, name("self_attention.linear_proj.bias"), &[h], whole, Init::Zeros);
+    let mut all = vec![matrix(
+        "embedding.word_embeddings.weight".into(),
+        [c.padded_vocab, h],
+        rows(1),
+        Place::Embedding,
+        std,
+    )];
+    for layer in 0..c.layers {
+        let at = Place::Layer(layer);
+        let name = |rest: &str| format!("decoder.layers.{layer}.{rest}");
+        let by_sequence = SumGrad::OverTpWithSequenceParallel;
+        all.push(norm(name("input_layernorm.weight"), h, at, by_sequence));
+        all.push(matrix(name("self_attention.linear_proj.weight"), [h, c.heads * d], columns, at, out_std));
+        if c.bias.out {
+            let bias = name("self_attention.linear_proj.bias");
+            all.push(vector(bias, h, Partition::Replicated, at, Init::Zeros, by_sequence));
         }
-        add(place, name("self_attention.linear_qkv.weight"), &[packed, h], rows, std);
-        if cfg.bias.qkv {
-            add(place, name("self_attention.linear_qkv.bias"), &[packed], rows, Init::Zeros);
+        all.push(matrix(name("self_attention.linear_qkv.weight"), [c.qkv_rows(), h], rows(1), at, std));
+        if c.bias.qkv {
+            let bias = name("self_attention.linear_qkv.bias");
+            all.push(vector(bias, c.qkv_rows(), rows(1), at, Init::Zeros, SumGrad::No));
         }
-        if cfg.qk_norm {
-            add(place, name("self_attention.q_layernorm.weight"), &[d], whole, norm);
-            add(place, name("self_attention.k_layernorm.weight"), &[d], whole, norm);
+        if c.qk_norm == QkNorm::PerHead {
+            all.push(norm(name("self_attention.q_layernorm.weight"), d, at, SumGrad::OverTp));
+            all.push(norm(name("self_attention.k_layernorm.weight"), d, at, SumGrad::OverTp));
         }
-        add(place, name("pre_mlp_layernorm.weight"), &[h], whole, norm);
-        add(place, name("mlp.linear_fc1.weight"), &[fc1, h], gated, std);
-        if cfg.bias.mlp {
-            add(place, name("mlp.linear_fc1.bias"), &[fc1], gated, Init::Zeros);
+        all.push(norm(name("pre_mlp_layernorm.weight"), h, at, by_sequence));
+        all.push(matrix(name("mlp.linear_fc1.weight"), [2 * f, h], rows(2), at, std));
+        if c.bias.mlp {
+            all.push(vector(name("mlp.linear_fc1.bias"), 2 * f, rows(2), at, Init::Zeros, SumGrad::No));
         }
-        add(place, name("mlp.linear_fc2.weight"), &[h, f], cols, residual_std);
-        if cfg.bias.mlp {
-            add(place, name("mlp.linear_fc2.bias"), &[h], whole, Init::Zeros);
+        all.push(matrix(name("mlp.linear_fc2.weight"), [h, f], columns, at, out_std));
+        if c.bias.mlp {
+            let bias = name("mlp.linear_fc2.bias");
+            all.push(vector(bias, h, Partition::Replicated, at, Init::Zeros, by_sequence));
         }
     }
-    add(Place::Head, "decoder.final_layernorm.weight".into(), &[h], whole, norm);
-    if !cfg.tied {
-        add(Place::Head, "output_layer.weight".into(), &[cfg.padded_vocab, h], rows, std);
+    let by_sequence = SumGrad::OverTpWithSequenceParallel;
+    all.push(norm("decoder.final_layernorm.weight".into(), h, Place::Head, by_sequence));
+    if !c.tied {
+        all.push(matrix("output_layer.weight".into(), [c.padded_vocab, h], rows(1), Place::Head, std));
     }
-    table
+    all
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Activation, Biases, NormKind, Rope, RopeScaling};
-
-    fn config() -> ModelConfig {
-        ModelConfig {
-            family: "qwen3".into(),
-            layers: 2,
-            hidden: 8,
-            vocab: 10,
-            padded_vocab: 12,
-            heads: 4,
-            groups: 2,
-            head_dim: 4,
-            ffn: 6,
-            activation: Activation::Swiglu,
-            norm: NormKind::Rms,
-            norm_eps: 1e-6,
-            bias: Biases::default(),
-            qk_norm: true,
-            rope: Rope { base: 1e4, fraction: 1.0, interleaved: false, scaling: RopeScaling::None },
-            window: None,
-            attention_scale: None,
-            tied: true,
-            max_position: 32,
-            init_std: 0.02,
+/// Checks that a model can be cut by `tp` ranks: heads stay whole and everything divides.
+///
+/// # Errors
+/// [`Error::Cut`] naming what does not divide.
+pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
+    let sizes = [
+        ("key/value heads", config.groups),
+        ("ffn size", config.ffn),
+        ("padded vocabulary", config.padded_vocab),
+    ];
+    for (what, size) in sizes {
+        if tp == 0 || size % tp != 0 {
+            return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
         }
     }
+    Ok(())
+}
 
-    #[test]
-    fn the_table_of_a_small_model_is_complete() {
-        let cfg = config();
-        let table = params(&cfg);
-        assert_eq!(table.len(), 1 + 2 * 8 + 1);
-        let total: usize = table.iter().map(|p| p.shape.numel()).sum();
-        let layer = 8 + 8 * 16 + 32 * 8 + 4 + 4 + 8 + 12 * 8 + 8 * 6;
-        assert_eq!(total, 12 * 8 + 2 * layer + 8);
-        let untied = params(&ModelConfig { tied: false, ..cfg });
-        assert_eq!(untied.last().unwrap().name, "output_layer.weight");
-        assert!(untied.iter().all(|p| p.decay == (p.shape.len() == 2)));
-    }
-
-    #[test]
-    fn tensor_parallel_parts_make_the_whole() {
-        let topo = Topology::new(&[(Axis::Tp, 2)]).unwrap();
-        for p in params(&config()) {
-            let parts: usize = (0..2).map(|r| p.local(r, &topo).unwrap().local_shape().numel()).sum();
-            let copies = if p.partition == Partition::Replicated { 2 } else { 1 };
-            assert_eq!(parts, copies * p.shape.numel(), "{}", p.name);
-        }
-    }
-
-    #[test]
-    fn sizes_that_do_not_fit_are_named() {
-        let e = ModelConfig { groups: 3, ..config() }.validate(1).unwrap_err().to_string();
-        assert!(e.contains("num_query_groups") && e.contains('4') && e.contains('3'), "{e}");
-        assert!(config().validate(2).is_ok() && config().validate(4).is_err());
-    }
+/// The piece of a parameter that `rank` of a grid holds, by its tensor-parallel cut.
+///
+/// Stages are not looked at: which layers a rank has is a question of placement.
+///
+/// # Errors
+/// As [`Partition::region`].
+pub fn local(spec: &ParamSpec, topology: &Topology, rank: usize) -> Result<Region> {
+    let axis = spec.partition.axis().unwrap_or(Axis::Tp);
+    let (coord, size) = (topology.coord(rank, axis), topology.size(axis));
+    Ok(spec.partition.region(&spec.name, &spec.shape, coord, size)?)
 }

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::{
-    AttentionOptions, DType, Device, GradBuffer, Graph, HeadLayout, Norm, ParamId, ParamLayout, ParamStore, Rng,
-    Rotary, Segment, Shape, Var,
+    AttentionOptions, DType, Device, GradBuffer, Graph, HeadLayout, Norm, ParamId, ParamLayout, ParamStore,
+    Rng, Rotary, Segment, Shape, Var,
 };
 use std::sync::Arc;
 
@@ -27,8 +27,12 @@ fn check(name: &str, x_shape: &[usize], params: &[(&[usize], f32, f32)], case: &
     let layout = Arc::new(ParamLayout::sequential(params.iter().map(|p| Shape::new(p.0))));
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
     for (i, (shape, std, mean)) in params.iter().enumerate() {
-        let values: Vec<f32> =
-            random(&device, &format!("{name}.{i}"), shape, *std).to_f32_vec().unwrap().iter().map(|v| v + mean).collect();
+        let values: Vec<f32> = random(&device, &format!("{name}.{i}"), shape, *std)
+            .to_f32_vec()
+            .unwrap()
+            .iter()
+            .map(|v| v + mean)
+            .collect();
         store.get_mut(ParamId(i as u32)).unwrap().as_mut_slice().unwrap().copy_from_slice(&values);
     }
     let x = random(&device, name, x_shape, 1.0);
@@ -52,7 +56,10 @@ fn check(name: &str, x_shape: &[usize], params: &[(&[usize], f32, f32)], case: &
     let compare = |what: String, got: f32, plus: f64, minus: f64, scale: f64| {
         let want = (plus - minus) / (2.0 * f64::from(step));
         let tolerance = 2e-3 * scale + 2e-2 * want.abs();
-        assert!((f64::from(got) - want).abs() < tolerance, "{name}: {what}: got {got}, differences say {want}");
+        assert!(
+            (f64::from(got) - want).abs() < tolerance,
+            "{name}: {what}: got {got}, differences say {want}"
+        );
     };
     let scale = (dx.numel() as f64).sqrt();
     let x_values = x.to_f32_vec().unwrap();
@@ -180,7 +187,11 @@ fn recomputation_gives_the_same_bits_and_keeps_less() {
                 let y = rms_norm(g, &y, &n, NORM)?;
                 add(g, x, &y)
             };
-            h = if recomputed { recompute(&mut g, &h, Arc::new(block)).unwrap() } else { block(&mut g, &h).unwrap() };
+            h = if recomputed {
+                recompute(&mut g, &h, Arc::new(block)).unwrap()
+            } else {
+                block(&mut g, &h).unwrap()
+            };
         }
         let recorded = g.len();
         let mut grads = GradBuffer::zeros(device.arena(), layout.clone());
