@@ -60,6 +60,12 @@ impl Element for bf16 {
     }
 }
 
+/// Whether `E` is bf16 rather than f32; known when a kernel is compiled.
+#[inline(always)]
+pub(crate) const fn is_bf16<E: Element>() -> bool {
+    size_of::<E>() == size_of::<bf16>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

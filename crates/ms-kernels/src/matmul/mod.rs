@@ -7,14 +7,20 @@
 //! | [`Form::Tn`] | `Y[M,N] = A[K,M]ᵀ · B[K,N]` | gradient of the weight |
 //!
 //! Sums are in f32, in one order on every instruction set: pairs of `k` rising, the odd one of a pair first, one
-//! fused multiply-add each (the order of the bf16 dot instruction). A single row (`M` = 1, form `Nt`) is summed
-//! over 32 interleaved chains instead, for it is bound by reading the weight.
+//! fused multiply-add each (the order of the bf16 dot instruction). Form `Nt` with at most four rows, a decoding
+//! step, is summed over 32 interleaved chains instead, for it is bound by reading the weight.
 
+mod driver;
+pub(crate) mod kernel;
+#[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod tests;
+mod vector;
 
-use crate::cpu::Disjoint;
+use crate::element::is_bf16;
 use crate::error::expect_len;
-use crate::{Cpu, Element, Error, Result};
+use crate::{Cpu, Element, Error, Isa, Result};
 
 /// Which operand is transposed; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,37 +136,40 @@ pub fn matmul<E: Element>(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    let sum = |i: usize, j: usize, start: f32| reference::element(form, k, a, b, i, j, start);
-    match out {
+    if form == Form::Nt && m <= vector::MAX_ROWS {
+        vector::product(cpu, dims, a, b, out);
+        return Ok(());
+    }
+    let no_bias = std::ptr::null();
+    let target = match out {
         Out::Set { data, stride, bias } => {
-            let data = Disjoint::new(data);
-            cpu.for_each_unit(m, |i| {
-                // SAFETY: unit i is the only one that takes row i.
-                let row = unsafe { data.part(i * stride, n) };
-                for (j, y) in row.iter_mut().enumerate() {
-                    *y = E::from_f32(sum(i, j, 0.0) + bias.map_or(0.0, |bias| bias[j].to_f32()));
-                }
-            });
+            let bias = bias.map_or(no_bias, <[E]>::as_ptr);
+            driver::Target { store: driver::store(data, stride), add: false, bias }
         }
         Out::SetF32 { data, stride } => {
-            let data = Disjoint::new(data);
-            cpu.for_each_unit(m, |i| {
-                // SAFETY: unit i is the only one that takes row i.
-                let row = unsafe { data.part(i * stride, n) };
-                for (j, y) in row.iter_mut().enumerate() {
-                    *y = sum(i, j, 0.0);
-                }
-            });
+            driver::Target { store: driver::store(data, stride), add: false, bias: no_bias }
         }
         Out::AddF32 { data, stride } => {
-            let data = Disjoint::new(data);
-            cpu.for_each_unit(m, |i| {
-                // SAFETY: unit i is the only one that takes row i.
-                let row = unsafe { data.part(i * stride, n) };
-                for (j, y) in row.iter_mut().enumerate() {
-                    *y = sum(i, j, *y);
-                }
-            });
+            driver::Target { store: driver::store(data, stride), add: true, bias: no_bias }
+        }
+    };
+    // SAFETY: sizes were checked above, `out` is borrowed mutably for the call, and a `Cpu` is only made for an
+    // instruction set that this processor has.
+    unsafe {
+        match cpu.isa() {
+            Isa::Portable => driver::product::<kernel::portable::Portable, E>(cpu, form, dims, a, b, target),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => driver::product::<kernel::avx2::Avx2, E>(cpu, form, dims, a, b, target),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 if is_bf16::<E>() => {
+                driver::product::<kernel::avx512bf16::Avx512Bf16, E>(cpu, form, dims, a, b, target);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 => {
+                driver::product::<kernel::avx512::Avx512, E>(cpu, form, dims, a, b, target);
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => driver::product::<kernel::portable::Portable, E>(cpu, form, dims, a, b, target),
         }
     }
     Ok(())
