@@ -1,6 +1,6 @@
 //! Attention on the CPU.
 
-use super::{CpuBackend, expect, ids, with_float};
+use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
     AttentionBackend, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary, Scalar, Segment,
     Tensor,
@@ -40,6 +40,18 @@ fn norm_weights<'a, E: Scalar>(norm: Option<&QkNorm<'a>>) -> Result<Option<qkv::
         .transpose()
 }
 
+/// Floating-point operations of causal attention: two products over the visible keys.
+fn forward_flops(heads: HeadLayout, segments: &[Segment]) -> usize {
+    let visible = |s: &Segment| s.q_len * (s.k_len - s.q_len.min(s.k_len)) + s.q_len * (s.q_len + 1) / 2;
+    4 * heads.heads() * heads.head_dim * segments.iter().map(visible).sum::<usize>()
+}
+
+/// Bytes of the cached keys and values that the segments read.
+fn read_bytes(heads: HeadLayout, segments: &[Segment], x: &Tensor) -> usize {
+    let keys: usize = segments.iter().map(|s| s.k_len).sum();
+    2 * keys * heads.groups * heads.head_dim * x.dtype().size()
+}
+
 impl AttentionBackend for CpuBackend {
     fn prepare_qkv(
         &self,
@@ -52,6 +64,7 @@ impl AttentionBackend for CpuBackend {
         let tokens = x.as_matrix().0;
         expect("prepare_qkv", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
         expect("prepare_qkv", "positions", positions, DType::I32, &[tokens])?;
+        op_span!("prepare_qkv", 6 * x.numel(), 2 * size(&[x]));
         let rows = if norm.is_some() { tokens * (heads.heads() + heads.groups) } else { 0 };
         let mut rstd = self.uninit(DType::F32, &[rows]);
         let mut out = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
@@ -89,6 +102,7 @@ impl AttentionBackend for CpuBackend {
             copy.bytes_mut()?.copy_from_slice(d.bytes());
             d = copy;
         }
+        op_span!("prepare_qkv_backward", 6 * d.numel(), 3 * size(&[&d]));
         let (dq, dk): (&mut [f32], &mut [f32]) = match dnorm {
             Some((dq, dk)) => (dq.as_mut_slice()?, dk.as_mut_slice()?),
             None => (&mut [], &mut []),
@@ -124,6 +138,7 @@ impl AttentionBackend for CpuBackend {
         expect("attention", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
         let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
         let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
+        op_span!("attention", forward_flops(heads, segments), size(&[x, &out, &lse]));
         with_float!(x.dtype(), "attention", E => {
             let [q, k, v] = views::<E>(x, heads)?;
             let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
@@ -147,6 +162,11 @@ impl AttentionBackend for CpuBackend {
         let tokens = x.as_matrix().0;
         expect("attention_backward", "dout", dout, x.dtype(), &[tokens, heads.heads() * heads.head_dim])?;
         let mut dqkv = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
+        op_span!(
+            "attention_backward",
+            forward_flops(heads, segments) * 5 / 2,
+            size(&[x, dout, out, lse, &dqkv])
+        );
         with_float!(x.dtype(), "attention_backward", E => {
             attention::backward(
                 &self.cpu,
@@ -178,6 +198,11 @@ impl AttentionBackend for CpuBackend {
         expect("attention_cached", "keys", keys, x.dtype(), &[places, width])?;
         expect("attention_cached", "values", values, x.dtype(), &[places, width])?;
         let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
+        op_span!(
+            "attention_cached",
+            forward_flops(heads, segments),
+            size(&[x, &out]) + read_bytes(heads, segments, x)
+        );
         with_float!(x.dtype(), "attention_cached", E => {
             let [q, _, _] = views::<E>(x, heads)?;
             let d = heads.head_dim;
@@ -204,6 +229,7 @@ impl AttentionBackend for CpuBackend {
         if let Some(&place) = places.iter().find(|&&p| p >= rows) {
             return Err(Error::Range { what: "cache places", start: place, end: place + 1, len: rows });
         }
+        op_span!("cache_append", 0, 4 * places.len() * width * x.dtype().size());
         let size = x.dtype().size();
         let (d, group) = (heads.head_dim * size, (heads.heads_per_group + 2) * heads.head_dim * size);
         let (source, row) = (x.bytes(), heads.packed_width() * size);

@@ -1,6 +1,6 @@
 //! Cross entropy on the CPU.
 
-use super::{CpuBackend, expect, ids, with_float};
+use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{DType, LossBackend, Result, Tensor};
 use ms_kernels::cross_entropy::{self, Row};
 
@@ -17,6 +17,7 @@ impl LossBackend for CpuBackend {
             expect("cross_entropy", "weights", w, DType::F32, &[t])?;
         }
         let targets = ids(targets)?;
+        op_span!("cross_entropy", 15 * t * v, size(&[logits]) * if weights.is_some() { 3 } else { 1 });
         let mut nll = self.uninit(DType::F32, &[t]);
         // Three f32 numbers per token, viewed as rows of the kernel.
         let mut rows = self.uninit(DType::F32, &[t, 3]);

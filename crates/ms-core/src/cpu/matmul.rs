@@ -1,6 +1,6 @@
 //! Linear layers on the CPU.
 
-use super::{CpuBackend, expect, with_float};
+use super::{CpuBackend, expect, op_span, size, with_float};
 use crate::{DType, Error, MatmulBackend, Result, Shape, Tensor, TensorMut};
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
 use ms_kernels::reduce;
@@ -13,6 +13,7 @@ impl MatmulBackend for CpuBackend {
             expect("linear", "bias", b, x.dtype(), &[n])?;
         }
         let mut y = self.uninit(x.dtype(), &[m, n]);
+        op_span!("linear", 2 * m * n * k, size(&[x, w, &y]));
         with_float!(x.dtype(), "linear", E => {
             let bias = bias.map(Tensor::as_slice::<E>).transpose()?;
             let out = Out::Set { data: y.as_mut_slice()?, stride: n, bias };
@@ -27,6 +28,7 @@ impl MatmulBackend for CpuBackend {
         let ((m, n), (_, k)) = (dy.as_matrix(), w.as_matrix());
         expect("linear_dx", "w", w, dy.dtype(), &[n, k])?;
         let mut dx = self.uninit(dy.dtype(), &[m, k]);
+        op_span!("linear_dx", 2 * m * n * k, size(&[dy, w, &dx]));
         with_float!(dy.dtype(), "linear_dx", E => {
             let out = Out::Set { data: dx.as_mut_slice()?, stride: k, bias: None };
             let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: w.as_slice()?, stride: k });
@@ -43,6 +45,7 @@ impl MatmulBackend for CpuBackend {
             return Err(Error::Shape { op: "linear_dw", name: "dw", want, got: dw.shape() });
         }
         expect("linear_dw", "x", x, dy.dtype(), &[t, k])?;
+        op_span!("linear_dw", 2 * t * n * k, size(&[dy, x]) + 8 * n * k);
         let data = dw.as_mut_slice::<f32>()?;
         with_float!(dy.dtype(), "linear_dw", E => {
             let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: x.as_slice()?, stride: k });
@@ -53,6 +56,7 @@ impl MatmulBackend for CpuBackend {
 
     fn linear_db(&self, mut db: TensorMut<'_>, dy: &Tensor) -> Result<()> {
         let (rows, cols) = dy.as_matrix();
+        op_span!("linear_db", rows * cols, size(&[dy]));
         let want = Shape::new(&[cols]);
         if db.shape() != want || db.dtype() != DType::F32 {
             return Err(Error::Shape { op: "linear_db", name: "db", want, got: db.shape() });

@@ -79,6 +79,21 @@ macro_rules! with_float {
 }
 use with_float;
 
+/// Opens a span of the profile: the operation, its floating-point operations, the bytes it must read and write.
+/// Nothing is computed while nobody listens.
+macro_rules! op_span {
+    ($name:literal, $flops:expr, $bytes:expr) => {
+        let _span = tracing::trace_span!(target: "ms_op", $name, flops = $flops as u64, bytes = $bytes as u64)
+            .entered();
+    };
+}
+use op_span;
+
+/// Bytes of tensors.
+fn size(tensors: &[&Tensor]) -> usize {
+    tensors.iter().map(|t| t.numel() * t.dtype().size()).sum()
+}
+
 /// Checks that `t` is of the element type and shape that `op` needs.
 fn expect(op: &'static str, name: &'static str, t: &Tensor, dtype: DType, shape: &[usize]) -> Result<()> {
     if t.dtype() != dtype {

@@ -1,6 +1,6 @@
 //! RMSNorm on the CPU.
 
-use super::{CpuBackend, expect, with_float};
+use super::{CpuBackend, expect, op_span, size, with_float};
 use crate::{DType, Norm, NormBackend, Result, Tensor, TensorMut};
 use ms_kernels::rms_norm::{self, Options};
 
@@ -12,6 +12,7 @@ impl NormBackend for CpuBackend {
     fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)> {
         let (t, h) = x.as_matrix();
         expect("rms_norm", "w", w, x.dtype(), &[h])?;
+        op_span!("rms_norm", 4 * t * h, 2 * size(&[x]));
         let mut y = self.uninit(x.dtype(), &[t, h]);
         let mut rstd = self.uninit(DType::F32, &[t]);
         with_float!(x.dtype(), "rms_norm", E => {
@@ -32,6 +33,7 @@ impl NormBackend for CpuBackend {
         let (t, h) = x.as_matrix();
         expect("add_rms_norm", "w", w, x.dtype(), &[h])?;
         expect("add_rms_norm", "residual", residual, x.dtype(), &[t, h])?;
+        op_span!("add_rms_norm", 5 * t * h, 4 * size(&[x]));
         let mut sum = self.uninit(x.dtype(), &[t, h]);
         let mut y = self.uninit(x.dtype(), &[t, h]);
         let mut rstd = self.uninit(DType::F32, &[t]);
@@ -63,6 +65,7 @@ impl NormBackend for CpuBackend {
     ) -> Result<Tensor> {
         let (t, h) = x.as_matrix();
         expect("rms_norm_backward", "dy", dy, x.dtype(), &[t, h])?;
+        op_span!("rms_norm_backward", 8 * t * h, 3 * size(&[x]));
         if let Some(d) = dresidual {
             expect("rms_norm_backward", "dresidual", d, x.dtype(), &[t, h])?;
         }

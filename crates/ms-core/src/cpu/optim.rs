@@ -1,6 +1,6 @@
 //! The optimizer's flat buffers on the CPU.
 
-use super::{CpuBackend, expect, with_float};
+use super::{CpuBackend, expect, op_span, size, with_float};
 use crate::{AdamW, DType, Error, OptimBackend, Result, Tensor, TensorMut};
 use ms_kernels::{adamw, elementwise, reduce};
 
@@ -14,6 +14,7 @@ impl OptimBackend for CpuBackend {
         grad_scale: f32,
         step: &AdamW,
     ) -> Result<()> {
+        op_span!("adamw", 14 * g.numel(), 28 * g.numel());
         let hyper = adamw::Hyper {
             lr: step.lr,
             beta1: step.beta1,
@@ -28,10 +29,12 @@ impl OptimBackend for CpuBackend {
     }
 
     fn sum_squares(&self, x: &Tensor) -> Result<f64> {
+        op_span!("sum_squares", 2 * x.numel(), size(&[x]));
         Ok(reduce::sum_squares(&self.cpu, x.as_slice::<f32>()?))
     }
 
     fn fill_zero(&self, x: &mut Tensor) -> Result<()> {
+        op_span!("fill_zero", 0, size(&[x]));
         match x.dtype() {
             DType::F32 => elementwise::zero(&self.cpu, x.as_mut_slice::<f32>()?),
             _ => x.bytes_mut()?.fill(0),
@@ -40,6 +43,7 @@ impl OptimBackend for CpuBackend {
     }
 
     fn scale(&self, x: &mut Tensor, factor: f32) -> Result<()> {
+        op_span!("scale", x.numel(), 2 * size(&[x]));
         with_float!(x.dtype(), "scale", E => {
             elementwise::scale(&self.cpu, x.as_mut_slice::<E>()?, factor);
             Ok(())
@@ -48,6 +52,7 @@ impl OptimBackend for CpuBackend {
 
     fn accumulate(&self, mut sum: TensorMut<'_>, x: &Tensor, factor: f32) -> Result<()> {
         expect("accumulate", "x", x, DType::F32, &x.shape())?;
+        op_span!("accumulate", 2 * x.numel(), 12 * x.numel());
         if sum.shape().numel() != x.numel() {
             return Err(Error::Shape { op: "accumulate", name: "x", want: sum.shape(), got: x.shape() });
         }
