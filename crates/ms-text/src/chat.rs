@@ -1,8 +1,8 @@
 //! Chat templates of Hugging Face folders.
 
 use crate::{Error, Result, python_json};
-use minijinja::value::{Kwargs, Value};
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value};
 use minijinja::{Environment, ErrorKind};
 use serde_json::Value as Json;
 
