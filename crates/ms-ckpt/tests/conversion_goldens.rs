@@ -183,7 +183,7 @@ fn megatron_to_hugging_face_and_to_other_cuts_equals_upstreams_converters() {
     assert!(compare(&root.join("convert/v200_llama2_mcore2hf"), &path("llama2_hf")) > 20);
 
     convert(&path("llama2"), &case("v200", "", 1, 4), &path("llama2_pp4"));
-    X
+    assert!(compare(&root.join("convert/v200_llama2_mcore2mcore_tp1pp4"), &path("llama2_pp4")) > 20);
 }
 
 #[test]
