@@ -41,5 +41,5 @@ mod progress;
 pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run};
 pub use generate::{Artefact, generate};
-pub use logging::{LogFormat, Verbosity, start_logging};
+pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
 pub use progress::Progress;

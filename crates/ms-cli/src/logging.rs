@@ -2,6 +2,9 @@
 
 use std::io::IsTerminal as _;
 
+use ms_trace::Recorder;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::prelude::*;
 use tracing_subscriber::EnvFilter;
 
 use crate::env_vars;
@@ -32,6 +35,12 @@ pub enum Verbosity {
 ///
 /// A second call has no effect: the first subscriber of a process stays.
 pub fn start_logging(verbosity: Verbosity, format: LogFormat) {
+    start_logging_with(verbosity, format, None);
+}
+
+/// Like [`start_logging`]; `recorder`, if given, hears the spans of operations, collectives and steps whatever the
+/// filter of messages is.
+pub fn start_logging_with(verbosity: Verbosity, format: LogFormat, recorder: Option<Recorder>) {
     let level = match verbosity {
         Verbosity::Quiet => "warn",
         Verbosity::Normal => "info",
@@ -43,11 +52,13 @@ pub fn start_logging(verbosity: Verbosity, format: LogFormat) {
     };
     let colour =
         std::io::stderr().is_terminal() && std::env::var_os(env_vars::NO_COLOR).is_none_or(|v| v.is_empty());
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
-    // Ignored on purpose: the first subscriber of a process stays.
-    let _ = match format {
-        LogFormat::Text => builder.without_time().with_target(verbosity == Verbosity::Verbose).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    let messages = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
+    let messages = match format {
+        LogFormat::Text => messages.without_time().with_target(verbosity == Verbosity::Verbose).boxed(),
+        LogFormat::Json => messages.json().flatten_event(true).boxed(),
     };
+    let spans =
+        recorder.map(|r| r.with_filter(filter_fn(|m| matches!(m.target(), "ms_op" | "ms_comm" | "ms_step"))));
+    // Ignored on purpose: the first subscriber of a process stays.
+    let _ = tracing_subscriber::registry().with(messages.with_filter(filter)).with(spans).try_init();
 }

@@ -89,6 +89,10 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         self.block.as_ref().expect("a storage holds its block until it is dropped").bytes()
     }

@@ -71,6 +71,9 @@ pub enum Error {
         /// Number of parts (ranks times blocks).
         parts: usize,
     },
+    /// A communicator failed inside an operation.
+    #[error(transparent)]
+    Communication(Box<dyn std::error::Error + Send + Sync>),
     /// A kernel refused its operands.
     #[error(transparent)]
     Kernel(#[from] ms_kernels::Error),

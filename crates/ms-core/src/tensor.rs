@@ -57,6 +57,11 @@ impl Tensor {
         self.shape
     }
 
+    /// The arena whose memory the tensor uses.
+    pub fn arena(&self) -> &Arena {
+        self.storage.arena()
+    }
+
     /// Number of elements.
     pub fn numel(&self) -> usize {
         self.shape.numel()
@@ -249,9 +254,9 @@ impl TensorMut<'_> {
         Ok(bytemuck::cast_slice_mut(self.bytes))
     }
 
-    /// The same window for a shorter time.
-    pub fn reborrow(&mut self) -> TensorMut<'_> {
-        TensorMut { bytes: self.bytes, dtype: self.dtype, shape: self.shape }
+    /// The elements as bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
     }
 }
 

@@ -1,5 +1,51 @@
-//! Numeric kernels over slices.
+//! Numeric kernels over slices: what a transformer's training step spends its time in.
+//!
+//! Every kernel takes a [`Cpu`] (instruction set and threads), plain slices of [`Element`]s (f32 or bf16) and
+//! sizes; it checks the sizes, returns an [`Error`] when they do not fit, and otherwise cannot fail. Nothing here
+//! knows of tensors, graphs or models, and nothing allocates once its scratch has grown to the largest call.
+//!
+//! **Same bits everywhere.** A result does not depend on the number of threads nor on the instruction set: every
+//! sum has an order fixed by shapes and constants, exp and its like are our own, denormals count as zero.
+//!
+//! An operation is a folder: the public functions with their checks, `reference` with the formula as plain f64
+//! loops, `body` with the one fast body that is built once per instruction set, `tests`.
+//!
+//! ```
+//! use ms_kernels::{Cpu, Isa, matmul::{self, Dims, Form, Mat, Out}};
+//! let cpu = Cpu::new(2, Isa::detect())?;
+//! let (a, b) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 0.0, 1.0, 1.0]);
+//! let mut y = [0.0f32; 4];
+//! let (a, b) = (Mat { data: &a, stride: 2 }, Mat { data: &b, stride: 2 });
+//! let out = Out::Set { data: &mut y, stride: 2, bias: None };
+//! matmul::matmul(&cpu, Form::Nt, Dims { m: 2, n: 2, k: 2 }, a, b, out)?;
+//! assert_eq!(y, [1.0, 3.0, 3.0, 7.0]); // y = a bᵀ
+//! # Ok::<(), ms_kernels::Error>(())
+//! ```
+
+// Intrinsics, disjoint writes from several threads and the floating-point control register need it.
+#![allow(unsafe_code)]
+
+mod cpu;
+mod element;
+mod error;
+mod float;
+mod isa;
+
+pub mod adamw;
+pub mod attention;
+pub mod cross_entropy;
+pub mod elementwise;
+pub mod embedding;
+pub mod machine;
+pub mod matmul;
 pub mod memory;
-/// An error of a kernel.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {}
+pub mod qkv;
+pub mod reduce;
+pub mod rms_norm;
+pub mod rope;
+pub mod swiglu;
+
+pub use cpu::Cpu;
+pub use element::Element;
+pub use error::{Error, Result};
+pub use isa::Isa;

@@ -1,0 +1,41 @@
+//! The fast bodies.
+
+use half::bf16;
+
+use super::Factors;
+use crate::Element;
+
+#[inline(always)]
+fn element(p: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: &Factors) {
+    let g = g * f.grad_scale;
+    *m = g.mul_add(f.one_minus_beta1, f.beta1 * *m);
+    *v = (g * g).mul_add(f.one_minus_beta2, f.beta2 * *v);
+    let root = (*v * f.unbias2).sqrt() + f.eps;
+    *p = (*m / root).mul_add(f.step_size, *p * f.keep);
+}
+
+#[inline(always)]
+pub(super) fn step(p: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], factors: &Factors) {
+    let n = p.len();
+    let (m, v, g) = (&mut m[..n], &mut v[..n], &g[..n]);
+    for i in 0..n {
+        element(&mut p[i], &mut m[i], &mut v[i], g[i], factors);
+    }
+}
+
+#[inline(always)]
+pub(super) fn step_with_model(
+    p: &mut [f32],
+    m: &mut [f32],
+    v: &mut [f32],
+    g: &[f32],
+    model: &mut [bf16],
+    factors: &Factors,
+) {
+    let n = p.len();
+    let (m, v, g, model) = (&mut m[..n], &mut v[..n], &g[..n], &mut model[..n]);
+    for i in 0..n {
+        element(&mut p[i], &mut m[i], &mut v[i], g[i], factors);
+        model[i] = <bf16 as Element>::from_f32(p[i]);
+    }
+}

@@ -1,0 +1,290 @@
+//! Scaled dot-product attention with grouped key/value heads, over several documents at once.
+//!
+//! `out[i] = Σ_j softmax_j(cap(scale · q_i·k_j)) · v_j` over the keys `j` that query `i` of a [`Segment`] may see:
+//! all, or with `causal` those with `j <= i + k_len − q_len`, or with a window the last few of these.
+//! No score matrix is stored: blocks of scores are made, used and dropped.
+
+mod reference;
+
+use crate::cpu::Disjoint;
+use crate::error::expect_len;
+use crate::qkv::Packed;
+use crate::{Cpu, Element, Error, Result};
+
+/// Heads of queries, keys or values inside a larger array: element `(token, group, head, d)` is
+/// `data[offset + token·token_stride + group·group_stride + head·head_stride + d]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads<'a, E> {
+    /// The array.
+    pub data: &'a [E],
+    /// Where token 0, group 0, head 0 starts.
+    pub offset: usize,
+    /// Elements from one token to the next.
+    pub token_stride: usize,
+    /// Elements from one group to the next.
+    pub group_stride: usize,
+    /// Elements from one head of a group to the next; unused for keys and values.
+    pub head_stride: usize,
+}
+
+impl<'a, E: Element> Heads<'a, E> {
+    /// The query heads of packed rows.
+    pub fn queries(data: &'a [E], shape: &Packed) -> Self {
+        Self::packed(data, shape, 0)
+    }
+    /// The key heads of packed rows.
+    pub fn keys(data: &'a [E], shape: &Packed) -> Self {
+        Self::packed(data, shape, shape.heads_per_group * shape.head_dim)
+    }
+    /// The value heads of packed rows.
+    pub fn values(data: &'a [E], shape: &Packed) -> Self {
+        Self::packed(data, shape, (shape.heads_per_group + 1) * shape.head_dim)
+    }
+    fn packed(data: &'a [E], shape: &Packed, offset: usize) -> Self {
+        let (token_stride, group_stride) = (shape.width(), shape.group_width());
+        Self { data, offset, token_stride, group_stride, head_stride: shape.head_dim }
+    }
+
+    /// First element of a head of a token.
+    pub(crate) fn at(&self, token: usize, group: usize, head: usize) -> usize {
+        self.offset + token * self.token_stride + group * self.group_stride + head * self.head_stride
+    }
+
+    /// Checks that every element of `tokens` tokens lies inside the array.
+    fn check(
+        &self,
+        op: &'static str,
+        name: &'static str,
+        tokens: usize,
+        groups: usize,
+        heads: usize,
+        dim: usize,
+    ) -> Result<()> {
+        if tokens == 0 || groups == 0 || heads == 0 {
+            return Ok(());
+        }
+        let last = (tokens - 1)
+            .checked_mul(self.token_stride)
+            .and_then(|n| n.checked_add((groups - 1).checked_mul(self.group_stride)?))
+            .and_then(|n| n.checked_add((heads - 1).checked_mul(self.head_stride)?))
+            .and_then(|n| n.checked_add(self.offset)?.checked_add(dim));
+        match last {
+            Some(want) if want <= self.data.len() => Ok(()),
+            want => Err(Error::Shape { op, name, want: want.unwrap_or(usize::MAX), got: self.data.len() }),
+        }
+    }
+}
+
+/// A document: queries `q_start..q_start+q_len` see keys of `k_start..k_start+k_len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First query token.
+    pub q_start: usize,
+    /// Query tokens.
+    pub q_len: usize,
+    /// First key token.
+    pub k_start: usize,
+    /// Key tokens.
+    pub k_len: usize,
+}
+
+impl Segment {
+    /// A document whose tokens are both queries and keys, as in training.
+    pub fn of(start: usize, len: usize) -> Self {
+        Self { q_start: start, q_len: len, k_start: start, k_len: len }
+    }
+}
+
+/// Scale, mask and cap of the scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Factor of the scores, usually `1/sqrt(D)`.
+    pub scale: f32,
+    /// With `Some(w)`, a query sees only keys with `i + k_len − q_len − j < w`, itself included.
+    pub window: Option<usize>,
+    /// With `Some(c)`, a score `s` becomes `c · tanh(s / c)`.
+    pub softcap: Option<f32>,
+    /// A query sees only keys with `j <= i + k_len − q_len`.
+    pub causal: bool,
+}
+
+/// Whether query `i` of `s` sees key `j` of `l`.
+pub(crate) fn visible(i: usize, j: usize, s: usize, l: usize, o: &Options) -> bool {
+    let (at, j) = ((i + l) as i64 - s as i64, j as i64);
+    (!o.causal || j <= at) && o.window.is_none_or(|w| at - j < w as i64)
+}
+
+/// Checks that segments do not overlap and end inside the arrays.
+fn check_segments(
+    op: &'static str,
+    segments: &[Segment],
+    q_tokens: usize,
+    keys_apart: bool,
+) -> Result<usize> {
+    let (mut q_end, mut k_end, mut k_last) = (0, 0, 0);
+    for (index, s) in segments.iter().enumerate() {
+        if s.q_start < q_end {
+            return Err(Error::Segments { op, name: "query", index, start: s.q_start, end: q_end });
+        }
+        if keys_apart && s.k_start < k_end {
+            return Err(Error::Segments { op, name: "key", index, start: s.k_start, end: k_end });
+        }
+        q_end = s.q_start.saturating_add(s.q_len);
+        k_end = s.k_start.saturating_add(s.k_len);
+        k_last = k_last.max(k_end);
+    }
+    if q_end > q_tokens {
+        return Err(Error::Shape { op, name: "segments' query tokens", want: q_tokens, got: q_end });
+    }
+    Ok(k_last)
+}
+
+/// Attention of every query head of every segment.
+///
+/// | arg        | shape   | dtype | meaning                                                           |
+/// |------------|---------|-------|-------------------------------------------------------------------|
+/// | `out`      | `[T,N·D]`| `E`  | output; tokens outside every segment keep their contents          |
+/// | `lse`      | `[N,T]` | f32   | log of each softmax's denominator, kept for [`backward`]          |
+/// | `q`        | -       | `E`   | queries; `N = groups · heads_per_group`, head `n` uses group `n / heads_per_group` |
+/// | `k`, `v`   | -       | `E`   | keys and values, one head per group                               |
+/// | `segments` | -       | -     | documents, rising in query tokens                                 |
+///
+/// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, probabilities and sums are f32.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a query.
+///
+/// # Source
+/// Dao et al., arXiv:2205.14135, algorithm 1; mask aligned to the last key as in flash-attention 2.1.
+pub fn forward<E: Element>(
+    cpu: &Cpu,
+    out: &mut [E],
+    mut lse: Option<&mut [f32]>,
+    q: Heads<'_, E>,
+    k: Heads<'_, E>,
+    v: Heads<'_, E>,
+    groups: usize,
+    heads_per_group: usize,
+    head_dim: usize,
+    segments: &[Segment],
+    options: &Options,
+) -> Result<()> {
+    const OP: &str = "attention::forward";
+    let heads = groups * heads_per_group;
+    let tokens = crate::error::expect_rows(OP, "out", heads * head_dim, out.len())?;
+    if let Some(lse) = &lse {
+        expect_len(OP, "lse", heads * tokens, lse.len())?;
+    }
+    let keys = check_segments(OP, segments, tokens, false)?;
+    let queries = segments.last().map_or(0, |s| s.q_start + s.q_len);
+    q.check(OP, "q", queries, groups, heads_per_group, head_dim)?;
+    k.check(OP, "k", keys, groups, 1, head_dim)?;
+    v.check(OP, "v", keys, groups, 1, head_dim)?;
+    let out = Disjoint::new(out);
+    let lse = lse.as_deref_mut().map(Disjoint::new);
+    cpu.for_each_unit(segments.len() * heads, |u| {
+        let (s, n) = (&segments[u / heads], u % heads);
+        let (group, head) = (n / heads_per_group, n % heads_per_group);
+        let rows = |h: &Heads<'_, E>, start: usize, len: usize, head: usize| -> Vec<f64> {
+            (start..start + len)
+                .flat_map(|t| {
+                    h.data[h.at(t, group, head)..][..head_dim].iter().map(|v| f64::from(v.to_f32()))
+                })
+                .collect()
+        };
+        let (hq, hk, hv) = (
+            rows(&q, s.q_start, s.q_len, head),
+            rows(&k, s.k_start, s.k_len, 0),
+            rows(&v, s.k_start, s.k_len, 0),
+        );
+        let (o, l) = reference::Head { q: &hq, k: &hk, v: &hv, dim: head_dim }.forward(options);
+        for i in 0..s.q_len {
+            let t = s.q_start + i;
+            // SAFETY: segments do not overlap, and a unit takes one head of one segment.
+            let row = unsafe { out.part((t * heads + n) * head_dim, head_dim) };
+            for d in 0..head_dim {
+                row[d] = E::from_f32(o[i * head_dim + d] as f32);
+            }
+            if let Some(lse) = &lse {
+                // SAFETY: as above.
+                (unsafe { lse.part(n * tokens + t, 1) })[0] = l[i] as f32;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Gradients of [`forward`] over packed rows.
+///
+/// | arg    | shape         | dtype | meaning                                                      |
+/// |--------|---------------|-------|--------------------------------------------------------------|
+/// | `dqkv` | `[T,(N+2G)D]` | `E`   | output; 0 for tokens outside every segment                   |
+/// | `dout` | `[T,N·D]`     | `E`   | gradient of `out`                                            |
+/// | `qkv`  | `[T,(N+2G)D]` | `E`   | packed rows the forward call read                            |
+/// | `out`  | `[T,N·D]`     | `E`   | output of the forward call                                   |
+/// | `lse`  | `[N,T]`       | f32   | from the forward call                                        |
+///
+/// Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a token.
+pub fn backward<E: Element>(
+    cpu: &Cpu,
+    dqkv: &mut [E],
+    dout: &[E],
+    qkv: &[E],
+    out: &[E],
+    lse: &[f32],
+    shape: &Packed,
+    segments: &[Segment],
+    options: &Options,
+) -> Result<()> {
+    const OP: &str = "attention::backward";
+    let (tokens, heads, dim, width) = (shape.tokens, shape.heads(), shape.head_dim, shape.width());
+    expect_len(OP, "dqkv", tokens * width, dqkv.len())?;
+    expect_len(OP, "qkv", tokens * width, qkv.len())?;
+    expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
+    expect_len(OP, "out", tokens * heads * dim, out.len())?;
+    expect_len(OP, "lse", tokens * heads, lse.len())?;
+    let keys = check_segments(OP, segments, tokens, true)?;
+    if keys > tokens {
+        return Err(Error::Shape { op: OP, name: "segments' key tokens", want: tokens, got: keys });
+    }
+    crate::elementwise::zero(cpu, dqkv);
+    let dqkv = Disjoint::new(dqkv);
+    cpu.for_each_unit(segments.len() * shape.groups, |u| {
+        let (s, group) = (&segments[u / shape.groups], u % shape.groups);
+        let rows = |h: &Heads<'_, E>, start: usize, len: usize, head: usize| -> Vec<f64> {
+            (start..start + len)
+                .flat_map(|t| h.data[h.at(t, group, head)..][..dim].iter().map(|v| f64::from(v.to_f32())))
+                .collect()
+        };
+        let (q, k, v) = (Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape));
+        let (hk, hv) = (rows(&k, s.k_start, s.k_len, 0), rows(&v, s.k_start, s.k_len, 0));
+        let (mut sum_dk, mut sum_dv) = (vec![0.0; s.k_len * dim], vec![0.0; s.k_len * dim]);
+        let store = |at: usize, row: &[f64]| {
+            // SAFETY: segments do not overlap, and a unit takes one group of one segment.
+            for (y, x) in unsafe { dqkv.part(at, dim) }.iter_mut().zip(row) {
+                *y = E::from_f32(*x as f32);
+            }
+        };
+        for head in 0..shape.heads_per_group {
+            let n = group * shape.heads_per_group + head;
+            let hq = rows(&q, s.q_start, s.q_len, head);
+            let g: Vec<f64> = (s.q_start..s.q_start + s.q_len)
+                .flat_map(|t| dout[(t * heads + n) * dim..][..dim].iter().map(|v| f64::from(v.to_f32())))
+                .collect();
+            let (dq, dk, dv) = reference::Head { q: &hq, k: &hk, v: &hv, dim }.backward(&g, options);
+            for i in 0..s.q_len {
+                store(q.at(s.q_start + i, group, head), &dq[i * dim..][..dim]);
+            }
+            sum_dk.iter_mut().zip(&dk).for_each(|(a, b)| *a += b);
+            sum_dv.iter_mut().zip(&dv).for_each(|(a, b)| *a += b);
+        }
+        for j in 0..s.k_len {
+            store(k.at(s.k_start + j, group, 0), &sum_dk[j * dim..][..dim]);
+            store(v.at(s.k_start + j, group, 0), &sum_dv[j * dim..][..dim]);
+        }
+    });
+    Ok(())
+}

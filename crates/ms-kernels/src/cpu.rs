@@ -1,0 +1,256 @@
+//! Where kernels run: an instruction set and a pool of threads.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{Error, Isa, Result};
+
+/// An instruction set and a number of threads; every kernel takes one.
+///
+/// Cheap to clone; clones share the threads. Results never depend on the number of threads.
+///
+/// ```
+/// let cpu = ms_kernels::Cpu::new(2, ms_kernels::Isa::detect())?;
+/// let count = std::sync::atomic::AtomicUsize::new(0);
+/// cpu.for_each_unit(10, |_unit| { count.fetch_add(1, std::sync::atomic::Ordering::Relaxed); });
+/// assert_eq!(count.into_inner(), 10);
+/// # Ok::<(), ms_kernels::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Cpu {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    threads: usize,
+    isa: Isa,
+    /// `threads - 1` workers; the caller is the last participant.
+    pool: Option<rayon::ThreadPool>,
+}
+
+impl std::fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cpu").field("threads", &self.threads()).field("isa", &self.isa()).finish()
+    }
+}
+
+impl Cpu {
+    /// A pool of `threads` threads, the caller included, that uses `isa`. No thread is made for 0 or 1.
+    ///
+    /// # Errors
+    /// [`Error::Isa`] if this processor does not have `isa`, [`Error::Threads`] if no thread can be started.
+    pub fn new(threads: usize, isa: Isa) -> Result<Self> {
+        if !isa.is_available() {
+            return Err(Error::Isa { isa });
+        }
+        let threads = threads.max(1);
+        let pool = if threads > 1 {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads - 1)
+                .thread_name(|i| format!("kernel-{}", i + 1))
+                .build()
+                .map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
+            Some(pool)
+        } else {
+            None
+        };
+        Ok(Self { inner: Arc::new(Inner { threads, isa, pool }) })
+    }
+
+    /// One thread, the fastest instruction set.
+    pub fn single() -> Self {
+        Self { inner: Arc::new(Inner { threads: 1, isa: Isa::detect(), pool: None }) }
+    }
+
+    /// Threads that take part in a call, the caller included.
+    pub fn threads(&self) -> usize {
+        self.inner.threads
+    }
+
+    /// The instruction set.
+    pub fn isa(&self) -> Isa {
+        self.inner.isa
+    }
+
+    /// Calls `work(unit)` once for each unit in `0..units`, on all threads, and returns when all are done.
+    ///
+    /// Threads take the next unit from one counter, so a slow thread holds up nobody. Denormals are flushed to
+    /// zero on every participating thread for the duration. A single unit runs on the caller.
+    pub fn for_each_unit(&self, units: usize, work: impl Fn(usize) + Sync) {
+        let next = AtomicUsize::new(0);
+        let take_all = || {
+            let _flush = FlushDenormals::new();
+            loop {
+                let unit = next.fetch_add(1, Ordering::Relaxed);
+                if unit >= units {
+                    break;
+                }
+                work(unit);
+            }
+        };
+        match &self.inner.pool {
+            Some(pool) if units > 1 => pool.in_place_scope(|scope| {
+                for _ in 0..(self.inner.threads - 1).min(units - 1) {
+                    scope.spawn(|_| take_all());
+                }
+                take_all();
+            }),
+            _ => take_all(),
+        }
+    }
+}
+
+/// A mutable slice that units of one parallel call write disjoint parts of.
+pub(crate) struct Disjoint<'a, T> {
+    start: *mut T,
+    len: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it stands for `&mut [T]`, whose parts may be used on other threads if T may be sent there.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
+    }
+
+    /// The part of `len` elements from `start`.
+    ///
+    /// # Panics
+    /// If the part is not inside the slice.
+    ///
+    /// # Safety
+    /// No two parts that are alive at the same time may overlap.
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that parts do not overlap")]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "a unit's part lies inside the slice");
+        // SAFETY: inside the slice by the assertion, not aliased by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+
+    /// Where the slice starts, for kernels that write strided tiles.
+    pub(crate) fn pointer(&self) -> *mut T {
+        self.start
+    }
+}
+
+/// Makes this thread treat denormals as zero until dropped.
+struct FlushDenormals {
+    before: u64,
+}
+
+impl FlushDenormals {
+    fn new() -> Self {
+        let before = control::read();
+        control::write(before | control::FLUSH);
+        Self { before }
+    }
+}
+
+impl Drop for FlushDenormals {
+    fn drop(&mut self) {
+        control::write(self.before);
+    }
+}
+
+/// The floating-point control register of this thread.
+#[cfg(target_arch = "x86_64")]
+mod control {
+    use std::arch::asm;
+
+    /// Flush-to-zero (bit 15) and denormals-are-zero (bit 6) of MXCSR.
+    pub(super) const FLUSH: u64 = 0x8040;
+
+    pub(super) fn read() -> u64 {
+        let mut value = 0u32;
+        // SAFETY: stores four bytes to the address of a u32 that we own.
+        unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut value, options(nostack, preserves_flags)) };
+        u64::from(value)
+    }
+
+    pub(super) fn write(value: u64) {
+        let value = value as u32;
+        // SAFETY: loads a value that was read before, at most with FTZ and DAZ added: no exception is unmasked and
+        // rounding stays to nearest. The compiler folds no arithmetic on denormals across this call that our
+        // results depend on: operands come from memory that it cannot see through.
+        unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack)) };
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod control {
+    use std::arch::asm;
+
+    /// FZ, bit 24 of FPCR.
+    pub(super) const FLUSH: u64 = 1 << 24;
+
+    pub(super) fn read() -> u64 {
+        let value: u64;
+        // SAFETY: reads a register that user code may read.
+        unsafe { asm!("mrs {}, fpcr", out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }
+
+    pub(super) fn write(value: u64) {
+        // SAFETY: writes back a value that was read before, at most with FZ added.
+        unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack, preserves_flags)) };
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod control {
+    pub(super) const FLUSH: u64 = 0;
+    pub(super) fn read() -> u64 {
+        0
+    }
+    pub(super) fn write(_value: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn every_unit_is_done_once_for_any_number_of_threads() {
+        for threads in [0, 1, 2, 3, 5] {
+            let cpu = Cpu::new(threads, Isa::Portable).unwrap();
+            for units in [0usize, 1, 2, 7, 100] {
+                let done: Vec<AtomicU32> = (0..units).map(|_| AtomicU32::new(0)).collect();
+                cpu.for_each_unit(units, |u| {
+                    done[u].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(
+                    done.iter().all(|d| d.load(Ordering::Relaxed) == 1),
+                    "{threads} threads, {units} units"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn denormals_are_flushed_inside_units_and_kept_outside() {
+        let tiny = black_box(f32::MIN_POSITIVE);
+        let cpu = Cpu::new(3, Isa::Portable).unwrap();
+        let kept = AtomicU32::new(0);
+        cpu.for_each_unit(32, |_| {
+            if black_box(tiny) * black_box(0.5) != 0.0 {
+                kept.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert_eq!(kept.into_inner(), 0);
+        assert!(black_box(tiny) * black_box(0.5) > 0.0);
+    }
+
+    #[test]
+    fn an_unavailable_instruction_set_is_an_error() {
+        for isa in Isa::ALL.into_iter().filter(|isa| !isa.is_available()) {
+            assert_eq!(Cpu::new(1, isa).err(), Some(Error::Isa { isa }));
+        }
+    }
+}

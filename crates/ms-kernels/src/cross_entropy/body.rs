@@ -1,0 +1,51 @@
+//! The fast bodies, one row each.
+
+use crate::Element;
+use crate::float::exp;
+use crate::rms_norm::lane_sum;
+
+const LANES: usize = 16;
+const CHAINS: usize = 4;
+const BLOCK: usize = CHAINS * LANES;
+
+/// Maximum and sum of `exp(x − maximum)` of a row; (−infinity, 0) for an empty one.
+#[inline(always)]
+pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
+    let (blocks, tail) = logits.as_chunks::<BLOCK>();
+    let mut maxima = [f32::NEG_INFINITY; BLOCK];
+    for b in blocks {
+        for l in 0..BLOCK {
+            let v = b[l].to_f32();
+            maxima[l] = if v > maxima[l] { v } else { maxima[l] };
+        }
+    }
+    for (l, v) in tail.iter().enumerate() {
+        let v = v.to_f32();
+        maxima[l] = if v > maxima[l] { v } else { maxima[l] };
+    }
+    let max = maxima.iter().fold(f32::NEG_INFINITY, |m, &v| if v > m { v } else { m });
+    let mut sums = [0f32; BLOCK];
+    for b in blocks {
+        for l in 0..BLOCK {
+            sums[l] += exp(b[l].to_f32() - max);
+        }
+    }
+    for (l, v) in tail.iter().enumerate() {
+        sums[l] += exp(v.to_f32() - max);
+    }
+    let mut lanes = [0f32; LANES];
+    for chain in 0..CHAINS {
+        for l in 0..LANES {
+            lanes[l] += sums[chain * LANES + l];
+        }
+    }
+    (max, lane_sum(lanes))
+}
+
+/// `x <- exp(x − max) · factor`.
+#[inline(always)]
+pub(super) fn gradient<E: Element>(logits: &mut [E], max: f32, factor: f32) {
+    for v in logits {
+        *v = E::from_f32(exp(v.to_f32() - max) * factor);
+    }
+}

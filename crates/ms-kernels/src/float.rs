@@ -1,0 +1,168 @@
+//! Elementary functions with the same bits on every machine.
+//!
+//! The C library's differ between hosts. These are plain sequences of correctly rounded operations; a fused
+//! multiply-add is one of them and every instance has it, in software if need be.
+
+/// `exp(x)`, relative error below 2e-7, for `x` down to -87.3; below that 0, above 88 the value at 88.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    // 1.5 · 2^23: adding it leaves the integer part of a small number in the low mantissa bits.
+    const SHIFT: f32 = 12_582_912.0;
+    let y = if x > 88.0 { 88.0 } else { x };
+    let y = if y < -87.3 { -87.3 } else { y };
+    let t = y.mul_add(std::f32::consts::LOG2_E, SHIFT);
+    let n = t - SHIFT;
+    // ln 2 in two parts, the first with enough trailing zeros for n · part to be exact.
+    let r = n.mul_add(-0.693_145_75, y);
+    let r = n.mul_add(-1.428_606_8e-6, r);
+    // Minimax for (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2], then 1 + r + r^2 · that.
+    let p = 1.987_569_1e-4f32
+        .mul_add(r, 1.398_199_9e-3)
+        .mul_add(r, 8.333_452e-3)
+        .mul_add(r, 4.166_579_6e-2)
+        .mul_add(r, 1.666_666_5e-1)
+        .mul_add(r, 0.5);
+    let p = p.mul_add(r, 1.0).mul_add(r, 1.0);
+    let scale = f32::from_bits(t.to_bits().wrapping_sub(SHIFT.to_bits()).wrapping_add(127) << 23);
+    if x < -87.3 { 0.0 } else { p * scale }
+}
+
+/// `1 / (1 + exp(-x))`.
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// `tanh(x)`, relative error below 1e-6.
+#[inline(always)]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let a = x.abs();
+    // Series where 1 - exp would cancel.
+    let s = x * x;
+    let small = x * (-17.0f32 / 315.0).mul_add(s, 2.0 / 15.0).mul_add(s, -1.0 / 3.0).mul_add(s, 1.0);
+    let e = exp(-2.0 * a);
+    let large = ((1.0 - e) / (1.0 + e)).copysign(x);
+    if a < 0.125 { small } else { large }
+}
+
+/// Natural logarithm of a positive number; 0 gives -infinity.
+pub(crate) fn ln(x: f64) -> f64 {
+    if x.is_nan() || x < 0.0 {
+        return f64::NAN;
+    }
+    if x < f64::MIN_POSITIVE {
+        return f64::NEG_INFINITY;
+    }
+    if x.is_infinite() {
+        return x;
+    }
+    // x = m · 2^e with m in [sqrt(1/2), sqrt(2))
+    let bits = x.to_bits();
+    let mut exponent = (bits >> 52) as i64 - 1023;
+    let mut m = f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 0x3ff0_0000_0000_0000);
+    if m > std::f64::consts::SQRT_2 {
+        m *= 0.5;
+        exponent += 1;
+    }
+    // ln m = 2 artanh((m-1)/(m+1)); the argument is below 0.172, so ten terms reach 1e-17.
+    let s = (m - 1.0) / (m + 1.0);
+    let q = s * s;
+    let mut sum = 0.0;
+    for k in (0..11).rev() {
+        sum = sum * q + 1.0 / f64::from(2 * k + 1);
+    }
+    2.0 * s * sum + exponent as f64 * std::f64::consts::LN_2
+}
+
+/// `(sin x, cos x)` for `|x|` below a million, absolute error below 1e-15 times the number of turns' rounding.
+pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
+    // pi/2 in two parts: 33 bits, so that n · HIGH is exact for n below 2^20, and the rest.
+    const HIGH: f64 = 1.570_796_326_734_125_6;
+    const LOW: f64 = 6.077_100_506_506_192e-11;
+    let n = (x * std::f64::consts::FRAC_2_PI).round();
+    let y = (x - n * HIGH) - n * LOW;
+    let s = y * y;
+    // Taylor series on |y| <= pi/4.
+    let (mut sin, mut cos) = (0.0, 0.0);
+    for k in (0..9).rev() {
+        let (a, b) = (f64::from(2 * k + 2), f64::from(2 * k + 3));
+        sin = 1.0 - s / (a * b) * sin_term(k, sin);
+        cos = 1.0 - s / ((a - 1.0) * a) * sin_term(k, cos);
+    }
+    let (sin, cos) = (y * sin, cos);
+    match (n as i64).rem_euclid(4) {
+        0 => (sin, cos),
+        1 => (cos, -sin),
+        2 => (-sin, -cos),
+        _ => (-cos, sin),
+    }
+}
+
+/// The innermost factor of the nested series is 1.
+fn sin_term(k: i32, inner: f64) -> f64 {
+    if k == 8 { 1.0 } else { inner }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_within_two_units_of_the_last_place() {
+        let mut worst = 0.0f64;
+        for i in -8_700_000..8_800_000i32 {
+            if i % 7 != 0 {
+                continue;
+            }
+            let x = i as f32 * 1e-5;
+            let want = f64::from(x).exp();
+            worst = worst.max((f64::from(exp(x)) / want - 1.0).abs());
+        }
+        assert!(worst < 2e-7, "{worst:e}");
+    }
+
+    #[test]
+    fn exp_handles_its_edges() {
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp(-88.0), 0.0);
+        assert!(exp(f32::INFINITY).is_finite());
+        assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn tanh_and_sigmoid_follow_their_definitions() {
+        for i in -4000..4000 {
+            let x = i as f32 * 0.005;
+            let want = f64::from(x).tanh();
+            assert!((f64::from(tanh(x)) - want).abs() <= 1e-6 * want.abs(), "tanh {x}");
+            let want = 1.0 / (1.0 + (-f64::from(x)).exp());
+            assert!((f64::from(sigmoid(x)) - want).abs() <= 4e-7 * want, "sigmoid {x}");
+        }
+        assert_eq!(sigmoid(-200.0), 1.0 / (1.0 + exp(88.0)));
+        assert_eq!(tanh(50.0), 1.0);
+    }
+
+    #[test]
+    fn ln_matches_the_library() {
+        for i in 1..20_000 {
+            let x = f64::from(i) * 0.37;
+            assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0), "ln {x}");
+        }
+        assert_eq!(ln(0.0), f64::NEG_INFINITY);
+        assert_eq!(ln(f64::INFINITY), f64::INFINITY);
+        assert!(ln(-1.0).is_nan());
+        assert_eq!(ln(1.0), 0.0);
+    }
+
+    #[test]
+    fn sine_and_cosine_match_the_library_up_to_a_million_radians() {
+        for i in 0..200_000 {
+            let x = f64::from(i) * 4.999;
+            let (s, c) = sin_cos(x);
+            assert!((s - x.sin()).abs() < 1e-14 && (c - x.cos()).abs() < 1e-14, "{x}: {s} {c}");
+            let (s2, c2) = sin_cos(-x);
+            assert!((s2 + s).abs() < 1e-15 && (c2 - c).abs() < 1e-15);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Which instruction set the kernels use, and how one body becomes an instance for each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// An instruction set that kernels are built for.
+///
+/// Results have the same bits on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// Whatever the compiler assumes of the target; slow on x86, where it means SSE2 without fused multiply-add.
+    Portable,
+    /// x86-64 with AVX2 and FMA.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// [`Isa::Avx512`] with the bf16 dot product.
+    Avx512Bf16,
+}
+
+impl Isa {
+    /// All of them, slowest first.
+    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+
+    /// The fastest instruction set of this processor.
+    pub fn detect() -> Self {
+        Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
+    }
+
+    /// The instruction set that environment variable `MS_ISA` names, else [`Isa::detect`].
+    ///
+    /// # Errors
+    /// [`Error::IsaName`] for an unknown name, [`Error::Isa`] if this processor does not have it.
+    pub fn from_env() -> Result<Self> {
+        match std::env::var("MS_ISA") {
+            Ok(name) if !name.is_empty() => {
+                let isa: Isa = name.parse()?;
+                if isa.is_available() { Ok(isa) } else { Err(Error::Isa { isa }) }
+            }
+            _ => Ok(Self::detect()),
+        }
+    }
+
+    /// Whether this processor has it.
+    pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = || is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx512 = || {
+                avx2()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            };
+            match self {
+                Isa::Portable => true,
+                Isa::Avx2 => avx2(),
+                Isa::Avx512 => avx512(),
+                Isa::Avx512Bf16 => avx512() && is_x86_feature_detected!("avx512bf16"),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Isa::Portable
+        }
+    }
+
+    /// Every instruction set of this processor, slowest first.
+    pub fn all_available() -> Vec<Self> {
+        Self::ALL.into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    pub(crate) fn available_names() -> String {
+        Self::all_available().iter().map(Isa::to_string).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512bf16",
+        })
+    }
+}
+
+impl FromStr for Isa {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|isa| isa.to_string() == name)
+            .ok_or_else(|| Error::IsaName { name: name.to_owned() })
+    }
+}
+
+/// Builds a safe `#[inline(always)]` body once per instruction set.
+///
+/// `instances! { fn rows<E: Element>(y: &mut [E], x: &[E]) = body::rows; }` defines `rows(isa, y, x)`.
+macro_rules! instances {
+    ($(fn $name:ident $(<$($g:ident : $bound:path),+>)? ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:path;)+) => {$(
+        #[inline]
+        fn $name $(<$($g: $bound),+>)? (isa: $crate::Isa, $($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2 $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? { $body($($arg),*) }
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+                fn avx512 $(<$($g: $bound),+>)? ($($arg: $ty),*) $(-> $ret)? { $body($($arg),*) }
+                match isa {
+                    $crate::Isa::Portable => $body($($arg),*),
+                    // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+                    $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                    // SAFETY: as above.
+                    $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                }
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            {
+                let _ = isa;
+                $body($($arg),*)
+            }
+        }
+    )+};
+}
+pub(crate) use instances;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_an_unknown_one_is_an_error() {
+        for isa in Isa::ALL {
+            assert_eq!(isa.to_string().parse::<Isa>(), Ok(isa));
+        }
+        let error = "sse9".parse::<Isa>().unwrap_err().to_string();
+        assert_eq!(error, "unknown instruction set \"sse9\", expected portable, avx2, avx512 or avx512bf16");
+    }
+
+    #[test]
+    fn the_detected_instruction_set_is_available() {
+        assert!(Isa::detect().is_available());
+        assert_eq!(Isa::all_available().last(), Some(&Isa::detect()));
+        assert_eq!(Isa::all_available()[0], Isa::Portable);
+    }
+}

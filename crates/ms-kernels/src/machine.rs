@@ -1,0 +1,86 @@
+//! What this machine can do at most, and processor time: the yardstick of benchmarks.
+
+mod bandwidth;
+mod flops;
+
+use crate::{Cpu, Isa};
+
+/// Rates that a perfect kernel would reach on a [`Cpu`], all threads together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peaks {
+    /// Instruction set that was measured.
+    pub isa: Isa,
+    /// Threads that ran at once.
+    pub threads: usize,
+    /// f32 multiply-adds from registers, two operations each, in GFLOP/s.
+    pub f32_gflops: f64,
+    /// The same for bf16 operands: the dot instruction where `isa` has it, otherwise equal to `f32_gflops`, for
+    /// operands are then widened.
+    pub bf16_gflops: f64,
+    /// Reading memory, in GB/s.
+    pub read_gbps: f64,
+    /// Reading and writing back in place, bytes read plus bytes written, in GB/s.
+    pub rw_gbps: f64,
+    /// Copying from one place to another, bytes read plus bytes written, in GB/s.
+    pub copy_gbps: f64,
+}
+
+/// Measures the peaks of `cpu` by processor time; about half a second, with `quick` a tenth of that.
+///
+/// Bandwidth is measured over blocks on huge pages that are larger than the caches (256 MiB, with `quick` 64).
+pub fn measure(cpu: &Cpu, quick: bool) -> Peaks {
+    let (f32_gflops, bf16_gflops) = flops::measure(cpu, quick);
+    let bandwidth = bandwidth::measure(cpu, quick);
+    Peaks {
+        isa: cpu.isa(),
+        threads: cpu.threads(),
+        f32_gflops,
+        bf16_gflops,
+        read_gbps: bandwidth.read,
+        rw_gbps: bandwidth.read_write,
+        copy_gbps: bandwidth.copy,
+    }
+}
+
+/// Processor seconds that the calling thread has used.
+pub fn thread_cpu_seconds() -> f64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Processor seconds that all threads of this process have used.
+pub fn process_cpu_seconds() -> f64 {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock(id: libc::clockid_t) -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec to the address of one.
+    let status = unsafe { libc::clock_gettime(id, &raw mut time) };
+    assert_eq!(status, 0, "processor-time clocks exist on every supported system");
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_are_positive_and_consistent() {
+        for isa in Isa::all_available() {
+            let peaks = measure(&Cpu::new(1, isa).unwrap(), true);
+            assert!(peaks.f32_gflops > 0.1, "{peaks:?}");
+            assert!(peaks.bf16_gflops >= peaks.f32_gflops * 0.9, "{peaks:?}");
+            assert!(peaks.read_gbps > 0.1 && peaks.rw_gbps > 0.1 && peaks.copy_gbps > 0.1, "{peaks:?}");
+        }
+    }
+
+    #[test]
+    fn processor_time_advances_with_work() {
+        let (thread, process) = (thread_cpu_seconds(), process_cpu_seconds());
+        let mut x = 1u64;
+        while thread_cpu_seconds() - thread < 0.01 {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert!(process_cpu_seconds() - process >= 0.009);
+    }
+}

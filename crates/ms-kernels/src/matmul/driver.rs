@@ -1,0 +1,267 @@
+//! Blocks, units and the order of loops.
+//!
+//! A unit is a block of rows and columns of the result. For each block of `k` it packs its part of `b`, then, a
+//! few hundred rows at a time, its part of `a`, and runs the tiles: a panel of `b` stays in the first-level cache
+//! while panels of `a` stream past it from the second. Every unit packs for itself into its thread's scratch, so
+//! units never wait for each other. A sum runs on over blocks of `k` from where it stood, therefore no block size
+//! reaches the bits of the result.
+
+use super::kernel::{Kernel, Source, Store, Tile, steps};
+use super::{Dims, Form, Mat};
+use crate::element::is_bf16;
+use crate::memory::{Scratch, with_scratch};
+use crate::{Cpu, Element};
+
+/// Terms of `k` in a block: a panel of `b` then takes 32 KiB at 32 columns.
+const KC: usize = 256;
+/// Rows of `a` that are packed at a time.
+const MC: usize = 252;
+/// Rows of a unit, at most and at least.
+const UNIT_ROWS: (usize, usize) = (1008, 252);
+/// Columns of a unit, at most and at least.
+const UNIT_COLS: (usize, usize) = (768, 192);
+/// Units that each thread should find.
+const UNITS_PER_THREAD: usize = 4;
+
+/// Where the result goes, by address.
+#[derive(Clone, Copy)]
+pub(super) struct Target<E> {
+    /// The result.
+    pub(super) store: Store,
+    /// Whether sums start from the f32 values that are there.
+    pub(super) add: bool,
+    /// `[N]`, or null.
+    pub(super) bias: *const E,
+}
+
+// SAFETY: an address that units write disjoint tiles through; `matmul` holds the unique borrow meanwhile.
+unsafe impl<E> Sync for Target<E> {}
+
+/// Splits `total` into equal blocks of at most `most`, each but the last a multiple of `unit`.
+fn even(total: usize, most: usize, unit: usize) -> usize {
+    total.div_ceil(total.div_ceil(most).max(1)).next_multiple_of(unit).max(unit)
+}
+
+/// Computes the product with kernel `K`.
+///
+/// # Safety
+/// Operands and target must cover `dims`, the target must not be used meanwhile, and the instruction set of `K`
+/// must be there.
+pub(super) unsafe fn product<K: Kernel, E: Element>(
+    cpu: &Cpu,
+    form: Form,
+    dims: Dims,
+    a: Mat<'_, E>,
+    b: Mat<'_, E>,
+    target: Target<E>,
+) {
+    let (mut most_rows, mut most_cols) = (UNIT_ROWS.0, UNIT_COLS.0);
+    if cpu.threads() > 1 {
+        let wanted = UNITS_PER_THREAD * cpu.threads();
+        while dims.m.div_ceil(most_rows) * dims.n.div_ceil(most_cols) < wanted {
+            if most_rows > UNIT_ROWS.1 && dims.m > most_rows / 2 {
+                most_rows /= 2;
+            } else if most_cols > UNIT_COLS.1 {
+                most_cols /= 2;
+            } else if most_rows > UNIT_ROWS.1 {
+                most_rows /= 2;
+            } else {
+                break;
+            }
+        }
+    }
+    let rows = even(dims.m, most_rows, K::MR);
+    let cols = even(dims.n, most_cols, K::NR);
+    let row_blocks = dims.m.div_ceil(rows);
+    cpu.for_each_unit(row_blocks * dims.n.div_ceil(cols), |u| {
+        let (i, j) = (u % row_blocks * rows, u / row_blocks * cols);
+        let unit = Unit { form, dims, a, b, target, i, j, m: rows.min(dims.m - i), n: cols.min(dims.n - j) };
+        // SAFETY: the caller's promise; units have different rows or columns.
+        unsafe { unit.run::<K>() }
+    });
+}
+
+struct Unit<'a, E> {
+    form: Form,
+    dims: Dims,
+    a: Mat<'a, E>,
+    b: Mat<'a, E>,
+    target: Target<E>,
+    /// First row and column.
+    i: usize,
+    j: usize,
+    /// Rows and columns.
+    m: usize,
+    n: usize,
+}
+
+impl<E: Element> Unit<'_, E> {
+    /// # Safety
+    /// As for [`product`].
+    unsafe fn run<K: Kernel>(&self) {
+        let k = self.dims.k;
+        let kc = even(k, KC, 16);
+        let blocks = k.div_ceil(kc).max(1);
+        let panels = self.n.div_ceil(K::NR);
+        let depth = steps::<K>(kc);
+        // Sums that pass through f32 on their way to bf16 need a place between blocks of k.
+        let keep = blocks > 1 && matches!(self.target.store, Store::Bf16 { .. });
+        let width = panels * K::NR;
+        let kept = if keep { self.m * width } else { 0 };
+        with_scratch(Scratch::PanelsB, panels * K::NR * depth, |pb: &mut [K::Packed]| {
+            with_scratch(Scratch::PanelsA, MC * depth + 64, |pa: &mut [K::Packed]| {
+                with_scratch(Scratch::Partials, kept + width, |scratch: &mut [f32]| {
+                    let (bias, partial) = scratch.split_at_mut(width);
+                    let bias = self.bias(bias);
+                    for block in 0..blocks {
+                        let place = Place { block, blocks, bias, partial: partial.as_mut_ptr(), width };
+                        let k0 = block * kc;
+                        let terms = kc.min(k - k0);
+                        // SAFETY: the scratch has room for these panels and sums; the rest is the caller's
+                        // promise.
+                        unsafe {
+                            self.pack_b::<K>(k0, terms, pb.as_mut_ptr());
+                            for i in (0..self.m).step_by(MC) {
+                                let m = MC.min(self.m - i);
+                                self.pack_a::<K>(i, m, k0, terms, pa.as_mut_ptr());
+                                self.tiles::<K>(i, m, terms, pa.as_ptr(), pb.as_ptr(), &place);
+                            }
+                        }
+                    }
+                });
+            });
+        });
+    }
+
+    /// The unit's bias widened to f32 in `to`, or null.
+    fn bias(&self, to: &mut [f32]) -> *const f32 {
+        if self.target.bias.is_null() {
+            return std::ptr::null();
+        }
+        for (j, v) in to.iter_mut().enumerate() {
+            // SAFETY: a bias that is not null has N elements, and j + self.j is below N.
+            *v = if j < self.n { unsafe { *self.target.bias.add(self.j + j) }.to_f32() } else { 0.0 };
+        }
+        to.as_ptr()
+    }
+
+    /// # Safety
+    /// `to` must have room for the unit's panels.
+    unsafe fn pack_b<K: Kernel>(&self, k0: usize, terms: usize, to: *mut K::Packed) {
+        let Mat { data, stride } = self.b;
+        let depth = steps::<K>(terms);
+        for (panel, j) in (0..self.n).step_by(K::NR).enumerate() {
+            let lines = K::NR.min(self.n - j);
+            let column = self.j + j;
+            // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
+            unsafe {
+                let to = to.add(panel * K::NR * depth);
+                if self.form == Form::Nt {
+                    let data = data.as_ptr().wrapping_add(column * stride + k0);
+                    K::pack_contiguous(Source { data, stride, terms, lines }, K::NR, to);
+                } else {
+                    let data = data.as_ptr().wrapping_add(k0 * stride + column);
+                    K::pack_strided(Source { data, stride, terms, lines }, K::NR, to);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// `to` must have room for the panels of `m` rows.
+    unsafe fn pack_a<K: Kernel>(&self, i0: usize, m: usize, k0: usize, terms: usize, to: *mut K::Packed) {
+        let Mat { data, stride } = self.a;
+        let depth = steps::<K>(terms);
+        for (panel, i) in (0..m).step_by(K::MR).enumerate() {
+            let lines = K::MR.min(m - i);
+            let row = self.i + i0 + i;
+            // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
+            unsafe {
+                let to = to.add(panel * K::MR * depth);
+                if self.form == Form::Tn {
+                    let data = data.as_ptr().wrapping_add(k0 * stride + row);
+                    K::pack_strided(Source { data, stride, terms, lines }, K::MR, to);
+                } else {
+                    let data = data.as_ptr().wrapping_add(row * stride + k0);
+                    K::pack_contiguous(Source { data, stride, terms, lines }, K::MR, to);
+                }
+            }
+        }
+    }
+
+    /// All tiles of `m` rows for one block of `k`.
+    ///
+    /// # Safety
+    /// Panels must be packed, and the target writable.
+    unsafe fn tiles<K: Kernel>(
+        &self,
+        i0: usize,
+        m: usize,
+        terms: usize,
+        pa: *const K::Packed,
+        pb: *const K::Packed,
+        place: &Place,
+    ) {
+        let depth = steps::<K>(terms);
+        for (panel_b, j) in (0..self.n).step_by(K::NR).enumerate() {
+            for (panel_a, i) in (0..m).step_by(K::MR).enumerate() {
+                let (start, store) = self.ends(i0 + i, j, place);
+                let last = place.block + 1 == place.blocks;
+                let tile = Tile {
+                    steps: depth,
+                    a: pa.wrapping_add(panel_a * K::MR * depth),
+                    a_row: 1,
+                    a_step: K::MR,
+                    b: pb.wrapping_add(panel_b * K::NR * depth),
+                    start,
+                    bias: if last && !place.bias.is_null() {
+                        place.bias.wrapping_add(j)
+                    } else {
+                        std::ptr::null()
+                    },
+                    store,
+                    rows: K::MR.min(m - i),
+                    cols: K::NR.min(self.n - j),
+                };
+                // SAFETY: the caller's promise.
+                unsafe { K::tile(&tile) }
+            }
+        }
+    }
+
+    /// Where the sums of the tile at row `i`, column `j` of the unit start from and go to.
+    fn ends(&self, i: usize, j: usize, place: &Place) -> (Option<(*const f32, usize)>, Store) {
+        match self.target.store {
+            Store::F32 { to, stride } => {
+                let at = to.wrapping_add((self.i + i) * stride + self.j + j);
+                let start = (place.block > 0 || self.target.add).then_some((at.cast_const(), stride));
+                (start, Store::F32 { to: at, stride })
+            }
+            Store::Bf16 { to, stride } => {
+                let partial = place.partial.wrapping_add(i * place.width + j);
+                let start = (place.block > 0).then_some((partial.cast_const(), place.width));
+                if place.block + 1 < place.blocks {
+                    (start, Store::F32 { to: partial, stride: place.width })
+                } else {
+                    let at = to.wrapping_add((self.i + i) * stride + self.j + j);
+                    (start, Store::Bf16 { to: at, stride })
+                }
+            }
+        }
+    }
+}
+
+/// Which block of `k` it is and where sums wait between blocks.
+struct Place {
+    block: usize,
+    blocks: usize,
+    bias: *const f32,
+    partial: *mut f32,
+    width: usize,
+}
+
+/// The address of a result of element type `E`.
+pub(super) fn store<E: Element>(data: &mut [E], stride: usize) -> Store {
+    let to = data.as_mut_ptr();
+    if is_bf16::<E>() { Store::Bf16 { to: to.cast(), stride } } else { Store::F32 { to: to.cast(), stride } }
+}

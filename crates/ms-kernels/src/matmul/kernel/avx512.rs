@@ -1,0 +1,262 @@
+//! AVX-512 without the bf16 dot: tiles of 12 x 32 in 24 registers, operands widened to f32 in the panels.
+//!
+//! 12 x 32 asks for 14 loads per 24 multiply-adds and takes 128 bytes of `b` a step; 6 x 64 takes 256, more than
+//! the second-level cache of an Ice Lake delivers in that time.
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Source, Store, Tile};
+use crate::Element;
+use crate::element::is_bf16;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+pub(super) const MR: usize = 12;
+pub(super) const NR: usize = 32;
+const VECTORS: usize = NR / 16;
+
+/// A mask of the first `n` of 16 lanes.
+#[inline(always)]
+pub(super) fn first(n: usize) -> __mmask16 {
+    if n >= 16 { 0xffff } else { (1u16 << n) - 1 }
+}
+
+/// Up to sixteen elements as f32; lanes outside the mask are zero and not read.
+///
+/// # Safety
+/// The elements of the mask must be readable.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn load<E: Element>(from: *const E, mask: __mmask16) -> __m512 {
+    // SAFETY: masked loads touch the mask's elements only, which the caller vouches for; E is bf16 or f32.
+    unsafe {
+        if is_bf16::<E>() {
+            let half = _mm256_maskz_loadu_epi16(mask, from.cast());
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half)))
+        } else {
+            _mm512_maskz_loadu_ps(mask, from.cast())
+        }
+    }
+}
+
+/// Rounds to bf16, to nearest even; under flush-to-zero there is no denormal to treat.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn to_bf16(v: __m512) -> __m256i {
+    let bits = _mm512_castps_si512(v);
+    let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+    let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+    let all = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x0040_0000));
+    _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(all))
+}
+
+/// Transposes a 16 x 16 block of 32-bit elements.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn transpose(r: &mut [__m512i; 16]) {
+    let mut t = *r;
+    for i in 0..8 {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    let mut u = t;
+    for i in 0..4 {
+        u[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        u[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        u[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        u[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    let mut v = u;
+    for i in 0..4 {
+        v[i] = _mm512_shuffle_i32x4::<0x88>(u[i], u[4 + i]);
+        v[4 + i] = _mm512_shuffle_i32x4::<0xdd>(u[i], u[4 + i]);
+        v[8 + i] = _mm512_shuffle_i32x4::<0x88>(u[8 + i], u[12 + i]);
+        v[12 + i] = _mm512_shuffle_i32x4::<0xdd>(u[8 + i], u[12 + i]);
+    }
+    for i in 0..8 {
+        r[i] = _mm512_shuffle_i32x4::<0x88>(v[i], v[8 + i]);
+        r[8 + i] = _mm512_shuffle_i32x4::<0xdd>(v[i], v[8 + i]);
+    }
+}
+
+/// # Safety
+/// As for [`Kernel::pack_contiguous`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    let even = source.terms.next_multiple_of(2);
+    let mut line = 0;
+    while line < width {
+        let lines = source.lines.saturating_sub(line).min(16);
+        let lanes = first(width - line);
+        let mut k = 0;
+        while k < even {
+            let terms = first(source.terms - k);
+            let mut r = [_mm512_setzero_si512(); 16];
+            for (i, r) in r.iter_mut().enumerate().take(lines) {
+                // SAFETY: line `line + i` exists and has the mask's terms.
+                *r = _mm512_castps_si512(unsafe {
+                    load(source.data.add((line + i) * source.stride + k), terms)
+                });
+            }
+            transpose(&mut r);
+            let filled = (even - k).min(16);
+            for q in 0..filled {
+                // SAFETY: step k + q^1 is below `even`, which is a multiple of two, and has `width` values.
+                unsafe {
+                    let at = to.add((k + (q ^ 1)) * width + line);
+                    _mm512_mask_storeu_ps(at, lanes, _mm512_castsi512_ps(r[q]));
+                }
+            }
+            k += 16;
+        }
+        line += 16;
+    }
+}
+
+/// # Safety
+/// As for [`Kernel::pack_strided`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    let even = source.terms.next_multiple_of(2);
+    for k in 0..even {
+        let mut line = 0;
+        while line < width {
+            let mask = if k < source.terms { first(source.lines.saturating_sub(line)) } else { 0 };
+            // SAFETY: the mask holds existing elements only; step k^1 is below `even` and has `width` values.
+            unsafe {
+                let v = load(source.data.wrapping_add(k * source.stride + line), mask);
+                _mm512_mask_storeu_ps(to.add((k ^ 1) * width + line), first(width - line), v);
+            }
+            line += 16;
+        }
+    }
+}
+
+/// The tile with `ROWS` rows; `PANEL` says that `a` is a panel.
+///
+/// # Safety
+/// As for [`Kernel::tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
+    let mut acc = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+    let mask: [__mmask16; VECTORS] = [first(tile.cols), first(tile.cols.saturating_sub(16))];
+    // SAFETY: masks keep loads and stores inside the columns that exist; steps, panels, start and store are the
+    // caller's promise. Prefetches may point anywhere.
+    unsafe {
+        match tile.start {
+            Some((from, stride)) => {
+                for i in 0..ROWS {
+                    for j in 0..VECTORS {
+                        acc[i][j] = _mm512_maskz_loadu_ps(mask[j], from.wrapping_add(i * stride + 16 * j));
+                    }
+                }
+            }
+            None => match tile.store {
+                Store::F32 { to, stride } => {
+                    for i in 0..ROWS {
+                        _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(i * stride).cast());
+                        _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(i * stride + 16).cast());
+                    }
+                }
+                Store::Bf16 { to, stride } => {
+                    for i in 0..ROWS {
+                        _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(i * stride).cast());
+                    }
+                }
+            },
+        }
+        let (mut a, mut b) = (tile.a, tile.b);
+        let (a_row, a_step) = if PANEL { (1, MR) } else { (tile.a_row, tile.a_step) };
+        for _ in 0..tile.steps {
+            let bv = [_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(16))];
+            if PANEL {
+                _mm_prefetch::<_MM_HINT_T0>(a.wrapping_add(16 * MR).cast());
+            }
+            for i in 0..ROWS {
+                let av = _mm512_set1_ps(*a.add(i * a_row));
+                for j in 0..VECTORS {
+                    acc[i][j] = _mm512_fmadd_ps(av, bv[j], acc[i][j]);
+                }
+            }
+            a = a.wrapping_add(a_step);
+            b = b.wrapping_add(NR);
+        }
+        if !tile.bias.is_null() {
+            for j in 0..VECTORS {
+                let bias = _mm512_loadu_ps(tile.bias.add(16 * j));
+                for row in &mut acc {
+                    row[j] = _mm512_add_ps(row[j], bias);
+                }
+            }
+        }
+        match tile.store {
+            Store::F32 { to, stride } => {
+                for i in 0..ROWS {
+                    for j in 0..VECTORS {
+                        _mm512_mask_storeu_ps(to.wrapping_add(i * stride + 16 * j), mask[j], acc[i][j]);
+                    }
+                }
+            }
+            Store::Bf16 { to, stride } => {
+                for i in 0..ROWS {
+                    for j in 0..VECTORS {
+                        let at = to.wrapping_add(i * stride + 16 * j);
+                        _mm256_mask_storeu_epi16(at.cast(), mask[j], to_bf16(acc[i][j]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`Kernel::tile`].
+unsafe fn any_rows<const PANEL: bool>(tile: &Tile<f32>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match tile.rows {
+            1 => rows::<1, PANEL>(tile),
+            2 => rows::<2, PANEL>(tile),
+            3 => rows::<3, PANEL>(tile),
+            4 => rows::<4, PANEL>(tile),
+            5 => rows::<5, PANEL>(tile),
+            6 => rows::<6, PANEL>(tile),
+            7 => rows::<7, PANEL>(tile),
+            8 => rows::<8, PANEL>(tile),
+            9 => rows::<9, PANEL>(tile),
+            10 => rows::<10, PANEL>(tile),
+            11 => rows::<11, PANEL>(tile),
+            _ => rows::<12, PANEL>(tile),
+        }
+    }
+}
+
+impl Kernel for Avx512 {
+    const MR: usize = MR;
+    const NR: usize = NR;
+    const TERMS: usize = 1;
+    type Packed = f32;
+
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack_contiguous(source, width, to) }
+    }
+
+    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack_strided(source, width, to) }
+    }
+
+    unsafe fn tile(tile: &Tile<f32>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if tile.a_row == 1 && tile.a_step == MR {
+                any_rows::<true>(tile);
+            } else {
+                any_rows::<false>(tile);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! AVX-512 with the bf16 dot: tiles of 12 x 32 on pairs of bf16.
+//!
+//! The instruction sums the odd element of a pair first, then the even one, each with one rounding: the canonical
+//! order, so the bits are those of the widened kernels.
+
+use std::arch::x86_64::*;
+
+use super::avx512::{MR, NR, first, transpose};
+use super::{Kernel, Source, Store, Tile};
+use crate::Element;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bf16;
+
+const VECTORS: usize = NR / 16;
+
+/// A mask of the first `n` of 32 lanes.
+#[inline(always)]
+fn first32(n: usize) -> __mmask32 {
+    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
+}
+
+/// # Safety
+/// As for [`Kernel::pack_contiguous`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
+    let pairs = source.terms.div_ceil(2);
+    let mut line = 0;
+    while line < width {
+        let lines = source.lines.saturating_sub(line).min(16);
+        let mut p = 0;
+        while p < pairs {
+            let terms = first32(source.terms - 2 * p);
+            let mut r = [_mm512_setzero_si512(); 16];
+            for (i, r) in r.iter_mut().enumerate().take(lines) {
+                // SAFETY: line `line + i` exists and has the mask's terms.
+                *r = unsafe {
+                    let at = source.data.add((line + i) * source.stride + 2 * p);
+                    _mm512_maskz_loadu_epi16(terms, at.cast())
+                };
+            }
+            transpose(&mut r);
+            for (q, r) in r.iter().enumerate().take(pairs - p) {
+                // SAFETY: step p + q is below `pairs` and has `width` values.
+                unsafe {
+                    let at = to.add((p + q) * width + line);
+                    _mm512_mask_storeu_epi32(at.cast(), first(width - line), *r);
+                }
+            }
+            p += 16;
+        }
+        line += 16;
+    }
+}
+
+/// # Safety
+/// As for [`Kernel::pack_strided`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_strided(source: Source<u16>, width: usize, to: *mut u32) {
+    for p in 0..source.terms.div_ceil(2) {
+        let mut line = 0;
+        while line < width {
+            let mask = first(source.lines.saturating_sub(line));
+            let odd_mask = if 2 * p + 1 < source.terms { mask } else { 0 };
+            // SAFETY: the masks hold existing elements only; step p has `width` values.
+            unsafe {
+                let at = source.data.wrapping_add(2 * p * source.stride + line);
+                let even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
+                let odd = _mm256_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
+                let odd = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(odd));
+                let both = _mm512_or_si512(even, odd);
+                _mm512_mask_storeu_epi32(to.add(p * width + line).cast(), first(width - line), both);
+            }
+            line += 16;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`Kernel::tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
+    // SAFETY: both types are 64 bytes of plain data.
+    let pairs = |v: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(v) };
+    let mut acc = [[_mm512_setzero_ps(); VECTORS]; ROWS];
+    let mask: [__mmask16; VECTORS] = [first(tile.cols), first(tile.cols.saturating_sub(16))];
+    // SAFETY: masks keep loads and stores inside the columns that exist; steps, panels, start and store are the
+    // caller's promise.
+    unsafe {
+        if let Some((from, stride)) = tile.start {
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    acc[i][j] = _mm512_maskz_loadu_ps(mask[j], from.wrapping_add(i * stride + 16 * j));
+                }
+            }
+        }
+        let (mut a, mut b) = (tile.a, tile.b);
+        for _ in 0..tile.steps {
+            let bv = [pairs(_mm512_loadu_si512(b.cast())), pairs(_mm512_loadu_si512(b.add(16).cast()))];
+            for i in 0..ROWS {
+                let av = pairs(_mm512_set1_epi32(*a.add(i * tile.a_row) as i32));
+                for j in 0..VECTORS {
+                    acc[i][j] = _mm512_dpbf16_ps(acc[i][j], av, bv[j]);
+                }
+            }
+            a = a.wrapping_add(tile.a_step);
+            b = b.wrapping_add(NR);
+        }
+        if !tile.bias.is_null() {
+            for j in 0..VECTORS {
+                let bias = _mm512_loadu_ps(tile.bias.add(16 * j));
+                for row in &mut acc {
+                    row[j] = _mm512_add_ps(row[j], bias);
+                }
+            }
+        }
+        for i in 0..ROWS {
+            for j in 0..VECTORS {
+                match tile.store {
+                    Store::F32 { to, stride } => {
+                        _mm512_mask_storeu_ps(to.wrapping_add(i * stride + 16 * j), mask[j], acc[i][j]);
+                    }
+                    Store::Bf16 { to, stride } => {
+                        let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(acc[i][j]));
+                        let at = to.wrapping_add(i * stride + 16 * j);
+                        _mm256_mask_storeu_epi16(at.cast(), mask[j], rounded);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The bits of a bf16 source.
+fn bits<E: Element>(source: Source<E>) -> Source<u16> {
+    assert!(crate::element::is_bf16::<E>(), "the bf16 kernel is chosen for bf16 operands only");
+    Source { data: source.data.cast(), stride: source.stride, terms: source.terms, lines: source.lines }
+}
+
+impl Kernel for Avx512Bf16 {
+    const MR: usize = MR;
+    const NR: usize = NR;
+    const TERMS: usize = 2;
+    type Packed = u32;
+
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack_contiguous(bits(source), width, to) }
+    }
+
+    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack_strided(bits(source), width, to) }
+    }
+
+    unsafe fn tile(tile: &Tile<u32>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match tile.rows {
+                1 => rows::<1>(tile),
+                2 => rows::<2>(tile),
+                3 => rows::<3>(tile),
+                4 => rows::<4>(tile),
+                5 => rows::<5>(tile),
+                6 => rows::<6>(tile),
+                7 => rows::<7>(tile),
+                8 => rows::<8>(tile),
+                9 => rows::<9>(tile),
+                10 => rows::<10>(tile),
+                11 => rows::<11>(tile),
+                _ => rows::<12>(tile),
+            }
+        }
+    }
+}

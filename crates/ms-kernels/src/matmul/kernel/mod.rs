@@ -1,0 +1,101 @@
+//! Packing and the register tile, one type per instruction set.
+//!
+//! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The
+//! terms of `k` stand in the canonical order of sums, each pair swapped: 1, 0, 3, 2, ... An odd `k` is filled up
+//! with a zero term. Unused rows of the last panel are zero.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512bf16;
+pub(crate) mod portable;
+
+use bytemuck::Pod;
+
+use crate::Element;
+
+/// Where a tile's sums go.
+#[derive(Clone, Copy)]
+pub(crate) enum Store {
+    /// As they are.
+    F32 { to: *mut f32, stride: usize },
+    /// Rounded to bf16.
+    Bf16 { to: *mut half::bf16, stride: usize },
+}
+
+/// One tile of at most `MR` rows and `NR` columns of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<P> {
+    /// Packed steps of `k`.
+    pub(crate) steps: usize,
+    /// Row 0, step 0 of the left operand.
+    pub(crate) a: *const P,
+    /// Elements from one row of `a` to the next: 1 in a panel.
+    pub(crate) a_row: usize,
+    /// Elements from one step of `a` to the next: `MR` in a panel.
+    pub(crate) a_step: usize,
+    /// Panel of the right operand, `NR` elements a step.
+    pub(crate) b: *const P,
+    /// Where the sums start from: nothing for zero, otherwise address and stride.
+    pub(crate) start: Option<(*const f32, usize)>,
+    /// `NR` values to add to each finished row, or null.
+    pub(crate) bias: *const f32,
+    /// Where the sums go.
+    pub(crate) store: Store,
+    /// Rows to compute, 1 to `MR`.
+    pub(crate) rows: usize,
+    /// Columns to read and write, 1 to `NR`.
+    pub(crate) cols: usize,
+}
+
+/// An operand's panel-sized part to pack.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<E> {
+    /// First element.
+    pub(crate) data: *const E,
+    /// Elements from one line of memory to the next.
+    pub(crate) stride: usize,
+    /// Terms of `k`.
+    pub(crate) terms: usize,
+    /// Rows of `a` or columns of `b` that exist, at most the panel's width.
+    pub(crate) lines: usize,
+}
+
+/// The inner loops for one instruction set.
+pub(crate) trait Kernel: Copy + Send + Sync + 'static {
+    /// Rows of a tile.
+    const MR: usize;
+    /// Columns of a tile.
+    const NR: usize;
+    /// Terms of `k` in one packed element.
+    const TERMS: usize;
+    /// What panels are made of.
+    type Packed: Pod + Send + Sync;
+
+    /// Packs a source whose `k` is contiguous: line `i`, term `k` at `data[i·stride + k]`.
+    ///
+    /// # Safety
+    /// The source must be readable; `to` must have room for `width` elements for each packed step; `width` is
+    /// `MR` or `NR`; the instruction set must be there.
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut Self::Packed);
+
+    /// Packs a source whose `k` is strided: line `i`, term `k` at `data[k·stride + i]`.
+    ///
+    /// # Safety
+    /// As for [`Kernel::pack_contiguous`].
+    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut Self::Packed);
+
+    /// Computes one tile.
+    ///
+    /// # Safety
+    /// All that [`Tile`] points to must be readable, and `store` writable, for the stated sizes; nobody else may
+    /// use the stored part meanwhile; the instruction set must be there.
+    unsafe fn tile(tile: &Tile<Self::Packed>);
+}
+
+/// Packed steps of `terms` terms.
+pub(crate) fn steps<K: Kernel>(terms: usize) -> usize {
+    terms.next_multiple_of(2) / K::TERMS
+}

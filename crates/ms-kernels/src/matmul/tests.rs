@@ -1,0 +1,223 @@
+//! Every instruction set and thread count against the formula, bit for bit.
+
+use half::bf16;
+use proptest::prelude::*;
+
+use super::{Dims, Form, Mat, Out, matmul, reference};
+use crate::{Cpu, Element, Error, Isa};
+
+const FORMS: [Form; 3] = [Form::Nt, Form::Nn, Form::Tn];
+
+/// Numbers in (-1, 1) from a fixed seed.
+fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
+    let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            s ^= s << 13;
+            s ^= s >> 7;
+            s ^= s << 17;
+            E::from_f32((s >> 40) as f32 / (1u64 << 23) as f32 - 1.0)
+        })
+        .collect()
+}
+
+struct Case<E> {
+    form: Form,
+    dims: Dims,
+    a: Vec<E>,
+    b: Vec<E>,
+    a_stride: usize,
+    b_stride: usize,
+}
+
+impl<E: Element> Case<E> {
+    fn new(form: Form, m: usize, n: usize, k: usize, pad: usize) -> Self {
+        let (a_rows, a_width) = if form == Form::Tn { (k, m) } else { (m, k) };
+        let (b_rows, b_width) = if form == Form::Nt { (n, k) } else { (k, n) };
+        let (a_stride, b_stride) = (a_width + pad, b_width + 2 * pad);
+        Case {
+            form,
+            dims: Dims { m, n, k },
+            a: random(a_rows * a_stride, 1 + m as u64),
+            b: random(b_rows * b_stride, 2 + n as u64),
+            a_stride,
+            b_stride,
+        }
+    }
+    fn a(&self) -> Mat<'_, E> {
+        Mat { data: &self.a, stride: self.a_stride }
+    }
+    fn b(&self) -> Mat<'_, E> {
+        Mat { data: &self.b, stride: self.b_stride }
+    }
+    fn want(&self, i: usize, j: usize, start: f32) -> f32 {
+        reference::element(self.form, self.dims.k, self.a(), self.b(), i, j, start)
+    }
+
+    /// Runs all three kinds of output and compares with the formula.
+    fn check(&self, cpu: &Cpu) {
+        let Dims { m, n, k } = self.dims;
+        let what = format!("{} {:?} {:?} {cpu:?}", E::NAME, self.form, self.dims);
+        // Few rows are summed in another order: compare them by value.
+        let same = |got: f32, want: f32, at: (usize, usize)| {
+            if self.form == Form::Nt && m <= super::vector::MAX_ROWS {
+                let bound =
+                    1e-6 * (k as f32 + 8.0) + want.abs() * 1e-2 * f32::from(u8::from(E::NAME == "bf16"));
+                assert!((got - want).abs() <= bound, "{what} at {at:?}: {got} for {want}");
+            } else {
+                assert_eq!(got.to_bits(), want.to_bits(), "{what} at {at:?}: {got} for {want}");
+            }
+        };
+        let stride = n + 3;
+        let marker = 77.0f32;
+        let bias: Vec<E> = random(n, 9);
+        let mut set = vec![E::from_f32(marker); m * stride];
+        let out = Out::Set { data: &mut set, stride, bias: Some(&bias) };
+        matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        let mut set_f32 = vec![marker; m * stride];
+        let out = Out::SetF32 { data: &mut set_f32, stride };
+        matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        let mut sum: Vec<f32> = random(m * stride, 5);
+        let before = sum.clone();
+        let out = Out::AddF32 { data: &mut sum, stride };
+        matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        for i in 0..m {
+            for j in 0..n {
+                let at = i * stride + j;
+                let want = self.want(i, j, 0.0);
+                same(set_f32[at], want, (i, j));
+                same(set[at].to_f32(), E::round(want + bias[j].to_f32()), (i, j));
+                same(sum[at], self.want(i, j, before[at]), (i, j));
+            }
+            for j in n..stride {
+                let at = i * stride + j;
+                assert_eq!(set_f32[at], marker, "{what}: wrote past column {n}");
+                assert_eq!(set[at].to_f32(), marker, "{what}: wrote past column {n}");
+                assert_eq!(sum[at], before[at], "{what}: wrote past column {n}");
+            }
+        }
+    }
+}
+
+fn cpus(threads: &[usize]) -> Vec<Cpu> {
+    let mut all = Vec::new();
+    for isa in Isa::all_available() {
+        all.extend(threads.iter().map(|&t| Cpu::new(t, isa).unwrap()));
+    }
+    all
+}
+
+#[test]
+fn every_instruction_set_gives_the_canonical_sums_at_the_edges_of_tiles_and_blocks() {
+    let cpus = cpus(&[1]);
+    for form in FORMS {
+        for (m, n, k) in [
+            (5, 1, 1),
+            (1, 1, 1),
+            (1, 40, 33),
+            (3, 17, 64),
+            (12, 32, 16),
+            (13, 33, 17),
+            (24, 64, 257),
+            (7, 31, 0),
+            (37, 70, 515),
+            (6, 16, 2),
+        ] {
+            let (wide, narrow) = (Case::<f32>::new(form, m, n, k, 0), Case::<bf16>::new(form, m, n, k, 1));
+            for cpu in &cpus {
+                wide.check(cpu);
+                narrow.check(cpu);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_does_not_reach_the_bits() {
+    let cpus = cpus(&[1, 2, 3, 5]);
+    for form in FORMS {
+        // More than one unit in both directions.
+        let case = Case::<bf16>::new(form, 530, 410, 19, 0);
+        for cpu in &cpus {
+            case.check(cpu);
+        }
+    }
+}
+
+#[test]
+fn blocks_of_rows_columns_and_terms_do_not_reach_the_bits() {
+    let Some(cpu) = Isa::all_available().last().map(|&isa| Cpu::new(2, isa).unwrap()) else { return };
+    for form in FORMS {
+        Case::<bf16>::new(form, 1013, 801, 5, 0).check(&cpu);
+        Case::<bf16>::new(form, 9, 35, 1030, 0).check(&cpu);
+        Case::<f32>::new(form, 9, 35, 1030, 2).check(&cpu);
+    }
+}
+
+#[test]
+fn few_rows_agree_between_instruction_sets_bit_for_bit() {
+    for (m, n, k) in [(1, 300, 515), (2, 70, 64), (4, 1000, 96)] {
+        let case = Case::<bf16>::new(Form::Nt, m, n, k, 1);
+        let mut first: Option<Vec<f32>> = None;
+        for cpu in cpus(&[1, 3]) {
+            let mut y = vec![0f32; m * n];
+            let out = Out::SetF32 { data: &mut y, stride: n };
+            matmul(&cpu, Form::Nt, case.dims, case.a(), case.b(), out).unwrap();
+            match &first {
+                None => first = Some(y),
+                Some(want) => {
+                    assert!(want.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{cpu:?}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn infinities_and_nan_pass_through_a_bf16_result() {
+    for cpu in cpus(&[1]) {
+        let (m, n, k) = (6, 3, 2);
+        let mut a = vec![bf16::ONE; m * k];
+        a[0] = bf16::INFINITY;
+        a[k] = bf16::NAN;
+        let b = vec![bf16::ONE; n * k];
+        let mut y = vec![bf16::ZERO; m * n];
+        let (a, b) = (Mat { data: &a, stride: k }, Mat { data: &b, stride: k });
+        matmul(&cpu, Form::Nt, Dims { m, n, k }, a, b, Out::Set { data: &mut y, stride: n, bias: None })
+            .unwrap();
+        assert!(y[..n].iter().all(|v| v.is_infinite()), "{cpu:?} {y:?}");
+        assert!(y[n..2 * n].iter().all(|v| v.is_nan()), "{cpu:?} {y:?}");
+        assert!(y[2 * n..].iter().all(|&v| v == bf16::from_f32(2.0)), "{cpu:?} {y:?}");
+    }
+}
+
+#[test]
+fn operands_that_do_not_fit_are_errors_that_name_the_operand() {
+    let cpu = Cpu::single();
+    let dims = Dims { m: 4, n: 3, k: 5 };
+    let (a, b) = (vec![0f32; 20], vec![0f32; 15]);
+    let mut y = vec![0f32; 12];
+    let run = |a: Mat<'_, f32>, b: Mat<'_, f32>, y: &mut [f32], bias: Option<&[f32]>| {
+        matmul(&cpu, Form::Nt, dims, a, b, Out::Set { data: y, stride: 3, bias })
+    };
+    let (ma, mb) = (Mat { data: &a[..], stride: 5 }, Mat { data: &b[..], stride: 5 });
+    assert_eq!(run(ma, mb, &mut y, None), Ok(()));
+    let error = run(Mat { data: &a[..19], stride: 5 }, mb, &mut y, None).unwrap_err();
+    assert_eq!(error.to_string(), "matmul: a has 19 elements, expected 20");
+    assert!(matches!(run(ma, Mat { data: &b, stride: 4 }, &mut y, None), Err(Error::Size { name: "b", .. })));
+    assert!(matches!(run(ma, mb, &mut y[..11], None), Err(Error::Shape { name: "out", .. })));
+    assert!(matches!(run(ma, mb, &mut y, Some(&[0.0; 2])), Err(Error::Shape { name: "bias", .. })));
+    let huge = Mat { data: &a[..], stride: usize::MAX / 2 };
+    assert!(matches!(run(huge, mb, &mut y, None), Err(Error::Shape { name: "a", .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_size_matches_the_formula(m in 0usize..40, n in 0usize..70, k in 0usize..80, pad in 0usize..3, f in 0usize..3) {
+        for cpu in cpus(&[1, 2]) {
+            Case::<bf16>::new(FORMS[f], m, n, k, pad).check(&cpu);
+            Case::<f32>::new(FORMS[f], m, n, k, pad).check(&cpu);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Sums whose order does not depend on the threads.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::cpu::Disjoint;
+use crate::error::expect_len;
+use crate::isa::instances;
+use crate::memory::{Scratch, with_scratch};
+use crate::{Cpu, Element, Result};
+
+mod body {
+    use crate::Element;
+    use crate::rms_norm::lane_sum;
+
+    const LANES: usize = 16;
+    const CHAINS: usize = 4;
+
+    /// Sum of squares of a part, in 64 lanes.
+    #[inline(always)]
+    pub(super) fn sum_squares(x: &[f32]) -> f32 {
+        let mut acc = [0f32; CHAINS * LANES];
+        let (blocks, tail) = x.as_chunks::<{ CHAINS * LANES }>();
+        for b in blocks {
+            for l in 0..CHAINS * LANES {
+                acc[l] = b[l].mul_add(b[l], acc[l]);
+            }
+        }
+        for (l, v) in tail.iter().enumerate() {
+            acc[l] = v.mul_add(*v, acc[l]);
+        }
+        let mut lanes = [0f32; LANES];
+        for chain in 0..CHAINS {
+            for l in 0..LANES {
+                lanes[l] += acc[chain * LANES + l];
+            }
+        }
+        lane_sum(lanes)
+    }
+
+    /// `sum += row` for each row of `x`, first row first.
+    #[inline(always)]
+    pub(super) fn column_sums<E: Element>(sum: &mut [f32], x: &[E]) {
+        let cols = sum.len();
+        for row in x.chunks_exact(cols) {
+            for c in 0..cols {
+                sum[c] += row[c].to_f32();
+            }
+        }
+    }
+
+    /// Whether the part holds an infinity or NaN.
+    #[inline(always)]
+    pub(super) fn has_non_finite<E: Element>(x: &[E]) -> bool {
+        // x · 0 is 0 for a finite x and NaN otherwise; a NaN stays in the sum.
+        let mut acc = [0f32; CHAINS * LANES];
+        let (blocks, tail) = x.as_chunks::<{ CHAINS * LANES }>();
+        for b in blocks {
+            for l in 0..CHAINS * LANES {
+                acc[l] += b[l].to_f32() * 0.0;
+            }
+        }
+        for (l, v) in tail.iter().enumerate() {
+            acc[l] += v.to_f32() * 0.0;
+        }
+        acc.iter().any(|v| v.is_nan())
+    }
+}
+
+instances! {
+    fn sum_squares_part(x: &[f32]) -> f32 = body::sum_squares;
+    fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
+    fn has_non_finite_part<E: Element>(x: &[E]) -> bool = body::has_non_finite;
+}
+
+/// Elements of a part; fixed, for it decides the order of the sum.
+const PART: usize = 4096;
+const PARTS_PER_UNIT: usize = 16;
+/// Rows of a part of a column sum; fixed likewise.
+const ROWS: usize = 64;
+
+/// Sum of squares: parts of 4096 elements in f32, the parts in f64.
+pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> f64 {
+    let parts = x.len().div_ceil(PART);
+    with_scratch(Scratch::Sums, parts, |sums: &mut [f64]| {
+        let out = Disjoint::new(sums);
+        cpu.for_each_unit(parts.div_ceil(PARTS_PER_UNIT), |u| {
+            let (first, n) = (u * PARTS_PER_UNIT, PARTS_PER_UNIT.min(parts - u * PARTS_PER_UNIT));
+            // SAFETY: a unit takes its own parts.
+            for (i, sum) in unsafe { out.part(first, n) }.iter_mut().enumerate() {
+                let start = (first + i) * PART;
+                *sum = f64::from(sum_squares_part(cpu.isa(), &x[start..x.len().min(start + PART)]));
+            }
+        });
+        sums.iter().sum()
+    })
+}
+
+/// Adds the sum over rows to `out`: the gradient of a bias.
+///
+/// | arg   | shape         | dtype | meaning  |
+/// |-------|---------------|-------|----------|
+/// | `out` | `[cols]`      | f32   | added to |
+/// | `x`   | `[rows,cols]` | `E`   | input    |
+///
+/// # Errors
+/// [`crate::Error::Shape`] if an operand does not fit.
+pub fn column_sums<E: Element>(cpu: &Cpu, out: &mut [f32], x: &[E], rows: usize, cols: usize) -> Result<()> {
+    const OP: &str = "reduce::column_sums";
+    expect_len(OP, "out", cols, out.len())?;
+    expect_len(OP, "x", rows * cols, x.len())?;
+    if cols == 0 {
+        return Ok(());
+    }
+    let units = rows.div_ceil(ROWS);
+    with_scratch(Scratch::Sums, units * cols, |partials: &mut [f32]| {
+        let parts = Disjoint::new(partials);
+        cpu.for_each_unit(units, |u| {
+            let (first, n) = (u * ROWS, ROWS.min(rows - u * ROWS));
+            // SAFETY: a unit takes its own partial sum.
+            let part = unsafe { parts.part(u * cols, cols) };
+            part.fill(0.0);
+            column_sums_part(cpu.isa(), part, &x[first * cols..][..n * cols]);
+        });
+        column_sums_part(cpu.isa(), out, partials);
+    });
+    Ok(())
+}
+
+/// Whether any element is infinite or not a number.
+pub fn has_non_finite<E: Element>(cpu: &Cpu, x: &[E]) -> bool {
+    let found = AtomicBool::new(false);
+    let unit = PART * PARTS_PER_UNIT;
+    cpu.for_each_unit(x.len().div_ceil(unit), |u| {
+        if !found.load(Ordering::Relaxed)
+            && has_non_finite_part(cpu.isa(), &x[u * unit..x.len().min((u + 1) * unit)])
+        {
+            found.store(true, Ordering::Relaxed);
+        }
+    });
+    found.into_inner()
+}

@@ -1,0 +1,1 @@
+//! The formula as plain f64 loops.
