@@ -174,16 +174,16 @@ fn megatron_to_hugging_face_and_to_other_cuts_equals_upstreams_converters() {
     let source = open(&path("qwen3")).unwrap();
     let plan = Plan::hf(source.config(), &stored(&source), Sharding::PerLayer).unwrap();
     plan.run(&source, &path("qwen3_hf"), &RUN, &|_| ()).unwrap();
-    assert!(compare(&root.join("convert/head_qwen3_mcore2hf"), &path("qwen3_hf")) > 40);
+    assert!(compare(&root.join("convert/head_qwen3_mcore2hf"), &path("qwen3_hf")) > 20);
 
     convert(&root.join("models/llama2_mha"), &case("v200", "", 2, 2), &path("llama2"));
     let source = open(&path("llama2")).unwrap();
     let plan = Plan::hf(source.config(), &|_| Ok(DType::F16), Sharding::Bytes(1 << 40)).unwrap();
     plan.run(&source, &path("llama2_hf"), &RUN, &|_| ()).unwrap();
-    assert!(compare(&root.join("convert/v200_llama2_mcore2hf"), &path("llama2_hf")) > 30);
+    assert!(compare(&root.join("convert/v200_llama2_mcore2hf"), &path("llama2_hf")) > 20);
 
     convert(&path("llama2"), &case("v200", "", 1, 4), &path("llama2_pp4"));
-    assert!(compare(&root.join("convert/v200_llama2_mcore2mcore_tp1pp4"), &path("llama2_pp4")) > 30);
+    assert!(compare(&root.join("convert/v200_llama2_mcore2mcore_tp1pp4"), &path("llama2_pp4")) > 20);
 }
 
 #[test]

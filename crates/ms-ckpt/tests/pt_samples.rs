@@ -87,7 +87,7 @@ fn open_bytes(dir: &Path, bytes: &[u8]) -> Option<TorchFile> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn changed_or_cut_files_never_panic(at in any::<prop::sample::Index>(), value in any::<u8>(), cut in 0usize..300, head in any::<bool>()) {
         let Some(samples) = ms_testing::shared("goldens/convert/pt_samples") else { return Ok(()) };

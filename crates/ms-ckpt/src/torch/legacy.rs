@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use ms_core::DType;
+
 use super::pickle::{Obj, Pickle, read as read_pickle};
 use super::read::{Node, TensorRef, unfold};
 
@@ -67,11 +69,25 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Node, BTreeMap<String, Range<usize>>
 
 fn element_sizes<'a>(node: &'a Node, sizes: &mut BTreeMap<&'a str, usize>) {
     match node {
-        Node::Tensor(TensorRef { storage, dtype: Some(dtype), .. }) => {
-            sizes.insert(storage, dtype.size());
+        Node::Tensor(TensorRef { storage, dtype, dtype_name, .. }) => {
+            if let Some(size) = dtype.map(DType::size).or_else(|| other_size(dtype_name)) {
+                sizes.insert(storage, size);
+            }
         }
         Node::Dict(entries) => entries.iter().for_each(|(_, n)| element_sizes(n, sizes)),
         Node::List(items) => items.iter().for_each(|n| element_sizes(n, sizes)),
-        Node::Tensor(_) | Node::Plain(_) => {}
+        Node::Plain(_) => {}
     }
+}
+
+/// Bytes of an element of types that are skipped over, not read.
+fn other_size(name: &str) -> Option<usize> {
+    Some(match name.trim_start_matches("torch.") {
+        "uint16" => 2,
+        "uint32" => 4,
+        "uint64" | "complex64" => 8,
+        "complex128" => 16,
+        other if other.starts_with("float8") => 1,
+        _ => return None,
+    })
 }

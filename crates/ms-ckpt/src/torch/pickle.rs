@@ -451,7 +451,7 @@ mod tests {
         let (at, what) = read(b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00ls\x85R.").unwrap_err();
         assert_eq!(
             (at, what.as_str()),
-            (20, "a call of os.system is refused: not on the list of allowed functions")
+            (21, "a call of os.system is refused: not on the list of allowed functions")
         );
         let (_, what) = read(b"\x80\x02ibuiltins\neval\n.").unwrap_err();
         assert_eq!(what, "opcode INST (0x69) is not allowed");
