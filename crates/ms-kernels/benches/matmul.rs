@@ -5,9 +5,11 @@
 
 mod harness;
 
+use bytemuck::{cast_slice, cast_slice_mut};
 use half::bf16;
-use harness::{Bench, Peak, random};
+use harness::{Bench, Peak, on_huge_pages, random};
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
+use ms_kernels::memory::Block;
 use ms_kernels::{Cpu, Element};
 
 /// (M, N, K): tokens, outputs, inputs.
@@ -48,12 +50,13 @@ fn cases<E: Element>(bench: &mut Bench) {
 
 fn case<E: Element>(bench: &mut Bench, name: &str, form: Form, dims: Dims) {
     let Dims { m, n, k } = dims;
-    let (a, b) = (random::<E>(m * k, 1), random::<E>(n * k, 2));
-    let a = Mat { data: &a[..], stride: if form == Form::Tn { m } else { k } };
-    let b = Mat { data: &b[..], stride: if form == Form::Nt { k } else { n } };
+    let (a, b) = (on_huge_pages(&random::<E>(m * k, 1)), on_huge_pages(&random::<E>(n * k, 2)));
+    let a = Mat { data: cast_slice::<u8, E>(a.bytes()), stride: if form == Form::Tn { m } else { k } };
+    let b = Mat { data: cast_slice::<u8, E>(b.bytes()), stride: if form == Form::Nt { k } else { n } };
     let cpu = bench.cpu.clone();
-    let mut sum = vec![0f32; if form == Form::Tn { m * n } else { 0 }];
-    let mut y = vec![E::default(); if form == Form::Tn { 0 } else { m * n }];
+    let mut sum = Block::new(if form == Form::Tn { m * n * size_of::<f32>() } else { 0 });
+    let mut y = Block::new(if form == Form::Tn { 0 } else { m * n * size_of::<E>() });
+    let (sum, y): (&mut [f32], &mut [E]) = (cast_slice_mut(sum.bytes_mut()), cast_slice_mut(y.bytes_mut()));
     let run = |cpu: &Cpu, sum: &mut [f32], y: &mut [E]| {
         let out = match form {
             Form::Tn => Out::AddF32 { data: sum, stride: n },
@@ -61,7 +64,7 @@ fn case<E: Element>(bench: &mut Bench, name: &str, form: Form, dims: Dims) {
         };
         matmul(cpu, form, dims, a, b, out).expect("sizes fit");
     };
-    run(&cpu, &mut sum, &mut y);
+    run(&cpu, sum, y);
     for (i, j) in [(0, 0), (m / 2, n / 3), (m - 1, n - 1)] {
         let want: f64 = (0..k)
             .map(|p| {
@@ -75,5 +78,5 @@ fn case<E: Element>(bench: &mut Bench, name: &str, form: Form, dims: Dims) {
         assert!((f64::from(got) - want).abs() < bound, "{name} at ({i}, {j}): {got} for {want}");
     }
     let peak = if E::NAME == "bf16" { Peak::Bf16 } else { Peak::F32 };
-    bench.case(name, peak, 2.0 * (m * n * k) as f64 / 1e9, || run(&cpu, &mut sum, &mut y));
+    bench.case(name, peak, 2.0 * (m * n * k) as f64 / 1e9, || run(&cpu, sum, y));
 }

@@ -1,6 +1,7 @@
 //! What the benchmarks share: data, timing by processor time, one line per case.
 
 use ms_kernels::machine::{Gauge, measure, process_cpu_seconds};
+use ms_kernels::memory::Block;
 use ms_kernels::{Cpu, Element, Isa};
 
 /// What a case is measured against.
@@ -128,4 +129,11 @@ pub(crate) fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
         (s >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     };
     (0..len).map(|_| E::from_f32((uniform() + uniform() + uniform()) * 2.0)).collect()
+}
+
+/// A copy in memory as a training step has it.
+pub(crate) fn on_huge_pages<E: Element>(data: &[E]) -> Block {
+    let mut block = Block::new(size_of_val(data));
+    block.bytes_mut().copy_from_slice(bytemuck::cast_slice(data));
+    block
 }

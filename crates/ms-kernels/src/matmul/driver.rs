@@ -155,20 +155,15 @@ impl<E: Element> Unit<'_, E> {
     /// `to` must have room for their panels.
     unsafe fn pack_b<K: Kernel>(&self, j0: usize, n: usize, k0: usize, terms: usize, to: *mut K::Packed) {
         let Mat { data, stride } = self.b;
-        let depth = steps::<K>(terms);
-        for (panel, j) in (0..n).step_by(K::NR).enumerate() {
-            let lines = K::NR.min(n - j);
-            let column = self.j + j0 + j;
-            // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
-            unsafe {
-                let to = to.add(panel * K::NR * depth);
-                if self.form == Form::Nt {
-                    let data = data.as_ptr().wrapping_add(column * stride + k0);
-                    K::pack_contiguous(Source { data, stride, terms, lines }, K::NR, to);
-                } else {
-                    let data = data.as_ptr().wrapping_add(k0 * stride + column);
-                    K::pack_strided(Source { data, stride, terms, lines }, K::NR, to);
-                }
+        let (data, column) = (data.as_ptr(), self.j + j0);
+        // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
+        unsafe {
+            if self.form == Form::Nt {
+                let data = data.wrapping_add(column * stride + k0);
+                K::pack_contiguous(Source { data, stride, terms, lines: n }, K::NR, to);
+            } else {
+                let data = data.wrapping_add(k0 * stride + column);
+                K::pack_strided(Source { data, stride, terms, lines: n }, K::NR, to);
             }
         }
     }
@@ -179,20 +174,15 @@ impl<E: Element> Unit<'_, E> {
     /// `to` must have room for their panels.
     unsafe fn pack_a<K: Kernel>(&self, k0: usize, terms: usize, to: *mut K::Packed) {
         let Mat { data, stride } = self.a;
-        let depth = steps::<K>(terms);
-        for (panel, i) in (0..self.m).step_by(K::MR).enumerate() {
-            let lines = K::MR.min(self.m - i);
-            let row = self.i + i;
-            // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
-            unsafe {
-                let to = to.add(panel * K::MR * depth);
-                if self.form == Form::Tn {
-                    let data = data.as_ptr().wrapping_add(k0 * stride + row);
-                    K::pack_strided(Source { data, stride, terms, lines }, K::MR, to);
-                } else {
-                    let data = data.as_ptr().wrapping_add(row * stride + k0);
-                    K::pack_contiguous(Source { data, stride, terms, lines }, K::MR, to);
-                }
+        let (data, lines) = (data.as_ptr(), self.m);
+        // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
+        unsafe {
+            if self.form == Form::Tn {
+                let data = data.wrapping_add(k0 * stride + self.i);
+                K::pack_strided(Source { data, stride, terms, lines }, K::MR, to);
+            } else {
+                let data = data.wrapping_add(self.i * stride + k0);
+                K::pack_contiguous(Source { data, stride, terms, lines }, K::MR, to);
             }
         }
     }

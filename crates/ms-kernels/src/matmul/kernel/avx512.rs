@@ -19,6 +19,8 @@ pub(super) const NR: usize = 64;
 pub(super) const VECTORS: usize = NR / 16;
 /// Steps that `b` is fetched ahead of its use: it comes from the second-level cache.
 const AHEAD: usize = 8;
+/// Terms of a strided operand that are packed at a time; even.
+pub(super) const STRIP: usize = 16;
 
 /// Repeats a block for each row of a tile, with the row as a constant. Written out, for the compiler may leave a loop
 /// as a loop, and then the sums in memory.
@@ -100,37 +102,58 @@ pub(super) fn transpose(r: &mut [__m512i; 16]) {
     }
 }
 
+/// Lines that are packed together: as many panels as share a register of sixteen lanes.
+///
+/// Returns the lines and how many panels they fill.
+#[inline(always)]
+pub(super) fn group(width: usize) -> (usize, usize) {
+    if width < 16 { (16 / width * width, 16 / width) } else { (16, 1) }
+}
+
+/// Stores a step of a group: lanes `p·width..` to panel `p`; a panel wider than the group takes all lanes.
+///
+/// # Safety
+/// The panels `panel` elements apart must have room for the lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_group(to: *mut i32, v: __m512i, width: usize, panels: usize, panel: usize) {
+    let lanes = first(width);
+    for p in 0..panels {
+        // SAFETY: the mask selects the lanes of panel p, whose address is set back by as many.
+        unsafe {
+            let at = to.wrapping_add(p * panel).wrapping_sub(p * width);
+            _mm512_mask_storeu_epi32(at, lanes << (p * width), v);
+        }
+    }
+}
+
 /// # Safety
 /// As for [`Kernel::pack_contiguous`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    let mut line = 0;
-    while line < width {
-        let lines = source.lines.saturating_sub(line).min(16);
-        let lanes = first(width - line);
-        let mut k = 0;
-        while k < even {
+    let (lines, panels) = group(width);
+    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+        let exist = source.lines.saturating_sub(line).min(lines);
+        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+        let to = to.wrapping_add(line / width * width * even + line % width);
+        for k in (0..even).step_by(16) {
             let terms = first(source.terms - k);
             let mut r = [_mm512_setzero_si512(); 16];
-            for (i, r) in r.iter_mut().enumerate().take(lines) {
+            for (i, r) in r.iter_mut().enumerate().take(exist) {
                 // SAFETY: line `line + i` exists and has the mask's terms.
                 *r = _mm512_castps_si512(unsafe {
                     load(source.data.add((line + i) * source.stride + k), terms)
                 });
             }
             transpose(&mut r);
-            let filled = (even - k).min(16);
-            for q in 0..filled {
-                // SAFETY: step k + q^1 is below `even`, which is a multiple of two, and has `width` values.
+            for q in 0..(even - k).min(16) {
+                // SAFETY: step k + q^1 is below `even`, which is a multiple of two; the panels have room.
                 unsafe {
-                    let at = to.add((k + (q ^ 1)) * width + line);
-                    _mm512_mask_storeu_ps(at, lanes, _mm512_castsi512_ps(r[q]));
-                }
+                    store_group(to.add((k + (q ^ 1)) * width).cast(), r[q], width, panels, width * even)
+                };
             }
-            k += 16;
         }
-        line += 16;
     }
 }
 
@@ -139,16 +162,23 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    for k in 0..even {
-        let mut line = 0;
-        while line < width {
-            let mask = if k < source.terms { first(source.lines.saturating_sub(line)) } else { 0 };
-            // SAFETY: the mask holds existing elements only; step k^1 is below `even` and has `width` values.
-            unsafe {
-                let v = load(source.data.wrapping_add(k * source.stride + line), mask);
-                _mm512_mask_storeu_ps(to.add((k ^ 1) * width + line), first(width - line), v);
+    let (lines, panels) = group(width);
+    // A few terms at a time: the lines of memory that they touch stay in the first-level cache until all panels
+    // have taken their elements.
+    for k0 in (0..even).step_by(STRIP) {
+        for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+            let exist = first(source.lines.saturating_sub(line).min(lines));
+            let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+            let to = to.wrapping_add(line / width * width * even + line % width);
+            for k in k0..even.min(k0 + STRIP) {
+                let mask = if k < source.terms { exist } else { 0 };
+                // SAFETY: the mask holds existing elements only; step k^1 is below `even`; the panels have room.
+                unsafe {
+                    let v = load(source.data.wrapping_add(k * source.stride + line), mask);
+                    let to = to.wrapping_add((k ^ 1) * width).cast();
+                    store_group(to, _mm512_castps_si512(v), width, panels, width * even);
+                }
             }
-            line += 16;
         }
     }
 }

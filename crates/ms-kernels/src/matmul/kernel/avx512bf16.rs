@@ -6,7 +6,8 @@
 use std::arch::x86_64::*;
 
 use super::avx512::{
-    MR, NR, VECTORS, add_bias, column_masks, each_row, first, load_row, prefetch_next, transpose,
+    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, group, load_row, prefetch_next,
+    store_group, transpose,
 };
 use super::{Kernel, Source, Store, Tile};
 use crate::Element;
@@ -25,14 +26,15 @@ fn first32(n: usize) -> __mmask32 {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
     let pairs = source.terms.div_ceil(2);
-    let mut line = 0;
-    while line < width {
-        let lines = source.lines.saturating_sub(line).min(16);
-        let mut p = 0;
-        while p < pairs {
+    let (lines, panels) = group(width);
+    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+        let exist = source.lines.saturating_sub(line).min(lines);
+        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+        let to = to.wrapping_add(line / width * width * pairs + line % width);
+        for p in (0..pairs).step_by(16) {
             let terms = first32(source.terms - 2 * p);
             let mut r = [_mm512_setzero_si512(); 16];
-            for (i, r) in r.iter_mut().enumerate().take(lines) {
+            for (i, r) in r.iter_mut().enumerate().take(exist) {
                 // SAFETY: line `line + i` exists and has the mask's terms.
                 *r = unsafe {
                     let at = source.data.add((line + i) * source.stride + 2 * p);
@@ -41,15 +43,10 @@ unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
             }
             transpose(&mut r);
             for (q, r) in r.iter().enumerate().take(pairs - p) {
-                // SAFETY: step p + q is below `pairs` and has `width` values.
-                unsafe {
-                    let at = to.add((p + q) * width + line);
-                    _mm512_mask_storeu_epi32(at.cast(), first(width - line), *r);
-                }
+                // SAFETY: step p + q is below `pairs`; the panels have room.
+                unsafe { store_group(to.add((p + q) * width).cast(), *r, width, panels, width * pairs) };
             }
-            p += 16;
         }
-        line += 16;
     }
 }
 
@@ -57,21 +54,25 @@ unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
 /// As for [`Kernel::pack_strided`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_strided(source: Source<u16>, width: usize, to: *mut u32) {
-    for p in 0..source.terms.div_ceil(2) {
-        let mut line = 0;
-        while line < width {
-            let mask = first(source.lines.saturating_sub(line));
-            let odd_mask = if 2 * p + 1 < source.terms { mask } else { 0 };
-            // SAFETY: the masks hold existing elements only; step p has `width` values.
-            unsafe {
-                let at = source.data.wrapping_add(2 * p * source.stride + line);
-                let even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
-                let odd = _mm256_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
-                let odd = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(odd));
-                let both = _mm512_or_si512(even, odd);
-                _mm512_mask_storeu_epi32(to.add(p * width + line).cast(), first(width - line), both);
+    let pairs = source.terms.div_ceil(2);
+    let (lines, panels) = group(width);
+    for p0 in (0..pairs).step_by(STRIP / 2) {
+        for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+            let mask = first(source.lines.saturating_sub(line).min(lines));
+            let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+            let to = to.wrapping_add(line / width * width * pairs + line % width);
+            for p in p0..pairs.min(p0 + STRIP / 2) {
+                let odd_mask = if 2 * p + 1 < source.terms { mask } else { 0 };
+                // SAFETY: the masks hold existing elements only; step p is below `pairs`; the panels have room.
+                unsafe {
+                    let at = source.data.wrapping_add(2 * p * source.stride + line);
+                    let even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
+                    let odd = _mm256_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
+                    let odd = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(odd));
+                    let to = to.wrapping_add(p * width).cast();
+                    store_group(to, _mm512_or_si512(even, odd), width, panels, width * pairs);
+                }
             }
-            line += 16;
         }
     }
 }
