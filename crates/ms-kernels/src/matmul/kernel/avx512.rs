@@ -20,7 +20,8 @@ pub(super) const VECTORS: usize = NR / 16;
 /// Steps that `b` is fetched ahead of its use: it comes from the second-level cache.
 const AHEAD: usize = 8;
 /// Terms of a strided operand that are packed at a time; even.
-pub(super) const STRIP: usize = 16;
+/// Few enough for rows a power of two apart to fit the ways of one cache set.
+pub(super) const STRIP: usize = 8;
 
 /// Repeats a block for each row of a tile, with the row as a constant. Written out, for the compiler may leave a loop
 /// as a loop, and then the sums in memory.
@@ -41,6 +42,12 @@ pub(super) use each_row;
 #[inline(always)]
 pub(super) fn first(n: usize) -> __mmask16 {
     if n >= 16 { 0xffff } else { (1u16 << n) - 1 }
+}
+
+/// A mask of the first `n` of 32 lanes.
+#[inline(always)]
+pub(super) fn first32(n: usize) -> __mmask32 {
+    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
 }
 
 /// Up to sixteen elements as f32; lanes outside the mask are zero and not read.
@@ -117,6 +124,10 @@ pub(super) fn group(width: usize) -> (usize, usize) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn store_group(to: *mut i32, v: __m512i, width: usize, panels: usize, panel: usize) {
+    if width >= 16 {
+        // SAFETY: a wide panel has room for all lanes.
+        return unsafe { _mm512_storeu_si512(to.cast(), v) };
+    }
     let lanes = first(width);
     for p in 0..panels {
         // SAFETY: the mask selects the lanes of panel p, whose address is set back by as many.
@@ -152,6 +163,52 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
                 unsafe {
                     store_group(to.add((k + (q ^ 1)) * width).cast(), r[q], width, panels, width * even)
                 };
+            }
+        }
+    }
+}
+
+/// [`pack_contiguous`] for bf16: pairs of terms are transposed together and widened afterwards, so that whole cache
+/// lines are read and half the shuffles do.
+///
+/// # Safety
+/// As for [`Kernel::pack_contiguous`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_contiguous_bf16(source: Source<u16>, width: usize, to: *mut f32) {
+    let even = source.terms.next_multiple_of(2);
+    let (lines, panels) = group(width);
+    let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+        let exist = source.lines.saturating_sub(line).min(lines);
+        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+        let to = to.wrapping_add(line / width * width * even + line % width);
+        for k in (0..even).step_by(32) {
+            let mut r = [_mm512_setzero_si512(); 16];
+            // SAFETY: line `line + i` exists and has the terms; a prefetch of any address is harmless.
+            unsafe {
+                let from = source.data.wrapping_add(line * source.stride + k);
+                if exist == 16 && k + 32 <= source.terms {
+                    for i in 0..16 {
+                        let from = from.wrapping_add(i * source.stride);
+                        r[i] = _mm512_loadu_si512(from.cast());
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64).cast());
+                    }
+                } else {
+                    let terms = first32(source.terms - k);
+                    for (i, r) in r.iter_mut().enumerate().take(exist) {
+                        *r = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
+                    }
+                }
+            }
+            transpose(&mut r);
+            for (q, r) in r.iter().enumerate().take((even - k) / 2) {
+                let (odd, even_term) = (_mm512_and_si512(*r, upper), _mm512_slli_epi32::<16>(*r));
+                let to = to.wrapping_add((k + 2 * q) * width).cast::<i32>();
+                // SAFETY: steps k + 2q and the next are below `even`; the panels have room.
+                unsafe {
+                    store_group(to, odd, width, panels, width * even);
+                    store_group(to.wrapping_add(width), even_term, width, panels, width * even);
+                }
             }
         }
     }
@@ -331,8 +388,15 @@ impl Kernel for Avx512 {
     type Packed = f32;
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { pack_contiguous(source, width, to) }
+        // SAFETY: the caller's promise; bf16 and u16 have one layout.
+        unsafe {
+            if is_bf16::<E>() {
+                let Source { data, stride, terms, lines } = source;
+                pack_contiguous_bf16(Source { data: data.cast(), stride, terms, lines }, width, to);
+            } else {
+                pack_contiguous(source, width, to);
+            }
+        }
     }
 
     unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {

@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::avx512::{
-    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, group, load_row, prefetch_next,
+    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, first32, group, load_row, prefetch_next,
     store_group, transpose,
 };
 use super::{Kernel, Source, Store, Tile};
@@ -14,12 +14,6 @@ use crate::Element;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512Bf16;
-
-/// A mask of the first `n` of 32 lanes.
-#[inline(always)]
-fn first32(n: usize) -> __mmask32 {
-    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
-}
 
 /// # Safety
 /// As for [`Kernel::pack_contiguous`].
