@@ -132,7 +132,7 @@ impl Sequence {
 }
 
 /// Log-probability of entry `i` under the softmax of `logits`.
-fn log_softmax(logits: &[f32], i: usize) -> f64 {
+pub fn log_softmax(logits: &[f32], i: usize) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
     f64::from(logits[i] - max) - sum.ln()

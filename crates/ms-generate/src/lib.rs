@@ -9,8 +9,10 @@ mod decode;
 mod error;
 mod model;
 mod sampling;
+mod session;
 
-pub use decode::{Finish, Generated, Limits, generate};
+pub use decode::{Finish, Generated, Limits, generate, log_softmax};
 pub use error::{Error, Result};
 pub use model::LoadedModel;
-pub use sampling::{Sampler, Sampling};
+pub use sampling::{Sampler, Sampling, argmax};
+pub use session::Session;

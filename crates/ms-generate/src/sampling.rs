@@ -107,8 +107,8 @@ impl Sampler {
     }
 }
 
-/// The first of the largest values.
-fn argmax(values: &[f32]) -> u32 {
+/// The first of the largest values: the greedy choice.
+pub fn argmax(values: &[f32]) -> u32 {
     let best = values
         .iter()
         .enumerate()

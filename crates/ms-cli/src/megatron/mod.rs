@@ -25,6 +25,6 @@ mod table;
 mod tests;
 
 pub use args::{Args, Notice, Origin};
-pub use help::{command, long_help, short_help};
+pub use help::{command, long_help, reference_page, short_help};
 pub use parse::{parse, parse_or_exit};
 pub use table::{Arity, Flag, Kind, Program, Status, Upstream, flags};
