@@ -3,9 +3,9 @@
 use std::io::IsTerminal as _;
 
 use ms_trace::Recorder;
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::prelude::*;
-use tracing_subscriber::EnvFilter;
 
 use crate::env_vars;
 
