@@ -18,15 +18,21 @@
 mod atomic_file;
 mod error;
 pub mod gpt;
+pub mod handler;
 pub mod indexed;
 mod loader;
 mod mapped;
+pub mod pack;
+pub mod preprocess;
 pub mod random;
+pub mod records;
 mod safetensors_samples;
 pub mod sampler;
 mod samples;
 pub mod sft;
+pub mod sink;
 mod split;
+pub mod token_stream;
 
 pub use atomic_file::AtomicFile;
 pub use error::Error;

@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 /// block.bytes_mut()[99] = 1;
 /// ```
 pub struct Block {
-    map: Option<MmapMut>,
+    map: MmapMut,
     offset: usize,
     len: usize,
 }
@@ -33,11 +33,9 @@ impl Block {
     /// # Panics
     /// If the system has no memory left, like any allocation.
     pub fn new(bytes: usize) -> Self {
-        if bytes == 0 {
-            return Self { map: None, offset: 0, len: 0 };
-        }
         let huge = bytes >= HUGE_FROM;
-        let room = if huge { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE } else { bytes };
+        // Even a block of no bytes has an address, aligned like any other.
+        let room = if huge { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE } else { bytes.max(1) };
         let mut map = MmapOptions::new().len(room).map_anon().unwrap_or_else(|e| {
             panic!("cannot allocate {bytes} bytes: {e}");
         });
@@ -51,7 +49,7 @@ impl Block {
             // Volatile in effect: a fresh anonymous page is only mapped by a write.
             page[0] = std::hint::black_box(0);
         }
-        Self { map: Some(map), offset, len: bytes }
+        Self { map, offset, len: bytes }
     }
 
     /// Length in bytes.
@@ -66,12 +64,12 @@ impl Block {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.map.as_ref().map_or(&[], |map| &map[self.offset..self.offset + self.len])
+        &self.map[self.offset..self.offset + self.len]
     }
 
     /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.map.as_mut().map_or(&mut [], |map| &mut map[self.offset..self.offset + self.len])
+        &mut self.map[self.offset..self.offset + self.len]
     }
 }
 
@@ -121,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_block_is_zeroed_and_aligned_for_its_size() {
-        for (bytes, align) in [(1, 64), (4095, 64), (1 << 20, HUGE_PAGE), ((3 << 20) + 5, HUGE_PAGE)] {
+        for (bytes, align) in [(0, 64), (1, 64), (4095, 64), (1 << 20, HUGE_PAGE), ((3 << 20) + 5, HUGE_PAGE)]
+        {
             let mut block = Block::new(bytes);
             assert_eq!(block.bytes().len(), bytes);
             assert_eq!(block.bytes().as_ptr() as usize % align, 0, "{bytes} bytes");

@@ -185,30 +185,14 @@ fn holds_checkpoint(dir: &Path) -> bool {
         .any(|name| dir.join(name).is_file())
 }
 
+/// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
+/// converter has it.
 fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
-    let stored = source.config().padded_vocab;
+    let dtype = engine.dtype();
     for i in 0..engine.model.specs().len() {
-        let spec = engine.model.specs()[i].clone();
-        let local = region(engine, &spec)?;
-        let dtype = engine.dtype();
-        let is_vocabulary =
-            spec.name == "embedding.word_embeddings.weight" || spec.name == "output_layer.weight";
+        let local = region(engine, &engine.model.specs()[i])?;
         let mut view = engine.store.get_mut(ParamId(i as u32))?;
-        if !is_vocabulary || spec.shape[0] == stored {
-            source.read(&spec, &local, dtype, view.bytes_mut())?;
-            continue;
-        }
-        // Another padding of the vocabulary: rows beyond the stored ones repeat the last, as upstream's converter does.
-        let row = spec.shape[1] * dtype.size();
-        let whole = Region::whole(&[stored, spec.shape[1]].into());
-        let mut rows = vec![0u8; stored * row];
-        source.read_named(&spec.name, &whole, None, dtype, &mut rows)?;
-        let last = rows[rows.len() - row..].to_vec();
-        while rows.len() < spec.shape[0] * row {
-            rows.extend_from_slice(&last);
-        }
-        rows.truncate(spec.shape[0] * row);
-        local.gather(view.bytes_mut(), &rows, dtype.size());
+        source.read(&engine.model.specs()[i], &local, dtype, view.bytes_mut())?;
     }
     Ok(())
 }

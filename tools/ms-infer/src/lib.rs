@@ -27,7 +27,8 @@ Without one of these words: the arguments of upstream's inference.py, with --tas
 /// If a flag is wrong, or the model, tokenizer or input cannot be read.
 pub fn main() -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let command = argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')).map(ToOwned::to_owned);
+    let command =
+        argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')).map(ToOwned::to_owned);
     if command.is_some() {
         argv.remove(0);
     }

@@ -9,13 +9,6 @@ use crate::cpu::Disjoint;
 use crate::isa::instances;
 use crate::memory::Block;
 
-/// Rates in GB/s.
-pub(super) struct Bandwidth {
-    pub(super) read: f64,
-    pub(super) read_write: f64,
-    pub(super) copy: f64,
-}
-
 mod body {
     const LANES: usize = 128;
 
@@ -48,37 +41,48 @@ instances! {
 /// Words of a unit.
 const UNIT: usize = 1 << 17;
 
-pub(super) fn measure(cpu: &Cpu, quick: bool) -> Bandwidth {
-    let bytes = if quick { 64 << 20 } else { 256 << 20 };
-    let mut from = Block::new(bytes);
-    let mut to = Block::new(bytes);
-    let words = bytes / 8;
-    let isa = cpu.isa();
-    let run = |bytes_moved: usize, work: &(dyn Fn(usize) + Sync)| -> f64 {
-        let mut best = 0.0f64;
-        for _ in 0..3 {
-            let (wall, thread) = (Instant::now(), thread_cpu_seconds());
-            cpu.for_each_unit(words / UNIT, work);
-            // Processor time is steadier, but says nothing of threads that wait for one memory.
-            let seconds =
-                if cpu.threads() == 1 { thread_cpu_seconds() - thread } else { wall.elapsed().as_secs_f64() };
-            best = best.max(bytes_moved as f64 / seconds / 1e9);
-        }
-        best
-    };
-    let source: &[u64] = bytemuck::cast_slice(from.bytes());
-    let read_rate = run(bytes, &|u| {
-        black_box(read(isa, &source[u * UNIT..][..UNIT]));
-    });
-    let target = Disjoint::new(bytemuck::cast_slice_mut::<u8, u64>(to.bytes_mut()));
-    let copy = run(2 * bytes, &|u| {
+/// Two blocks larger than the caches.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    from: Block,
+    to: Block,
+}
+
+impl Blocks {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { from: Block::new(bytes), to: Block::new(bytes) }
+    }
+
+    pub(super) fn read(&self, cpu: &Cpu) -> f64 {
+        let source: &[u64] = bytemuck::cast_slice(self.from.bytes());
+        rate(cpu, source.len(), 8, &|at| {
+            black_box(read(cpu.isa(), &source[at..][..UNIT]));
+        })
+    }
+
+    pub(super) fn read_write(&mut self, cpu: &Cpu) -> f64 {
+        let target: &mut [u64] = bytemuck::cast_slice_mut(self.from.bytes_mut());
+        let (words, target) = (target.len(), Disjoint::new(target));
         // SAFETY: a unit takes its own words.
-        unsafe { target.part(u * UNIT, UNIT) }.copy_from_slice(&source[u * UNIT..][..UNIT]);
-    });
-    let target = Disjoint::new(bytemuck::cast_slice_mut::<u8, u64>(from.bytes_mut()));
-    let read_write = run(2 * bytes, &|u| {
+        rate(cpu, words, 16, &|at| update(cpu.isa(), unsafe { target.part(at, UNIT) }))
+    }
+
+    pub(super) fn copy(&mut self, cpu: &Cpu) -> f64 {
+        let source: &[u64] = bytemuck::cast_slice(self.from.bytes());
+        let target = Disjoint::new(bytemuck::cast_slice_mut::<u8, u64>(self.to.bytes_mut()));
         // SAFETY: a unit takes its own words.
-        update(isa, unsafe { target.part(u * UNIT, UNIT) });
-    });
-    Bandwidth { read: read_rate, read_write, copy }
+        rate(cpu, source.len(), 16, &|at| {
+            unsafe { target.part(at, UNIT) }.copy_from_slice(&source[at..][..UNIT])
+        })
+    }
+}
+
+/// GB/s of `work` on each unit of `words` words, `moved` bytes a word.
+fn rate(cpu: &Cpu, words: usize, moved: usize, work: &(dyn Fn(usize) + Sync)) -> f64 {
+    let (wall, thread) = (Instant::now(), thread_cpu_seconds());
+    cpu.for_each_unit(words / UNIT, |u| work(u * UNIT));
+    // Processor time is steadier, but says nothing of threads that wait for one memory.
+    let seconds =
+        if cpu.threads() == 1 { thread_cpu_seconds() - thread } else { wall.elapsed().as_secs_f64() };
+    (words * moved) as f64 / seconds / 1e9
 }

@@ -1,47 +1,34 @@
 //! Multiply-adds from registers only.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::thread_cpu_seconds;
 use crate::{Cpu, Isa};
 
-/// Operations and processor seconds of one run of a register loop.
-type Loop = fn(rounds: usize) -> f64;
+/// A register loop: runs some rounds and says how many operations that was.
+pub(super) type Loop = fn(rounds: usize) -> f64;
 
-/// Best of several runs on each thread, summed over threads: (f32, bf16) in GFLOP/s.
-pub(super) fn measure(cpu: &Cpu, quick: bool) -> (f64, f64) {
-    let f32_rate = rate(cpu, quick, f32_loop(cpu.isa()));
-    let bf16_rate = bf16_loop(cpu.isa()).map_or(f32_rate, |run| rate(cpu, quick, run));
-    (f32_rate, bf16_rate)
-}
-
-fn rate(cpu: &Cpu, quick: bool, run: Loop) -> f64 {
-    let target = if quick { 0.002 } else { 0.02 };
+/// GFLOP/s of one run of about `least` seconds on each thread, summed over threads.
+pub(super) fn rate(cpu: &Cpu, least: f64, run: Loop) -> f64 {
     let one = || {
         let mut rounds = 1000;
-        let mut best = 0.0f64;
-        let mut runs = 0;
-        while runs < 5 {
+        loop {
             let start = thread_cpu_seconds();
             let operations = run(black_box(rounds));
             let seconds = thread_cpu_seconds() - start;
-            if seconds < target {
-                rounds *= 2;
-                continue;
+            if seconds >= least {
+                return operations / seconds / 1e9;
             }
-            best = best.max(operations / seconds / 1e9);
-            runs += 1;
+            rounds *= 2;
         }
-        best
     };
-    let rates: Vec<std::sync::Mutex<f64>> = (0..cpu.threads()).map(|_| std::sync::Mutex::new(0.0)).collect();
-    cpu.for_each_unit(cpu.threads(), |u| {
-        *rates[u].lock().expect("no holder panics") = one();
-    });
-    rates.iter().map(|r| *r.lock().expect("no holder panics")).sum()
+    let rates: Vec<AtomicU64> = (0..cpu.threads()).map(|_| AtomicU64::new(0)).collect();
+    cpu.for_each_unit(cpu.threads(), |u| rates[u].store(one().to_bits(), Ordering::Relaxed));
+    rates.into_iter().map(|r| f64::from_bits(r.into_inner())).sum()
 }
 
-fn f32_loop(isa: Isa) -> Loop {
+pub(super) fn f32_loop(isa: Isa) -> Loop {
     #[cfg(target_arch = "x86_64")]
     match isa {
         Isa::Portable => portable,
@@ -57,14 +44,13 @@ fn f32_loop(isa: Isa) -> Loop {
     }
 }
 
-fn bf16_loop(isa: Isa) -> Option<Loop> {
+pub(super) fn bf16_loop(isa: Isa) -> Loop {
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Avx512Bf16 {
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
-        return Some(|rounds| unsafe { x86::avx512bf16(rounds) });
+        return |rounds| unsafe { x86::avx512bf16(rounds) };
     }
-    let _ = isa;
-    None
+    f32_loop(isa)
 }
 
 fn portable(rounds: usize) -> f64 {

@@ -1,8 +1,8 @@
 //! Blocks, units and the order of loops.
 //!
-//! A unit is a block of rows and columns of the result. For each block of `k` it packs its part of `b`, then, a
-//! few hundred rows at a time, its part of `a`, and runs the tiles: a panel of `b` stays in the first-level cache
-//! while panels of `a` stream past it from the second. Every unit packs for itself into its thread's scratch, so
+//! A unit is a block of rows and columns of the result. For each block of `k` it packs its rows of `a`, then, a few
+//! hundred columns at a time, its part of `b`, and runs the tiles: a panel of `a` stays in the first-level cache
+//! while the panels of `b` stream past it from the second. Every unit packs for itself into its thread's scratch, so
 //! units never wait for each other. A sum runs on over blocks of `k` from where it stood, therefore no block size
 //! reaches the bits of the result.
 
@@ -12,14 +12,14 @@ use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element};
 
-/// Terms of `k` in a block: a panel of `b` then takes 32 KiB at 32 columns.
-const KC: usize = 256;
-/// Rows of `a` that are packed at a time.
-const MC: usize = 252;
+/// Terms of `k` in a block: a panel of six rows of `a` then takes 12 KiB.
+const KC: usize = 512;
+/// Columns of `b` that are packed at a time: 768 KiB, more than half of a second-level cache of 1 MiB or more.
+const NC: usize = 384;
 /// Rows of a unit, at most and at least.
 const UNIT_ROWS: (usize, usize) = (1008, 252);
 /// Columns of a unit, at most and at least.
-const UNIT_COLS: (usize, usize) = (768, 192);
+const UNIT_COLS: (usize, usize) = (1536, 192);
 /// Units that each thread should find.
 const UNITS_PER_THREAD: usize = 4;
 
@@ -102,34 +102,38 @@ impl<E: Element> Unit<'_, E> {
         let k = self.dims.k;
         let kc = even(k, KC, 16);
         let blocks = k.div_ceil(kc).max(1);
-        let panels = self.n.div_ceil(K::NR);
         let depth = steps::<K>(kc);
         // Sums that pass through f32 on their way to bf16 need a place between blocks of k.
         let keep = blocks > 1 && matches!(self.target.store, Store::Bf16 { .. });
-        let width = panels * K::NR;
+        let width = self.n.next_multiple_of(K::NR);
         let kept = if keep { self.m * width } else { 0 };
-        with_scratch(Scratch::PanelsB, panels * K::NR * depth, |pb: &mut [K::Packed]| {
-            with_scratch(Scratch::PanelsA, MC * depth + 64, |pa: &mut [K::Packed]| {
-                with_scratch(Scratch::Partials, kept + width, |scratch: &mut [f32]| {
-                    let (bias, partial) = scratch.split_at_mut(width);
-                    let bias = self.bias(bias);
-                    for block in 0..blocks {
-                        let place = Place { block, blocks, bias, partial: partial.as_mut_ptr(), width };
-                        let k0 = block * kc;
-                        let terms = kc.min(k - k0);
-                        // SAFETY: the scratch has room for these panels and sums; the rest is the caller's
-                        // promise.
-                        unsafe {
-                            self.pack_b::<K>(k0, terms, pb.as_mut_ptr());
-                            for i in (0..self.m).step_by(MC) {
-                                let m = MC.min(self.m - i);
-                                self.pack_a::<K>(i, m, k0, terms, pa.as_mut_ptr());
-                                self.tiles::<K>(i, m, terms, pa.as_ptr(), pb.as_ptr(), &place);
+        with_scratch(Scratch::PanelsB, NC.min(width) * depth, |pb: &mut [K::Packed]| {
+            with_scratch(
+                Scratch::PanelsA,
+                self.m.next_multiple_of(K::MR) * depth,
+                |pa: &mut [K::Packed]| {
+                    with_scratch(Scratch::Partials, kept + width, |scratch: &mut [f32]| {
+                        let (bias, partial) = scratch.split_at_mut(width);
+                        let bias = self.bias(bias);
+                        for block in 0..blocks {
+                            let k0 = block * kc;
+                            let terms = kc.min(k - k0);
+                            let partial = partial.as_mut_ptr();
+                            let place = Place { block, blocks, terms, bias, partial, width };
+                            // SAFETY: the scratch has room for these panels and sums; the rest is the caller's
+                            // promise.
+                            unsafe {
+                                self.pack_a::<K>(k0, terms, pa.as_mut_ptr());
+                                for j in (0..self.n).step_by(NC) {
+                                    let n = NC.min(self.n - j);
+                                    self.pack_b::<K>(j, n, k0, terms, pb.as_mut_ptr());
+                                    self.tiles::<K>(j, n, pa.as_ptr(), pb.as_ptr(), &place);
+                                }
                             }
                         }
-                    }
-                });
-            });
+                    });
+                },
+            );
         });
     }
 
@@ -145,68 +149,61 @@ impl<E: Element> Unit<'_, E> {
         to.as_ptr()
     }
 
+    /// Packs `n` columns of `b` from column `j0` of the unit.
+    ///
     /// # Safety
-    /// `to` must have room for the unit's panels.
-    unsafe fn pack_b<K: Kernel>(&self, k0: usize, terms: usize, to: *mut K::Packed) {
+    /// `to` must have room for their panels.
+    unsafe fn pack_b<K: Kernel>(&self, j0: usize, n: usize, k0: usize, terms: usize, to: *mut K::Packed) {
         let Mat { data, stride } = self.b;
-        let depth = steps::<K>(terms);
-        for (panel, j) in (0..self.n).step_by(K::NR).enumerate() {
-            let lines = K::NR.min(self.n - j);
-            let column = self.j + j;
-            // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
-            unsafe {
-                let to = to.add(panel * K::NR * depth);
-                if self.form == Form::Nt {
-                    let data = data.as_ptr().wrapping_add(column * stride + k0);
-                    K::pack_contiguous(Source { data, stride, terms, lines }, K::NR, to);
-                } else {
-                    let data = data.as_ptr().wrapping_add(k0 * stride + column);
-                    K::pack_strided(Source { data, stride, terms, lines }, K::NR, to);
-                }
+        let (data, column) = (data.as_ptr(), self.j + j0);
+        // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
+        unsafe {
+            if self.form == Form::Nt {
+                let data = data.wrapping_add(column * stride + k0);
+                K::pack_contiguous(Source { data, stride, terms, lines: n }, K::NR, to);
+            } else {
+                let data = data.wrapping_add(k0 * stride + column);
+                K::pack_strided(Source { data, stride, terms, lines: n }, K::NR, to);
             }
         }
     }
 
+    /// Packs the unit's rows of `a`.
+    ///
     /// # Safety
-    /// `to` must have room for the panels of `m` rows.
-    unsafe fn pack_a<K: Kernel>(&self, i0: usize, m: usize, k0: usize, terms: usize, to: *mut K::Packed) {
+    /// `to` must have room for their panels.
+    unsafe fn pack_a<K: Kernel>(&self, k0: usize, terms: usize, to: *mut K::Packed) {
         let Mat { data, stride } = self.a;
-        let depth = steps::<K>(terms);
-        for (panel, i) in (0..m).step_by(K::MR).enumerate() {
-            let lines = K::MR.min(m - i);
-            let row = self.i + i0 + i;
-            // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
-            unsafe {
-                let to = to.add(panel * K::MR * depth);
-                if self.form == Form::Tn {
-                    let data = data.as_ptr().wrapping_add(k0 * stride + row);
-                    K::pack_strided(Source { data, stride, terms, lines }, K::MR, to);
-                } else {
-                    let data = data.as_ptr().wrapping_add(row * stride + k0);
-                    K::pack_contiguous(Source { data, stride, terms, lines }, K::MR, to);
-                }
+        let (data, lines) = (data.as_ptr(), self.m);
+        // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
+        unsafe {
+            if self.form == Form::Tn {
+                let data = data.wrapping_add(k0 * stride + self.i);
+                K::pack_strided(Source { data, stride, terms, lines }, K::MR, to);
+            } else {
+                let data = data.wrapping_add(self.i * stride + k0);
+                K::pack_contiguous(Source { data, stride, terms, lines }, K::MR, to);
             }
         }
     }
 
-    /// All tiles of `m` rows for one block of `k`.
+    /// All tiles of `n` columns from column `j0` of the unit, for one block of `k`.
     ///
     /// # Safety
     /// Panels must be packed, and the target writable.
     unsafe fn tiles<K: Kernel>(
         &self,
-        i0: usize,
-        m: usize,
-        terms: usize,
+        j0: usize,
+        n: usize,
         pa: *const K::Packed,
         pb: *const K::Packed,
         place: &Place,
     ) {
-        let depth = steps::<K>(terms);
-        for (panel_b, j) in (0..self.n).step_by(K::NR).enumerate() {
-            for (panel_a, i) in (0..m).step_by(K::MR).enumerate() {
-                let (start, store) = self.ends(i0 + i, j, place);
-                let last = place.block + 1 == place.blocks;
+        let depth = steps::<K>(place.terms);
+        let biased = place.block + 1 == place.blocks && !place.bias.is_null();
+        for (panel_a, i) in (0..self.m).step_by(K::MR).enumerate() {
+            for (panel_b, j) in (0..n).step_by(K::NR).enumerate() {
+                let (start, store) = self.ends(i, j0 + j, place);
                 let tile = Tile {
                     steps: depth,
                     a: pa.wrapping_add(panel_a * K::MR * depth),
@@ -214,14 +211,10 @@ impl<E: Element> Unit<'_, E> {
                     a_step: K::MR,
                     b: pb.wrapping_add(panel_b * K::NR * depth),
                     start,
-                    bias: if last && !place.bias.is_null() {
-                        place.bias.wrapping_add(j)
-                    } else {
-                        std::ptr::null()
-                    },
+                    bias: if biased { place.bias.wrapping_add(j0 + j) } else { std::ptr::null() },
                     store,
-                    rows: K::MR.min(m - i),
-                    cols: K::NR.min(self.n - j),
+                    rows: K::MR.min(self.m - i),
+                    cols: K::NR.min(n - j),
                 };
                 // SAFETY: the caller's promise.
                 unsafe { K::tile(&tile) }
@@ -255,6 +248,8 @@ impl<E: Element> Unit<'_, E> {
 struct Place {
     block: usize,
     blocks: usize,
+    /// Terms of `k` in this block.
+    terms: usize,
     bias: *const f32,
     partial: *mut f32,
     width: usize,

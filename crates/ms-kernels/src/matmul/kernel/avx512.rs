@@ -1,7 +1,8 @@
-//! AVX-512 without the bf16 dot: tiles of 12 x 32 in 24 registers, operands widened to f32 in the panels.
+//! AVX-512 without the bf16 dot: tiles of 6 x 64 in 24 registers, operands widened to f32 in the panels.
 //!
-//! 12 x 32 asks for 14 loads per 24 multiply-adds and takes 128 bytes of `b` a step; 6 x 64 takes 256, more than
-//! the second-level cache of an Ice Lake delivers in that time.
+//! A step is ten loads for 24 multiply-adds. Tiles of 12 x 32 need fourteen and reached 90 % of the peak from the
+//! first-level cache where 6 x 64 reached 96 % (Ice Lake, one core); 8 x 48 and 9 x 48 are as good but divide
+//! fewer model sizes.
 
 use std::arch::x86_64::*;
 
@@ -12,14 +13,41 @@ use crate::element::is_bf16;
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
-pub(super) const MR: usize = 12;
-pub(super) const NR: usize = 32;
-const VECTORS: usize = NR / 16;
+pub(super) const MR: usize = 6;
+pub(super) const NR: usize = 64;
+/// Registers across a tile.
+pub(super) const VECTORS: usize = NR / 16;
+/// Steps that `b` is fetched ahead of its use: it comes from the second-level cache.
+const AHEAD: usize = 8;
+/// Terms of a strided operand that are packed at a time; even.
+/// Few enough for rows a power of two apart to fit the ways of one cache set.
+pub(super) const STRIP: usize = 8;
+
+/// Repeats a block for each row of a tile, with the row as a constant. Written out, for the compiler may leave a loop
+/// as a loop, and then the sums in memory.
+macro_rules! each_row {
+    ($row:ident < $rows:ident, $($body:tt)*) => {
+        each_row!(@ $row $rows [0 1 2 3 4 5] { $($body)* })
+    };
+    (@ $row:ident $rows:ident [$($n:literal)*] $body:tt) => {
+        $(if $n < $rows {
+            const $row: usize = $n;
+            $body
+        })*
+    };
+}
+pub(super) use each_row;
 
 /// A mask of the first `n` of 16 lanes.
 #[inline(always)]
 pub(super) fn first(n: usize) -> __mmask16 {
     if n >= 16 { 0xffff } else { (1u16 << n) - 1 }
+}
+
+/// A mask of the first `n` of 32 lanes.
+#[inline(always)]
+pub(super) fn first32(n: usize) -> __mmask32 {
+    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
 }
 
 /// Up to sixteen elements as f32; lanes outside the mask are zero and not read.
@@ -81,37 +109,108 @@ pub(super) fn transpose(r: &mut [__m512i; 16]) {
     }
 }
 
+/// Lines that are packed together: as many panels as share a register of sixteen lanes.
+///
+/// Returns the lines and how many panels they fill.
+#[inline(always)]
+pub(super) fn group(width: usize) -> (usize, usize) {
+    if width < 16 { (16 / width * width, 16 / width) } else { (16, 1) }
+}
+
+/// Stores a step of a group: lanes `p·width..` to panel `p`; a panel wider than the group takes all lanes.
+///
+/// # Safety
+/// The panels `panel` elements apart must have room for the lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn store_group(to: *mut i32, v: __m512i, width: usize, panels: usize, panel: usize) {
+    if width >= 16 {
+        // SAFETY: a wide panel has room for all lanes.
+        return unsafe { _mm512_storeu_si512(to.cast(), v) };
+    }
+    let lanes = first(width);
+    for p in 0..panels {
+        // SAFETY: the mask selects the lanes of panel p, whose address is set back by as many.
+        unsafe {
+            let at = to.wrapping_add(p * panel).wrapping_sub(p * width);
+            _mm512_mask_storeu_epi32(at, lanes << (p * width), v);
+        }
+    }
+}
+
 /// # Safety
 /// As for [`Kernel::pack_contiguous`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    let mut line = 0;
-    while line < width {
-        let lines = source.lines.saturating_sub(line).min(16);
-        let lanes = first(width - line);
-        let mut k = 0;
-        while k < even {
+    let (lines, panels) = group(width);
+    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+        let exist = source.lines.saturating_sub(line).min(lines);
+        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+        let to = to.wrapping_add(line / width * width * even + line % width);
+        for k in (0..even).step_by(16) {
             let terms = first(source.terms - k);
             let mut r = [_mm512_setzero_si512(); 16];
-            for (i, r) in r.iter_mut().enumerate().take(lines) {
+            for (i, r) in r.iter_mut().enumerate().take(exist) {
                 // SAFETY: line `line + i` exists and has the mask's terms.
                 *r = _mm512_castps_si512(unsafe {
                     load(source.data.add((line + i) * source.stride + k), terms)
                 });
             }
             transpose(&mut r);
-            let filled = (even - k).min(16);
-            for q in 0..filled {
-                // SAFETY: step k + q^1 is below `even`, which is a multiple of two, and has `width` values.
+            for q in 0..(even - k).min(16) {
+                // SAFETY: step k + q^1 is below `even`, which is a multiple of two; the panels have room.
                 unsafe {
-                    let at = to.add((k + (q ^ 1)) * width + line);
-                    _mm512_mask_storeu_ps(at, lanes, _mm512_castsi512_ps(r[q]));
+                    store_group(to.add((k + (q ^ 1)) * width).cast(), r[q], width, panels, width * even)
+                };
+            }
+        }
+    }
+}
+
+/// [`pack_contiguous`] for bf16: pairs of terms are transposed together and widened afterwards, so that whole cache
+/// lines are read and half the shuffles do.
+///
+/// # Safety
+/// As for [`Kernel::pack_contiguous`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_contiguous_bf16(source: Source<u16>, width: usize, to: *mut f32) {
+    let even = source.terms.next_multiple_of(2);
+    let (lines, panels) = group(width);
+    let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+        let exist = source.lines.saturating_sub(line).min(lines);
+        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+        let to = to.wrapping_add(line / width * width * even + line % width);
+        for k in (0..even).step_by(32) {
+            let mut r = [_mm512_setzero_si512(); 16];
+            // SAFETY: line `line + i` exists and has the terms; a prefetch of any address is harmless.
+            unsafe {
+                let from = source.data.wrapping_add(line * source.stride + k);
+                if exist == 16 && k + 32 <= source.terms {
+                    for i in 0..16 {
+                        let from = from.wrapping_add(i * source.stride);
+                        r[i] = _mm512_loadu_si512(from.cast());
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64).cast());
+                    }
+                } else {
+                    let terms = first32(source.terms - k);
+                    for (i, r) in r.iter_mut().enumerate().take(exist) {
+                        *r = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
+                    }
                 }
             }
-            k += 16;
+            transpose(&mut r);
+            for (q, r) in r.iter().enumerate().take((even - k) / 2) {
+                let (odd, even_term) = (_mm512_and_si512(*r, upper), _mm512_slli_epi32::<16>(*r));
+                let to = to.wrapping_add((k + 2 * q) * width).cast::<i32>();
+                // SAFETY: steps k + 2q and the next are below `even`; the panels have room.
+                unsafe {
+                    store_group(to, odd, width, panels, width * even);
+                    store_group(to.wrapping_add(width), even_term, width, panels, width * even);
+                }
+            }
         }
-        line += 16;
     }
 }
 
@@ -120,17 +219,88 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    for k in 0..even {
-        let mut line = 0;
-        while line < width {
-            let mask = if k < source.terms { first(source.lines.saturating_sub(line)) } else { 0 };
-            // SAFETY: the mask holds existing elements only; step k^1 is below `even` and has `width` values.
-            unsafe {
-                let v = load(source.data.wrapping_add(k * source.stride + line), mask);
-                _mm512_mask_storeu_ps(to.add((k ^ 1) * width + line), first(width - line), v);
+    let (lines, panels) = group(width);
+    // A few terms at a time: the lines of memory that they touch stay in the first-level cache until all panels
+    // have taken their elements.
+    for k0 in (0..even).step_by(STRIP) {
+        for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+            let exist = first(source.lines.saturating_sub(line).min(lines));
+            let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+            let to = to.wrapping_add(line / width * width * even + line % width);
+            for k in k0..even.min(k0 + STRIP) {
+                let mask = if k < source.terms { exist } else { 0 };
+                // SAFETY: the mask holds existing elements only; step k^1 is below `even`; the panels have room.
+                unsafe {
+                    let v = load(source.data.wrapping_add(k * source.stride + line), mask);
+                    let to = to.wrapping_add((k ^ 1) * width).cast();
+                    store_group(to, _mm512_castps_si512(v), width, panels, width * even);
+                }
             }
-            line += 16;
         }
+    }
+}
+
+/// Masks of the columns of a tile, sixteen at a time.
+#[inline(always)]
+pub(super) fn column_masks(cols: usize) -> [__mmask16; VECTORS] {
+    [
+        first(cols),
+        first(cols.saturating_sub(16)),
+        first(cols.saturating_sub(32)),
+        first(cols.saturating_sub(48)),
+    ]
+}
+
+/// Sums of a row where they start.
+///
+/// # Safety
+/// The masked elements must be readable.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn load_row(from: *const f32, mask: [__mmask16; VECTORS]) -> [__m512; VECTORS] {
+    let mut row = [_mm512_setzero_ps(); VECTORS];
+    for j in 0..VECTORS {
+        // SAFETY: the mask leaves out what must not be read.
+        row[j] = unsafe { _mm512_maskz_loadu_ps(mask[j], from.wrapping_add(16 * j)) };
+    }
+    row
+}
+
+/// Adds a bias to each finished row.
+///
+/// # Safety
+/// `bias` must be null or hold `NR` values.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn add_bias(acc: &mut [[__m512; VECTORS]; MR], bias: *const f32) {
+    if bias.is_null() {
+        return;
+    }
+    for j in 0..VECTORS {
+        // SAFETY: a bias that is not null has NR values.
+        let bias = unsafe { _mm512_loadu_ps(bias.add(16 * j)) };
+        for i in 0..MR {
+            acc[i][j] = _mm512_add_ps(acc[i][j], bias);
+        }
+    }
+}
+
+/// Fetches the sums of the tile to the right, which comes next, into the first-level cache.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn prefetch_next<P>(tile: &Tile<P>) {
+    let lines = |at: *const i8, row_bytes: usize, count: usize| {
+        for i in 0..tile.rows {
+            for line in 0..count {
+                // SAFETY: a prefetch of any address is harmless.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(i * row_bytes + 64 * line)) };
+            }
+        }
+    };
+    match (tile.start, tile.store) {
+        (Some((from, stride)), _) => lines(from.wrapping_add(NR).cast(), 4 * stride, 4),
+        (None, Store::F32 { to, stride }) => lines(to.wrapping_add(NR).cast(), 4 * stride, 4),
+        (None, Store::Bf16 { to, stride }) => lines(to.wrapping_add(NR).cast(), 2 * stride, 2),
     }
 }
 
@@ -140,72 +310,56 @@ unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32
 /// As for [`Kernel::tile`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
-    let mut acc = [[_mm512_setzero_ps(); VECTORS]; ROWS];
-    let mask: [__mmask16; VECTORS] = [first(tile.cols), first(tile.cols.saturating_sub(16))];
+    let mut acc = [[_mm512_setzero_ps(); VECTORS]; MR];
+    let mask = column_masks(tile.cols);
     // SAFETY: masks keep loads and stores inside the columns that exist; steps, panels, start and store are the
     // caller's promise. Prefetches may point anywhere.
     unsafe {
-        match tile.start {
-            Some((from, stride)) => {
-                for i in 0..ROWS {
-                    for j in 0..VECTORS {
-                        acc[i][j] = _mm512_maskz_loadu_ps(mask[j], from.wrapping_add(i * stride + 16 * j));
-                    }
-                }
-            }
-            None => match tile.store {
-                Store::F32 { to, stride } => {
-                    for i in 0..ROWS {
-                        _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(i * stride).cast());
-                        _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(i * stride + 16).cast());
-                    }
-                }
-                Store::Bf16 { to, stride } => {
-                    for i in 0..ROWS {
-                        _mm_prefetch::<_MM_HINT_T0>(to.wrapping_add(i * stride).cast());
-                    }
-                }
-            },
+        if let Some((from, stride)) = tile.start {
+            each_row!(I < ROWS, {
+                acc[I] = load_row(from.wrapping_add(I * stride), mask);
+            });
         }
+        prefetch_next(tile);
         let (mut a, mut b) = (tile.a, tile.b);
         let (a_row, a_step) = if PANEL { (1, MR) } else { (tile.a_row, tile.a_step) };
         for _ in 0..tile.steps {
-            let bv = [_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(16))];
-            if PANEL {
-                _mm_prefetch::<_MM_HINT_T0>(a.wrapping_add(16 * MR).cast());
+            let bv = [
+                _mm512_loadu_ps(b),
+                _mm512_loadu_ps(b.add(16)),
+                _mm512_loadu_ps(b.add(32)),
+                _mm512_loadu_ps(b.add(48)),
+            ];
+            for j in 0..VECTORS {
+                _mm_prefetch::<_MM_HINT_T0>(b.wrapping_add(AHEAD * NR + 16 * j).cast());
             }
-            for i in 0..ROWS {
-                let av = _mm512_set1_ps(*a.add(i * a_row));
-                for j in 0..VECTORS {
-                    acc[i][j] = _mm512_fmadd_ps(av, bv[j], acc[i][j]);
-                }
-            }
+            each_row!(I < ROWS, {
+                let v = _mm512_set1_ps(*a.add(I * a_row));
+                acc[I][0] = _mm512_fmadd_ps(v, bv[0], acc[I][0]);
+                acc[I][1] = _mm512_fmadd_ps(v, bv[1], acc[I][1]);
+                acc[I][2] = _mm512_fmadd_ps(v, bv[2], acc[I][2]);
+                acc[I][3] = _mm512_fmadd_ps(v, bv[3], acc[I][3]);
+            });
             a = a.wrapping_add(a_step);
             b = b.wrapping_add(NR);
         }
-        if !tile.bias.is_null() {
-            for j in 0..VECTORS {
-                let bias = _mm512_loadu_ps(tile.bias.add(16 * j));
-                for row in &mut acc {
-                    row[j] = _mm512_add_ps(row[j], bias);
-                }
-            }
-        }
+        add_bias(&mut acc, tile.bias);
         match tile.store {
             Store::F32 { to, stride } => {
-                for i in 0..ROWS {
+                each_row!(I < ROWS, {
+                    let at = to.wrapping_add(I * stride);
                     for j in 0..VECTORS {
-                        _mm512_mask_storeu_ps(to.wrapping_add(i * stride + 16 * j), mask[j], acc[i][j]);
+                        _mm512_mask_storeu_ps(at.wrapping_add(16 * j), mask[j], acc[I][j]);
                     }
-                }
+                });
             }
             Store::Bf16 { to, stride } => {
-                for i in 0..ROWS {
+                each_row!(I < ROWS, {
+                    let at = to.wrapping_add(I * stride).cast::<i16>();
                     for j in 0..VECTORS {
-                        let at = to.wrapping_add(i * stride + 16 * j);
-                        _mm256_mask_storeu_epi16(at.cast(), mask[j], to_bf16(acc[i][j]));
+                        _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), mask[j], to_bf16(acc[I][j]));
                     }
-                }
+                });
             }
         }
     }
@@ -222,13 +376,7 @@ unsafe fn any_rows<const PANEL: bool>(tile: &Tile<f32>) {
             3 => rows::<3, PANEL>(tile),
             4 => rows::<4, PANEL>(tile),
             5 => rows::<5, PANEL>(tile),
-            6 => rows::<6, PANEL>(tile),
-            7 => rows::<7, PANEL>(tile),
-            8 => rows::<8, PANEL>(tile),
-            9 => rows::<9, PANEL>(tile),
-            10 => rows::<10, PANEL>(tile),
-            11 => rows::<11, PANEL>(tile),
-            _ => rows::<12, PANEL>(tile),
+            _ => rows::<6, PANEL>(tile),
         }
     }
 }
@@ -240,8 +388,15 @@ impl Kernel for Avx512 {
     type Packed = f32;
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { pack_contiguous(source, width, to) }
+        // SAFETY: the caller's promise; bf16 and u16 have one layout.
+        unsafe {
+            if is_bf16::<E>() {
+                let Source { data, stride, terms, lines } = source;
+                pack_contiguous_bf16(Source { data: data.cast(), stride, terms, lines }, width, to);
+            } else {
+                pack_contiguous(source, width, to);
+            }
+        }
     }
 
     unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {

@@ -1,38 +1,34 @@
-//! AVX-512 with the bf16 dot: tiles of 12 x 32 on pairs of bf16.
+//! AVX-512 with the bf16 dot: tiles of 6 x 64 on pairs of bf16.
 //!
 //! The instruction sums the odd element of a pair first, then the even one, each with one rounding: the canonical
 //! order, so the bits are those of the widened kernels.
 
 use std::arch::x86_64::*;
 
-use super::avx512::{MR, NR, first, transpose};
+use super::avx512::{
+    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, first32, group, load_row, prefetch_next,
+    store_group, transpose,
+};
 use super::{Kernel, Source, Store, Tile};
 use crate::Element;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512Bf16;
 
-const VECTORS: usize = NR / 16;
-
-/// A mask of the first `n` of 32 lanes.
-#[inline(always)]
-fn first32(n: usize) -> __mmask32 {
-    if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
-}
-
 /// # Safety
 /// As for [`Kernel::pack_contiguous`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
     let pairs = source.terms.div_ceil(2);
-    let mut line = 0;
-    while line < width {
-        let lines = source.lines.saturating_sub(line).min(16);
-        let mut p = 0;
-        while p < pairs {
+    let (lines, panels) = group(width);
+    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+        let exist = source.lines.saturating_sub(line).min(lines);
+        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+        let to = to.wrapping_add(line / width * width * pairs + line % width);
+        for p in (0..pairs).step_by(16) {
             let terms = first32(source.terms - 2 * p);
             let mut r = [_mm512_setzero_si512(); 16];
-            for (i, r) in r.iter_mut().enumerate().take(lines) {
+            for (i, r) in r.iter_mut().enumerate().take(exist) {
                 // SAFETY: line `line + i` exists and has the mask's terms.
                 *r = unsafe {
                     let at = source.data.add((line + i) * source.stride + 2 * p);
@@ -41,15 +37,10 @@ unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
             }
             transpose(&mut r);
             for (q, r) in r.iter().enumerate().take(pairs - p) {
-                // SAFETY: step p + q is below `pairs` and has `width` values.
-                unsafe {
-                    let at = to.add((p + q) * width + line);
-                    _mm512_mask_storeu_epi32(at.cast(), first(width - line), *r);
-                }
+                // SAFETY: step p + q is below `pairs`; the panels have room.
+                unsafe { store_group(to.add((p + q) * width).cast(), *r, width, panels, width * pairs) };
             }
-            p += 16;
         }
-        line += 16;
     }
 }
 
@@ -57,21 +48,25 @@ unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
 /// As for [`Kernel::pack_strided`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_strided(source: Source<u16>, width: usize, to: *mut u32) {
-    for p in 0..source.terms.div_ceil(2) {
-        let mut line = 0;
-        while line < width {
-            let mask = first(source.lines.saturating_sub(line));
-            let odd_mask = if 2 * p + 1 < source.terms { mask } else { 0 };
-            // SAFETY: the masks hold existing elements only; step p has `width` values.
-            unsafe {
-                let at = source.data.wrapping_add(2 * p * source.stride + line);
-                let even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
-                let odd = _mm256_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
-                let odd = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(odd));
-                let both = _mm512_or_si512(even, odd);
-                _mm512_mask_storeu_epi32(to.add(p * width + line).cast(), first(width - line), both);
+    let pairs = source.terms.div_ceil(2);
+    let (lines, panels) = group(width);
+    for p0 in (0..pairs).step_by(STRIP / 2) {
+        for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
+            let mask = first(source.lines.saturating_sub(line).min(lines));
+            let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
+            let to = to.wrapping_add(line / width * width * pairs + line % width);
+            for p in p0..pairs.min(p0 + STRIP / 2) {
+                let odd_mask = if 2 * p + 1 < source.terms { mask } else { 0 };
+                // SAFETY: the masks hold existing elements only; step p is below `pairs`; the panels have room.
+                unsafe {
+                    let at = source.data.wrapping_add(2 * p * source.stride + line);
+                    let even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
+                    let odd = _mm256_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
+                    let odd = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(odd));
+                    let to = to.wrapping_add(p * width).cast();
+                    store_group(to, _mm512_or_si512(even, odd), width, panels, width * pairs);
+                }
             }
-            line += 16;
         }
     }
 }
@@ -82,50 +77,53 @@ unsafe fn pack_strided(source: Source<u16>, width: usize, to: *mut u32) {
 unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
     // SAFETY: both types are 64 bytes of plain data.
     let pairs = |v: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(v) };
-    let mut acc = [[_mm512_setzero_ps(); VECTORS]; ROWS];
-    let mask: [__mmask16; VECTORS] = [first(tile.cols), first(tile.cols.saturating_sub(16))];
+    let mut acc = [[_mm512_setzero_ps(); VECTORS]; MR];
+    let mask = column_masks(tile.cols);
     // SAFETY: masks keep loads and stores inside the columns that exist; steps, panels, start and store are the
     // caller's promise.
     unsafe {
         if let Some((from, stride)) = tile.start {
-            for i in 0..ROWS {
-                for j in 0..VECTORS {
-                    acc[i][j] = _mm512_maskz_loadu_ps(mask[j], from.wrapping_add(i * stride + 16 * j));
-                }
-            }
+            each_row!(I < ROWS, {
+                acc[I] = load_row(from.wrapping_add(I * stride), mask);
+            });
         }
+        prefetch_next(tile);
         let (mut a, mut b) = (tile.a, tile.b);
         for _ in 0..tile.steps {
-            let bv = [pairs(_mm512_loadu_si512(b.cast())), pairs(_mm512_loadu_si512(b.add(16).cast()))];
-            for i in 0..ROWS {
-                let av = pairs(_mm512_set1_epi32(*a.add(i * tile.a_row) as i32));
-                for j in 0..VECTORS {
-                    acc[i][j] = _mm512_dpbf16_ps(acc[i][j], av, bv[j]);
-                }
-            }
+            let bv = [
+                pairs(_mm512_loadu_si512(b.cast())),
+                pairs(_mm512_loadu_si512(b.add(16).cast())),
+                pairs(_mm512_loadu_si512(b.add(32).cast())),
+                pairs(_mm512_loadu_si512(b.add(48).cast())),
+            ];
+            each_row!(I < ROWS, {
+                let v = pairs(_mm512_set1_epi32((*a.add(I * tile.a_row)).cast_signed()));
+                acc[I][0] = _mm512_dpbf16_ps(acc[I][0], v, bv[0]);
+                acc[I][1] = _mm512_dpbf16_ps(acc[I][1], v, bv[1]);
+                acc[I][2] = _mm512_dpbf16_ps(acc[I][2], v, bv[2]);
+                acc[I][3] = _mm512_dpbf16_ps(acc[I][3], v, bv[3]);
+            });
             a = a.wrapping_add(tile.a_step);
             b = b.wrapping_add(NR);
         }
-        if !tile.bias.is_null() {
-            for j in 0..VECTORS {
-                let bias = _mm512_loadu_ps(tile.bias.add(16 * j));
-                for row in &mut acc {
-                    row[j] = _mm512_add_ps(row[j], bias);
-                }
+        add_bias(&mut acc, tile.bias);
+        match tile.store {
+            Store::F32 { to, stride } => {
+                each_row!(I < ROWS, {
+                    let at = to.wrapping_add(I * stride);
+                    for j in 0..VECTORS {
+                        _mm512_mask_storeu_ps(at.wrapping_add(16 * j), mask[j], acc[I][j]);
+                    }
+                });
             }
-        }
-        for i in 0..ROWS {
-            for j in 0..VECTORS {
-                match tile.store {
-                    Store::F32 { to, stride } => {
-                        _mm512_mask_storeu_ps(to.wrapping_add(i * stride + 16 * j), mask[j], acc[i][j]);
+            Store::Bf16 { to, stride } => {
+                each_row!(I < ROWS, {
+                    let at = to.wrapping_add(I * stride).cast::<i16>();
+                    for j in 0..VECTORS {
+                        let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(acc[I][j]));
+                        _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), mask[j], rounded);
                     }
-                    Store::Bf16 { to, stride } => {
-                        let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(acc[i][j]));
-                        let at = to.wrapping_add(i * stride + 16 * j);
-                        _mm256_mask_storeu_epi16(at.cast(), mask[j], rounded);
-                    }
-                }
+                });
             }
         }
     }
@@ -162,13 +160,7 @@ impl Kernel for Avx512Bf16 {
                 3 => rows::<3>(tile),
                 4 => rows::<4>(tile),
                 5 => rows::<5>(tile),
-                6 => rows::<6>(tile),
-                7 => rows::<7>(tile),
-                8 => rows::<8>(tile),
-                9 => rows::<9>(tile),
-                10 => rows::<10>(tile),
-                11 => rows::<11>(tile),
-                _ => rows::<12>(tile),
+                _ => rows::<6>(tile),
             }
         }
     }

@@ -50,7 +50,7 @@ pub(crate) struct Tile<P> {
     pub(crate) cols: usize,
 }
 
-/// An operand's panel-sized part to pack.
+/// A part of an operand to pack.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<E> {
     /// First element.
@@ -59,7 +59,7 @@ pub(crate) struct Source<E> {
     pub(crate) stride: usize,
     /// Terms of `k`.
     pub(crate) terms: usize,
-    /// Rows of `a` or columns of `b` that exist, at most the panel's width.
+    /// Rows of `a` or columns of `b`.
     pub(crate) lines: usize,
 }
 
@@ -77,8 +77,8 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     /// Packs a source whose `k` is contiguous: line `i`, term `k` at `data[i·stride + k]`.
     ///
     /// # Safety
-    /// The source must be readable; `to` must have room for `width` elements for each packed step; `width` is
-    /// `MR` or `NR`; the instruction set must be there.
+    /// The source must be readable; `to` must have room for all panels, one after another, of `width` elements
+    /// for each packed step; `width` is `MR` or `NR`; the instruction set must be there.
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut Self::Packed);
 
     /// Packs a source whose `k` is strided: line `i`, term `k` at `data[k·stride + i]`.

@@ -67,16 +67,21 @@ pub(super) unsafe fn finish(tile: &Tile<f32>, sums: &mut [[f32; NR]; MR]) {
 #[inline(always)]
 pub(super) unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    // SAFETY: the caller gives room for `width` values a step.
-    let to = unsafe { std::slice::from_raw_parts_mut(to, even * width) };
-    if source.lines < width || even != source.terms {
-        to.fill(0.0);
-    }
-    for i in 0..source.lines {
-        // SAFETY: line i holds `terms` elements.
-        let line = unsafe { std::slice::from_raw_parts(source.data.add(i * source.stride), source.terms) };
-        for (k, v) in line.iter().enumerate() {
-            to[(k ^ 1) * width + i] = v.to_f32();
+    for (panel, first) in (0..source.lines).step_by(width).enumerate() {
+        // SAFETY: the caller gives room for every panel.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.add(panel * width * even), even * width) };
+        let lines = width.min(source.lines - first);
+        if lines < width || even != source.terms {
+            to.fill(0.0);
+        }
+        for i in 0..lines {
+            // SAFETY: a line holds `terms` elements.
+            let line = unsafe {
+                std::slice::from_raw_parts(source.data.add((first + i) * source.stride), source.terms)
+            };
+            for (k, v) in line.iter().enumerate() {
+                to[(k ^ 1) * width + i] = v.to_f32();
+            }
         }
     }
 }
@@ -86,16 +91,20 @@ pub(super) unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize
 #[inline(always)]
 pub(super) unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    // SAFETY: the caller gives room for `width` values a step.
-    let to = unsafe { std::slice::from_raw_parts_mut(to, even * width) };
-    if source.lines < width || even != source.terms {
-        to.fill(0.0);
-    }
-    for k in 0..source.terms {
-        // SAFETY: term k holds `lines` elements.
-        let line = unsafe { std::slice::from_raw_parts(source.data.add(k * source.stride), source.lines) };
-        for (v, x) in to[(k ^ 1) * width..][..source.lines].iter_mut().zip(line) {
-            *v = x.to_f32();
+    for (panel, first) in (0..source.lines).step_by(width).enumerate() {
+        // SAFETY: the caller gives room for every panel.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.add(panel * width * even), even * width) };
+        let lines = width.min(source.lines - first);
+        if lines < width || even != source.terms {
+            to.fill(0.0);
+        }
+        for k in 0..source.terms {
+            // SAFETY: a term holds `lines` elements.
+            let line =
+                unsafe { std::slice::from_raw_parts(source.data.add(k * source.stride + first), lines) };
+            for (v, x) in to[(k ^ 1) * width..][..lines].iter_mut().zip(line) {
+                *v = x.to_f32();
+            }
         }
     }
 }
