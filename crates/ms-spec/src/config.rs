@@ -9,7 +9,7 @@ use crate::{Error, Result, Rope};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
-    /// LLaMA 1-3 and what shares its classes.
+    /// Llama 1 to 3 and what shares its classes.
     Llama,
     /// Mistral: a Llama, possibly with a sliding window.
     Mistral,
@@ -130,7 +130,7 @@ impl ModelConfig {
                 return Err(Error::Inconsistent(format!("{name}: expected 1 to {MOST}, got {size}")));
             }
         }
-        if self.heads % self.groups != 0 {
+        if !self.heads.is_multiple_of(self.groups) {
             let (n, g) = (self.heads, self.groups);
             return Err(Error::Inconsistent(format!("{n} query heads do not divide by {g} key/value heads")));
         }
@@ -141,7 +141,7 @@ impl ModelConfig {
             )));
         }
         let rotated = self.rope.rotated(self.head_dim);
-        if rotated == 0 || rotated % 2 != 0 {
+        if rotated == 0 || !rotated.is_multiple_of(2) {
             return Err(Error::Inconsistent(format!(
                 "{rotated} rotated elements per head: expected an even number"
             )));
@@ -157,7 +157,7 @@ impl ModelConfig {
     /// The vocabulary padded as Megatron does it: up to a multiple of `divisor * tp`.
     ///
     /// # Source
-    /// Megatron-LM core_r0.8.0, `megatron/training/tokenizer/tokenizer.py`, `_vocab_size_with_padding`.
+    /// Megatron-LM `core_r0.8.0`, `megatron/training/tokenizer/tokenizer.py`, `_vocab_size_with_padding`.
     pub fn padded(&self, divisor: usize, tp: usize) -> usize {
         self.vocab.next_multiple_of((divisor * tp).max(1))
     }

@@ -14,7 +14,7 @@ fn gating(config: &ModelConfig) -> f64 {
 /// `12 B s L h^2 ((1 + G/N + s/h) D N / h + F/h * gating + V / (2 L h))`; causality is not taken into account.
 ///
 /// # Source
-/// Megatron-LM core_r0.8.0, `megatron/training/training.py`, `num_floating_point_operations`.
+/// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `num_floating_point_operations`.
 pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
     let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);
@@ -28,7 +28,7 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as head counts them: attention is causal.
 ///
 /// # Source
-/// Megatron-LM core_v0.12.1, `megatron/training/training.py`, `num_floating_point_operations`.
+/// Megatron-LM `core_v0.12.1`, `megatron/training/training.py`, `num_floating_point_operations`.
 pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
     let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);

@@ -69,7 +69,7 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     let (hidden, heads) = (f.need("hidden_size")?, f.need("num_attention_heads")?);
     let slots = f.need("num_layers")?;
     let noop = noop_layers(args)?.len();
-    let layers = slots.checked_sub(noop).unwrap_or(0);
+    let layers = slots.saturating_sub(noop);
     let groups = match flag("group_query_attention")? {
         true => f.size("num_query_groups")?.unwrap_or(1),
         false => heads,

@@ -69,7 +69,7 @@ pub struct ParamSpec {
 /// `linear_fc1` is `[gate; up]`. A tied output layer is not listed.
 ///
 /// # Source
-/// Order and initial values: Megatron-LM core_r0.8.0, `megatron/core/transformer`: normal with `init_std`,
+/// Order and initial values: Megatron-LM `core_r0.8.0`, `megatron/core/transformer`: normal with `init_std`,
 /// output projections with `init_std / sqrt(2 L)`; norms 1; biases 0. No decay for biases and 1-D parameters.
 pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     let c = config;

@@ -1,4 +1,5 @@
 //! The program as a user runs it.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -208,9 +209,8 @@ fn upstreams_argument_lists_work_unchanged() {
         let line = command.lines().find(|l| l.starts_with("python ")).unwrap().split('#').next().unwrap();
         let out = dir.path().join(case);
         let mut args: Vec<String> = Vec::new();
-        let mut words = line.split_whitespace().skip(2).map(str::to_owned).peekable();
-        while let Some(word) = words.next() {
-            let value = match word.as_str() {
+        for word in line.split_whitespace().skip(2) {
+            let value = match word {
                 "OUT" => text(&out).to_owned(),
                 w if w.starts_with("OUTPUT_OF/") => text(&dir.path().join(&w[10..])).to_owned(),
                 w if w.starts_with("COPY_OF/") => {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::names;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
-use crate::plan::{self, Plan, Sharding};
+use crate::plan;
 use crate::{Error, Mapped, Result, safetensors};
 
 /// Name of the file that says which tensor is in which file.
@@ -201,8 +201,7 @@ pub fn write(
     bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
 ) -> Result<()> {
     let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
-    let plan = Plan::hf(&config, &|_| Ok(dtype), Sharding::Bytes(SHARD_BYTES))?;
-    plan::write_held(&plan, dir, replace, &config, dtype, bytes)
+    plan::write_hf(dir, replace, &config, dtype, SHARD_BYTES, bytes)
 }
 
 #[cfg(test)]

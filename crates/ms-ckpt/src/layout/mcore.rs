@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ms_core::{Axis, Region, Topology};
+use ms_core::{Axis, DType, Region, Topology};
 use ms_spec::{ModelConfig, ParamSpec, Place, hf, local, megatron, params};
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use super::hf::read_json;
 use super::iteration_name;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
 use crate::torch::{Node, TorchFile};
-use crate::{Error, Result};
+use crate::{Error, Result, plan};
 
 /// Name of the file in each rank's folder.
 pub const FILE: &str = "model_optim_rng.pt";
@@ -208,8 +208,10 @@ fn canonical(inner: &str) -> &str {
     }
 }
 
+type RankFolders = BTreeMap<(usize, usize), PathBuf>;
+
 /// Folders `mp_rank_TT[_PPP]` of an iteration, by `(t, p)`; whether there was a second number.
-fn rank_folders(folder: &Path) -> Result<(BTreeMap<(usize, usize), PathBuf>, bool)> {
+fn rank_folders(folder: &Path) -> Result<(RankFolders, bool)> {
     let mut found = BTreeMap::new();
     let mut two = false;
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
@@ -504,6 +506,27 @@ fn assemble(
         }
     }
     Ok(globals)
+}
+
+/// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.
+///
+/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`,
+/// little-endian; it is called for every piece of it. `more` is added to `args`: consumed samples, the flags of
+/// the run. Optimizer state is not written.
+///
+/// # Errors
+/// A cut that does not divide; what the operating system refuses.
+pub fn write(
+    root: &Path,
+    iteration: u64,
+    config: &ModelConfig,
+    cut: &Cut,
+    dtype: DType,
+    more: &Map<String, Value>,
+    bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
+) -> Result<()> {
+    let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
+    plan::write_mcore(root, iteration, &config, cut, dtype, more, bytes)
 }
 
 /// Where the rank files of an iteration go, relative to the output folder.

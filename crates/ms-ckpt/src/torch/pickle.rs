@@ -148,7 +148,7 @@ impl<'a> Machine<'a> {
         self.stack.get(floor..).and_then(<[Id]>::last).copied().ok_or_else(|| "the stack is empty".to_owned())
     }
 
-    fn to_mark(&mut self) -> Result<Vec<Id>, String> {
+    fn since_mark(&mut self) -> Result<Vec<Id>, String> {
         let mark = self.marks.pop().ok_or("no mark on the stack")?;
         Ok(self.stack.split_off(mark))
     }
@@ -164,7 +164,7 @@ impl<'a> Machine<'a> {
     }
 
     fn set_items(&mut self, items: &[Id]) -> Result<(), String> {
-        if items.len() % 2 != 0 {
+        if !items.len().is_multiple_of(2) {
             return Err("a key without a value".to_owned());
         }
         let target = self.top()?;
@@ -294,7 +294,7 @@ impl<'a> Machine<'a> {
             0x88 => self.push(Obj::Bool(true)),
             0x89 => self.push(Obj::Bool(false)),
             b't' => {
-                let items = self.to_mark()?;
+                let items = self.since_mark()?;
                 self.push(Obj::Tuple(items));
             }
             0x85 => self.tuple(1)?,
@@ -349,7 +349,7 @@ impl<'a> Machine<'a> {
                 self.set_items(&[key, value])?;
             }
             b'u' => {
-                let items = self.to_mark()?;
+                let items = self.since_mark()?;
                 self.set_items(&items)?;
             }
             b'a' => {
@@ -357,7 +357,7 @@ impl<'a> Machine<'a> {
                 self.append(vec![item])?;
             }
             b'e' => {
-                let items = self.to_mark()?;
+                let items = self.since_mark()?;
                 self.append(items)?;
             }
             b'Q' => {

@@ -160,6 +160,10 @@ fn tensor(out: &mut Vec<u8>, storage: usize, dtype: DType, shape: &[usize]) {
     out.push(b'R');
 }
 
+/// Hands the bytes of an entry to the sink that it is given.
+type Feed<'a, E> = &'a mut dyn FnMut(Sink<'_, E>) -> Result<(), E>;
+type Sink<'a, E> = &'a mut dyn FnMut(&[u8]) -> Result<(), E>;
+
 struct Done {
     name: String,
     crc: u32,
@@ -203,17 +207,12 @@ impl<W: Write> Writer<W> {
         &mut self,
         index: usize,
         size: u64,
-        feed: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E>,
+        feed: Feed<'_, E>,
     ) -> Result<(), E> {
         self.entry(&format!("data/{index}"), size, feed)
     }
 
-    fn entry<E: From<std::io::Error>>(
-        &mut self,
-        name: &str,
-        size: u64,
-        feed: &mut dyn FnMut(&mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn entry<E: From<std::io::Error>>(&mut self, name: &str, size: u64, feed: Feed<'_, E>) -> Result<(), E> {
         let name = format!("{}/{name}", self.prefix);
         let offset = self.at;
         // The payload starts at a multiple of 64: an extra field "FB" filled with Z, as torch pads.

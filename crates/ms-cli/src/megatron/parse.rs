@@ -139,11 +139,11 @@ fn blank(token: &str) -> bool {
 }
 
 /// The flag that a token names, with the value behind `=`; `None` for a word or value.
-fn as_flag<'a>(
-    token: &'a str,
+fn as_flag(
+    token: &str,
     program: Program,
     upstream: Upstream,
-) -> Result<Option<(&'static Flag, Option<&'a str>)>, Usage> {
+) -> Result<Option<(&'static Flag, Option<&str>)>, Usage> {
     if !token.starts_with('-') || token.len() == 1 {
         return Ok(None);
     }

@@ -23,10 +23,10 @@ pub enum Program {
 /// Whose spelling and behaviour is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upstream {
-    /// MindSpeed-LLM v2.0.0 with Megatron core_r0.8.0.
+    /// MindSpeed-LLM v2.0.0 with Megatron `core_r0.8.0`.
     #[default]
     V2_0_0,
-    /// MindSpeed-LLM of August 2026 with Megatron core_v0.12.1.
+    /// MindSpeed-LLM of August 2026 with Megatron `core_v0.12.1`.
     Head,
 }
 
