@@ -4,7 +4,16 @@
 //! all, or with `causal` those with `j <= i + k_len − q_len`, or with a window the last few of these.
 //! No score matrix is stored: blocks of scores are made, used and dropped.
 
+mod backward;
+mod blocks;
+mod body;
+mod few;
+mod forward;
+mod mask;
+#[cfg(test)]
 mod reference;
+#[cfg(test)]
+mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
@@ -108,7 +117,8 @@ pub struct Options {
     pub causal: bool,
 }
 
-/// Whether query `i` of `s` sees key `j` of `l`.
+/// Whether query `i` of `s` sees key `j` of `l`: the rule that [`mask`] turns into ranges.
+#[cfg(test)]
 pub(crate) fn visible(i: usize, j: usize, s: usize, l: usize, o: &Options) -> bool {
     let (at, j) = ((i + l) as i64 - s as i64, j as i64);
     (!o.causal || j <= at) && o.window.is_none_or(|w| at - j < w as i64)
@@ -149,7 +159,8 @@ fn check_segments(
 /// | `k`, `v`   | -       | `E`   | keys and values, one head per group                               |
 /// | `segments` | -       | -     | documents, rising in query tokens                                 |
 ///
-/// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, probabilities and sums are f32.
+/// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, probabilities and sums are f32,
+/// products sum in rising order of the head's elements and of the keys within blocks of 192.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a query.
@@ -159,7 +170,7 @@ fn check_segments(
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],
-    mut lse: Option<&mut [f32]>,
+    lse: Option<&mut [f32]>,
     q: Heads<'_, E>,
     k: Heads<'_, E>,
     v: Heads<'_, E>,
@@ -180,38 +191,39 @@ pub fn forward<E: Element>(
     q.check(OP, "q", queries, groups, heads_per_group, head_dim)?;
     k.check(OP, "k", keys, groups, 1, head_dim)?;
     v.check(OP, "v", keys, groups, 1, head_dim)?;
-    let out = Disjoint::new(out);
-    let lse = lse.as_deref_mut().map(Disjoint::new);
-    cpu.for_each_unit(segments.len() * heads, |u| {
-        let (s, n) = (&segments[u / heads], u % heads);
-        let (group, head) = (n / heads_per_group, n % heads_per_group);
-        let rows = |h: &Heads<'_, E>, start: usize, len: usize, head: usize| -> Vec<f64> {
-            (start..start + len)
-                .flat_map(|t| {
-                    h.data[h.at(t, group, head)..][..head_dim].iter().map(|v| f64::from(v.to_f32()))
-                })
-                .collect()
-        };
-        let (hq, hk, hv) = (
-            rows(&q, s.q_start, s.q_len, head),
-            rows(&k, s.k_start, s.k_len, 0),
-            rows(&v, s.k_start, s.k_len, 0),
-        );
-        let (o, l) = reference::Head { q: &hq, k: &hk, v: &hv, dim: head_dim }.forward(options);
-        for i in 0..s.q_len {
-            let t = s.q_start + i;
-            // SAFETY: segments do not overlap, and a unit takes one head of one segment.
-            let row = unsafe { out.part((t * heads + n) * head_dim, head_dim) };
-            for d in 0..head_dim {
-                row[d] = E::from_f32(o[i * head_dim + d] as f32);
-            }
-            if let Some(lse) = &lse {
-                // SAFETY: as above.
-                (unsafe { lse.part(n * tokens + t, 1) })[0] = l[i] as f32;
-            }
-        }
-    });
+    if heads * head_dim == 0 || segments.is_empty() {
+        return Ok(());
+    }
+    let call = forward::Call {
+        cpu,
+        out: Disjoint::new(out),
+        lse: lse.map(Disjoint::new),
+        q,
+        k,
+        v,
+        tokens,
+        groups,
+        heads_per_group,
+        dim: head_dim,
+        segments,
+        options,
+    };
+    if segments.iter().all(|s| s.q_len <= few::MAX_QUERIES) {
+        few::run(&call);
+    } else {
+        run_forward(&call);
+    }
     Ok(())
+}
+
+fn run_forward<E: Element>(call: &forward::Call<'_, E>) {
+    use forward::run;
+    blocks::with_kernel!(call.cpu.isa(), run(call));
+}
+
+fn run_backward<E: Element>(call: &backward::Call<'_, E>) {
+    use backward::run;
+    blocks::with_kernel!(call.cpu.isa(), run(call));
 }
 
 /// Gradients of [`forward`] over packed rows.
@@ -250,41 +262,14 @@ pub fn backward<E: Element>(
     if keys > tokens {
         return Err(Error::Shape { op: OP, name: "segments' key tokens", want: tokens, got: keys });
     }
-    crate::elementwise::zero(cpu, dqkv);
+    let covered = |len: fn(&Segment) -> usize| segments.iter().map(len).sum::<usize>() == tokens;
+    if !covered(|s| s.q_len) || !covered(|s| s.k_len) {
+        crate::elementwise::zero(cpu, dqkv);
+    }
+    if width == 0 || segments.is_empty() {
+        return Ok(());
+    }
     let dqkv = Disjoint::new(dqkv);
-    cpu.for_each_unit(segments.len() * shape.groups, |u| {
-        let (s, group) = (&segments[u / shape.groups], u % shape.groups);
-        let rows = |h: &Heads<'_, E>, start: usize, len: usize, head: usize| -> Vec<f64> {
-            (start..start + len)
-                .flat_map(|t| h.data[h.at(t, group, head)..][..dim].iter().map(|v| f64::from(v.to_f32())))
-                .collect()
-        };
-        let (q, k, v) = (Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape));
-        let (hk, hv) = (rows(&k, s.k_start, s.k_len, 0), rows(&v, s.k_start, s.k_len, 0));
-        let (mut sum_dk, mut sum_dv) = (vec![0.0; s.k_len * dim], vec![0.0; s.k_len * dim]);
-        let store = |at: usize, row: &[f64]| {
-            // SAFETY: segments do not overlap, and a unit takes one group of one segment.
-            for (y, x) in unsafe { dqkv.part(at, dim) }.iter_mut().zip(row) {
-                *y = E::from_f32(*x as f32);
-            }
-        };
-        for head in 0..shape.heads_per_group {
-            let n = group * shape.heads_per_group + head;
-            let hq = rows(&q, s.q_start, s.q_len, head);
-            let g: Vec<f64> = (s.q_start..s.q_start + s.q_len)
-                .flat_map(|t| dout[(t * heads + n) * dim..][..dim].iter().map(|v| f64::from(v.to_f32())))
-                .collect();
-            let (dq, dk, dv) = reference::Head { q: &hq, k: &hk, v: &hv, dim }.backward(&g, options);
-            for i in 0..s.q_len {
-                store(q.at(s.q_start + i, group, head), &dq[i * dim..][..dim]);
-            }
-            sum_dk.iter_mut().zip(&dk).for_each(|(a, b)| *a += b);
-            sum_dv.iter_mut().zip(&dv).for_each(|(a, b)| *a += b);
-        }
-        for j in 0..s.k_len {
-            store(k.at(s.k_start + j, group, 0), &sum_dk[j * dim..][..dim]);
-            store(v.at(s.k_start + j, group, 0), &sum_dv[j * dim..][..dim]);
-        }
-    });
+    run_backward(&backward::Call { cpu, dqkv, dout, qkv, out, lse, shape, segments, options });
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! units never wait for each other. A sum runs on over blocks of `k` from where it stood, therefore no block size
 //! reaches the bits of the result.
 
-use super::kernel::{Kernel, Source, Store, Tile, steps};
+use super::kernel::{Kernel, Order, Source, Store, Tile, steps};
 use super::{Dims, Form, Mat};
 use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
@@ -17,7 +17,7 @@ const KC: usize = 512;
 /// Columns of `b` that are packed at a time: 768 KiB, more than half of a second-level cache of 1 MiB or more.
 const NC: usize = 384;
 /// Rows of a unit, at most and at least.
-const UNIT_ROWS: (usize, usize) = (1008, 252);
+const UNIT_ROWS: (usize, usize) = (504, 252);
 /// Columns of a unit, at most and at least.
 const UNIT_COLS: (usize, usize) = (1536, 192);
 /// Units that each thread should find.
@@ -155,15 +155,15 @@ impl<E: Element> Unit<'_, E> {
     /// `to` must have room for their panels.
     unsafe fn pack_b<K: Kernel>(&self, j0: usize, n: usize, k0: usize, terms: usize, to: *mut K::Packed) {
         let Mat { data, stride } = self.b;
-        let (data, column) = (data.as_ptr(), self.j + j0);
+        let (data, column, order) = (data.as_ptr(), self.j + j0, Order::Swapped);
         // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
         unsafe {
             if self.form == Form::Nt {
                 let data = data.wrapping_add(column * stride + k0);
-                K::pack_contiguous(Source { data, stride, terms, lines: n }, K::NR, to);
+                K::pack_contiguous(Source { data, stride, terms, lines: n, order }, K::NR, to);
             } else {
                 let data = data.wrapping_add(k0 * stride + column);
-                K::pack_strided(Source { data, stride, terms, lines: n }, K::NR, to);
+                K::pack_strided(Source { data, stride, terms, lines: n, order }, K::NR, to);
             }
         }
     }
@@ -174,15 +174,15 @@ impl<E: Element> Unit<'_, E> {
     /// `to` must have room for their panels.
     unsafe fn pack_a<K: Kernel>(&self, k0: usize, terms: usize, to: *mut K::Packed) {
         let Mat { data, stride } = self.a;
-        let (data, lines) = (data.as_ptr(), self.m);
+        let (data, lines, order) = (data.as_ptr(), self.m, Order::Swapped);
         // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
         unsafe {
             if self.form == Form::Tn {
                 let data = data.wrapping_add(k0 * stride + self.i);
-                K::pack_strided(Source { data, stride, terms, lines }, K::MR, to);
+                K::pack_strided(Source { data, stride, terms, lines, order }, K::MR, to);
             } else {
                 let data = data.wrapping_add(self.i * stride + k0);
-                K::pack_contiguous(Source { data, stride, terms, lines }, K::MR, to);
+                K::pack_contiguous(Source { data, stride, terms, lines, order }, K::MR, to);
             }
         }
     }

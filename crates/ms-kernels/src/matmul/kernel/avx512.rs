@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Source, Store, Tile};
+use super::{Kernel, Order, Source, Store, Tile};
 use crate::Element;
 use crate::element::is_bf16;
 
@@ -159,9 +159,15 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
             }
             transpose(&mut r);
             for q in 0..(even - k).min(16) {
-                // SAFETY: step k + q^1 is below `even`, which is a multiple of two; the panels have room.
+                // SAFETY: the step is below `even`, which is a multiple of two; the panels have room.
                 unsafe {
-                    store_group(to.add((k + (q ^ 1)) * width).cast(), r[q], width, panels, width * even)
+                    store_group(
+                        to.add((k + source.order.position(q)) * width).cast(),
+                        r[q],
+                        width,
+                        panels,
+                        width * even,
+                    )
                 };
             }
         }
@@ -203,11 +209,12 @@ unsafe fn pack_contiguous_bf16(source: Source<u16>, width: usize, to: *mut f32) 
             transpose(&mut r);
             for (q, r) in r.iter().enumerate().take((even - k) / 2) {
                 let (odd, even_term) = (_mm512_and_si512(*r, upper), _mm512_slli_epi32::<16>(*r));
+                let (a, b) = if source.order == Order::Swapped { (odd, even_term) } else { (even_term, odd) };
                 let to = to.wrapping_add((k + 2 * q) * width).cast::<i32>();
                 // SAFETY: steps k + 2q and the next are below `even`; the panels have room.
                 unsafe {
-                    store_group(to, odd, width, panels, width * even);
-                    store_group(to.wrapping_add(width), even_term, width, panels, width * even);
+                    store_group(to, a, width, panels, width * even);
+                    store_group(to.wrapping_add(width), b, width, panels, width * even);
                 }
             }
         }
@@ -229,10 +236,10 @@ unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32
             let to = to.wrapping_add(line / width * width * even + line % width);
             for k in k0..even.min(k0 + STRIP) {
                 let mask = if k < source.terms { exist } else { 0 };
-                // SAFETY: the mask holds existing elements only; step k^1 is below `even`; the panels have room.
+                // SAFETY: the mask holds existing elements only; the step is below `even`; the panels have room.
                 unsafe {
                     let v = load(source.data.wrapping_add(k * source.stride + line), mask);
-                    let to = to.wrapping_add((k ^ 1) * width).cast();
+                    let to = to.wrapping_add(source.order.position(k) * width).cast();
                     store_group(to, _mm512_castps_si512(v), width, panels, width * even);
                 }
             }
@@ -391,8 +398,8 @@ impl Kernel for Avx512 {
         // SAFETY: the caller's promise; bf16 and u16 have one layout.
         unsafe {
             if is_bf16::<E>() {
-                let Source { data, stride, terms, lines } = source;
-                pack_contiguous_bf16(Source { data: data.cast(), stride, terms, lines }, width, to);
+                let Source { data, stride, terms, lines, order } = source;
+                pack_contiguous_bf16(Source { data: data.cast(), stride, terms, lines, order }, width, to);
             } else {
                 pack_contiguous(source, width, to);
             }

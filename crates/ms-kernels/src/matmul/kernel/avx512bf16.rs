@@ -132,7 +132,8 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
 /// The bits of a bf16 source.
 fn bits<E: Element>(source: Source<E>) -> Source<u16> {
     assert!(crate::element::is_bf16::<E>(), "the bf16 kernel is chosen for bf16 operands only");
-    Source { data: source.data.cast(), stride: source.stride, terms: source.terms, lines: source.lines }
+    let Source { data, stride, terms, lines, order } = source;
+    Source { data: data.cast(), stride, terms, lines, order }
 }
 
 impl Kernel for Avx512Bf16 {

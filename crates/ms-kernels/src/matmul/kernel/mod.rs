@@ -1,8 +1,8 @@
 //! Packing and the register tile, one type per instruction set.
 //!
 //! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The
-//! terms of `k` stand in the canonical order of sums, each pair swapped: 1, 0, 3, 2, ... An odd `k` is filled up
-//! with a zero term. Unused rows of the last panel are zero.
+//! terms of `k` stand in the order in which they are summed, see [`Order`]. An odd `k` is filled up with a zero
+//! term. Unused rows of the last panel are zero.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -61,6 +61,25 @@ pub(crate) struct Source<E> {
     pub(crate) terms: usize,
     /// Rows of `a` or columns of `b`.
     pub(crate) lines: usize,
+    /// Order of the packed terms.
+    pub(crate) order: Order,
+}
+
+/// Order in which terms of `k` are packed, and so summed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// 0, 1, 2, 3, ...
+    Natural,
+    /// 1, 0, 3, 2, ...: the order of the bf16 dot instruction.
+    Swapped,
+}
+
+impl Order {
+    /// Where term `k` stands.
+    #[inline(always)]
+    pub(crate) fn position(self, k: usize) -> usize {
+        k ^ usize::from(self == Order::Swapped)
+    }
 }
 
 /// The inner loops for one instruction set.

@@ -80,7 +80,7 @@ pub(super) unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize
                 std::slice::from_raw_parts(source.data.add((first + i) * source.stride), source.terms)
             };
             for (k, v) in line.iter().enumerate() {
-                to[(k ^ 1) * width + i] = v.to_f32();
+                to[source.order.position(k) * width + i] = v.to_f32();
             }
         }
     }
@@ -102,7 +102,7 @@ pub(super) unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, t
             // SAFETY: a term holds `lines` elements.
             let line =
                 unsafe { std::slice::from_raw_parts(source.data.add(k * source.stride + first), lines) };
-            for (v, x) in to[(k ^ 1) * width..][..lines].iter_mut().zip(line) {
+            for (v, x) in to[source.order.position(k) * width..][..lines].iter_mut().zip(line) {
                 *v = x.to_f32();
             }
         }

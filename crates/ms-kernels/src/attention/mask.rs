@@ -1,0 +1,72 @@
+//! Which keys a query sees.
+
+use super::{Options, Segment};
+
+/// The mask of one segment; queries and keys count from its start.
+#[derive(Clone, Copy)]
+pub(super) struct Mask {
+    q_len: i64,
+    k_len: i64,
+    causal: bool,
+    window: Option<i64>,
+}
+
+impl Mask {
+    pub(super) fn new(segment: &Segment, options: &Options) -> Self {
+        let window = options.window.map(|w| i64::try_from(w).unwrap_or(i64::MAX / 2));
+        Self { q_len: segment.q_len as i64, k_len: segment.k_len as i64, causal: options.causal, window }
+    }
+
+    /// Position of query 0 among the keys.
+    fn offset(&self) -> i64 {
+        self.k_len - self.q_len
+    }
+
+    /// First and one past the last query that sees key `j`.
+    pub(super) fn queries(&self, j: usize) -> (usize, usize) {
+        let own = j as i64 - self.offset();
+        let first = if self.causal { own.clamp(0, self.q_len) } else { 0 };
+        let end = self.window.map_or(self.q_len, |w| own.saturating_add(w).clamp(first, self.q_len));
+        (first as usize, end as usize)
+    }
+
+    /// First and one past the last key that some query of `q0..q1` sees.
+    pub(super) fn keys(&self, q0: usize, q1: usize) -> (usize, usize) {
+        let (first, last) = (q0 as i64 + self.offset(), q1 as i64 - 1 + self.offset());
+        let start = self.window.map_or(0, |w| (first - w + 1).clamp(0, self.k_len));
+        let end = if self.causal { (last + 1).clamp(start, self.k_len) } else { self.k_len };
+        (start as usize, end as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::visible;
+    use super::*;
+
+    #[test]
+    fn ranges_agree_with_the_rule_for_every_pair() {
+        for (s, l) in [(1, 1), (5, 5), (3, 9), (9, 3), (4, 0), (7, 6)] {
+            for causal in [false, true] {
+                for window in [None, Some(1), Some(3), Some(100)] {
+                    let options = Options { scale: 1.0, window, softcap: None, causal };
+                    let mask = Mask::new(&Segment { q_start: 4, q_len: s, k_start: 2, k_len: l }, &options);
+                    for j in 0..l {
+                        let (first, end) = mask.queries(j);
+                        for i in 0..s {
+                            let want = visible(i, j, s, l, &options);
+                            assert_eq!((first..end).contains(&i), want, "{options:?} {s} {l} {i} {j}");
+                        }
+                    }
+                    for i in 0..s {
+                        let (first, end) = mask.keys(i, i + 1);
+                        for j in 0..l {
+                            let want = visible(i, j, s, l, &options);
+                            assert_eq!((first..end).contains(&j), want, "{options:?} {s} {l} {i} {j}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
