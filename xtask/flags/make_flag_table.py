@@ -124,10 +124,10 @@ def main(spec):
         rows.append(upstream(row, tool))
         known.setdefault(tool, set()).add(row["flag"])
     for tool, flags in ours.UNUSED_BY_SCRIPTS.items():
-        for flag, (arity, k, default, choices) in flags.items():
+        for flag, (arity, k, default, choices, *versions) in flags.items():
             if flag not in known[tool]:
                 rows.append({
-                    "flag": flag, "tools": tool, "versions": "both", "arity": arity, "type": k,
+                    "flag": flag, "tools": tool, "versions": versions[0] if versions else "both", "arity": arity, "type": k,
                     "dest": flag[2:].replace("-", "_"), "default": json.dumps(default), "choices": choices,
                 })
     for row in rows:

@@ -45,6 +45,11 @@ UNUSED_BY_SCRIPTS = {
         "--dataset-impl": ("1", "str", "mmap", "lazy,cached,mmap"),
         "--n-subs": ("1", "int", 1, ""),
         "--merge-group-keys": ("+", "str", None, ""),
+        "--pad-to-multiple-of": ("1", "int", 1, "", "head"),
+        "--reasoning-effort": ("1", "str", None, "max,high", "head"),
+        "--drop-thinking": ("1", "str", "true", "true,false", "head"),
+        "--data-obfuscation": ("0", "true", False, "", "head"),
+        "--obf-seed-content": ("1", "str", None, "", "head"),
     },
     "convert1": {
         "--loader": ("1", "str", "megatron", ""),
@@ -316,6 +321,11 @@ _SUPPORT_OTHER = {
         "--tokenizer-type": ("Tokenizer", "kind of tokenizer"),
         "--tokenizer-name-or-path": ("Tokenizer", "folder of the tokenizer"),
         "--append-eod": ("Tokenizer", "end every document with the end token"),
+        "--pad-to-multiple-of": ("Packing", "fill documents up to a multiple of this many tokens"),
+        "--dataset-additional-keys": ("Input", "further fields of R1 records"),
+        "--placeholder-token": ("Input", "stands where a step of a process-reward record is judged"),
+        "--reward-tokens": ("Input", "judgements of process-reward records"),
+        "--merge-group-keys": ("Input", "merge the datasets of the --input folder whose names hold these words"),
         "--seq-length": ("Packing", "tokens of a sample"),
         "--pack": ("Packing", "pack records into samples of --seq-length"),
         "--neat-pack": ("Packing", "keep packed records apart in the attention mask"),
@@ -363,7 +373,17 @@ _CONVERT_REFUSED = [
     (r"--load-from-legacy|--save-to-legacy", ("the legacy layout is " + LATER, "")),
 ]
 _PREPROCESS_REFUSED = [
-    (r"--streaming|--hf-datasets|--split-sentences|--interleave|--dataset-dir|--merge-group|--reward|--vocab-file|--merge-file", (LATER, "")),
+    (r"--streaming|--hf-datasets|--split-sentences|--interleave|--dataset-dir|--vocab-file|--merge-file|--data-obfuscation|--reasoning-effort", (LATER, "")),
+]
+
+_PREPROCESS_ACCEPTED = [
+    (r"--enable-thinking|--drop-thinking", "acts only with templates that know it"),
+    (r"--tokenizer-not-use-fast", "the tokenizer.json is used; a slow tokenizer can differ from it in rare texts"),
+    (r"--make-vocab|--pad-vocab", "upstream only prints the padded size"),
+    (r"--cache-dir|--overwrite-cache|--script-data", "there is no cache of converted records"),
+    (r"--max-samples|--mix-strategy|--datasets", "acts only with the handler it belongs to, or nowhere"),
+    (r"--keep-newlines", "acts only with --split-sentences"),
+    (r"--obf-seed", "acts only with --data-obfuscation"),
 ]
 
 # The csv lists head's choices. Added here: our own, and those that only v2.0.0 has (marked).
@@ -388,6 +408,10 @@ def decide(row):
         for pattern, (reason, neutral) in _PREPROCESS_REFUSED if tool == "preprocess" else _CONVERT_REFUSED:
             if re.match(pattern, flag):
                 return _row("refused", "Other", reason, neutral=neutral)
+        if tool == "preprocess":
+            for pattern, reason in _PREPROCESS_ACCEPTED:
+                if re.match(pattern, flag):
+                    return _row("accepted", "Other", reason)
         return _row("accepted", "Other", "the reader decides by itself")
     if flag in MORE_CHOICES:
         row["choices"] = ",".join([row["choices"], *MORE_CHOICES[flag]])
@@ -422,23 +446,16 @@ OWN = [
     ("--format", "convert1,convert2", "1", "str", "format", None, "torch,safetensors", "Output", "container of a Megatron checkpoint: .pt files, or this toolchain's safetensors"),
     ("--no-args", "convert1,convert2", "0", "true", "no_args", False, "", "Output", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them"),
     ("--args-as", "convert1,convert2", "1", "str", "args_as", "namespace", "namespace,dict", "Output", "how args are stored in .pt files"),
-    ("--no-sync", "convert1,convert2", "0", "true", "no_sync", False, "", "Output", "do not wait until the bytes are on the disk"),
-    ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),
-    ("--transformer-impl", "convert1", "1", "str", "transformer_impl", "local", "local,transformer_engine", "Output", "spelling of tensor names"),
-    ("--make-vocab-size-divisible-by", "convert2", "1", "int", "make_vocab_size_divisible_by", 1, "", "Output", "pad the vocabulary to a multiple of this times tp"),
-    ("--true-vocab-size", "convert2", "1", "int", "true_vocab_size", None, "", "Input", "rows of the embedding that are in use"),
+    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt", "Input", "kind of records; short for --handler-name"),
+    ("--documents", "preprocess", "1", "str", "documents", "records", "records,files", "Input", "what a document is: a record as the extension says, or every file as a whole"),
+    ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),
+    ("--force", "preprocess", "0", "true", "force", False, "", "Output", "replace an existing output"),
     ("--force", "convert1,convert2", "0", "true", "force", False, "", "Output", "replace an existing output"),
+    ("--memory", "convert1,convert2", "1", "str", "memory", None, "", "Output", "memory for copying, such as 64M"),
     ("--nproc-per-node", "train", "1", "int", "nproc_per_node", 1, "", PARALLEL, "ranks to run as threads of this process"),
     ("--threads", _MAIN, "1", "int", "threads", None, "", PARALLEL, "threads of each rank's kernels"),
     ("--device", _MAIN, "1", "str", "device", "cpu", "cpu,npu", PARALLEL, "where to compute"),
     ("--fp64", "train", "0", "true", "fp64", False, "", PRECISION, "compute in float64, for comparisons"),
-    ("--prompt", "infer", "1", "str", "prompt", None, "", GENERATE, "text to continue; - reads it from stdin"),
-    ("--system", "infer", "1", "str", "system", None, "", GENERATE, "system message of a chat"),
-    ("--input", "infer", "1", "str", "input", None, "", GENERATE, "logits: safetensors file with input_ids [B,S]"),
-    ("--output", "infer", "1", "str", "output", None, "", GENERATE, "logits: safetensors file to write logits [B,S,V] to"),
-    ("--dtype", "infer,eval", "1", "str", "dtype", None, "fp32,bf16", PRECISION, "element type to compute in (generate, chat, evaluation: bf16; logits: fp32)"),
-    ("--output", "eval", "1", "str", "output", None, "", OUTPUT, "folder for results.json and samples.jsonl"),
-    ("--protocol", "eval", "1", "str", "protocol", "mindspeed", "mindspeed,harness", TASK, "whose prompts and scoring: MindSpeed-LLM's or lm-evaluation-harness'"),
     ("--config", _MAIN, "1", "str", "config", None, "", "Configuration", "TOML file of flags; flags on the line win"),
     ("--print-config", _MAIN, "0", "true", "print_config", False, "", "Configuration", "show every value and where it came from"),
     ("--print-args", _EVERY, "0", "true", "print_args", False, "", "Configuration", "print the parsed flags as one JSON object and stop"),

@@ -71,6 +71,20 @@ pub fn discover(input: &Path, documents: Documents) -> Result<Vec<InputFile>> {
     files.into_iter().map(|path| Ok(InputFile { format: format_of(&path)?, path })).collect()
 }
 
+/// The paths in a file, one per line; blank lines are left out, `-` is standard input.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn file_list(list: &Path) -> Result<Vec<PathBuf>> {
+    let text = if list == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(list)
+    };
+    let text = text.map_err(Error::io(list))?;
+    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(PathBuf::from).collect())
+}
+
 fn extension(path: &Path) -> String {
     path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase()
 }

@@ -6,7 +6,7 @@ mod array;
 mod discover;
 mod reader;
 
-pub use discover::{Documents, Format, InputFile, discover};
+pub use discover::{Documents, Format, InputFile, discover, file_list};
 pub use reader::{RawRecord, RecordReader};
 
 /// Longest record that is read, in bytes.
