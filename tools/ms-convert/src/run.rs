@@ -27,11 +27,14 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
     let mut source = ms_ckpt::open(&request.load)?;
     check_form(&source, request)?;
     let original = request.hf_config.clone().unwrap_or_else(|| source.root().to_owned());
-    let hf_json = match &request.hf_config {
-        Some(dir) => Some(read_json(&dir.join("config.json"))?),
+    // A folder that holds a tokenizer only adds its files.
+    let followed =
+        request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());
+    let hf_json = match &followed {
+        Some(path) => Some(read_json(path)?),
         None => source.config_json().cloned(),
     };
-    let config = target_config(&source, request, hf_json.as_ref())?;
+    let config = target_config(&source, request, followed.as_deref().zip(hf_json.as_ref()))?;
     let config_type = hf_json.as_ref().and_then(|j| hf::read_config(j).ok()).and_then(|c| c.dtype);
     if request.through_config_type && matches!(config_type, Some(DType::F16 | DType::Bf16)) {
         source = source.rounded_through(config_type);
@@ -47,7 +50,7 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         None => stored.get(name).copied().map_or_else(|| source.dtype(name), Ok),
     };
     let mut plan = match request.to {
-        Form::Hf => plan_hf(&config, request, &original, &dtype_of)?,
+        Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore => Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of)?,
         Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of)?,
     };
@@ -74,14 +77,14 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
         .hint(format!("ms-convert {other} … reads it"))
 }
 
+/// The model as it is written. `followed` is the configuration of an original folder.
 fn target_config(
     source: &Checkpoint,
     request: &Request,
-    hf_json: Option<&Value>,
+    followed: Option<(&Path, &Value)>,
 ) -> anyhow::Result<ModelConfig> {
     let mut config = source.config().clone();
-    if let (Some(dir), Some(json)) = (&request.hf_config, hf_json) {
-        let path = dir.join("config.json");
+    if let Some((path, json)) = followed {
         let other = hf::read_config(json).with_context(|| path.display().to_string())?;
         let sizes = |c: &ModelConfig| (c.layers, c.hidden, c.ffn, c.heads, c.groups, c.head_dim);
         if sizes(&other) != sizes(&config) {
@@ -125,20 +128,20 @@ fn target_config(
 fn plan_hf(
     config: &ModelConfig,
     request: &Request,
-    original: &Path,
+    originals: [&Path; 2],
     dtype_of: &ms_ckpt::DTypeOf<'_>,
 ) -> anyhow::Result<Plan> {
-    if request.sharding != Sharding::PerLayer
-        && request.layers.is_none()
-        && let Some(layout) = HfLayout::find(original)?
-    {
-        if let Some(plan) = Plan::hf_like(config, &layout, dtype_of)? {
-            return Ok(plan);
+    if request.sharding != Sharding::PerLayer && request.layers.is_none() {
+        for original in originals {
+            let Some(layout) = HfLayout::find(original)? else { continue };
+            if let Some(plan) = Plan::hf_like(config, &layout, dtype_of)? {
+                return Ok(plan);
+            }
+            tracing::warn!(
+                "the files of {} hold other tensors than the model; laid out anew",
+                original.display()
+            );
         }
-        tracing::warn!(
-            "the files of {} hold other tensors than the model; laid out anew",
-            original.display()
-        );
     }
     Ok(Plan::hf(config, dtype_of, request.sharding)?)
 }

@@ -105,6 +105,49 @@ fn resharding_in_steps_equals_resharding_at_once() {
 }
 
 #[test]
+fn a_tokenizer_folder_adds_its_files_to_a_model_made_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, mcore, out, tokenizer) = (
+        dir.path().join("hf"),
+        dir.path().join("mcore"),
+        dir.path().join("out"),
+        dir.path().join("tokenizer"),
+    );
+    make_model(&hf, "llama", false);
+    std::fs::create_dir(&tokenizer).unwrap();
+    std::fs::write(tokenizer.join("tokenizer.json"), b"{\"it\": 1}").unwrap();
+    ms_convert(&["hf", "mcore", "--load", text(&hf), "--save", text(&mcore)]).success();
+    for beside in ["config.json", "tokenizer.json", "hf_layout.json"] {
+        std::fs::remove_file(mcore.join(beside)).unwrap();
+    }
+    let args =
+        ["mcore", "hf", "--load", text(&mcore), "--save", text(&out), "--hf-cfg-dir", text(&tokenizer)];
+    ms_convert(&args).success();
+    assert_eq!(std::fs::read(out.join("tokenizer.json")).unwrap(), b"{\"it\": 1}");
+    assert_eq!(
+        std::fs::read(out.join("model.safetensors")).unwrap(),
+        std::fs::read(hf.join("model.safetensors")).unwrap()
+    );
+    assert_eq!(
+        std::fs::read(out.join("config.json")).unwrap(),
+        std::fs::read(hf.join("config.json")).unwrap()
+    );
+}
+
+#[test]
+fn print_args_gives_upstreams_names_and_refuses_what_upstream_refuses() {
+    let line =
+        ["--print-args", "--load-model-type", "hf", "--target-tensor-parallel-size", "8", "--w-pack", "True"];
+    let json: serde_json::Value = serde_json::from_str(&stdout(&ms_convert(&line).success())).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({"load_model_type": "hf", "target_tensor_parallel_size": 8, "w_pack": true})
+    );
+    assert!(stderr(&ms_convert(&["--print-args", "--save-dir", "x", "\r"]).code(2)).contains("blank word"));
+    ms_convert(&["--print-args", "--upstream", "head", "--params-dtype", "bf16"]).code(2);
+}
+
+#[test]
 fn a_dry_run_shows_the_plan_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (hf, out) = (dir.path().join("hf"), dir.path().join("out"));
