@@ -8,7 +8,7 @@
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
 use half::bf16;
 use ms_core::{Arena, DType, Scalar, Tensor};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +25,8 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Default)]
 struct Shared {
     failed: Mutex<Option<(usize, String)>>,
+    /// Ranks that have returned, well or not.
+    ended: Mutex<BTreeSet<usize>>,
     hubs: Mutex<BTreeMap<(Vec<usize>, usize), Arc<Hub>>>,
 }
 
@@ -32,6 +34,19 @@ impl Shared {
     fn check(&self) -> Result<()> {
         match &*lock(&self.failed) {
             Some((rank, reason)) => Err(Error::PeerFailed { rank: *rank, reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails if a rank of the group has returned: it will never do what the caller waits for.
+    fn check_group(&self, group: &[usize]) -> Result<()> {
+        self.check()?;
+        let ended = lock(&self.ended);
+        match group.iter().find(|rank| ended.contains(rank)) {
+            Some(&rank) => {
+                let reason = "it has ended while others wait for it".to_owned();
+                Err(Error::PeerFailed { rank, reason })
+            }
             None => Ok(()),
         }
     }
@@ -100,8 +115,8 @@ impl Fabric for ThreadFabric {
             *n
         };
         let hub = lock(&self.shared.hubs).entry((ranks.to_vec(), instance)).or_default().clone();
-        let size = ranks.len();
-        Ok(Arc::new(ThreadComm { rank, size, hub, shared: self.shared.clone(), next: AtomicU64::new(0) }))
+        let group = ranks.into();
+        Ok(Arc::new(ThreadComm { rank, group, hub, shared: self.shared.clone(), next: AtomicU64::new(0) }))
     }
 }
 
@@ -123,7 +138,10 @@ pub fn run<T: Send, E: std::fmt::Display + Send>(
                 let fabric = ThreadFabric { rank, world, shared: shared.clone(), asked: Arc::default() };
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(fabric)));
                 let outcome = match outcome {
-                    Ok(Ok(value)) => return Ok(value),
+                    Ok(Ok(value)) => {
+                        lock(&shared.ended).insert(rank);
+                        return Ok(value);
+                    }
                     Ok(Err(e)) => RankFailure::Error(e),
                     Err(panic) => RankFailure::Panic(panic_message(&*panic)),
                 };
@@ -176,7 +194,8 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 
 struct ThreadComm {
     rank: usize,
-    size: usize,
+    /// The ranks of the group, by their numbers in the run.
+    group: Arc<[usize]>,
     hub: Arc<Hub>,
     shared: Arc<Shared>,
     next: AtomicU64,
@@ -185,7 +204,7 @@ struct ThreadComm {
 /// One rank's part in one collective.
 struct Meeting {
     rank: usize,
-    size: usize,
+    group: Arc<[usize]>,
     sequence: u64,
     hub: Arc<Hub>,
     shared: Arc<Shared>,
@@ -199,7 +218,7 @@ impl Meeting {
             if ready(&state) {
                 return Ok(state);
             }
-            self.shared.check()?;
+            self.shared.check_group(&self.group)?;
             state = self.hub.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -231,7 +250,7 @@ impl Meeting {
             let mut state = lock(&self.hub.state);
             let round = state.rounds.get_mut(&self.sequence).expect("a round lasts until all have finished");
             round.finished += 1;
-            if round.finished == self.size {
+            if round.finished == self.group.len() {
                 state.rounds.remove(&self.sequence);
                 self.hub.changed.notify_all();
             }
@@ -253,12 +272,16 @@ impl ThreadComm {
         let round = state
             .rounds
             .entry(sequence)
-            .or_insert_with(|| Round { posts: (0..self.size).map(|_| None).collect(), finished: 0 });
+            .or_insert_with(|| Round { posts: self.group.iter().map(|_| None).collect(), finished: 0 });
         round.posts[self.rank] = Some((call, t));
         self.hub.changed.notify_all();
         drop(state);
-        let (hub, shared) = (self.hub.clone(), self.shared.clone());
-        Ok(Meeting { rank: self.rank, size: self.size, sequence, hub, shared })
+        Ok(self.meeting(sequence))
+    }
+
+    fn meeting(&self, sequence: u64) -> Meeting {
+        let (group, hub, shared) = (self.group.clone(), self.hub.clone(), self.shared.clone());
+        Meeting { rank: self.rank, group, sequence, hub, shared }
     }
 
     /// Posts `t` and reads the result from all ranks' tensors when waited for.
@@ -288,11 +311,11 @@ impl Communicator for ThreadComm {
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.group.len()
     }
 
     fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
-        if self.size == 1 {
+        if self.group.len() == 1 {
             return Ok(Pending::ready(t));
         }
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
@@ -300,7 +323,7 @@ impl Communicator for ThreadComm {
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        if self.size == 1 {
+        if self.group.len() == 1 {
             return Ok(Pending::ready(t));
         }
         self.collective(name, "all_gather", t, move |arena, all| {
@@ -319,7 +342,7 @@ impl Communicator for ThreadComm {
     }
 
     fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        let (rank, size, numel) = (self.rank, self.size, t.numel());
+        let (rank, size, numel) = (self.rank, self.group.len(), t.numel());
         if size == 1 {
             return Ok(Pending::ready(t));
         }
@@ -333,7 +356,7 @@ impl Communicator for ThreadComm {
     }
 
     fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending> {
-        if self.size == 1 {
+        if self.group.len() == 1 {
             return Ok(Pending::ready(t));
         }
         self.collective(name, "broadcast", t, move |arena, all| {
@@ -344,7 +367,7 @@ impl Communicator for ThreadComm {
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        let (rank, size, rows) = (self.rank, self.size, t.shape().first().copied().unwrap_or(0));
+        let (rank, size, rows) = (self.rank, self.group.len(), t.shape().first().copied().unwrap_or(0));
         if size == 1 {
             return Ok(Pending::ready(t));
         }
@@ -371,8 +394,7 @@ impl Communicator for ThreadComm {
     fn recv(&self, name: &'static str, from: usize) -> Result<Pending> {
         self.shared.check()?;
         let key = (from, self.rank);
-        let (hub, shared) = (self.hub.clone(), self.shared.clone());
-        let meeting = Meeting { rank: self.rank, size: self.size, sequence: 0, hub, shared };
+        let meeting = self.meeting(0);
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
             let arrived = |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
@@ -382,7 +404,7 @@ impl Communicator for ThreadComm {
     }
 
     fn barrier(&self) -> Result<()> {
-        if self.size == 1 {
+        if self.group.len() == 1 {
             return Ok(());
         }
         self.post("ranks", "barrier", None)?.complete(|_| Ok(None)).map(drop)
@@ -528,6 +550,17 @@ mod tests {
             message.contains("all_reduce(sum) of loss") && message.contains("all_gather of weights"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_rank_that_ends_early_does_not_leave_the_others_hanging() {
+        let outcome = run(2, |fabric| -> Result<()> {
+            let comm = fabric.group(&[0, 1])?;
+            if comm.rank() == 0 { Ok(()) } else { comm.barrier() }
+        });
+        let (rank, failure) = outcome.unwrap_err();
+        assert_eq!(rank, 1);
+        assert_eq!(failure.to_string(), "rank 0 failed: it has ended while others wait for it");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! The weights are read and packed here in the plainest way, apart from `ms-ckpt`, so that a mistake in one of
 //! the two shows.
 
+#![allow(clippy::unwrap_used)] // tests
+
 use ms_core::{DType, Device, GradBuffer, Graph, ParamId, ParamLayout, ParamStore, Tensor};
 use ms_dist::ParallelCtx;
 use ms_nn::{Batch, Gpt};

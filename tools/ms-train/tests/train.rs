@@ -1,5 +1,7 @@
 //! `ms-train` as a user runs it.
 
+#![allow(clippy::unwrap_used)] // tests
+
 use assert_cmd::Command;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;

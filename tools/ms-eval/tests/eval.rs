@@ -1,0 +1,91 @@
+//! `ms-eval` as a user runs it.
+
+#![allow(clippy::unwrap_used)] // tests
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::path::Path;
+
+fn ms_eval() -> Command {
+    let mut command = Command::cargo_bin("ms-eval").unwrap();
+    command.env_remove("MS_ISA").env("MS_NO_PROGRESS", "1");
+    command
+}
+
+/// A model folder of random weights and a byte-level tokenizer without a chat template in use.
+fn tiny_model(dir: &Path) {
+    let text = "What is one plus one? A. two B. three C. four D. five Answer: A The following are multiple choice";
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    ms_text::bpe::train(&options, [text.to_owned()]).unwrap().write(dir).unwrap();
+    let json = serde_json::json!({
+        "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "vocab_size": 280, "max_position_embeddings": 512,
+    });
+    let config = ms_spec::hf::read_config(&json).unwrap();
+    let mut weights = |spec: &ms_spec::ParamSpec| {
+        let mut values = vec![1f32; spec.shape.numel()];
+        if spec.shape.len() == 2 {
+            ms_core::Rng::named(5, &spec.name).fill_normal(&mut values, 0.3);
+        }
+        Ok(values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    };
+    ms_ckpt::layout::hf::write(dir, &config, ms_core::DType::F32, true, &mut weights).unwrap();
+}
+
+fn quiz(dir: &Path) {
+    for (folder, rows) in [("dev", 5), ("test", 7)] {
+        std::fs::create_dir_all(dir.join(folder)).unwrap();
+        for subject in ["easy_sums", "hard_sums"] {
+            let row = |i: usize| format!("What is {i} plus {i}?,{},{},{},{},{}\n", 2 * i, i, i + 1, 0, ["A", "A", "B"][i % 3]);
+            let text: String = (0..rows).map(row).collect();
+            std::fs::write(dir.join(folder).join(format!("{subject}_{folder}.csv")), text).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_score_is_a_table_a_report_and_one_line_per_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    quiz(&data);
+    for extra in [&["--protocol", "harness"][..], &["--max-new-tokens", "1", "--no-chat-template"]] {
+        let out = dir.path().join(extra[1]);
+        let mut command = ms_eval();
+        command.args(["mmlu", "--dtype", "fp32"]).args(extra).arg("--load").arg(&model);
+        let done = command.arg("--data-path").arg(&data).arg("--output").arg(&out).assert().success();
+        let table = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+        assert!(table.contains("easy_sums") && table.contains("total"), "{table}");
+        let results: Value = serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
+        assert_eq!(results["question_n"].as_u64(), Some(14));
+        let samples = std::fs::read_to_string(out.join("samples.jsonl")).unwrap();
+        let samples: Vec<Value> = samples.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let right = samples.iter().filter(|s| s["right"] == true).count() as u64;
+        assert_eq!((samples.len(), Some(right)), (14, results["correct"].as_u64()));
+        assert_eq!(samples[0]["id"], "easy_sums/0");
+        for s in &samples {
+            assert_eq!(s["right"] == true, s["picked"] == s["gold"]);
+        }
+    }
+    // Upstream's spelling, any number of threads: the same answers.
+    let again = dir.path().join("again");
+    let mut command = ms_eval();
+    command.args(["--task", "mmlu", "--dtype", "fp32", "--protocol", "harness", "--threads", "3", "--load"]).arg(&model);
+    command.arg("--task-data-path").arg(data.join("test")).arg("--output").arg(&again).assert().success();
+    let samples = |folder: &Path| std::fs::read(folder.join("samples.jsonl")).unwrap();
+    assert_eq!(samples(&again), samples(&dir.path().join("harness")));
+}
+
+#[test]
+fn missing_data_and_unknown_tasks_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str], code: i32| {
+        let failed = ms_eval().args(args).assert().code(code);
+        String::from_utf8_lossy(&failed.get_output().stderr).into_owned()
+    };
+    assert!(run(&["chess", "--load", "x"], 2).contains("chess"));
+    assert!(run(&["mmlu", "--load", "x"], 2).contains("--data-path"));
+    let empty = dir.path().to_str().unwrap();
+    assert!(run(&["mmlu", "--load", "x", "--data-path", empty], 1).contains("_test.csv"));
+}

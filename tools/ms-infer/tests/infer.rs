@@ -1,0 +1,120 @@
+//! `ms-infer` as a user runs it.
+
+#![allow(clippy::unwrap_used)] // tests
+
+use assert_cmd::Command;
+use ms_testing::{assert_close, read_golden, shared, workspace_root};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value;
+use std::path::Path;
+
+fn ms_infer() -> Command {
+    let mut command = Command::cargo_bin("ms-infer").unwrap();
+    command.env_remove("MS_ISA").env("MS_NO_PROGRESS", "1");
+    command
+}
+
+fn stderr(args: &[&str], code: i32) -> String {
+    let failed = ms_infer().args(args).assert().code(code);
+    String::from_utf8_lossy(&failed.get_output().stderr).into_owned()
+}
+
+fn write_ids(path: &Path, ids: &[i64], shape: [usize; 2]) {
+    let bytes: Vec<u8> = ids.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let view = TensorView::new(Dtype::I64, shape.to_vec(), &bytes).unwrap();
+    std::fs::write(path, safetensors::serialize([("input_ids", view)], None).unwrap()).unwrap();
+}
+
+#[test]
+fn logits_are_those_of_transformers_for_every_family() {
+    for family in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
+        let Some(model) = shared(&format!("goldens/models/{family}")) else { return };
+        let (reference, _) = read_golden(&model.join("reference.safetensors"));
+        let dir = tempfile::tempdir().unwrap();
+        let (input, output) = (dir.path().join("ids.safetensors"), dir.path().join("logits.safetensors"));
+        let ids = &reference["input_ids"];
+        write_ids(&input, &ids.i64(), [ids.shape[0], ids.shape[1]]);
+        let run = |dtype: &str| {
+            let mut command = ms_infer();
+            command.args(["logits", "--dtype", dtype, "--load"]).arg(&model).arg("--input").arg(&input);
+            command.arg("--output").arg(&output).assert().success();
+            read_golden(&output).0.remove("logits").unwrap()
+        };
+        let got = run("fp32");
+        assert_eq!(got.shape, reference["logits"].shape);
+        assert_close(family, &got.f32(), &reference["logits"].values, 0.0, 5e-4);
+        assert_close(&format!("{family} in bf16"), &run("bf16").f32(), &reference["logits"].values, 0.1, 0.25);
+    }
+}
+
+/// A model folder of random weights with a byte-level tokenizer, made by the programs' own crates.
+fn tiny_model(dir: &Path) {
+    let text = std::fs::read_to_string(workspace_root().join("README.md")).unwrap();
+    let options = ms_text::bpe::Options { vocab_size: 300, ..Default::default() };
+    ms_text::bpe::train(&options, [text]).unwrap().write(dir).unwrap();
+    let json = serde_json::json!({
+        "model_type": "qwen3", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 300,
+        "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
+    });
+    let config = ms_spec::hf::read_config(&json).unwrap();
+    let mut weights = |spec: &ms_spec::ParamSpec| {
+        let mut values = vec![1f32; spec.shape.numel()];
+        if spec.shape.len() == 2 {
+            ms_core::Rng::named(5, &spec.name).fill_normal(&mut values, 0.3);
+        }
+        Ok(values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    };
+    ms_ckpt::layout::hf::write(dir, &config, ms_core::DType::F32, true, &mut weights).unwrap();
+}
+
+#[test]
+fn generation_streams_what_json_reports_and_a_seed_repeats_it() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let run = |extra: &[&str]| {
+        let mut command = ms_infer();
+        command.args(["generate", "--prompt", "Eight small programs", "--max-new-tokens", "20"]).args(extra);
+        let done = command.arg("--load").arg(dir.path()).assert().success();
+        String::from_utf8_lossy(&done.get_output().stdout).into_owned()
+    };
+    let sampled = ["--temperature", "1.0", "--top-k", "20", "--seed", "3"];
+    let streamed = run(&sampled);
+    let report: Value = serde_json::from_str(&run(&[&sampled[..], &["--json"]].concat())).unwrap();
+    let text = format!("{}{}\n", report["prompt"].as_str().unwrap(), report["text"].as_str().unwrap());
+    assert_eq!(streamed, text);
+    assert!(report["tokens"].as_array().unwrap().len() <= 20);
+    assert_eq!(run(&["--temperature", "0"]), run(&["--temperature", "0", "--seed", "99", "--threads", "3"]));
+    assert_ne!(streamed, run(&["--temperature", "1.0", "--top-k", "20", "--seed", "4"]));
+}
+
+#[test]
+fn a_scripted_chat_answers_each_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let mut command = ms_infer();
+    command.args(["chat", "--max-new-tokens", "6", "--json", "--load"]).arg(dir.path());
+    let done = command.write_stdin("hello\n\nand again\nquit\nnot read\n").assert().success();
+    let out = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    let turns: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(turns.iter().map(|t| t["user"].as_str().unwrap()).collect::<Vec<_>>(), ["hello", "and again"]);
+}
+
+#[test]
+fn wrong_calls_are_refused_with_the_reason() {
+    assert!(stderr(&["generate", "--prompt", "x"], 2).contains("--load"));
+    assert!(stderr(&["genrate"], 2).contains("genrate"));
+    assert!(stderr(&["generate", "--prompt", "x", "--load", "no-such-folder"], 1).contains("no-such-folder"));
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let load = dir.path().to_str().unwrap();
+    assert!(stderr(&["generate", "--prompt", "x", "--load", load, "--top-p", "1.5"], 1).contains("top-p"));
+    let input = dir.path().join("ids.safetensors");
+    write_ids(&input, &[1, 2, 400, 3], [1, 4]);
+    let args = ["logits", "--load", load, "--input", input.to_str().unwrap(), "--output", "out.safetensors"];
+    let message = stderr(&args, 1);
+    assert!(message.contains("400") && message.contains("300"), "{message}");
+    assert!(!Path::new("out.safetensors").exists());
+    std::fs::write(dir.path().join("model.safetensors"), b"short").unwrap();
+    assert!(stderr(&["generate", "--prompt", "x", "--load", load], 1).contains("model.safetensors"));
+}
