@@ -68,8 +68,7 @@ impl Data {
     ) -> anyhow::Result<Self> {
         let global = run.batch.global as u64;
         let evaluations = if run.eval.interval > 0 { run.train_iters / run.eval.interval + 1 } else { 1 };
-        let samples =
-            [run.train_iters * global, evaluations * run.eval.iters * global, run.eval.iters * global];
+        let samples = [run.train_samples, evaluations * run.eval.iters * global, run.eval.iters * global];
         let sets = match &data.kind {
             DataKind::Safetensors(path) => {
                 let set = SafetensorsSamples::open(path)?;
