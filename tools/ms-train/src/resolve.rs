@@ -59,7 +59,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         bail!(Usage("--fp64: float64 is not part of this version; leave out the flag for float32".into()));
     }
     if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
-        bail!(Usage(format!("--stage: expected pretrain or sft, found {stage}, which is not part of this version")));
+        bail!(Usage(format!(
+            "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
+        )));
     }
     let world = args.size("nproc_per_node")?.unwrap_or(1).max(1);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
