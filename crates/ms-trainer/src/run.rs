@@ -242,10 +242,9 @@ impl Loop<'_> {
                 break;
             }
         }
-        // A run that had nothing to do writes its model too (with --train-iters 0 that is a conversion), unless it would
-        // replace the very checkpoint it was read from.
-        let there = first > 0 && self.config.checkpoint.load == self.config.checkpoint.save;
-        if saved != self.iteration || (first == self.iteration && !there && !self.config.skip_train) {
+        // A finished run that was read from elsewhere is written too. Iteration 0 never is: no reader knows it.
+        let moved = first > 0 && self.config.checkpoint.load != self.config.checkpoint.save;
+        if saved != self.iteration || (first == self.iteration && moved && !self.config.skip_train) {
             self.save()?;
         }
         if outcome.stopped.is_none() && self.config.eval.iters > 0 {
