@@ -237,9 +237,9 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         if !given.is_empty() && !args.flag("use_checkpoint_args") {
             map = ms_spec::megatron::to_args(&config);
             map.extend(given);
-            let family = config.family;
-            config = ms_spec::megatron::from_args(&map)?;
-            config.family = family;
+            // What Megatron's arguments cannot say stays as the checkpoint has it.
+            let whole = ms_spec::megatron::from_args(&map)?;
+            config = ModelConfig { family: config.family, bos: config.bos, eos: config.eos, ..whole };
         }
         return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
     }
