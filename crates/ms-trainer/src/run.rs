@@ -109,7 +109,9 @@ pub fn run(
     hooks: &Hooks<'_>,
 ) -> Result<Outcome> {
     config.batch.validate(ctx.dp.size())?;
-    config.schedule.validate()?;
+    if config.train_iters > 0 {
+        config.schedule.validate()?;
+    }
     let reports = ctx.rank + 1 == ctx.topo.world();
     let start = Instant::now();
     let engine = Engine::new(config, device, ctx)?;

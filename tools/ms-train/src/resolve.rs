@@ -156,7 +156,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         }
     }
     config.batch.validate(world)?;
-    config.schedule.validate()?;
+    if train_iters > 0 {
+        config.schedule.validate()?;
+    }
     let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
     Ok(Resolved { config, data, world, threads_per_rank, profile_dir, model_from })
 }
