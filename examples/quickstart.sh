@@ -31,8 +31,9 @@ while [ $# -gt 0 ]; do
   shift
 done
 for file in "$@"; do
-  [ -r "$file" ] || { echo "quickstart: cannot read $file" >&2; exit 2; }
+  [ -f "$file" ] && [ -r "$file" ] || { echo "quickstart: cannot read $file" >&2; exit 2; }
 done
+from=$PWD
 
 if [ -z "$bin" ]; then
   echo "\$ cargo build --release --locked"
@@ -40,9 +41,15 @@ if [ -z "$bin" ]; then
   bin=${CARGO_TARGET_DIR:-$root/target}/release
 fi
 bin=$(cd "$bin" && pwd)
-[ -z "$fresh" ] || rm -rf "$out"
+if [ -n "$fresh" ] && [ -d "$out" ] && [ -n "$(ls -A "$out")" ]; then
+  # --out may name any folder; only one that this script has filled is removed.
+  [ -e "$out/.quickstart" ] || [ -e "$out/.done-1-text" ] ||
+    { echo "quickstart: --fresh would remove $out, which is not a quickstart's folder" >&2; exit 2; }
+  rm -rf "$out"
+fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
+: > "$out/.quickstart"
 PATH=$bin:$PATH
 export PATH
 
@@ -105,7 +112,10 @@ cd "$out"
 
 if stage 1-text "0. text"; then
   if [ $# -gt 0 ]; then
-    printf '%s\n' "$@" > files.txt
+    for file in "$@"; do
+      case $file in /*) ;; *) file=$from/$file ;; esac
+      printf '%s\n' "$file"
+    done > files.txt
   else
     registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
     [ -d "$registry" ] || { echo "quickstart: no sources in $registry; give text files as arguments" >&2; exit 1; }

@@ -106,6 +106,11 @@ impl SafetensorsSamples {
         self.shape
     }
 
+    /// Whether the samples are preference pairs.
+    pub fn holds_pairs(&self) -> bool {
+        matches!(self.form, Form::Pairs(_))
+    }
+
     fn ids(&self, column: &Column, index: usize) -> Result<Vec<i32>> {
         let bytes = &self.file.bytes()[column.bytes.clone()];
         if column.dtype == Dtype::I32 {

@@ -27,7 +27,24 @@ impl LoadedModel {
     /// # Errors
     /// If the checkpoint cannot be read or lacks a weight.
     pub fn open(dir: &Path, dtype: DType, device: Device, max_position: Option<usize>) -> Result<Self> {
-        let source = ms_ckpt::open(dir)?;
+        Self::open_iteration(dir, None, dtype, device, max_position)
+    }
+
+    /// As [`LoadedModel::open`], of a given iteration of a training run instead of its last.
+    ///
+    /// # Errors
+    /// As [`LoadedModel::open`], and if there is no such iteration.
+    pub fn open_iteration(
+        dir: &Path,
+        iteration: Option<u64>,
+        dtype: DType,
+        device: Device,
+        max_position: Option<usize>,
+    ) -> Result<Self> {
+        let source = match iteration {
+            Some(iteration) => ms_ckpt::open_iteration(dir, iteration)?,
+            None => ms_ckpt::open(dir)?,
+        };
         let config = source.config().clone();
         let max_position = max_position.unwrap_or(config.max_positions);
         let model = Gpt::new(&config, &device, 1, max_position)?;

@@ -179,10 +179,16 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     Ok(Some(state))
 }
 
+/// Whether there is something that `ms_ckpt::open` takes for a checkpoint, whole or damaged.
 fn holds_checkpoint(dir: &Path) -> bool {
+    let ranks = || {
+        let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.any(|e| e.file_name().to_string_lossy().starts_with("mp_rank_"))
+    };
     ["latest_checkpointed_iteration.txt", "config.json", sharded::MANIFEST]
         .iter()
         .any(|name| dir.join(name).is_file())
+        || ranks()
 }
 
 /// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's

@@ -23,6 +23,10 @@ pub struct TrainConfig {
     pub batch: BatchSizes,
     /// Iterations of the run.
     pub train_iters: u64,
+    /// Samples of the run: what the training set is made for.
+    pub train_samples: u64,
+    /// Only validate and test.
+    pub skip_train: bool,
     /// Learning rate and weight decay.
     pub schedule: Schedule,
     /// Update rule.
@@ -49,7 +53,7 @@ pub struct TrainConfig {
     pub log_throughput: bool,
     /// Norm of the weights in the log line.
     pub log_params_norm: bool,
-    /// Model FLOPs of one iteration, for the throughput.
+    /// Model FLOPs of one sample, forward and backward, for the throughput.
     pub flops_per_sample: f64,
     /// Checkpoints.
     pub checkpoint: Checkpointing,

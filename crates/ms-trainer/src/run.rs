@@ -109,7 +109,9 @@ pub fn run(
     hooks: &Hooks<'_>,
 ) -> Result<Outcome> {
     config.batch.validate(ctx.dp.size())?;
-    config.schedule.validate()?;
+    if config.train_iters > 0 {
+        config.schedule.validate()?;
+    }
     let reports = ctx.rank + 1 == ctx.topo.world();
     let start = Instant::now();
     let engine = Engine::new(config, device, ctx)?;
@@ -168,7 +170,9 @@ impl Loop<'_> {
     fn train(mut self) -> Result<Outcome> {
         let total = self.config.train_iters;
         let micro = self.config.batch.micro * self.engine.ctx.dp.size();
-        let mut batches = self.data.train(self.consumed)?;
+        let trains = self.iteration < total && !self.config.skip_train;
+        let mut batches: Batches =
+            if trains { self.data.train(self.consumed)? } else { Box::new(std::iter::empty()) };
         let mut outcome = Outcome {
             iteration: self.iteration,
             consumed_samples: self.consumed,
@@ -186,8 +190,14 @@ impl Loop<'_> {
         let first = self.iteration;
         let mut settled = None;
         let mut saved = self.iteration;
-        while self.iteration < total {
+        let mut last_global = None;
+        while self.iteration < total && !self.config.skip_train {
             let global = self.config.batch.global_at(self.consumed);
+            if last_global.replace(global).is_some_and(|last| last != global) && saved != self.iteration {
+                // As upstream: a batch that grows is a new phase of the run.
+                self.save()?;
+                saved = self.iteration;
+            }
             let step_start = Instant::now();
             self.record(true);
             let report = {
@@ -234,7 +244,9 @@ impl Loop<'_> {
                 break;
             }
         }
-        if saved != self.iteration || (first == self.iteration && self.config.checkpoint.save.is_some()) {
+        // A finished run that was read from elsewhere is written too. Iteration 0 never is: no reader knows it.
+        let moved = first > 0 && self.config.checkpoint.load != self.config.checkpoint.save;
+        if saved != self.iteration || (first == self.iteration && moved && !self.config.skip_train) {
             self.save()?;
         }
         if outcome.stopped.is_none() && self.config.eval.iters > 0 {

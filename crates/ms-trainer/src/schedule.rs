@@ -61,8 +61,9 @@ pub struct Schedule {
     pub max_lr: f64,
     /// Smallest learning rate.
     pub min_lr: f64,
-    /// Samples of linear warm-up.
-    pub warmup: u64,
+    /// Samples of linear warm-up. A share of the decay (`--lr-warmup-fraction`) need not be whole: Megatron does not
+    /// round it.
+    pub warmup: f64,
     /// Samples until the smallest learning rate is reached.
     pub decay: u64,
     /// Shape after warm-up.
@@ -98,7 +99,7 @@ impl Schedule {
                 self.init_lr,
             ));
         }
-        if self.decay == 0 || self.warmup >= self.decay {
+        if self.decay == 0 || self.warmup.is_nan() || self.warmup >= self.decay as f64 {
             let expected = format!("less than the {} samples of the decay", self.decay);
             return Err(Error::config("--lr-warmup-iters", expected, format!("{} samples", self.warmup)));
         }
@@ -108,8 +109,8 @@ impl Schedule {
     /// The learning rate to use after `samples` samples.
     pub fn lr(&self, samples: u64) -> f64 {
         let n = samples as f64;
-        let warmup = self.warmup as f64;
-        if self.warmup > 0 && samples <= self.warmup {
+        let warmup = self.warmup;
+        if warmup > 0.0 && n <= warmup {
             return self.init_lr + (self.max_lr - self.init_lr) * n / warmup;
         }
         match self.style {
@@ -184,7 +185,7 @@ mod tests {
                 init_lr: 0.0,
                 max_lr: golden["lr"].as_f64().unwrap(),
                 min_lr: golden["min_lr"].as_f64().unwrap(),
-                warmup: samples("lr_warmup_iters"),
+                warmup: samples("lr_warmup_iters") as f64,
                 decay: samples("lr_decay_iters"),
                 style,
                 wsd_decay: samples("lr_wsd_decay_iters"),
@@ -208,7 +209,7 @@ mod tests {
             init_lr: 0.0,
             max_lr: 1e-3,
             min_lr: 1e-4,
-            warmup: 10,
+            warmup: 10.0,
             decay: 100,
             style: DecayStyle::Linear,
             wsd_decay: 0,
@@ -228,8 +229,15 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_that_is_a_share_of_the_decay_is_not_rounded() {
+        let s = Schedule { warmup: 2.5, ..schedule() };
+        assert_eq!((s.lr(1), s.lr(2)), (1e-3 / 2.5, 1e-3 * 2.0 / 2.5));
+        assert!(s.lr(3) < 1e-3);
+    }
+
+    #[test]
     fn a_warm_up_longer_than_the_decay_is_refused() {
-        let e = Schedule { warmup: 100, ..schedule() }.validate().unwrap_err().to_string();
+        let e = Schedule { warmup: 100.0, ..schedule() }.validate().unwrap_err().to_string();
         assert!(e.contains("--lr-warmup-iters"), "{e}");
         assert!(Schedule { min_lr: 1.0, ..schedule() }.validate().is_err());
     }

@@ -5,10 +5,11 @@ pub mod mmlu;
 mod report;
 mod run;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Program, parse_or_exit};
 use std::ffi::OsString;
+use std::path::Path;
 
 const ABOUT: &str = "Scores a model on benchmarks.
 
@@ -29,7 +30,11 @@ pub fn main() -> Result<()> {
         tasks.push(word.to_owned());
         argv.remove(0);
     }
-    let args = parse_or_exit(Program::Eval, "ms-eval", ABOUT, &argv)?;
+    let mut args = parse_or_exit(Program::Eval, "ms-eval", ABOUT, &argv)?;
+    if let Some(path) = args.text("config").map(ToOwned::to_owned) {
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        args.layer_toml(&text, Path::new(&path))?;
+    }
     args.check()?;
     args.start_logging();
     if tasks.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::mmlu::{self, Question, Subject};
 use crate::report::{Row, Sample};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::{DType, Device};
@@ -28,6 +28,11 @@ enum Protocol {
 pub(crate) fn mmlu(args: &Args) -> Result<()> {
     let dir = args.list("data_path").into_iter().next_back().or_else(|| args.list("task_data_path").into_iter().next_back());
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of SUBJECT_test.csv files".into()))?;
+    if args.text("prompt_type").is_some() {
+        bail!(Usage(
+            "--prompt-type: prompts as a chat of solved examples are not part of this version; leave it out".into()
+        ));
+    }
     let protocol = match args.text("protocol") {
         Some("harness") => Protocol::Harness,
         _ => Protocol::MindSpeed,
@@ -114,10 +119,14 @@ fn tokenizer(args: &Args, load: &str) -> Result<Tokenizer> {
 }
 
 fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
+    if args.text("device") == Some("npu") {
+        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
+    }
     let dtype = if args.text("dtype") == Some("fp32") { DType::F32 } else { DType::Bf16 };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
-    let model = LoadedModel::open(Path::new(load), dtype, device, Some(longest))
+    let iteration = args.size("ckpt_step")?.map(|n| n as u64);
+    let model = LoadedModel::open_iteration(Path::new(load), iteration, dtype, device, Some(longest))
         .with_context(|| format!("--load {load}"))?;
     if longest > model.config().max_positions {
         tracing_warning(longest, model.config().max_positions);
@@ -173,6 +182,12 @@ fn choose(
         let mut logits = session.prefill(&whole[..shared])?;
         let mut sum = 0.0;
         for (i, &token) in whole[shared..].iter().enumerate() {
+            ensure!(
+                (token as usize) < logits.len(),
+                "token {token} of the choice {choice} is not in the model's vocabulary of {}; is this the model's own \
+                 tokenizer?",
+                logits.len()
+            );
             sum += ms_generate::log_softmax(&logits, token as usize);
             if shared + i + 1 < whole.len() {
                 logits = session.next(token)?;

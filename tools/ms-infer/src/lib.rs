@@ -6,12 +6,13 @@ mod generate;
 mod logits;
 mod setup;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, parse_or_exit};
 use ms_generate::Sampling;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
 const ABOUT: &str = "Runs a model: a Hugging Face folder, a Megatron checkpoint or a checkpoint of ms-train.
 
@@ -32,7 +33,11 @@ pub fn main() -> Result<()> {
     if command.is_some() {
         argv.remove(0);
     }
-    let args = parse_or_exit(Program::Infer, "ms-infer", ABOUT, &argv)?;
+    let mut args = parse_or_exit(Program::Infer, "ms-infer", ABOUT, &argv)?;
+    if let Some(path) = args.text("config").map(ToOwned::to_owned) {
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        args.layer_toml(&text, Path::new(&path))?;
+    }
     args.check()?;
     args.start_logging();
     match command.as_deref() {

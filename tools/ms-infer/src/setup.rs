@@ -29,7 +29,9 @@ pub(crate) fn model(args: &Args, default: DType, positions: Option<usize>) -> Re
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
     let dir = model_dir(args)?;
-    LoadedModel::open(dir, dtype, device, positions).with_context(|| format!("--load {}", dir.display()))
+    let iteration = args.size("ckpt_step")?.map(|n| n as u64);
+    LoadedModel::open_iteration(dir, iteration, dtype, device, positions)
+        .with_context(|| format!("--load {}", dir.display()))
 }
 
 /// The tokenizer of `--tokenizer-name-or-path`, else of the model's folder.
@@ -58,7 +60,7 @@ pub(crate) fn sampling(args: &Args) -> Result<Sampling> {
         top_p: args.float("top_p").unwrap_or(0.0),
         seed: args.int("seed").unwrap_or(1234) as u64,
     };
-    rule.validate()?;
+    rule.validate().map_err(|e| Usage(format!("--{e}")))?;
     Ok(rule)
 }
 

@@ -68,12 +68,11 @@ impl Data {
     ) -> anyhow::Result<Self> {
         let global = run.batch.global as u64;
         let evaluations = if run.eval.interval > 0 { run.train_iters / run.eval.interval + 1 } else { 1 };
-        let samples =
-            [run.train_iters * global, evaluations * run.eval.iters * global, run.eval.iters * global];
+        let samples = [run.train_samples, evaluations * run.eval.iters * global, run.eval.iters * global];
         let sets = match &data.kind {
             DataKind::Safetensors(path) => {
                 let set = SafetensorsSamples::open(path)?;
-                let [_, batch, row] = set.shape();
+                let [_, batch, tokens] = set.shape();
                 anyhow::ensure!(
                     batch == run.batch.global,
                     "{}: expected {} samples per iteration (--global-batch-size), found {batch}",
@@ -81,10 +80,15 @@ impl Data {
                     run.batch.global
                 );
                 anyhow::ensure!(
-                    row == run.seq_length + 1 || row == run.seq_length,
-                    "{}: expected samples of {} tokens (--seq-length), found rows of {row}",
+                    tokens == run.seq_length,
+                    "{}: expected samples of {} tokens (--seq-length), found {tokens}",
                     path.display(),
                     run.seq_length
+                );
+                anyhow::ensure!(
+                    !set.holds_pairs(),
+                    "{}: preference pairs; they belong to --stage dpo, which is not part of this version",
+                    path.display()
                 );
                 [Some(Arc::new(set) as Arc<dyn Samples>), None, None]
             }

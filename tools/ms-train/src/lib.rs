@@ -63,13 +63,14 @@ fn train(args: &Args, resolved: &Resolved, recorder: &ms_trace::Recorder) -> Res
     }
     let isa = Isa::from_env()?;
     let world = resolved.world;
+    let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
     let topo = Topology::new(&[(Axis::Dp, world)])?;
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
         let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
         let ctx = ParallelCtx::new(topo.clone(), &fabric)?;
-        let data = data::Data::open(&resolved.data, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
+        let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
     };

@@ -41,10 +41,13 @@ pub fn write(resolved: &Resolved, events: Vec<Event>, isa: Isa) -> Result<PathBu
             "copy_gbps": peaks.copy_gbps,
         },
     });
-    chrome::write(&trace, &events, &label)?;
+    // The trace comes last: a reader that finds it finds the rest too.
     let path = root.join("profiler_metadata.json");
-    std::fs::write(&path, serde_json::to_vec_pretty(&metadata)?)
+    let part = root.join("profiler_metadata.json.part");
+    std::fs::write(&part, serde_json::to_vec_pretty(&metadata)?)
+        .and_then(|()| std::fs::rename(&part, &path))
         .with_context(|| path.display().to_string())?;
+    chrome::write(&trace, &events, &label)?;
     Ok(trace)
 }
 

@@ -26,8 +26,8 @@ use std::time::Duration;
 pub struct Resolved {
     /// What the loop is told.
     pub config: TrainConfig,
-    /// Where its data comes from.
-    pub data: DataConfig,
+    /// Where its data comes from; absent only in a dry run that names none.
+    pub data: Option<DataConfig>,
     /// Ranks, as threads of this process.
     pub world: usize,
     /// Threads of each rank's kernels.
@@ -58,6 +58,11 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     if args.flag("fp64") {
         bail!(Usage("--fp64: float64 is not part of this version; leave out the flag for float32".into()));
     }
+    if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
+        bail!(Usage(format!(
+            "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
+        )));
+    }
     let world = args.size("nproc_per_node")?.unwrap_or(1).max(1);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads_per_rank = args.size("threads")?.unwrap_or((cores / world).max(1)).max(1);
@@ -69,19 +74,28 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
     let global = args.size("global_batch_size")?.unwrap_or(micro * world);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };
-    let train_iters = match (args.size("train_iters")?, args.size("train_samples")?) {
-        (Some(iters), None) => iters as u64,
-        (None, Some(samples)) => iterations_for(&batch, samples as u64),
+    let dry_run = args.flag("dry_run");
+    let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
+        (Some(_), None) if batch.rampup.is_some() => {
+            bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
+        }
+        (Some(iters), None) => (iters as u64, (iters as u64).saturating_mul(global as u64)),
+        (None, Some(samples)) => (iterations_for(&batch, samples as u64), samples as u64),
         (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
-        (None, None) if args.flag("skip_train") => 0,
+        (None, None) if args.flag("skip_train") || dry_run => (0, 0),
         (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
     };
     let eval = Evaluation {
         interval: number(args, "eval_interval") as u64,
         iters: number(args, "eval_iters") as u64,
     };
-    let schedule = schedule(args, train_iters, global as u64)?;
-    let data = data(args, seq_length, global, tokenizer)?;
+    let schedule = schedule(args, train_samples, global as u64)?;
+    let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
+    let data = if dry_run && !named.iter().any(|dest| args.has(dest)) {
+        None // a plan needs no data
+    } else {
+        Some(data(args, seq_length, global, tokenizer)?)
+    };
     let flops = match args.upstream() {
         Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
@@ -94,6 +108,8 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         seq_length,
         batch,
         train_iters,
+        train_samples,
+        skip_train: args.flag("skip_train"),
         schedule,
         adam: Adam {
             beta1: number(args, "adam_beta1"),
@@ -115,7 +131,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         checkpoint: checkpointing(args)?,
         exit: Exit {
             interval: args.size("exit_interval")?.map(|n| n as u64),
-            duration: args.float("exit_duration_in_mins").map(|m| Duration::from_secs_f64(m.max(0.0) * 60.0)),
+            duration: args
+                .float("exit_duration_in_mins")
+                .map(|m| Duration::try_from_secs_f64(m.max(0.0) * 60.0).unwrap_or(Duration::MAX)),
         },
         metrics_file: args.text("metrics_file").map(PathBuf::from),
         tensorboard: match args.text("tensorboard_dir") {
@@ -138,7 +156,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         }
     }
     config.batch.validate(world)?;
-    config.schedule.validate()?;
+    if train_iters > 0 {
+        config.schedule.validate()?;
+    }
     let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
     Ok(Resolved { config, data, world, threads_per_rank, profile_dir, model_from })
 }
@@ -219,9 +239,9 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         if !given.is_empty() && !args.flag("use_checkpoint_args") {
             map = ms_spec::megatron::to_args(&config);
             map.extend(given);
-            let family = config.family;
-            config = ms_spec::megatron::from_args(&map)?;
-            config.family = family;
+            // What Megatron's arguments cannot say stays as the checkpoint has it.
+            let whole = ms_spec::megatron::from_args(&map)?;
+            config = ModelConfig { family: config.family, bos: config.bos, eos: config.eos, ..whole };
         }
         return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
     }
@@ -274,32 +294,36 @@ fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
     }
 }
 
+/// Iterations that take `samples` samples: while the batch grows, and then at its full size; a rest that does not fill
+/// a batch is left out.
+///
+/// # Source
+/// Megatron-LM core_r0.8.0, `megatron/training/training.py`, `update_train_iters`.
 fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
     let (mut consumed, mut iterations) = (0, 0);
-    while consumed < samples && (batch.rampup.is_some() || iterations == 0) {
-        if batch.rampup.is_none() {
-            return samples / batch.global.max(1) as u64;
+    if let Some((_, _, growing)) = batch.rampup {
+        while consumed <= growing {
+            consumed += batch.global_at(consumed).max(1) as u64;
+            iterations += 1;
         }
-        consumed += batch.global_at(consumed).max(1) as u64;
-        iterations += 1;
     }
-    iterations
+    iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
 }
 
-fn schedule(args: &Args, train_iters: u64, global: u64) -> Result<Schedule> {
+fn schedule(args: &Args, train_samples: u64, global: u64) -> Result<Schedule> {
     let samples = |iters: &str, direct: &str| -> Result<Option<u64>> {
         let direct = args.size(direct)?.map(|n| n as u64);
         Ok(direct.or(args.size(iters)?.map(|n| n as u64 * global)))
     };
-    let total = (train_iters * global).max(1);
+    let total = train_samples.max(1);
     let decay = samples("lr_decay_iters", "lr_decay_samples")?.filter(|&n| n > 0).unwrap_or(total);
     let warmup = match args.float("lr_warmup_fraction") {
-        Some(share) => (share * decay as f64) as u64,
-        None => samples("lr_warmup_iters", "lr_warmup_samples")?.unwrap_or(0),
+        Some(share) => share * decay as f64,
+        None => samples("lr_warmup_iters", "lr_warmup_samples")?.unwrap_or(0) as f64,
     };
     let max_lr = match args.float("lr") {
         Some(lr) => lr,
-        None if args.flag("skip_train") || train_iters == 0 => 0.0,
+        None if args.flag("skip_train") || args.flag("dry_run") || train_samples == 0 => 0.0,
         None => bail!(Usage("--lr is required".into())),
     };
     let style = match args.text("lr_decay_style").unwrap_or("linear") {
@@ -445,4 +469,17 @@ fn data(
         other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
     };
     Ok(DataConfig { kind, sampler, layout, ahead: 4 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_a_growing_batch_are_counted_as_megatron_does() {
+        // Batches of 4 up to sample 20, of 8 up to 44, of 12 up to 68, then of 16.
+        let growing = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)) };
+        assert_eq!(iterations_for(&growing, 100), 5 + 3 + 2 + 2);
+        assert_eq!(iterations_for(&BatchSizes { rampup: None, ..growing }, 100), 6);
+    }
 }

@@ -260,6 +260,8 @@ fn wrong_flags_are_usage_errors_that_say_what_to_do() {
     assert!(unknown.contains("--num-layer") && unknown.contains("--num-layers"), "{unknown}");
     let refused = fails(&[&model()[..], &["--train-iters", "1", "--tensor-model-parallel-size", "2"]].concat(), 2);
     assert!(refused.contains("--tensor-model-parallel-size"), "{refused}");
+    let stage = fails(&[&model()[..], &["--train-iters", "1", "--stage", "dpo"]].concat(), 2);
+    assert!(stage.contains("--stage") && stage.contains("dpo"), "{stage}");
     let missing = fails(&["--num-layers", "2"], 2);
     assert!(missing.contains("--seq-length is required"), "{missing}");
     let batch = fails(
@@ -315,6 +317,28 @@ fn a_dry_run_plans_and_touches_nothing() {
     // Untied only with --untie-embeddings-and-output-weights.
     assert_eq!(plan["parameters"].as_u64(), Some(64 * 32 + 2 * layer + 32));
     assert_eq!(plan["micro_batches_per_iteration"].as_u64(), Some(2));
+    assert!(!save.exists());
+}
+
+#[test]
+fn a_dry_run_needs_no_data() {
+    let mut command = ms_train();
+    let done = command.args(model()).args(["--dry-run", "--json"]).assert().success();
+    let plan: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!(plan["iterations"].as_u64(), Some(0));
+    assert!(plan["parameters"].as_u64() > Some(0));
+}
+
+#[test]
+fn skip_train_trains_and_saves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 3);
+    let save = dir.path().join("save");
+    let mut command = ms_train();
+    command.args(model()).args(["--train-iters", "3", "--skip-train", "--json"]);
+    let done = command.arg("--data-path").arg(&data).arg("--save").arg(&save).assert().success();
+    let summary: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!((summary["iteration"].as_u64(), summary["last_loss"].is_null()), (Some(0), true));
     assert!(!save.exists());
 }
 
