@@ -4,22 +4,10 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::{Dims, Form, Mat, Out, matmul, reference};
+use crate::trial::{cpus, random};
 use crate::{Cpu, Element, Error, Isa};
 
 const FORMS: [Form; 3] = [Form::Nt, Form::Nn, Form::Tn];
-
-/// Numbers in (-1, 1) from a fixed seed.
-fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
-    let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            s ^= s << 13;
-            s ^= s >> 7;
-            s ^= s << 17;
-            E::from_f32((s >> 40) as f32 / (1u64 << 23) as f32 - 1.0)
-        })
-        .collect()
-}
 
 struct Case<E> {
     form: Form,
@@ -97,14 +85,6 @@ impl<E: Element> Case<E> {
             }
         }
     }
-}
-
-fn cpus(threads: &[usize]) -> Vec<Cpu> {
-    let mut all = Vec::new();
-    for isa in Isa::all_available() {
-        all.extend(threads.iter().map(|&t| Cpu::new(t, isa).unwrap()));
-    }
-    all
 }
 
 #[test]
