@@ -1,2 +1,57 @@
-//! Repository tasks.
-fn main() {}
+//! Repository tasks: `cargo xtask tidy` checks the rules that a compiler does not see, `cargo xtask docs` writes the
+//! generated reference pages.
+
+mod docs;
+mod layers;
+mod sources;
+
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    match std::env::args().nth(1).as_deref() {
+        Some("tidy") => tidy(&root),
+        Some("docs") => docs::write(&root),
+        other => bail!("expected tidy or docs, found {}", other.unwrap_or("nothing")),
+    }
+}
+
+/// Runs every check and reports all findings at once.
+fn tidy(root: &Path) -> Result<()> {
+    let mut findings = layers::check(root)?;
+    let files = tracked_sources(root)?;
+    findings.extend(sources::check(root, &files)?);
+    findings.extend(docs::check(root)?);
+    let mut err = std::io::stderr().lock();
+    for finding in &findings {
+        writeln!(err, "tidy: {finding}")?;
+    }
+    if !findings.is_empty() {
+        bail!("{} findings", findings.len());
+    }
+    writeln!(err, "tidy: {} files, layers, docs: in order", files.len())?;
+    Ok(())
+}
+
+/// Text files of the workspace that rules apply to, by walking it: no version control is needed.
+fn tracked_sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            if path.is_dir() {
+                if !matches!(name.as_str(), "target" | ".git" | "run" | "golden") {
+                    folders.push(path);
+                }
+            } else if matches!(path.extension().and_then(|e| e.to_str()), Some("rs" | "md" | "toml" | "sh" | "py")) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

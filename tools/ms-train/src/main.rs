@@ -1,2 +1,5 @@
-//! `ms-train`: trains a model.
-fn main() {}
+//! `ms-train`: trains a model. See [`ms_train::main`].
+
+fn main() -> std::process::ExitCode {
+    ms_cli::run("ms-train", ms_train::main)
+}

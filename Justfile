@@ -1,0 +1,51 @@
+# Every routine command. `just --list` shows them.
+
+# Format, clippy, repository rules, tests: what must be green before a change is done.
+check: fmt-check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo xtask tidy
+    just test
+
+# The tests, as the README runs them.
+test:
+    cargo test --workspace --locked
+
+# Format the sources.
+fmt:
+    cargo fmt --all
+
+# Is everything formatted?
+fmt-check:
+    cargo fmt --all --check
+
+# A small model's whole life, on this machine's own text.
+quickstart *ARGS:
+    sh examples/quickstart.sh {{ARGS}}
+
+# Matrix products against the measured peak.
+bench-matmul *ARGS:
+    cargo bench -p ms-kernels --bench matmul -- {{ARGS}}
+
+# Attention against the measured peak.
+bench-attention *ARGS:
+    cargo bench -p ms-kernels --bench attention -- {{ARGS}}
+
+# Norms, activations, loss and optimizer against the measured bandwidth.
+bench-fused *ARGS:
+    cargo bench -p ms-kernels --bench fused -- {{ARGS}}
+
+# A whole training step on one thread: tokens per second and MFU.
+bench-step *ARGS:
+    cargo bench -p ms-trainer --bench step -- {{ARGS}}
+
+# Regenerate the table of upstream flags from the reference tables in ../shared.
+flags:
+    python3 xtask/flags/make_flag_table.py ../shared/spec
+
+# Regenerate the generated reference pages.
+docs:
+    cargo xtask docs
+
+# Licences, sources and duplicates of dependencies (needs cargo-deny).
+deny:
+    cargo deny check bans licenses sources

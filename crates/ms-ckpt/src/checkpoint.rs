@@ -1,0 +1,374 @@
+//! A checkpoint of any layout, seen as the global tensors of one model.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ms_core::{DType, Region, Shape};
+use ms_spec::{ModelConfig, ParamSpec};
+use serde_json::{Map, Value};
+
+use crate::cast::{cast, possible};
+use crate::runs::{Gap, RunIndex};
+use crate::strided::gather;
+use crate::{Error, Mapped, Result, layout};
+
+/// How a checkpoint names and files its tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Hugging Face folder of safetensors.
+    Hf,
+    /// Megatron-core: `iter_*/mp_rank_*/model_optim_rng.pt`.
+    Mcore,
+    /// This toolchain's own: safetensors with a manifest of global tensors.
+    Sharded,
+}
+
+impl Kind {
+    /// `hf`, `mcore` or `sharded`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hf => "hf",
+            Self::Mcore => "mcore",
+            Self::Sharded => "sharded",
+        }
+    }
+}
+
+/// A tensor as it lies in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Name in the file.
+    pub(crate) name: String,
+    /// Index of the file.
+    pub(crate) file: usize,
+    /// Element type.
+    pub(crate) dtype: DType,
+    /// Dimensions.
+    pub(crate) shape: Vec<usize>,
+    /// First byte in the file.
+    pub(crate) start: usize,
+    /// Elements between neighbours along each dimension; `None`: row-major without gaps.
+    pub(crate) strides: Option<Vec<usize>>,
+}
+
+/// A part of a global tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// Index of the stored tensor.
+    pub(crate) stored: usize,
+    /// Which part of the global tensor it is.
+    pub(crate) region: Region,
+    /// Which elements of the region are stored, when not all.
+    pub(crate) flat: Option<Range<usize>>,
+}
+
+/// A tensor of the whole model.
+#[derive(Clone, Debug)]
+pub(crate) struct Global {
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A stored tensor, for listings.
+#[derive(Clone, Debug)]
+pub struct Listed<'a> {
+    /// File, relative to the checkpoint's folder.
+    pub file: &'a Path,
+    /// Name in the file.
+    pub name: &'a str,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions.
+    pub shape: &'a [usize],
+}
+
+/// An opened checkpoint. Files are mapped; nothing is read before it is asked for.
+#[derive(Debug)]
+pub struct Checkpoint {
+    pub(crate) root: PathBuf,
+    pub(crate) kind: Kind,
+    pub(crate) config: ModelConfig,
+    /// Text of the `config.json` in the folder, if there is one.
+    pub(crate) config_json: Option<Value>,
+    pub(crate) files: Vec<Mapped>,
+    pub(crate) stored: Vec<Stored>,
+    pub(crate) globals: BTreeMap<String, Global>,
+    pub(crate) iteration: u64,
+    pub(crate) args: Map<String, Value>,
+    pub(crate) state: Value,
+    /// Elements whose type changes on the way in, as upstream's first converter rounds them.
+    pub(crate) via: Option<DType>,
+}
+
+/// Opens a checkpoint of any layout: a Hugging Face folder, a Megatron checkpoint folder or one `iter_*` of it,
+/// or this toolchain's sharded form.
+///
+/// # Errors
+/// If the folder holds none of these, or what it holds is damaged or of a family that is not supported.
+pub fn open(path: &Path) -> Result<Checkpoint> {
+    layout::detect(path)?.open(path, None)
+}
+
+/// Opens the checkpoint of one iteration instead of the last.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_iteration(path: &Path, iteration: u64) -> Result<Checkpoint> {
+    layout::detect(path)?.open(path, Some(iteration))
+}
+
+impl Checkpoint {
+    /// Folder that was opened.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Layout of the folder.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The model. `padded_vocab` is the number of rows that are stored.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The `config.json` in the folder, if there is one.
+    pub fn config_json(&self) -> Option<&Value> {
+        self.config_json.as_ref()
+    }
+
+    /// Iteration of the training run; 0 for a Hugging Face folder.
+    pub fn iteration(&self) -> u64 {
+        self.iteration
+    }
+
+    /// Megatron's arguments, as stored; empty for a Hugging Face folder.
+    pub fn args(&self) -> &Map<String, Value> {
+        &self.args
+    }
+
+    /// Free state that the writer of a sharded checkpoint kept; null otherwise.
+    pub fn state(&self) -> &Value {
+        &self.state
+    }
+
+    /// Names, global shapes and element types, in the order of names.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &Shape, DType)> {
+        self.globals.iter().map(|(name, g)| (name.as_str(), &g.shape, g.dtype))
+    }
+
+    /// Whether a global tensor is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.globals.contains_key(name)
+    }
+
+    /// Element type of a global tensor.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn dtype(&self, name: &str) -> Result<DType> {
+        self.global(name).map(|g| g.dtype)
+    }
+
+    /// Every stored tensor, file by file.
+    pub fn stored(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.stored.iter().map(|s| Listed {
+            file: self.files[s.file].path().strip_prefix(&self.root).unwrap_or(self.files[s.file].path()),
+            name: &s.name,
+            dtype: s.dtype,
+            shape: &s.shape,
+        })
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.bytes().len() as u64).sum()
+    }
+
+    /// Reads a rank's piece of a parameter as float32. `out` has exactly its elements.
+    ///
+    /// # Errors
+    /// A missing tensor, another shape than the model needs, or a type that is no float.
+    ///
+    /// # Panics
+    /// If `out` has another length than the region.
+    pub fn read_f32(&self, spec: &ParamSpec, region: &Region, out: &mut [f32]) -> Result<()> {
+        let mut at = 0;
+        self.copy(&spec.name, region, None, DType::F32, &mut |bytes| {
+            for (o, b) in out[at..].iter_mut().zip(bytes.chunks_exact(4)) {
+                *o = f32::from_le_bytes(b.try_into().expect("exact chunk"));
+            }
+            at += bytes.len() / 4;
+            Ok(())
+        })?;
+        assert_eq!(at, out.len(), "{}: elements of the region", spec.name);
+        Ok(())
+    }
+
+    /// Reads a rank's piece of a parameter as `dtype`, little-endian. `out` has exactly its bytes.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read_f32`].
+    ///
+    /// # Panics
+    /// If `out` has another length than the region's bytes.
+    pub fn read(&self, spec: &ParamSpec, region: &Region, dtype: DType, out: &mut [u8]) -> Result<()> {
+        self.read_named(&spec.name, region, None, dtype, out)
+    }
+
+    /// Reads elements `flat` (all if `None`) of a region of any global tensor, such as an optimizer moment.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read_f32`].
+    ///
+    /// # Panics
+    /// If `out` has another length than the bytes asked for.
+    pub fn read_named(
+        &self,
+        name: &str,
+        region: &Region,
+        flat: Option<Range<usize>>,
+        dtype: DType,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let mut at = 0;
+        self.copy(name, region, flat, dtype, &mut |bytes| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+            Ok(())
+        })?;
+        assert_eq!(at, out.len(), "{name}: bytes of the region");
+        Ok(())
+    }
+
+    pub(crate) fn global(&self, name: &str) -> Result<&Global> {
+        self.globals
+            .get(name)
+            .ok_or_else(|| Error::Missing { path: self.root.clone(), name: name.to_owned() })
+    }
+
+    /// Hands the bytes of a region, in its local order and as `dtype`, to `sink`, piece by piece.
+    pub(crate) fn copy(
+        &self,
+        name: &str,
+        region: &Region,
+        flat: Option<Range<usize>>,
+        dtype: DType,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let global = self.global(name)?;
+        self.check_shape(name, global, region)?;
+        let index = RunIndex::new(global.pieces.iter().map(|p| (&p.region, p.flat.clone())));
+        let mut out = Cast { name, to: dtype, via: self.via, buffer: Vec::new(), sink };
+        let flat = flat.unwrap_or(0..usize::MAX);
+        let stored = global.shape.numel();
+        // Rows that were padded on: copies of the last row in use, as upstream's first converter writes them.
+        let row: usize = global.shape.iter().skip(1).product();
+        let last_row =
+            self.config.vocab.min(global.shape.first().copied().unwrap_or(1)).saturating_sub(1) * row;
+        let mut local = 0;
+        for (start, len) in region.runs() {
+            let (from, to) = (local.max(flat.start), (local + len).min(flat.end));
+            local += len;
+            if from >= to {
+                continue;
+            }
+            let mut at = start + (from - (local - len));
+            let end = at + (to - from);
+            while at < end {
+                let (source, n) = if at < stored {
+                    (at, end.min(stored) - at)
+                } else {
+                    let column = at % row;
+                    (last_row + column, (row - column).min(end - at))
+                };
+                let found = index.find(source, n, |run| {
+                    self.copy_run(&global.pieces[run.piece], run.local, run.len, &mut out)
+                });
+                found.map_err(|gap| match gap {
+                    Gap::Other(e) => e,
+                    Gap::At(i) => {
+                        Error::folder(&self.root, format!("tensor {name}: element {i} is stored nowhere"))
+                    }
+                })?;
+                at += n;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_shape(&self, name: &str, global: &Global, region: &Region) -> Result<()> {
+        let vocabulary = matches!(name, "embedding.word_embeddings.weight" | "output_layer.weight");
+        let skip = usize::from(vocabulary);
+        if global.shape.len() == region.shape.len() && global.shape[skip..] == region.shape[skip..] {
+            return Ok(());
+        }
+        Err(Error::Shape {
+            path: self.root.clone(),
+            name: name.to_owned(),
+            want: region.shape.to_vec(),
+            got: global.shape.to_vec(),
+        })
+    }
+
+    fn copy_run(&self, piece: &Piece, local: usize, len: usize, out: &mut Cast<'_>) -> Result<()> {
+        let stored = &self.stored[piece.stored];
+        let bytes = self.files[stored.file].bytes();
+        let size = stored.dtype.size();
+        match &stored.strides {
+            None => {
+                let start = stored.start + local * size;
+                out.push(&bytes[start..start + len * size], stored.dtype)
+            }
+            Some(strides) => {
+                // Element by element, a bounded number at a time: a view may be larger than its storage.
+                let mut gathered = Vec::new();
+                for first in (local..local + len).step_by(1 << 16) {
+                    let range = first..(first + (1 << 16)).min(local + len);
+                    gathered.clear();
+                    gather(bytes, stored.start, &stored.shape, strides, size, range, &mut gathered);
+                    out.push(&gathered, stored.dtype)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Converts on the way to a sink.
+struct Cast<'a> {
+    name: &'a str,
+    to: DType,
+    via: Option<DType>,
+    buffer: Vec<u8>,
+    sink: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+}
+
+impl Cast<'_> {
+    fn push(&mut self, bytes: &[u8], from: DType) -> Result<()> {
+        let via = self.via.filter(|v| *v != from && from.is_float());
+        if from == self.to && via.is_none() {
+            return (self.sink)(bytes);
+        }
+        if !possible(from, self.to) {
+            return Err(Error::Cast { name: self.name.to_owned(), from, to: self.to });
+        }
+        // A bounded piece at a time: 64 Ki elements.
+        for chunk in bytes.chunks(from.size() << 16) {
+            self.buffer.clear();
+            match via {
+                None => cast(chunk, from, self.to, &mut self.buffer),
+                Some(via) => {
+                    let mut between = Vec::new();
+                    cast(chunk, from, via, &mut between);
+                    cast(&between, via, self.to, &mut self.buffer);
+                }
+            }
+            (self.sink)(&self.buffer)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! What can be wrong with a checkpoint.
+
+use std::path::{Path, PathBuf};
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused.
+    #[error("{path}: cannot {action}: {source}")]
+    Io {
+        /// What was touched.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// A file is not what its format says.
+    #[error("{path}: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// A pickle stream that is malformed or asks for something that is not on the list of allowed things.
+    #[error("{path}: pickle, byte {offset}: {what}")]
+    Pickle {
+        /// The file.
+        path: PathBuf,
+        /// Offset in the stream.
+        offset: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// The folder is no checkpoint of a known kind, or not of the kind expected.
+    #[error("{path}: {what}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What was looked for and not found.
+        what: String,
+    },
+    /// A tensor that the model needs is not in the checkpoint.
+    #[error("{path}: tensor {name} is missing")]
+    Missing {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+    },
+    /// A tensor has another shape than the model needs.
+    #[error("{path}: tensor {name}: expected shape {want:?}, got {got:?}")]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// What the model needs.
+        want: Vec<usize>,
+        /// What the file has.
+        got: Vec<usize>,
+    },
+    /// Values cannot be converted.
+    #[error("{name}: no conversion from {from} to {to}")]
+    Cast {
+        /// The tensor.
+        name: String,
+        /// As stored.
+        from: ms_core::DType,
+        /// As wanted.
+        to: ms_core::DType,
+    },
+    /// A way of cutting that cannot be.
+    #[error("{0}")]
+    Cut(String),
+    /// The output is there already.
+    #[error("{path} exists already")]
+    Exists {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The model is described wrongly.
+    #[error("{path}: {source}")]
+    Spec {
+        /// Where the description stands.
+        path: PathBuf,
+        /// What is wrong.
+        source: ms_spec::Error,
+    },
+}
+
+/// The result type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, action, source }
+    }
+
+    pub(crate) fn malformed(path: &Path, what: impl Into<String>) -> Self {
+        Self::Malformed { path: path.to_owned(), what: what.into() }
+    }
+
+    pub(crate) fn folder(path: &Path, what: impl Into<String>) -> Self {
+        Self::Folder { path: path.to_owned(), what: what.into() }
+    }
+
+    pub(crate) fn spec(path: &Path) -> impl FnOnce(ms_spec::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Spec { path, source }
+    }
+}

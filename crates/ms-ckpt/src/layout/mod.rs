@@ -1,0 +1,123 @@
+//! Layouts: how a folder names and files the tensors of a model.
+
+pub mod hf;
+pub mod mcore;
+mod names;
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::{Checkpoint, Kind};
+use crate::{Error, Result, sharded};
+
+/// A folder whose layout is known.
+pub(crate) struct Detected {
+    kind: Kind,
+    /// The folder of one iteration, for layouts that have several.
+    iteration: Option<PathBuf>,
+}
+
+/// Finds out the layout of a folder.
+pub(crate) fn detect(path: &Path) -> Result<Detected> {
+    if !path.is_dir() {
+        return Err(Error::folder(path, if path.exists() { "expected a folder" } else { "no such folder" }));
+    }
+    if let Some(kind) = kind_of_iteration(path) {
+        return Ok(Detected { kind, iteration: Some(path.to_owned()) });
+    }
+    if path.join(TRACKER).is_file() {
+        let folder = path.join(read_tracker(path)?);
+        let kind = kind_of_iteration(&folder).ok_or_else(|| {
+            Error::folder(
+                &folder,
+                format!(
+                    "{TRACKER} points here, but there is neither a {} nor an mp_rank_* folder",
+                    sharded::MANIFEST
+                ),
+            )
+        })?;
+        return Ok(Detected { kind, iteration: Some(folder) });
+    }
+    if hf::is_folder(path) {
+        return Ok(Detected { kind: Kind::Hf, iteration: None });
+    }
+    Err(Error::folder(
+        path,
+        format!(
+            "no checkpoint: expected {TRACKER}, a {} file, mp_rank_* folders or safetensors files",
+            sharded::MANIFEST
+        ),
+    ))
+}
+
+impl Detected {
+    pub(crate) fn open(&self, path: &Path, iteration: Option<u64>) -> Result<Checkpoint> {
+        let wanted = match (iteration, &self.iteration) {
+            (Some(n), Some(_)) => path.join(iteration_name(n)),
+            (None, Some(folder)) => folder.clone(),
+            (_, None) => path.to_owned(),
+        };
+        if !wanted.is_dir() {
+            return Err(Error::folder(&wanted, "no such folder"));
+        }
+        // Files beside the iterations, such as config.json, belong to the checkpoint.
+        let root = if wanted == path { path.parent().unwrap_or(path) } else { path };
+        match self.kind {
+            Kind::Hf => hf::open(path),
+            Kind::Mcore => mcore::open(root, &wanted),
+            Kind::Sharded => sharded::open(root, &wanted),
+        }
+    }
+}
+
+fn kind_of_iteration(folder: &Path) -> Option<Kind> {
+    if folder.join(sharded::MANIFEST).is_file() {
+        return Some(Kind::Sharded);
+    }
+    let mut entries = std::fs::read_dir(folder).ok()?;
+    let ranks = entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("mp_rank_")));
+    ranks.then_some(Kind::Mcore)
+}
+
+/// Name of the file that names the last complete iteration.
+pub const TRACKER: &str = "latest_checkpointed_iteration.txt";
+
+/// Folder name of an iteration: `iter_0000010`.
+pub fn iteration_name(iteration: u64) -> String {
+    format!("iter_{iteration:07}")
+}
+
+/// The last complete iteration of a checkpoint folder; `None` if it has no tracker file.
+///
+/// # Errors
+/// A tracker that holds neither a positive number nor `release`.
+pub fn latest_iteration(path: &Path) -> Result<Option<u64>> {
+    if !path.join(TRACKER).is_file() {
+        return Ok(None);
+    }
+    let name = read_tracker(path)?;
+    Ok(Some(name.strip_prefix("iter_").and_then(|n| n.parse().ok()).unwrap_or(0)))
+}
+
+fn read_tracker(path: &Path) -> Result<String> {
+    let tracker = path.join(TRACKER);
+    let text = std::fs::read_to_string(&tracker).map_err(Error::io(&tracker, "read"))?;
+    let text = text.trim();
+    if text == "release" {
+        return Ok(text.to_owned());
+    }
+    match text.parse::<u64>() {
+        Ok(n) if n > 0 => Ok(iteration_name(n)),
+        _ => {
+            let shown: String = text.chars().take(40).collect();
+            Err(Error::malformed(&tracker, format!("expected a positive number or `release`, got `{shown}`")))
+        }
+    }
+}
+
+/// Writes the tracker file: from now on `iteration` is the last complete one.
+///
+/// # Errors
+/// What the operating system refuses.
+pub(crate) fn write_tracker(path: &Path, iteration: u64) -> Result<()> {
+    crate::staging::write_file(&path.join(TRACKER), iteration.to_string().as_bytes())
+}

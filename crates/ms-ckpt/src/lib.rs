@@ -1,0 +1,49 @@
+//! Checkpoints: what is in the files, how they are laid out, and how one becomes another.
+//!
+//! - [`open`] opens a checkpoint of any layout (Hugging Face folder, Megatron-core, this toolchain's own sharded
+//!   form) as a [`Checkpoint`]: the global tensors of one model under their canonical names, any part of which can
+//!   be read by any topology. Opening maps files and reads headers only.
+//! - [`Plan`] says, before a byte is copied, which file of the output holds which elements; [`Plan::run`] copies.
+//! - [`sharded`] writes and resumes training checkpoints; [`hf::write`](layout::hf::write) writes weights that a
+//!   program holds.
+//! - Containers: [`safetensors`], [`torch`] (`.pt`). Both are read with suspicion: nothing is executed, no length
+//!   is trusted.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! let checkpoint = ms_ckpt::open(Path::new("model"))?;
+//! let spec = &ms_spec::params(checkpoint.config())[0];
+//! let whole = ms_core::Region::whole(&spec.shape);
+//! let mut weights = vec![0f32; spec.shape.numel()];
+//! checkpoint.read_f32(spec, &whole, &mut weights)?;
+//! # Ok::<(), ms_ckpt::Error>(())
+//! ```
+
+mod cast;
+mod checkpoint;
+mod error;
+pub mod layout;
+mod mapped;
+mod plan;
+mod runs;
+pub mod safetensors;
+pub mod sharded;
+mod staging;
+mod strided;
+pub mod torch;
+
+pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration};
+pub use error::{Error, Result};
+pub use layout::{TRACKER, iteration_name, latest_iteration};
+pub use mapped::Mapped;
+pub use plan::{ArgsForm, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, RunOptions, Sharding, Target};
+
+impl Checkpoint {
+    /// Rounds every element to `dtype` before it is converted to what is asked for.
+    ///
+    /// Upstream's first converter loads weights in the type that `config.json` names, whatever the files hold.
+    pub fn rounded_through(mut self, dtype: Option<ms_core::DType>) -> Self {
+        self.via = dtype;
+        self
+    }
+}

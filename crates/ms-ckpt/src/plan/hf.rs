@@ -1,0 +1,217 @@
+//! Plans of Hugging Face folders: made anew, or like an original.
+
+use std::fs;
+use std::path::Path;
+
+use ms_core::DType;
+use ms_spec::{ModelConfig, Place};
+use serde_json::{Map, Value, json};
+
+use super::{Container, DTypeOf, FilePlan, Plan, Sharding, Target, target};
+use crate::layout::hf;
+use crate::safetensors::{dtype_name, make_header};
+use crate::{Error, Result};
+
+/// The files of an original Hugging Face folder: names and headers, so that they can be made again byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct HfLayout {
+    /// File name and the text of its header.
+    files: Vec<(String, String)>,
+    /// Text of the index file, if there is one.
+    index: Option<String>,
+}
+
+/// Name under which a converted checkpoint keeps the [`HfLayout`] of its source.
+pub const HF_LAYOUT: &str = "hf_layout.json";
+
+impl HfLayout {
+    /// Reads the layout of a Hugging Face folder, or the one kept in a converted checkpoint; `None` if `dir` has
+    /// neither.
+    ///
+    /// # Errors
+    /// Damaged files.
+    pub fn find(dir: &Path) -> Result<Option<Self>> {
+        let kept = dir.join(HF_LAYOUT);
+        if kept.is_file() {
+            let text = fs::read(&kept).map_err(Error::io(&kept, "read"))?;
+            return serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|e| Error::malformed(&kept, e.to_string()));
+        }
+        let names = hf::weight_files(dir);
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let mut files = Vec::new();
+        for name in names {
+            let file = crate::Mapped::open(&dir.join(&name))?;
+            files.push((name, crate::safetensors::read_header(&file)?.text));
+        }
+        let index = dir.join(hf::INDEX);
+        let index = index
+            .is_file()
+            .then(|| fs::read_to_string(&index).map_err(Error::io(&index, "read")))
+            .transpose()?;
+        Ok(Some(Self { files, index }))
+    }
+}
+
+impl Plan {
+    /// A Hugging Face folder: files filled in the model's order, tensors in a file ordered by type and name, as
+    /// `save_pretrained` writes them. Vocabulary tensors have `config.vocab` rows.
+    ///
+    /// # Errors
+    /// What `dtype_of` returns.
+    pub fn hf(config: &ModelConfig, dtype_of: &DTypeOf<'_>, sharding: Sharding) -> Result<Self> {
+        let config = &ModelConfig { padded_vocab: config.vocab, ..config.clone() };
+        let mut shards: Vec<Vec<Target>> = vec![Vec::new()];
+        let mut filled = 0;
+        for (name, spec, region) in hf::tensors(config) {
+            let target = target(name, &spec, region, dtype_of(&spec.name)?);
+            let full = match sharding {
+                Sharding::Bytes(most) => filled > 0 && filled + target.bytes() > most,
+                // The first layer shares its file with the embedding, the last with the head.
+                Sharding::PerLayer => matches!(spec.place, Place::Layer(l) if l >= shards.len()),
+            };
+            if full {
+                shards.push(Vec::new());
+                filled = 0;
+            }
+            filled += target.bytes();
+            shards.last_mut().expect("there is always one").push(target);
+        }
+        let count = shards.len();
+        let mut plan = Self::default();
+        let mut weight_map = Map::new();
+        for (i, mut tensors) in shards.into_iter().enumerate() {
+            let name = match count {
+                1 if sharding != Sharding::PerLayer => hf::SINGLE.to_owned(),
+                _ if sharding == Sharding::PerLayer => {
+                    format!("model-{:05}-of-{count:06}.safetensors", i + 1)
+                }
+                _ => format!("model-{:05}-of-{count:05}.safetensors", i + 1),
+            };
+            tensors.sort_by_key(|t| (type_rank(t.dtype), t.name.clone()));
+            for t in &tensors {
+                weight_map.insert(t.name.clone(), json!(name));
+            }
+            let list: Vec<_> = tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())).collect();
+            let header = make_header(&list, &[("format", "pt")]);
+            plan.files.push(FilePlan {
+                path: name.into(),
+                tensors,
+                container: Container::Safetensors { header },
+            });
+        }
+        if count > 1 || sharding == Sharding::PerLayer {
+            let mut sorted: Vec<_> = weight_map.into_iter().collect();
+            sorted.sort_by(|a, b| a.0.cmp(&b.0));
+            let index = json!({
+                "metadata": {"total_size": plan.bytes()},
+                "weight_map": sorted.into_iter().collect::<Map<_, _>>()
+            });
+            let mut text = serde_json::to_vec_pretty(&index).expect("plain JSON");
+            text.push(b'\n');
+            plan.texts.push((hf::INDEX.into(), text));
+        }
+        Ok(plan)
+    }
+
+    /// A Hugging Face folder with the files of an original one, byte for byte where types are the same.
+    /// `None` if the original holds tensors that the model does not have, or lacks some.
+    ///
+    /// # Errors
+    /// What `dtype_of` returns; a layout that is damaged.
+    pub fn hf_like(config: &ModelConfig, layout: &HfLayout, dtype_of: &DTypeOf<'_>) -> Result<Option<Self>> {
+        let mut files = Vec::new();
+        let mut rows = config.vocab;
+        for (name, text) in &layout.files {
+            let path = Path::new(name);
+            if name.contains(['/', '\\']) || name.starts_with('.') {
+                return Err(Error::malformed(path, "no file name"));
+            }
+            let json: Map<String, Value> =
+                serde_json::from_str(text).map_err(|e| Error::malformed(path, format!("header: {e}")))?;
+            let mut entries: Vec<(u64, u64, String, String, Vec<usize>)> = Vec::new();
+            for (tensor, v) in json.iter().filter(|(k, _)| *k != "__metadata__") {
+                let offset = |i: usize| v["data_offsets"][i].as_u64();
+                let shape = v["shape"]
+                    .as_array()
+                    .and_then(|s| s.iter().map(|n| Some(n.as_u64()? as usize)).collect());
+                let (Some(start), Some(end), Some(shape), Some(dtype)) =
+                    (offset(0), offset(1), shape, v["dtype"].as_str())
+                else {
+                    return Err(Error::malformed(path, format!("header: tensor {tensor} is incomplete")));
+                };
+                entries.push((start, end, tensor.clone(), dtype.to_owned(), shape));
+            }
+            entries.sort();
+            if let Some(e) = entries.iter().find(|e| e.2 == "model.embed_tokens.weight") {
+                rows = e.4.first().copied().unwrap_or(rows);
+            }
+            files.push((name, text, json, entries));
+        }
+        let config = &ModelConfig { padded_vocab: rows, ..config.clone() };
+        let mut known: Map<String, Value> = Map::new();
+        let all = hf::tensors(config);
+        for (i, t) in all.iter().enumerate() {
+            known.insert(t.0.clone(), json!(i));
+        }
+        let mut seen = 0;
+        let mut plan = Self::default();
+        for (name, text, json, entries) in files {
+            let mut tensors = Vec::new();
+            let mut same = true;
+            for (start, end, tensor, dtype, shape) in entries {
+                // Some folders store a tied output layer all the same.
+                let tied_head = config.tied && tensor == "lm_head.weight";
+                let key = if tied_head { "model.embed_tokens.weight" } else { &tensor };
+                let Some(i) = known.get(key).and_then(Value::as_u64) else { return Ok(None) };
+                let (_, spec, region) = &all[i as usize];
+                seen += usize::from(!tied_head);
+                let t = target(tensor, spec, region.clone(), dtype_of(&spec.name)?);
+                same &= dtype_name(t.dtype) == dtype && t.shape == shape && end - start == t.bytes();
+                tensors.push(t);
+            }
+            let header = if same {
+                text.clone()
+            } else {
+                let list: Vec<_> =
+                    tensors.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())).collect();
+                let meta = json.get("__metadata__").and_then(Value::as_object);
+                let meta: Vec<(&str, &str)> =
+                    meta.into_iter().flatten().filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect();
+                make_header(&list, &meta)
+            };
+            plan.files.push(FilePlan {
+                path: name.into(),
+                tensors,
+                container: Container::Safetensors { header },
+            });
+        }
+        if seen != all.len() {
+            return Ok(None);
+        }
+        if let Some(index) = &layout.index {
+            plan.texts.push((hf::INDEX.into(), index.clone().into_bytes()));
+        }
+        Ok(Some(plan))
+    }
+}
+
+/// The order in which the reference implementation of safetensors puts types: widest last in its list first.
+fn type_rank(dtype: DType) -> usize {
+    let order = [
+        DType::I64,
+        DType::F64,
+        DType::F32,
+        DType::I32,
+        DType::Bf16,
+        DType::F16,
+        DType::I16,
+        DType::I8,
+        DType::U8,
+        DType::Bool,
+    ];
+    order.iter().position(|d| *d == dtype).expect("every type is in the list")
+}

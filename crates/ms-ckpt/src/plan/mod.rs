@@ -1,0 +1,209 @@
+//! Conversion as data: which output file holds which tensors, of which canonical elements.
+//!
+//! A plan is made from a model's configuration alone and can be printed; [`Plan::run`] then copies, file by file,
+//! from a [`Checkpoint`]. Source bytes are mapped and written from where they lie, so private memory stays at a
+//! few megabytes per worker whatever the model's size.
+
+mod hf;
+mod megatron;
+mod write;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use ms_core::{DType, Region};
+use ms_spec::ParamSpec;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::checkpoint::Checkpoint;
+use crate::staging::{Folder, write_file};
+use crate::torch::Object;
+use crate::{Error, Result};
+
+pub use hf::{HF_LAYOUT, HfLayout};
+use write::{make_parent, write_one};
+pub(crate) use write::{write_hf, write_mcore};
+
+/// One tensor of an output file.
+#[derive(Clone, Debug, Serialize)]
+pub struct Target {
+    /// Name in the file.
+    pub name: String,
+    /// Canonical name.
+    pub parameter: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions in the file.
+    pub shape: Vec<usize>,
+    /// Which elements of the canonical tensor, in their order.
+    pub region: Region,
+    #[serde(skip)]
+    chunk: usize,
+}
+
+impl Target {
+    fn bytes(&self) -> u64 {
+        (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Container {
+    Safetensors { header: String },
+    Torch { args: Option<Object>, chunks: usize, iteration: u64 },
+}
+
+/// One output file.
+#[derive(Clone, Debug)]
+pub struct FilePlan {
+    /// Path relative to the output folder.
+    pub path: PathBuf,
+    /// Tensors in the order of their bytes.
+    pub tensors: Vec<Target>,
+    container: Container,
+}
+
+impl FilePlan {
+    /// Bytes of the tensors.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.iter().map(Target::bytes).sum()
+    }
+}
+
+/// Everything that a conversion writes.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Files with tensors.
+    pub files: Vec<FilePlan>,
+    /// Small files: path relative to the output folder, content.
+    pub texts: Vec<(PathBuf, Vec<u8>)>,
+    /// Files that are copied: source, path relative to the output folder.
+    pub copies: Vec<(PathBuf, PathBuf)>,
+}
+
+/// How `args` are stored in a `.pt` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ArgsForm {
+    /// `argparse.Namespace`, as Megatron needs it.
+    #[default]
+    Namespace,
+    /// A dictionary, which `torch.load(weights_only=True)` reads.
+    Dict,
+    /// Not at all.
+    Absent,
+}
+
+/// Element type that a parameter gets, by its canonical name.
+pub type DTypeOf<'a> = dyn Fn(&str) -> Result<DType> + 'a;
+
+impl Plan {
+    /// Bytes of all tensors.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(FilePlan::bytes).sum()
+    }
+
+    /// The plan as JSON: files with their bytes and tensors.
+    pub fn to_json(&self) -> Value {
+        let files: Vec<Value> = self
+            .files
+            .iter()
+            .map(|f| json!({"path": f.path, "bytes": f.bytes(), "tensors": f.tensors}))
+            .collect();
+        let texts: Vec<Value> =
+            self.texts.iter().map(|(p, t)| json!({"path": p, "bytes": t.len()})).collect();
+        let copies: Vec<Value> =
+            self.copies.iter().map(|(from, to)| json!({"from": from, "path": to})).collect();
+        json!({"bytes": self.bytes(), "files": files, "texts": texts, "copies": copies})
+    }
+
+    /// Writes everything into `dir`, which appears when it is complete.
+    ///
+    /// `progress` is told the bytes of tensors written, from several threads.
+    ///
+    /// # Errors
+    /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`].
+    pub fn run(
+        &self,
+        source: &Checkpoint,
+        dir: &Path,
+        options: &RunOptions,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let folder = Folder::create(dir, options.replace)?;
+        let next = AtomicUsize::new(0);
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let work = || {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(file) = self.files.get(i) else { return };
+                let written = write_one(file, folder.path(), options.sync, &mut |t, sink| {
+                    source.copy(&t.parameter, &t.region, None, t.dtype, &mut |bytes| {
+                        progress(bytes.len() as u64);
+                        sink(bytes)
+                    })
+                });
+                if let Err(error) = written {
+                    next.store(self.files.len(), Ordering::Relaxed);
+                    let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    first.get_or_insert(error);
+                    return;
+                }
+            }
+        };
+        let workers = options.threads.clamp(1, self.files.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(work);
+            }
+            work();
+        });
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        self.write_small(folder.path())?;
+        folder.commit(options.sync)
+    }
+
+    fn write_small(&self, folder: &Path) -> Result<()> {
+        for (path, text) in &self.texts {
+            let path = folder.join(path);
+            make_parent(&path)?;
+            write_file(&path, text)?;
+        }
+        for (from, to) in &self.copies {
+            let text = fs::read(from).map_err(Error::io(from, "read"))?;
+            let to = folder.join(to);
+            make_parent(&to)?;
+            write_file(&to, &text)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a Hugging Face folder is cut into files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Files of at most so many bytes, one tensor at least.
+    Bytes(u64),
+    /// One file per layer, as head's converter writes them.
+    PerLayer,
+}
+
+/// How a plan is carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Files written at the same time. The output does not depend on it.
+    pub threads: usize,
+    /// Wait until the bytes are on the disk.
+    pub sync: bool,
+    /// Replace an existing output.
+    pub replace: bool,
+}
+
+fn target(name: String, spec: &ParamSpec, region: Region, dtype: DType) -> Target {
+    let shape = region.local_shape().to_vec();
+    Target { name, parameter: spec.name.clone(), dtype, shape, region, chunk: 0 }
+}

@@ -1,0 +1,175 @@
+//! Writes one planned file, in its container.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use ms_core::DType;
+use ms_spec::{ModelConfig, ParamSpec};
+use serde_json::{Map, Value, json};
+
+use super::{ArgsForm, Container, FilePlan, Plan, Sharding, Target};
+use crate::layout::mcore::{Cut, Spelling};
+use crate::layout::{iteration_name, write_tracker};
+use crate::safetensors::write_header;
+use crate::staging::{Folder, sync_folder, write_file};
+use crate::torch::{Object, Writer};
+use crate::{Error, Result};
+
+pub(super) fn make_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(Error::io(parent, "create"))
+}
+
+type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
+
+pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<()> {
+    let path = folder.join(&plan.path);
+    make_parent(&path)?;
+    let io = |action| Error::io(&path, action);
+    let file = File::create(&path).map_err(io("create"))?;
+    let mut out = BufWriter::with_capacity(1 << 18, file);
+    match &plan.container {
+        Container::Safetensors { header } => {
+            write_header(&mut out, header).map_err(io("write"))?;
+            for tensor in &plan.tensors {
+                feed(tensor, &mut |bytes| out.write_all(bytes).map_err(io("write")))?;
+            }
+        }
+        Container::Torch { args, chunks, iteration } => {
+            let mut zip = Writer::start(
+                out,
+                "model_optim_rng",
+                &saved_object(plan, args.as_ref(), *chunks, *iteration),
+            )
+            .map_err(io("write"))?;
+            for (i, tensor) in plan.tensors.iter().enumerate() {
+                zip.storage::<Failure>(i, tensor.bytes(), &mut |sink| {
+                    feed(tensor, &mut |bytes| sink(bytes).map_err(|e| e.into_error(&path)))
+                        .map_err(Failure::Other)
+                })
+                .map_err(|e| e.into_error(&path))?;
+            }
+            out = zip.finish().map_err(io("write"))?;
+        }
+    }
+    let file = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
+    if sync {
+        file.sync_all().map_err(io("sync"))?;
+        sync_folder(path.parent().unwrap_or(folder))?;
+    }
+    Ok(())
+}
+
+/// An error on the way through the zip writer, which knows I/O errors only.
+enum Failure {
+    Io(std::io::Error),
+    Other(Error),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Self {
+        Self::Io(e)
+    }
+}
+
+impl Failure {
+    fn into_error(self, path: &Path) -> Error {
+        match self {
+            Self::Io(e) => Error::io(path, "write")(e),
+            Self::Other(e) => e,
+        }
+    }
+}
+
+fn saved_object(plan: &FilePlan, args: Option<&Object>, chunks: usize, iteration: u64) -> Object {
+    let mut top = Vec::new();
+    if let Some(args) = args {
+        top.push(("args".to_owned(), args.clone()));
+    }
+    top.push(("checkpoint_version".to_owned(), Object::Plain(json!(3.0))));
+    top.push(("iteration".to_owned(), Object::Plain(json!(iteration))));
+    for chunk in 0..chunks {
+        let model = plan.tensors.iter().enumerate().filter(|(_, t)| t.chunk == chunk).map(|(i, t)| {
+            (t.name.clone(), Object::Tensor { storage: i, dtype: t.dtype, shape: t.shape.clone() })
+        });
+        let key = if chunks == 1 { "model".to_owned() } else { format!("model{chunk}") };
+        top.push((key, Object::Ordered(model.collect())));
+    }
+    top.push(("num_floating_point_operations_so_far".to_owned(), Object::Plain(json!(0))));
+    Object::Dict(top)
+}
+
+/// Gives the bytes of a whole parameter, little-endian.
+pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
+
+/// Writes the files of a plan into `folder` with weights that a program holds; paths lose `prefix`.
+fn write_held(
+    plan: &Plan,
+    folder: &Path,
+    prefix: &str,
+    config: &ModelConfig,
+    dtype: DType,
+    bytes: Held<'_>,
+) -> Result<()> {
+    let specs = ms_spec::params(config);
+    for file in &plan.files {
+        let path = file.path.strip_prefix(prefix).unwrap_or(&file.path).to_owned();
+        let file = FilePlan { path, ..file.clone() };
+        write_one(&file, folder, true, &mut |t, sink| {
+            let spec =
+                specs.iter().find(|s| s.name == t.parameter).expect("plans name parameters of the table");
+            let whole = bytes(spec)?;
+            assert_eq!(
+                whole.len(),
+                spec.shape.numel() * dtype.size(),
+                "{}: bytes of the parameter",
+                spec.name
+            );
+            for (start, len) in t.region.runs() {
+                sink(&whole[start * dtype.size()..(start + len) * dtype.size()])?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_hf(
+    dir: &Path,
+    replace: bool,
+    config: &ModelConfig,
+    dtype: DType,
+    shard: u64,
+    bytes: Held<'_>,
+) -> Result<()> {
+    let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(shard))?;
+    let folder = Folder::create(dir, replace)?;
+    write_held(&plan, folder.path(), "", config, dtype, bytes)?;
+    plan.write_small(folder.path())?;
+    let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4);
+    let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
+    text.push(b'\n');
+    write_file(&folder.path().join("config.json"), &text)?;
+    folder.commit(true)
+}
+
+pub(crate) fn write_mcore(
+    root: &Path,
+    iteration: u64,
+    config: &ModelConfig,
+    cut: &Cut,
+    dtype: DType,
+    more: &Map<String, Value>,
+    bytes: Held<'_>,
+) -> Result<()> {
+    let args = ArgsForm::Namespace;
+    let plan = Plan::mcore_at(config, cut, Spelling::Local, args, &|_| Ok(dtype), iteration, more)?;
+    fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
+    let name = iteration_name(iteration);
+    let folder = Folder::create(&root.join(&name), true)?;
+    write_held(&plan, folder.path(), &name, config, dtype, bytes)?;
+    folder.commit(true)?;
+    write_tracker(root, iteration)
+}

@@ -1,0 +1,329 @@
+//! The toolchain's own checkpoint: safetensors files and a manifest of global tensors.
+//!
+//! ```text
+//! DIR/latest_checkpointed_iteration.txt     10
+//! DIR/iter_0000010/manifest.json            every global tensor: shape, dtype, which file holds which part
+//! DIR/iter_0000010/rank_00000.safetensors   what rank 0 wrote
+//! ```
+//!
+//! A part is a region of the global tensor (a tensor-parallel cut), or a range of the region's elements (a shard
+//! of a distributed optimizer's flat buffer). Since the manifest speaks of global elements only, any topology
+//! can read any part of any tensor, whatever topology wrote it.
+//!
+//! One rank calls [`Writer::create`]; after that every rank, thread or process, calls [`Writer::write_rank`]
+//! (processes through [`Writer::join`]); when all have returned, the first rank calls [`Writer::finish`].
+//! Nothing is visible under its final name before that.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ms_core::{DType, Region, Shape};
+use ms_spec::ModelConfig;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::checkpoint::{Checkpoint, Global, Kind, Piece as Part, Stored};
+use crate::layout::{hf, iteration_name, write_tracker};
+use crate::runs::RunIndex;
+use crate::staging::{self, Folder};
+use crate::{Error, Mapped, Result, safetensors};
+
+/// Name of the file that describes a sharded checkpoint.
+pub const MANIFEST: &str = "manifest.json";
+const FORMAT: &str = "ms-sharded";
+const VERSION: u32 = 1;
+
+/// A part of a global tensor that a rank holds.
+#[derive(Clone, Debug)]
+pub struct Piece<'a> {
+    /// Name of the global tensor: a parameter's canonical name, or any other for optimizer state.
+    pub name: &'a str,
+    /// Shape of the global tensor.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// The rank's region of it.
+    pub region: Region,
+    /// Which elements of the region, in its local order, `bytes` holds; `None`: all.
+    pub flat: Option<Range<usize>>,
+    /// The elements, little-endian.
+    pub bytes: &'a [u8],
+}
+
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    format: String,
+    version: u32,
+    iteration: u64,
+    config: ModelConfig,
+    tensors: Vec<Tensor>,
+    state: Value,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tensor {
+    name: String,
+    shape: Vec<usize>,
+    dtype: DType,
+    parts: Vec<Place>,
+}
+
+/// Where a part lies.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    file: String,
+    key: String,
+    region: Region,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flat: Option<(usize, usize)>,
+}
+
+/// Writes one sharded checkpoint.
+#[derive(Debug)]
+pub struct Writer {
+    root: PathBuf,
+    iteration: u64,
+    folder: PathBuf,
+    /// Present in the value that [`Writer::create`] made.
+    staging: Option<Folder>,
+}
+
+impl Writer {
+    /// Starts the checkpoint of an iteration in the folder `root`.
+    ///
+    /// # Errors
+    /// What the operating system refuses.
+    pub fn create(root: &Path, iteration: u64) -> Result<Self> {
+        fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
+        let staging = Folder::create(&root.join(iteration_name(iteration)), true)?;
+        Ok(Self {
+            root: root.to_owned(),
+            iteration,
+            folder: staging.path().to_owned(),
+            staging: Some(staging),
+        })
+    }
+
+    /// The same checkpoint seen from another process, after the first has called [`Writer::create`].
+    pub fn join(root: &Path, iteration: u64) -> Self {
+        let folder = staging::partial(&root.join(iteration_name(iteration)));
+        Self { root: root.to_owned(), iteration, folder, staging: None }
+    }
+
+    /// Writes what `rank` holds. Every part of a tensor should be written by one rank only; equal copies do no harm.
+    ///
+    /// # Errors
+    /// What the operating system refuses.
+    ///
+    /// # Panics
+    /// If a piece has not exactly the bytes of its region or range.
+    pub fn write_rank(&self, rank: usize, pieces: &[Piece<'_>]) -> Result<()> {
+        let file = format!("rank_{rank:05}.safetensors");
+        let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut list = Vec::with_capacity(pieces.len());
+        let mut tensors = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let local = piece.region.local_shape();
+            let shape = match &piece.flat {
+                None => local.to_vec(),
+                Some(range) => {
+                    assert!(
+                        range.start <= range.end && range.end <= local.numel(),
+                        "{}: range in its region",
+                        piece.name
+                    );
+                    vec![range.len()]
+                }
+            };
+            let want = shape.iter().product::<usize>() * piece.dtype.size();
+            assert_eq!(piece.bytes.len(), want, "{}: bytes of its region", piece.name);
+            let times = used.entry(piece.name).or_default();
+            let key = if *times == 0 { piece.name.to_owned() } else { format!("{}#{times}", piece.name) };
+            *times += 1;
+            list.push((key.clone(), piece.dtype, shape));
+            tensors.push(Tensor {
+                name: piece.name.to_owned(),
+                shape: piece.shape.to_vec(),
+                dtype: piece.dtype,
+                parts: vec![Place {
+                    file: file.clone(),
+                    key,
+                    region: piece.region.clone(),
+                    flat: piece.flat.as_ref().map(|r| (r.start, r.end)),
+                }],
+            });
+        }
+        let path = self.folder.join(&file);
+        let io = |action| Error::io(&path, action);
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(io("create"))?);
+        let header = safetensors::make_header(&list, &[("format", FORMAT)]);
+        safetensors::write_header(&mut out, &header).map_err(io("write"))?;
+        for piece in pieces {
+            out.write_all(piece.bytes).map_err(io("write"))?;
+        }
+        let out = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
+        out.sync_all().map_err(io("sync"))?;
+        let index = serde_json::to_vec(&tensors).expect("a list of plain structs");
+        staging::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)
+    }
+
+    /// Completes the checkpoint: manifest, final name, tracker file.
+    ///
+    /// `state` is any JSON: arguments, consumed samples, random states, schedule.
+    ///
+    /// # Errors
+    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    ///
+    /// # Panics
+    /// If this value came from [`Writer::join`].
+    pub fn finish(self, config: &ModelConfig, state: &Value) -> Result<()> {
+        let staging = self.staging.expect("the rank that created the checkpoint finishes it");
+        let mut names: Vec<PathBuf> = fs::read_dir(&self.folder)
+            .map_err(Error::io(&self.folder, "list"))?
+            .filter_map(|e| Some(e.ok()?.path()))
+            .filter(|p| p.extension().is_some_and(|e| e == "json"))
+            .collect();
+        names.sort();
+        let mut all: BTreeMap<String, Tensor> = BTreeMap::new();
+        for path in names {
+            let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
+            let tensors: Vec<Tensor> =
+                serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+            for tensor in tensors {
+                match all.get_mut(&tensor.name) {
+                    None => {
+                        all.insert(tensor.name.clone(), tensor);
+                    }
+                    Some(known) if known.shape == tensor.shape && known.dtype == tensor.dtype => {
+                        known.parts.extend(tensor.parts);
+                    }
+                    Some(known) => {
+                        return Err(Error::malformed(
+                            &path,
+                            format!(
+                                "tensor {}: {:?} {} here, {:?} {} in another rank",
+                                tensor.name, tensor.shape, tensor.dtype, known.shape, known.dtype
+                            ),
+                        ));
+                    }
+                }
+            }
+            fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
+        }
+        for tensor in all.values() {
+            let total = tensor.shape.iter().product();
+            let parts = tensor.parts.iter().map(|p| (&p.region, p.flat.map(|(a, b)| a..b)));
+            if let Some(gap) = RunIndex::new(parts).first_gap(total) {
+                let what = format!("tensor {}: no rank wrote element {gap} of {total}", tensor.name);
+                return Err(Error::folder(&self.folder, what));
+            }
+        }
+        let manifest = Manifest {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            iteration: self.iteration,
+            config: config.clone(),
+            tensors: all.into_values().collect(),
+            state: state.clone(),
+        };
+        let mut text = serde_json::to_vec_pretty(&manifest).expect("a plain struct");
+        text.push(b'\n');
+        staging::write_file(&self.folder.join(MANIFEST), &text)?;
+        staging.commit(true)?;
+        write_tracker(&self.root, self.iteration)
+    }
+}
+
+pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
+    let path = folder.join(MANIFEST);
+    let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+    if manifest.format != FORMAT || manifest.version != VERSION {
+        let (format, version) = (manifest.format, manifest.version);
+        return Err(Error::malformed(
+            &path,
+            format!("expected {FORMAT} version {VERSION}, got {format} version {version}"),
+        ));
+    }
+    let config = manifest.config.validate().map_err(Error::spec(&path))?;
+    let mut files: Vec<Mapped> = Vec::new();
+    let mut stored: Vec<Stored> = Vec::new();
+    let mut by_file: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    let mut globals = BTreeMap::new();
+    for tensor in manifest.tensors {
+        if tensor.shape.len() > ms_core::MAX_RANK {
+            return Err(Error::malformed(
+                &path,
+                format!("tensor {}: more than {} dimensions", tensor.name, ms_core::MAX_RANK),
+            ));
+        }
+        let shape = Shape::new(&tensor.shape);
+        let mut pieces = Vec::new();
+        for part in tensor.parts {
+            let wrong = |what: String| Error::malformed(&path, format!("tensor {}: {what}", tensor.name));
+            if part.file.contains(['/', '\\']) || part.file.starts_with('.') {
+                return Err(wrong(format!("{} is no file name", part.file)));
+            }
+            if !by_file.contains_key(&part.file) {
+                let file = Mapped::open(&folder.join(&part.file))?;
+                let mut keys = BTreeMap::new();
+                for t in safetensors::read_header(&file)?.tensors {
+                    let dtype =
+                        t.dtype.ok_or_else(|| wrong(format!("dtype {} is not supported", t.dtype_name)))?;
+                    keys.insert(t.name.clone(), stored.len());
+                    stored.push(Stored {
+                        name: t.name,
+                        file: files.len(),
+                        dtype,
+                        shape: t.shape,
+                        start: t.start,
+                        strides: None,
+                    });
+                }
+                files.push(file);
+                by_file.insert(part.file.clone(), keys);
+            }
+            let found = by_file[&part.file].get(&part.key);
+            let &i = found.ok_or_else(|| wrong(format!("{} has no tensor {}", part.file, part.key)))?;
+            let local = part.region.local_shape();
+            let want = match part.flat {
+                None => local.to_vec(),
+                Some((a, b)) if a <= b && b <= local.numel() => vec![b - a],
+                Some((a, b)) => {
+                    return Err(wrong(format!(
+                        "range {a}..{b} is outside its region of {} elements",
+                        local.numel()
+                    )));
+                }
+            };
+            if part.region.shape != shape || stored[i].shape != want || stored[i].dtype != tensor.dtype {
+                return Err(wrong(format!(
+                    "part {} in {}: expected {} {want:?}, got {} {:?}",
+                    part.key, part.file, tensor.dtype, stored[i].dtype, stored[i].shape
+                )));
+            }
+            pieces.push(Part { stored: i, region: part.region, flat: part.flat.map(|(a, b)| a..b) });
+        }
+        globals.insert(tensor.name, Global { shape, dtype: tensor.dtype, pieces });
+    }
+    let beside = root.join("config.json");
+    let config_json = beside.is_file().then(|| hf::read_json(&beside)).transpose()?;
+    let args = manifest.state["args"].as_object().cloned().unwrap_or_else(Map::new);
+    Ok(Checkpoint {
+        root: root.to_owned(),
+        kind: Kind::Sharded,
+        config,
+        config_json,
+        files,
+        stored,
+        globals,
+        iteration: manifest.iteration,
+        args,
+        state: manifest.state,
+        via: None,
+    })
+}

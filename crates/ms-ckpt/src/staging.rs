@@ -1,0 +1,144 @@
+//! Outputs that appear whole or not at all: written under a temporary name beside the final one, synced, renamed.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// The temporary name of an output.
+pub(crate) fn partial(path: &Path) -> PathBuf {
+    let name = path.file_name().map_or_else(|| "out".into(), |n| n.to_string_lossy().into_owned());
+    path.with_file_name(format!(".{name}.partial"))
+}
+
+/// Makes the entries of a folder lasting.
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    File::open(path).and_then(|f| f.sync_all()).map_err(Error::io(path, "sync"))
+}
+
+/// Writes a small file whole.
+///
+/// # Errors
+/// What the operating system refuses.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = partial(path);
+    let mut file = File::create(&temporary).map_err(Error::io(&temporary, "create"))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(Error::io(&temporary, "write"))?;
+    fs::rename(&temporary, path).map_err(Error::io(path, "rename to"))?;
+    sync_folder(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// A folder under construction.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    target: PathBuf,
+    temporary: PathBuf,
+    done: bool,
+}
+
+impl Folder {
+    /// Starts a folder that will appear as `target`; leftovers of an interrupted run are removed.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if `target` is there and not empty, unless `replace`.
+    pub(crate) fn create(target: &Path, replace: bool) -> Result<Self> {
+        if !replace && target.exists() && !is_empty_folder(target) {
+            return Err(Error::Exists { path: target.to_owned() });
+        }
+        let temporary = partial(target);
+        if temporary.exists() {
+            fs::remove_dir_all(&temporary).map_err(Error::io(&temporary, "remove"))?;
+        }
+        fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
+        Ok(Self { target: target.to_owned(), temporary, done: false })
+    }
+
+    /// Where to write.
+    pub(crate) fn path(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Gives the folder its final name. Files in it must be synced already if they are to last.
+    ///
+    /// # Errors
+    /// What the operating system refuses.
+    pub(crate) fn commit(mut self, sync: bool) -> Result<()> {
+        if sync {
+            sync_tree(&self.temporary)?;
+        }
+        if self.target.exists() {
+            // rename(2) replaces an empty folder only; a full one steps aside first.
+            let aside = self.target.with_file_name(format!(
+                ".{}.replaced",
+                self.target.file_name().map_or_else(|| "out".into(), |n| n.to_string_lossy().into_owned())
+            ));
+            if aside.exists() {
+                fs::remove_dir_all(&aside).map_err(Error::io(&aside, "remove"))?;
+            }
+            fs::rename(&self.target, &aside).map_err(Error::io(&self.target, "move aside"))?;
+            fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "rename to"))?;
+            fs::remove_dir_all(&aside).map_err(Error::io(&aside, "remove"))?;
+        } else {
+            fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "rename to"))?;
+        }
+        self.done = true;
+        if sync {
+            sync_folder(self.target.parent().unwrap_or(Path::new(".")))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.done {
+            // Best effort: a leftover is removed by the next run.
+            let _ = fs::remove_dir_all(&self.temporary);
+        }
+    }
+}
+
+fn is_empty_folder(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn sync_tree(path: &Path) -> Result<()> {
+    for entry in fs::read_dir(path).map_err(Error::io(path, "list"))? {
+        let entry = entry.map_err(Error::io(path, "list"))?;
+        if entry.file_type().map_err(Error::io(path, "list"))?.is_dir() {
+            sync_tree(&entry.path())?;
+        }
+    }
+    sync_folder(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_appears_at_the_end_and_not_before() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("out");
+        let folder = Folder::create(&target, false).unwrap();
+        fs::write(folder.path().join("a"), b"1").unwrap();
+        assert!(!target.exists());
+        folder.commit(true).unwrap();
+        assert_eq!(fs::read(target.join("a")).unwrap(), b"1");
+        assert!(matches!(Folder::create(&target, false), Err(Error::Exists { .. })));
+        let folder = Folder::create(&target, true).unwrap();
+        fs::write(folder.path().join("b"), b"2").unwrap();
+        folder.commit(true).unwrap();
+        assert!(target.join("b").exists() && !target.join("a").exists());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn an_abandoned_folder_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        drop(Folder::create(&root.path().join("out"), false).unwrap());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,16 @@
+//! PyTorch's `.pt` container: a ZIP archive of stored entries, a pickle that describes the objects, raw storages.
+//!
+//! Reading executes nothing: the pickle is interpreted into plain data, from an allow-list of classes and
+//! functions; a call of anything else is an error. Sizes and offsets come from the central directory and are
+//! checked before use. Writing makes files that `torch.load` accepts, also with `mmap=True`.
+
+mod file;
+mod legacy;
+mod pickle;
+mod read;
+mod write;
+mod zip;
+
+pub use file::{TensorView, TorchFile};
+pub use read::{Node, TensorRef};
+pub(crate) use write::{Object, Writer};

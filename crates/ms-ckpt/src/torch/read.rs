@@ -1,0 +1,286 @@
+//! From pickled objects to plain values and tensors.
+
+use std::collections::BTreeMap;
+
+use ms_core::DType;
+use serde_json::{Map, Value};
+
+use super::pickle::{Id, Obj, Pickle};
+
+/// A value of a `.pt` file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Node {
+    /// A plain value. Things that JSON has no form for (bytes, classes, calls) are null or their name as text.
+    Plain(Value),
+    /// A dictionary with text or integer keys, in the file's order.
+    Dict(Vec<(String, Node)>),
+    /// A list or tuple that holds more than plain values.
+    List(Vec<Node>),
+    /// A tensor.
+    Tensor(TensorRef),
+}
+
+/// A tensor before its storage is looked up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorRef {
+    /// Key of the storage.
+    pub(super) storage: String,
+    /// Element type; `None` for types this toolchain does not compute with.
+    pub(super) dtype: Option<DType>,
+    pub(super) dtype_name: String,
+    /// First element in the storage.
+    pub(super) offset: usize,
+    pub(super) shape: Vec<usize>,
+    pub(super) strides: Vec<usize>,
+    /// Elements of the storage.
+    pub(super) storage_elements: usize,
+}
+
+impl Node {
+    /// The entry of a dictionary.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        match self {
+            Self::Dict(entries) => entries.iter().find(|(k, _)| k == key).map(|(_, v)| v),
+            _ => None,
+        }
+    }
+
+    /// As JSON; tensors become null.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Plain(v) => v.clone(),
+            Self::Tensor(_) => Value::Null,
+            Self::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
+            Self::Dict(entries) => {
+                Value::Object(entries.iter().map(|(k, v)| (k.clone(), v.to_json())).collect())
+            }
+        }
+    }
+}
+
+/// Limits against structures that unfold to more than their stream: shared parts count each time.
+const MAX_NODES: usize = 4_000_000;
+const MAX_DEPTH: usize = 64;
+
+struct Reader<'a> {
+    pickle: &'a Pickle,
+    left: usize,
+}
+
+/// Unfolds the root of a pickle.
+pub(super) fn unfold(pickle: &Pickle) -> Result<Node, String> {
+    Reader { pickle, left: MAX_NODES }.node(pickle.root, 0)
+}
+
+fn storage_dtype(name: &str) -> Option<(Option<DType>, &str)> {
+    Some(match name {
+        "torch.FloatStorage" => (Some(DType::F32), "float32"),
+        "torch.DoubleStorage" => (Some(DType::F64), "float64"),
+        "torch.HalfStorage" => (Some(DType::F16), "float16"),
+        "torch.BFloat16Storage" => (Some(DType::Bf16), "bfloat16"),
+        "torch.LongStorage" => (Some(DType::I64), "int64"),
+        "torch.IntStorage" => (Some(DType::I32), "int32"),
+        "torch.ShortStorage" => (Some(DType::I16), "int16"),
+        "torch.CharStorage" => (Some(DType::I8), "int8"),
+        "torch.ByteStorage" => (Some(DType::U8), "uint8"),
+        "torch.BoolStorage" => (Some(DType::Bool), "bool"),
+        _ => return None,
+    })
+}
+
+fn torch_dtype(name: &str) -> Option<DType> {
+    Some(match name {
+        "torch.float32" | "torch.float" => DType::F32,
+        "torch.float64" | "torch.double" => DType::F64,
+        "torch.float16" | "torch.half" => DType::F16,
+        "torch.bfloat16" => DType::Bf16,
+        "torch.int64" | "torch.long" => DType::I64,
+        "torch.int32" | "torch.int" => DType::I32,
+        "torch.int16" | "torch.short" => DType::I16,
+        "torch.int8" => DType::I8,
+        "torch.uint8" => DType::U8,
+        "torch.bool" => DType::Bool,
+        _ => return None,
+    })
+}
+
+impl Reader<'_> {
+    fn node(&mut self, id: Id, depth: usize) -> Result<Node, String> {
+        self.left = self.left.checked_sub(1).ok_or("the objects unfold to too many values")?;
+        if depth > MAX_DEPTH {
+            return Err(format!("objects are nested more than {MAX_DEPTH} deep"));
+        }
+        let pickle = self.pickle;
+        Ok(match &pickle.objects[id] {
+            Obj::None | Obj::Bytes(_) | Obj::Persistent(_) => Node::Plain(Value::Null),
+            Obj::Bool(b) => Node::Plain(Value::Bool(*b)),
+            Obj::Int(i) => Node::Plain(Value::from(*i)),
+            Obj::Big(bytes) => Node::Plain(Value::String(format!("an integer of {} bytes", bytes.len()))),
+            Obj::Float(x) => Node::Plain(
+                serde_json::Number::from_f64(*x).map_or_else(|| Value::String(x.to_string()), Value::Number),
+            ),
+            Obj::Str(s) | Obj::Global(s) => Node::Plain(Value::String(s.clone())),
+            Obj::List(items) | Obj::Tuple(items) => {
+                let nodes = items.iter().map(|&i| self.node(i, depth + 1)).collect::<Result<Vec<_>, _>>()?;
+                if nodes.iter().all(|n| matches!(n, Node::Plain(_))) {
+                    Node::Plain(Value::Array(nodes.iter().map(Node::to_json).collect()))
+                } else {
+                    Node::List(nodes)
+                }
+            }
+            Obj::Dict(entries) => self.dict(entries, depth)?,
+            Obj::Call { function, args, state } => self.called(function, args, *state, depth)?,
+        })
+    }
+
+    /// Later entries win, at the place of the first, as in Python.
+    fn dict(&mut self, entries: &[(Id, Id)], depth: usize) -> Result<Node, String> {
+        let mut out: Vec<(String, Node)> = Vec::with_capacity(entries.len());
+        let mut place = BTreeMap::new();
+        for &(key, value) in entries {
+            let key = self.key(key);
+            let value = self.node(value, depth + 1)?;
+            match place.get(&key) {
+                Some(&i) => out[i] = (key, value),
+                None => {
+                    place.insert(key.clone(), out.len());
+                    out.push((key, value));
+                }
+            }
+        }
+        Ok(Node::Dict(out))
+    }
+
+    fn key(&self, id: Id) -> String {
+        match &self.pickle.objects[id] {
+            Obj::Str(s) | Obj::Global(s) => s.clone(),
+            Obj::Int(i) => i.to_string(),
+            Obj::Tuple(items) => {
+                let parts: Vec<String> = items
+                    .iter()
+                    .take(8)
+                    .map(|&i| match &self.pickle.objects[i] {
+                        Obj::Str(s) | Obj::Global(s) => s.clone(),
+                        Obj::Int(i) => i.to_string(),
+                        _ => "?".to_owned(),
+                    })
+                    .collect();
+                format!("({})", parts.join(", "))
+            }
+            other => format!("{other:?}").chars().take(40).collect(),
+        }
+    }
+
+    fn called(
+        &mut self,
+        function: &str,
+        args: &[Id],
+        state: Option<Id>,
+        depth: usize,
+    ) -> Result<Node, String> {
+        match function {
+            "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor_v3" => {
+                self.tensor(function, args).map(Node::Tensor)
+            }
+            "torch._utils._rebuild_parameter" => {
+                let inner = *args.first().ok_or("a parameter without a tensor")?;
+                self.node(inner, depth + 1)
+            }
+            "torch.Size" => args.first().map_or(Ok(Node::Plain(Value::Null)), |&a| self.node(a, depth + 1)),
+            "argparse.Namespace" => match state {
+                Some(state) => self.node(state, depth + 1),
+                None => Ok(Node::Dict(Vec::new())),
+            },
+            other => {
+                // An object that is only kept: its class and its plain arguments, for a reader of `args`.
+                let mut object = Map::new();
+                object.insert("class".to_owned(), Value::String(other.to_owned()));
+                if !other.starts_with("numpy") && other != "_codecs.encode" {
+                    let args = args.iter().map(|&a| self.node(a, depth + 1).map(|n| n.to_json()));
+                    object.insert("args".to_owned(), Value::Array(args.collect::<Result<_, _>>()?));
+                }
+                Ok(Node::Plain(Value::Object(object)))
+            }
+        }
+    }
+
+    fn sizes(&self, id: Id) -> Result<Vec<usize>, String> {
+        let items = match &self.pickle.objects[id] {
+            Obj::Tuple(items) | Obj::List(items) => items,
+            Obj::Call { function, args, .. } if function == "torch.Size" && args.len() == 1 => {
+                return self.sizes(args[0]);
+            }
+            _ => return Err("a tensor's sizes are no tuple".to_owned()),
+        };
+        items.iter().map(|&i| self.size(i)).collect()
+    }
+
+    fn size(&self, id: Id) -> Result<usize, String> {
+        match self.pickle.objects[id] {
+            Obj::Int(i) => usize::try_from(i).map_err(|_| format!("a negative size {i} in a tensor")),
+            _ => Err("a size of a tensor is no integer".to_owned()),
+        }
+    }
+
+    fn tensor(&self, function: &str, args: &[Id]) -> Result<TensorRef, String> {
+        let v3 = function.ends_with("_v3");
+        let &[persistent, offset, shape, strides, ..] = args else {
+            return Err(format!("a tensor of {} parts, expected at least 4", args.len()));
+        };
+        let Obj::Persistent(tuple) = self.pickle.objects[persistent] else {
+            return Err("a tensor without a storage".to_owned());
+        };
+        let Obj::Tuple(parts) = &self.pickle.objects[tuple] else {
+            return Err("a storage that is no tuple".to_owned());
+        };
+        // Five parts, six in the old format.
+        let &[word, class, key, _device, elements, ..] = &parts[..] else {
+            return Err(format!("a storage of {} parts, expected 5", parts.len()));
+        };
+        let text = |id: Id| match &self.pickle.objects[id] {
+            Obj::Str(s) | Obj::Global(s) => Ok(s.as_str()),
+            _ => Err("a storage whose parts are no text".to_owned()),
+        };
+        if text(word)? != "storage" {
+            return Err(format!("expected a storage, got {}", text(word)?));
+        }
+        let class = text(class)?;
+        let (dtype, dtype_name) = if v3 {
+            let id = *args.get(6).ok_or("a tensor without a dtype")?;
+            let name = text(id)?;
+            (torch_dtype(name), name)
+        } else {
+            storage_dtype(class).ok_or_else(|| format!("unknown storage {class}"))?
+        };
+        let (shape, strides) = (self.sizes(shape)?, self.sizes(strides)?);
+        if shape.len() != strides.len() {
+            return Err(format!("a tensor with {} sizes and {} strides", shape.len(), strides.len()));
+        }
+        let mut storage_elements = self.size(elements)?;
+        if v3 {
+            storage_elements /= dtype.map_or(1, DType::size); // an untyped storage counts bytes
+        }
+        let offset = self.size(offset)?;
+        let last = shape
+            .iter()
+            .zip(&strides)
+            .try_fold(offset, |last, (&n, &s)| n.saturating_sub(1).checked_mul(s)?.checked_add(last));
+        let numel = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        // An expanded tensor has more elements than its storage; what is read of it must still be bounded.
+        let fits = numel == Some(0) || last.is_some_and(|l| l < storage_elements);
+        if !fits || numel.is_none_or(|n| n > (1 << 40)) {
+            return Err(format!(
+                "a tensor of shape {shape:?} at {offset} is outside its storage of {storage_elements} elements"
+            ));
+        }
+        Ok(TensorRef {
+            storage: text(key)?.to_owned(),
+            dtype,
+            dtype_name: dtype_name.to_owned(),
+            offset,
+            shape,
+            strides,
+            storage_elements,
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! Conversions against what upstream's converters wrote, tensor by tensor.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::torch::{Node, TorchFile};
+use ms_ckpt::{ArgsForm, HfLayout, Mapped, Plan, RunOptions, Sharding, open, safetensors};
+use ms_core::DType;
+use ms_spec::ModelConfig;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
+
+/// Tensor name to dtype, shape and hash.
+type Tensors = BTreeMap<String, (String, Vec<u64>, String)>;
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn torch_tensors(path: &Path) -> Tensors {
+    let file = TorchFile::open(path).unwrap();
+    let Node::Dict(top) = file.root() else { panic!() };
+    let mut all = Tensors::new();
+    for (key, node) in top.iter().filter(|(k, _)| k.starts_with("model")) {
+        let Node::Dict(entries) = node else { panic!() };
+        for (name, node) in entries {
+            let Node::Tensor(tensor) = node else { continue };
+            let view = file.view(name, tensor).unwrap();
+            let shape = view.shape.iter().map(|&n| n as u64).collect();
+            all.insert(
+                format!("{key}/{name}"),
+                (view.dtype.name().into(), shape, hash(&file.read(name, tensor).unwrap())),
+            );
+        }
+    }
+    all
+}
+
+fn safetensors_tensors(path: &Path) -> Tensors {
+    let file = Mapped::open(path).unwrap();
+    let header = safetensors::read_header(&file).unwrap();
+    let entry = |t: &safetensors::Entry| {
+        let shape = t.shape.iter().map(|&n| n as u64).collect();
+        (t.name.clone(), (t.dtype.unwrap().name().into(), shape, hash(&file.bytes()[t.start..t.end])))
+    };
+    header.tensors.iter().map(entry).collect()
+}
+
+fn expected(tensors: &Value, prefix: &str) -> Tensors {
+    let entry = |(name, t): (&String, &Value)| {
+        let shape = t["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+        (
+            format!("{prefix}{name}"),
+            (t["dtype"].as_str().unwrap().into(), shape, t["sha256"].as_str().unwrap().into()),
+        )
+    };
+    tensors.as_object().unwrap().iter().map(entry).collect()
+}
+
+/// Compares every file of a case's manifest with what lies in `out`.
+fn compare(case: &Path, out: &Path) -> usize {
+    let mut count = 0;
+    for (name, file) in json(&case.join("manifest.json")).as_object().unwrap() {
+        let (got, want) = if name.ends_with(".pt") {
+            let parts =
+                file.as_object().unwrap().iter().filter(|(k, v)| k.starts_with("model") && v.is_object());
+            let want: Tensors = parts.flat_map(|(k, v)| expected(&v["tensors"], &format!("{k}/"))).collect();
+            (torch_tensors(&out.join(name)), want)
+        } else if name.ends_with(".safetensors") {
+            (safetensors_tensors(&out.join(name)), expected(&file["tensors"], ""))
+        } else {
+            assert!(out.join(name).is_file(), "{}: {name}", case.display());
+            continue;
+        };
+        assert_eq!(
+            got.keys().collect::<Vec<_>>(),
+            want.keys().collect::<Vec<_>>(),
+            "{}: {name}",
+            case.display()
+        );
+        for (tensor, want) in &want {
+            assert_eq!(&got[tensor], want, "{}: {name}: {tensor}", case.display());
+        }
+        count += want.len();
+    }
+    count
+}
+
+struct Case {
+    name: &'static str,
+    source: &'static str,
+    cut: Cut,
+    dtype: Option<DType>,
+    divisor: usize,
+    spelling: Spelling,
+}
+
+fn case(name: &'static str, source: &'static str, tp: usize, pp: usize) -> Case {
+    let v2 = name.starts_with("head");
+    Case {
+        name,
+        source,
+        cut: Cut { tp, pp, ..Cut::default() },
+        dtype: (!v2).then_some(DType::Bf16),
+        divisor: 1,
+        spelling: Spelling::Local,
+    }
+}
+
+fn convert(source: &Path, case: &Case, out: &Path) -> ModelConfig {
+    let source = open(source).unwrap();
+    let mut config = source.config().clone();
+    config.padded_vocab = config.padded(case.divisor, case.cut.tp);
+    let dtype = |name: &str| case.dtype.map_or_else(|| source.dtype(name), Ok);
+    let plan = Plan::mcore(&config, &case.cut, case.spelling, ArgsForm::Namespace, &dtype).unwrap();
+    plan.run(&source, out, &RUN, &|_| ()).unwrap();
+    config
+}
+
+#[test]
+fn hugging_face_to_megatron_equals_upstreams_converters() {
+    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
+    let (llama, vocab1003, qwen2, qwen3) =
+        ("models/llama2_mha", "convert/src/llama_vocab1003", "models/qwen2", "models/qwen3");
+    let mut cases = vec![
+        case("v200_llama2_hf2mcore_tp2", llama, 2, 1),
+        case("v200_llama2_hf2mcore_tp2pp2", llama, 2, 2),
+        case("v200_llama2_hf2mcore_tp4pp2_vpp1", llama, 4, 2),
+        case("v200_llama2_hf2mcore_pp2_dpp1_3", llama, 1, 2),
+        case("v200_llama2_hf2mcore_pp2_noop1_5", llama, 1, 2),
+        case("v200_vocab1003_hf2mcore_tp4", vocab1003, 4, 1),
+        case("v200_vocab1003_hf2mcore_tp2_div64", vocab1003, 2, 1),
+        case("v200_qwen2_tied_hf2mcore_tp2pp2_vpp1", qwen2, 2, 2),
+        case("head_llama2_hf2mcore_tp2pp2", llama, 2, 2),
+        case("head_qwen3_hf2mcore_tp2pp2", qwen3, 2, 2),
+        case("head_qwen3_hf2mcore_te_pp2", qwen3, 1, 2),
+        case("head_magistral_hf2mcore_tp2pp2", "models/mistral_swa", 2, 2),
+    ];
+    cases[0].dtype = Some(DType::F16);
+    cases[2].cut.layers_per_chunk = Some(1);
+    cases[3].cut.layer_list = Some(vec![1, 3]);
+    cases[4].cut.noop = vec![1, 5];
+    cases[6].divisor = 64;
+    cases[7].cut.layers_per_chunk = Some(1);
+    cases[10].spelling = Spelling::TransformerEngine;
+    for case in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        convert(&root.join(case.source), &case, &out);
+        let count = compare(&root.join("convert").join(case.name), &out);
+        println!("{}: {count} tensors", case.name);
+        assert!(count > 20);
+    }
+}
+
+#[test]
+fn megatron_to_hugging_face_and_to_other_cuts_equals_upstreams_converters() {
+    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let stored = |source: &ms_ckpt::Checkpoint| {
+        let dtypes: BTreeMap<String, DType> = source.tensors().map(|(n, _, d)| (n.to_owned(), d)).collect();
+        move |name: &str| Ok(dtypes[name])
+    };
+
+    convert(&root.join("models/qwen3"), &case("head", "", 2, 2), &path("qwen3"));
+    let source = open(&path("qwen3")).unwrap();
+    let plan = Plan::hf(source.config(), &stored(&source), Sharding::PerLayer).unwrap();
+    plan.run(&source, &path("qwen3_hf"), &RUN, &|_| ()).unwrap();
+    assert!(compare(&root.join("convert/head_qwen3_mcore2hf"), &path("qwen3_hf")) > 20);
+
+    convert(&root.join("models/llama2_mha"), &case("v200", "", 2, 2), &path("llama2"));
+    let source = open(&path("llama2")).unwrap();
+    let plan = Plan::hf(source.config(), &|_| Ok(DType::F16), Sharding::Bytes(1 << 40)).unwrap();
+    plan.run(&source, &path("llama2_hf"), &RUN, &|_| ()).unwrap();
+    assert!(compare(&root.join("convert/v200_llama2_mcore2hf"), &path("llama2_hf")) > 20);
+
+    convert(&path("llama2"), &case("v200", "", 1, 4), &path("llama2_pp4"));
+    assert!(compare(&root.join("convert/v200_llama2_mcore2mcore_tp1pp4"), &path("llama2_pp4")) > 20);
+}
+
+#[test]
+fn upstreams_own_files_are_read_whatever_wrote_them() {
+    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
+    for name in ["v200_llama2_hf2mcore_tp2", "head_llama2_hf2mcore_tp2pp2"] {
+        let original = open(&root.join("models/llama2_mha")).unwrap();
+        let theirs = open(&root.join("convert").join(name).join("output")).unwrap();
+        assert_eq!(theirs.iteration(), 1);
+        assert_eq!(theirs.config().layers, 4);
+        for spec in ms_spec::params(original.config()) {
+            let whole = ms_core::Region::whole(&spec.shape);
+            let (mut a, mut b) = (vec![0f32; spec.shape.numel()], vec![0f32; spec.shape.numel()]);
+            original.read_f32(&spec, &whole, &mut a).unwrap();
+            theirs.read_f32(&spec, &whole, &mut b).unwrap();
+            assert_eq!(a, b, "{name}: {}", spec.name);
+        }
+    }
+}
+
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    entries
+        .filter(|p| p.is_file())
+        .map(|p| (p.file_name().unwrap().into(), std::fs::read(&p).unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_hugging_face_folder_comes_back_byte_for_byte() {
+    let Some(root) = ms_testing::shared("goldens/models") else {
+        return println!("skipped: no shared folder");
+    };
+    for model in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
+        let dir = tempfile::tempdir().unwrap();
+        let original = root.join(model);
+        let layout = HfLayout::find(&original).unwrap().unwrap();
+        convert(&original, &case("head", "", 2, 2), &dir.path().join("mcore"));
+        let source = open(&dir.path().join("mcore")).unwrap();
+        let dtypes: BTreeMap<String, DType> = source.tensors().map(|(n, _, d)| (n.to_owned(), d)).collect();
+        let dtype = |name: &str| Ok(dtypes[name]);
+        let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap().unwrap();
+        like.run(&source, &dir.path().join("like"), &RUN, &|_| ()).unwrap();
+        // These samples were written by save_pretrained: a folder made anew is the same, too.
+        let anew = Plan::hf(source.config(), &dtype, Sharding::Bytes(1 << 40)).unwrap();
+        anew.run(&source, &dir.path().join("anew"), &RUN, &|_| ()).unwrap();
+        let want = std::fs::read(original.join("model.safetensors")).unwrap();
+        for made in ["like", "anew"] {
+            let got = files(&dir.path().join(made));
+            assert_eq!(got.len(), 1);
+            assert!(got[Path::new("model.safetensors")] == want, "{model}: {made}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Any model, cut any legal way and any number of times, is the same model.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::{hf, mcore};
+use ms_ckpt::sharded::{Piece, Writer};
+use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, RunOptions, Sharding, open};
+use ms_core::{Axis, DType, Region, Topology};
+use ms_spec::{ModelConfig, ParamSpec, local, params};
+use proptest::prelude::*;
+
+const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
+
+/// Distinct values for every element of a parameter, as finite bf16.
+fn values(spec: &ParamSpec) -> Vec<u8> {
+    let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
+    let mut next = || {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((x >> 16) as u16 & 0xbfff).to_le_bytes()
+    };
+    (0..spec.shape.numel()).flat_map(|_| next()).collect()
+}
+
+fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = PathBuf::from(path.file_name().unwrap());
+        if path.is_dir() {
+            all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b)));
+        } else {
+            all.insert(name, std::fs::read(&path).unwrap());
+        }
+    }
+    all
+}
+
+fn weights(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    tree(dir)
+        .into_iter()
+        .filter(|(p, _)| p.extension().is_some_and(|e| e != "json" || p.ends_with(hf::INDEX)))
+        .collect()
+}
+
+fn stored(source: &Checkpoint) -> impl Fn(&str) -> ms_ckpt::Result<DType> + use<> {
+    let all: BTreeMap<String, DType> = source.tensors().map(|(n, _, d)| (n.to_owned(), d)).collect();
+    move |name| Ok(all[name])
+}
+
+fn to_mcore(from: &Path, to: &Path, cut: &Cut, sharded: bool) {
+    let source = open(from).unwrap();
+    let mut config = source.config().clone();
+    config.padded_vocab = config.padded_vocab.next_multiple_of(cut.tp);
+    let dtype = stored(&source);
+    let plan = if sharded {
+        Plan::sharded(&config, cut, &dtype).unwrap()
+    } else {
+        Plan::mcore(&config, cut, Spelling::Local, ArgsForm::Namespace, &dtype).unwrap()
+    };
+    plan.run(&source, to, &RUN, &|_| ()).unwrap();
+    std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+}
+
+fn some_config() -> impl Strategy<Value = ModelConfig> {
+    (0usize..3, 1usize..3, 1usize..3, 1usize..4, any::<bool>(), 33usize..40).prop_map(
+        |(family, layers, per_group, ffn, tied, vocab)| {
+            let family = ["llama", "qwen2", "qwen3"][family];
+            let json = serde_json::json!({
+                "model_type": family, "num_hidden_layers": 4 * layers, "hidden_size": 8, "intermediate_size": 4 * ffn,
+                "num_attention_heads": 4 * per_group, "num_key_value_heads": 4, "head_dim": 2, "vocab_size": vocab,
+                "tie_word_embeddings": tied, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5
+            });
+            ms_spec::hf::read_config(&json).unwrap()
+        },
+    )
+}
+
+/// A legal cut of a model of `layers` layers, `layers` a multiple of 4.
+fn some_cut(layers: usize) -> impl Strategy<Value = Cut> {
+    let tp = prop::sample::select(vec![1usize, 2, 4]);
+    (tp, 0usize..5, 1usize..4).prop_map(move |(tp, kind, at)| {
+        let plain = Cut { tp, ..Cut::default() };
+        match kind {
+            0 => plain,
+            1 => Cut { pp: 4, ..plain },
+            2 => Cut { pp: 2, layers_per_chunk: Some(1), ..plain },
+            3 => Cut { pp: 2, layer_list: Some(vec![at, layers - at]), ..plain },
+            _ => Cut { pp: 2, noop: vec![at, layers + 1], ..plain },
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn there_and_back_is_the_same_bytes_by_any_two_cuts(
+        (config, a, b, sharded) in some_config().prop_flat_map(|c| {
+            let (a, b) = (some_cut(c.layers), some_cut(c.layers));
+            (Just(c), a, b, any::<bool>())
+        }),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        hf::write(&path("hf"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+        to_mcore(&path("hf"), &path("a"), &a, sharded);
+        to_mcore(&path("a"), &path("ab"), &b, false);
+        to_mcore(&path("hf"), &path("b"), &b, false);
+        // Padding depends on the sizes met on the way; where it does not, the files are equal.
+        let padded = |name: &str| open(&path(name)).unwrap().config().padded_vocab;
+        if padded("ab") == padded("b") {
+            prop_assert!(weights(&path("ab")) == weights(&path("b")));
+        }
+        let source = open(&path("ab")).unwrap();
+        prop_assert_eq!(source.config().vocab, config.vocab);
+        let layout = HfLayout::find(&path("hf")).unwrap().unwrap();
+        let plan = Plan::hf_like(source.config(), &layout, &stored(&source)).unwrap().unwrap();
+        plan.run(&source, &path("back"), &RUN, &|_| ()).unwrap();
+        prop_assert!(weights(&path("hf")) == weights(&path("back")));
+    }
+
+    #[test]
+    fn a_folder_of_many_files_comes_back_as_it_was(config in some_config(), most in 200u64..3000) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        hf::write(&path("one"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+        let source = open(&path("one")).unwrap();
+        let plan = Plan::hf(source.config(), &stored(&source), Sharding::Bytes(most)).unwrap();
+        prop_assert!(plan.files.iter().all(|f| f.bytes() <= most || f.tensors.len() == 1));
+        plan.run(&source, &path("many"), &RUN, &|_| ()).unwrap();
+        std::fs::copy(path("one").join("config.json"), path("many").join("config.json")).unwrap();
+        to_mcore(&path("many"), &path("mcore"), &Cut { tp: 2, pp: 2, ..Cut::default() }, false);
+        let layout = HfLayout::find(&path("many")).unwrap().unwrap();
+        let source = open(&path("mcore")).unwrap();
+        let plan = Plan::hf_like(source.config(), &layout, &stored(&source)).unwrap().unwrap();
+        plan.run(&source, &path("back"), &RUN, &|_| ()).unwrap();
+        prop_assert!(weights(&path("many")) == weights(&path("back")));
+    }
+
+    #[test]
+    fn what_any_topology_saved_any_other_reads(
+        config in some_config(), tp in prop::sample::select(vec![1usize, 2, 4]), dp in 1usize..4,
+        read_tp in prop::sample::select(vec![1usize, 2, 4]), at in 0.0f64..1.0, len in 0.0f64..1.0,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ModelConfig { padded_vocab: config.vocab.next_multiple_of(4), ..config };
+        let specs = params(&config);
+        let write = Topology::new(&[(Axis::Tp, tp), (Axis::Dp, dp)]).unwrap();
+        let writer = Writer::create(dir.path(), 7).unwrap();
+        for rank in 0..write.world() {
+            let d = write.coord(rank, Axis::Dp);
+            let mut held = Vec::new();
+            for spec in &specs {
+                let region = local(spec, &write, rank).unwrap();
+                let mut bytes = vec![0; region.local_shape().numel() * 2];
+                region.gather(&mut bytes, &values(spec), 2);
+                // A distributed optimizer: data-parallel ranks share the elements of the local tensor.
+                let n = region.local_shape().numel();
+                let flat = n * d / dp..n * (d + 1) / dp;
+                held.push((format!("exp_avg/{}", spec.name), spec, region.clone(), Some(flat.clone()), bytes[flat.start * 2..flat.end * 2].to_vec()));
+                if d == 0 {
+                    held.push((spec.name.clone(), spec, region, None, bytes));
+                }
+            }
+            let pieces: Vec<Piece<'_>> = held.iter().map(|(name, spec, region, flat, bytes)| Piece {
+                name, shape: spec.shape, dtype: DType::Bf16, region: region.clone(), flat: flat.clone(), bytes,
+            }).collect();
+            writer.write_rank(rank, &pieces).unwrap();
+        }
+        let state = serde_json::json!({"consumed": 12, "args": {"lr": 0.1}});
+        writer.finish(&config, &state).unwrap();
+
+        let read = Topology::new(&[(Axis::Tp, read_tp)]).unwrap();
+        let saved = open(dir.path()).unwrap();
+        prop_assert_eq!((saved.iteration(), saved.state(), saved.config()), (7, &state, &config));
+        for rank in 0..read_tp {
+            for spec in &specs {
+                let region = local(spec, &read, rank).unwrap();
+                let n = region.local_shape().numel();
+                let mut want = vec![0; n * 2];
+                region.gather(&mut want, &values(spec), 2);
+                let mut got = vec![0; n * 2];
+                saved.read(spec, &region, DType::Bf16, &mut got).unwrap();
+                prop_assert!(got == want, "{}", spec.name);
+                let start = (n as f64 * at) as usize;
+                let end = start + ((n - start) as f64 * len) as usize;
+                let mut got = vec![0; (end - start) * 2];
+                saved.read_named(&format!("exp_avg/{}", spec.name), &region, Some(start..end), DType::Bf16, &mut got).unwrap();
+                prop_assert!(got == want[start * 2..end * 2], "exp_avg of {}", spec.name);
+            }
+        }
+    }
+}
+
+fn small() -> ModelConfig {
+    let json = serde_json::json!({
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 8,
+        "num_attention_heads": 4, "vocab_size": 16
+    });
+    ms_spec::hf::read_config(&json).unwrap()
+}
+
+#[test]
+fn a_trainer_writes_megatron_files_of_any_iteration() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small();
+    let more = serde_json::json!({"consumed_train_samples": 96});
+    let cut = Cut { tp: 2, pp: 2, ..Cut::default() };
+    for iteration in [3, 12] {
+        let more = more.as_object().unwrap();
+        mcore::write(dir.path(), iteration, &config, &cut, DType::Bf16, more, &mut |spec| Ok(values(spec)))
+            .unwrap();
+    }
+    assert_eq!(ms_ckpt::latest_iteration(dir.path()).unwrap(), Some(12));
+    for (saved, iteration) in
+        [(open(dir.path()).unwrap(), 12), (ms_ckpt::open_iteration(dir.path(), 3).unwrap(), 3)]
+    {
+        assert_eq!(
+            (saved.iteration(), saved.args()["consumed_train_samples"].as_u64()),
+            (iteration, Some(96))
+        );
+        for spec in params(&config) {
+            let mut got = vec![0; spec.shape.numel() * 2];
+            saved.read(&spec, &Region::whole(&spec.shape), DType::Bf16, &mut got).unwrap();
+            assert_eq!(got, values(&spec), "{}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_with_a_gap_is_refused_and_never_appears() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::create(dir.path(), 1).unwrap();
+    let region = Region { shape: [4, 2].into(), dim: 0, ranges: std::iter::once(0..3).collect() };
+    let piece =
+        Piece { name: "w", shape: [4, 2].into(), dtype: DType::U8, region, flat: None, bytes: &[0; 6] };
+    writer.write_rank(0, &[piece]).unwrap();
+    let error = writer.finish(&small(), &serde_json::Value::Null).unwrap_err().to_string();
+    assert!(error.ends_with("tensor w: no rank wrote element 6 of 8"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn a_missing_or_misshapen_tensor_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let hf_dir = dir.path().join("hf");
+    hf::write(&hf_dir, &small(), DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+    let config = hf_dir.join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")).unwrap();
+    let error = open(&hf_dir).unwrap_err().to_string();
+    assert!(error.ends_with("tensor model.layers.2.input_layernorm.weight is missing"), "{error}");
+    std::fs::write(&config, text.replace("\"intermediate_size\": 8", "\"intermediate_size\": 9")).unwrap();
+    let error = open(&hf_dir).unwrap_err().to_string();
+    assert!(error.contains("mlp.gate_proj.weight: expected shape [9, 8], got [8, 8]"), "{error}");
+}
+
+#[test]
+fn a_changed_manifest_is_refused_or_read_but_never_out_of_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small();
+    let source = dir.path().join("hf");
+    hf::write(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+    let out = dir.path().join("sharded");
+    to_mcore(&source, &out, &Cut { tp: 2, ..Cut::default() }, true);
+    let manifest = out.join("iter_0000001/manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    for (from, to) in [
+        ("rank_00001.safetensors", "../secret.safetensors"),
+        ("rank_00001.safetensors", "rank_00009.safetensors"),
+        ("\"ms-sharded\"", "\"other\""),
+        ("\"dtype\": \"bf16\"", "\"dtype\": \"f64\""),
+        ("\"layers\": 2", "\"layers\": 200000000"),
+        ("\"dim\": 0", "\"dim\": 7"),
+        ("\"ranges\": [", "\"ranges\": [[0, 18446744073709551615], "),
+    ] {
+        assert!(text.contains(from), "{from}");
+        std::fs::write(&manifest, text.replace(from, to)).unwrap();
+        match open(&out) {
+            Err(_) => {}
+            Ok(c) => {
+                // Opens, because only what the model says changed: then the tensors are missing.
+                assert!(
+                    to.contains("200000000") && !c.has("decoder.layers.2.input_layernorm.weight"),
+                    "{to}"
+                );
+            }
+        }
+    }
+}

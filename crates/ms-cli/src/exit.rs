@@ -1,0 +1,134 @@
+//! From `anyhow::Result` to an exit code: 0 done, 1 failed, 2 usage, 130 interrupted.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The program was called in a way it does not understand: exit code 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Adds advice to an error. It is printed on a line of its own, after `hint: `.
+pub trait ResultHint<T> {
+    /// The same result, with advice in case of an error.
+    ///
+    /// # Errors
+    /// The error of `self`.
+    fn hint(self, advice: impl fmt::Display) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
+    fn hint(self, advice: impl fmt::Display) -> anyhow::Result<T> {
+        self.map_err(|e| e.into().context(format!("hint: {advice}")))
+    }
+}
+
+/// Runs a program's body and reports its error on stderr as `tool: message: cause`, then `hint:` lines.
+///
+/// A closed pipe downstream is a quiet success. An interrupt (SIGINT) ends the process at once with 130;
+/// outputs have their final names only when they are complete, so nothing half-written is visible.
+pub fn run(tool: &str, body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
+    // If the handler cannot be set, an interrupt still ends the process, with the shell's own code for it.
+    let _ = signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGINT,
+        130,
+        Arc::new(AtomicBool::new(true)),
+    );
+    match body() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(tool, &error, &mut std::io::stderr().lock()),
+    }
+}
+
+/// Writes the lines of an error to `out` and returns the exit code it stands for.
+pub fn report(tool: &str, error: &anyhow::Error, out: &mut dyn std::io::Write) -> ExitCode {
+    let closed_pipe = error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    });
+    if closed_pipe {
+        return ExitCode::SUCCESS;
+    }
+    // Nothing can be done about a closed stderr.
+    let _ = out.write_all(render(tool, error).as_bytes());
+    if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+fn render(tool: &str, error: &anyhow::Error) -> String {
+    let mut messages: Vec<String> = Vec::new();
+    let mut hints: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        let (mut body, mut advice) = (Vec::new(), Vec::new());
+        for line in text.lines() {
+            match line.strip_prefix("hint: ") {
+                Some(hint) => advice.push(hint.to_owned()),
+                None => body.push(line),
+            }
+        }
+        hints.extend(advice);
+        let body = body.join("\n").trim_end().to_owned();
+        // A wrapper that already quotes its cause must not say it twice.
+        if !body.is_empty() && !messages.last().is_some_and(|m| m.ends_with(&body)) {
+            messages.push(body);
+        }
+    }
+    let mut text = format!("{tool}: {}\n", messages.join(": "));
+    for hint in hints {
+        text.push_str("hint: ");
+        text.push_str(&hint);
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    fn code(error: &anyhow::Error) -> (String, String) {
+        let mut out = Vec::new();
+        let code = report("ms-pack", error, &mut out);
+        (format!("{code:?}"), String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_its_causes_and_its_hints_below() {
+        let io = std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
+        let error = Err::<(), _>(io).hint("give a folder").context("a.json").unwrap_err();
+        let (code, text) = code(&error);
+        assert_eq!(text, "ms-pack: a.json: no such file\nhint: give a folder\n");
+        assert_eq!(code, format!("{:?}", ExitCode::FAILURE));
+    }
+
+    #[test]
+    fn a_usage_error_exits_2_even_under_context() {
+        let error =
+            anyhow::Error::from(Usage("unknown flag --x\nhint: did you mean --y?".into())).context("line 1");
+        let (code, text) = code(&error);
+        assert_eq!(text, "ms-pack: line 1: unknown flag --x\nhint: did you mean --y?\n");
+        assert_eq!(code, format!("{:?}", ExitCode::from(2)));
+    }
+
+    #[test]
+    fn a_closed_pipe_is_a_quiet_success() {
+        let io = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let (code, text) = code(&anyhow::Error::from(io).context("writing"));
+        assert_eq!((code, text), (format!("{:?}", ExitCode::SUCCESS), String::new()));
+    }
+
+    #[test]
+    fn a_message_that_quotes_its_cause_is_not_repeated() {
+        let error = anyhow::anyhow!("bad length").context("reading x: bad length");
+        assert_eq!(code(&error).1, "ms-pack: reading x: bad length\n");
+    }
+}

@@ -1,0 +1,45 @@
+//! What the binaries share, so that eight programs behave as one.
+//!
+//! - [`run`] turns a fallible main into the exit codes and error lines of the house; [`Usage`] marks mistakes
+//!   in how a program was called; [`hint`](ResultHint::hint) adds what to do about an error.
+//! - [`Common`] holds the flags that every clap-based program has, and sets up logging and [`Progress`].
+//! - [`megatron`] is the table of upstream flags with its own argparse-exact parser, for the programs that
+//!   take Megatron's and MindSpeed-LLM's command lines.
+//!
+//! ```no_run
+//! use clap::Parser;
+//!
+//! /// Counts things.
+//! #[derive(Parser)]
+//! #[command(name = "ms-count")]
+//! struct Cli {
+//!     #[command(flatten)]
+//!     common: ms_cli::Common,
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     ms_cli::run("ms-count", || {
+//!         let cli: Cli = ms_cli::parse()?;
+//!         cli.common.start_logging();
+//!         let bar = cli.common.progress().bar(10, "counting");
+//!         bar.finish_and_clear();
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! No library crate depends on this one, and nothing here knows what a program computes.
+
+mod common;
+pub mod env_vars;
+mod exit;
+mod generate;
+mod logging;
+pub mod megatron;
+mod progress;
+
+pub use common::{Common, parse};
+pub use exit::{ResultHint, Usage, report, run};
+pub use generate::{Artefact, generate};
+pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
+pub use progress::Progress;

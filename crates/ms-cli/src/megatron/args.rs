@@ -1,0 +1,306 @@
+//! What a command line said: values by name, with the table's defaults behind them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::convert::python_float;
+use super::parse::{read_toml, unknown};
+use super::table::{Arity, Flag, Kind, Program, Status, Upstream, by_dest, find};
+use crate::{LogFormat, Progress, Usage, Verbosity, start_logging};
+
+/// Where a value came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The command line.
+    Flag,
+    /// A configuration file.
+    Config,
+    /// The table of flags.
+    Default,
+}
+
+/// Something that a given flag does not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Spelling of the flag.
+    pub flag: &'static str,
+    /// Why it has no effect, or why it is refused.
+    pub reason: &'static str,
+}
+
+/// Parsed flags: upstream's `dest` names to typed values, in the order of their first appearance.
+#[derive(Debug, Clone)]
+pub struct Args {
+    program: Program,
+    upstream: Upstream,
+    given: Map<String, Value>,
+    origin: BTreeMap<String, (Origin, &'static str)>,
+    tolerated: Vec<String>,
+}
+
+impl Args {
+    pub(super) fn empty(program: Program, upstream: Upstream) -> Self {
+        Self { program, upstream, given: Map::new(), origin: BTreeMap::new(), tolerated: Vec::new() }
+    }
+
+    pub(super) fn set(&mut self, flag: &'static Flag, value: Value, origin: Origin) {
+        let dest = flag.dest(self.upstream);
+        self.given.insert(dest.to_owned(), value);
+        self.origin.insert(dest.to_owned(), (origin, flag.flag));
+    }
+
+    pub(super) fn tolerate(&mut self, note: String) {
+        self.tolerated.push(note);
+    }
+
+    /// The program whose flags these are.
+    pub fn program(&self) -> Program {
+        self.program
+    }
+
+    /// Whose behaviour was asked for.
+    pub fn upstream(&self) -> Upstream {
+        self.upstream
+    }
+
+    /// Warnings: things that upstream's parser would have refused.
+    pub fn tolerated(&self) -> &[String] {
+        &self.tolerated
+    }
+
+    /// Every value that was given, by `dest`.
+    pub fn given(&self) -> &Map<String, Value> {
+        &self.given
+    }
+
+    /// The given values of upstream flags: what `--print-args` prints.
+    pub fn upstream_values(&self) -> Map<String, Value> {
+        self.given
+            .iter()
+            .filter(|(dest, _)| self.is_upstream(dest))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
+    }
+
+    fn is_upstream(&self, dest: &str) -> bool {
+        by_dest(dest, self.program, self.upstream).is_some_and(|f| !f.ours)
+    }
+
+    /// Whether the value was given, on the line or in a configuration file.
+    pub fn has(&self, dest: &str) -> bool {
+        self.given.contains_key(self.key(dest))
+    }
+
+    /// The value of `dest`, else its default; `None` when there is neither.
+    ///
+    /// Where the versions name it differently, either name finds it.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`: a mistake in the caller.
+    pub fn value(&self, dest: &str) -> Option<&Value> {
+        let value = self.given.get(self.key(dest)).or_else(|| {
+            let flag = by_dest(dest, self.program, self.upstream);
+            let flag = flag.unwrap_or_else(|| panic!("no flag of {:?} is kept under {dest}", self.program));
+            Some(flag.default(self.upstream))
+        });
+        value.filter(|v| !v.is_null())
+    }
+
+    /// Value of `dest` and where it came from.
+    ///
+    /// # Panics
+    /// As [`Args::value`].
+    pub fn with_origin(&self, dest: &str) -> (Option<&Value>, Origin) {
+        (self.value(dest), self.origin.get(self.key(dest)).map_or(Origin::Default, |o| o.0))
+    }
+
+    fn key<'a>(&self, dest: &'a str) -> &'a str {
+        if self.given.contains_key(dest) {
+            return dest;
+        }
+        by_dest(dest, self.program, self.upstream).map_or(dest, |f| f.dest(self.upstream))
+    }
+
+    /// An integer.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`.
+    pub fn int(&self, dest: &str) -> Option<i64> {
+        self.value(dest).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()))
+    }
+
+    /// A size: an integer that must not be negative.
+    ///
+    /// # Errors
+    /// [`Usage`] if it is negative.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`.
+    pub fn size(&self, dest: &str) -> Result<Option<usize>, Usage> {
+        self.int(dest)
+            .map(|i| {
+                let name = by_dest(dest, self.program, self.upstream).map_or(dest, |f| f.flag);
+                usize::try_from(i)
+                    .map_err(|_| Usage(format!("{name}: expected a number of at least 0, got {i}")))
+            })
+            .transpose()
+    }
+
+    /// A float, or an integer as one.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`.
+    pub fn float(&self, dest: &str) -> Option<f64> {
+        self.value(dest).and_then(|v| v.as_f64().or_else(|| python_float(v.as_str()?)))
+    }
+
+    /// A switch.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`.
+    pub fn flag(&self, dest: &str) -> bool {
+        self.value(dest).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Text.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`.
+    pub fn text(&self, dest: &str) -> Option<&str> {
+        self.value(dest).and_then(Value::as_str)
+    }
+
+    /// A list of texts; a single value is a list of one.
+    ///
+    /// # Panics
+    /// If the program has no such `dest`.
+    pub fn list(&self, dest: &str) -> Vec<String> {
+        let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+        match self.value(dest) {
+            None => Vec::new(),
+            Some(Value::Array(items)) => items.iter().map(text).collect(),
+            Some(one) => vec![text(one)],
+        }
+    }
+
+    /// Adds the values of a TOML configuration; what the command line gave stays.
+    ///
+    /// Keys are flags without dashes in front (`seq-length`) or `dest` names (`seq_length`); tables only group.
+    ///
+    /// # Errors
+    /// [`Usage`] naming `path` for text that is no TOML, unknown keys and wrong values.
+    pub fn layer_toml(&mut self, text: &str, path: &Path) -> Result<(), Usage> {
+        let at = |e: &dyn std::fmt::Display| Usage(format!("{}: {e}", path.display()));
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| at(&e))?;
+        self.layer_table(&table).map_err(|e| at(&e))
+    }
+
+    fn layer_table(&mut self, table: &toml::Table) -> Result<(), Usage> {
+        for (key, value) in table {
+            if let toml::Value::Table(inner) = value {
+                self.layer_table(inner)?;
+                continue;
+            }
+            let spelling = format!("--{}", key.replace('_', "-"));
+            let flag = find(&spelling, self.program, self.upstream)
+                .or_else(|| find(&format!("--{key}"), self.program, self.upstream))
+                .or_else(|| by_dest(key, self.program, self.upstream))
+                .ok_or_else(|| unknown(&spelling, self.program, self.upstream))?;
+            if self.origin.get(flag.dest(self.upstream)).is_some_and(|o| o.0 == Origin::Flag) {
+                continue;
+            }
+            let value = read_toml(flag, value, self)?;
+            // `bf16 = false` asks for nothing; a switch that stores false is `gradient_accumulation_fusion = false`.
+            let value = match (flag.kind, value) {
+                (Kind::False, Value::Bool(on)) if find(&spelling, self.program, self.upstream).is_some() => {
+                    Value::Bool(!on)
+                }
+                (_, value) => value,
+            };
+            self.set(flag, value, Origin::Config);
+        }
+        Ok(())
+    }
+
+    /// Given flags that change nothing in this program, with the reason.
+    pub fn without_effect(&self) -> Vec<Notice> {
+        self.rows()
+            .filter_map(|(flag, _)| {
+                let reason = match flag.status {
+                    Status::Accepted => flag.note,
+                    Status::Supported if !flag.supported_by(self.program, self.upstream) => {
+                        "no effect in this program"
+                    }
+                    _ => return None,
+                };
+                Some(Notice { flag: flag.flag, reason })
+            })
+            .collect()
+    }
+
+    /// Given flags that ask for something this version does not do.
+    pub fn refused(&self) -> Vec<Notice> {
+        self.rows()
+            .filter(|(flag, value)| flag.status == Status::Refused && !harmless(flag, value, self.upstream))
+            .map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note })
+            .collect()
+    }
+
+    /// Checks that nothing given is refused.
+    ///
+    /// # Errors
+    /// [`Usage`] that names each refused flag with its reason.
+    pub fn check(&self) -> Result<(), Usage> {
+        let refused = self.refused();
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<String> = refused.iter().map(|n| format!("{}: {}", n.flag, n.reason)).collect();
+        Err(Usage(lines.join("\n")))
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&'static Flag, &Value)> {
+        self.given.iter().filter_map(|(dest, value)| {
+            let flag = by_dest(dest, self.program, self.upstream)?;
+            Some((flag, value))
+        })
+    }
+
+    /// How much the flags ask to be said.
+    pub fn verbosity(&self) -> Verbosity {
+        match (self.flag("quiet"), self.flag("verbose")) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
+
+    /// Sends log messages to stderr as the flags ask, then the warnings of parsing.
+    pub fn start_logging(&self) {
+        let json = self.text("log_format") == Some("json");
+        start_logging(self.verbosity(), if json { LogFormat::Json } else { LogFormat::Text });
+        for note in &self.tolerated {
+            tracing::warn!("{note}");
+        }
+        for notice in self.without_effect() {
+            tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
+        }
+    }
+
+    /// Maker of progress bars that the flags allow.
+    pub fn progress(&self) -> Progress {
+        Progress::new(self.flag("quiet"))
+    }
+}
+
+fn harmless(flag: &Flag, value: &Value, upstream: Upstream) -> bool {
+    let plain = match value {
+        Value::String(s) => s.clone(),
+        other => other.to_string(),
+    };
+    value == flag.default(upstream)
+        || flag.neutral.contains(&plain.as_str())
+        || (flag.arity == Arity::Zero && *value == Value::Bool(flag.kind == Kind::False))
+}

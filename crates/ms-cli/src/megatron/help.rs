@@ -1,0 +1,163 @@
+//! Help, man page and completions from the table.
+
+use std::fmt::Write as _;
+
+use super::table::{Arity, Flag, Kind, Program, Status, Upstream, flags};
+
+/// Headings in the order of the work.
+const GROUPS: [&str; 22] = [
+    "Task",
+    "Input",
+    "Prompt",
+    "Tokenizer",
+    "Model",
+    "Parallelism",
+    "Batch",
+    "Data",
+    "Precision",
+    "Optimizer",
+    "Learning rate",
+    "Recomputation",
+    "Checkpoint",
+    "Packing",
+    "Evaluation",
+    "Generation",
+    "Stopping",
+    "Profiling",
+    "Output",
+    "Logging",
+    "Configuration",
+    "Other",
+];
+const WIDTH: usize = 100;
+
+fn value_name(flag: &Flag, upstream: Upstream) -> String {
+    let choices = flag.choices(upstream);
+    let kind = match flag.kind {
+        Kind::Int | Kind::Freq => "N",
+        Kind::Float => "X",
+        Kind::Json => "JSON",
+        _ => "TEXT",
+    };
+    let name = if choices.is_empty() || choices.len() > 6 { kind.to_owned() } else { choices.join("|") };
+    match flag.arity {
+        Arity::Zero => String::new(),
+        Arity::One => format!(" {name}"),
+        Arity::Optional => format!(" [{name}]"),
+        Arity::Any => format!(" [{name}..]"),
+        Arity::Some => format!(" {name}.."),
+    }
+}
+
+fn supported(program: Program, upstream: Upstream, group: &str) -> Vec<&'static Flag> {
+    flags(program, upstream).filter(|f| f.group == group && f.supported_by(program, upstream)).collect()
+}
+
+/// Flags by heading, without explanations: what `-h` prints.
+pub fn short_help(program: Program, upstream: Upstream, name: &str, about: &str) -> String {
+    let mut out = format!("{about}\n\nUsage: {name} [FLAGS]\n\n");
+    for group in GROUPS {
+        let rows = supported(program, upstream, group);
+        if rows.is_empty() {
+            continue;
+        }
+        let mut line = format!("{group}:");
+        for flag in rows {
+            if line.len() + 1 + flag.flag.len() > WIDTH {
+                out.push_str(&line);
+                out.push('\n');
+                line = " ".to_owned();
+            }
+            line.push(' ');
+            line.push_str(flag.flag);
+        }
+        out.push_str(&line);
+        out.push('\n');
+    }
+    out.push_str("\nSee --help for what each flag means and for upstream flags without effect.\n");
+    out
+}
+
+/// Every flag with its meaning, and upstream's other flags with what becomes of them: what `--help` prints.
+pub fn long_help(program: Program, upstream: Upstream, name: &str, about: &str) -> String {
+    let mut out = format!("{about}\n\nUsage: {name} [FLAGS]\n");
+    for group in GROUPS {
+        let rows = supported(program, upstream, group);
+        if !rows.is_empty() {
+            let _ = write!(out, "\n{group}:\n");
+        }
+        for flag in rows {
+            let _ = writeln!(out, "  {}{}", flag.flag, value_name(flag, upstream));
+            let _ = write!(out, "      {}", flag.note);
+            let default = flag.default(upstream);
+            if flag.arity != Arity::Zero && !default.is_null() && !flag.note.contains("short for") {
+                let _ = write!(out, " [{default}]");
+            }
+            out.push('\n');
+        }
+    }
+    for (status, title) in [
+        (Status::Accepted, "Accepted upstream flags without effect here"),
+        (Status::Refused, "Upstream flags that are refused when they ask for something"),
+    ] {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for flag in flags(program, upstream) {
+            let reason = match flag.status {
+                s if s == status => flag.note,
+                Status::Supported if status == Status::Accepted && !flag.supported_by(program, upstream) => {
+                    "no effect in this program"
+                }
+                _ => continue,
+            };
+            match reasons.iter_mut().find(|(r, _)| *r == reason) {
+                Some((_, list)) => list.push(flag.flag),
+                None => reasons.push((reason, vec![flag.flag])),
+            }
+        }
+        let _ = write!(out, "\n{title}:\n");
+        for (reason, list) in reasons {
+            let _ = writeln!(out, "  {reason}:");
+            let mut line = "     ".to_owned();
+            for flag in list {
+                if line.len() + 1 + flag.len() > WIDTH {
+                    let _ = writeln!(out, "{line}");
+                    line = "     ".to_owned();
+                }
+                line.push(' ');
+                line.push_str(flag);
+            }
+            let _ = writeln!(out, "{line}");
+        }
+    }
+    out
+}
+
+/// A Markdown page of every flag of a program: `docs/reference` is made of it, and a check keeps it current.
+pub fn reference_page(program: Program, upstream: Upstream, name: &str) -> String {
+    let help = long_help(program, upstream, name, &format!("{name}, every flag."));
+    format!("# {name}\n\n<!-- Generated by `cargo xtask docs`; do not edit. -->\n\n```text\n{help}```\n")
+}
+
+/// The supported flags as a clap command, from which man pages and completions are made.
+pub fn command(program: Program, name: &'static str, about: &'static str) -> clap::Command {
+    let mut command = clap::Command::new(name).about(about);
+    for group in GROUPS {
+        for flag in supported(program, Upstream::default(), group) {
+            let Some(long) = flag.flag.strip_prefix("--") else { continue };
+            let mut arg = clap::Arg::new(long).long(long).help(flag.note).help_heading(group);
+            arg = match flag.arity {
+                Arity::Zero => arg.action(clap::ArgAction::SetTrue),
+                Arity::One => arg,
+                Arity::Optional => arg.num_args(0..=1),
+                Arity::Any => arg.num_args(0..),
+                Arity::Some => arg.num_args(1..),
+            };
+            let choices = flag.choices(Upstream::default());
+            if !choices.is_empty() {
+                arg = arg.value_parser(clap::builder::PossibleValuesParser::new(choices));
+            }
+            command = command.arg(arg);
+        }
+    }
+    command
+}

@@ -1,0 +1,250 @@
+//! The parser: Python's argparse with abbreviations off, plus what a friendly tool tolerates.
+//!
+//! Rules, as upstream's parsers follow them: later duplicates win; a token that looks like a negative number is
+//! a value; a token that starts with `-` and holds a space is a value; `*` and `+` take tokens up to the next
+//! flag; `--flag=value` works for flags that take values; a switch takes none; an unknown flag or a stray word
+//! is an error. Beyond upstream, and with a warning: blank or carriage-return tokens (from scripts with a
+//! space after the line-continuation backslash, or with CRLF line ends) are dropped, and `500000.0` is an
+//! integer where one is expected. `--print-args` refuses what upstream's parser refuses.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use super::args::{Args, Origin};
+use super::convert::{convert, negative_number};
+use super::help;
+use super::table::{Arity, Flag, Kind, Program, Upstream, find, rows_of, spellings};
+use crate::Usage;
+use crate::generate::{Artefact, generate};
+
+/// Parses the arguments of `program`, without the program's own name.
+///
+/// `--upstream` among them decides which version's names, types and defaults hold.
+///
+/// # Errors
+/// [`Usage`] for what upstream's parser refuses, but for the tolerated cases, which are in
+/// [`Args::tolerated`].
+pub fn parse<I, S>(program: Program, argv: I) -> Result<Args, Usage>
+where
+    I: IntoIterator<Item = S>,
+    S: Into<String>,
+{
+    let argv: Vec<String> = argv.into_iter().map(Into::into).collect();
+    let upstream = upstream_of(&argv)?;
+    let mut args = Args::empty(program, upstream);
+    let mut at = 0;
+    while at < argv.len() {
+        let token = &argv[at];
+        at += 1;
+        let Some((flag, inline)) = as_flag(token, program, upstream)? else {
+            if blank(token) {
+                args.tolerate(format!("a blank word ({token:?}) is left out"));
+                continue;
+            }
+            return Err(Usage(format!(
+                "unexpected word '{token}'{}",
+                values_hint(&argv[..at - 1], program, upstream)
+            )));
+        };
+        let start = at;
+        while at < argv.len() && inline.is_none() && as_flag(&argv[at], program, upstream)?.is_none() {
+            at += 1;
+        }
+        // One value or none: what follows belongs to the line, not to the flag.
+        let most = match flag.arity {
+            Arity::Zero => 0,
+            Arity::One | Arity::Optional => 1,
+            Arity::Any | Arity::Some => at - start,
+        };
+        at = at.min(start + most);
+        let values: Vec<&str> =
+            inline.map_or_else(|| argv[start..at].iter().map(String::as_str).collect(), |v| vec![v]);
+        let value = read(flag, upstream, &values, inline.is_some(), &mut args)?;
+        args.set(flag, value, Origin::Flag);
+    }
+    Ok(args)
+}
+
+/// Parses the process's arguments; help, `--generate` and `--print-args` are answered and end the process.
+///
+/// `name` and `about` are the program's; leading words (sub-commands, FROM and TO) must be taken off before.
+///
+/// # Errors
+/// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones;
+/// I/O errors of stdout.
+pub fn parse_or_exit(
+    program: Program,
+    name: &'static str,
+    about: &'static str,
+    argv: &[OsString],
+) -> anyhow::Result<Args> {
+    let mut with_name = vec![OsString::from(name)];
+    with_name.extend_from_slice(argv);
+    let mut out = std::io::stdout().lock();
+    if let Some(artefact) = Artefact::asked_for(&with_name)? {
+        generate(artefact, &mut help::command(program, name, about), &mut out)?;
+        out.flush()?;
+        std::process::exit(0);
+    }
+    let mut texts = Vec::with_capacity(argv.len());
+    for arg in argv {
+        let text = arg.to_str().ok_or_else(|| Usage(format!("argument {arg:?} is not UTF-8")))?;
+        texts.push(text.to_owned());
+    }
+    let upstream = upstream_of(&texts)?;
+    if let Some(asked) = texts.iter().find(|t| *t == "-h" || *t == "--help") {
+        let text = if asked == "-h" {
+            help::short_help(program, upstream, name, about)
+        } else {
+            help::long_help(program, upstream, name, about)
+        };
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        std::process::exit(0);
+    }
+    let args = parse(program, texts)?;
+    if args.flag("print_args") {
+        if let Some(first) = args.tolerated().first() {
+            return Err(Usage(format!("{first}\nhint: without --print-args this is only a warning")).into());
+        }
+        serde_json::to_writer(&mut out, &args.upstream_values())?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+        std::process::exit(0);
+    }
+    Ok(args)
+}
+
+fn upstream_of(argv: &[String]) -> Result<Upstream, Usage> {
+    let mut upstream = Upstream::default();
+    for (i, token) in argv.iter().enumerate() {
+        let value = match token.strip_prefix("--upstream") {
+            Some("") => argv.get(i + 1).map_or("", String::as_str),
+            Some(rest) if rest.starts_with('=') => &rest[1..],
+            _ => continue,
+        };
+        upstream = match value {
+            "v2.0.0" => Upstream::V2_0_0,
+            "head" => Upstream::Head,
+            other => return Err(Usage(format!("--upstream: expected v2.0.0 or head, got '{other}'"))),
+        };
+    }
+    Ok(upstream)
+}
+
+fn blank(token: &str) -> bool {
+    token.trim().is_empty()
+}
+
+/// The flag that a token names, with the value behind `=`; `None` for a word or value.
+fn as_flag(
+    token: &str,
+    program: Program,
+    upstream: Upstream,
+) -> Result<Option<(&'static Flag, Option<&str>)>, Usage> {
+    if !token.starts_with('-') || token.len() == 1 {
+        return Ok(None);
+    }
+    if let Some(flag) = find(token, program, upstream) {
+        return Ok(Some((flag, None)));
+    }
+    if let Some((name, value)) = token.split_once('=')
+        && let Some(flag) = find(name, program, upstream)
+    {
+        return Ok(Some((flag, Some(value))));
+    }
+    if negative_number(token) || token.contains(' ') {
+        return Ok(None);
+    }
+    Err(unknown(token.split('=').next().unwrap_or(token), program, upstream))
+}
+
+fn read(
+    flag: &'static Flag,
+    upstream: Upstream,
+    values: &[&str],
+    inline: bool,
+    args: &mut Args,
+) -> Result<Value, Usage> {
+    let name = flag.flag;
+    match (flag.arity, values.len()) {
+        (Arity::Zero, _) => {
+            if inline {
+                return Err(Usage(format!("{name} takes no value")));
+            }
+            return Ok(Value::Bool(flag.kind == Kind::True));
+        }
+        (Arity::One, 0) => return Err(Usage(format!("{name}: expected one value"))),
+        (Arity::Some, 0) => return Err(Usage(format!("{name}: expected at least one value"))),
+        (Arity::Optional, 0) => return Ok(Value::Null),
+        _ => {}
+    }
+    let mut one = |text: &str| -> Result<Value, Usage> {
+        let converted =
+            convert(flag, upstream, text).map_err(|expected| Usage(format!("{name}: {expected}")))?;
+        if let Some(note) = converted.tolerated {
+            args.tolerate(format!("{name}: {note}"));
+        }
+        Ok(converted.value)
+    };
+    if matches!(flag.arity, Arity::Any | Arity::Some) {
+        return values.iter().map(|v| one(v)).collect::<Result<Vec<_>, _>>().map(Value::Array);
+    }
+    one(values[0])
+}
+
+/// Converts the value of a flag from a configuration file, which may be typed.
+pub(super) fn read_toml(flag: &'static Flag, value: &toml::Value, args: &mut Args) -> Result<Value, Usage> {
+    let text = |v: &toml::Value| match v {
+        toml::Value::String(s) => s.clone(),
+        other => other.to_string(),
+    };
+    let upstream = args.upstream();
+    match (flag.arity, value) {
+        (Arity::Zero, toml::Value::Boolean(b)) => Ok(Value::Bool(*b)),
+        (Arity::Zero, other) => Err(Usage(format!("{}: expected true or false, got {other}", flag.flag))),
+        (Arity::Any | Arity::Some, toml::Value::Array(items)) => {
+            let items: Vec<String> = items.iter().map(text).collect();
+            let items: Vec<&str> = items.iter().map(String::as_str).collect();
+            read(flag, upstream, &items, false, args)
+        }
+        (_, other) => read(flag, upstream, &[text(other).as_str()], false, args),
+    }
+}
+
+pub(super) fn unknown(token: &str, program: Program, upstream: Upstream) -> Usage {
+    let other = if upstream == Upstream::V2_0_0 { Upstream::Head } else { Upstream::V2_0_0 };
+    if find(token, program, other).is_some() {
+        return Usage(format!(
+            "{token} is no flag of {}\nhint: {} has it: pass --upstream {}",
+            upstream.name(),
+            other.name(),
+            other.name()
+        ));
+    }
+    let mut message = format!("unknown flag {token}");
+    let near = spellings(program, upstream)
+        .map(|s| (strsim::jaro_winkler(token, s), s))
+        .filter(|(likeness, _)| *likeness > 0.9)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((_, flag)) = near {
+        message.push_str(&format!("\nhint: did you mean {flag}?"));
+    } else if rows_of(token).next().is_some() {
+        message.push_str("\nhint: another program has this flag");
+    }
+    Usage(message)
+}
+
+/// A word after a complete flag: say how many values that flag takes.
+fn values_hint(before: &[String], program: Program, upstream: Upstream) -> String {
+    let last = before.iter().rev().find_map(|t| {
+        find(t.split('=').next().unwrap_or(t), program, upstream).filter(|_| t.starts_with('-'))
+    });
+    match last {
+        Some(f) if f.arity == Arity::Zero => format!("\nhint: {} takes no value", f.flag),
+        Some(f) if f.arity == Arity::One => format!("\nhint: {} takes one value", f.flag),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,98 @@
+//! Activations, sums and embedding on the CPU.
+
+use super::{CpuBackend, expect, ids, op_span, size, with_float};
+use crate::{ActBackend, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut};
+use half::bf16;
+use ms_kernels::{elementwise, embedding, swiglu};
+
+impl ActBackend for CpuBackend {
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        if width % 2 != 0 {
+            let want = Shape::new(&[t, width + 1]);
+            return Err(Error::Shape { op: "swiglu", name: "x", want, got: x.shape() });
+        }
+        let mut y = self.uninit(x.dtype(), &[t, width / 2]);
+        op_span!("swiglu", 10 * y.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "swiglu", E => {
+            swiglu::forward(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, t, width / 2)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        expect("swiglu_backward", "dy", dy, x.dtype(), &[t, width / 2])?;
+        let mut dx = self.uninit(x.dtype(), &[t, width]);
+        op_span!("swiglu_backward", 20 * dy.numel(), size(&[x, dy, &dx]));
+        with_float!(x.dtype(), "swiglu_backward", E => {
+            let (out, dy) = (dx.as_mut_slice::<E>()?, dy.as_slice()?);
+            swiglu::backward(&self.cpu, out, dy, x.as_slice()?, t, width / 2)?;
+            Ok(())
+        })?;
+        Ok(dx)
+    }
+
+    fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        expect("add", "b", b, a.dtype(), &a.shape())?;
+        let mut y = self.uninit(a.dtype(), &a.shape());
+        op_span!("add", a.numel(), size(&[a, b, &y]));
+        with_float!(a.dtype(), "add", E => {
+            elementwise::add(&self.cpu, y.as_mut_slice::<E>()?, a.as_slice()?, b.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()> {
+        expect("add_assign", "b", b, a.dtype(), &a.shape())?;
+        op_span!("add_assign", a.numel(), size(&[a, b, b]));
+        with_float!(a.dtype(), "add_assign", E => {
+            elementwise::add_assign(&self.cpu, a.as_mut_slice::<E>()?, b.as_slice()?)?;
+            Ok(())
+        })
+    }
+
+    fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor> {
+        if x.dtype() == dtype {
+            return Ok(x.clone());
+        }
+        let mut y = self.uninit(dtype, &x.shape());
+        op_span!("cast", 0, size(&[x, &y]));
+        match (x.dtype(), dtype) {
+            (DType::F32, DType::Bf16) => {
+                elementwise::cast(&self.cpu, y.as_mut_slice::<bf16>()?, x.as_slice::<f32>()?)?;
+            }
+            (DType::Bf16, DType::F32) => {
+                elementwise::cast(&self.cpu, y.as_mut_slice::<f32>()?, x.as_slice::<bf16>()?)?;
+            }
+            _ => return Err(Error::Unsupported { op: "cast", dtype }),
+        }
+        Ok(y)
+    }
+}
+
+impl EmbedBackend for CpuBackend {
+    fn embedding(&self, table: &Tensor, tokens: &Tensor) -> Result<Tensor> {
+        let (_, h) = table.as_matrix();
+        let mut y = self.uninit(table.dtype(), &[tokens.numel(), h]);
+        op_span!("embedding", 0, 2 * size(&[&y]));
+        with_float!(table.dtype(), "embedding", E => {
+            embedding::forward(&self.cpu, y.as_mut_slice::<E>()?, table.as_slice()?, ids(tokens)?, h)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn embedding_backward(&self, mut dtable: TensorMut<'_>, dy: &Tensor, tokens: &Tensor) -> Result<()> {
+        let (t, h) = dy.as_matrix();
+        expect("embedding_backward", "ids", tokens, DType::I32, &[t])?;
+        op_span!("embedding_backward", dy.numel(), size(&[dy]) + 8 * dy.numel());
+        let out = dtable.as_mut_slice::<f32>()?;
+        with_float!(dy.dtype(), "embedding_backward", E => {
+            embedding::backward(&self.cpu, out, dy.as_slice::<E>()?, ids(tokens)?, h)?;
+            Ok(())
+        })
+    }
+}

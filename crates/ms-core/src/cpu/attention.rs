@@ -1,0 +1,248 @@
+//! Attention on the CPU.
+
+use super::{CpuBackend, expect, ids, op_span, size, with_float};
+use crate::{
+    AttentionBackend, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary, Scalar, Segment,
+    Tensor,
+};
+use ms_kernels::attention::{self, Heads, Options};
+use ms_kernels::qkv::{self, Packed};
+use ms_kernels::rope;
+
+fn packed(heads: HeadLayout, tokens: usize) -> Packed {
+    Packed { tokens, groups: heads.groups, heads_per_group: heads.heads_per_group, head_dim: heads.head_dim }
+}
+
+fn rotary(r: &Rotary) -> Result<rope::Rotary<'_>> {
+    Ok(rope::Rotary {
+        cos: r.cos.as_slice()?,
+        sin: r.sin.as_slice()?,
+        dim: r.dim,
+        interleaved: r.interleaved,
+    })
+}
+
+fn options(o: &AttentionOptions) -> Options {
+    Options { scale: o.scale, window: o.window, softcap: o.softcap, causal: true }
+}
+
+/// Where queries, keys and values stand in packed rows.
+fn views<'a, E: Scalar>(qkv: &'a Tensor, heads: HeadLayout) -> Result<[Heads<'a, E>; 3]> {
+    let (data, d) = (qkv.as_slice::<E>()?, heads.head_dim);
+    let group_stride = (heads.heads_per_group + 2) * d;
+    let view =
+        |offset| Heads { data, offset, token_stride: heads.packed_width(), group_stride, head_stride: d };
+    Ok([view(0), view(heads.heads_per_group * d), view((heads.heads_per_group + 1) * d)])
+}
+
+fn norm_weights<'a, E: Scalar>(norm: Option<&QkNorm<'a>>) -> Result<Option<qkv::QkNorm<'a, E>>> {
+    norm.map(|n| Ok(qkv::QkNorm { q_weight: n.q.as_slice()?, k_weight: n.k.as_slice()?, eps: n.eps }))
+        .transpose()
+}
+
+/// Floating-point operations of causal attention: two products over the visible keys.
+fn forward_flops(heads: HeadLayout, segments: &[Segment]) -> usize {
+    let visible = |s: &Segment| s.q_len * (s.k_len - s.q_len.min(s.k_len)) + s.q_len * (s.q_len + 1) / 2;
+    4 * heads.heads() * heads.head_dim * segments.iter().map(visible).sum::<usize>()
+}
+
+/// Bytes of the cached keys and values that the segments read.
+fn read_bytes(heads: HeadLayout, segments: &[Segment], x: &Tensor) -> usize {
+    let keys: usize = segments.iter().map(|s| s.k_len).sum();
+    2 * keys * heads.groups * heads.head_dim * x.dtype().size()
+}
+
+impl AttentionBackend for CpuBackend {
+    fn prepare_qkv(
+        &self,
+        x: &Tensor,
+        heads: HeadLayout,
+        norm: Option<&QkNorm<'_>>,
+        tables: &Rotary,
+        positions: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
+        let tokens = x.as_matrix().0;
+        expect("prepare_qkv", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
+        expect("prepare_qkv", "positions", positions, DType::I32, &[tokens])?;
+        op_span!("prepare_qkv", 6 * x.numel(), 2 * size(&[x]));
+        let rows = if norm.is_some() { tokens * (heads.heads() + heads.groups) } else { 0 };
+        let mut rstd = self.uninit(DType::F32, &[rows]);
+        let mut out = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
+        with_float!(x.dtype(), "prepare_qkv", E => {
+            qkv::forward(
+                &self.cpu,
+                out.as_mut_slice::<E>()?,
+                rstd.as_mut_slice()?,
+                x.as_slice()?,
+                &packed(heads, tokens),
+                norm_weights(norm)?.as_ref(),
+                ids(positions)?,
+                &rotary(tables)?,
+            )?;
+            Ok(())
+        })?;
+        Ok((out, rstd))
+    }
+
+    fn prepare_qkv_backward(
+        &self,
+        mut d: Tensor,
+        x: &Tensor,
+        rstd: &Tensor,
+        heads: HeadLayout,
+        norm: Option<&QkNorm<'_>>,
+        dnorm: Option<(&mut Tensor, &mut Tensor)>,
+        tables: &Rotary,
+        positions: &Tensor,
+    ) -> Result<Tensor> {
+        let tokens = d.as_matrix().0;
+        expect("prepare_qkv_backward", "dprepared", &d, d.dtype(), &[tokens, heads.packed_width()])?;
+        if !d.is_unique() {
+            let mut copy = self.uninit(d.dtype(), &[tokens, heads.packed_width()]);
+            copy.bytes_mut()?.copy_from_slice(d.bytes());
+            d = copy;
+        }
+        op_span!("prepare_qkv_backward", 6 * d.numel(), 3 * size(&[&d]));
+        let (dq, dk): (&mut [f32], &mut [f32]) = match dnorm {
+            Some((dq, dk)) => (dq.as_mut_slice()?, dk.as_mut_slice()?),
+            None => (&mut [], &mut []),
+        };
+        with_float!(d.dtype(), "prepare_qkv_backward", E => {
+            // Without a norm the kernel does not read the unprepared rows.
+            let x: &[E] = if norm.is_some() { x.as_slice()? } else { &[] };
+            qkv::backward(
+                &self.cpu,
+                d.as_mut_slice::<E>()?,
+                x,
+                rstd.as_slice()?,
+                &packed(heads, tokens),
+                norm_weights(norm)?.as_ref(),
+                dq,
+                dk,
+                ids(positions)?,
+                &rotary(tables)?,
+            )?;
+            Ok(())
+        })?;
+        Ok(d)
+    }
+
+    fn attention(
+        &self,
+        x: &Tensor,
+        heads: HeadLayout,
+        segments: &[Segment],
+        o: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let tokens = x.as_matrix().0;
+        expect("attention", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
+        let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
+        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
+        op_span!("attention", forward_flops(heads, segments), size(&[x, &out, &lse]));
+        with_float!(x.dtype(), "attention", E => {
+            let [q, k, v] = views::<E>(x, heads)?;
+            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
+            let (g, n, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
+            attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options(o))?;
+            Ok(())
+        })?;
+        Ok((out, lse))
+    }
+
+    fn attention_backward(
+        &self,
+        dout: &Tensor,
+        x: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        segments: &[Segment],
+        o: &AttentionOptions,
+    ) -> Result<Tensor> {
+        let tokens = x.as_matrix().0;
+        expect("attention_backward", "dout", dout, x.dtype(), &[tokens, heads.heads() * heads.head_dim])?;
+        let mut dqkv = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
+        op_span!(
+            "attention_backward",
+            forward_flops(heads, segments) * 5 / 2,
+            size(&[x, dout, out, lse, &dqkv])
+        );
+        with_float!(x.dtype(), "attention_backward", E => {
+            attention::backward(
+                &self.cpu,
+                dqkv.as_mut_slice::<E>()?,
+                dout.as_slice()?,
+                x.as_slice()?,
+                out.as_slice()?,
+                lse.as_slice()?,
+                &packed(heads, tokens),
+                segments,
+                &options(o),
+            )?;
+            Ok(())
+        })?;
+        Ok(dqkv)
+    }
+
+    fn attention_cached(
+        &self,
+        x: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+        heads: HeadLayout,
+        segments: &[Segment],
+        o: &AttentionOptions,
+    ) -> Result<Tensor> {
+        let (tokens, places, width) = (x.as_matrix().0, keys.as_matrix().0, heads.groups * heads.head_dim);
+        expect("attention_cached", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
+        expect("attention_cached", "keys", keys, x.dtype(), &[places, width])?;
+        expect("attention_cached", "values", values, x.dtype(), &[places, width])?;
+        let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
+        op_span!(
+            "attention_cached",
+            forward_flops(heads, segments),
+            size(&[x, &out]) + read_bytes(heads, segments, x)
+        );
+        with_float!(x.dtype(), "attention_cached", E => {
+            let [q, _, _] = views::<E>(x, heads)?;
+            let d = heads.head_dim;
+            let cached = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
+            let (k, v) = (cached(keys.as_slice::<E>()?), cached(values.as_slice::<E>()?));
+            let (g, n) = (heads.groups, heads.heads_per_group);
+            attention::forward(&self.cpu, out.as_mut_slice()?, None, q, k, v, g, n, d, segments, &options(o))?;
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    fn cache_append(
+        &self,
+        keys: &mut Tensor,
+        values: &mut Tensor,
+        x: &Tensor,
+        heads: HeadLayout,
+        places: &[usize],
+    ) -> Result<()> {
+        let (rows, width) = (keys.as_matrix().0, heads.groups * heads.head_dim);
+        expect("cache_append", "qkv", x, keys.dtype(), &[places.len(), heads.packed_width()])?;
+        expect("cache_append", "values", values, keys.dtype(), &[rows, width])?;
+        if let Some(&place) = places.iter().find(|&&p| p >= rows) {
+            return Err(Error::Range { what: "cache places", start: place, end: place + 1, len: rows });
+        }
+        op_span!("cache_append", 0, 4 * places.len() * width * x.dtype().size());
+        let size = x.dtype().size();
+        let (d, group) = (heads.head_dim * size, (heads.heads_per_group + 2) * heads.head_dim * size);
+        let (source, row) = (x.bytes(), heads.packed_width() * size);
+        for (which, cache) in [(0, keys), (1, values)] {
+            let cache = cache.bytes_mut()?;
+            for (t, &place) in places.iter().enumerate() {
+                for g in 0..heads.groups {
+                    let from = t * row + g * group + (heads.heads_per_group + which) * d;
+                    let to = (place * heads.groups + g) * d;
+                    cache[to..to + d].copy_from_slice(&source[from..from + d]);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Linear layers on the CPU.
+
+use super::{CpuBackend, expect, op_span, size, with_float};
+use crate::{DType, Error, MatmulBackend, Result, Shape, Tensor, TensorMut};
+use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
+use ms_kernels::reduce;
+
+impl MatmulBackend for CpuBackend {
+    fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let ((m, k), (n, _)) = (x.as_matrix(), w.as_matrix());
+        expect("linear", "w", w, x.dtype(), &[n, k])?;
+        if let Some(b) = bias {
+            expect("linear", "bias", b, x.dtype(), &[n])?;
+        }
+        let mut y = self.uninit(x.dtype(), &[m, n]);
+        op_span!("linear", 2 * m * n * k, size(&[x, w, &y]));
+        with_float!(x.dtype(), "linear", E => {
+            let bias = bias.map(Tensor::as_slice::<E>).transpose()?;
+            let out = Out::Set { data: y.as_mut_slice()?, stride: n, bias };
+            let (a, b) = (Mat { data: x.as_slice::<E>()?, stride: k }, Mat { data: w.as_slice()?, stride: k });
+            matmul(&self.cpu, Form::Nt, Dims { m, n, k }, a, b, out)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
+        let ((m, n), (_, k)) = (dy.as_matrix(), w.as_matrix());
+        expect("linear_dx", "w", w, dy.dtype(), &[n, k])?;
+        let mut dx = self.uninit(dy.dtype(), &[m, k]);
+        op_span!("linear_dx", 2 * m * n * k, size(&[dy, w, &dx]));
+        with_float!(dy.dtype(), "linear_dx", E => {
+            let out = Out::Set { data: dx.as_mut_slice()?, stride: k, bias: None };
+            let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: w.as_slice()?, stride: k });
+            matmul(&self.cpu, Form::Nn, Dims { m, n: k, k: n }, a, b, out)?;
+            Ok(())
+        })?;
+        Ok(dx)
+    }
+
+    fn linear_dw(&self, mut dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()> {
+        let ((t, n), (_, k)) = (dy.as_matrix(), x.as_matrix());
+        let want = Shape::new(&[n, k]);
+        if dw.shape() != want {
+            return Err(Error::Shape { op: "linear_dw", name: "dw", want, got: dw.shape() });
+        }
+        expect("linear_dw", "x", x, dy.dtype(), &[t, k])?;
+        op_span!("linear_dw", 2 * t * n * k, size(&[dy, x]) + 8 * n * k);
+        let data = dw.as_mut_slice::<f32>()?;
+        with_float!(dy.dtype(), "linear_dw", E => {
+            let (a, b) = (Mat { data: dy.as_slice::<E>()?, stride: n }, Mat { data: x.as_slice()?, stride: k });
+            matmul(&self.cpu, Form::Tn, Dims { m: n, n: k, k: t }, a, b, Out::AddF32 { data, stride: k })?;
+            Ok(())
+        })
+    }
+
+    fn linear_db(&self, mut db: TensorMut<'_>, dy: &Tensor) -> Result<()> {
+        let (rows, cols) = dy.as_matrix();
+        op_span!("linear_db", rows * cols, size(&[dy]));
+        let want = Shape::new(&[cols]);
+        if db.shape() != want || db.dtype() != DType::F32 {
+            return Err(Error::Shape { op: "linear_db", name: "db", want, got: db.shape() });
+        }
+        with_float!(dy.dtype(), "linear_db", E => {
+            reduce::column_sums(&self.cpu, db.as_mut_slice()?, dy.as_slice::<E>()?, rows, cols)?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The CPU device: the seam's traits over `ms-kernels`.
+//!
+//! Each file serves one family: it checks element types, allocates results and calls the kernel; shapes are
+//! checked by the kernels themselves where the lengths of slices say enough, and here where they do not.
+
+mod act;
+mod attention;
+mod loss;
+mod matmul;
+mod norm;
+mod optim;
+
+use crate::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
+use ms_kernels::{Cpu, Isa};
+
+/// A CPU device: an instruction set, a set of threads, an arena.
+#[derive(Debug)]
+pub struct CpuBackend {
+    cpu: Cpu,
+    arena: Arena,
+}
+
+impl CpuBackend {
+    /// A device that computes on `threads` threads with instruction set `isa`.
+    ///
+    /// # Errors
+    /// If this machine does not have the instruction set or cannot start the threads.
+    pub fn new(threads: usize, isa: Isa) -> Result<Self> {
+        Ok(Self { cpu: Cpu::new(threads, isa)?, arena: Arena::default() })
+    }
+}
+
+impl Device {
+    /// A CPU device of `threads` threads with the best instruction set of this machine, or the one that the
+    /// environment variable `MS_ISA` forces.
+    ///
+    /// # Errors
+    /// If `MS_ISA` names an instruction set that this machine does not have.
+    pub fn cpu(threads: usize) -> Result<Self> {
+        Ok(Self::new(CpuBackend::new(threads, Isa::from_env()?)?))
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> String {
+        format!("cpu ({}, {} threads)", self.cpu.isa(), self.cpu.threads())
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(()) // every kernel has finished when it returns
+    }
+}
+
+impl CpuBackend {
+    fn uninit(&self, dtype: DType, shape: &[usize]) -> Tensor {
+        Tensor::uninit(&self.arena, dtype, shape)
+    }
+}
+
+/// Runs `$body` with `$E` standing for the Rust type of `$dtype`, f32 or bf16.
+macro_rules! with_float {
+    ($dtype:expr, $op:literal, $E:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::F32 => {
+                type $E = f32;
+                $body
+            }
+            $crate::DType::Bf16 => {
+                type $E = half::bf16;
+                $body
+            }
+            dtype => Err($crate::Error::Unsupported { op: $op, dtype }),
+        }
+    };
+}
+use with_float;
+
+/// Opens a span of the profile: the operation, its floating-point operations, the bytes it must read and write.
+/// Nothing is computed while nobody listens.
+macro_rules! op_span {
+    ($name:literal, $flops:expr, $bytes:expr) => {
+        let _span = tracing::trace_span!(target: "ms_op", $name, flops = $flops as u64, bytes = $bytes as u64)
+            .entered();
+    };
+}
+use op_span;
+
+/// Bytes of tensors.
+fn size(tensors: &[&Tensor]) -> usize {
+    tensors.iter().map(|t| t.numel() * t.dtype().size()).sum()
+}
+
+/// Checks that `t` is of the element type and shape that `op` needs.
+fn expect(op: &'static str, name: &'static str, t: &Tensor, dtype: DType, shape: &[usize]) -> Result<()> {
+    if t.dtype() != dtype {
+        return Err(Error::DType { op, name, want: dtype, got: t.dtype() });
+    }
+    t.expect_shape(op, name, shape)
+}
+
+/// The ids of an i32 tensor.
+fn ids(t: &Tensor) -> Result<&[i32]> {
+    t.expect_dtype("token ids", i32::DTYPE)?;
+    t.as_slice()
+}

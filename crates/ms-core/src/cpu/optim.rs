@@ -1,0 +1,66 @@
+//! The optimizer's flat buffers on the CPU.
+
+use super::{CpuBackend, expect, op_span, size, with_float};
+use crate::{AdamW, DType, Error, OptimBackend, Result, Tensor, TensorMut};
+use ms_kernels::{adamw, elementwise, reduce};
+
+impl OptimBackend for CpuBackend {
+    fn adamw(
+        &self,
+        mut master: TensorMut<'_>,
+        mut m: TensorMut<'_>,
+        mut v: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f32,
+        step: &AdamW,
+    ) -> Result<()> {
+        op_span!("adamw", 14 * g.numel(), 28 * g.numel());
+        let hyper = adamw::Hyper {
+            lr: step.lr,
+            beta1: step.beta1,
+            beta2: step.beta2,
+            eps: step.eps,
+            weight_decay: step.weight_decay,
+            step: step.step,
+        };
+        let (p, m, v) = (master.as_mut_slice()?, m.as_mut_slice()?, v.as_mut_slice()?);
+        adamw::step(&self.cpu, p, m, v, g.as_slice()?, grad_scale, None, &hyper)?;
+        Ok(())
+    }
+
+    fn sum_squares(&self, x: &Tensor) -> Result<f64> {
+        op_span!("sum_squares", 2 * x.numel(), size(&[x]));
+        Ok(reduce::sum_squares(&self.cpu, x.as_slice::<f32>()?))
+    }
+
+    fn fill_zero(&self, x: &mut Tensor) -> Result<()> {
+        op_span!("fill_zero", 0, size(&[x]));
+        match x.dtype() {
+            DType::F32 => elementwise::zero(&self.cpu, x.as_mut_slice::<f32>()?),
+            _ => x.bytes_mut()?.fill(0),
+        }
+        Ok(())
+    }
+
+    fn scale(&self, x: &mut Tensor, factor: f32) -> Result<()> {
+        op_span!("scale", x.numel(), 2 * size(&[x]));
+        with_float!(x.dtype(), "scale", E => {
+            elementwise::scale(&self.cpu, x.as_mut_slice::<E>()?, factor);
+            Ok(())
+        })
+    }
+
+    fn accumulate(&self, mut sum: TensorMut<'_>, x: &Tensor, factor: f32) -> Result<()> {
+        expect("accumulate", "x", x, DType::F32, &x.shape())?;
+        op_span!("accumulate", 2 * x.numel(), 12 * x.numel());
+        if sum.shape().numel() != x.numel() {
+            return Err(Error::Shape { op: "accumulate", name: "x", want: sum.shape(), got: x.shape() });
+        }
+        elementwise::axpy(&self.cpu, sum.as_mut_slice()?, x.as_slice()?, factor)?;
+        Ok(())
+    }
+
+    fn has_non_finite(&self, x: &Tensor) -> Result<bool> {
+        Ok(reduce::has_non_finite(&self.cpu, x.as_slice::<f32>()?))
+    }
+}

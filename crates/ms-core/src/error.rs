@@ -1,0 +1,83 @@
+//! What can go wrong below the model.
+
+use crate::{DType, Shape};
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An operand has another shape than the operation needs.
+    #[error("{op}: expected {name} of shape {want}, got {got}")]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// The operand.
+        name: &'static str,
+        /// What the operation needs.
+        want: Shape,
+        /// What it was given.
+        got: Shape,
+    },
+    /// An operand has another element type than the operation needs.
+    #[error("{op}: expected {name} of type {want}, got {got}")]
+    DType {
+        /// The operation.
+        op: &'static str,
+        /// The operand.
+        name: &'static str,
+        /// What the operation needs.
+        want: DType,
+        /// What it was given.
+        got: DType,
+    },
+    /// The backend has no kernel for this element type.
+    #[error("{op}: no kernel for element type {dtype}; supported: f32, bf16")]
+    Unsupported {
+        /// The operation.
+        op: &'static str,
+        /// The element type.
+        dtype: DType,
+    },
+    /// A tensor was to be changed in place while another value still refers to its storage.
+    #[error("{what} is still in use by a graph or another tensor and cannot be changed in place")]
+    Shared {
+        /// What was to be changed.
+        what: &'static str,
+    },
+    /// A range lies outside a tensor or buffer.
+    #[error("{what}: range {start}..{end} is outside 0..{len}")]
+    Range {
+        /// What was indexed.
+        what: &'static str,
+        /// First element.
+        start: usize,
+        /// One past the last element.
+        end: usize,
+        /// Elements there are.
+        len: usize,
+    },
+    /// A grid of ranks that cannot be built.
+    #[error("topology: {0}")]
+    Topology(String),
+    /// A tensor cannot be cut as asked.
+    #[error("partition of {name}: dimension {dim} of size {size} cannot be cut into {parts} equal parts")]
+    Partition {
+        /// The tensor.
+        name: String,
+        /// The dimension that is cut.
+        dim: usize,
+        /// Its size.
+        size: usize,
+        /// Number of parts (ranks times blocks).
+        parts: usize,
+    },
+    /// A communicator failed inside an operation.
+    #[error(transparent)]
+    Communication(Box<dyn std::error::Error + Send + Sync>),
+    /// A kernel refused its operands.
+    #[error(transparent)]
+    Kernel(#[from] ms_kernels::Error),
+}
+
+/// The result type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

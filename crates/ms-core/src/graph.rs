@@ -1,0 +1,335 @@
+//! Autograd: a tape of fused operations.
+//!
+//! A graph is one forward pass. [`Graph::train`] records, [`Graph::inference`] does not; the backward pass
+//! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
+//! become tensors of the graph: an operation accumulates them in f32 straight into the [`GradSink`].
+
+use crate::{Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
+
+/// A value in a graph: the tensor and, when gradients flow through it, where it came from.
+#[derive(Clone, Debug)]
+pub struct Var {
+    value: Tensor,
+    source: Option<Source>,
+}
+
+impl Var {
+    /// The value.
+    pub fn value(&self) -> &Tensor {
+        &self.value
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Output number, counted over the whole tape.
+    Output(u32),
+    Param(ParamId),
+}
+
+/// A fused operation that was recorded: it holds what its backward needs.
+pub trait Op: Send {
+    /// Name for traces and messages.
+    fn name(&self) -> &'static str;
+
+    /// Gradients by the inputs, in the order in which they were given to [`Graph::apply`]; `None` where no
+    /// gradient flows. `dys` holds one gradient per output, `None` where nothing used that output.
+    /// Gradients by parameters go to [`BackwardCx::accumulate`] instead and are `None` here.
+    ///
+    /// # Errors
+    /// If a kernel refuses its operands or a communicator fails.
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
+pub trait GradSink {
+    /// The f32 gradient of `p`, to be added to, or `None` if the parameter is frozen.
+    ///
+    /// # Errors
+    /// If the gradient buffer is in use elsewhere.
+    fn main_grad(&mut self, p: ParamId) -> Result<Option<TensorMut<'_>>>;
+}
+
+/// Work that a backward pass put off: one weight gradient (zero-bubble schedules).
+pub struct Deferred {
+    param: ParamId,
+    work: WeightGrad,
+}
+
+/// Adds one weight gradient into the f32 buffer it is given.
+type WeightGrad = Box<dyn FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send>;
+
+impl Deferred {
+    /// Does the work.
+    ///
+    /// # Errors
+    /// As the kernels that do it.
+    pub fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
+        match sink.main_grad(self.param)? {
+            Some(grad) => (self.work)(device, grad),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an operation may use in its backward.
+pub struct BackwardCx<'a> {
+    /// The device the graph ran on.
+    pub device: &'a Device,
+    sink: &'a mut dyn GradSink,
+    params: Vec<Option<ParamId>>,
+    later: Option<&'a mut Vec<Deferred>>,
+}
+
+impl BackwardCx<'_> {
+    /// Adds the gradient of input `k`, a parameter, to its main gradient: now, or later when the schedule
+    /// separates input gradients from weight gradients. Does nothing if the input is not a trained parameter.
+    ///
+    /// # Errors
+    /// As `work`.
+    pub fn accumulate(
+        &mut self,
+        k: usize,
+        work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let Some(param) = self.params[k] else { return Ok(()) };
+        if let Some(later) = self.later.as_deref_mut() {
+            later.push(Deferred { param, work: Box::new(work) });
+            return Ok(());
+        }
+        match self.sink.main_grad(param)? {
+            Some(grad) => work(self.device, grad),
+            None => Ok(()),
+        }
+    }
+
+    /// Like [`BackwardCx::accumulate`], at once and with the borrow of the caller: for small gradients that a
+    /// fused kernel produces together with the input gradient. `None` for a frozen or non-parameter input.
+    ///
+    /// # Errors
+    /// If the gradient buffer is in use elsewhere.
+    pub fn main_grad(&mut self, k: usize) -> Result<Option<TensorMut<'_>>> {
+        match self.params[k] {
+            Some(param) => self.sink.main_grad(param),
+            None => Ok(None),
+        }
+    }
+
+    /// Runs the backward of an inner graph with the same sink; recomputation needs it.
+    ///
+    /// # Errors
+    /// As [`Graph::backward`].
+    pub fn backward_inner(
+        &mut self,
+        graph: Graph,
+        root: &Var,
+        dy: Tensor,
+        wrt: &[&Var],
+    ) -> Result<Vec<Option<Tensor>>> {
+        graph.run(root, dy, wrt, self.sink, self.later.as_deref_mut())
+    }
+}
+
+struct Node {
+    op: Box<dyn Op>,
+    first_output: u32,
+    outputs: u32,
+    inputs: Vec<Option<Source>>,
+}
+
+/// One forward pass.
+pub struct Graph {
+    device: Device,
+    nodes: Vec<Node>,
+    outputs: u32,
+    record: bool,
+}
+
+impl Graph {
+    /// A graph that records for a backward pass.
+    pub fn train(device: &Device) -> Self {
+        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: true }
+    }
+
+    /// A graph that records nothing: evaluation, generation, recomputation's first run.
+    pub fn inference(device: &Device) -> Self {
+        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: false }
+    }
+
+    /// The device that computes.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether a backward pass can follow.
+    pub fn records(&self) -> bool {
+        self.record
+    }
+
+    /// Number of recorded operations.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    fn new_outputs(&mut self, n: u32) -> u32 {
+        let first = self.outputs;
+        self.outputs += n;
+        first
+    }
+
+    /// A value whose gradient can be asked for, such as what an earlier pipeline stage sent.
+    pub fn input(&mut self, value: Tensor) -> Var {
+        let source = self.record.then(|| Source::Output(self.new_outputs(1)));
+        Var { value, source }
+    }
+
+    /// A value without gradient.
+    pub fn constant(&self, value: Tensor) -> Var {
+        Var { value, source: None }
+    }
+
+    /// A weight.
+    pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
+        Var { value: store.get(id), source: self.record.then_some(Source::Param(id)) }
+    }
+
+    /// Records an operation with one output.
+    pub fn apply(&mut self, out: Tensor, inputs: &[&Var], op: impl FnOnce() -> Box<dyn Op>) -> Var {
+        let [out] = self.apply_n([out], inputs, op);
+        out
+    }
+
+    /// Records an operation with several outputs. `op` is called only if a backward will need it.
+    pub fn apply_n<const N: usize>(
+        &mut self,
+        outs: [Tensor; N],
+        inputs: &[&Var],
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> [Var; N] {
+        let wanted = self.record && inputs.iter().any(|v| v.source.is_some());
+        self.push(outs, inputs, wanted, op)
+    }
+
+    /// Like [`Graph::apply`], for a region whose parameters are not among its inputs: recorded even when `x`
+    /// carries no gradient.
+    pub fn apply_region(&mut self, out: Tensor, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
+        let [out] = self.push([out], &[x], self.record, op);
+        out
+    }
+
+    fn push<const N: usize>(
+        &mut self,
+        outs: [Tensor; N],
+        inputs: &[&Var],
+        wanted: bool,
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> [Var; N] {
+        if !wanted {
+            return outs.map(|value| Var { value, source: None });
+        }
+        let first_output = self.new_outputs(N as u32);
+        let inputs = inputs.iter().map(|v| v.source).collect();
+        self.nodes.push(Node { op: op(), first_output, outputs: N as u32, inputs });
+        let mut next = first_output;
+        outs.map(|value| {
+            next += 1;
+            Var { value, source: Some(Source::Output(next - 1)) }
+        })
+    }
+
+    /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns
+    /// the gradients of the inputs `wrt`.
+    ///
+    /// # Errors
+    /// As the operations' backwards.
+    pub fn backward(
+        self,
+        root: &Var,
+        dy: Tensor,
+        wrt: &[&Var],
+        sink: &mut dyn GradSink,
+    ) -> Result<Vec<Option<Tensor>>> {
+        self.run(root, dy, wrt, sink, None)
+    }
+
+    /// Like [`Graph::backward`], but leaves the large weight gradients for later.
+    ///
+    /// # Errors
+    /// As the operations' backwards.
+    pub fn backward_input(
+        self,
+        root: &Var,
+        dy: Tensor,
+        wrt: &[&Var],
+        sink: &mut dyn GradSink,
+    ) -> Result<(Vec<Option<Tensor>>, Vec<Deferred>)> {
+        let mut later = Vec::new();
+        let grads = self.run(root, dy, wrt, sink, Some(&mut later))?;
+        Ok((grads, later))
+    }
+
+    fn run(
+        self,
+        root: &Var,
+        dy: Tensor,
+        wrt: &[&Var],
+        sink: &mut dyn GradSink,
+        mut later: Option<&mut Vec<Deferred>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { device, nodes, outputs, .. } = self;
+        let mut grads: Vec<Option<Tensor>> = vec![None; outputs as usize];
+        if dy.shape() != root.value.shape() {
+            let (want, got) = (root.value.shape(), dy.shape());
+            return Err(Error::Shape { op: "backward", name: "dy", want, got });
+        }
+        if let Some(Source::Output(o)) = root.source {
+            grads[o as usize] = Some(dy);
+        }
+        for Node { op, first_output, outputs, inputs } in nodes.into_iter().rev() {
+            let range = first_output as usize..(first_output + outputs) as usize;
+            let dys: Vec<_> = grads[range].iter_mut().map(Option::take).collect();
+            if dys.iter().all(Option::is_none) {
+                continue;
+            }
+            let param = |s: &Option<Source>| match s {
+                Some(Source::Param(p)) => Some(*p),
+                _ => None,
+            };
+            let mut cx = BackwardCx {
+                device: &device,
+                sink: &mut *sink,
+                params: inputs.iter().map(param).collect(),
+                later: later.as_deref_mut(),
+            };
+            let dxs = op.backward(&mut cx, dys)?;
+            for (source, dx) in inputs.into_iter().zip(dxs) {
+                if let (Some(Source::Output(o)), Some(dx)) = (source, dx) {
+                    add_gradient(&device, &mut grads[o as usize], dx)?;
+                }
+            }
+        }
+        let of_input = |v: &&Var| match v.source {
+            Some(Source::Output(o)) => grads[o as usize].clone(),
+            _ => None,
+        };
+        Ok(wrt.iter().map(of_input).collect())
+    }
+}
+
+fn add_gradient(device: &Device, slot: &mut Option<Tensor>, dx: Tensor) -> Result<()> {
+    match slot {
+        None => *slot = Some(dx),
+        Some(sum) if sum.is_unique() => device.add_assign(sum, &dx)?,
+        Some(sum) => *sum = device.add(sum, &dx)?,
+    }
+    Ok(())
+}

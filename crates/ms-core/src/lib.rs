@@ -1,0 +1,38 @@
+//! Tensors, devices, autograd and sharding: the narrow waist of the toolchain.
+//!
+//! The words to learn: a [`Tensor`] is contiguous values without autograd state; a [`Device`] is a backend
+//! instance that computes on tensors; a [`Graph`] is one forward pass, consumed by its backward; a
+//! [`ParamStore`] holds the weights of one model copy in a flat buffer; [`Topology`], [`Partition`] and
+//! [`Region`] say which rank holds what.
+//!
+//! Activations are `[T, H]`: tokens first, packed; attention alone looks at sequence borders.
+//!
+//! This crate never prints, never reads the environment, holds no global state and knows no model.
+
+mod arena;
+mod backend;
+mod cpu;
+mod dtype;
+mod error;
+mod graph;
+pub mod ops;
+mod params;
+mod rng;
+mod shape;
+mod sharding;
+mod tensor;
+
+pub use arena::{Arena, ArenaStats};
+pub use backend::{
+    ActBackend, AdamW, AttentionBackend, AttentionOptions, Backend, Device, EmbedBackend, HeadLayout,
+    LossBackend, MatmulBackend, Norm, NormBackend, OptimBackend, QkNorm, Rotary, Segment,
+};
+pub use cpu::CpuBackend;
+pub use dtype::{DType, Scalar};
+pub use error::{Error, Result};
+pub use graph::{BackwardCx, Deferred, GradSink, Graph, Op, Var};
+pub use params::{GradBuffer, ParamId, ParamLayout, ParamStore};
+pub use rng::Rng;
+pub use shape::{MAX_RANK, Shape};
+pub use sharding::{Axis, Partition, Region, Topology};
+pub use tensor::{Tensor, TensorMut};

@@ -1,0 +1,143 @@
+//! Preparation of queries and keys, and attention.
+
+use super::only;
+use crate::{
+    AttentionOptions, BackwardCx, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary, Segment, Tensor, Var,
+};
+use std::sync::Arc;
+
+struct PrepareQkv {
+    qkv: Tensor,
+    rstd: Tensor,
+    heads: HeadLayout,
+    norm: Option<(Tensor, Tensor, f32)>,
+    rotary: Rotary,
+    positions: Tensor,
+}
+
+impl Op for PrepareQkv {
+    fn name(&self) -> &'static str {
+        "prepare_qkv"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { qkv, rstd, heads, norm, rotary, positions } = *self;
+        let device = cx.device.clone();
+        let dprepared = only(dys);
+        let Some((q, k, eps)) = norm else {
+            let d = device
+                .prepare_qkv_backward(dprepared, &qkv, &rstd, heads, None, None, &rotary, &positions)?;
+            return Ok(vec![Some(d), None, None]);
+        };
+        // Two small gradients from one kernel: they go through temporaries, because the two main gradients
+        // cannot be borrowed at once.
+        let mut dq = Tensor::zeros(device.arena(), crate::DType::F32, q.shape());
+        let mut dk = Tensor::zeros(device.arena(), crate::DType::F32, k.shape());
+        let norm = QkNorm { q: &q, k: &k, eps };
+        let d = device.prepare_qkv_backward(
+            dprepared,
+            &qkv,
+            &rstd,
+            heads,
+            Some(&norm),
+            Some((&mut dq, &mut dk)),
+            &rotary,
+            &positions,
+        )?;
+        for (input, dw) in [(1, dq), (2, dk)] {
+            cx.accumulate(input, move |device, grad| device.accumulate(grad, &dw, 1.0))?;
+        }
+        Ok(vec![Some(d), None, None])
+    }
+}
+
+/// Optional per-head RMSNorm of queries and keys (scales `[D]`, eps), then rotation, on packed rows
+/// `[T,(N+2G)D]`; see [`HeadLayout`]. Keeps the unprepared rows and `rstd` when there is a norm.
+///
+/// # Errors
+/// If shapes or element types do not fit, or a position is outside the tables.
+pub fn prepare_qkv(
+    g: &mut Graph,
+    qkv: &Var,
+    heads: HeadLayout,
+    norm: Option<(&Var, &Var, f32)>,
+    rotary: &Rotary,
+    positions: &Tensor,
+) -> Result<Var> {
+    let scales = norm.map(|(q, k, eps)| QkNorm { q: q.value(), k: k.value(), eps });
+    let (out, rstd) = g.device().prepare_qkv(qkv.value(), heads, scales.as_ref(), rotary, positions)?;
+    let none = g.constant(rstd.clone());
+    let (q, k) = norm.map_or((&none, &none), |(q, k, _)| (q, k));
+    let op = || -> Box<dyn Op> {
+        Box::new(PrepareQkv {
+            // Without a norm the rotation is undone from its gradient alone.
+            qkv: if norm.is_some() { qkv.value().clone() } else { rstd.clone() },
+            rstd: rstd.clone(),
+            heads,
+            norm: norm.map(|(q, k, eps)| (q.value().clone(), k.value().clone(), eps)),
+            rotary: rotary.clone(),
+            positions: positions.clone(),
+        })
+    };
+    Ok(g.apply(out, &[qkv, q, k], op))
+}
+
+struct Attention {
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    heads: HeadLayout,
+    segments: Arc<[Segment]>,
+    options: AttentionOptions,
+}
+
+impl Op for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { qkv, out, lse, heads, segments, options } = *self;
+        let dqkv = cx.device.attention_backward(&only(dys), &qkv, &out, &lse, heads, &segments, &options)?;
+        Ok(vec![Some(dqkv)])
+    }
+}
+
+/// Causal attention inside each segment of prepared packed rows: `[T,N·D]`. Keeps rows, output and the log of
+/// each row's softmax sum, not the probabilities.
+///
+/// # Errors
+/// If shapes, element types or segments do not fit.
+pub fn attention(
+    g: &mut Graph,
+    qkv: &Var,
+    heads: HeadLayout,
+    segments: &Arc<[Segment]>,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let tokens = qkv.value().as_matrix().0;
+    let covered: usize = segments.iter().map(|s| s.q_len).sum();
+    if covered != tokens {
+        return Err(Error::Range { what: "tokens covered by segments", start: 0, end: covered, len: tokens });
+    }
+    let (out, lse) = g.device().attention(qkv.value(), heads, segments, &options)?;
+    let keep = out.clone();
+    Ok(g.apply(out, &[qkv], || {
+        Box::new(Attention {
+            qkv: qkv.value().clone(),
+            out: keep,
+            lse,
+            heads,
+            segments: segments.clone(),
+            options,
+        })
+    }))
+}

@@ -1,0 +1,188 @@
+//! Weights and their gradients in flat buffers.
+
+use crate::{Arena, DType, Error, GradSink, Result, Shape, Tensor, TensorMut};
+use std::sync::Arc;
+
+/// Number of a parameter: its place in the model's parameter table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParamId(pub u32);
+
+/// Where each parameter lies in a flat buffer; shared by the weights, the gradients and the optimizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamLayout {
+    slots: Vec<(usize, Shape)>,
+    numel: usize,
+}
+
+impl ParamLayout {
+    /// A layout from `(first element, shape)` of each parameter and the size of the buffer in elements.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if a parameter does not lie inside the buffer.
+    pub fn new(slots: Vec<(usize, Shape)>, numel: usize) -> Result<Self> {
+        for (start, shape) in &slots {
+            let end = start.saturating_add(shape.numel());
+            if end > numel {
+                return Err(Error::Range { what: "parameter buffer", start: *start, end, len: numel });
+            }
+        }
+        Ok(Self { slots, numel })
+    }
+
+    /// A layout that puts parameters one after the other, each on a 64-byte border for any element type.
+    pub fn sequential(shapes: impl IntoIterator<Item = Shape>) -> Self {
+        let mut numel = 0usize;
+        let place = |shape: Shape| {
+            let start = numel.next_multiple_of(64);
+            numel = start + shape.numel();
+            (start, shape)
+        };
+        let slots = shapes.into_iter().map(place).collect();
+        Self { slots, numel }
+    }
+
+    /// Number of parameters.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are no parameters.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Elements of the buffer, gaps included.
+    pub fn numel(&self) -> usize {
+        self.numel
+    }
+
+    /// First element of a parameter.
+    pub fn start(&self, id: ParamId) -> usize {
+        self.slots[id.0 as usize].0
+    }
+
+    /// Shape of a parameter.
+    pub fn shape(&self, id: ParamId) -> Shape {
+        self.slots[id.0 as usize].1
+    }
+
+    /// All parameter numbers.
+    pub fn ids(&self) -> impl Iterator<Item = ParamId> + use<> {
+        (0..self.slots.len() as u32).map(ParamId)
+    }
+}
+
+/// The weights of one model copy. A reference model is a second store; a model holds only ids.
+#[derive(Clone, Debug)]
+pub struct ParamStore {
+    layout: Arc<ParamLayout>,
+    values: Tensor,
+}
+
+impl ParamStore {
+    /// A store of zeros.
+    pub fn zeros(arena: &Arena, dtype: DType, layout: Arc<ParamLayout>) -> Self {
+        let values = Tensor::zeros(arena, dtype, [layout.numel()]);
+        Self { layout, values }
+    }
+
+    /// Where the parameters lie.
+    pub fn layout(&self) -> &Arc<ParamLayout> {
+        &self.layout
+    }
+
+    /// Element type of the weights.
+    pub fn dtype(&self) -> DType {
+        self.values.dtype()
+    }
+
+    /// One weight, sharing the store's memory.
+    ///
+    /// # Panics
+    /// If the store has no such parameter: ids come from the table the store was made of.
+    pub fn get(&self, id: ParamId) -> Tensor {
+        let (start, shape) = self.layout.slots[id.0 as usize];
+        self.values.slice_flat(start, shape).expect("the layout was checked against the buffer")
+    }
+
+    /// One weight, writable.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] while a graph or another tensor still uses the weights.
+    pub fn get_mut(&mut self, id: ParamId) -> Result<TensorMut<'_>> {
+        let (start, shape) = self.layout.slots[id.0 as usize];
+        self.values.view_mut(start, shape).map_err(in_use)
+    }
+
+    /// The whole buffer.
+    pub fn values(&self) -> &Tensor {
+        &self.values
+    }
+
+    /// The whole buffer, writable.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] while a graph or another tensor still uses the weights.
+    pub fn values_mut(&mut self) -> Result<&mut Tensor> {
+        if self.values.is_unique() { Ok(&mut self.values) } else { Err(Error::Shared { what: "weights" }) }
+    }
+
+    /// Puts a new buffer in place of the old one, as an all-gather of updated shards delivers it.
+    ///
+    /// # Errors
+    /// If its size or element type differs.
+    pub fn replace(&mut self, values: Tensor) -> Result<()> {
+        values.expect_dtype("replace weights", self.values.dtype())?;
+        values.expect_shape("replace weights", "values", self.values.shape())?;
+        self.values = values;
+        Ok(())
+    }
+}
+
+fn in_use(e: Error) -> Error {
+    match e {
+        Error::Shared { .. } => Error::Shared { what: "weights" },
+        other => other,
+    }
+}
+
+/// The f32 main gradients of one model copy, in the layout of its weights.
+#[derive(Debug)]
+pub struct GradBuffer {
+    layout: Arc<ParamLayout>,
+    values: Tensor,
+}
+
+impl GradBuffer {
+    /// A buffer of zeros.
+    pub fn zeros(arena: &Arena, layout: Arc<ParamLayout>) -> Self {
+        let values = Tensor::zeros(arena, DType::F32, [layout.numel()]);
+        Self { layout, values }
+    }
+
+    /// The whole buffer.
+    pub fn values(&self) -> &Tensor {
+        &self.values
+    }
+
+    /// The whole buffer, writable.
+    pub fn values_mut(&mut self) -> &mut Tensor {
+        &mut self.values
+    }
+
+    /// The gradient of one parameter.
+    ///
+    /// # Panics
+    /// If there is no such parameter.
+    pub fn get(&self, id: ParamId) -> Tensor {
+        let (start, shape) = self.layout.slots[id.0 as usize];
+        self.values.slice_flat(start, shape).expect("the layout was checked against the buffer")
+    }
+}
+
+impl GradSink for GradBuffer {
+    fn main_grad(&mut self, p: ParamId) -> Result<Option<TensorMut<'_>>> {
+        let (start, shape) = self.layout.slots[p.0 as usize];
+        self.values.view_mut(start, shape).map(Some)
+    }
+}

@@ -1,0 +1,19 @@
+//! Who owns which part of what: pure arithmetic, no tensors.
+//!
+//! ```
+//! use ms_core::{Axis, Partition, Topology};
+//! let topo = Topology::new(&[(Axis::Tp, 2), (Axis::Pp, 2)])?;
+//! assert_eq!(topo.group(1, &[Axis::Pp]), [1, 3]);
+//! let gate_up = Partition::Split { axis: Axis::Tp, dim: 0, blocks: 2 };
+//! let region = gate_up.region("fc1", &[8, 4].into(), 1, 2)?;
+//! assert_eq!(region.ranges, [2..4, 6..8]); // this rank's gate rows, then its up rows
+//! # Ok::<(), ms_core::Error>(())
+//! ```
+
+mod partition;
+mod region;
+mod topology;
+
+pub use partition::Partition;
+pub use region::Region;
+pub use topology::{Axis, Topology};

@@ -1,0 +1,159 @@
+//! A rank's piece of a tensor.
+
+use crate::Shape;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The part of a global tensor that one rank holds: `ranges` of dimension `dim`, concatenated along it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Shape of the global tensor.
+    pub shape: Shape,
+    /// The dimension that is cut.
+    pub dim: usize,
+    /// Which indices of `dim`, in the order in which the local tensor holds them.
+    pub ranges: Vec<Range<usize>>,
+}
+
+impl Region {
+    /// All of a tensor.
+    pub fn whole(shape: &Shape) -> Self {
+        Self {
+            shape: *shape,
+            dim: 0,
+            ranges: std::iter::once(0..shape.first().copied().unwrap_or(1)).collect(),
+        }
+    }
+
+    /// Shape of the local tensor.
+    pub fn local_shape(&self) -> Shape {
+        let mut dims = self.shape.to_vec();
+        if let Some(d) = dims.get_mut(self.dim) {
+            *d = self.ranges.iter().map(ExactSizeIterator::len).sum();
+        }
+        Shape::new(&dims)
+    }
+
+    /// Whether this is the whole tensor in its own order.
+    pub fn is_whole(&self) -> bool {
+        let size = self.shape.get(self.dim).copied().unwrap_or(1);
+        let mut next = 0;
+        self.ranges.iter().all(|r| std::mem::replace(&mut next, r.end) == r.start) && next == size
+    }
+
+    /// The contiguous runs of the global tensor, in the order of the local one: `(first element, elements)`.
+    ///
+    /// Copying the runs one after the other makes the local tensor of the global one; the reverse puts a local
+    /// tensor into its place.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let size = self.shape.get(self.dim).copied().unwrap_or(1);
+        let inner: usize = self.shape.iter().skip(self.dim + 1).product();
+        let outer: usize = self.shape.iter().take(self.dim).product();
+        (0..outer).flat_map(move |o| {
+            self.ranges.iter().map(move |r| ((o * size + r.start) * inner, r.len() * inner))
+        })
+    }
+
+    /// Copies this region out of the global tensor. Both slices hold elements of `element_bytes` bytes.
+    ///
+    /// # Panics
+    /// If a slice has not exactly the bytes of its tensor.
+    pub fn gather(&self, local: &mut [u8], global: &[u8], element_bytes: usize) {
+        let mut at = 0;
+        for (start, len) in self.runs() {
+            let (start, len) = (start * element_bytes, len * element_bytes);
+            local[at..at + len].copy_from_slice(&global[start..start + len]);
+            at += len;
+        }
+        assert_eq!(at, local.len(), "the local tensor has the bytes of its region");
+    }
+
+    /// Copies a local tensor into its place in the global one. The reverse of [`Region::gather`].
+    ///
+    /// # Panics
+    /// If a slice has not exactly the bytes of its tensor.
+    pub fn scatter(&self, global: &mut [u8], local: &[u8], element_bytes: usize) {
+        let mut at = 0;
+        for (start, len) in self.runs() {
+            let (start, len) = (start * element_bytes, len * element_bytes);
+            global[start..start + len].copy_from_slice(&local[at..at + len]);
+            at += len;
+        }
+        assert_eq!(at, local.len(), "the local tensor has the bytes of its region");
+    }
+}
+
+/// How a region is written in a manifest.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    shape: Vec<usize>,
+    dim: usize,
+    ranges: Vec<(usize, usize)>,
+}
+
+impl Serialize for Region {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let ranges = self.ranges.iter().map(|r| (r.start, r.end)).collect();
+        Stored { shape: self.shape.to_vec(), dim: self.dim, ranges }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Region {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let stored = Stored::deserialize(d)?;
+        if stored.shape.len() > crate::MAX_RANK {
+            return Err(D::Error::custom(format!("a shape has at most {} dimensions", crate::MAX_RANK)));
+        }
+        let size = match stored.shape.get(stored.dim) {
+            Some(&size) => size,
+            None if stored.shape.is_empty() && stored.dim == 0 => 1,
+            None => {
+                return Err(D::Error::custom(format!("no dimension {} in {:?}", stored.dim, stored.shape)));
+            }
+        };
+        if let Some((a, b)) = stored.ranges.iter().find(|(a, b)| a > b || *b > size) {
+            return Err(D::Error::custom(format!("range {a}..{b} is outside 0..{size}")));
+        }
+        if stored.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
+            return Err(D::Error::custom(format!("shape {:?} has too many elements", stored.shape)));
+        }
+        let ranges = stored.ranges.into_iter().map(|(a, b)| a..b).collect();
+        Ok(Self { shape: Shape::new(&stored.shape), dim: stored.dim, ranges })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Axis, Partition};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_of_all_ranks_make_the_whole(
+            ranks in 1usize..5, blocks in 1usize..4, part in 1usize..4, other in 1usize..5, dim in 0usize..2,
+        ) {
+            let cut = ranks * blocks * part;
+            let shape = if dim == 0 { Shape::new(&[cut, other]) } else { Shape::new(&[other, cut]) };
+            let partition = Partition::Split { axis: Axis::Tp, dim, blocks };
+            let global: Vec<u8> = (0..shape.numel()).map(|i| i as u8).collect();
+            let mut back = vec![0u8; global.len()];
+            for rank in 0..ranks {
+                let region = partition.region("t", &shape, rank, ranks).unwrap();
+                let mut local = vec![0u8; region.local_shape().numel()];
+                region.gather(&mut local, &global, 1);
+                region.scatter(&mut back, &local, 1);
+                prop_assert_eq!(region.is_whole(), ranks == 1);
+            }
+            prop_assert_eq!(global, back);
+        }
+    }
+
+    #[test]
+    fn a_cut_that_does_not_divide_is_refused_with_the_numbers() {
+        let p = Partition::Split { axis: Axis::Tp, dim: 0, blocks: 2 };
+        let e = p.region("fc1", &Shape::new(&[10, 4]), 0, 4).unwrap_err().to_string();
+        assert!(e.contains("fc1") && e.contains("10") && e.contains('8'), "{e}");
+    }
+}

@@ -1,0 +1,290 @@
+//! Tensors: contiguous values on a device, without any autograd state.
+
+use crate::arena::{Arena, Storage};
+use crate::{DType, Error, Result, Scalar, Shape};
+use std::fmt;
+use std::sync::Arc;
+
+/// A contiguous, row-major tensor with value semantics.
+///
+/// Cloning shares the storage; a tensor can be written only while nothing else refers to its storage, so a
+/// value that a graph saved can never change under it. Views ([`Tensor::rows`], [`Tensor::reshape`]) are free.
+/// Strided operands (a head inside a packed projection) are described to the kernel instead, see
+/// [`crate::AttentionBackend`].
+#[derive(Clone)]
+pub struct Tensor {
+    storage: Arc<Storage>,
+    dtype: DType,
+    shape: Shape,
+    /// First element, counted in elements of `dtype`.
+    offset: usize,
+}
+
+impl Tensor {
+    /// A tensor with unspecified contents, in memory of `arena`.
+    pub fn uninit(arena: &Arena, dtype: DType, shape: impl Into<Shape>) -> Self {
+        let shape = shape.into();
+        Self { storage: Arc::new(arena.take(shape.numel() * dtype.size())), dtype, shape, offset: 0 }
+    }
+
+    /// A tensor of zeros, in memory of `arena`.
+    pub fn zeros(arena: &Arena, dtype: DType, shape: impl Into<Shape>) -> Self {
+        let mut t = Self::uninit(arena, dtype, shape);
+        t.bytes_mut().expect("a fresh tensor is unique").fill(0);
+        t
+    }
+
+    /// A tensor with a copy of `values`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if `values` does not fill `shape` exactly.
+    pub fn from_slice<E: Scalar>(arena: &Arena, shape: impl Into<Shape>, values: &[E]) -> Result<Self> {
+        let mut t = Self::uninit(arena, E::DTYPE, shape);
+        if values.len() != t.numel() {
+            return Err(Error::Range { what: "tensor values", start: 0, end: values.len(), len: t.numel() });
+        }
+        t.as_mut_slice::<E>()?.copy_from_slice(values);
+        Ok(t)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Dimensions, outermost first.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The arena whose memory the tensor uses.
+    pub fn arena(&self) -> &Arena {
+        self.storage.arena()
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape.numel()
+    }
+
+    /// The size of dimension `dim`.
+    ///
+    /// # Panics
+    /// If the tensor has no such dimension.
+    pub fn dim(&self, dim: usize) -> usize {
+        self.shape[dim]
+    }
+
+    /// Rows and columns of the tensor seen as a matrix: the last dimension is the columns.
+    pub fn as_matrix(&self) -> (usize, usize) {
+        let cols = self.shape.last().copied().unwrap_or(1);
+        (self.numel().checked_div(cols).unwrap_or(0), cols)
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape.numel() != self.numel() {
+            return Err(Error::Shape { op: "reshape", name: "tensor", want: shape, got: self.shape });
+        }
+        Ok(Self { shape, ..self.clone() })
+    }
+
+    /// Rows `start..start + len` of the outermost dimension, sharing storage.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if there are no such rows.
+    pub fn rows(&self, start: usize, len: usize) -> Result<Self> {
+        let rows = self.shape.first().copied().unwrap_or(0);
+        let end = start.saturating_add(len);
+        if end > rows {
+            return Err(Error::Range { what: "tensor rows", start, end, len: rows });
+        }
+        let row = self.numel() / rows.max(1);
+        let mut dims = self.shape.to_vec();
+        dims[0] = len;
+        Ok(Self { shape: Shape::new(&dims), offset: self.offset + start * row, ..self.clone() })
+    }
+
+    /// Elements `start..start + shape.numel()` of the flattened tensor under `shape`, sharing storage.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if they are not all there.
+    pub fn slice_flat(&self, start: usize, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        let end = start.saturating_add(shape.numel());
+        if end > self.numel() {
+            return Err(Error::Range { what: "tensor elements", start, end, len: self.numel() });
+        }
+        Ok(Self { shape, offset: self.offset + start, ..self.clone() })
+    }
+
+    fn byte_range(&self) -> std::ops::Range<usize> {
+        let start = self.offset * self.dtype.size();
+        start..start + self.numel() * self.dtype.size()
+    }
+
+    /// The elements as bytes, little-endian on every supported machine.
+    pub fn bytes(&self) -> &[u8] {
+        &self.storage.bytes()[self.byte_range()]
+    }
+
+    /// The elements as writable bytes.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] while another tensor uses the same storage.
+    pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        let range = self.byte_range();
+        let storage = Arc::get_mut(&mut self.storage).ok_or(Error::Shared { what: "a tensor" })?;
+        Ok(&mut storage.bytes_mut()[range])
+    }
+
+    /// Whether nothing else refers to the storage, so that the tensor may be written in place.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.storage) == 1
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    /// [`Error::DType`] if they are not of type `E`.
+    pub fn as_slice<E: Scalar>(&self) -> Result<&[E]> {
+        self.expect_dtype("as_slice", E::DTYPE)?;
+        Ok(bytemuck::cast_slice(self.bytes()))
+    }
+
+    /// The elements, writable.
+    ///
+    /// # Errors
+    /// [`Error::DType`] if they are not of type `E`; [`Error::Shared`] while another tensor uses the storage.
+    pub fn as_mut_slice<E: Scalar>(&mut self) -> Result<&mut [E]> {
+        self.expect_dtype("as_mut_slice", E::DTYPE)?;
+        Ok(bytemuck::cast_slice_mut(self.bytes_mut()?))
+    }
+
+    /// A writable view of elements `start..start + shape.numel()`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] or [`Error::Shared`].
+    pub fn view_mut(&mut self, start: usize, shape: impl Into<Shape>) -> Result<TensorMut<'_>> {
+        let (shape, dtype, numel) = (shape.into(), self.dtype, self.numel());
+        let end = start.saturating_add(shape.numel());
+        if end > numel {
+            return Err(Error::Range { what: "tensor elements", start, end, len: numel });
+        }
+        let bytes = &mut self.bytes_mut()?[start * dtype.size()..end * dtype.size()];
+        Ok(TensorMut { bytes, dtype, shape })
+    }
+
+    /// The whole tensor as a writable view.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] while another tensor uses the same storage.
+    pub fn whole_mut(&mut self) -> Result<TensorMut<'_>> {
+        self.view_mut(0, self.shape)
+    }
+
+    /// Values widened or rounded to f32, for reports and tests.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for element types that are not real numbers.
+    pub fn to_f32_vec(&self) -> Result<Vec<f32>> {
+        Ok(match self.dtype {
+            DType::F32 => self.as_slice::<f32>()?.to_vec(),
+            DType::F64 => self.as_slice::<f64>()?.iter().map(|&v| v as f32).collect(),
+            DType::Bf16 => self.as_slice::<half::bf16>()?.iter().map(|v| v.to_f32()).collect(),
+            DType::F16 => self.as_slice::<half::f16>()?.iter().map(|v| v.to_f32()).collect(),
+            dtype => return Err(Error::Unsupported { op: "to_f32_vec", dtype }),
+        })
+    }
+
+    pub(crate) fn expect_dtype(&self, op: &'static str, want: DType) -> Result<()> {
+        if self.dtype == want {
+            return Ok(());
+        }
+        Err(Error::DType { op, name: "tensor", want, got: self.dtype })
+    }
+
+    pub(crate) fn expect_shape(
+        &self,
+        op: &'static str,
+        name: &'static str,
+        want: impl Into<Shape>,
+    ) -> Result<()> {
+        let want = want.into();
+        if self.shape == want { Ok(()) } else { Err(Error::Shape { op, name, want, got: self.shape }) }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({}{})", self.dtype, self.shape)
+    }
+}
+
+/// A writable window into a tensor that nothing else refers to: one parameter's gradient inside a flat buffer.
+pub struct TensorMut<'a> {
+    bytes: &'a mut [u8],
+    dtype: DType,
+    shape: Shape,
+}
+
+impl TensorMut<'_> {
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Dimensions, outermost first.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    /// [`Error::DType`] if they are not of type `E`.
+    pub fn as_mut_slice<E: Scalar>(&mut self) -> Result<&mut [E]> {
+        if self.dtype != E::DTYPE {
+            return Err(Error::DType { op: "as_mut_slice", name: "view", want: E::DTYPE, got: self.dtype });
+        }
+        Ok(bytemuck::cast_slice_mut(self.bytes))
+    }
+
+    /// The elements as bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_share_and_writing_needs_uniqueness() {
+        let arena = Arena::default();
+        let mut t =
+            Tensor::from_slice(&arena, [4, 3], &(0..12).map(|i| i as f32).collect::<Vec<_>>()).unwrap();
+        let mid = t.rows(1, 2).unwrap();
+        assert_eq!(mid.as_slice::<f32>().unwrap(), [3., 4., 5., 6., 7., 8.]);
+        assert!(matches!(t.as_mut_slice::<f32>(), Err(Error::Shared { .. })));
+        drop(mid);
+        t.as_mut_slice::<f32>().unwrap()[0] = 9.0;
+        assert_eq!(t.as_slice::<f32>().unwrap()[0], 9.0);
+        assert_eq!(t.as_matrix(), (4, 3));
+    }
+
+    #[test]
+    fn a_range_outside_is_refused_and_named() {
+        let arena = Arena::default();
+        let t = Tensor::zeros(&arena, DType::F32, [2, 2]);
+        let e = t.rows(1, 2).unwrap_err().to_string();
+        assert!(e.contains("1..3") && e.contains("0..2"), "{e}");
+        assert!(t.reshape([3]).is_err());
+        assert!(t.as_slice::<i32>().is_err());
+    }
+}

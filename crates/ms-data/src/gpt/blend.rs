@@ -1,0 +1,292 @@
+//! Several pretraining sets as one, and the three splits of a run.
+
+use super::{GptDataset, GptOptions};
+use crate::indexed::IndexedDataset;
+use crate::samples::check_index;
+use crate::split::NAMES;
+use crate::{Error, Result, Sample, Samples, Split, Upstream};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The order in which a blend draws from its sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlendIndex {
+    /// Which set each sample comes from.
+    pub dataset: Vec<i16>,
+    /// Which of that set's samples it is.
+    pub sample: Vec<i64>,
+}
+
+impl BlendIndex {
+    /// `size` draws: each time from the set that lags most behind its weight.
+    /// Source: Megatron-LM core_r0.8.0 `megatron/core/datasets/helpers.cpp`, `build_blending_indices`.
+    pub fn weighted(weights: &[f64], size: usize) -> Self {
+        Self::draw(weights, size, |_, _| true)
+    }
+
+    /// All samples of all sets, mixed evenly.
+    pub fn exhaustive(lengths: &[u64]) -> Self {
+        let total: u64 = lengths.iter().sum();
+        let weights: Vec<f64> = lengths.iter().map(|&n| n as f64 / total as f64).collect();
+        Self::draw(&weights, total as usize, |set, used| used < lengths[set] as i64)
+    }
+
+    fn draw(weights: &[f64], size: usize, open: impl Fn(usize, i64) -> bool) -> Self {
+        let mut used = vec![0i64; weights.len()];
+        let mut index = Self { dataset: Vec::with_capacity(size), sample: Vec::with_capacity(size) };
+        for i in 0..size {
+            let x = i.max(1) as f64;
+            let mut best: Option<(usize, f64)> = None;
+            for (set, weight) in weights.iter().enumerate() {
+                let lag = weight * x - used[set] as f64;
+                if open(set, used[set]) && best.is_none_or(|(_, most)| lag > most) {
+                    best = Some((set, lag));
+                }
+            }
+            let Some((set, _)) = best else { break };
+            index.dataset.push(set as i16);
+            index.sample.push(used[set]);
+            used[set] += 1;
+        }
+        index
+    }
+}
+
+/// Several sets drawn from by weight.
+#[derive(Debug)]
+pub struct Blend {
+    parts: Vec<GptDataset>,
+    index: BlendIndex,
+    weights: Vec<f64>,
+}
+
+impl Blend {
+    /// The sets.
+    pub fn parts(&self) -> &[GptDataset] {
+        &self.parts
+    }
+
+    /// The order of draws.
+    pub fn index(&self) -> &BlendIndex {
+        &self.index
+    }
+
+    /// Share of each set.
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+}
+
+impl Samples for Blend {
+    fn len(&self) -> u64 {
+        self.index.dataset.len() as u64
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        check_index(index, Samples::len(self))?;
+        let part = self.index.dataset[index as usize] as usize;
+        self.parts[part].get(self.index.sample[index as usize] as u64)
+    }
+}
+
+/// One split of a run: a set, or a blend of sets.
+#[derive(Debug)]
+pub enum GptSet {
+    /// One set.
+    Single(GptDataset),
+    /// Several.
+    Blend(Blend),
+}
+
+impl GptSet {
+    /// The sets it is made of.
+    pub fn parts(&self) -> &[GptDataset] {
+        match self {
+            Self::Single(set) => std::slice::from_ref(set),
+            Self::Blend(blend) => blend.parts(),
+        }
+    }
+}
+
+impl Samples for GptSet {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Single(set) => Samples::len(set),
+            Self::Blend(blend) => Samples::len(blend),
+        }
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        match self {
+            Self::Single(set) => set.get(index),
+            Self::Blend(blend) => blend.get(index),
+        }
+    }
+}
+
+/// A list as `--data-path` gives it: prefixes, or weights and prefixes in turn.
+#[derive(Clone, Debug, PartialEq)]
+struct BlendList {
+    prefixes: Vec<PathBuf>,
+    weights: Option<Vec<f64>>,
+}
+
+impl BlendList {
+    /// Odd count or no number in the weights' places: prefixes only. A mixture is an error.
+    fn parse(words: &[String]) -> Result<Self> {
+        let numbers: Vec<Option<f64>> = words.iter().step_by(2).map(|word| word.parse().ok()).collect();
+        let numeric = numbers.iter().flatten().count();
+        if words.len() % 2 == 1 || numeric == 0 {
+            return Ok(Self { prefixes: words.iter().map(PathBuf::from).collect(), weights: None });
+        }
+        let weights: Vec<f64> = numbers.iter().copied().flatten().collect();
+        if weights.len() != numbers.len() || weights.iter().any(|w| !(w.is_finite() && *w > 0.0)) {
+            return Err(Error::options(format!(
+                "data path {words:?}: expected every second word, from the first, to be a weight above zero"
+            )));
+        }
+        let sum = numpy_sum(&weights);
+        Ok(Self {
+            prefixes: words.iter().skip(1).step_by(2).map(PathBuf::from).collect(),
+            weights: Some(weights.iter().map(|w| w / sum).collect()),
+        })
+    }
+}
+
+/// Where the data of a run comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DataPaths {
+    /// `--data-path`, cut by `--split`.
+    Split {
+        /// Prefixes, or weights and prefixes in turn.
+        paths: Vec<String>,
+        /// Shares of train, valid, test.
+        split: Split,
+    },
+    /// `--train-data-path`, `--valid-data-path`, `--test-data-path`; an empty list is no data.
+    PerSplit([Vec<String>; 3]),
+}
+
+/// Builds train, valid and test sets with `samples` samples each (`None`: one epoch).
+///
+/// # Errors
+/// [`Error::Options`] for a data path that mixes forms; what opening a set gives; [`Error::EmptySplit`].
+pub fn build(
+    paths: &DataPaths,
+    samples: [Option<u64>; 3],
+    options: &GptOptions,
+    upstream: Upstream,
+) -> Result<[Option<GptSet>; 3]> {
+    let mut out = [None, None, None];
+    match paths {
+        DataPaths::Split { paths, split } => {
+            let list = BlendList::parse(paths)?;
+            let data = open_all(&list)?;
+            for which in 0..3 {
+                out[which] = build_split(&list, &data, which, split, samples[which], options, upstream)?;
+            }
+        }
+        DataPaths::PerSplit(lists) => {
+            for which in 0..3 {
+                if lists[which].is_empty() {
+                    continue;
+                }
+                let list = BlendList::parse(&lists[which])?;
+                let data = open_all(&list)?;
+                let whole = Split::only(which);
+                out[which] = build_split(&list, &data, which, &whole, samples[which], options, upstream)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn open_all(list: &BlendList) -> Result<Vec<Arc<IndexedDataset>>> {
+    list.prefixes.iter().map(|prefix| IndexedDataset::open(prefix).map(Arc::new)).collect()
+}
+
+fn build_split(
+    list: &BlendList,
+    data: &[Arc<IndexedDataset>],
+    which: usize,
+    split: &Split,
+    samples: Option<u64>,
+    options: &GptOptions,
+    upstream: Upstream,
+) -> Result<Option<GptSet>> {
+    if split.matrix()[which].is_none() {
+        return Ok(None);
+    }
+    let part = |set: &Arc<IndexedDataset>, samples: Option<u64>| {
+        let range = split.pretraining_ranges(set.len())[which].clone().unwrap_or(0..0);
+        GptDataset::new(set.clone(), NAMES[which], range, samples, options.clone())
+    };
+    if data.len() == 1 && list.weights.is_none() {
+        return Ok(Some(GptSet::Single(part(&data[0], samples)?)));
+    }
+    let (parts, weights, size) = match (&list.weights, samples) {
+        (Some(weights), Some(total)) => {
+            let sizes: Vec<u64> = weights.iter().map(|w| part_size(total, *w, upstream)).collect();
+            let parts =
+                data.iter().zip(&sizes).map(|(set, &n)| part(set, Some(n))).collect::<Result<Vec<_>>>()?;
+            let size = match upstream {
+                Upstream::V2_0_0 => sizes.iter().sum(),
+                Upstream::Head => weights.iter().map(|w| (total as f64 * w).ceil() as u64).sum(),
+            };
+            (parts, weights.clone(), Some(size))
+        }
+        (weights, total) => {
+            let parts = data.iter().map(|set| part(set, None)).collect::<Result<Vec<_>>>()?;
+            let lengths: Vec<u64> = parts.iter().map(Samples::len).collect();
+            let sum: u64 = lengths.iter().sum();
+            let by_length = || lengths.iter().map(|&n| n as f64 / sum as f64).collect();
+            (parts, weights.clone().unwrap_or_else(by_length), total.map(|total| total.min(sum)))
+        }
+    };
+    let lengths: Vec<u64> = parts.iter().map(Samples::len).collect();
+    let index = match size {
+        Some(size) => BlendIndex::weighted(&weights, size as usize),
+        None => BlendIndex::exhaustive(&lengths),
+    };
+    for (set, &sample) in index.dataset.iter().zip(&index.sample) {
+        if sample as u64 >= lengths[*set as usize] {
+            return Err(Error::options(format!(
+                "{} split: the blend draws sample {sample} of {}, which has {}",
+                NAMES[which],
+                parts[*set as usize].data().prefix().display(),
+                lengths[*set as usize]
+            )));
+        }
+    }
+    Ok(Some(GptSet::Blend(Blend { parts, index, weights })))
+}
+
+/// Samples built of one part: its share, and half a percent more.
+fn part_size(total: u64, weight: f64, upstream: Upstream) -> u64 {
+    match upstream {
+        Upstream::V2_0_0 => (total as f64 * weight * 1.005).ceil() as u64,
+        Upstream::Head => ((total as f64 * weight).ceil() * 1.005).ceil() as u64,
+    }
+}
+
+/// `numpy.sum` of f64: left to right below eight numbers, eight partial sums up to 128, halves above.
+fn numpy_sum(values: &[f64]) -> f64 {
+    if values.len() < 8 {
+        return values.iter().sum();
+    }
+    if values.len() <= 128 {
+        let mut lanes: [f64; 8] = std::array::from_fn(|i| values[i]);
+        let whole = values.len() - values.len() % 8;
+        for chunk in values[8..whole].chunks_exact(8) {
+            for (lane, value) in lanes.iter_mut().zip(chunk) {
+                *lane += value;
+            }
+        }
+        let [a, b, c, d, e, f, g, h] = lanes;
+        let sum = ((a + b) + (c + d)) + ((e + f) + (g + h));
+        return values[whole..].iter().fold(sum, |sum, value| sum + value);
+    }
+    let half = values.len() / 2;
+    let half = half - half % 8;
+    numpy_sum(&values[..half]) + numpy_sum(&values[half..])
+}

@@ -1,0 +1,192 @@
+use super::*;
+use crate::indexed::{IndexedDataset, IndexedWriter, TokenType};
+use crate::{Samples, Split, Upstream};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Numbers of a `.npy` file: header text and values widened.
+fn npy(path: &Path) -> (String, Vec<i64>) {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(&bytes[..6], b"\x93NUMPY");
+    let length = u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    let header = String::from_utf8(bytes[10..10 + length].to_vec()).unwrap();
+    let data = &bytes[10 + length..];
+    let values = if header.contains("'<i8'") {
+        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+    } else if header.contains("'<i4'") {
+        data.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap()).into()).collect()
+    } else if header.contains("'<u4'") {
+        data.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap()).into()).collect()
+    } else {
+        assert!(header.contains("'<i2'"), "{header}");
+        data.chunks_exact(2).map(|b| i16::from_le_bytes(b.try_into().unwrap()).into()).collect()
+    };
+    (header, values)
+}
+
+fn words(value: &Value, root: &Path) -> Vec<String> {
+    let list = value.as_array().cloned().unwrap_or_default();
+    let text = |v: Value| v.as_str().unwrap().to_owned();
+    list.into_iter()
+        .map(text)
+        .map(|w| if w.parse::<f64>().is_ok() { w } else { root.join(w).display().to_string() })
+        .collect()
+}
+
+#[test]
+fn every_golden_order_and_sample_is_reproduced() {
+    let Some(root) = ms_testing::shared("goldens/data") else { return };
+    let mut cases = 0;
+    let mut entries: Vec<_> =
+        std::fs::read_dir(root.join("gptdataset")).unwrap().map(|e| e.unwrap().path()).collect();
+    entries.sort();
+    for case in entries {
+        check_case(&root, &case);
+        cases += 1;
+    }
+    assert_eq!(cases, 10);
+}
+
+fn check_case(root: &Path, case: &Path) {
+    let name = case.file_name().unwrap().to_str().unwrap();
+    let spec: Value = serde_json::from_slice(&std::fs::read(case.join("spec.json")).unwrap()).unwrap();
+    let upstream = if name.starts_with("head-") { Upstream::Head } else { Upstream::V2_0_0 };
+    let flag = |key: &str| spec[key].as_bool().unwrap();
+    let number = |key: &str| spec[key].as_i64().unwrap();
+    let options = GptOptions {
+        pad: spec["pad"].as_i64().map(|id| id as i32),
+        reset_position_ids: flag("reset_position_ids"),
+        reset_attention_mask: flag("reset_attention_mask"),
+        eod_mask_loss: flag("eod_mask_loss"),
+        ..GptOptions::new(
+            (number("sequence_length") + number("mtp_extra")) as usize,
+            number("seed") as u32,
+            number("eod") as i32,
+        )
+    };
+    let paths = if spec["blend"].is_null() {
+        DataPaths::PerSplit(std::array::from_fn(|k| words(&spec["blend_per_split"][k], root)))
+    } else {
+        let split = Split::parse(spec["split"].as_str().unwrap()).unwrap();
+        DataPaths::Split { paths: words(&spec["blend"], root), split }
+    };
+    let sizes = std::array::from_fn(|k| spec["sizes"][k].as_u64());
+    let sets = build(&paths, sizes, &options, upstream).unwrap();
+    for (split, set) in ["train", "valid", "test"].iter().zip(&sets) {
+        let want = &spec["splits"][split];
+        if want.is_null() {
+            assert!(set.is_none(), "{name} {split}");
+            continue;
+        }
+        let set = set.as_ref().unwrap();
+        assert_eq!(set.len(), want["len"].as_u64().unwrap(), "{name} {split} length");
+        for (p, part) in set.parts().iter().enumerate() {
+            let index = part.index();
+            let file = |what: &str| npy(&case.join(format!("{split}-{p}-{what}_index.npy"))).1;
+            let wide = |values: &[i32]| values.iter().map(|&v| i64::from(v)).collect::<Vec<_>>();
+            assert_eq!(wide(&index.documents), file("document"), "{name} {split} {p} documents");
+            let samples: Vec<i64> = index.samples.iter().flat_map(|&(a, b)| [a, b]).collect();
+            assert_eq!(samples, file("sample"), "{name} {split} {p} samples");
+            let shuffle: Vec<i64> = index.shuffle.iter().map(|&v| v.into()).collect();
+            assert_eq!(shuffle, file("shuffle"), "{name} {split} {p} shuffle");
+            assert_eq!(index.epochs, want["parts"][p]["num_epochs"].as_i64().unwrap());
+            assert_eq!(index.tokens_per_epoch, want["parts"][p]["num_tokens_per_epoch"].as_i64().unwrap());
+        }
+        if let GptSet::Blend(blend) = set {
+            let file = |what: &str| npy(&case.join(format!("{split}-blend-{what}_index.npy"))).1;
+            let dataset: Vec<i64> = blend.index().dataset.iter().map(|&v| v.into()).collect();
+            assert_eq!(dataset, file("dataset"), "{name} {split} blend");
+            assert_eq!(blend.index().sample, file("dataset_sample"), "{name} {split} blend");
+            assert_eq!(serde_json::json!(blend.weights()), want["weights"], "{name} {split} weights");
+        }
+        for (i, sample) in want["samples"].as_array().unwrap().iter().enumerate() {
+            let got = set.get(i as u64).unwrap();
+            let list = |key: &str| {
+                sample[key].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect::<Vec<_>>()
+            };
+            let ints = |values: &[i32]| values.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+            assert_eq!(ints(&got.tokens), list("tokens"), "{name} {split} sample {i} tokens");
+            assert_eq!(ints(&got.labels), list("labels"), "{name} {split} sample {i} labels");
+            assert_eq!(ints(&got.position_ids), list("position_ids"), "{name} {split} sample {i} positions");
+            let mask: Vec<f64> = got.loss_mask.iter().map(|&v| v.into()).collect();
+            assert_eq!(mask, list("loss_mask"), "{name} {split} sample {i} loss mask");
+        }
+    }
+}
+
+fn small_set(dir: &Path, sequences: &[Vec<i32>]) -> Arc<IndexedDataset> {
+    let prefix = dir.join("set");
+    let mut writer = IndexedWriter::create(&prefix, TokenType::I32).unwrap();
+    for sequence in sequences {
+        writer.sequence(sequence).unwrap();
+        writer.end_document();
+    }
+    writer.finish().unwrap();
+    Arc::new(IndexedDataset::open(prefix).unwrap())
+}
+
+#[test]
+fn consecutive_samples_share_one_token_and_cover_every_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let sequences: Vec<Vec<i32>> = vec![(0..5).collect(), vec![], (5..12).collect(), (12..22).collect()];
+    let set = small_set(dir.path(), &sequences);
+    let n = set.len();
+    let data = GptDataset::new(set, "train", 0..n, None, GptOptions::new(4, 1, -1)).unwrap();
+    let order: Vec<i32> =
+        data.index().documents.iter().flat_map(|&d| sequences[d as usize].clone()).collect();
+    assert_eq!(Samples::len(&data), 5);
+    for (sample, &row) in data.index().shuffle.iter().enumerate() {
+        let got = data.get(sample as u64).unwrap();
+        let start = row as usize * 4;
+        assert_eq!(got.tokens, order[start..start + 4]);
+        assert_eq!(got.labels, order[start + 1..start + 5]);
+        assert_eq!(got.segment_ends, [4]);
+    }
+}
+
+#[test]
+fn an_empty_split_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = small_set(dir.path(), &[vec![], vec![]]);
+    let error =
+        GptDataset::new(set, "valid", 0..2, Some(3), GptOptions::new(4, 1, 0)).unwrap_err().to_string();
+    assert!(error.contains("the valid split holds no tokens, but 3 samples"), "{error}");
+}
+
+#[test]
+fn ends_of_documents_cut_segments_and_reset_positions() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = small_set(dir.path(), &[vec![5, 9, 6, 7, 9, 8]]);
+    let options = GptOptions {
+        reset_position_ids: true,
+        reset_attention_mask: true,
+        eod_mask_loss: true,
+        pad: Some(9),
+        pad_tokens: PadTokens::Keep,
+        ..GptOptions::new(5, 1, 9)
+    };
+    let got = GptDataset::new(set, "train", 0..1, None, options).unwrap().get(0).unwrap();
+    assert_eq!(got.tokens, [5, 9, 6, 7, 9]);
+    assert_eq!(got.labels, [9, 6, 7, 9, 8]);
+    assert_eq!(got.position_ids, [0, 1, 0, 1, 2]);
+    assert_eq!(got.loss_mask, [1.0, 0.0, 1.0, 1.0, 0.0]);
+    assert_eq!(got.segment_ends, [2, 5]);
+}
+
+#[test]
+fn a_blend_refuses_a_mixture_of_weights_and_prefixes() {
+    let words = ["0.5", "a", "b", "c"].map(String::from).to_vec();
+    let paths = DataPaths::Split { paths: words, split: Split::only(0) };
+    let error = build(&paths, [None; 3], &GptOptions::new(4, 1, 0), Upstream::Head).unwrap_err().to_string();
+    assert!(error.contains("every second word"), "{error}");
+}
+
+#[test]
+fn an_exhaustive_blend_uses_every_sample_once() {
+    let index = BlendIndex::exhaustive(&[3, 0, 5]);
+    let mut drawn: Vec<(i16, i64)> =
+        index.dataset.iter().copied().zip(index.sample.iter().copied()).collect();
+    drawn.sort_unstable();
+    assert_eq!(drawn, [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (2, 2), (2, 3), (2, 4)]);
+}

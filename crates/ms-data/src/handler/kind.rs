@@ -1,0 +1,152 @@
+//! Kinds of records.
+
+use super::HandlerOptions;
+use crate::{Error, Result};
+
+/// What the records of an input are and what they become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Texts.
+    Pretrain,
+    /// instruction / input / output, one exchange in a fixed English frame.
+    GeneralInstruction,
+    /// instruction / input / output / history.
+    AlpacaInstruction,
+    /// Lists of messages.
+    SharegptInstruction,
+    /// instruction / input / chosen / rejected.
+    AlpacaPairwise,
+    /// Lists of messages, chosen, rejected.
+    SharegptPairwise,
+    /// Steps of a solution with a judgement each.
+    ProcessReward,
+    /// Prompts only, of Alpaca records.
+    AlpacaPrompts,
+    /// Prompts and separate answers, of Alpaca records.
+    AlpacaR1,
+    /// Prompts and separate answers, of lists of messages.
+    SharegptR1,
+}
+
+/// Style names of this program, upstream's handler names, kinds.
+const NAMES: [(&str, &str, Kind); 10] = [
+    ("pretrain", "GeneralPretrainHandler", Kind::Pretrain),
+    ("general-instruction", "GeneralInstructionHandler", Kind::GeneralInstruction),
+    ("alpaca", "AlpacaStyleInstructionHandler", Kind::AlpacaInstruction),
+    ("sharegpt", "SharegptStyleInstructionHandler", Kind::SharegptInstruction),
+    ("pairwise", "AlpacaStylePairwiseHandler", Kind::AlpacaPairwise),
+    ("pairwise-sharegpt", "SharegptStylePairwiseHandler", Kind::SharegptPairwise),
+    ("prm", "AlpacaStyleProcessRewardHandler", Kind::ProcessReward),
+    ("ppo", "PPOAlpacaStyleInstructionHandler", Kind::AlpacaPrompts),
+    ("r1", "R1AlpacaStyleInstructionHandler", Kind::AlpacaR1),
+    ("r1-sharegpt", "R1SharegptStyleInstructionHandler", Kind::SharegptR1),
+];
+
+/// Handlers of upstream that this program does not have.
+const UNSUPPORTED: [&str; 11] = [
+    "AlpacaPretrainHandler",
+    "StackOverflowPythonPretrainHandler",
+    "SharegptPretrainHandler",
+    "LlamaFactoryInstructionHandler",
+    "OpenAIInstructionHandler",
+    "HunyuanInstructionHandler",
+    "BelleMultiTurnInstructionHandler",
+    "MOSSMultiTurnHandler",
+    "MOSSInstructionHandler",
+    "LeetcodePythonInstructionHandler",
+    "HuggingfaceEncoder",
+];
+
+impl Kind {
+    /// The kind called `style` (`pretrain`, `alpaca`, …).
+    ///
+    /// # Errors
+    /// [`Error::Options`] with the known styles.
+    pub fn of_style(style: &str) -> Result<Self> {
+        NAMES.iter().find(|row| row.0 == style).map(|row| row.2).ok_or_else(|| {
+            let known: Vec<_> = NAMES.iter().map(|row| row.0).collect();
+            Error::options(format!("unknown style {style:?}; known: {}", known.join(", ")))
+        })
+    }
+
+    /// The kind of upstream's `--handler-name`; empty is pretraining. Upstream takes any unknown name for
+    /// pretraining too, in silence; here that is an error.
+    ///
+    /// # Errors
+    /// [`Error::Options`] for an unknown name, or one that is not supported.
+    pub fn of_handler(name: &str) -> Result<Self> {
+        if name.is_empty() {
+            return Ok(Self::Pretrain);
+        }
+        if let Some(row) = NAMES.iter().find(|row| row.1 == name) {
+            return Ok(row.2);
+        }
+        if UNSUPPORTED.contains(&name) {
+            return Err(Error::options(format!("the handler {name} is not in this version")));
+        }
+        let known: Vec<_> = NAMES.iter().map(|row| row.1).collect();
+        Err(Error::options(format!("unknown handler {name:?}; known: {}", known.join(", "))))
+    }
+
+    /// Names of all styles.
+    pub fn styles() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|row| row.0)
+    }
+
+    /// The style's name.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|row| row.2 == self).expect("every kind is in the table").0
+    }
+
+    /// Whether records are brought to prompt and response first.
+    pub fn aligned(self) -> bool {
+        !matches!(self, Self::Pretrain | Self::GeneralInstruction | Self::ProcessReward)
+    }
+
+    /// Whether a record brings two answers.
+    pub fn ranking(self) -> bool {
+        matches!(self, Self::AlpacaPairwise | Self::SharegptPairwise)
+    }
+
+    /// Whether fields are those of Alpaca records.
+    pub fn alpaca(self) -> bool {
+        matches!(self, Self::AlpacaInstruction | Self::AlpacaPairwise | Self::AlpacaPrompts | Self::AlpacaR1)
+    }
+
+    pub(super) fn needs_template(self) -> bool {
+        self.aligned()
+    }
+
+    pub(super) fn takes_template(self) -> bool {
+        self != Self::Pretrain
+    }
+
+    /// Whether file names get `_packed`, as all of upstream's instruction handlers do, packed or not.
+    pub fn packed_name(self) -> bool {
+        self != Self::Pretrain
+    }
+
+    /// Whether rows can be packed: those with input ids, attention mask and labels.
+    pub fn packable(self) -> bool {
+        matches!(self, Self::GeneralInstruction | Self::AlpacaInstruction | Self::SharegptInstruction)
+    }
+
+    pub(super) fn columns(self, options: &HandlerOptions) -> Vec<String> {
+        let names: &[&str] = match self {
+            Self::Pretrain => return options.json_keys.clone(),
+            Self::GeneralInstruction | Self::AlpacaInstruction | Self::SharegptInstruction => {
+                &["input_ids", "attention_mask", "labels"]
+            }
+            Self::AlpacaPairwise | Self::SharegptPairwise => {
+                &["chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"]
+            }
+            Self::ProcessReward => &["input_ids", "labels", "attention_mask"],
+            Self::AlpacaPrompts | Self::AlpacaR1 | Self::SharegptR1 => &["input_ids", "attention_mask"],
+        };
+        let mut columns: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        if matches!(self, Self::AlpacaR1 | Self::SharegptR1) {
+            columns.extend(options.additional_keys.iter().cloned());
+        }
+        columns
+    }
+}

@@ -1,0 +1,213 @@
+//! Records to rows of tokens, as upstream's handlers make them.
+//!
+//! A [`Handler`] holds everything a record needs: its kind, the tokenizer (already fitted to the prompt template), the
+//! names of the fields. [`Handler::encode`] is pure, so records can be encoded on any number of threads.
+//!
+//! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{data_handler,utils}.py`.
+
+mod align;
+mod encode;
+mod fields;
+mod kind;
+
+pub use fields::FieldMap;
+pub use kind::Kind;
+
+use crate::{Error, Result, Upstream};
+use align::{Aligned, Answer};
+use ms_text::Tokenizer;
+use ms_text::template::Template;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+/// What a handler is told; the rest follows from its [`Kind`].
+#[derive(Clone, Debug)]
+pub struct HandlerOptions {
+    /// What the records are.
+    pub kind: Kind,
+    /// `--prompt-type`.
+    pub prompt_type: Option<String>,
+    /// `--prompt-type-path`.
+    pub prompt_type_path: Option<PathBuf>,
+    /// `--map-keys`.
+    pub map_keys: Option<Map<String, Value>>,
+    /// `--json-keys`; for pretraining.
+    pub json_keys: Vec<String>,
+    /// `--append-eod`.
+    pub append_eod: bool,
+    /// `--seq-length`.
+    pub seq_length: Option<usize>,
+    /// `--neat-pack`; at upstream's head it shortens turns.
+    pub neat_pack: bool,
+    /// `--pad-to-multiple-of`; at upstream's head, pretraining.
+    pub pad_to_multiple_of: usize,
+    /// `--dataset-additional-keys`; for the R1 kinds.
+    pub additional_keys: Vec<String>,
+    /// `--placeholder-token`; for process rewards.
+    pub placeholder_token: String,
+    /// `--reward-tokens`; for process rewards.
+    pub reward_tokens: Vec<String>,
+    /// Whose behaviour to follow.
+    pub upstream: Upstream,
+}
+
+impl HandlerOptions {
+    /// Upstream's defaults for one kind of records.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            prompt_type: None,
+            prompt_type_path: None,
+            map_keys: None,
+            json_keys: vec!["text".into()],
+            append_eod: false,
+            seq_length: None,
+            neat_pack: false,
+            pad_to_multiple_of: 1,
+            additional_keys: Vec::new(),
+            placeholder_token: "ки".into(),
+            reward_tokens: Vec::new(),
+            upstream: Upstream::V2_0_0,
+        }
+    }
+}
+
+/// One record as tokens: a sequence per column, or none where the record has no text for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// In the order of [`Handler::columns`].
+    pub columns: Vec<Option<Vec<i32>>>,
+}
+
+/// What became of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Encoded {
+    /// It became a row.
+    Row(Row),
+    /// It is not a conversation; upstream puts an empty one in its place.
+    Replaced(Row),
+    /// It has no prompt or no answer and is left out.
+    Dropped,
+}
+
+/// Turns records into rows.
+pub struct Handler {
+    options: HandlerOptions,
+    tokenizer: Tokenizer,
+    template: Option<Template>,
+    fields: FieldMap,
+    columns: Vec<String>,
+    reward: Option<encode::Reward>,
+}
+
+impl Handler {
+    /// Fits the tokenizer to the options.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if something is missing or makes no sense for this kind; [`Error::Text`] for the template and
+    /// for a tokenizer without an end-of-sequence token.
+    pub fn new(options: HandlerOptions, mut tokenizer: Tokenizer) -> Result<Self> {
+        let kind = options.kind;
+        let template = match (&options.prompt_type, &options.prompt_type_path) {
+            (None, _) if kind.needs_template() => {
+                return Err(Error::options(format!(
+                    "{} records need a prompt template\nhint: pass --prompt-type, such as --prompt-type qwen",
+                    kind.name()
+                )));
+            }
+            (None, _) => None,
+            (Some(_), _) if !kind.takes_template() => {
+                return Err(Error::options(format!(
+                    "a prompt template has no meaning for {} records",
+                    kind.name()
+                )));
+            }
+            (Some(name), Some(path)) => Some(Template::from_file(name, path)?),
+            (Some(name), None) => Some(Template::named(name)?),
+        };
+        match &template {
+            Some(template) if template.head_only && options.upstream == Upstream::V2_0_0 => {
+                return Err(Error::options(format!(
+                    "the prompt template {} exists only at upstream's head\nhint: pass --upstream head",
+                    template.name
+                )));
+            }
+            Some(template) => template.adjust(&mut tokenizer)?,
+            None => tokenizer.pad_with_eos(),
+        }
+        // Upstream's wrapper refuses a tokenizer without an end of sequence, whether it is used or not.
+        tokenizer.eod()?;
+        if options.pad_to_multiple_of == 0 {
+            return Err(Error::options("documents cannot be padded to a multiple of 0 tokens"));
+        }
+        let fields = FieldMap::new(kind, options.map_keys.as_ref())?;
+        let reward = match kind {
+            Kind::ProcessReward => {
+                Some(encode::Reward::new(&tokenizer, &options.placeholder_token, &options.reward_tokens)?)
+            }
+            _ => None,
+        };
+        let columns = kind.columns(&options);
+        if columns.is_empty() {
+            return Err(Error::options("no field to tokenize: --json-keys is empty"));
+        }
+        Ok(Self { options, tokenizer, template, fields, columns, reward })
+    }
+
+    /// What the records are.
+    pub fn kind(&self) -> Kind {
+        self.options.kind
+    }
+
+    /// What it was made of.
+    pub fn options(&self) -> &HandlerOptions {
+        &self.options
+    }
+
+    /// Names of the columns of every row, which are also the keys in file names.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The tokenizer, fitted to the prompt template.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Whether a record becomes a row at all, without tokenizing it.
+    ///
+    /// # Errors
+    /// What is wrong with the record.
+    pub fn keeps(&self, record: &Map<String, Value>) -> std::result::Result<bool, String> {
+        if !self.options.kind.aligned() {
+            return Ok(true);
+        }
+        Ok(self.align(record)?.is_some())
+    }
+
+    /// Encodes a record.
+    ///
+    /// # Errors
+    /// What is wrong with the record: a field that is missing, null or of the wrong type.
+    pub fn encode(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
+        match self.options.kind {
+            Kind::Pretrain => self.pretrain(record).map(Encoded::Row),
+            Kind::GeneralInstruction => self.general_instruction(record).map(Encoded::Row),
+            Kind::ProcessReward => self.process_reward(record).map(Encoded::Row),
+            _ => {
+                let Some(aligned) = self.align(record)? else { return Ok(Encoded::Dropped) };
+                match self.options.kind {
+                    Kind::AlpacaPairwise | Kind::SharegptPairwise => self.pairwise(&aligned),
+                    Kind::AlpacaPrompts => self.prompts(&aligned),
+                    Kind::AlpacaR1 | Kind::SharegptR1 => self.r1(&aligned, record),
+                    _ => self.instruction(&aligned),
+                }
+            }
+        }
+    }
+
+    fn align(&self, record: &Map<String, Value>) -> std::result::Result<Option<Aligned>, String> {
+        let answer = if self.options.kind.ranking() { Answer::Ranking } else { Answer::Plain };
+        self.fields.align(record, answer)
+    }
+}

@@ -1,0 +1,55 @@
+//! Records to samples to batches.
+//!
+//! Before training:
+//! - [`records`] reads JSON, JSON lines and text; [`handler`] turns a record into token rows (pretraining,
+//!   instruction, preference, process reward); [`preprocess`] runs that on several threads in input order.
+//! - Rows go to a [`sink`]: an indexed dataset, a packed one, or a token stream.
+//! - [`pack`] is upstream's knapsack; [`token_stream`] the Arrow stream between two programs.
+//! - [`indexed`] reads and writes Megatron's `.bin`/`.idx` pair, byte for byte.
+//!
+//! At training time:
+//! - [`gpt`] (pretraining: document, sample and shuffle indices, blends), [`sft`] (fine-tuning, preference pairs) and
+//!   [`SafetensorsSamples`] are [`Samples`]: numbered training rows.
+//! - [`sampler`] says which rank reads which rows; [`Loader`] prefetches them as [`MicroBatch`]es of packed tokens.
+//!
+//! All bytes from outside are validated before use, outputs appear whole or not at all, and neither the number of
+//! threads nor the order of a hash map reaches a file.
+
+mod atomic_file;
+mod error;
+pub mod gpt;
+pub mod handler;
+pub mod indexed;
+mod loader;
+mod mapped;
+pub mod pack;
+pub mod preprocess;
+pub mod random;
+pub mod records;
+mod safetensors_samples;
+pub mod sampler;
+mod samples;
+pub mod sft;
+pub mod sink;
+mod split;
+pub mod token_stream;
+
+pub use atomic_file::AtomicFile;
+pub use error::Error;
+pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};
+pub use safetensors_samples::SafetensorsSamples;
+pub use samples::{Sample, Samples};
+pub use split::{Split, SplitRanges};
+
+/// Result with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Which version's behaviour to follow where the two differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upstream {
+    /// MindSpeed-LLM v2.0.0 on Megatron-LM core_r0.8.0.
+    #[default]
+    V2_0_0,
+    /// MindSpeed-LLM of August 2026 (c77308a) on Megatron-LM core_v0.12.1.
+    Head,
+}

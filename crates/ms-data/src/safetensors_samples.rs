@@ -1,0 +1,218 @@
+//! Ready samples in a safetensors file (`--data-path F.safetensors`).
+
+use crate::mapped::MappedFile;
+use crate::samples::check_index;
+use crate::sft;
+use crate::{Error, Result, Sample, Samples};
+use safetensors::{Dtype, SafeTensors};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Samples in the order of the file.
+///
+/// Either `tokens` `[iterations, global batch, S+1]` (row: first `S` are inputs, last `S` targets) and an optional
+/// `loss_mask` `[iterations, global batch, S]`; or preference pairs, `chosen_input_ids`, `chosen_labels`,
+/// `rejected_input_ids`, `rejected_labels` `[iterations, global batch, S]` with labels not shifted and −100 ignored.
+/// Ids are int32 or int64; the mask is any of int8, uint8, bool, int32, float32.
+pub struct SafetensorsSamples {
+    path: PathBuf,
+    file: MappedFile,
+    shape: [usize; 3],
+    form: Form,
+}
+
+enum Form {
+    Plain { tokens: Column, loss_mask: Option<Column> },
+    Pairs([Column; 4]),
+}
+
+/// A tensor's place in the file.
+struct Column {
+    dtype: Dtype,
+    bytes: Range<usize>,
+    /// Numbers of one sample.
+    row: usize,
+}
+
+impl SafetensorsSamples {
+    /// Opens and checks a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Input`] if it is not such a file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bad = |reason: String| Error::Input { path: path.into(), reason };
+        let file = MappedFile::open(path)?;
+        let bytes = file.bytes();
+        let tensors =
+            SafeTensors::deserialize(bytes).map_err(|e| bad(format!("not a safetensors file: {e}")))?;
+        let column = |name: &str, dtypes: &[Dtype]| -> Result<([usize; 3], Column)> {
+            let view = tensors.tensor(name).map_err(|_| bad(format!("no tensor {name:?}")))?;
+            let &[iterations, batch, row] = view.shape() else {
+                return Err(bad(format!(
+                    "{name}: expected three dimensions, found shape {:?}",
+                    view.shape()
+                )));
+            };
+            if !dtypes.contains(&view.dtype()) {
+                return Err(bad(format!("{name}: expected one of {dtypes:?}, found {:?}", view.dtype())));
+            }
+            let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
+            let column = Column { dtype: view.dtype(), bytes: start..start + view.data().len(), row };
+            Ok(([iterations, batch, row], column))
+        };
+        let ids = [Dtype::I32, Dtype::I64];
+        let masks = [Dtype::I8, Dtype::U8, Dtype::BOOL, Dtype::I32, Dtype::F32];
+        let names: Vec<String> = tensors.names().into_iter().map(|n| n.to_string()).collect();
+        let has = |name: &str| names.iter().any(|n| n == name);
+        let same = |name: &str, want: [usize; 3], found: [usize; 3]| {
+            if want == found {
+                Ok(())
+            } else {
+                Err(bad(format!("{name}: expected shape {want:?}, found {found:?}")))
+            }
+        };
+        let (shape, form) = if has("tokens") {
+            let (mut shape, tokens) = column("tokens", &ids)?;
+            if shape[2] < 2 {
+                return Err(bad(format!("tokens: expected rows of at least 2, found {}", shape[2])));
+            }
+            shape[2] -= 1;
+            let mut loss_mask = None;
+            if has("loss_mask") {
+                let (found, mask) = column("loss_mask", &masks)?;
+                same("loss_mask", shape, found)?;
+                loss_mask = Some(mask);
+            }
+            (shape, Form::Plain { tokens, loss_mask })
+        } else if has("chosen_input_ids") {
+            let (shape, chosen) = column("chosen_input_ids", &ids)?;
+            let more = |name: &str| -> Result<Column> {
+                let (found, column) = column(name, &ids)?;
+                same(name, shape, found)?;
+                Ok(column)
+            };
+            let columns =
+                [chosen, more("chosen_labels")?, more("rejected_input_ids")?, more("rejected_labels")?];
+            (shape, Form::Pairs(columns))
+        } else {
+            return Err(bad(format!("expected a tensor tokens or chosen_input_ids, found {names:?}")));
+        };
+        Ok(Self { path: path.into(), file, shape, form })
+    }
+
+    /// Iterations, global batch size, and tokens of a row (`S`).
+    pub fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    fn ids(&self, column: &Column, index: usize) -> Result<Vec<i32>> {
+        let bytes = &self.file.bytes()[column.bytes.clone()];
+        if column.dtype == Dtype::I32 {
+            let row = &bytes[index * column.row * 4..(index + 1) * column.row * 4];
+            return Ok(row
+                .chunks_exact(4)
+                .map(|b| i32::from_le_bytes(b.try_into().expect("four bytes")))
+                .collect());
+        }
+        let row = &bytes[index * column.row * 8..(index + 1) * column.row * 8];
+        row.chunks_exact(8)
+            .map(|b| {
+                let value = i64::from_le_bytes(b.try_into().expect("eight bytes"));
+                i32::try_from(value).map_err(|_| Error::TokenRange {
+                    path: self.path.clone(),
+                    value,
+                    dtype: "int32",
+                })
+            })
+            .collect()
+    }
+
+    fn mask(&self, column: &Column, index: usize) -> Vec<f32> {
+        let size = if matches!(column.dtype, Dtype::I32 | Dtype::F32) { 4 } else { 1 };
+        let bytes = &self.file.bytes()[column.bytes.clone()];
+        let row = &bytes[index * column.row * size..(index + 1) * column.row * size];
+        match column.dtype {
+            Dtype::F32 => {
+                row.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
+            }
+            Dtype::I32 => row
+                .chunks_exact(4)
+                .map(|b| i32::from_le_bytes(b.try_into().expect("four bytes")) as f32)
+                .collect(),
+            Dtype::I8 => row.iter().map(|&b| f32::from(b as i8)).collect(),
+            _ => row.iter().map(|&b| f32::from(b)).collect(),
+        }
+    }
+}
+
+impl Samples for SafetensorsSamples {
+    fn len(&self) -> u64 {
+        (self.shape[0] * self.shape[1]) as u64
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        check_index(index, self.len())?;
+        let index = index as usize;
+        match &self.form {
+            Form::Plain { tokens, loss_mask } => {
+                let text = self.ids(tokens, index)?;
+                let rows = text.len() - 1;
+                Ok(Sample {
+                    tokens: text[..rows].to_vec(),
+                    labels: text[1..].to_vec(),
+                    loss_mask: loss_mask
+                        .as_ref()
+                        .map_or_else(|| vec![1.0; rows], |mask| self.mask(mask, index)),
+                    position_ids: (0..rows as i32).collect(),
+                    segment_ends: vec![rows as i32],
+                    rejected: None,
+                })
+            }
+            Form::Pairs([chosen, chosen_labels, rejected, rejected_labels]) => {
+                let row = |ids: &Column, labels: &Column| -> Result<Sample> {
+                    Ok(sft::row(self.ids(ids, index)?, &self.ids(labels, index)?, None))
+                };
+                let rejected = Some(Box::new(row(rejected, rejected_labels)?));
+                Ok(Sample { rejected, ..row(chosen, chosen_labels)? })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_training_goldens_open_and_read_in_row_order() {
+        let Some(root) = ms_testing::shared("goldens/train") else { return };
+        for (case, pairs) in [("llama-tiny", false), ("llama-tiny-sft", false), ("llama-tiny-dpo", true)] {
+            let path = root.join(case).join("data.safetensors");
+            let set = SafetensorsSamples::open(&path).unwrap();
+            let (tensors, _) = ms_testing::read_golden(&path);
+            let name = if pairs { "chosen_input_ids" } else { "tokens" };
+            let golden = &tensors[name];
+            let row = golden.shape[2];
+            assert_eq!(set.len() as usize, golden.shape[0] * golden.shape[1]);
+            let sample = set.get(5).unwrap();
+            let want: Vec<i64> = golden.i64()[5 * row..6 * row].to_vec();
+            let got: Vec<i64> = sample.tokens.iter().map(|&v| v.into()).collect();
+            assert_eq!(got, want[..sample.tokens.len()], "{case}");
+            assert_eq!(sample.rejected.is_some(), pairs, "{case}");
+            if let Some(mask) = tensors.get("loss_mask") {
+                let s = mask.shape[2];
+                assert_eq!(sample.loss_mask, mask.f32()[5 * s..6 * s]);
+            }
+        }
+    }
+
+    #[test]
+    fn other_files_are_refused_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        std::fs::write(&path, b"not").unwrap();
+        let error = SafetensorsSamples::open(&path).err().unwrap().to_string();
+        assert!(error.contains("not a safetensors file"), "{error}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Numbered training rows.
+
+use crate::Result;
+
+/// One training row, aligned: position `i` sees `tokens[..=i]` of its segment and is to predict `labels[i]`.
+///
+/// All vectors but `segment_ends` have the length of the row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Input ids; never negative.
+    pub tokens: Vec<i32>,
+    /// The id that follows each input; where `loss_mask` is 0 it means nothing (and is 0 or the pad id).
+    pub labels: Vec<i32>,
+    /// 1.0 where the loss counts, else 0.0.
+    pub loss_mask: Vec<f32>,
+    /// Position of each token for rotary or learned positions.
+    pub position_ids: Vec<i32>,
+    /// Ends of the stretches that attend only within themselves; ascending, the last is the row's length.
+    pub segment_ends: Vec<i32>,
+    /// For preference pairs: the other answer. `self` is then the chosen one.
+    pub rejected: Option<Box<Sample>>,
+}
+
+/// A numbered set of training rows. Reading a row is pure: same number, same row.
+pub trait Samples: Send + Sync {
+    /// Number of rows.
+    fn len(&self) -> u64;
+
+    /// Row `index`.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSuchSample`] outside the set; whatever reading the files gives.
+    fn get(&self, index: u64) -> Result<Sample>;
+
+    /// Whether there is no row.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+pub(crate) fn check_index(index: u64, len: u64) -> Result<()> {
+    if index < len { Ok(()) } else { Err(crate::Error::NoSuchSample { index, len }) }
+}

@@ -1,0 +1,259 @@
+//! Items of a fine-tuning set and their training rows.
+
+use super::cut::{cut_pair, cut_turns};
+use super::{IGNORED, Order, order};
+use crate::indexed::IndexedDataset;
+use crate::samples::check_index;
+use crate::split::NAMES;
+use crate::{Error, Result, Sample, Samples, Split};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the stored sequences are and how they become rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One conversation each; long ones are cut in proportion, turn by turn. `closing`: the template has `efficient_eos`.
+    Conversation {
+        /// The template trains one end-of-sequence id at the very end.
+        closing: bool,
+    },
+    /// One sample each; long ones are cut at the end (`--cut-max-seqlen`, process reward sets).
+    CutAtEnd,
+    /// Packs, `--reset-position-ids`; `neat` when `--neat-pack` numbered the samples in the attention mask.
+    Packed {
+        /// The attention mask numbers the samples of a pack from 1.
+        neat: bool,
+    },
+    /// Preference pairs (`--is-pairwise-dataset`).
+    Pairs,
+}
+
+/// How a fine-tuning set is read.
+#[derive(Clone, Debug)]
+pub struct SftOptions {
+    /// Longest row: `--seq-length`, plus the multi-token-prediction layers at v2.0.0.
+    pub row_tokens: usize,
+    /// Form of the stored sequences.
+    pub form: Form,
+    /// End-of-sequence id, at which positions restart in packs.
+    pub eos: i32,
+    /// Order of sequences.
+    pub order: Order,
+    /// Repeat upstream's defect that puts −100 into the input ids of over-long conversations with a closing end of
+    /// sequence. Only to compare with upstream: such rows cannot be trained on.
+    pub negative_ids_as_upstream: bool,
+}
+
+/// What is stored for one number, cut, and in upstream's terms: labels are not shifted, −100 is ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SftItem {
+    /// Input ids; for pairs the chosen ones.
+    pub input_ids: Vec<i32>,
+    /// Labels, aligned with the inputs.
+    pub labels: Vec<i32>,
+    /// 1, or the number of the sample inside a neat pack, 0 for its padding.
+    pub attention_mask: Vec<i32>,
+    /// For packs.
+    pub position_ids: Option<Vec<i32>>,
+    /// For pairs: ids and labels of the rejected answer.
+    pub rejected: Option<(Vec<i32>, Vec<i32>)>,
+}
+
+/// A fine-tuning set and split with its order.
+pub struct SftDataset {
+    columns: Vec<IndexedDataset>,
+    order: Vec<i64>,
+    options: SftOptions,
+}
+
+/// The parts of `P` that are opened.
+fn column_names(form: Form) -> &'static [&'static str] {
+    match form {
+        Form::Pairs => &["chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"],
+        Form::Packed { neat: true } => &["input_ids", "labels", "attention_mask"],
+        _ => &["input_ids", "labels"],
+    }
+}
+
+impl SftDataset {
+    /// Opens `PREFIX_packed_KEY_document` for the keys that `form` needs and gives the three splits, `samples[k]` rows each
+    /// (rounded up to whole epochs). `None` where a split is empty.
+    ///
+    /// # Errors
+    /// What opening a set gives; [`Error::Mismatch`] if the keys do not agree in number and lengths of sequences.
+    pub fn open(
+        prefix: impl AsRef<Path>,
+        split: &Split,
+        samples: [u64; 3],
+        options: &SftOptions,
+    ) -> Result<[Option<Arc<Self>>; 3]> {
+        let prefix = prefix.as_ref();
+        let open = || -> Result<Vec<IndexedDataset>> {
+            let columns = column_names(options.form)
+                .iter()
+                .map(|key| IndexedDataset::open(column_prefix(prefix, key)))
+                .collect::<Result<Vec<_>>>()?;
+            check_agreement(&columns, options.form)?;
+            Ok(columns)
+        };
+        let count = open()?[0].len();
+        let mut out = [None, None, None];
+        for (which, range) in split.finetuning_ranges(count).into_iter().enumerate() {
+            let Some(range) = range.filter(|_| samples[which] > 0) else { continue };
+            tracing::debug!(split = NAMES[which], sequences = range.len(), "fine-tuning set");
+            let order = order(range, samples[which], &options.order);
+            out[which] = Some(Arc::new(Self { columns: open()?, order, options: options.clone() }));
+        }
+        Ok(out)
+    }
+
+    /// Sequence number of each row.
+    pub fn order(&self) -> &[i64] {
+        &self.order
+    }
+
+    /// The item behind row `index`, in upstream's terms.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSample`]; what reading gives.
+    pub fn item(&self, index: u64) -> Result<SftItem> {
+        check_index(index, self.order.len() as u64)?;
+        let sequence = self.order[index as usize] as usize;
+        let column = |key: usize| -> Result<Vec<i32>> {
+            let mut out = Vec::new();
+            self.columns[key].read(sequence, &mut out)?;
+            Ok(out)
+        };
+        let room = self.options.row_tokens;
+        match self.options.form {
+            Form::Pairs => {
+                let (chosen, rejected) = cut_pair(&column(0)?, &column(1)?, &column(2)?, room);
+                let attention_mask = vec![1; chosen.0.len()];
+                Ok(SftItem {
+                    input_ids: chosen.0,
+                    labels: chosen.1,
+                    attention_mask,
+                    position_ids: None,
+                    rejected: Some(rejected),
+                })
+            }
+            Form::Conversation { closing } => {
+                let as_upstream = self.options.negative_ids_as_upstream;
+                let (input_ids, labels) = cut_turns(&column(0)?, &column(1)?, room, closing, as_upstream);
+                Ok(SftItem {
+                    attention_mask: vec![1; input_ids.len()],
+                    input_ids,
+                    labels,
+                    ..SftItem::default()
+                })
+            }
+            Form::CutAtEnd | Form::Packed { .. } => {
+                let (mut input_ids, mut labels) = (column(0)?, column(1)?);
+                input_ids.truncate(room);
+                labels.truncate(room);
+                let neat = self.options.form == Form::Packed { neat: true };
+                let mut attention_mask = if neat { column(2)? } else { vec![1; input_ids.len()] };
+                attention_mask.truncate(room);
+                let position_ids = match self.options.form {
+                    Form::CutAtEnd => None,
+                    Form::Packed { neat: true } => Some(positions_by_mask(&attention_mask)),
+                    _ => Some(positions_by_eos(&input_ids, self.options.eos)),
+                };
+                Ok(SftItem { input_ids, labels, attention_mask, position_ids, rejected: None })
+            }
+        }
+    }
+}
+
+impl Samples for SftDataset {
+    fn len(&self) -> u64 {
+        self.order.len() as u64
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        let item = self.item(index)?;
+        let rejected = item.rejected.map(|(ids, labels)| Box::new(row(ids, &labels, None)));
+        Ok(Sample { rejected, ..row(item.input_ids, &item.labels, item.position_ids) })
+    }
+}
+
+/// Shifts labels by one: upstream drops the first label and the last logit, here both stay and the last is masked.
+pub(crate) fn row(tokens: Vec<i32>, labels: &[i32], position_ids: Option<Vec<i32>>) -> Sample {
+    let next: Vec<i32> = labels.iter().skip(1).copied().chain([IGNORED]).take(tokens.len()).collect();
+    let length = tokens.len() as i32;
+    let (position_ids, mut segment_ends) = match position_ids {
+        None => ((0..length).collect(), Vec::new()),
+        Some(positions) => {
+            let starts = (1..length).filter(|&i| positions[i as usize] == 0).collect();
+            (positions, starts)
+        }
+    };
+    segment_ends.push(length);
+    Sample {
+        loss_mask: next.iter().map(|&label| if label == IGNORED { 0.0 } else { 1.0 }).collect(),
+        labels: next.into_iter().map(|label| if label == IGNORED { 0 } else { label }).collect(),
+        tokens,
+        position_ids,
+        segment_ends,
+        rejected: None,
+    }
+}
+
+/// Positions count up inside each numbered sample; padding (0) has position 0.
+fn positions_by_mask(mask: &[i32]) -> Vec<i32> {
+    let most = mask.iter().copied().max().unwrap_or(0);
+    let mut out = Vec::with_capacity(mask.len());
+    // As upstream: all of sample 1, all of sample 2, …, then the padding; packs store them in that order.
+    for sample in 1..=most {
+        out.extend(0..mask.iter().filter(|&&value| value == sample).count() as i32);
+    }
+    out.resize(mask.len(), 0);
+    out
+}
+
+/// Positions restart after every end of sequence, also those that close a turn inside a conversation.
+fn positions_by_eos(ids: &[i32], eos: i32) -> Vec<i32> {
+    let mut position = 0;
+    ids.iter()
+        .map(|&id| {
+            let here = position;
+            position = if id == eos { 0 } else { position + 1 };
+            here
+        })
+        .collect()
+}
+
+/// `PREFIX_packed_KEY_document`.
+pub(crate) fn column_prefix(prefix: &Path, key: &str) -> PathBuf {
+    let mut name = prefix.as_os_str().to_os_string();
+    name.push(format!("_packed_{key}_document"));
+    name.into()
+}
+
+fn check_agreement(columns: &[IndexedDataset], form: Form) -> Result<()> {
+    let mismatch = |set: &IndexedDataset, what, want: usize, found: usize| Error::Mismatch {
+        path: set.prefix().into(),
+        what,
+        want: want.to_string(),
+        found: found.to_string(),
+    };
+    for set in &columns[1..] {
+        if set.len() != columns[0].len() {
+            return Err(mismatch(set, "number of sequences", columns[0].len(), set.len()));
+        }
+    }
+    let pairs: &[(usize, usize)] = match form {
+        Form::Pairs => &[(0, 1), (2, 3)],
+        Form::Packed { neat: true } => &[(0, 1), (0, 2)],
+        _ => &[(0, 1)],
+    };
+    for &(ids, other) in pairs {
+        for i in 0..columns[ids].len() {
+            let (want, found) = (columns[ids].length(i), columns[other].length(i));
+            if want != found {
+                return Err(mismatch(&columns[other], "tokens of a sequence", want, found));
+            }
+        }
+    }
+    Ok(())
+}

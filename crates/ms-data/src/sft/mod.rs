@@ -1,0 +1,18 @@
+//! Fine-tuning sets: `P_packed_KEY_document` file pairs, one per key, addressed by sequence number.
+//!
+//! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{mtf_dataset,decoder_packed_mtf_dataset}.py`.
+
+mod cut;
+mod dataset;
+mod order;
+
+pub use cut::{cut_pair, cut_turns, shares};
+pub(crate) use dataset::row;
+pub use dataset::{Form, SftDataset, SftItem, SftOptions};
+pub use order::{Order, order};
+
+/// Label of a position that is not trained.
+pub const IGNORED: i32 = -100;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use super::*;
+use crate::indexed::{IndexedWriter, TokenType};
+use crate::{Layout, Loader, LoaderConfig, Split};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+
+fn ints(value: &Value) -> Vec<i64> {
+    value.as_array().unwrap().iter().map(|v| v.as_i64().unwrap()).collect()
+}
+
+fn wide(values: &[i32]) -> Vec<i64> {
+    values.iter().map(|&v| v.into()).collect()
+}
+
+#[test]
+fn every_golden_order_item_and_batch_is_reproduced() {
+    let Some(root) = ms_testing::shared("goldens/data") else { return };
+    let mut cases: Vec<_> =
+        std::fs::read_dir(root.join("sftdataset")).unwrap().map(|e| e.unwrap().path()).collect();
+    cases.sort();
+    assert_eq!(cases.len(), 8);
+    for case in cases {
+        check_case(&root, &case);
+    }
+}
+
+fn check_case(root: &Path, case: &Path) {
+    let name = case.file_name().unwrap().to_str().unwrap();
+    let spec: Value = serde_json::from_slice(&std::fs::read(case.join("spec.json")).unwrap()).unwrap();
+    let args = &spec["args"];
+    let flag = |key: &str| args[key] == true;
+    let mut tokenizer = ms_text::Tokenizer::load(root.join(spec["tokenizer"].as_str().unwrap())).unwrap();
+    let template = spec["prompt_type"].as_str().map(|t| ms_text::template::Template::named(t).unwrap());
+    if let Some(template) = &template {
+        template.adjust(&mut tokenizer).unwrap();
+    }
+    let form = if flag("is_pairwise_dataset") {
+        Form::Pairs
+    } else if flag("reset_position_ids") {
+        Form::Packed { neat: flag("neat_pack") }
+    } else if flag("cut_max_seqlen") || args["stage"] == "prm" {
+        Form::CutAtEnd
+    } else {
+        Form::Conversation { closing: template.is_some_and(|t| t.efficient_eos) }
+    };
+    let options = SftOptions {
+        row_tokens: spec["seq_length"].as_u64().unwrap() as usize,
+        form,
+        eos: tokenizer.eod().unwrap() as i32,
+        order: Order {
+            seed: spec["seed"].as_u64().unwrap() as u32,
+            shuffle: !flag("no_shuffle"),
+            fill_to: flag("padded_samples").then_some(8),
+        },
+        negative_ids_as_upstream: true,
+    };
+    let sizes = std::array::from_fn(|k| spec["sizes"][k].as_u64().unwrap());
+    let split = Split::parse(spec["split"].as_str().unwrap()).unwrap();
+    let sets = SftDataset::open(root.join(spec["data"].as_str().unwrap()), &split, sizes, &options).unwrap();
+    for (which, split) in ["train", "valid", "test"].iter().enumerate() {
+        let want = &spec["splits"][split];
+        let Some(set) = &sets[which] else {
+            assert!(want.is_null(), "{name} {split}");
+            continue;
+        };
+        assert_eq!(set.order(), ints(&want["shuffle_index"]), "{name} {split} order");
+        for (i, item) in want["items"].as_array().unwrap().iter().enumerate() {
+            let got = set.item(i as u64).unwrap();
+            let at = format!("{name} {split} item {i}");
+            let prefix = if form == Form::Pairs { "chosen_" } else { "" };
+            let list = |key: &str| ints(&item[format!("{prefix}{key}")]);
+            assert_eq!(wide(&got.input_ids), list("input_ids"), "{at}");
+            assert_eq!(wide(&got.labels), list("labels"), "{at} labels");
+            assert_eq!(wide(&got.attention_mask), list("attention_mask"), "{at} mask");
+            if let Some(positions) = &got.position_ids {
+                assert_eq!(wide(positions), list("position_ids"), "{at} positions");
+            }
+            if let Some((ids, labels)) = &got.rejected {
+                assert_eq!(wide(ids), ints(&item["rejected_input_ids"]), "{at} rejected");
+                assert_eq!(wide(labels), ints(&item["rejected_labels"]), "{at} rejected labels");
+            }
+        }
+    }
+    check_batch(name, &spec["collated"], sets[0].clone().unwrap(), options.row_tokens);
+}
+
+/// The first micro-batch against upstream's collated one, whose labels are not shifted.
+fn check_batch(name: &str, want: &Value, set: Arc<SftDataset>, row_tokens: usize) {
+    let config = LoaderConfig {
+        micro_batch_size: want["micro_batch_size"].as_u64().unwrap() as usize,
+        layout: Layout::Padded {
+            multiple: row_tokens,
+            pad: want["pad_token_id"].as_i64().unwrap() as i32,
+            left: want["padding_side"] == "left",
+        },
+        ..LoaderConfig::default()
+    };
+    let batch = Loader::new(set, &config).unwrap().next().unwrap().unwrap();
+    let rows = |key: &str| want["batch"][key].as_array().unwrap().iter().map(ints).collect::<Vec<_>>();
+    let (ids, labels) = (rows("input_ids"), rows("labels"));
+    assert_eq!(batch.tokens.len(), batch.rows * row_tokens, "{name}");
+    for row in 0..batch.rows {
+        let span = row * row_tokens..(row + 1) * row_tokens;
+        assert_eq!(wide(&batch.tokens[span.clone()]), ids[row], "{name} row {row}");
+        for i in 0..row_tokens - 1 {
+            let (label, mask) = (batch.labels[span.start + i], batch.loss_mask[span.start + i]);
+            let want = labels[row][i + 1];
+            assert_eq!(mask != 0.0, want != -100, "{name} row {row} position {i}");
+            assert!(mask == 0.0 || i64::from(label) == want, "{name} row {row} position {i}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_conversation_keeps_its_own_tokens() {
+    // Two turns of a template with a closing end of sequence (9): prompt 1 2 3, answer 4; prompt 5 6, answer 7 8, closing 9.
+    let ids = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+    let labels = [-100, -100, -100, 4, 9, -100, 7, 8, 9];
+    let (got, got_labels) = cut_turns(&ids, &labels, 7, true, false);
+    assert!(got.iter().all(|&id| id > 0), "{got:?}");
+    assert_eq!(got.len(), got_labels.len());
+    assert_eq!(*got.last().unwrap(), 9);
+    let (upstream, _) = cut_turns(&ids, &labels, 7, true, true);
+    assert!(upstream.contains(&-100), "upstream's defect: {upstream:?}");
+}
+
+#[test]
+fn short_answers_and_short_prompts_are_kept_whole() {
+    assert_eq!(shares(100, 10, 64), (54, 10));
+    assert_eq!(shares(10, 100, 64), (10, 54));
+    assert_eq!(shares(100, 100, 64), (32, 32));
+    assert_eq!(shares(3, 4, 64), (3, 4));
+}
+
+#[test]
+fn columns_that_disagree_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (key, sequences) in [("input_ids", 2), ("labels", 1)] {
+        let mut writer =
+            IndexedWriter::create(dir.path().join(format!("p_packed_{key}_document")), TokenType::I32)
+                .unwrap();
+        (0..sequences).for_each(|_| writer.sequence(&[1, 2]).unwrap());
+        writer.end_document();
+        writer.finish().unwrap();
+    }
+    let options = SftOptions {
+        row_tokens: 8,
+        form: Form::Conversation { closing: false },
+        eos: 0,
+        order: Order { seed: 1, shuffle: true, fill_to: None },
+        negative_ids_as_upstream: false,
+    };
+    let error = SftDataset::open(dir.path().join("p"), &Split::only(0), [4, 0, 0], &options)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("number of sequences: expected 2, found 1"), "{error}");
+}
+
+#[test]
+fn rows_are_shifted_and_segments_follow_positions() {
+    let row = super::row(vec![1, 2, 3, 4], &[-100, 2, -100, 4], Some(vec![0, 1, 0, 1]));
+    assert_eq!(row.labels, [2, 0, 4, 0]);
+    assert_eq!(row.loss_mask, [1.0, 0.0, 1.0, 0.0]);
+    assert_eq!(row.segment_ends, [2, 4]);
+}

@@ -1,0 +1,82 @@
+//! Where rows go: indexed datasets, packed ones, or a token stream.
+
+mod indexed_sink;
+mod packed_sink;
+
+pub use indexed_sink::IndexedSink;
+pub use packed_sink::PackedSink;
+
+use crate::Result;
+use crate::handler::Row;
+use crate::indexed::{bin_path, idx_path};
+use std::path::{Path, PathBuf};
+
+/// Takes rows in order.
+pub trait Sink {
+    /// The next row.
+    ///
+    /// # Errors
+    /// What writing gives.
+    fn row(&mut self, row: Row) -> Result<()>;
+
+    /// The end of one of `--n-subs` parts: what is collected per part is written.
+    ///
+    /// # Errors
+    /// What writing gives.
+    fn end_part(&mut self) -> Result<()>;
+
+    /// Completes the outputs, which appear now.
+    ///
+    /// # Errors
+    /// What writing gives.
+    fn finish(self: Box<Self>) -> Result<Summary>;
+}
+
+/// What a sink wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// One per column.
+    pub outputs: Vec<Output>,
+    /// Rows left out because they are too long.
+    pub too_long: u64,
+    /// Samples that were packed.
+    pub packed: u64,
+}
+
+/// One file pair, or one column of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Prefix of the file pair; the column's name in a stream.
+    pub prefix: PathBuf,
+    /// Sequences written.
+    pub sequences: u64,
+    /// Tokens written.
+    pub tokens: u64,
+}
+
+/// Names of the file pairs of a dataset: `PREFIX[_packed]_KEY_document`.
+pub fn dataset_prefixes(prefix: &Path, columns: &[String], packed_name: bool) -> Vec<PathBuf> {
+    columns
+        .iter()
+        .map(|key| {
+            let mut name = prefix.as_os_str().to_os_string();
+            name.push(if packed_name { "_packed_" } else { "_" });
+            name.push(key);
+            name.push("_document");
+            name.into()
+        })
+        .collect()
+}
+
+/// Refuses to replace existing files unless `force`.
+///
+/// # Errors
+/// [`crate::Error::Exists`] with the first file that is there.
+pub fn check_absent(prefixes: &[PathBuf], force: bool) -> Result<()> {
+    for path in prefixes.iter().flat_map(|prefix| [bin_path(prefix), idx_path(prefix)]) {
+        if !force && path.exists() {
+            return Err(crate::Error::Exists { path });
+        }
+    }
+    Ok(())
+}

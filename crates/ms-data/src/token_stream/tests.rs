@@ -1,0 +1,107 @@
+use super::*;
+use crate::handler::Row;
+use proptest::prelude::*;
+
+fn info() -> StreamInfo {
+    StreamInfo {
+        style: "sharegpt".into(),
+        tokenizer: "00ff".into(),
+        vocab_size: 100,
+        eod: 7,
+        pad: 0,
+        seq_length: Some(512),
+        packed_name: true,
+    }
+}
+
+fn stream(columns: usize, rows: &[Row]) -> Vec<u8> {
+    let names: Vec<String> = (0..columns).map(|i| format!("c{i}")).collect();
+    let mut bytes = Vec::new();
+    let mut writer = TokenWriter::new(&mut bytes, "test", &names, &info()).unwrap();
+    rows.iter().for_each(|row| writer.push(row.clone()).unwrap());
+    writer.finish().unwrap();
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<Row>, String> {
+    let reader = TokenReader::new(bytes, "test").map_err(|e| e.to_string())?;
+    reader.map(|row| row.map_err(|e| e.to_string())).collect()
+}
+
+fn small() -> Vec<Row> {
+    vec![Row { columns: vec![Some(vec![1, -100]), None] }, Row { columns: vec![Some(vec![]), Some(vec![5])] }]
+}
+
+#[test]
+fn the_schema_carries_what_the_next_program_needs() {
+    let bytes = stream(2, &small());
+    let reader = TokenReader::new(bytes.as_slice(), "test").unwrap();
+    assert_eq!(reader.info(), &info());
+    assert_eq!(reader.columns(), ["c0", "c1"]);
+    assert_eq!(bytes[bytes.len() - 8..], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+}
+
+#[test]
+fn every_cut_of_a_stream_is_refused() {
+    let bytes = stream(2, &small());
+    assert_eq!(read(&bytes).unwrap(), small());
+    for length in 0..bytes.len() {
+        assert!(read(&bytes[..length]).is_err(), "cut to {length} of {}", bytes.len());
+    }
+    let longer = [bytes.as_slice(), b"x"].concat();
+    assert!(read(&longer).unwrap_err().contains("something follows its end mark"));
+    assert!(read(&bytes[..bytes.len() - 8]).unwrap_err().contains("end mark is missing"));
+}
+
+#[test]
+fn arrows_own_reader_takes_the_stream() {
+    let bytes = stream(2, &small());
+    let reader = arrow_ipc::reader::StreamReader::try_new(bytes.as_slice(), None).unwrap();
+    let rows: usize = reader.map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(rows, 2);
+}
+
+#[test]
+fn another_arrow_stream_is_refused() {
+    use arrow_schema::{DataType, Field, Schema};
+    let schema = Schema::new(vec![Field::new("a", DataType::Int64, false)]);
+    let mut bytes = Vec::new();
+    arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &schema).unwrap().finish().unwrap();
+    assert!(read(&bytes).unwrap_err().contains("metadata ms.stream"));
+    let schema = schema.with_metadata(info().to_metadata());
+    let mut bytes = Vec::new();
+    arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &schema).unwrap().finish().unwrap();
+    assert!(read(&bytes).unwrap_err().contains("expected a list of 32-bit integers"));
+}
+
+#[test]
+fn many_rows_cross_batches() {
+    let rows: Vec<Row> =
+        (0..10_000).map(|i| Row { columns: vec![Some(vec![i; (i % 50) as usize])] }).collect();
+    assert_eq!(read(&stream(1, &rows)).unwrap(), rows);
+}
+
+proptest! {
+    #[test]
+    fn any_rows_come_back(rows in proptest::collection::vec(proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<i32>(), 0..9)), 3), 0..20)) {
+        let rows: Vec<Row> = rows.into_iter().map(|columns| Row { columns }).collect();
+        prop_assert_eq!(read(&stream(3, &rows)).unwrap(), rows);
+    }
+
+    #[test]
+    fn a_damaged_stream_is_an_error_or_rows_but_never_a_panic(
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        lie in proptest::option::of((any::<prop::sample::Index>(), any::<u32>())),
+    ) {
+        let mut bytes = stream(2, &small());
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= value;
+        }
+        if let Some((at, value)) = lie {
+            let at = at.index(bytes.len() - 4);
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        let _ = read(&bytes);
+    }
+}

@@ -1,0 +1,178 @@
+//! Where parameters lie in the flat buffers that data parallelism reduces, bucket by bucket.
+//!
+//! # Source
+//! Megatron-LM core_r0.8.0, `megatron/core/distributed/param_and_grad_buffer.py`; expected values in
+//! `goldens/topology/zero1_layout.json`.
+
+use ms_core::{ParamLayout, Shape};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Every parameter starts at a multiple of this many elements.
+const PARAM_ALIGNMENT: usize = 64;
+
+/// One parameter to be placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// Shape of this rank's part.
+    pub shape: Shape,
+    /// It gets a bucket of its own (an embedding that is tied to the output layer of another stage).
+    pub own_bucket: bool,
+}
+
+/// A flat buffer cut into buckets, each of which divides among the data-parallel ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketPlan {
+    /// Where each parameter lies, by parameter number.
+    pub layout: Arc<ParamLayout>,
+    /// The buckets, which follow each other without gaps.
+    pub buckets: Vec<Range<usize>>,
+    /// Ranks that share each bucket.
+    pub dp: usize,
+}
+
+/// A part of one parameter inside a rank's shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamSlice {
+    /// Parameter number.
+    pub param: usize,
+    /// Elements of the flattened parameter.
+    pub range: Range<usize>,
+    /// Bucket they are in.
+    pub bucket: usize,
+    /// First element inside the rank's part of that bucket.
+    pub offset: usize,
+}
+
+impl BucketPlan {
+    /// Places `params` (in registration order) from the last to the first, so that buckets fill up in the order
+    /// of the backward pass. A bucket closes when it has `bucket_size` elements or more; `None` makes one bucket.
+    pub fn new(params: &[Placed], dp: usize, bucket_size: Option<usize>) -> Self {
+        let end_alignment = lcm(dp, 128);
+        let mut starts = vec![0; params.len()];
+        let mut buckets = Vec::new();
+        let (mut bucket_start, mut at) = (0usize, 0usize);
+        let mut close = |at: usize, bucket_start: &mut usize| {
+            let end = at.next_multiple_of(end_alignment);
+            buckets.push(*bucket_start..end);
+            *bucket_start = end;
+            end
+        };
+        for (i, param) in params.iter().enumerate().rev() {
+            let mut start = at.next_multiple_of(PARAM_ALIGNMENT);
+            if param.own_bucket && start > bucket_start {
+                start = close(start, &mut bucket_start);
+            }
+            starts[i] = start;
+            at = start + param.shape.numel();
+            if param.own_bucket || bucket_size.is_some_and(|size| at - bucket_start >= size) {
+                at = close(at, &mut bucket_start);
+            }
+        }
+        if at > bucket_start {
+            at = close(at, &mut bucket_start);
+        }
+        let slots = starts.into_iter().zip(params).map(|(start, p)| (start, p.shape)).collect();
+        let layout = Arc::new(ParamLayout::new(slots, at).expect("parameters were placed inside the buffer"));
+        Self { layout, buckets, dp }
+    }
+
+    /// Rank `rank`'s part of a bucket.
+    pub fn shard(&self, bucket: usize, rank: usize) -> Range<usize> {
+        let Range { start, end } = self.buckets[bucket];
+        let part = (end - start) / self.dp;
+        start + rank * part..start + (rank + 1) * part
+    }
+
+    /// Elements that one rank owns over all buckets.
+    pub fn shard_numel(&self) -> usize {
+        self.layout.numel() / self.dp
+    }
+
+    /// The parts of parameters that `rank` owns, in buffer order.
+    pub fn slices(&self, rank: usize) -> Vec<ParamSlice> {
+        let mut by_start: Vec<usize> = (0..self.layout.len()).collect();
+        let place = |p: usize| {
+            let id = ms_core::ParamId(p as u32);
+            self.layout.start(id)..self.layout.start(id) + self.layout.shape(id).numel()
+        };
+        by_start.sort_by_key(|&p| place(p).start);
+        let mut slices = Vec::new();
+        for bucket in 0..self.buckets.len() {
+            let shard = self.shard(bucket, rank);
+            for &param in &by_start {
+                let own = place(param);
+                let (start, end) = (own.start.max(shard.start), own.end.min(shard.end));
+                if start < end {
+                    let range = start - own.start..end - own.start;
+                    slices.push(ParamSlice { param, range, bucket, offset: start - shard.start });
+                }
+            }
+        }
+        slices
+    }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn numbers(v: &Value) -> Vec<usize> {
+        v.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect()
+    }
+
+    #[test]
+    fn the_layout_is_megatrons() {
+        let Some(path) = ms_testing::shared("goldens/topology/zero1_layout.json") else { return };
+        let cases: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for case in cases.as_array().unwrap() {
+            let named: Vec<(&str, Shape)> = case["shapes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|s| (s[0].as_str().unwrap(), Shape::new(&numbers(&s[1]))))
+                .collect();
+            let placed: Vec<Placed> =
+                named.iter().map(|&(_, shape)| Placed { shape, own_bucket: false }).collect();
+            let dp = case["dp"].as_u64().unwrap() as usize;
+            let plan = BucketPlan::new(&placed, dp, case["bucket_size"].as_u64().map(|n| n as usize));
+            assert_eq!(plan.layout.numel() as u64, case["numel"].as_u64().unwrap());
+            let buckets: Vec<Vec<usize>> = case["buckets"].as_array().unwrap().iter().map(numbers).collect();
+            assert_eq!(plan.buckets.iter().map(|b| vec![b.start, b.end]).collect::<Vec<_>>(), buckets);
+            for (i, (name, shape)) in named.iter().enumerate() {
+                let want = numbers(&case["params"][name]);
+                let start = plan.layout.start(ms_core::ParamId(i as u32));
+                assert_eq!(vec![start, start + shape.numel()], want[..2], "{name}");
+            }
+            for (rank, want) in case["rank_slices"].as_array().unwrap().iter().enumerate() {
+                let got: Vec<Value> = plan
+                    .slices(rank)
+                    .into_iter()
+                    .map(|s| {
+                        // The golden counts the offset over the whole shard of a rank, bucket after bucket.
+                        serde_json::json!([named[s.param].0, s.range.start, s.range.end, s.bucket, s.offset])
+                    })
+                    .collect();
+                assert_eq!(&got, want.as_array().unwrap(), "rank {rank} of {dp}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_embedding_with_its_own_bucket_shares_it_with_nothing() {
+        let p = |n: usize, own_bucket| Placed { shape: Shape::new(&[n]), own_bucket };
+        let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 2, None);
+        assert_eq!(plan.buckets, [0..256, 256..384]);
+        assert_eq!(plan.layout.start(ms_core::ParamId(0)), 256);
+        assert_eq!(plan.shard_numel(), 192);
+    }
+}

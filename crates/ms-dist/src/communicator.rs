@@ -1,0 +1,105 @@
+//! What a group of ranks can do together.
+
+use crate::Result;
+use ms_core::Tensor;
+use std::sync::Arc;
+
+/// How values of several ranks become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReduceOp {
+    /// The sum, added in rank order.
+    Sum,
+    /// The largest value.
+    Max,
+}
+
+/// A collective that was started. Its buffers come back from [`Pending::wait`].
+///
+/// All ranks of a group wait for their pending collectives in the order in which they started them.
+#[must_use = "a collective finishes only when it is waited for"]
+pub struct Pending(Box<dyn FnOnce() -> Result<Tensor> + Send>);
+
+impl Pending {
+    /// A collective that `finish` completes.
+    pub fn new(finish: impl FnOnce() -> Result<Tensor> + Send + 'static) -> Self {
+        Self(Box::new(finish))
+    }
+
+    /// A collective that is complete.
+    pub fn ready(t: Tensor) -> Self {
+        Self::new(move || Ok(t))
+    }
+
+    /// Waits for the other ranks and returns the result.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerFailed`] if a rank fails meanwhile, [`crate::Error::Mismatch`] if ranks disagree
+    /// about what they are doing.
+    pub fn wait(self) -> Result<Tensor> {
+        (self.0)()
+    }
+}
+
+/// A group of ranks. `name` says what a tensor is, for traces and for the error when ranks disagree.
+///
+/// Every rank of the group calls the same operations in the same order with tensors of one type and size.
+/// Sums are formed in rank order: the same bits on every run.
+pub trait Communicator: Send + Sync {
+    /// Number of this rank inside the group.
+    fn rank(&self) -> usize;
+    /// Ranks of the group.
+    fn size(&self) -> usize;
+    /// Every rank gets the reduction of all ranks' tensors. bf16 is summed in f32 and rounded once.
+    ///
+    /// # Errors
+    /// If a rank failed before; waiting reports the rest.
+    fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending>;
+    /// Every rank gets the ranks' tensors one after the other along the first dimension.
+    ///
+    /// # Errors
+    /// If a rank failed before; waiting reports the rest.
+    fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending>;
+    /// Rank `r` gets part `r` of the sum of all ranks' tensors, flattened and cut into equal parts.
+    ///
+    /// # Errors
+    /// If the tensor cannot be cut, or a rank failed before; waiting reports the rest.
+    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending>;
+    /// Every rank gets the tensor of rank `root`.
+    ///
+    /// # Errors
+    /// If a rank failed before; waiting reports the rest.
+    fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending>;
+    /// Rank `r` gets part `r` of every rank's tensor, in rank order; parts are equal cuts of the first dimension.
+    ///
+    /// # Errors
+    /// If the tensor cannot be cut, or a rank failed before; waiting reports the rest.
+    fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending>;
+    /// Hands a tensor to rank `to` of the group; does not wait for it.
+    ///
+    /// # Errors
+    /// If a rank failed before.
+    fn send(&self, name: &'static str, t: Tensor, to: usize) -> Result<()>;
+    /// Gets the next tensor that rank `from` of the group sent here.
+    ///
+    /// # Errors
+    /// If a rank failed before; waiting reports the rest.
+    fn recv(&self, name: &'static str, from: usize) -> Result<Pending>;
+    /// Returns when every rank of the group has called it.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerFailed`] if a rank fails meanwhile.
+    fn barrier(&self) -> Result<()>;
+}
+
+/// How ranks reach each other: threads of one process, MPI, HCCL.
+pub trait Fabric {
+    /// This rank's number in the run.
+    fn rank(&self) -> usize;
+    /// Ranks of the run.
+    fn world(&self) -> usize;
+    /// A communicator for `ranks`, which all of them ask for in the same order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Group`] if this rank is not in the group or the group names a rank that does not exist.
+    fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>>;
+}

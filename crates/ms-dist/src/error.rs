@@ -1,0 +1,66 @@
+//! What can go wrong between ranks.
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another rank failed; this one stops because it would wait for ever.
+    #[error("rank {rank} failed: {reason}")]
+    PeerFailed {
+        /// The rank that failed first.
+        rank: usize,
+        /// Its own message.
+        reason: String,
+    },
+    /// Ranks of one group called different collectives.
+    #[error(
+        "collective {sequence} of the group does not match: rank {rank} called {mine}, rank {other} called {theirs}"
+    )]
+    Mismatch {
+        /// Number of the collective in the group, from 0.
+        sequence: u64,
+        /// This rank, inside the group.
+        rank: usize,
+        /// What it called.
+        mine: String,
+        /// Another rank of the group.
+        other: usize,
+        /// What that one called.
+        theirs: String,
+    },
+    /// A tensor cannot be shared out over the group.
+    #[error("{name}: {numel} elements cannot be divided among {size} ranks")]
+    Indivisible {
+        /// What was to be shared out.
+        name: &'static str,
+        /// Its elements.
+        numel: usize,
+        /// Ranks of the group.
+        size: usize,
+    },
+    /// A group that does not contain its caller, or names a rank that does not exist.
+    #[error("rank {rank} of {world} asked for the group {group:?}")]
+    Group {
+        /// The caller.
+        rank: usize,
+        /// Ranks there are.
+        world: usize,
+        /// The group.
+        group: Vec<usize>,
+    },
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Core(#[from] ms_core::Error),
+}
+
+/// The result type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<Error> for ms_core::Error {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Core(e) => e,
+            other => Self::Communication(Box::new(other)),
+        }
+    }
+}

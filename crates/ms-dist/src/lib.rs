@@ -1,0 +1,22 @@
+//! Ranks and what they say to each other.
+//!
+//! A [`Fabric`] knows a rank's number and makes [`Communicator`]s for groups of ranks; [`ParallelCtx`] holds the
+//! ones a rank needs along the axes of its [`ms_core::Topology`] and is handed down, never global, so a rank can
+//! be a thread: [`threads::run`] starts one per rank. [`buckets`] lays parameters out in flat buffers that the
+//! distributed optimizer cuts; [`DataParallel`] reduces gradients and gathers weights over them.
+//!
+//! A failing rank poisons its fabric: every wait of the others returns [`Error::PeerFailed`] within a second.
+//! There is no transport of our own here: many machines are reached through MPI or HCCL.
+
+pub mod buckets;
+mod communicator;
+mod context;
+mod data_parallel;
+mod error;
+mod mappings;
+pub mod threads;
+
+pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
+pub use context::ParallelCtx;
+pub use data_parallel::DataParallel;
+pub use error::{Error, Result};

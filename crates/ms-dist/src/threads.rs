@@ -1,0 +1,545 @@
+//! Ranks as threads of one process, collectives in shared memory.
+//!
+//! A rank posts its tensor (a reference, not a copy) under the number of the collective, waits until the others
+//! have posted theirs, reads what it needs from all of them, and returns when everybody has finished reading, so
+//! that a buffer is never written while another rank reads it. All of it is safe code: a tensor in a round
+//! cannot be written, because the round refers to it.
+
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
+use half::bf16;
+use ms_core::{Arena, DType, Scalar, Tensor};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a wait sleeps before it looks whether a rank of another group has failed.
+const POLL: Duration = Duration::from_millis(50);
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A rank that panics is reported through the fabric; the maps themselves are consistent between statements.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What all ranks of a run share.
+#[derive(Default)]
+struct Shared {
+    failed: Mutex<Option<(usize, String)>>,
+    hubs: Mutex<BTreeMap<(Vec<usize>, usize), Arc<Hub>>>,
+}
+
+impl Shared {
+    fn check(&self) -> Result<()> {
+        match &*lock(&self.failed) {
+            Some((rank, reason)) => Err(Error::PeerFailed { rank: *rank, reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&self, rank: usize, reason: String) {
+        lock(&self.failed).get_or_insert((rank, reason));
+        for hub in lock(&self.hubs).values() {
+            hub.changed.notify_all();
+        }
+    }
+}
+
+/// One group's meeting place.
+#[derive(Default)]
+struct Hub {
+    state: Mutex<HubState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct HubState {
+    rounds: HashMap<u64, Round>,
+    mail: HashMap<(usize, usize), VecDeque<Tensor>>,
+}
+
+struct Round {
+    posts: Vec<Option<(String, Option<Tensor>)>>,
+    finished: usize,
+}
+
+/// A rank's handle to the run it belongs to.
+#[derive(Clone)]
+pub struct ThreadFabric {
+    rank: usize,
+    world: usize,
+    shared: Arc<Shared>,
+    asked: Arc<Mutex<HashMap<Vec<usize>, usize>>>,
+}
+
+impl ThreadFabric {
+    /// The fabric of a run of one rank, on the caller's thread.
+    pub fn single() -> Self {
+        Self { rank: 0, world: 1, shared: Arc::default(), asked: Arc::default() }
+    }
+}
+
+impl Fabric for ThreadFabric {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
+        let Some(rank) =
+            ranks.iter().position(|&r| r == self.rank).filter(|_| ranks.iter().all(|&r| r < self.world))
+        else {
+            return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
+        };
+        let instance = {
+            let mut asked = lock(&self.asked);
+            let n = asked.entry(ranks.to_vec()).or_default();
+            *n += 1;
+            *n
+        };
+        let hub = lock(&self.shared.hubs).entry((ranks.to_vec(), instance)).or_default().clone();
+        let size = ranks.len();
+        Ok(Arc::new(ThreadComm { rank, size, hub, shared: self.shared.clone(), next: AtomicU64::new(0) }))
+    }
+}
+
+/// Runs `f` once per rank, each on a thread of its own, and returns the results in rank order.
+///
+/// # Errors
+/// The error of the rank that failed first, with its number; a panic counts as a failure. The other ranks are
+/// released from whatever they wait for.
+pub fn run<T: Send, E: std::fmt::Display + Send>(
+    world: usize,
+    f: impl Fn(ThreadFabric) -> std::result::Result<T, E> + Sync,
+) -> std::result::Result<Vec<T>, (usize, RankFailure<E>)> {
+    let shared = Arc::new(Shared::default());
+    let mut results: Vec<Option<std::result::Result<T, RankFailure<E>>>> = Vec::new();
+    std::thread::scope(|scope| {
+        let start = |rank: usize| {
+            let (shared, f) = (shared.clone(), &f);
+            let body = move || {
+                let fabric = ThreadFabric { rank, world, shared: shared.clone(), asked: Arc::default() };
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(fabric)));
+                let outcome = match outcome {
+                    Ok(Ok(value)) => return Ok(value),
+                    Ok(Err(e)) => RankFailure::Error(e),
+                    Err(panic) => RankFailure::Panic(panic_message(&*panic)),
+                };
+                shared.fail(rank, outcome.to_string());
+                Err(outcome)
+            };
+            std::thread::Builder::new()
+                .name(format!("rank {rank}"))
+                .spawn_scoped(scope, body)
+                .expect("the system can start a thread per rank")
+        };
+        let handles: Vec<_> = (0..world).map(start).collect();
+        results = handles.into_iter().map(|h| h.join().ok()).collect();
+    });
+    let first = lock(&shared.failed).as_ref().map(|f| f.0);
+    let mut values = Vec::with_capacity(world);
+    for (rank, result) in results.into_iter().enumerate() {
+        match result {
+            Some(Ok(value)) => values.push(value),
+            Some(Err(e)) if first == Some(rank) => return Err((rank, e)),
+            Some(Err(_)) => {}
+            None => return Err((rank, RankFailure::Panic("the thread was lost".to_owned()))),
+        }
+    }
+    Ok(values)
+}
+
+/// How a rank ended when it did not end well.
+#[derive(Debug)]
+pub enum RankFailure<E> {
+    /// It returned an error.
+    Error(E),
+    /// It panicked, with this message.
+    Panic(String),
+}
+
+impl<E: std::fmt::Display> std::fmt::Display for RankFailure<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Error(e) => e.fmt(f),
+            Self::Panic(message) => write!(f, "panic: {message}"),
+        }
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+struct ThreadComm {
+    rank: usize,
+    size: usize,
+    hub: Arc<Hub>,
+    shared: Arc<Shared>,
+    next: AtomicU64,
+}
+
+/// One rank's part in one collective.
+struct Meeting {
+    rank: usize,
+    size: usize,
+    sequence: u64,
+    hub: Arc<Hub>,
+    shared: Arc<Shared>,
+}
+
+impl Meeting {
+    /// Sleeps until `ready` or a failure.
+    fn wait_until(&self, ready: impl Fn(&HubState) -> bool) -> Result<MutexGuard<'_, HubState>> {
+        let mut state = lock(&self.hub.state);
+        loop {
+            if ready(&state) {
+                return Ok(state);
+            }
+            self.shared.check()?;
+            state = self.hub.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Meets the other ranks, computes `read` on everybody's tensors and waits until all have done so.
+    fn complete(
+        self,
+        read: impl FnOnce(&[Option<Tensor>]) -> Result<Option<Tensor>>,
+    ) -> Result<Option<Tensor>> {
+        let all_posted = |s: &HubState| s.rounds[&self.sequence].posts.iter().all(Option::is_some);
+        let tensors: Vec<Option<Tensor>> = {
+            let state = self.wait_until(all_posted)?;
+            let posts = state.rounds[&self.sequence].posts.iter().flatten();
+            let calls: Vec<&String> = posts.clone().map(|p| &p.0).collect();
+            if let Some(other) = calls.iter().position(|c| *c != calls[self.rank]) {
+                return Err(Error::Mismatch {
+                    sequence: self.sequence,
+                    rank: self.rank,
+                    mine: calls[self.rank].clone(),
+                    other,
+                    theirs: calls[other].clone(),
+                });
+            }
+            posts.map(|p| p.1.clone()).collect()
+        };
+        let result = read(&tensors);
+        drop(tensors);
+        {
+            let mut state = lock(&self.hub.state);
+            let round = state.rounds.get_mut(&self.sequence).expect("a round lasts until all have finished");
+            round.finished += 1;
+            if round.finished == self.size {
+                state.rounds.remove(&self.sequence);
+                self.hub.changed.notify_all();
+            }
+        }
+        drop(self.wait_until(|s| !s.rounds.contains_key(&self.sequence))?);
+        result
+    }
+}
+
+impl ThreadComm {
+    fn post(&self, name: &'static str, what: &str, t: Option<Tensor>) -> Result<Meeting> {
+        self.shared.check()?;
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        let call = match &t {
+            Some(t) => format!("{what} of {name} ({} x {})", t.numel(), t.dtype()),
+            None => format!("{what} of {name}"),
+        };
+        let mut state = lock(&self.hub.state);
+        let round = state
+            .rounds
+            .entry(sequence)
+            .or_insert_with(|| Round { posts: (0..self.size).map(|_| None).collect(), finished: 0 });
+        round.posts[self.rank] = Some((call, t));
+        self.hub.changed.notify_all();
+        drop(state);
+        let (hub, shared) = (self.hub.clone(), self.shared.clone());
+        Ok(Meeting { rank: self.rank, size: self.size, sequence, hub, shared })
+    }
+
+    /// Posts `t` and reads the result from all ranks' tensors when waited for.
+    fn collective(
+        &self,
+        name: &'static str,
+        what: &'static str,
+        t: Tensor,
+        read: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
+    ) -> Result<Pending> {
+        let arena = t.arena().clone();
+        let meeting = self.post(name, what, Some(t))?;
+        Ok(Pending::new(move || {
+            let _span = tracing::trace_span!(target: "ms_comm", "collective", what, name).entered();
+            let done = meeting.complete(|posted| {
+                let tensors: Vec<Tensor> = posted.iter().flatten().cloned().collect();
+                read(&arena, &tensors).map(Some)
+            })?;
+            Ok(done.expect("a collective on tensors returns one"))
+        }))
+    }
+}
+
+impl Communicator for ThreadComm {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
+        if self.size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
+        self.collective(name, what, t, move |arena, all| reduce(arena, all, 0, all[0].numel(), op))
+    }
+
+    fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        if self.size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.collective(name, "all_gather", t, move |arena, all| {
+            let mut shape = all[0].shape().to_vec();
+            match shape.first_mut() {
+                Some(rows) => *rows *= all.len(),
+                None => shape.push(all.len()),
+            }
+            let mut out = Tensor::uninit(arena, all[0].dtype(), shape.as_slice());
+            let part = all[0].bytes().len();
+            for (to, t) in out.bytes_mut()?.chunks_exact_mut(part.max(1)).zip(all) {
+                to.copy_from_slice(t.bytes());
+            }
+            Ok(out)
+        })
+    }
+
+    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let (rank, size, numel) = (self.rank, self.size, t.numel());
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        if numel % size != 0 {
+            return Err(Error::Indivisible { name, numel, size });
+        }
+        let part = numel / size;
+        self.collective(name, "reduce_scatter", t, move |arena, all| {
+            reduce(arena, all, rank * part, part, ReduceOp::Sum)
+        })
+    }
+
+    fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending> {
+        if self.size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.collective(name, "broadcast", t, move |arena, all| {
+            let mut out = Tensor::uninit(arena, all[root].dtype(), all[root].shape());
+            out.bytes_mut()?.copy_from_slice(all[root].bytes());
+            Ok(out)
+        })
+    }
+
+    fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let (rank, size, rows) = (self.rank, self.size, t.shape().first().copied().unwrap_or(0));
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        if rows % size != 0 {
+            return Err(Error::Indivisible { name, numel: rows, size });
+        }
+        self.collective(name, "all_to_all", t, move |arena, all| {
+            let mut out = Tensor::uninit(arena, all[0].dtype(), all[0].shape());
+            let part = all[0].bytes().len() / size;
+            for (to, t) in out.bytes_mut()?.chunks_exact_mut(part.max(1)).zip(all) {
+                to.copy_from_slice(&t.bytes()[rank * part..(rank + 1) * part]);
+            }
+            Ok(out)
+        })
+    }
+
+    fn send(&self, _name: &'static str, t: Tensor, to: usize) -> Result<()> {
+        self.shared.check()?;
+        lock(&self.hub.state).mail.entry((self.rank, to)).or_default().push_back(t);
+        self.hub.changed.notify_all();
+        Ok(())
+    }
+
+    fn recv(&self, name: &'static str, from: usize) -> Result<Pending> {
+        self.shared.check()?;
+        let key = (from, self.rank);
+        let (hub, shared) = (self.hub.clone(), self.shared.clone());
+        let meeting = Meeting { rank: self.rank, size: self.size, sequence: 0, hub, shared };
+        Ok(Pending::new(move || {
+            let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
+            let arrived = |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
+            let mut state = meeting.wait_until(arrived)?;
+            Ok(state.mail.get_mut(&key).and_then(VecDeque::pop_front).expect("the wait saw a message"))
+        }))
+    }
+
+    fn barrier(&self) -> Result<()> {
+        if self.size == 1 {
+            return Ok(());
+        }
+        self.post("ranks", "barrier", None)?.complete(|_| Ok(None)).map(drop)
+    }
+}
+
+/// Elements `start..start + len` of the reduction of `all`, in rank order.
+fn reduce(arena: &Arena, all: &[Tensor], start: usize, len: usize, op: ReduceOp) -> Result<Tensor> {
+    fn fold<E: Scalar>(
+        arena: &Arena,
+        all: &[Tensor],
+        start: usize,
+        len: usize,
+        f: impl Fn(E, E) -> E,
+    ) -> Result<Tensor> {
+        let whole = len == all[0].numel();
+        let shape = if whole { all[0].shape() } else { [len].into() };
+        let mut out = Tensor::uninit(arena, E::DTYPE, shape);
+        let sum = out.as_mut_slice::<E>()?;
+        sum.copy_from_slice(&all[0].as_slice::<E>()?[start..start + len]);
+        for t in &all[1..] {
+            for (s, &x) in sum.iter_mut().zip(&t.as_slice::<E>()?[start..start + len]) {
+                *s = f(*s, x);
+            }
+        }
+        Ok(out)
+    }
+    let max = op == ReduceOp::Max;
+    match all[0].dtype() {
+        DType::F32 => fold::<f32>(arena, all, start, len, |a, b| if max { a.max(b) } else { a + b }),
+        DType::F64 => fold::<f64>(arena, all, start, len, |a, b| if max { a.max(b) } else { a + b }),
+        DType::I64 => fold::<i64>(arena, all, start, len, |a, b| if max { a.max(b) } else { a + b }),
+        DType::Bf16 => {
+            let mut out = Tensor::uninit(arena, DType::Bf16, [len]);
+            let inputs: Vec<&[bf16]> = all.iter().map(Tensor::as_slice).collect::<ms_core::Result<_>>()?;
+            for (i, o) in out.as_mut_slice::<bf16>()?.iter_mut().enumerate() {
+                let values = inputs.iter().map(|x| x[start + i].to_f32());
+                let first = if max { f32::NEG_INFINITY } else { 0.0 };
+                *o = bf16::from_f32(values.fold(first, |a, b| if max { a.max(b) } else { a + b }));
+            }
+            Ok(if len == all[0].numel() { out.reshape(all[0].shape())? } else { out })
+        }
+        dtype => Err(ms_core::Error::Unsupported { op: "reduce", dtype }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn tensor(values: &[f32]) -> Tensor {
+        Tensor::from_slice(&Arena::default(), [values.len()], values).unwrap()
+    }
+
+    fn values(t: &Tensor) -> Vec<f32> {
+        t.as_slice::<f32>().unwrap().to_vec()
+    }
+
+    #[test]
+    fn collectives_deliver_what_they_promise() {
+        run(3, |fabric| -> Result<()> {
+            let comm = fabric.group(&[0, 1, 2])?;
+            let r = comm.rank() as f32;
+            let mine = tensor(&[r, 10.0 + r, 20.0 + r]);
+            assert_eq!(values(&comm.all_reduce("t", mine.clone(), ReduceOp::Sum)?.wait()?), [3., 33., 63.]);
+            assert_eq!(values(&comm.all_reduce("t", mine.clone(), ReduceOp::Max)?.wait()?), [2., 12., 22.]);
+            let sums = [3., 33., 63.];
+            assert_eq!(values(&comm.reduce_scatter("t", mine.clone())?.wait()?), [sums[comm.rank()]]);
+            let all = values(&comm.all_gather("t", tensor(&[r, r]))?.wait()?);
+            assert_eq!(all, [0., 0., 1., 1., 2., 2.]);
+            assert_eq!(values(&comm.broadcast("t", mine.clone(), 1)?.wait()?), [1., 11., 21.]);
+            let swapped = values(&comm.all_to_all("t", mine)?.wait()?);
+            assert_eq!(swapped, [0., 1., 2.].map(|other| 10.0 * r + other));
+            let next = (comm.rank() + 1) % 3;
+            comm.send("ring", tensor(&[r]), next)?;
+            assert_eq!(values(&comm.recv("ring", (comm.rank() + 2) % 3)?.wait()?), [(r + 2.0) % 3.0]);
+            comm.barrier()
+        })
+        .map_err(|(rank, e)| format!("rank {rank}: {e}"))
+        .unwrap();
+    }
+
+    #[test]
+    fn a_buffer_is_free_again_when_the_collective_returns() {
+        run(2, |fabric| -> Result<()> {
+            let comm = fabric.group(&[0, 1])?;
+            let mut buffer = tensor(&[1.0; 64]);
+            for _ in 0..200 {
+                let sum = comm.reduce_scatter("grads", buffer.slice_flat(0, [64])?)?.wait()?;
+                assert_eq!(sum.numel(), 32);
+                buffer.as_mut_slice::<f32>()?.fill(1.0);
+            }
+            Ok(())
+        })
+        .map_err(|(rank, e)| format!("rank {rank}: {e}"))
+        .unwrap();
+    }
+
+    #[test]
+    fn a_failing_rank_releases_the_others_within_a_second() {
+        let start = Instant::now();
+        let outcome = run(3, |fabric| -> Result<(), String> {
+            let comm = fabric.group(&[0, 1, 2]).map_err(|e| e.to_string())?;
+            if comm.rank() == 1 {
+                return Err("the disk is full".to_owned());
+            }
+            let e = comm.barrier().unwrap_err();
+            assert_eq!(e.to_string(), "rank 1 failed: the disk is full");
+            Err(e.to_string())
+        });
+        let (rank, failure) = outcome.unwrap_err();
+        assert_eq!((rank, failure.to_string().as_str()), (1, "the disk is full"));
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_panicking_rank_is_reported_like_a_failing_one() {
+        let outcome = run(2, |fabric| -> Result<()> {
+            let comm = fabric.group(&[0, 1])?;
+            assert!(comm.rank() == 0, "rank 1 is broken");
+            comm.barrier()
+        });
+        let (rank, failure) = outcome.unwrap_err();
+        assert_eq!(rank, 1);
+        assert!(failure.to_string().contains("rank 1 is broken"));
+    }
+
+    #[test]
+    fn different_collectives_are_an_error_with_both_names() {
+        let outcome = run(2, |fabric| -> Result<()> {
+            let comm = fabric.group(&[0, 1])?;
+            let t = tensor(&[0.0; 4]);
+            if comm.rank() == 0 {
+                comm.all_reduce("loss", t, ReduceOp::Sum)?.wait()?;
+            } else {
+                comm.all_gather("weights", t)?.wait()?;
+            }
+            Ok(())
+        });
+        let message = outcome.unwrap_err().1.to_string();
+        assert!(
+            message.contains("all_reduce(sum) of loss") && message.contains("all_gather of weights"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn groups_of_one_need_no_partner() {
+        run(2, |fabric| -> Result<()> {
+            let comm = fabric.group(&[fabric.rank()])?;
+            assert_eq!(values(&comm.all_gather("t", tensor(&[1.0]))?.wait()?), [1.0]);
+            comm.barrier()?;
+            assert!(fabric.group(&[1 - fabric.rank()]).is_err());
+            Ok(())
+        })
+        .map_err(|(rank, e)| format!("rank {rank}: {e}"))
+        .unwrap();
+    }
+}

@@ -1,0 +1,86 @@
+//! A checkpoint ready to compute.
+
+use crate::{Error, Result};
+use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
+use ms_dist::ParallelCtx;
+use ms_nn::{Batch, Gpt};
+use ms_spec::ModelConfig;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A model with its weights on a device.
+pub struct LoadedModel {
+    /// Where it computes.
+    pub device: Device,
+    /// The structure.
+    pub model: Gpt,
+    /// The weights.
+    pub store: ParamStore,
+    /// The place among the ranks: one rank.
+    pub ctx: ParallelCtx,
+}
+
+impl LoadedModel {
+    /// Reads a checkpoint of any format that `ms-ckpt` knows, for sequences of up to `max_position` tokens
+    /// (the model's own limit if absent), with weights converted to `dtype`.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be read or lacks a weight.
+    pub fn open(dir: &Path, dtype: DType, device: Device, max_position: Option<usize>) -> Result<Self> {
+        let source = ms_ckpt::open(dir)?;
+        let config = source.config().clone();
+        let max_position = max_position.unwrap_or(config.max_positions);
+        let model = Gpt::new(&config, &device, 1, max_position)?;
+        let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
+        let mut store = ParamStore::zeros(device.arena(), dtype, layout);
+        for (i, spec) in model.specs().iter().enumerate() {
+            let mut view = store.get_mut(ParamId(i as u32))?;
+            source.read(spec, &Region::whole(&spec.shape), dtype, view.bytes_mut())?;
+        }
+        Ok(Self { device, model, store, ctx: ParallelCtx::single() })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ModelConfig {
+        self.model.config()
+    }
+
+    /// Logits `[T, V]` of whole sequences, f32, without the padding of the vocabulary. `cu_seqlens` holds the
+    /// first token of each sequence and, last, `T`.
+    ///
+    /// # Errors
+    /// If a token is not in the vocabulary or a sequence is too long.
+    pub fn logits(&self, tokens: &[i32], cu_seqlens: &[i32]) -> Result<Vec<f32>> {
+        self.check_tokens(tokens)?;
+        let mut positions = vec![0i32; tokens.len()];
+        for pair in cu_seqlens.windows(2) {
+            for (i, p) in positions[pair[0] as usize..pair[1] as usize].iter_mut().enumerate() {
+                *p = i as i32;
+            }
+        }
+        let batch = Batch::new(self.device.arena(), tokens, &positions, cu_seqlens)?;
+        let mut g = ms_core::Graph::inference(&self.device);
+        let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
+        self.logits_of(hidden.value())
+    }
+
+    /// Logits `[T, V]` of hidden states `[T, H]`, f32, without the padding of the vocabulary.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    pub fn logits_of(&self, hidden: &Tensor) -> Result<Vec<f32>> {
+        let logits = self.model.logits(&self.device, &self.store, hidden)?;
+        let (padded, vocab) = (self.config().padded_vocab, self.config().vocab);
+        let values = self.device.cast(&logits, DType::F32)?;
+        let values = values.as_slice::<f32>()?;
+        Ok(values.chunks_exact(padded).flat_map(|row| &row[..vocab]).copied().collect())
+    }
+
+    pub(crate) fn check_tokens(&self, tokens: &[i32]) -> Result<()> {
+        let vocab = self.config().vocab;
+        match tokens.iter().find(|&&t| t < 0 || t as usize >= vocab) {
+            Some(&id) => Err(Error::Token { id: i64::from(id), vocab }),
+            None => Ok(()),
+        }
+    }
+}

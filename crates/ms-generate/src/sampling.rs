@@ -1,0 +1,167 @@
+//! Choosing the next token.
+
+use crate::{Error, Result};
+use ms_core::Rng;
+
+/// How the next token is chosen.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/inference/text_generation`: temperature, then top-k, then top-p; ties at
+/// the k-th logit survive; the first token that passes the mass p is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 chooses the likeliest token.
+    pub temperature: f64,
+    /// Only the k likeliest tokens; 0 turns it off.
+    pub top_k: usize,
+    /// Only the likeliest tokens of this mass; 0 or 1 turns it off.
+    pub top_p: f64,
+    /// Seed; each sequence of a call draws from a stream of its own.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// The likeliest token, always.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 0.0, seed: 0 };
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Sampling`] naming the number.
+    pub fn validate(&self) -> Result<()> {
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            let expected = "a number from 0 on";
+            return Err(Error::Sampling { name: "temperature", expected, found: self.temperature });
+        }
+        if !(0.0..=1.0).contains(&self.top_p) {
+            return Err(Error::Sampling {
+                name: "top-p",
+                expected: "a number from 0 to 1",
+                found: self.top_p,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The state of one sequence's choices.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    rule: Sampling,
+    rng: Rng,
+    /// Token and logit, then weight; kept to spare an allocation per token.
+    candidates: Vec<(u32, f64)>,
+}
+
+impl Sampler {
+    /// The sampler of sequence `stream` of a call.
+    ///
+    /// # Errors
+    /// As [`Sampling::validate`].
+    pub fn new(rule: Sampling, stream: u64) -> Result<Self> {
+        rule.validate()?;
+        Ok(Self { rule, rng: Rng::new(rule.seed, stream), candidates: Vec::new() })
+    }
+
+    /// The next token after `logits` (one per token of the vocabulary).
+    pub fn choose(&mut self, logits: &[f32]) -> u32 {
+        if self.rule.temperature == 0.0 || self.rule.top_k == 1 {
+            return argmax(logits);
+        }
+        self.candidates.clear();
+        let z = logits.iter().map(|&x| f64::from(x) / self.rule.temperature);
+        self.candidates.extend(z.enumerate().map(|(i, z)| (i as u32, z)));
+        // Likeliest first; equal logits in the order of their ids.
+        let by_logit = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let k = self.rule.top_k;
+        if k > 0 && k < self.candidates.len() {
+            let threshold = self.candidates.select_nth_unstable_by(k - 1, by_logit).1.1;
+            self.candidates.retain(|c| c.1 >= threshold);
+        }
+        self.candidates.sort_unstable_by(by_logit);
+        let max = self.candidates.first().map_or(0.0, |c| c.1);
+        for c in &mut self.candidates {
+            c.1 = (c.1 - max).exp();
+        }
+        let mut total: f64 = self.candidates.iter().map(|c| c.1).sum();
+        if self.rule.top_p > 0.0 && self.rule.top_p < 1.0 {
+            let mut before = 0.0;
+            let limit = self.rule.top_p * total;
+            let kept = self.candidates.iter().take_while(|c| {
+                let keep = before <= limit;
+                before += c.1;
+                keep
+            });
+            let kept = kept.count().max(1);
+            self.candidates.truncate(kept);
+            total = self.candidates.iter().map(|c| c.1).sum();
+        }
+        let mut rest = self.rng.uniform() * total;
+        for &(token, weight) in &self.candidates {
+            rest -= weight;
+            if rest < 0.0 {
+                return token;
+            }
+        }
+        self.candidates.last().map_or(0, |c| c.0)
+    }
+}
+
+/// The first of the largest values: the greedy choice.
+pub fn argmax(values: &[f32]) -> u32 {
+    let best = values
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (i, &v)| if v > best.1 { (i, v) } else { best });
+    best.0 as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(rule: Sampling, logits: &[f32], draws: usize) -> Vec<usize> {
+        let mut sampler = Sampler::new(rule, 0).unwrap();
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..draws {
+            counts[sampler.choose(logits) as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn draws_follow_the_softmax() {
+        let rule = Sampling { temperature: 2.0, top_k: 0, top_p: 0.0, seed: 3 };
+        let logits = [0.0f32, 2.0, 4.0];
+        let counts = counts(rule, &logits, 20_000);
+        let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l) / 2.0).exp()).collect();
+        for (c, w) in counts.iter().zip(&weights) {
+            let share = *c as f64 / 20_000.0;
+            assert!((share - w / weights.iter().sum::<f64>()).abs() < 0.015, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn ties_at_the_kth_logit_survive() {
+        let rule = Sampling { temperature: 1.0, top_k: 2, top_p: 0.0, seed: 1 };
+        let counts = counts(rule, &[1.0, 5.0, 4.0, 4.0, 0.0], 2000);
+        assert!(counts[1] > 0 && counts[2] > 0 && counts[3] > 0);
+        assert_eq!((counts[0], counts[4]), (0, 0));
+    }
+
+    #[test]
+    fn the_first_token_past_the_mass_is_kept() {
+        // Shares 0.5, 0.3, 0.2: the mass before the second is 0.5 <= 0.6, before the third 0.8 > 0.6.
+        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
+        let counts = counts(Sampling { temperature: 1.0, top_k: 0, top_p: 0.6, seed: 9 }, &logits, 2000);
+        assert!(counts[0] > 0 && counts[1] > 0);
+        assert_eq!(counts[2], 0);
+    }
+
+    #[test]
+    fn greedy_takes_the_first_of_equals_and_needs_no_luck() {
+        assert_eq!(counts(Sampling::GREEDY, &[1.0, 3.0, 3.0], 10), [0, 10, 0]);
+        assert!(Sampling { top_p: 1.5, ..Sampling::GREEDY }.validate().is_err());
+        assert!(Sampling { temperature: f64::NAN, ..Sampling::GREEDY }.validate().is_err());
+    }
+}

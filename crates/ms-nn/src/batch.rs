@@ -1,0 +1,91 @@
+//! A micro-batch: a run of tokens and where sequences begin in it.
+
+use crate::{Error, Result};
+use ms_core::{Arena, Segment, Tensor};
+use std::sync::Arc;
+
+/// Tokens of one forward pass, packed: `T` tokens of one or more sequences, one after the other.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Token ids `[T]`, i32.
+    pub tokens: Tensor,
+    /// Position of each token in its sequence `[T]`, i32.
+    pub positions: Tensor,
+    /// The sequences: attention never crosses their borders.
+    pub segments: Arc<[Segment]>,
+    /// One past the highest position.
+    pub max_position: usize,
+}
+
+impl Batch {
+    /// A batch of whole sequences. `cu_seqlens` holds the first token of each sequence and, last, `T`.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if the lengths contradict each other.
+    pub fn new(arena: &Arena, tokens: &[i32], positions: &[i32], cu_seqlens: &[i32]) -> Result<Self> {
+        let found = positions.len();
+        if found != tokens.len() {
+            return Err(Error::Batch { what: "positions", expected: tokens.len(), found });
+        }
+        let last = cu_seqlens.last().copied().unwrap_or(-1);
+        if last != tokens.len() as i32 || cu_seqlens[0] != 0 {
+            let found = usize::try_from(last).unwrap_or(0);
+            return Err(Error::Batch { what: "end of the last sequence", expected: tokens.len(), found });
+        }
+        let mut segments = Vec::with_capacity(cu_seqlens.len() - 1);
+        for pair in cu_seqlens.windows(2) {
+            let Some(len) = pair[1].checked_sub(pair[0]).filter(|&n| n >= 0) else {
+                let (expected, found) = (pair[0] as usize, pair[1].max(0) as usize);
+                return Err(Error::Batch { what: "start of the next sequence, at least", expected, found });
+            };
+            let (start, len) = (pair[0] as usize, len as usize);
+            if len > 0 {
+                segments.push(Segment { q_start: start, q_len: len, k_start: start, k_len: len });
+            }
+        }
+        Self::from_segments(arena, tokens, positions, segments)
+    }
+
+    /// A batch of equally long sequences with positions from 0.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if the tokens do not divide into sequences of `seq_length`.
+    pub fn uniform(arena: &Arena, tokens: &[i32], seq_length: usize) -> Result<Self> {
+        if seq_length == 0 || tokens.len() % seq_length != 0 {
+            let expected = seq_length;
+            return Err(Error::Batch {
+                what: "tokens, a multiple of the length",
+                expected,
+                found: tokens.len(),
+            });
+        }
+        let positions: Vec<i32> = (0..tokens.len()).map(|t| (t % seq_length) as i32).collect();
+        let borders: Vec<i32> = (0..=tokens.len() / seq_length).map(|s| (s * seq_length) as i32).collect();
+        Self::new(arena, tokens, &positions, &borders)
+    }
+
+    pub(crate) fn from_segments(
+        arena: &Arena,
+        tokens: &[i32],
+        positions: &[i32],
+        segments: Vec<Segment>,
+    ) -> Result<Self> {
+        let max_position = positions.iter().copied().max().map_or(0, |p| p.max(0) as usize + 1);
+        Ok(Self {
+            tokens: Tensor::from_slice(arena, [tokens.len()], tokens)?,
+            positions: Tensor::from_slice(arena, [positions.len()], positions)?,
+            segments: segments.into(),
+            max_position,
+        })
+    }
+
+    /// Tokens `T`.
+    pub fn len(&self) -> usize {
+        self.tokens.numel()
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

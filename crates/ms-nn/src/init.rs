@@ -1,0 +1,45 @@
+//! Initial weights.
+
+use crate::Result;
+use half::bf16;
+use ms_core::{DType, Error, ParamId, ParamStore, Rng, Topology};
+use ms_spec::{Init, ParamSpec};
+
+/// Fills `store` with the initial weights of rank `rank`'s part of `specs`.
+///
+/// A weight is drawn whole from the stream of its own name under `seed` and then cut, so the initial model is the
+/// same on every topology. (Megatron draws per rank from torch's generator: other numbers of the same
+/// distribution.)
+///
+/// # Errors
+/// If a weight does not divide among the ranks or `store` is in use.
+pub fn init_params(
+    store: &mut ParamStore,
+    specs: &[ParamSpec],
+    seed: u64,
+    rank: usize,
+    topo: &Topology,
+) -> Result<()> {
+    for (i, spec) in specs.iter().enumerate() {
+        let mut whole = vec![0f32; spec.shape.numel()];
+        match spec.init {
+            Init::Normal { std } => Rng::named(seed, &spec.name).fill_normal(&mut whole, std as f32),
+            Init::Ones => whole.fill(1.0),
+            Init::Zeros => {}
+        }
+        let region = ms_spec::local(spec, topo, rank)?;
+        let local: Vec<f32> =
+            region.runs().flat_map(|(start, len)| whole[start..start + len].to_vec()).collect();
+        let mut view = store.get_mut(ParamId(i as u32))?;
+        match view.dtype() {
+            DType::F32 => view.as_mut_slice::<f32>()?.copy_from_slice(&local),
+            DType::Bf16 => {
+                for (w, &x) in view.as_mut_slice::<bf16>()?.iter_mut().zip(&local) {
+                    *w = bf16::from_f32(x);
+                }
+            }
+            dtype => return Err(Error::Unsupported { op: "init_params", dtype }.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! The config-driven transformer.
+//!
+//! [`Gpt`] is structure: shapes and parameter ids, no numbers. Weights live in an [`ms_core::ParamStore`], one
+//! forward pass in an [`ms_core::Graph`]. So a reference model is a second store under the same `Gpt`, and
+//! inference is a graph that records nothing.
+//!
+//! A micro-batch is a run of tokens ([`Batch`]): padded batches, packed samples, prefill and decode are the same
+//! pass. [`KvCache`] holds keys and values of tokens that were seen before.
+
+mod batch;
+mod cache;
+mod error;
+mod gpt;
+mod init;
+mod layer;
+
+pub use batch::Batch;
+pub use cache::KvCache;
+pub use error::{Error, Result};
+pub use gpt::{Gpt, Recompute};
+pub use init::init_params;

@@ -1,0 +1,56 @@
+//! What can be wrong with a description of a model.
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A field that is needed is missing.
+    #[error("{source_name}: field `{field}` is missing")]
+    Missing {
+        /// Where it was looked for: `config.json`, `checkpoint args`.
+        source_name: &'static str,
+        /// Its name.
+        field: &'static str,
+    },
+    /// A field has a value of the wrong kind or size.
+    #[error("{source_name}: field `{field}`: expected {want}, got {got}")]
+    Field {
+        /// Where it stands.
+        source_name: &'static str,
+        /// Its name.
+        field: &'static str,
+        /// What was expected.
+        want: &'static str,
+        /// What was found.
+        got: String,
+    },
+    /// The model is of a kind that is not supported.
+    #[error("{source_name}: {what}")]
+    Unsupported {
+        /// Where it stands.
+        source_name: &'static str,
+        /// What is not supported.
+        what: String,
+    },
+    /// Sizes that do not fit together.
+    #[error("model: {0}")]
+    Inconsistent(String),
+    /// The model cannot be cut as asked.
+    #[error("{what}: {size} does not divide by {axis} {ranks}")]
+    Cut {
+        /// What is cut.
+        what: &'static str,
+        /// Its size.
+        size: usize,
+        /// The axis.
+        axis: ms_core::Axis,
+        /// Ranks along it.
+        ranks: usize,
+    },
+    /// A tensor cannot be cut as asked.
+    #[error(transparent)]
+    Core(#[from] ms_core::Error),
+}
+
+/// The result type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,35 @@
+//! A model on paper: what it is made of, before there is a single number in it.
+//!
+//! - [`ModelConfig`] describes a transformer of any supported family in one normalised struct; [`hf`] reads and
+//!   writes Hugging Face `config.json`, [`megatron`] reads and writes Megatron's arguments.
+//! - [`params`] lists every weight with its canonical name, global shape, partition, place and initial value.
+//!   Initialisation, gradient buckets, checkpoints, conversion, FLOP and memory counts all read it.
+//! - [`Rope`] computes rotary frequencies; [`flops`] and [`memory`] count.
+//!
+//! ```
+//! let json = serde_json::json!({
+//!     "model_type": "llama", "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2,
+//!     "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 1000
+//! });
+//! let config = ms_spec::hf::read_config(&json)?;
+//! let params = ms_spec::params(&config);
+//! assert_eq!(params[0].name, "embedding.word_embeddings.weight");
+//! assert_eq!(params.iter().map(|p| p.shape.numel()).sum::<usize>(), 222_528);
+//! # Ok::<(), ms_spec::Error>(())
+//! ```
+//!
+//! Nothing here reads a file or holds a tensor.
+
+mod config;
+mod error;
+pub mod flops;
+pub mod hf;
+pub mod megatron;
+pub mod memory;
+mod params;
+mod rope;
+
+pub use config::{Activation, Biases, Family, ModelConfig, Norm, QkNorm};
+pub use error::{Error, Result};
+pub use params::{Init, ParamSpec, Place, SumGrad, check_cut, local, params};
+pub use rope::{Frequencies, Rope, RopeScaling};

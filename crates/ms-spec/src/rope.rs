@@ -1,0 +1,207 @@
+//! Rotary position embedding: frequencies and how they are stretched.
+//!
+//! With `r` rotated elements per head, pair `i` turns by `position * f_i`, `f_i = base^(-2i/r)`.
+
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
+
+/// Rotary position embedding of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    /// Base of the frequencies.
+    pub base: f64,
+    /// Share of each head that is rotated: its first elements.
+    pub fraction: f64,
+    /// Pairs are neighbours instead of the two halves.
+    pub interleaved: bool,
+    /// How frequencies are stretched.
+    pub scaling: RopeScaling,
+}
+
+/// How rotary frequencies are stretched for longer contexts.
+///
+/// # Source
+/// Hugging Face transformers, `modeling_rope_utils.py`; yarn: Peng et al., arXiv:2309.00071.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// Positions are divided by `factor`.
+    Linear {
+        /// The factor.
+        factor: f64,
+    },
+    /// Llama 3.1: long waves are divided by `factor`, short ones kept, those between mixed.
+    Llama3 {
+        /// The factor.
+        factor: f64,
+        /// Waves longer than `original / low` are stretched in full.
+        low: f64,
+        /// Waves shorter than `original / high` are kept.
+        high: f64,
+        /// Context length before stretching, in tokens.
+        original: usize,
+    },
+    /// Yarn: slow pairs are divided by `factor`, fast ones kept, with a ramp between.
+    Yarn {
+        /// The factor.
+        factor: f64,
+        /// Rotations within the original context above which a pair is kept.
+        beta_fast: f64,
+        /// Rotations below which a pair is stretched in full.
+        beta_slow: f64,
+        /// Context length before stretching, in tokens.
+        original: usize,
+        /// Numerator and denominator of the factor on cosine and sine; `None`: `0.1 ln(factor) + 1`.
+        mscale: Option<(f64, f64)>,
+        /// The factor on cosine and sine, given directly.
+        attention_factor: Option<f64>,
+        /// Round the borders of the ramp to whole pairs.
+        truncate: bool,
+    },
+}
+
+/// Frequencies of the rotated pairs, and the factor on their cosine and sine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frequencies {
+    /// Radians per token, one per pair: `[r / 2]`.
+    pub inv_freq: Vec<f64>,
+    /// Cosine and sine are multiplied by this.
+    pub magnitude: f64,
+}
+
+impl Rope {
+    /// Plain rotation of whole heads by halves.
+    pub fn plain(base: f64) -> Self {
+        Self { base, fraction: 1.0, interleaved: false, scaling: RopeScaling::None }
+    }
+
+    /// Elements of a head that are rotated.
+    pub fn rotated(&self, head_dim: usize) -> usize {
+        (head_dim as f64 * self.fraction) as usize
+    }
+
+    /// Frequencies for heads of `head_dim` elements.
+    pub fn frequencies(&self, head_dim: usize) -> Frequencies {
+        let rotated = self.rotated(head_dim);
+        let pairs = rotated / 2;
+        let plain = |i: usize| self.base.powf(-2.0 * i as f64 / rotated as f64);
+        let mut magnitude = 1.0;
+        let inv_freq = match self.scaling {
+            RopeScaling::None => (0..pairs).map(plain).collect(),
+            RopeScaling::Linear { factor } => (0..pairs).map(|i| plain(i) / factor).collect(),
+            RopeScaling::Llama3 { factor, low, high, original } => (0..pairs)
+                .map(|i| {
+                    let f = plain(i);
+                    let waves = original as f64 * f / (2.0 * PI); // wavelengths within the original context
+                    let kept = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+                    f * kept + f / factor * (1.0 - kept)
+                })
+                .collect(),
+            RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original,
+                mscale,
+                attention_factor,
+                truncate,
+            } => {
+                let get = |scale: f64, m: f64| if scale <= 1.0 { 1.0 } else { 0.1 * m * scale.ln() + 1.0 };
+                magnitude = match (attention_factor, mscale) {
+                    (Some(given), _) => given,
+                    (None, Some((m, all))) if m != 0.0 && all != 0.0 => get(factor, m) / get(factor, all),
+                    _ => get(factor, 1.0),
+                };
+                let pair_of = |rotations: f64| {
+                    rotated as f64 * (original as f64 / (rotations * 2.0 * PI)).ln() / (2.0 * self.base.ln())
+                };
+                let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+                if truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                (low, high) = (low.max(0.0), high.min(rotated as f64 - 1.0));
+                if low == high {
+                    high += 0.001; // the ramp must not be a division by zero, as upstream guards it
+                }
+                (0..pairs)
+                    .map(|i| {
+                        let stretched = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                        plain(i) / factor * stretched + plain(i) * (1.0 - stretched)
+                    })
+                    .collect()
+            }
+        };
+        Frequencies { inv_freq, magnitude }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(got: &[f64], want: &[f64]) {
+        assert_eq!(got.len(), want.len());
+        for (g, w) in got.iter().zip(want) {
+            assert!((g - w).abs() <= 2e-6 * w.abs(), "{got:?} {want:?}");
+        }
+    }
+
+    #[test]
+    fn plain_frequencies_fall_by_the_base() {
+        let f = Rope::plain(10_000.0).frequencies(8);
+        close(&f.inv_freq, &[1.0, 0.1, 0.01, 0.001]);
+        assert_eq!(f.magnitude, 1.0);
+        let half = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
+        close(&half.frequencies(8).inv_freq, &[1.0, 0.01]);
+    }
+
+    #[test]
+    fn linear_scaling_divides_every_frequency() {
+        let rope = Rope { scaling: RopeScaling::Linear { factor: 4.0 }, ..Rope::plain(10_000.0) };
+        close(&rope.frequencies(4).inv_freq, &[0.25, 0.0025]);
+    }
+
+    #[test]
+    fn llama3_keeps_short_waves_and_stretches_long_ones() {
+        let scaling = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 };
+        let f = Rope { scaling, ..Rope::plain(500_000.0) }.frequencies(128).inv_freq;
+        let plain = Rope::plain(500_000.0).frequencies(128).inv_freq;
+        for (f, p) in f.iter().zip(&plain) {
+            let wavelength = 2.0 * PI / p;
+            if wavelength < 8192.0 / 4.0 {
+                close(&[*f], &[*p]);
+            } else if wavelength > 8192.0 {
+                close(&[*f], &[p / 8.0]);
+            } else {
+                // Between: the share that is kept falls with the wavelength, from 1 at 2048 to 0 at 8192.
+                let kept = (8192.0 / wavelength - 1.0) / 3.0;
+                close(&[*f], &[p * kept + p / 8.0 * (1.0 - kept)]);
+            }
+        }
+        assert!(
+            f.iter().zip(&plain).filter(|(f, p)| *f != *p && **f > **p / 7.99).count() >= 5,
+            "some lie between"
+        );
+    }
+
+    #[test]
+    fn yarn_moves_between_the_two_along_a_ramp() {
+        let scaling = RopeScaling::Yarn {
+            factor: 4.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original: 32,
+            mscale: None,
+            attention_factor: None,
+            truncate: true,
+        };
+        let f = Rope { scaling, ..Rope::plain(10_000.0) }.frequencies(16);
+        // low = max(floor(-1.59), 0) = 0, high = ceil(1.41) = 2: pair 0 is kept, pair 1 half, the rest stretched.
+        let p = |i: i32| 10f64.powf(-f64::from(i) / 2.0);
+        close(&f.inv_freq[..3], &[p(0), p(1) * 0.625, p(2) / 4.0]);
+        assert!((f.magnitude - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,108 @@
+//! The parameter table against real models and upstream's own checkpoints.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+
+use ms_core::{Axis, Topology};
+use ms_spec::{ModelConfig, check_cut, hf, local, megatron, params};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn read(path: &std::path::Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn parameter_counts_equal_those_of_the_sample_models() {
+    let Some(root) = ms_testing::shared("goldens/models") else {
+        return println!("skipped: no shared folder");
+    };
+    for model in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
+        let config = hf::read_config(&read(&root.join(model).join("config.json"))).unwrap();
+        let (tensors, _) = ms_testing::read_golden(&root.join(model).join("model.safetensors"));
+        let want: usize = tensors.values().map(|t| t.values.len()).sum();
+        let got: usize = params(&config).iter().map(|p| p.shape.numel()).sum();
+        assert_eq!(got, want, "{model}");
+    }
+}
+
+#[test]
+fn the_cut_names_and_shapes_equal_those_of_upstreams_checkpoint() {
+    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
+    for (case, model, padded, files) in [
+        ("v200_llama2_hf2mcore_tp2", "models/llama2_mha", 1000, 2),
+        ("v200_vocab1003_hf2mcore_tp4", "convert/src/llama_vocab1003", 1004, 4),
+    ] {
+        let mut config = hf::read_config(&read(&root.join(model).join("config.json"))).unwrap();
+        assert_eq!(config.padded(1, files), padded);
+        config.padded_vocab = padded;
+        let topology = Topology::new(&[(Axis::Tp, files)]).unwrap();
+        let manifest = read(&root.join("convert").join(case).join("manifest.json"));
+        for rank in 0..files {
+            let file =
+                &manifest[format!("iter_0000001/mp_rank_{rank:02}/model_optim_rng.pt")]["model"]["tensors"];
+            let want: Vec<(String, Value)> =
+                file.as_object().unwrap().iter().map(|(k, v)| (k.clone(), v["shape"].clone())).collect();
+            let got: Vec<(String, Value)> = params(&config)
+                .iter()
+                .map(|p| (p.name.clone(), json!(local(p, &topology, rank).unwrap().local_shape().to_vec())))
+                .collect();
+            assert_eq!(got, want, "{case}: names, order and shapes");
+        }
+    }
+}
+
+#[test]
+fn the_arguments_of_both_converters_describe_the_source_model() {
+    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
+    let source = hf::read_config(&read(&root.join("models/llama2_mha/config.json"))).unwrap();
+    for case in ["v200_llama2_hf2mcore_tp2", "head_llama2_hf2mcore_tp2pp2"] {
+        let args = read(&root.join("convert").join(case).join("args_namespace.json"));
+        let mut config = megatron::from_args(args.as_object().unwrap()).unwrap();
+        // Token ids are not among the arguments of a training run.
+        (config.bos, config.eos) = (source.bos, source.eos.clone());
+        assert_eq!(config, source, "{case}");
+    }
+}
+
+fn some_config() -> impl Strategy<Value = ModelConfig> {
+    (1usize..4, 1usize..4, 1usize..4, 1usize..4, 0usize..3, any::<bool>(), 0usize..3).prop_map(
+        |(layers, groups, per_group, ffn, dim, tied, family)| {
+            let family = ["llama", "qwen2", "qwen3"][family];
+            let json = json!({
+                "model_type": family, "num_hidden_layers": layers, "hidden_size": 8 * groups,
+                "intermediate_size": 4 * ffn, "num_attention_heads": 4 * groups * per_group,
+                "num_key_value_heads": 4 * groups, "head_dim": 2 << dim, "vocab_size": 40, "tie_word_embeddings": tied
+            });
+            hf::read_config(&json).unwrap()
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_pieces_of_all_ranks_cover_every_parameter_once(config in some_config(), tp in prop::sample::select(vec![1usize, 2, 4])) {
+        check_cut(&config, tp).unwrap();
+        let topology = Topology::new(&[(Axis::Tp, tp)]).unwrap();
+        for spec in params(&config) {
+            let mut seen = vec![0u8; spec.shape.numel()];
+            for rank in 0..tp {
+                for (start, len) in local(&spec, &topology, rank).unwrap().runs() {
+                    seen[start..start + len].iter_mut().for_each(|n| *n += 1);
+                }
+            }
+            let times = if spec.partition.axis().is_some() { 1 } else { tp as u8 };
+            prop_assert!(seen.iter().all(|&n| n == times), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn every_name_is_there_once_and_vectors_have_no_decay(config in some_config()) {
+        let mut names = BTreeMap::new();
+        for spec in params(&config) {
+            prop_assert!(names.insert(spec.name.clone(), ()).is_none());
+            prop_assert_eq!(spec.decay, spec.shape.len() == 2);
+        }
+        prop_assert_eq!(names.contains_key("output_layer.weight"), !config.tied);
+    }
+}

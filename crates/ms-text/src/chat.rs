@@ -1,0 +1,235 @@
+//! Chat templates of Hugging Face folders.
+
+use crate::{Error, Result, python_json};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, ErrorKind};
+use serde_json::Value as Json;
+
+/// The folder's own Jinja template, rendered in the environment that `apply_chat_template` gives it:
+/// blocks trimmed, `raise_exception`, `strftime_now`, `tojson` in Python's spelling, loop controls,
+/// and the Python methods of strings, lists and dicts.
+///
+/// ```
+/// use ms_text::{ChatTemplate, GenerationPrompt};
+/// let template = ChatTemplate::new("{% for m in messages %}[{{ m.role }}] {{ m.content.strip() }}\n{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}")?;
+/// let messages = serde_json::json!([{"role": "user", "content": " hi "}]);
+/// assert_eq!(template.render(&messages, None, GenerationPrompt::Add)?, "[user] hi\n[assistant] ");
+/// # Ok::<(), ms_text::Error>(())
+/// ```
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+}
+
+/// Whether the rendered text ends by opening the assistant's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GenerationPrompt {
+    /// It does: the model is to answer.
+    Add,
+    /// It does not: the conversation is complete, as in training.
+    Omit,
+}
+
+const NAME: &str = "chat";
+
+impl ChatTemplate {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// [`Error::Chat`] with line and reason.
+    pub fn new(source: &str) -> Result<Self> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.expect("the default delimiters are distinct"));
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", tojson);
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> std::result::Result<String, minijinja::Error> {
+                Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+            },
+        );
+        environment.add_function("strftime_now", |format: String| strftime_utc(&format, now()));
+        environment.add_template_owned(NAME, source.to_owned()).map_err(|e| chat_error(&e))?;
+        Ok(Self { environment })
+    }
+
+    /// Gives the template one more variable, such as `bos_token`.
+    pub fn set_global(&mut self, name: &str, value: &str) {
+        self.environment.add_global(name.to_owned(), Value::from(value));
+    }
+
+    /// Renders `messages`, a list of objects with `role` and `content`.
+    ///
+    /// `tools`, a list of JSON schemas, is handed to the template as it is.
+    ///
+    /// # Errors
+    /// [`Error::Chat`]: what the template raised, or why it cannot be evaluated.
+    pub fn render(
+        &self,
+        messages: &Json,
+        tools: Option<&Json>,
+        generation: GenerationPrompt,
+    ) -> Result<String> {
+        self.render_with(messages, tools, generation, &serde_json::Map::new())
+    }
+
+    /// [`ChatTemplate::render`] with more variables, such as `enable_thinking`.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`].
+    pub fn render_with(
+        &self,
+        messages: &Json,
+        tools: Option<&Json>,
+        generation: GenerationPrompt,
+        variables: &serde_json::Map<String, Json>,
+    ) -> Result<String> {
+        let mut context = serde_json::Map::new();
+        context.insert("messages".into(), messages.clone());
+        context.insert("tools".into(), tools.cloned().unwrap_or(Json::Null));
+        context.insert("documents".into(), Json::Null);
+        context.insert("add_generation_prompt".into(), Json::Bool(generation == GenerationPrompt::Add));
+        context.extend(variables.clone());
+        let context: Value = serde_json::from_value(Json::Object(context))
+            .map_err(|e| Error::Chat { reason: format!("cannot hand the messages over: {e}") })?;
+        self.environment
+            .get_template(NAME)
+            .and_then(|template| template.render(context))
+            .map_err(|e| chat_error(&e))
+    }
+}
+
+fn chat_error(error: &minijinja::Error) -> Error {
+    Error::Chat { reason: error.to_string() }
+}
+
+/// Jinja's own filter escapes HTML; Hugging Face replaces it by plain `json.dumps(ensure_ascii=False)`.
+fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::Error> {
+    let indent: Option<usize> = args.get("indent")?;
+    for ignored in ["ensure_ascii", "separators", "sort_keys"] {
+        let _: Option<Value> = args.get(ignored)?;
+    }
+    args.assert_all_used()?;
+    let json = serde_json::to_value(value)
+        .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, "not a JSON value").with_source(e))?;
+    Ok(Value::from(python_json::dumps(&json, indent)))
+}
+
+fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// `strftime` for the directives that chat templates use, in UTC; others stay as they are.
+fn strftime_utc(format: &str, seconds: u64) -> String {
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+    let (year, month, day) = civil_date(seconds / 86_400);
+    let weekday = DAYS[(seconds / 86_400 % 7) as usize];
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let month_name = MONTHS[month as usize - 1];
+    let mut out = String::new();
+    let mut chars = format.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('Y') => out.push_str(&year.to_string()),
+            Some('y') => out.push_str(&format!("{:02}", year % 100)),
+            Some('m') => out.push_str(&format!("{month:02}")),
+            Some('d') => out.push_str(&format!("{day:02}")),
+            Some('B') => out.push_str(month_name),
+            Some('b') => out.push_str(&month_name[..3]),
+            Some('A') => out.push_str(weekday),
+            Some('a') => out.push_str(&weekday[..3]),
+            Some('H') => out.push_str(&format!("{hour:02}")),
+            Some('M') => out.push_str(&format!("{minute:02}")),
+            Some('S') => out.push_str(&format!("{second:02}")),
+            Some('%') => out.push('%'),
+            Some(other) => {
+                out.push('%');
+                out.push(other);
+            }
+            None => out.push('%'),
+        }
+    }
+    out
+}
+
+/// Year, month 1..=12 and day 1..=31 of a day counted from 1970-01-01, by walking years and months.
+fn civil_date(mut days: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    loop {
+        let length = if leap(year) { 366 } else { 365 };
+        if days < length {
+            break;
+        }
+        days -= length;
+        year += 1;
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(strftime_utc("%d %b %Y %H:%M:%S %A", 0), "01 Jan 1970 00:00:00 Thursday");
+        assert_eq!(strftime_utc("%Y-%m-%d", 951_782_400), "2000-02-29");
+        assert_eq!(strftime_utc("%d %B %y, 100%%", 1_767_225_599), "31 December 25, 100%");
+    }
+
+    #[test]
+    fn tojson_writes_python_json_without_html_escapes_in_key_order() {
+        let template = ChatTemplate::new("{{ tools[0] | tojson }}").unwrap();
+        let tools = json!([{"name": "<f>", "b": 1.0, "a": [1, 2]}]);
+        assert_eq!(
+            template.render(&json!([]), Some(&tools), GenerationPrompt::Omit).unwrap(),
+            r#"{"name": "<f>", "b": 1.0, "a": [1, 2]}"#
+        );
+    }
+
+    #[test]
+    fn what_a_template_raises_is_the_error() {
+        let template = ChatTemplate::new("{{ raise_exception('roles must alternate') }}").unwrap();
+        let error = template.render(&json!([]), None, GenerationPrompt::Omit).unwrap_err();
+        assert!(error.to_string().contains("roles must alternate"), "{error}");
+    }
+
+    #[test]
+    fn loop_controls_and_python_methods_work() {
+        let source = "{%- for m in messages %}{% if m.content.startswith('#') %}{% continue %}{% endif %}{{ m.get('content').upper() }}{% endfor %}";
+        let template = ChatTemplate::new(source).unwrap();
+        let messages = json!([{"role": "user", "content": "# no"}, {"role": "user", "content": "yes"}]);
+        assert_eq!(template.render(&messages, None, GenerationPrompt::Omit).unwrap(), "YES");
+    }
+}

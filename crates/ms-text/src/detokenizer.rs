@@ -1,0 +1,70 @@
+//! Ids to text one id at a time.
+
+use crate::{Result, Tokenizer};
+
+/// More pending ids than any incomplete character can have: what is held back then is not UTF-8 at all.
+const MAX_PENDING: usize = 8;
+
+/// Turns a stream of ids into a stream of text, holding back a character until all its bytes are there.
+///
+/// The pieces joined give the text of [`Tokenizer::decode`] on all ids.
+///
+/// ```
+/// # use ms_text::{bpe, Detokenizer, Tokenizer};
+/// # let dir = tempfile::tempdir()?;
+/// # bpe::train(&bpe::Options { vocab_size: 260, ..Default::default() }, ["a b c".to_string()])?.write(dir.path())?;
+/// # let tokenizer = Tokenizer::load(dir.path())?;
+/// let mut stream = Detokenizer::new(&tokenizer, true);
+/// let mut pieces = Vec::new();
+/// for id in tokenizer.encode("é!")? { // three bytes, three ids in this tiny vocabulary
+///     pieces.push(stream.push(id)?);
+/// }
+/// assert_eq!(pieces, [None, Some("é".to_string()), Some("!".to_string())]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Detokenizer<'a> {
+    tokenizer: &'a Tokenizer,
+    skip_special: bool,
+    /// Ids since the last but one emission. The first `read` of them are already emitted; they stay as left
+    /// context, because some decoders treat the first token of a text in a special way.
+    window: Vec<u32>,
+    read: usize,
+}
+
+impl<'a> Detokenizer<'a> {
+    /// Starts an empty stream. With `skip_special`, special tokens give no text.
+    pub fn new(tokenizer: &'a Tokenizer, skip_special: bool) -> Self {
+        Self { tokenizer, skip_special, window: Vec::new(), read: 0 }
+    }
+
+    /// Takes the next id and returns the text that has become certain, if any.
+    ///
+    /// # Errors
+    /// [`crate::Error::Decode`].
+    pub fn push(&mut self, id: u32) -> Result<Option<String>> {
+        self.window.push(id);
+        let text = self.pending()?;
+        let incomplete = text.ends_with('\u{FFFD}') && self.window.len() - self.read < MAX_PENDING;
+        if text.is_empty() || incomplete {
+            return Ok(None);
+        }
+        self.window.drain(..self.read);
+        self.read = self.window.len();
+        Ok(Some(text))
+    }
+
+    /// Ends the stream and returns what was held back; bytes that never became a character give U+FFFD.
+    ///
+    /// # Errors
+    /// [`crate::Error::Decode`].
+    pub fn finish(self) -> Result<Option<String>> {
+        let text = self.pending()?;
+        Ok((!text.is_empty()).then_some(text))
+    }
+
+    fn pending(&self) -> Result<String> {
+        let all = self.tokenizer.decode(&self.window, self.skip_special)?;
+        let seen = self.tokenizer.decode(&self.window[..self.read], self.skip_special)?;
+        Ok(all.strip_prefix(&seen).map_or_else(|| all.clone(), str::to_owned))
+    }
+}

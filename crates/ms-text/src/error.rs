@@ -1,0 +1,129 @@
+use std::path::PathBuf;
+
+/// What can go wrong between text and tokens.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file that must hold JSON does not.
+    #[error("{path}: not valid JSON: {source}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A JSON file lacks something or holds it in another form.
+    #[error("{path}: {field}: expected {want}")]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// Name of the field.
+        field: String,
+        /// What was expected of it.
+        want: &'static str,
+    },
+    /// The folder has no `tokenizer.json`.
+    #[error("{path}: no tokenizer.json in this folder{hint}")]
+    NoTokenizerJson {
+        /// The folder.
+        path: PathBuf,
+        /// Empty, or a line that says what to do instead.
+        hint: &'static str,
+    },
+    /// `tokenizer.json` was read but the engine does not take it.
+    #[error("{path}: not a tokenizer that can be loaded: {reason}")]
+    Engine {
+        /// The file.
+        path: PathBuf,
+        /// The engine's words.
+        reason: String,
+    },
+    /// Encoding failed.
+    #[error("cannot encode a text of {bytes} bytes: {reason}")]
+    Encode {
+        /// Length of the text.
+        bytes: usize,
+        /// The engine's words.
+        reason: String,
+    },
+    /// Decoding failed.
+    #[error("cannot decode {count} ids: {reason}")]
+    Decode {
+        /// Number of ids.
+        count: usize,
+        /// The engine's words.
+        reason: String,
+    },
+    /// A token could not be added.
+    #[error("cannot add the token {token:?}: {reason}")]
+    AddToken {
+        /// The token's text.
+        token: String,
+        /// The engine's words.
+        reason: String,
+    },
+    /// A special token is needed that the tokenizer does not have.
+    #[error("the tokenizer has no {what} token, which {wanted_by} needs")]
+    MissingToken {
+        /// Which one: `end-of-sequence`, or the token's text.
+        what: String,
+        /// Who asked.
+        wanted_by: String,
+    },
+    /// Training a vocabulary failed.
+    #[error("cannot train a vocabulary of {vocab_size}: {reason}")]
+    Train {
+        /// Requested size.
+        vocab_size: usize,
+        /// Why.
+        reason: String,
+    },
+    /// The folder has no chat template.
+    #[error(
+        "{path}: no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json)"
+    )]
+    NoChatTemplate {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A chat template does not parse or fails while rendering.
+    #[error("chat template: {reason}")]
+    Chat {
+        /// The template engine's words, or what the template itself raised.
+        reason: String,
+    },
+    /// `--prompt-type` names no template.
+    #[error("unknown prompt template {name:?}; known: {known}")]
+    UnknownTemplate {
+        /// The name.
+        name: String,
+        /// All names, comma separated.
+        known: String,
+    },
+    /// The template exists upstream, but its algorithm is not part of this program.
+    #[error("prompt template {name:?} is not supported: {reason}")]
+    UnsupportedTemplate {
+        /// The name.
+        name: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A user's template file is not as it must be.
+    #[error("{path}: template {name:?}: {reason}")]
+    TemplateFile {
+        /// The file.
+        path: PathBuf,
+        /// The entry.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}

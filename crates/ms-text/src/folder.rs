@@ -1,0 +1,139 @@
+//! What a tokenizer folder says besides `tokenizer.json`.
+
+use crate::engine::AddedTokenRow;
+use crate::{Error, Result};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// The facts of `tokenizer_config.json`, `special_tokens_map.json` and `chat_template.jinja`.
+#[derive(Debug, Default)]
+pub(crate) struct FolderFacts {
+    pub(crate) bos: Option<String>,
+    pub(crate) eos: Option<String>,
+    pub(crate) pad: Option<String>,
+    pub(crate) unk: Option<String>,
+    /// `additional_special_tokens` and the named tokens besides bos, eos, pad, unk.
+    pub(crate) more_special: Vec<String>,
+    /// `added_tokens_decoder`, by id.
+    pub(crate) added: Vec<(u32, AddedTokenRow)>,
+    pub(crate) chat_template: Option<String>,
+    /// `add_bos_token`, `add_eos_token`, where the tokenizer class acts on them.
+    pub(crate) surround: Option<(bool, bool)>,
+}
+
+/// Classes that rebuild their post-processor from `add_bos_token` and `add_eos_token`
+/// (transformers 4.43, `models/{llama,gemma}/tokenization_*_fast.py`); others ignore the two.
+const SURROUNDING_CLASSES: [&str; 4] =
+    ["LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"];
+
+pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
+    let config_path = dir.join("tokenizer_config.json");
+    let config = read_object(&config_path)?.unwrap_or_default();
+    let map_path = dir.join("special_tokens_map.json");
+    let map = read_object(&map_path)?.unwrap_or_default();
+    // tokenizer_config.json wins, also when it says null; the map fills in what it does not mention.
+    let token = |name: &str| -> Result<Option<String>> {
+        match config.get(name) {
+            Some(value) => token_text(value, &config_path, name),
+            None => map.get(name).map_or(Ok(None), |value| token_text(value, &map_path, name)),
+        }
+    };
+    let mut facts = FolderFacts {
+        bos: token("bos_token")?,
+        eos: token("eos_token")?,
+        pad: token("pad_token")?,
+        unk: token("unk_token")?,
+        ..FolderFacts::default()
+    };
+    for name in ["sep_token", "cls_token", "mask_token"] {
+        facts.more_special.extend(token(name)?);
+    }
+    for (source, path) in [(&config, &config_path), (&map, &map_path)] {
+        if let Some(list) = source.get("additional_special_tokens").and_then(Value::as_array) {
+            for value in list {
+                facts.more_special.extend(token_text(value, path, "additional_special_tokens")?);
+            }
+            break;
+        }
+    }
+    if let Some(rows) = config.get("added_tokens_decoder").and_then(Value::as_object) {
+        for (id, row) in rows {
+            let field = || format!("added_tokens_decoder[{id:?}]");
+            let number = id.parse().map_err(|_| Error::Field {
+                path: config_path.clone(),
+                field: field(),
+                want: "a token id as key",
+            })?;
+            let row = serde_json::from_value(row.clone()).map_err(|_| Error::Field {
+                path: config_path.clone(),
+                field: field(),
+                want: "an object with content and matching flags",
+            })?;
+            facts.added.push((number, row));
+        }
+        facts.added.sort_by_key(|(id, _)| *id);
+    }
+    let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+    let switch = |name: &str| config.get(name).and_then(Value::as_bool);
+    if SURROUNDING_CLASSES.contains(&class)
+        && (switch("add_bos_token").is_some() || switch("add_eos_token").is_some())
+    {
+        facts.surround =
+            Some((switch("add_bos_token").unwrap_or(true), switch("add_eos_token").unwrap_or(false)));
+    }
+    facts.chat_template = chat_template(dir, &config, &config_path)?;
+    Ok(facts)
+}
+
+/// `chat_template.jinja` wins over `chat_template` in the configuration, which is a text or a list of named ones.
+fn chat_template(dir: &Path, config: &Map<String, Value>, config_path: &Path) -> Result<Option<String>> {
+    let path = dir.join("chat_template.jinja");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => return Ok(Some(text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(source) => return Err(Error::Io { path, source }),
+    }
+    let bad = || Error::Field {
+        path: config_path.into(),
+        field: "chat_template".into(),
+        want: "a text, or a list of objects with name and template, one of them named default",
+    };
+    match config.get("chat_template") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Array(list)) => list
+            .iter()
+            .find(|entry| entry["name"] == "default")
+            .and_then(|entry| entry["template"].as_str())
+            .map(|text| Some(text.to_owned()))
+            .ok_or_else(bad),
+        Some(_) => Err(bad()),
+    }
+}
+
+fn read_object(path: &PathBuf) -> Result<Option<Map<String, Value>>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Io { path: path.clone(), source }),
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(|source| Error::Json { path: path.clone(), source })
+}
+
+/// A token is written as its text, or as an object with `content`; null and "" mean there is none.
+fn token_text(value: &Value, path: &Path, field: &str) -> Result<Option<String>> {
+    let text = match value {
+        Value::Null => return Ok(None),
+        Value::String(text) => Some(text.as_str()),
+        Value::Object(object) => object.get("content").and_then(Value::as_str),
+        _ => None,
+    };
+    match text {
+        Some(text) => Ok((!text.is_empty()).then(|| text.to_owned())),
+        None => Err(Error::Field {
+            path: path.into(),
+            field: field.into(),
+            want: "a text, or an object with content",
+        }),
+    }
+}

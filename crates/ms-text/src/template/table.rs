@@ -1,0 +1,252 @@
+//! The table of templates and users' template files.
+
+use super::{Algorithm, Piece, Template, ToolFormat};
+use crate::{Error, Result};
+use serde::Deserialize;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Templates of upstream's head whose algorithms (thinking modes, LlamaFactory cutoff, DeepSeek-V4 messages)
+/// are not part of this program.
+const OTHER_ALGORITHMS: [&str; 6] = ["qwen_lf", "qwen3", "glm4_moe", "gpt_oss", "magistral", "deepseek4"];
+
+/// A row of `table.json`: only what differs from the defaults.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    #[serde(default)]
+    head: bool,
+    algorithm: Option<String>,
+    #[serde(default)]
+    prefix: Vec<PieceRow>,
+    system: Option<Vec<PieceRow>>,
+    user: Option<Vec<PieceRow>>,
+    assistant: Option<Vec<PieceRow>>,
+    observation: Option<Vec<PieceRow>>,
+    function: Option<Vec<PieceRow>>,
+    #[serde(default)]
+    separator: Vec<PieceRow>,
+    tools: Option<String>,
+    #[serde(default)]
+    default_system: String,
+    #[serde(default)]
+    stop_words: Vec<String>,
+    #[serde(default)]
+    efficient_eos: bool,
+    #[serde(default)]
+    replace_eos: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PieceRow {
+    Text(String),
+    Token { token: String },
+    Special { special: Special },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Special {
+    Bos,
+    Eos,
+}
+
+impl From<PieceRow> for Piece {
+    fn from(row: PieceRow) -> Self {
+        match row {
+            PieceRow::Text(text) => Self::Text(text),
+            PieceRow::Token { token } => Self::Token(token),
+            PieceRow::Special { special: Special::Bos } => Self::Bos,
+            PieceRow::Special { special: Special::Eos } => Self::Eos,
+        }
+    }
+}
+
+/// The seven lists that may be left out, before defaults are filled in.
+#[derive(Default)]
+struct Lists {
+    prefix: Vec<Piece>,
+    system: Option<Vec<Piece>>,
+    user: Option<Vec<Piece>>,
+    assistant: Option<Vec<Piece>>,
+    observation: Option<Vec<Piece>>,
+    function: Option<Vec<Piece>>,
+    separator: Vec<Piece>,
+}
+
+impl Lists {
+    /// What a list that was left out stands for. An explicit assistant or function list gets no end-of-sequence added.
+    fn resolve(self, name: String, efficient_eos: bool) -> Template {
+        let content = || vec![Piece::Text("{{content}}".into())];
+        let ended = |mut pieces: Vec<Piece>| {
+            if !efficient_eos {
+                pieces.push(Piece::Eos);
+            }
+            pieces
+        };
+        let user = self.user.unwrap_or_else(content);
+        Template {
+            name,
+            head_only: false,
+            algorithm: Algorithm::Basic,
+            prefix: self.prefix,
+            system: self.system.unwrap_or_else(content),
+            assistant: self.assistant.unwrap_or_else(|| ended(content())),
+            observation: self.observation.unwrap_or_else(|| user.clone()),
+            user,
+            function: self.function.unwrap_or_else(|| {
+                ended(vec![Piece::Text("Action: {{name}}\nAction Input: {{arguments}}".into())])
+            }),
+            separator: self.separator,
+            tools: ToolFormat::Default,
+            default_system: String::new(),
+            stop_words: Vec::new(),
+            efficient_eos,
+            replace_eos: false,
+        }
+    }
+}
+
+impl From<Row> for Template {
+    fn from(row: Row) -> Self {
+        let pieces = |list: Vec<PieceRow>| list.into_iter().map(Piece::from).collect::<Vec<_>>();
+        let lists = Lists {
+            prefix: pieces(row.prefix),
+            system: row.system.map(pieces),
+            user: row.user.map(pieces),
+            assistant: row.assistant.map(pieces),
+            observation: row.observation.map(pieces),
+            function: row.function.map(pieces),
+            separator: pieces(row.separator),
+        };
+        Self {
+            head_only: row.head,
+            algorithm: match row.algorithm.as_deref() {
+                None => Algorithm::Basic,
+                Some("llama2") => Algorithm::Llama2,
+                Some(other) => unreachable!("table.json names the algorithm {other}"),
+            },
+            tools: match row.tools.as_deref() {
+                None => ToolFormat::Default,
+                Some("none") => ToolFormat::None,
+                Some(_) => ToolFormat::Failing,
+            },
+            default_system: row.default_system,
+            stop_words: row.stop_words,
+            replace_eos: row.replace_eos,
+            ..lists.resolve(row.name, row.efficient_eos)
+        }
+    }
+}
+
+fn table() -> &'static [Template] {
+    static TABLE: OnceLock<Vec<Template>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let rows: Vec<Row> = serde_json::from_str(include_str!("table.json"))
+            .expect("table.json is part of the build and tested");
+        rows.into_iter().map(Template::from).collect()
+    })
+}
+
+impl Template {
+    /// Names of all templates, sorted.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        table().iter().map(|template| template.name.as_str())
+    }
+
+    /// The template called `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTemplate`]; [`Error::UnsupportedTemplate`] for templates of upstream's head that need another
+    /// algorithm.
+    pub fn named(name: &str) -> Result<Self> {
+        if let Some(template) = table().iter().find(|template| template.name == name) {
+            return Ok(template.clone());
+        }
+        if OTHER_ALGORITHMS.contains(&name) {
+            return Err(Error::UnsupportedTemplate {
+                name: name.into(),
+                reason: "it belongs to upstream's head and needs an algorithm that is not implemented",
+            });
+        }
+        Err(Error::UnknownTemplate { name: name.into(), known: Self::names().collect::<Vec<_>>().join(", ") })
+    }
+
+    /// The template called `name`, from the table or else from a user's file (`--prompt-type-path`): a JSON list of
+    /// objects with `name`, `format_user` and the like, each with `slots`. A name in the table wins, as upstream.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Json`], [`Error::TemplateFile`], and those of [`Template::named`].
+    pub fn from_file(name: &str, path: &Path) -> Result<Self> {
+        if table().iter().any(|template| template.name == name) {
+            return Self::named(name);
+        }
+        let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let entries: Vec<Value> =
+            serde_json::from_slice(&bytes).map_err(|source| Error::Json { path: path.into(), source })?;
+        let Some(entry) = entries.iter().find(|entry| entry["name"] == name) else {
+            return Self::named(name);
+        };
+        parse_entry(name, entry).map_err(|reason| Error::TemplateFile {
+            path: path.into(),
+            name: name.into(),
+            reason,
+        })
+    }
+}
+
+fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, String> {
+    let list = |field: &str| -> std::result::Result<Option<Vec<Piece>>, String> {
+        let slots = &entry[field]["slots"];
+        let Some(slots) = slots.as_array() else {
+            return if slots.is_null() { Ok(None) } else { Err(format!("{field}.slots: expected a list")) };
+        };
+        slots
+            .iter()
+            .map(|slot| match slot {
+                Value::String(text) => Ok(Piece::Text(text.clone())),
+                Value::Object(object) => object
+                    .get("token")
+                    .and_then(Value::as_str)
+                    .map(|token| Piece::Token(token.into()))
+                    .ok_or_else(|| format!("{field}.slots: an object needs the key token")),
+                Value::Array(one) => match one.first().and_then(Value::as_str) {
+                    Some("bos_token") => Ok(Piece::Bos),
+                    Some("eos_token") => Ok(Piece::Eos),
+                    _ => Err(format!("{field}.slots: a list must be [\"bos_token\"] or [\"eos_token\"]")),
+                },
+                _ => Err(format!("{field}.slots: expected a text, an object or a list")),
+            })
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .map(Some)
+    };
+    let flag = |field: &str| entry[field].as_bool().unwrap_or(false);
+    let lists = Lists {
+        prefix: list("format_prefix")?.unwrap_or_default(),
+        system: list("format_system")?,
+        user: list("format_user")?,
+        assistant: list("format_assistant")?,
+        observation: list("format_observation")?,
+        function: list("format_function")?,
+        separator: list("format_separator")?.unwrap_or_default(),
+    };
+    let stop_words = match &entry["stop_words"] {
+        Value::Null => Vec::new(),
+        Value::Array(words) => words
+            .iter()
+            .map(|word| word.as_str().map(str::to_owned).ok_or("stop_words: expected texts".to_owned()))
+            .collect::<std::result::Result<_, _>>()?,
+        _ => return Err("stop_words: expected a list of texts".into()),
+    };
+    Ok(Template {
+        // A format named in a file is taken apart into letters by upstream and then matches nothing.
+        tools: if entry["format_tools"].is_null() { ToolFormat::Default } else { ToolFormat::None },
+        default_system: entry["default_system"].as_str().unwrap_or_default().to_owned(),
+        stop_words,
+        replace_eos: flag("replace_eos"),
+        ..lists.resolve(name.to_owned(), flag("efficient_eos"))
+    })
+}

@@ -1,0 +1,107 @@
+use super::*;
+use crate::bpe;
+use serde_json::Value;
+
+fn tokenizer() -> (tempfile::TempDir, Tokenizer) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = bpe::Options { vocab_size: 300, min_frequency: 1 };
+    bpe::train(&options, ["hello there, how are you".to_string()]).unwrap().write(dir.path()).unwrap();
+    let tokenizer = Tokenizer::load(dir.path()).unwrap();
+    (dir, tokenizer)
+}
+
+#[test]
+fn the_table_equals_the_specification() {
+    let Some(path) = ms_testing::shared("spec/data-templates.json") else { return };
+    let spec: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let mut checked = 0;
+    for (name, want) in spec["templates"].as_object().unwrap() {
+        if !["basic", "llama2"].contains(&want["algorithm"].as_str().unwrap()) {
+            assert!(matches!(Template::named(name), Err(crate::Error::UnsupportedTemplate { .. })), "{name}");
+            continue;
+        }
+        let got = Template::named(name).unwrap();
+        let lists = [
+            ("prefix", &got.prefix),
+            ("system", &got.system),
+            ("user", &got.user),
+            ("assistant", &got.assistant),
+            ("observation", &got.observation),
+            ("function", &got.function),
+            ("separator", &got.separator),
+        ];
+        for (field, pieces) in lists {
+            let want: Vec<Piece> = want[field]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|p| match (p["text"].as_str(), p["token"].as_str(), p["special"].as_str()) {
+                    (Some(text), _, _) => Piece::Text(text.into()),
+                    (_, Some(token), _) => Piece::Token(token.into()),
+                    (_, _, Some("bos")) => Piece::Bos,
+                    _ => Piece::Eos,
+                })
+                .collect();
+            assert_eq!(pieces, &want, "{name} {field}");
+        }
+        assert_eq!(got.default_system, want["default_system"], "{name}");
+        assert_eq!(serde_json::json!(got.stop_words), want["stop_words"], "{name}");
+        assert_eq!(
+            (got.efficient_eos, got.replace_eos),
+            (want["efficient_eos"] == true, want["replace_eos"] == true),
+            "{name}"
+        );
+        assert_eq!(got.head_only, want["since"] == "HEAD", "{name}");
+        checked += 1;
+    }
+    assert_eq!(checked, Template::names().count());
+}
+
+#[test]
+fn replacing_the_end_comes_before_padding_falls_back_to_it() {
+    let (_dir, mut tokenizer) = tokenizer();
+    let size = tokenizer.vocab_size();
+    Template::named("llama3").unwrap().adjust(&mut tokenizer).unwrap();
+    let eos = tokenizer.eos().unwrap();
+    assert_eq!((eos.text.as_str(), eos.id as usize), ("<|eot_id|>", size), "added with the next free id");
+    assert_eq!(tokenizer.pad().unwrap().text, "<|pad|>", "a padding token that exists stays");
+    assert_eq!(tokenizer.vocab_size(), size + 1);
+}
+
+#[test]
+fn each_piece_is_tokenized_on_its_own() {
+    let (_dir, mut tokenizer) = tokenizer();
+    let template = Template::named("qwen").unwrap();
+    template.adjust(&mut tokenizer).unwrap();
+    let messages = [Message::new(Role::User, "hello"), Message::new(Role::Assistant, "there")];
+    let turns = template.encode(&tokenizer, &messages, "", "", usize::MAX).unwrap();
+    assert_eq!(turns.len(), 1);
+    let text = |ids: &[u32]| tokenizer.decode(ids, false).unwrap();
+    assert_eq!(
+        text(&turns[0].source),
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert_eq!(text(&turns[0].target), "there<|im_end|>");
+}
+
+#[test]
+fn an_unknown_template_lists_the_known_ones() {
+    let error = Template::named("qwem").unwrap_err().to_string();
+    assert!(error.contains("\"qwem\"") && error.contains("qwen_r1"), "{error}");
+}
+
+#[test]
+fn a_users_file_is_read_and_the_table_wins_over_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.json");
+    let json = r#"[{"name": "mine", "format_user": {"slots": [["bos_token"], "Q {{content}}", {"token": "<A>"}]}, "stop_words": ["<A>"]},
+                   {"name": "qwen", "format_user": {"slots": ["other"]}}]"#;
+    std::fs::write(&path, json).unwrap();
+    let mine = Template::from_file("mine", &path).unwrap();
+    assert_eq!(mine.user, [Piece::Bos, Piece::Text("Q {{content}}".into()), Piece::Token("<A>".into())]);
+    assert_eq!(mine.assistant, [Piece::Text("{{content}}".into()), Piece::Eos]);
+    assert_eq!(Template::from_file("qwen", &path).unwrap(), Template::named("qwen").unwrap());
+    std::fs::write(&path, r#"[{"name": "mine", "format_user": {"slots": [7]}}]"#).unwrap();
+    let error = Template::from_file("mine", &path).unwrap_err().to_string();
+    assert!(error.contains("format_user.slots"), "{error}");
+}

@@ -1,0 +1,161 @@
+//! Tokenizer folders: trained ones, and the published ones among the shared references.
+
+use ms_text::{Detokenizer, GenerationPrompt, Tokenizer, bpe};
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+fn trained() -> &'static Tokenizer {
+    static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+    TOKENIZER.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "fn main() { let answer = 42; }\nThe quick brown fox jumps over the lazy dog.\n".repeat(8);
+        bpe::train(&bpe::Options { vocab_size: 400, ..Default::default() }, [text])
+            .unwrap()
+            .write(dir.path())
+            .unwrap();
+        Tokenizer::load(dir.path()).unwrap()
+    })
+}
+
+#[test]
+fn a_trained_folder_knows_its_special_tokens() {
+    let t = trained();
+    assert_eq!(t.token_to_id("<|pad|>"), Some(0));
+    assert_eq!(t.eod().unwrap(), 1);
+    assert_eq!(t.pad_id().unwrap(), 0);
+    assert!(t.bos().is_none());
+    assert_eq!(t.encode("<|im_start|>a<|im_end|>").unwrap(), [2, t.token_to_id("a").unwrap(), 3]);
+    assert_eq!(t.stop_ids(), [1, 3]);
+}
+
+#[test]
+fn training_twice_gives_the_same_bytes() {
+    let texts = || (0..500).map(|i| format!("line {i} of {} some text, {}\n", i * 7 % 13, i % 5));
+    let folder = || {
+        let dir = tempfile::tempdir().unwrap();
+        bpe::train(&bpe::Options { vocab_size: 320, ..Default::default() }, texts())
+            .unwrap()
+            .write(dir.path())
+            .unwrap();
+        (
+            std::fs::read(dir.path().join("tokenizer.json")).unwrap(),
+            std::fs::read(dir.path().join("tokenizer_config.json")).unwrap(),
+        )
+    };
+    assert_eq!(folder(), folder());
+}
+
+#[test]
+fn a_vocabulary_smaller_than_the_bytes_is_refused() {
+    let error =
+        bpe::train(&bpe::Options { vocab_size: 100, ..Default::default() }, ["x".to_string()]).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "cannot train a vocabulary of 100: 256 bytes and 4 special tokens need 260"
+    );
+}
+
+#[test]
+fn the_trained_chat_template_is_chatml() {
+    let messages = serde_json::json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}, {"role": "user", "content": "?"}]);
+    assert_eq!(
+        trained().chat_template().unwrap().render(&messages, None, GenerationPrompt::Add).unwrap(),
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nho<|im_end|>\n<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n"
+    );
+}
+
+#[test]
+fn a_folder_without_tokenizer_json_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Tokenizer::load(dir.path()).unwrap_err().to_string();
+    assert!(error.ends_with("no tokenizer.json in this folder"), "{error}");
+    std::fs::write(dir.path().join("tokenizer.model"), b"x").unwrap();
+    let error = Tokenizer::load(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("SentencePiece"), "{error}");
+    let error = Tokenizer::load(dir.path().join("absent")).unwrap_err().to_string();
+    assert!(error.contains("absent"), "{error}");
+}
+
+#[test]
+fn broken_files_are_errors_that_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("tokenizer.json"), b"{\"model\": 3}").unwrap();
+    assert!(Tokenizer::load(dir.path()).unwrap_err().to_string().contains("tokenizer.json"));
+    std::fs::write(dir.path().join("tokenizer_config.json"), b"[").unwrap();
+    assert!(Tokenizer::load(dir.path()).unwrap_err().to_string().contains("tokenizer_config.json"));
+}
+
+#[test]
+fn the_content_hash_ignores_layout_but_not_content() {
+    let load = |text: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("tokenizer.json"), text).unwrap();
+        Tokenizer::load(dir.path()).unwrap().content_hash().to_owned()
+    };
+    let a = r#"{"version":"1.0","model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}"#;
+    let b = r#"{ "model": {"merges": [], "type": "BPE", "vocab": {"b": 1, "a": 0}}, "version": "1.0" }"#;
+    let c = r#"{"version":"1.0","model":{"type":"BPE","vocab":{"a":1,"b":0},"merges":[]}}"#;
+    assert_eq!(load(a), load(b));
+    assert_ne!(load(a), load(c));
+    assert_eq!(load(a).len(), 64);
+}
+
+#[test]
+fn published_tokenizers_have_the_roles_and_sizes_upstream_counts() {
+    let Some(root) = ms_testing::shared("data/tokenizers") else { return };
+    type Row = (&'static str, usize, Option<u32>, u32, Option<u32>, &'static [u32]);
+    let rows: [Row; 4] = [
+        ("gpt2", 50257, Some(50256), 50256, None, &[15496, 995]),
+        ("llama2", 32000, Some(1), 2, None, &[1, 15043, 3186]),
+        ("llama3", 128256, Some(128000), 128001, None, &[128000, 9906, 1917]),
+        ("qwen", 151669, None, 151643, Some(151643), &[9707, 1879]),
+    ];
+    for (name, size, bos, eos, pad, hello) in rows {
+        let t = Tokenizer::load(root.join(name)).unwrap();
+        assert_eq!(t.vocab_size(), size, "{name}");
+        assert_eq!(t.bos().map(|x| x.id), bos, "{name}");
+        assert_eq!(t.eod().unwrap(), eos, "{name}");
+        assert_eq!(t.pad().map(|x| x.id), pad, "{name}");
+        assert_eq!(t.encode_with_special("Hello world").unwrap(), hello, "{name}");
+        let mut pieces = Detokenizer::new(&t, false);
+        let mut text = String::new();
+        for id in t.encode("naïve 汉字 🦀🦀 end").unwrap() {
+            text.push_str(&pieces.push(id).unwrap().unwrap_or_default());
+        }
+        text.push_str(&pieces.finish().unwrap().unwrap_or_default());
+        assert_eq!(text, "naïve 汉字 🦀🦀 end", "{name}");
+    }
+}
+
+#[test]
+fn the_published_chat_template_renders() {
+    let Some(root) = ms_testing::shared("data/tokenizers") else { return };
+    let t = Tokenizer::load(root.join("qwen")).unwrap();
+    let Ok(template) = t.chat_template() else { return };
+    let messages = serde_json::json!([{"role": "user", "content": "hi"}]);
+    let text = template.render(&messages, None, GenerationPrompt::Add).unwrap();
+    assert!(text.ends_with("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"), "{text:?}");
+}
+
+proptest! {
+    #[test]
+    fn any_text_survives_encoding_and_decoding(text in "\\PC{0,60}") {
+        let t = trained();
+        let ids = t.encode(&text).unwrap();
+        prop_assert_eq!(t.decode(&ids, false).unwrap(), text);
+    }
+
+    #[test]
+    fn streamed_pieces_join_to_the_decoded_text(ids in proptest::collection::vec(0u32..420, 0..60)) {
+        let t = trained();
+        let mut stream = Detokenizer::new(t, true);
+        let mut text = String::new();
+        for &id in &ids {
+            text.push_str(&stream.push(id).unwrap().unwrap_or_default());
+        }
+        text.push_str(&stream.finish().unwrap().unwrap_or_default());
+        // Broken bytes may be grouped into U+FFFD differently in pieces; everything else is equal.
+        let plain = |s: &str| s.replace('\u{FFFD}', "");
+        prop_assert_eq!(plain(&text), plain(&t.decode(&ids, true).unwrap()));
+    }
+}

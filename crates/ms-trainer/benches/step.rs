@@ -1,0 +1,189 @@
+//! A whole training step on one thread: tokens per second and share of the machine's peak, by CPU time.
+//!
+//! `cargo bench -p ms-trainer --bench step [-- --json]`. The sizes are those of the project's targets: A (hidden 384,
+//! 6 layers, 6 heads, FFN 1024, 512 tokens x 4, vocabulary 32000, tied) and B (768, 12, 12 heads in 4 groups, 2048,
+//! 1024 x 2). Before anything is timed, ten steps must have lowered the loss on a repeated batch.
+//!
+//! The peak is measured in the same process right before and after; the share is that of the mean of the two.
+
+#![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
+
+use ms_core::{CpuBackend, DType, Device};
+use ms_data::MicroBatch;
+use ms_dist::ParallelCtx;
+use ms_kernels::{Cpu, Isa, machine};
+use ms_nn::Recompute;
+use ms_spec::{Activation, Biases, Family, ModelConfig, Norm, QkNorm, Rope};
+use ms_trainer::{
+    Adam, BatchSizes, Checkpointing, DecayStyle, Engine, Evaluation, Exit, Schedule, TrainConfig,
+    WeightDecayStyle, WsdStyle,
+};
+
+struct Size {
+    name: &'static str,
+    hidden: usize,
+    layers: usize,
+    heads: usize,
+    groups: usize,
+    ffn: usize,
+    seq: usize,
+    batch: usize,
+}
+
+const SIZES: [Size; 2] = [
+    Size { name: "A", hidden: 384, layers: 6, heads: 6, groups: 6, ffn: 1024, seq: 512, batch: 4 },
+    Size { name: "B", hidden: 768, layers: 12, heads: 12, groups: 4, ffn: 2048, seq: 1024, batch: 2 },
+];
+
+fn config(s: &Size, dtype: DType) -> TrainConfig {
+    let model = ModelConfig {
+        family: Family::Llama,
+        layers: s.layers,
+        hidden: s.hidden,
+        ffn: s.ffn,
+        heads: s.heads,
+        groups: s.groups,
+        head_dim: s.hidden / s.heads,
+        vocab: 32000,
+        padded_vocab: 32000,
+        max_positions: s.seq,
+        activation: Activation::Swiglu,
+        norm: Norm::Rms,
+        norm_eps: 1e-5,
+        bias: Biases::default(),
+        qk_norm: QkNorm::None,
+        rope: Rope::plain(10000.0),
+        sliding_window: None,
+        tied: true,
+        init_std: 0.02,
+        dtype: None,
+        bos: None,
+        eos: Vec::new(),
+    };
+    TrainConfig {
+        flops_per_sample: ms_spec::flops::v2_0_0(&model, 1, s.seq),
+        model,
+        dtype,
+        seq_length: s.seq,
+        batch: BatchSizes { micro: s.batch, global: s.batch, rampup: None },
+        train_iters: 100,
+        schedule: Schedule {
+            init_lr: 0.0,
+            max_lr: 1e-3,
+            min_lr: 1e-4,
+            warmup: 0,
+            decay: 1000,
+            style: DecayStyle::Constant,
+            wsd_decay: 0,
+            wsd_style: WsdStyle::Linear,
+            start_weight_decay: 0.1,
+            end_weight_decay: 0.1,
+            weight_decay_samples: 0,
+            weight_decay_style: WeightDecayStyle::Constant,
+        },
+        adam: Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 },
+        clip_grad: 1.0,
+        per_token_loss: false,
+        log_token_mean: false,
+        recompute: Recompute::None,
+        seed: 1,
+        bucket_size: None,
+        check_for_nan: true,
+        eval: Evaluation { interval: 0, iters: 0 },
+        log_interval: 1,
+        log_throughput: false,
+        log_params_norm: false,
+        checkpoint: Checkpointing::default(),
+        exit: Exit::default(),
+        metrics_file: None,
+        tensorboard: None,
+        profile: None,
+        args: serde_json::Map::new(),
+    }
+}
+
+fn micro_batch(s: &Size) -> MicroBatch {
+    let tokens = s.seq * s.batch;
+    let id = |t: usize| ((t * 7919 + t / 13 * 104_729) % 32000) as i32;
+    MicroBatch {
+        tokens: (0..tokens).map(id).collect(),
+        labels: (1..=tokens).map(id).collect(),
+        loss_mask: vec![1.0; tokens],
+        position_ids: (0..tokens).map(|t| (t % s.seq) as i32).collect(),
+        cu_seqlens: (0..=s.batch).map(|b| (b * s.seq) as i32).collect(),
+        rows: s.batch,
+        samples: Vec::new(),
+    }
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let json = args.iter().any(|a| a == "--json");
+    let only = args.iter().find_map(|a| a.strip_prefix("--size=").map(str::to_owned));
+    let isa = Isa::from_env().expect("MS_ISA names an instruction set of this machine");
+    for s in SIZES.iter().filter(|s| only.as_deref().is_none_or(|o| o == s.name)) {
+        for dtype in [DType::Bf16, DType::F32] {
+            if s.name == "B" && dtype == DType::F32 {
+                continue;
+            }
+            run(s, dtype, isa, json);
+        }
+    }
+}
+
+fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
+    let config = config(s, dtype);
+    let device = Device::new(CpuBackend::new(1, isa).expect("one thread can be had"));
+    let mut engine = Engine::new(&config, device.clone(), ParallelCtx::single()).expect("the model is sound");
+    let batch = [micro_batch(s)];
+    let mut iteration = 0;
+    let mut step = |engine: &mut Engine| {
+        iteration += 1;
+        engine.step(iteration, &batch, 1e-3, 0.1).expect("the step is sound").loss
+    };
+    let warm = if s.name == "A" { 10 } else { 3 };
+    let first = step(&mut engine);
+    step(&mut engine);
+    let settled = device.arena().stats().system_allocations;
+    let last = (2..warm).map(|_| step(&mut engine)).last().expect("at least one step");
+    assert!(last < first, "the loss must fall on a repeated batch: {first} -> {last}");
+
+    let cpu = Cpu::new(1, isa).expect("one thread can be had");
+    let peak = |p: machine::Peaks| if dtype == DType::Bf16 { p.bf16_gflops } else { p.f32_gflops };
+    let before = peak(machine::measure(&cpu, true));
+    let mut seconds: Vec<f64> = (0..5)
+        .map(|_| {
+            let start = machine::thread_cpu_seconds();
+            step(&mut engine);
+            machine::thread_cpu_seconds() - start
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    let after = peak(machine::measure(&cpu, true));
+    let peak = (before + after) / 2.0;
+    let median = seconds[2];
+    let full = config.flops_per_sample * s.batch as f64;
+    let causal = ms_spec::flops::head(&config.model, 1, s.seq) * s.batch as f64;
+    let tokens = (s.seq * s.batch) as f64 / median;
+    let (mfu, mfu_causal) = (full / median / 1e9 / peak, causal / median / 1e9 / peak);
+    let stats = device.arena().stats();
+    let late = stats.system_allocations - settled;
+    if json {
+        println!(
+            "{}",
+            serde_json::json!({"bench": "step", "size": s.name, "dtype": dtype.name(), "isa": isa.to_string(),
+                "tokens_per_cpu_second": tokens, "mfu_full": mfu, "mfu_causal": mfu_causal, "peak_gflops": peak,
+                "seconds": median, "peak_tensor_bytes": stats.peak_bytes, "late_allocations": late})
+        );
+    } else {
+        println!(
+            "step {} {}: {tokens:7.0} tokens/s, MFU {:.3} full / {:.3} causal of {peak:.1} GFLOP/s ({isa}, one thread), \
+             {median:.3} s, {:.0} MiB, {late} blocks from the system after step 2",
+            s.name,
+            dtype,
+            mfu,
+            mfu_causal,
+            stats.peak_bytes as f64 / f64::from(1 << 20),
+        );
+    }
+}

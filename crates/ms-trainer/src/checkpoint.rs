@@ -1,0 +1,252 @@
+//! Saving and resuming a run.
+//!
+//! A checkpoint of a run is `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master
+//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME`, each rank writing the flat ranges
+//! it owns. A run continues on any number of ranks, because the manifest speaks of global elements only.
+
+use crate::config::TrainConfig;
+use crate::engine::Engine;
+use crate::optimizer::STATE_NAMES;
+use crate::schedule::Schedule;
+use crate::{Error, Result};
+use ms_ckpt::{Checkpoint, Kind, sharded};
+use ms_core::{DType, ParamId, Region};
+use ms_spec::ParamSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+/// Where a run stands.
+#[derive(Clone, Debug)]
+pub(crate) struct RunState {
+    /// The folder it was loaded from.
+    pub(crate) from: PathBuf,
+    pub(crate) iteration: u64,
+    pub(crate) consumed_train_samples: u64,
+    pub(crate) consumed_valid_samples: u64,
+    pub(crate) floating_point_operations: f64,
+    /// The schedule to go on with.
+    pub(crate) schedule: Schedule,
+}
+
+/// What a checkpoint keeps beside tensors.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    iteration: u64,
+    consumed_train_samples: u64,
+    consumed_valid_samples: u64,
+    num_floating_point_operations_so_far: f64,
+    optimizer_step: u64,
+    schedule: Schedule,
+    seed: u64,
+    world: usize,
+    args: Map<String, Value>,
+}
+
+fn state_name(which: usize, spec: &ParamSpec) -> String {
+    format!("optimizer.state.{}.{}", STATE_NAMES[which], spec.name)
+}
+
+fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
+    Ok(ms_spec::local(spec, &engine.ctx.topo, engine.ctx.rank)?)
+}
+
+/// Writes a checkpoint; all ranks of the run call it together. It becomes visible when it is complete.
+pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> Result<()> {
+    let Some(dir) = &config.checkpoint.save else { return Ok(()) };
+    let (world, rank) = (&engine.ctx.world, engine.ctx.rank);
+    let first = if rank == 0 { Some(sharded::Writer::create(dir, state.iteration)?) } else { None };
+    world.barrier()?;
+    let joined;
+    let writer = match &first {
+        Some(writer) => writer,
+        None => {
+            joined = sharded::Writer::join(dir, state.iteration);
+            &joined
+        }
+    };
+    write_pieces(config, engine, writer)?;
+    world.barrier()?;
+    if let Some(writer) = first {
+        let stored = Stored {
+            iteration: state.iteration,
+            consumed_train_samples: state.consumed_train_samples,
+            consumed_valid_samples: state.consumed_valid_samples,
+            num_floating_point_operations_so_far: state.floating_point_operations,
+            optimizer_step: engine.optimizer.step(),
+            schedule: state.schedule.clone(),
+            seed: config.seed,
+            world: engine.ctx.topo.world(),
+            args: config.args.clone(),
+        };
+        let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
+        writer.finish(&config.model, &stored)?;
+    }
+    Ok(world.barrier()?)
+}
+
+fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {
+    let specs = engine.model.specs();
+    let mut regions = Vec::with_capacity(specs.len());
+    for spec in specs {
+        regions.push(region(engine, spec)?);
+    }
+    let weights: Vec<_> = engine.store.layout().ids().map(|id| engine.store.get(id)).collect();
+    let mut pieces = Vec::new();
+    if engine.ctx.dp_cp.rank() == 0 {
+        for ((spec, region), weight) in specs.iter().zip(&regions).zip(&weights) {
+            pieces.push(sharded::Piece {
+                name: &spec.name,
+                shape: spec.shape,
+                dtype: weight.dtype(),
+                region: region.clone(),
+                flat: None,
+                bytes: weight.bytes(),
+            });
+        }
+    }
+    let names: Vec<Vec<String>> =
+        (0..3).map(|which| specs.iter().map(|spec| state_name(which, spec)).collect()).collect();
+    if !config.checkpoint.no_save_optim {
+        // In f32 the master weights are the weights.
+        let first = usize::from(engine.dtype() == DType::F32);
+        for (which, names) in names.iter().enumerate().skip(first) {
+            for part in engine.optimizer.parts(which) {
+                let (id, range, values) = part?;
+                let i = id.0 as usize;
+                pieces.push(sharded::Piece {
+                    name: &names[i],
+                    shape: specs[i].shape,
+                    dtype: DType::F32,
+                    region: regions[i].clone(),
+                    flat: Some(range),
+                    bytes: as_bytes(values),
+                });
+            }
+        }
+    }
+    writer.write_rank(engine.ctx.rank, &pieces)?;
+    Ok(())
+}
+
+fn as_bytes(values: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
+
+/// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
+pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
+    let Some(dir) = &config.checkpoint.load else { return Ok(None) };
+    if !holds_checkpoint(dir) {
+        if config.checkpoint.exit_on_missing {
+            return Err(mismatch(dir, "checkpoint", "one, because of --exit-on-missing-checkpoint", "none"));
+        }
+        if engine.ctx.rank == 0 {
+            tracing::warn!("{}: no checkpoint there; starting from random weights", dir.display());
+        }
+        return Ok(None);
+    }
+    let source = match config.checkpoint.load_step {
+        Some(step) => ms_ckpt::open_iteration(dir, step)?,
+        None => ms_ckpt::open(dir)?,
+    };
+    read_weights(&source, engine)?;
+    let mut state = RunState {
+        from: dir.clone(),
+        iteration: 0,
+        consumed_train_samples: 0,
+        consumed_valid_samples: 0,
+        floating_point_operations: 0.0,
+        schedule: config.schedule.clone(),
+    };
+    let resumes = source.kind() == Kind::Sharded && !config.checkpoint.finetune && !source.state().is_null();
+    if !resumes {
+        engine.adopt_weights()?;
+        return Ok(Some(state));
+    }
+    let stored: Stored = serde_json::from_value(source.state().clone())
+        .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?;
+    state.iteration = stored.iteration;
+    state.consumed_train_samples = stored.consumed_train_samples;
+    state.consumed_valid_samples = stored.consumed_valid_samples;
+    state.floating_point_operations = stored.num_floating_point_operations_so_far;
+    state.schedule = choose_schedule(config, dir, stored.schedule)?;
+    let first_moment = state_name(1, &engine.model.specs()[0]);
+    if config.checkpoint.no_load_optim || !source.has(&first_moment) {
+        engine.adopt_weights()?;
+    } else {
+        read_optimizer(&source, engine, stored.optimizer_step)?;
+    }
+    Ok(Some(state))
+}
+
+fn holds_checkpoint(dir: &Path) -> bool {
+    ["latest_checkpointed_iteration.txt", "config.json", sharded::MANIFEST]
+        .iter()
+        .any(|name| dir.join(name).is_file())
+}
+
+/// Rows of a vocabulary that is padded further here than in the checkpoint repeat its last row, as upstream's
+/// converter has it.
+fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
+    let dtype = engine.dtype();
+    for i in 0..engine.model.specs().len() {
+        let local = region(engine, &engine.model.specs()[i])?;
+        let mut view = engine.store.get_mut(ParamId(i as u32))?;
+        source.read(&engine.model.specs()[i], &local, dtype, view.bytes_mut())?;
+    }
+    Ok(())
+}
+
+fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result<()> {
+    // Master weights that were not stored are the weights themselves.
+    let has_masters = source.has(&state_name(0, &engine.model.specs()[0]));
+    if !has_masters {
+        engine.adopt_weights()?;
+    }
+    let specs = engine.model.specs().to_vec();
+    let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
+    for which in usize::from(!has_masters)..3 {
+        engine.optimizer.fill(which, |id, range, out| {
+            let i = id.0 as usize;
+            let name = state_name(which, &specs[i]);
+            let bytes = bytemuck::cast_slice_mut(out);
+            Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), DType::F32, bytes)?)
+        })?;
+    }
+    engine.optimizer.set_step(step);
+    if has_masters {
+        engine.publish_masters()?;
+    }
+    Ok(())
+}
+
+/// The schedule to go on with: both must agree unless a flag says which one wins.
+///
+/// # Source
+/// Megatron-LM core_r0.8.0, `megatron/core/optimizer_param_scheduler.py`, `_check_and_set`.
+fn choose_schedule(config: &TrainConfig, dir: &Path, stored: Schedule) -> Result<Schedule> {
+    if config.checkpoint.override_schedule || stored == config.schedule {
+        return Ok(config.schedule.clone());
+    }
+    if config.checkpoint.use_checkpoint_schedule {
+        return Ok(stored);
+    }
+    let (mine, theirs) = (json!(config.schedule), json!(stored));
+    let differs = mine.as_object().into_iter().flatten().find(|(k, v)| theirs[k.as_str()] != **v);
+    let (field, value) = differs.map_or(("schedule", &Value::Null), |(k, v)| (k.as_str(), v));
+    let what = format!("schedule, {field}");
+    let expected = format!(
+        "{value} (or --override-opt_param-scheduler to use this run's, --use-checkpoint-opt_param-scheduler to use \
+         the checkpoint's)"
+    );
+    Err(mismatch(dir, &what, &expected, &theirs[field]))
+}
+
+fn mismatch(path: &Path, what: &str, expected: &str, found: impl std::fmt::Display) -> Error {
+    Error::Checkpoint {
+        path: path.to_owned(),
+        what: what.to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_string(),
+    }
+}

@@ -1,0 +1,197 @@
+//! Everything a run is told, resolved.
+
+use crate::schedule::Schedule;
+use crate::{Error, Result};
+use ms_core::DType;
+use ms_nn::Recompute;
+use ms_spec::ModelConfig;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A run's settings: plain numbers, resolved once by the program; no part of the library reads flags,
+/// environment or files to find them.
+#[derive(Clone, Debug)]
+pub struct TrainConfig {
+    /// The model.
+    pub model: ModelConfig,
+    /// Element type of weights and activations: f32 or bf16. Master weights and optimizer state are f32.
+    pub dtype: DType,
+    /// Tokens of a sample.
+    pub seq_length: usize,
+    /// Batch sizes.
+    pub batch: BatchSizes,
+    /// Iterations of the run.
+    pub train_iters: u64,
+    /// Learning rate and weight decay.
+    pub schedule: Schedule,
+    /// Update rule.
+    pub adam: Adam,
+    /// Largest gradient norm; 0 turns clipping off.
+    pub clip_grad: f64,
+    /// Gradients and loss are averaged over tokens instead of micro-batches.
+    pub per_token_loss: bool,
+    /// The logged loss of pretraining: mean over micro-batches (core_r0.8.0) or over tokens (core_v0.12.1).
+    pub log_token_mean: bool,
+    /// What runs again in the backward pass.
+    pub recompute: Recompute,
+    /// Seed of initial weights.
+    pub seed: u64,
+    /// Elements of a gradient bucket; `None`: one bucket.
+    pub bucket_size: Option<usize>,
+    /// Stop when a loss or gradient norm is not a number.
+    pub check_for_nan: bool,
+    /// Validation.
+    pub eval: Evaluation,
+    /// Iterations between log lines.
+    pub log_interval: u64,
+    /// TFLOP/s in the log line.
+    pub log_throughput: bool,
+    /// Norm of the weights in the log line.
+    pub log_params_norm: bool,
+    /// Model FLOPs of one iteration, for the throughput.
+    pub flops_per_sample: f64,
+    /// Checkpoints.
+    pub checkpoint: Checkpointing,
+    /// When to stop before `train_iters`.
+    pub exit: Exit,
+    /// Where one JSON object per iteration goes.
+    pub metrics_file: Option<PathBuf>,
+    /// Folder of TensorBoard event files, and iterations between points.
+    pub tensorboard: Option<(PathBuf, u64)>,
+    /// Iterations that are recorded: `start..end`, counted from 0.
+    pub profile: Option<std::ops::Range<u64>>,
+    /// The flags as given, for the checkpoint.
+    pub args: Map<String, Value>,
+}
+
+/// Batch sizes, in samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSizes {
+    /// Samples of one forward pass.
+    pub micro: usize,
+    /// Samples of one iteration.
+    pub global: usize,
+    /// The global batch grows: first size, increment, samples over which it grows (`--rampup-batch-size`).
+    pub rampup: Option<(usize, usize, u64)>,
+}
+
+impl BatchSizes {
+    /// Checks that the batches divide among `dp` data-parallel ranks.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the flag.
+    pub fn validate(&self, dp: usize) -> Result<()> {
+        let unit = self.micro * dp;
+        if self.micro == 0 || self.global == 0 || self.global % unit != 0 {
+            let expected = format!("a multiple of micro batch {} x data-parallel size {dp}", self.micro);
+            return Err(Error::config("--global-batch-size", expected, self.global));
+        }
+        if let Some((start, increment, samples)) = self.rampup {
+            let legal = start % unit == 0
+                && increment > 0
+                && increment % unit == 0
+                && start > 0
+                && start <= self.global
+                && (self.global - start) % increment == 0
+                && samples > 0;
+            if !legal {
+                let expected = format!(
+                    "start, increment and samples, sizes multiples of {unit} that lead to the global batch {}",
+                    self.global
+                );
+                return Err(Error::config(
+                    "--rampup-batch-size",
+                    expected,
+                    format!("{start} {increment} {samples}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The global batch after `consumed` samples.
+    ///
+    /// # Source
+    /// Megatron-LM core_r0.8.0, `megatron/core/num_microbatches_calculator.py`.
+    pub fn global_at(&self, consumed: u64) -> usize {
+        match self.rampup {
+            Some((start, increment, samples)) if consumed <= samples && start < self.global => {
+                let steps = (self.global - start) / increment;
+                let per_step = samples as f64 / steps as f64;
+                let done = (consumed as f64 / per_step) as usize;
+                (start + done * increment).min(self.global)
+            }
+            _ => self.global,
+        }
+    }
+}
+
+/// AdamW's constants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+}
+
+/// Validation during and after training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Iterations between validations; 0: only at the end.
+    pub interval: u64,
+    /// Global batches of one validation; 0: none.
+    pub iters: u64,
+}
+
+/// Where checkpoints come from and go to.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpointing {
+    /// Folder to start from, with `latest_checkpointed_iteration.txt`, or a Hugging Face folder.
+    pub load: Option<PathBuf>,
+    /// Iteration to load instead of the last.
+    pub load_step: Option<u64>,
+    /// Weights only: iteration 0, fresh optimizer.
+    pub finetune: bool,
+    /// No optimizer state is read.
+    pub no_load_optim: bool,
+    /// A missing checkpoint is an error instead of a fresh start.
+    pub exit_on_missing: bool,
+    /// Folder to write to.
+    pub save: Option<PathBuf>,
+    /// Iterations between checkpoints; 0: only at the end.
+    pub save_interval: u64,
+    /// Weights only.
+    pub no_save_optim: bool,
+    /// The flags' schedule wins over the checkpoint's.
+    pub override_schedule: bool,
+    /// The checkpoint's schedule wins over the flags'.
+    pub use_checkpoint_schedule: bool,
+}
+
+/// When to stop early.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exit {
+    /// Save and stop at a multiple of this iteration.
+    pub interval: Option<u64>,
+    /// Save and stop after this time.
+    pub duration: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_growing_batch_reaches_its_size_in_steps() {
+        let sizes = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)) };
+        sizes.validate(2).unwrap();
+        let at: Vec<usize> = [0, 19, 20, 40, 60, 61].map(|n| sizes.global_at(n)).to_vec();
+        assert_eq!(at, [4, 4, 8, 12, 16, 16]);
+        assert!(sizes.validate(3).is_err());
+        assert!(BatchSizes { rampup: Some((3, 4, 60)), ..sizes }.validate(1).is_err());
+    }
+}

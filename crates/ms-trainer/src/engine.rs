@@ -1,0 +1,248 @@
+//! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
+
+use crate::config::TrainConfig;
+use crate::optimizer::Optimizer;
+use crate::{Error, Result};
+use ms_core::{DType, Device, GradBuffer, Graph, ParamStore, Tensor};
+use ms_data::MicroBatch;
+use ms_dist::buckets::{BucketPlan, Placed};
+use ms_dist::{Communicator, DataParallel, ParallelCtx, ReduceOp};
+use ms_nn::{Batch, Gpt};
+
+/// The state of a run on one rank: model, weights, gradients, optimizer.
+pub struct Engine {
+    /// Where it computes.
+    pub device: Device,
+    /// Its place among the ranks.
+    pub ctx: ParallelCtx,
+    /// The model.
+    pub model: Gpt,
+    /// The weights.
+    pub store: ParamStore,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    dp: DataParallel,
+    grads: GradBuffer,
+    clip_grad: f64,
+    per_token_loss: bool,
+    log_token_mean: bool,
+    check_for_nan: bool,
+}
+
+/// What an iteration found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// The loss as logged.
+    pub loss: f64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Tokens that counted in the loss, over all ranks.
+    pub tokens: u64,
+}
+
+/// A loss summed up in two ways over micro-batches.
+#[derive(Clone, Copy, Debug, Default)]
+struct LossSums {
+    /// Sum of micro-batch means.
+    means: f64,
+    /// Micro-batches.
+    micro_batches: f64,
+    /// Sum over tokens.
+    nll: f64,
+    /// Tokens that count.
+    tokens: f64,
+}
+
+impl LossSums {
+    fn add(&mut self, nll: &Tensor, mask: &[f32]) -> Result<()> {
+        let (mut sum, mut tokens) = (0.0, 0.0);
+        for (&n, &m) in nll.as_slice::<f32>()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
+            sum += f64::from(n) * f64::from(m);
+            tokens += f64::from(m);
+        }
+        self.nll += sum;
+        self.tokens += tokens;
+        self.means += if tokens > 0.0 { sum / tokens } else { 0.0 };
+        self.micro_batches += 1.0;
+        Ok(())
+    }
+
+    fn over_ranks(self, device: &Device, comm: &dyn Communicator) -> Result<Self> {
+        let mine = [self.means, self.micro_batches, self.nll, self.tokens];
+        let sum = comm
+            .all_reduce("loss", Tensor::from_slice(device.arena(), [4], &mine)?, ReduceOp::Sum)?
+            .wait()?;
+        let s = sum.as_slice::<f64>()?;
+        Ok(Self { means: s[0], micro_batches: s[1], nll: s[2], tokens: s[3] })
+    }
+
+    fn value(&self, token_mean: bool) -> f64 {
+        if token_mean { self.nll / self.tokens.max(1.0) } else { self.means / self.micro_batches.max(1.0) }
+    }
+}
+
+impl Engine {
+    /// A run's state with initial weights.
+    ///
+    /// # Errors
+    /// If the model cannot be built on this grid of ranks.
+    pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
+        let tp = ctx.tp.size();
+        let model = Gpt::new(&config.model, &device, tp, config.seq_length)?.with_recompute(config.recompute);
+        let placed = model.specs().iter().map(|spec| {
+            let shape = ms_spec::local(spec, &ctx.topo, ctx.rank)?.local_shape();
+            Ok(Placed { shape, own_bucket: false })
+        });
+        let placed: Vec<Placed> = placed.collect::<Result<_>>()?;
+        let plan = BucketPlan::new(&placed, ctx.dp_cp.size(), config.bucket_size);
+        let mut store = ParamStore::zeros(device.arena(), config.dtype, plan.layout.clone());
+        ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.topo)?;
+        let grads = GradBuffer::zeros(device.arena(), plan.layout.clone());
+        let dp = DataParallel::new(ctx.dp_cp.clone(), plan);
+        let optimizer = Optimizer::new(&device, &dp, ctx.dp_cp.rank(), model.specs(), &store, config.adam)?;
+        Ok(Self {
+            device,
+            ctx,
+            model,
+            store,
+            optimizer,
+            dp,
+            grads,
+            clip_grad: config.clip_grad,
+            per_token_loss: config.per_token_loss,
+            log_token_mean: config.log_token_mean || config.per_token_loss,
+            check_for_nan: config.check_for_nan,
+        })
+    }
+
+    /// Runs the micro-batches of iteration `iteration` (from 1) and updates the weights.
+    ///
+    /// The loss of a micro-batch is the mean over its counted tokens; the gradient is that of the mean over
+    /// micro-batches and data-parallel ranks, or with per-token loss that of the mean over all counted tokens.
+    ///
+    /// # Errors
+    /// If a rank fails, or [`Error::NotFinite`].
+    pub fn step(
+        &mut self,
+        iteration: u64,
+        micro_batches: &[MicroBatch],
+        lr: f64,
+        weight_decay: f64,
+    ) -> Result<StepReport> {
+        self.device.fill_zero(self.grads.values_mut())?;
+        let mut sums = LossSums::default();
+        for mb in micro_batches {
+            let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
+            self.forward_backward(mb, micro_batches.len(), &mut sums)?;
+        }
+        let _span = tracing::trace_span!(target: "ms_step", "optimizer").entered();
+        let dp = self.ctx.dp_cp.clone();
+        let sums = sums.over_ranks(&self.device, &*dp)?;
+        let loss = sums.value(self.log_token_mean);
+        if self.check_for_nan && !loss.is_finite() {
+            return Err(self.not_finite(iteration, "the loss", loss));
+        }
+        let factor = if self.per_token_loss { 1.0 / sums.tokens.max(1.0) } else { 1.0 / dp.size() as f64 };
+        let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor as f32)?;
+        let grad_norm = self.grad_norm(&parts)?;
+        if self.check_for_nan && !grad_norm.is_finite() {
+            return Err(self.not_finite(iteration, "the gradient norm", grad_norm));
+        }
+        let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+        let dtype = self.store.dtype();
+        let weights = self.optimizer.update(&self.device, &parts, clip as f32, (lr, weight_decay), dtype)?;
+        self.dp.gather_weights(&mut self.store, weights)?;
+        Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64 })
+    }
+
+    /// Puts the optimizer's master weights into the model, as after an update.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn publish_masters(&mut self) -> Result<()> {
+        let weights = self.optimizer.weights(&self.device, self.store.dtype())?;
+        Ok(self.dp.gather_weights(&mut self.store, weights)?)
+    }
+
+    /// Takes the model's weights as master weights, as after loading a model without optimizer state.
+    ///
+    /// # Errors
+    /// Never in a sound program.
+    pub fn adopt_weights(&mut self) -> Result<()> {
+        self.optimizer.take_masters(&self.device, &self.dp, self.ctx.dp_cp.rank(), &self.store)
+    }
+
+    fn not_finite(&self, iteration: u64, what: &'static str, value: f64) -> Error {
+        Error::NotFinite { iteration, rank: self.ctx.describe(), what, value }
+    }
+
+    fn batch(&self, mb: &MicroBatch) -> Result<(Batch, Tensor)> {
+        let arena = self.device.arena();
+        let batch = Batch::new(arena, &mb.tokens, &mb.position_ids, &mb.cu_seqlens)?;
+        Ok((batch, Tensor::from_slice(arena, [mb.labels.len()], &mb.labels)?))
+    }
+
+    fn forward_backward(&mut self, mb: &MicroBatch, micro_batches: usize, sums: &mut LossSums) -> Result<()> {
+        let (batch, labels) = self.batch(mb)?;
+        let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
+        // The loss scale of one token: its share in the mean that is optimised.
+        let share = if self.per_token_loss { 1.0 } else { 1.0 / (counted.max(1.0) * micro_batches as f64) };
+        let weights: Vec<f32> = mb.loss_mask.iter().map(|&m| (f64::from(m) * share) as f32).collect();
+        let weights = Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?;
+
+        let mut g = Graph::train(&self.device);
+        let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
+        let out = self.model.loss(&mut g, &self.store, &hidden, &labels, &weights)?;
+        drop(hidden);
+        let one = Tensor::from_slice(self.device.arena(), [1], &[1f32])?;
+        g.backward(&out.loss, one, &[], &mut self.grads)?;
+        sums.add(&out.nll, &mb.loss_mask)
+    }
+
+    fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
+        let squares =
+            parts.iter().try_fold(0.0, |sum, p| Ok::<_, Error>(sum + self.device.sum_squares(p)?))?;
+        self.root_of_sum(squares)
+    }
+
+    fn root_of_sum(&self, squares: f64) -> Result<f64> {
+        let t = Tensor::from_slice(self.device.arena(), [1], &[squares])?;
+        let sum = self.ctx.world.all_reduce("squared norm", t, ReduceOp::Sum)?.wait()?;
+        Ok(sum.as_slice::<f64>()?[0].sqrt())
+    }
+
+    /// Norm of the master weights over all ranks.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn params_norm(&self) -> Result<f64> {
+        let mut squares = 0.0;
+        for part in self.optimizer.parts(0) {
+            squares += part?.2.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
+        }
+        self.root_of_sum(squares)
+    }
+
+    /// The loss on micro-batches without changing anything, over all data-parallel ranks.
+    ///
+    /// # Errors
+    /// If a rank fails or a batch is not sound.
+    pub fn evaluate(&self, micro_batches: impl Iterator<Item = Result<MicroBatch>>) -> Result<f64> {
+        let mut sums = LossSums::default();
+        for mb in micro_batches {
+            let mb = mb?;
+            let (batch, labels) = self.batch(&mb)?;
+            let mut g = Graph::inference(&self.device);
+            let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
+            let weights = Tensor::from_slice(self.device.arena(), [mb.loss_mask.len()], &mb.loss_mask)?;
+            let out = self.model.loss(&mut g, &self.store, &hidden, &labels, &weights)?;
+            sums.add(&out.nll, &mb.loss_mask)?;
+        }
+        Ok(sums.over_ranks(&self.device, &*self.ctx.dp_cp)?.value(self.log_token_mean))
+    }
+
+    /// Element type of the weights.
+    pub fn dtype(&self) -> DType {
+        self.store.dtype()
+    }
+}

@@ -1,0 +1,87 @@
+//! What can go wrong in a run.
+
+use std::path::PathBuf;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Numbers of the run that do not fit together.
+    #[error("{flag}: expected {expected}, found {found}")]
+    Config {
+        /// The flag.
+        flag: &'static str,
+        /// What would be legal.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// A loss or a gradient is not a number.
+    #[error(
+        "iteration {iteration}, {rank}: {what} is {value}\n\
+         hint: lower --lr, check the data, or pass --no-check-for-nan-in-loss-and-grad to go on regardless"
+    )]
+    NotFinite {
+        /// The iteration, from 1.
+        iteration: u64,
+        /// Where.
+        rank: String,
+        /// `the loss` or `the gradient norm`.
+        what: &'static str,
+        /// The value.
+        value: f64,
+    },
+    /// The data ended before the run did.
+    #[error("{split} data ended at iteration {iteration}; {hint}")]
+    DataEnded {
+        /// `training`, `validation` or `test`.
+        split: &'static str,
+        /// The iteration that could not be served.
+        iteration: u64,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A checkpoint belongs to another run.
+    #[error("{path}: {what}: expected {expected}, the checkpoint has {found}")]
+    Checkpoint {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+        /// This run's value.
+        expected: String,
+        /// The checkpoint's value.
+        found: String,
+    },
+    /// A model could not be built or run.
+    #[error(transparent)]
+    Model(#[from] ms_nn::Error),
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Core(#[from] ms_core::Error),
+    /// A rank failed.
+    #[error(transparent)]
+    Dist(#[from] ms_dist::Error),
+    /// The model on paper is not sound.
+    #[error(transparent)]
+    Spec(#[from] ms_spec::Error),
+    /// A checkpoint could not be read or written.
+    #[error(transparent)]
+    Ckpt(#[from] ms_ckpt::Error),
+    /// Data could not be read.
+    #[error(transparent)]
+    Data(#[from] ms_data::Error),
+    /// A report could not be written.
+    #[error(transparent)]
+    Trace(#[from] ms_trace::Error),
+}
+
+impl Error {
+    /// An [`Error::Config`] from anything printable.
+    pub fn config(flag: &'static str, expected: impl Into<String>, found: impl std::fmt::Display) -> Self {
+        Self::Config { flag, expected: expected.into(), found: found.to_string() }
+    }
+}
+
+/// The result type of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,25 @@
+//! The training loop.
+//!
+//! [`run`] trains as a [`TrainConfig`] says on one rank: it takes micro-batches from a [`DataSource`], runs
+//! [`Engine::step`] on them, reports in Megatron's log line, JSON lines and TensorBoard events, validates, saves and
+//! stops. The configuration is resolved by the program; nothing here reads flags or the environment.
+//!
+//! Weights and activations are f32 or bf16; gradients, master weights and optimizer state are always f32 and are
+//! shared out over the data-parallel ranks. `k` iterations, a checkpoint and `n - k` more give the same bits as `n`.
+
+mod checkpoint;
+mod config;
+mod engine;
+mod error;
+mod log_line;
+mod optimizer;
+mod run;
+mod schedule;
+
+pub use config::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, TrainConfig};
+pub use engine::{Engine, StepReport};
+pub use error::{Error, Result};
+pub use log_line::LogLine;
+pub use optimizer::Optimizer;
+pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
+pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};

@@ -1,0 +1,147 @@
+//! Megatron's log line, character for character, so that existing log parsers go on working.
+//!
+//! # Source
+//! Megatron-LM core_r0.8.0, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The numbers of one log line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogLine {
+    /// Iterations done.
+    pub iteration: u64,
+    /// Iterations of the run.
+    pub train_iters: u64,
+    /// Samples trained on.
+    pub consumed_samples: u64,
+    /// Milliseconds per iteration since the last line.
+    pub iteration_ms: f64,
+    /// TFLOP/s per rank, if asked for.
+    pub throughput: Option<f64>,
+    /// Learning rate of the next iteration.
+    pub learning_rate: f64,
+    /// Samples per iteration.
+    pub global_batch_size: usize,
+    /// Mean loss since the last line; left out when it is not above 0, as Megatron does.
+    pub loss: f64,
+    /// Norm of the last gradient before clipping.
+    pub grad_norm: f64,
+    /// Norm of the weights, if asked for.
+    pub params_norm: Option<f64>,
+    /// Iterations whose loss was not a number.
+    pub nan_iterations: u64,
+}
+
+impl LogLine {
+    /// The line, with the time `now` in front.
+    pub fn format(&self, now: SystemTime) -> String {
+        let mut s = format!(" [{}]", date_time(now));
+        let _ = write!(s, " iteration {:8}/{:8} |", self.iteration, self.train_iters);
+        let _ = write!(s, " consumed samples: {:12} |", self.consumed_samples);
+        let _ = write!(s, " elapsed time per iteration (ms): {:.1} |", self.iteration_ms);
+        if let Some(t) = self.throughput {
+            let _ = write!(s, " throughput per GPU (TFLOP/s/GPU): {t:.1} |");
+        }
+        let _ = write!(s, " learning rate: {} |", exponent(self.learning_rate));
+        let _ = write!(s, " global batch size: {:5} |", self.global_batch_size);
+        if self.loss > 0.0 {
+            let _ = write!(s, " lm loss: {} |", exponent(self.loss));
+        }
+        let _ = write!(s, " loss scale: 1.0 | grad norm: {:.3} |", self.grad_norm);
+        if let Some(norm) = self.params_norm {
+            let _ = write!(s, " params norm: {norm:.3} |");
+        }
+        let _ = write!(
+            s,
+            " number of skipped iterations:   0 | number of nan iterations: {:3} |",
+            self.nan_iterations
+        );
+        s
+    }
+}
+
+/// The block that reports a validation: three lines.
+pub fn validation(prefix: &str, loss: f64) -> String {
+    let ppl = loss.min(20.0).exp();
+    let line = format!(
+        " validation loss at {prefix} | lm loss value: {} | lm loss PPL: {} | ",
+        exponent(loss),
+        exponent(ppl)
+    );
+    let dashes = "-".repeat(line.len() + 1);
+    format!("{dashes}\n{line}\n{dashes}")
+}
+
+/// `1.250000E-06`, as C's `%.6E` prints it.
+fn exponent(x: f64) -> String {
+    let text = format!("{x:.6E}");
+    match text.split_once('E') {
+        Some((mantissa, e)) => {
+            let (sign, digits) = e.strip_prefix('-').map_or(('+', e), |d| ('-', d));
+            format!("{mantissa}E{sign}{digits:0>2}")
+        }
+        None => text,
+    }
+}
+
+/// `2024-02-29 23:59:59` in UTC.
+fn date_time(now: SystemTime) -> String {
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (days, rest) = (seconds / 86400, seconds % 86400);
+    // Days to a date in the Gregorian calendar, counted in eras of 400 years that begin on 1 March.
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (h, m, s) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_line_has_megatrons_fields_and_formats() {
+        let line = LogLine {
+            iteration: 10,
+            train_iters: 2000,
+            consumed_samples: 160,
+            iteration_ms: 1234.56,
+            throughput: Some(1.25),
+            learning_rate: 1.25e-6,
+            global_batch_size: 16,
+            loss: 10.5,
+            grad_norm: 1.23456,
+            params_norm: None,
+            nan_iterations: 0,
+        };
+        let leap_day = UNIX_EPOCH + Duration::from_secs(1_709_251_199);
+        assert_eq!(
+            line.format(leap_day),
+            " [2024-02-29 23:59:59] iteration       10/    2000 | consumed samples:          160 | elapsed time per \
+             iteration (ms): 1234.6 | throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.250000E-06 | global \
+             batch size:    16 | lm loss: 1.050000E+01 | loss scale: 1.0 | grad norm: 1.235 | number of skipped \
+             iterations:   0 | number of nan iterations:   0 |"
+        );
+        assert_eq!(exponent(0.0), "0.000000E+00");
+        assert_eq!(exponent(2.5e-130), "2.500000E-130");
+    }
+
+    #[test]
+    fn the_validation_block_is_framed() {
+        let block = validation("iteration 1000", 2.345_678);
+        let lines: Vec<&str> = block.lines().collect();
+        assert_eq!(
+            lines[1],
+            " validation loss at iteration 1000 | lm loss value: 2.345678E+00 | lm loss PPL: 1.044035E+01 | "
+        );
+        assert_eq!((lines[0].len(), lines[0]), (lines[1].len() + 1, lines[2]));
+    }
+}

@@ -1,0 +1,182 @@
+//! AdamW on this rank's share of the parameters.
+
+use crate::Result;
+use crate::config::Adam;
+use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Tensor};
+use ms_dist::DataParallel;
+use ms_dist::buckets::{BucketPlan, ParamSlice};
+use ms_spec::ParamSpec;
+
+/// Master weights and moments of the elements that this rank owns, f32, bucket after bucket.
+pub struct Optimizer {
+    adam: Adam,
+    step: u64,
+    shard: Shard,
+    /// Master weights, first and second moment, each `[shard]`.
+    state: [Tensor; 3],
+}
+
+/// Names of the state tensors in a checkpoint, in the order of [`Optimizer::state`].
+pub const STATE_NAMES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
+
+/// Which elements a rank owns.
+struct Shard {
+    /// Parts of parameters with their place in the state tensors and whether they decay.
+    parts: Vec<(ParamSlice, usize, bool)>,
+    /// First element of each bucket's part in the state tensors, and its length.
+    buckets: Vec<(usize, usize)>,
+    numel: usize,
+}
+
+impl Shard {
+    fn new(plan: &BucketPlan, rank: usize, specs: &[ParamSpec]) -> Self {
+        let mut numel = 0;
+        let buckets: Vec<(usize, usize)> = (0..plan.buckets.len())
+            .map(|b| {
+                let start = numel;
+                numel += plan.shard(b, rank).len();
+                (start, numel - start)
+            })
+            .collect();
+        let place = |s: ParamSlice| {
+            let at = buckets[s.bucket].0 + s.offset;
+            let decay = specs[s.param].decay;
+            (s, at, decay)
+        };
+        Self { parts: plan.slices(rank).into_iter().map(place).collect(), buckets, numel }
+    }
+}
+
+impl Optimizer {
+    /// An optimizer at step 0 whose master weights are those of `store`.
+    ///
+    /// # Errors
+    /// If the store is not f32 or bf16.
+    pub fn new(
+        device: &Device,
+        dp: &DataParallel,
+        rank: usize,
+        specs: &[ParamSpec],
+        store: &ParamStore,
+        adam: Adam,
+    ) -> Result<Self> {
+        let shard = Shard::new(dp.plan(), rank, specs);
+        let zeros = || Tensor::zeros(device.arena(), DType::F32, [shard.numel]);
+        let mut this = Self { adam, step: 0, state: [zeros(), zeros(), zeros()], shard };
+        this.take_masters(device, dp, rank, store)?;
+        Ok(this)
+    }
+
+    /// Copies this rank's share of the weights into the master weights.
+    ///
+    /// # Errors
+    /// If the store is not f32 or bf16.
+    pub fn take_masters(
+        &mut self,
+        device: &Device,
+        dp: &DataParallel,
+        rank: usize,
+        store: &ParamStore,
+    ) -> Result<()> {
+        for (b, &(start, len)) in self.shard.buckets.iter().enumerate() {
+            let part = store.values().slice_flat(dp.plan().shard(b, rank).start, [len])?;
+            let part = device.cast(&part, DType::F32)?;
+            self.state[0].as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
+        }
+        Ok(())
+    }
+
+    /// Steps taken.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Continues from a checkpoint's step.
+    pub fn set_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// This rank's parts of parameter state: parameter, its elements, and their values in state tensor `which`
+    /// (see [`STATE_NAMES`]).
+    ///
+    /// # Errors
+    /// Never in a sound program; the values are checked slices.
+    pub fn parts(
+        &self,
+        which: usize,
+    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, &[f32])>> {
+        self.shard.parts.iter().map(move |(s, at, _)| {
+            let values = &self.state[which].as_slice::<f32>()?[*at..*at + s.range.len()];
+            Ok((ParamId(s.param as u32), s.range.clone(), values))
+        })
+    }
+
+    /// Fills state tensor `which` part by part: `read` gets the parameter, its elements and where to put them.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn fill<E: From<ms_core::Error>>(
+        &mut self,
+        which: usize,
+        mut read: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let values = self.state[which].as_mut_slice::<f32>()?;
+        for (s, at, _) in &self.shard.parts {
+            read(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()])?;
+        }
+        Ok(())
+    }
+
+    /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by
+    /// `grad_scale`, and returns the new weights of each bucket's part in `dtype`.
+    ///
+    /// # Errors
+    /// If a state tensor is in use elsewhere.
+    pub fn update(
+        &mut self,
+        device: &Device,
+        grads: &[Tensor],
+        grad_scale: f32,
+        (lr, weight_decay): (f64, f64),
+        dtype: DType,
+    ) -> Result<Vec<Tensor>> {
+        self.step += 1;
+        let Adam { beta1, beta2, eps } = self.adam;
+        let [master, m, v] = &mut self.state;
+        for (s, at, decay) in &self.shard.parts {
+            let len = s.range.len();
+            let weight_decay = if *decay { weight_decay } else { 0.0 };
+            let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };
+            device.adamw(
+                master.view_mut(*at, [len])?,
+                m.view_mut(*at, [len])?,
+                v.view_mut(*at, [len])?,
+                &grads[s.bucket].slice_flat(s.offset, [len])?,
+                grad_scale,
+                &numbers,
+            )?;
+        }
+        self.weights(device, dtype)
+    }
+
+    /// The master weights of each bucket's part as new tensors of `dtype`.
+    ///
+    /// # Errors
+    /// If there is no conversion to `dtype`.
+    pub fn weights(&self, device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
+        let of = |&(start, len): &(usize, usize)| {
+            let part = self.state[0].slice_flat(start, [len])?;
+            if dtype != DType::F32 {
+                return Ok(device.cast(&part, dtype)?);
+            }
+            // A copy: the master weights must stay writable while the model uses its own.
+            Ok(Tensor::from_slice(device.arena(), [len], part.as_slice::<f32>()?)?)
+        };
+        self.shard.buckets.iter().map(of).collect()
+    }
+
+    /// Bytes of optimizer state on this rank.
+    pub fn bytes(&self) -> usize {
+        self.state.iter().map(|t| t.bytes().len()).sum()
+    }
+}

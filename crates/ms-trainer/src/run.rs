@@ -1,0 +1,451 @@
+//! The loop: iterations, log lines, validation, checkpoints, stopping.
+
+use crate::checkpoint;
+use crate::config::TrainConfig;
+use crate::engine::Engine;
+use crate::log_line::{LogLine, validation};
+use crate::schedule::Schedule;
+use crate::{Error, Result};
+use ms_core::{Device, Tensor};
+use ms_data::MicroBatch;
+use ms_dist::{ParallelCtx, ReduceOp};
+use ms_trace::{Recorder, metrics::JsonLines, tensorboard::EventFile};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+/// Micro-batches of one split, in Megatron's order, for one data-parallel rank.
+pub type Batches = Box<dyn Iterator<Item = ms_data::Result<MicroBatch>>>;
+
+/// Opens the data of a run on this rank, at the given number of samples already taken.
+pub trait DataSource {
+    /// Training data from sample `consumed` on.
+    ///
+    /// # Errors
+    /// If the data cannot be opened.
+    fn train(&self, consumed: u64) -> Result<Batches>;
+    /// Validation data from sample `consumed` on, if there is any.
+    ///
+    /// # Errors
+    /// If the data cannot be opened.
+    fn valid(&self, consumed: u64) -> Result<Option<Batches>>;
+    /// Test data, if there is any.
+    ///
+    /// # Errors
+    /// If the data cannot be opened.
+    fn test(&self) -> Result<Option<Batches>>;
+}
+
+/// What the loop tells the program while it runs; called on the reporting rank only.
+pub trait Observer: Sync {
+    /// A line for the log, in Megatron's words.
+    fn line(&self, text: &str);
+    /// Iterations done, of how many.
+    fn progress(&self, iteration: u64, of: u64, loss: f64);
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Iterations done.
+    pub iteration: u64,
+    /// Samples trained on.
+    pub consumed_samples: u64,
+    /// Loss of the last iteration.
+    pub last_loss: Option<f64>,
+    /// Loss of every validation, with the iteration after which it ran.
+    pub validations: Vec<(u64, f64)>,
+    /// Loss on the test data.
+    pub test_loss: Option<f64>,
+    /// Tokens per second over all ranks, without validation and checkpoints.
+    pub tokens_per_second: f64,
+    /// Why the run stopped before its last iteration.
+    pub stopped: Option<&'static str>,
+    /// Parameters of the whole model.
+    pub parameters: u64,
+    /// Highest memory of tensors on this rank, in bytes.
+    pub peak_bytes: usize,
+    /// Blocks of memory that were taken from the system after the second iteration of this run.
+    pub late_allocations: u64,
+}
+
+/// What a run shares with its program.
+pub struct Hooks<'a> {
+    /// Set by a signal handler: save and stop.
+    pub stop: Arc<AtomicBool>,
+    /// Records the iterations that the configuration asks for.
+    pub recorder: Option<Recorder>,
+    /// Hears of progress.
+    pub observer: &'a dyn Observer,
+}
+
+struct Loop<'a> {
+    config: &'a TrainConfig,
+    engine: Engine,
+    data: &'a dyn DataSource,
+    hooks: &'a Hooks<'a>,
+    start: Instant,
+    reports: bool,
+    metrics: Option<JsonLines>,
+    tensorboard: Option<EventFile>,
+    iteration: u64,
+    consumed: u64,
+    consumed_valid: u64,
+    flops: f64,
+    schedule: Schedule,
+}
+
+/// Trains as `config` says on this rank. Every rank of the run calls it with the same configuration.
+///
+/// # Errors
+/// If the configuration is not sound, data or checkpoints cannot be read or written, a loss is not a number, or
+/// another rank fails.
+pub fn run(
+    config: &TrainConfig,
+    device: Device,
+    ctx: ParallelCtx,
+    data: &dyn DataSource,
+    hooks: &Hooks<'_>,
+) -> Result<Outcome> {
+    config.batch.validate(ctx.dp.size())?;
+    config.schedule.validate()?;
+    let reports = ctx.rank + 1 == ctx.topo.world();
+    let start = Instant::now();
+    let engine = Engine::new(config, device, ctx)?;
+    let mut this = Loop {
+        config,
+        engine,
+        data,
+        hooks,
+        start,
+        reports,
+        metrics: None,
+        tensorboard: None,
+        iteration: 0,
+        consumed: 0,
+        consumed_valid: 0,
+        flops: 0.0,
+        schedule: config.schedule.clone(),
+    };
+    this.load()?;
+    if reports {
+        this.open_reports()?;
+    }
+    this.train()
+}
+
+impl Loop<'_> {
+    fn load(&mut self) -> Result<()> {
+        let Some(state) = checkpoint::load(self.config, &mut self.engine)? else { return Ok(()) };
+        self.iteration = state.iteration;
+        self.consumed = state.consumed_train_samples;
+        self.consumed_valid = state.consumed_valid_samples;
+        self.flops = state.floating_point_operations;
+        self.schedule = state.schedule.clone();
+        if self.reports {
+            let text = format!(
+                "loaded {} at iteration {} ({} samples consumed)",
+                state.from.display(),
+                state.iteration,
+                state.consumed_train_samples
+            );
+            self.hooks.observer.line(&text);
+        }
+        Ok(())
+    }
+
+    fn open_reports(&mut self) -> Result<()> {
+        if let Some(path) = &self.config.metrics_file {
+            self.metrics = Some(JsonLines::open(path, self.iteration)?);
+        }
+        if let Some((dir, _)) = &self.config.tensorboard {
+            self.tensorboard = Some(EventFile::create(dir)?);
+        }
+        Ok(())
+    }
+
+    fn train(mut self) -> Result<Outcome> {
+        let total = self.config.train_iters;
+        let micro = self.config.batch.micro * self.engine.ctx.dp.size();
+        let mut batches = self.data.train(self.consumed)?;
+        let mut outcome = Outcome {
+            iteration: self.iteration,
+            consumed_samples: self.consumed,
+            last_loss: None,
+            validations: Vec::new(),
+            test_loss: None,
+            tokens_per_second: 0.0,
+            stopped: None,
+            parameters: self.engine.model.specs().iter().map(|s| s.shape.numel() as u64).sum(),
+            peak_bytes: 0,
+            late_allocations: 0,
+        };
+        let mut interval = Interval::default();
+        let (mut trained_seconds, mut trained_tokens) = (0.0, 0.0);
+        let first = self.iteration;
+        let mut settled = None;
+        let mut saved = self.iteration;
+        while self.iteration < total {
+            let global = self.config.batch.global_at(self.consumed);
+            let step_start = Instant::now();
+            self.record(true);
+            let report = {
+                let iteration = self.iteration + 1;
+                let _span =
+                    tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
+                let micro_batches = take(&mut batches, global / micro, "training", iteration)?;
+                let lr = self.schedule.lr(self.consumed);
+                let wd = self.schedule.weight_decay(self.consumed);
+                self.engine.step(iteration, &micro_batches, lr, wd)?
+            };
+            self.record(false);
+            let seconds = step_start.elapsed().as_secs_f64();
+            let lr_used = self.schedule.lr(self.consumed);
+            self.iteration += 1;
+            self.consumed += global as u64;
+            self.flops += self.config.flops_per_sample * global as f64;
+            outcome.last_loss = Some(report.loss);
+            trained_seconds += seconds;
+            trained_tokens += (global * self.config.seq_length) as f64;
+            interval.add(report.loss, seconds);
+            self.write_metrics(&report, lr_used, seconds, global)?;
+            if self.iteration % self.config.log_interval.max(1) == 0 {
+                self.log(&mut interval, report.grad_norm, global)?;
+            }
+            if self.iteration == first + 2 {
+                settled = Some(self.engine.device.arena().stats().system_allocations);
+            }
+
+            let eval = self.config.eval;
+            if eval.interval > 0 && self.iteration % eval.interval == 0 && self.iteration < total {
+                let prefix = format!("iteration {}", self.iteration);
+                if let Some(loss) = self.validate(&prefix)? {
+                    outcome.validations.push((self.iteration, loss));
+                }
+            }
+            outcome.stopped = self.should_stop()?;
+            let every = self.config.checkpoint.save_interval;
+            if outcome.stopped.is_some() || (every > 0 && self.iteration % every == 0) {
+                self.save()?;
+                saved = self.iteration;
+            }
+            if outcome.stopped.is_some() {
+                break;
+            }
+        }
+        if saved != self.iteration || (first == self.iteration && self.config.checkpoint.save.is_some()) {
+            self.save()?;
+        }
+        if outcome.stopped.is_none() && self.config.eval.iters > 0 {
+            let prefix = format!("iteration {} on validation set", self.iteration);
+            if let Some(loss) = self.validate(&prefix)? {
+                outcome.validations.push((self.iteration, loss));
+            }
+            outcome.test_loss = self.test()?;
+        }
+        let stats = self.engine.device.arena().stats();
+        outcome.iteration = self.iteration;
+        outcome.consumed_samples = self.consumed;
+        outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
+        outcome.peak_bytes = stats.peak_bytes;
+        outcome.late_allocations = settled.map_or(0, |s| stats.system_allocations - s);
+        Ok(outcome)
+    }
+
+    /// Switches the recorder on for the iterations of the profile, off afterwards.
+    fn record(&self, on: bool) {
+        if let (Some(range), Some(recorder)) = (&self.config.profile, &self.hooks.recorder) {
+            // `iteration` counts finished ones, so while one runs it is that one's number from 0.
+            recorder.set(on && range.contains(&self.iteration));
+        }
+    }
+
+    fn should_stop(&self) -> Result<Option<&'static str>> {
+        let exit = self.config.exit;
+        let here = if self.hooks.stop.load(Ordering::Relaxed) {
+            1.0
+        } else if exit.duration.is_some_and(|d| self.start.elapsed() >= d) {
+            2.0
+        } else {
+            0.0
+        };
+        // One rank's reason stops all of them.
+        let t = Tensor::from_slice(self.engine.device.arena(), [1], &[here])?;
+        let all = self.engine.ctx.world.all_reduce("stop", t, ReduceOp::Max)?.wait()?;
+        let code: f64 = all.as_slice::<f64>()?[0];
+        Ok(if code == 1.0 {
+            Some("a signal asked for it")
+        } else if code == 2.0 {
+            Some("--exit-duration-in-mins is over")
+        } else if exit.interval.is_some_and(|n| n > 0 && self.iteration % n == 0) {
+            Some("--exit-interval was reached")
+        } else {
+            None
+        })
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
+        let _span = tracing::trace_span!(target: "ms_step", "save").entered();
+        let state = checkpoint::RunState {
+            from: dir.clone(),
+            iteration: self.iteration,
+            consumed_train_samples: self.consumed,
+            consumed_valid_samples: self.consumed_valid,
+            floating_point_operations: self.flops,
+            schedule: self.schedule.clone(),
+        };
+        checkpoint::save(self.config, &self.engine, &state)?;
+        if self.reports {
+            let text = format!("saved iteration {} to {}", self.iteration, dir.display());
+            self.hooks.observer.line(&text);
+        }
+        Ok(())
+    }
+
+    fn validate(&mut self, prefix: &str) -> Result<Option<f64>> {
+        if self.config.eval.iters == 0 {
+            return Ok(None);
+        }
+        let Some(batches) = self.data.valid(self.consumed_valid)? else { return Ok(None) };
+        let loss = self.evaluate(batches, "validation")?;
+        self.consumed_valid += self.config.eval.iters * self.config.batch.global as u64;
+        self.report_evaluation(prefix, "validation", loss)?;
+        Ok(Some(loss))
+    }
+
+    fn test(&mut self) -> Result<Option<f64>> {
+        let Some(batches) = self.data.test()? else { return Ok(None) };
+        let loss = self.evaluate(batches, "test")?;
+        self.report_evaluation(&format!("iteration {} on test set", self.iteration), "test", loss)?;
+        Ok(Some(loss))
+    }
+
+    fn evaluate(&self, mut batches: Batches, split: &'static str) -> Result<f64> {
+        let _span = tracing::trace_span!(target: "ms_step", "evaluate").entered();
+        let per_batch = self.config.batch.global / (self.config.batch.micro * self.engine.ctx.dp.size());
+        let count = self.config.eval.iters as usize * per_batch;
+        let iteration = self.iteration;
+        let hint = "lower --eval-iters or give it a larger share in --split";
+        self.engine.evaluate((0..count).map(|_| match batches.next() {
+            Some(batch) => Ok(batch?),
+            None => Err(Error::DataEnded { split, iteration, hint }),
+        }))
+    }
+
+    fn report_evaluation(&mut self, prefix: &str, split: &str, loss: f64) -> Result<()> {
+        if !self.reports {
+            return Ok(());
+        }
+        self.hooks.observer.line(&validation(prefix, loss));
+        if let Some(metrics) = &mut self.metrics {
+            let line = json!({"iteration": self.iteration, format!("{split} lm loss"): loss});
+            metrics.write(&object(line))?;
+        }
+        if let Some(board) = &mut self.tensorboard {
+            let ppl = loss.min(20.0).exp();
+            let tags = [format!("lm loss {split}"), format!("lm loss {split} ppl")];
+            board.scalars(self.iteration, &[(&tags[0], loss), (&tags[1], ppl)])?;
+        }
+        Ok(())
+    }
+
+    fn write_metrics(
+        &mut self,
+        report: &crate::StepReport,
+        lr: f64,
+        seconds: f64,
+        global: usize,
+    ) -> Result<()> {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.write(&object(json!({
+                "iteration": self.iteration,
+                "consumed samples": self.consumed,
+                "lm loss": report.loss,
+                "grad norm": report.grad_norm,
+                "learning rate": lr,
+                "global batch size": global,
+                "tokens": report.tokens,
+                "seconds": seconds,
+            })))?;
+        }
+        if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard) {
+            if self.iteration % every.max(&1) == 0 {
+                let values = [
+                    ("lm loss", report.loss),
+                    ("grad-norm", report.grad_norm),
+                    ("learning-rate", lr),
+                    ("batch-size", global as f64),
+                    ("iteration-time", seconds),
+                ];
+                board.scalars(self.iteration, &values)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log(&self, interval: &mut Interval, grad_norm: f64, global: usize) -> Result<()> {
+        let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
+        let Interval { loss, seconds, iterations, nan } = std::mem::take(interval);
+        if !self.reports {
+            return Ok(());
+        }
+        let per_iteration = seconds / iterations.max(1) as f64;
+        let flops = self.config.flops_per_sample * global as f64;
+        let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.topo.world() as f64);
+        let line = LogLine {
+            iteration: self.iteration,
+            train_iters: self.config.train_iters,
+            consumed_samples: self.consumed,
+            iteration_ms: per_iteration * 1e3,
+            throughput: self.config.log_throughput.then_some(throughput),
+            learning_rate: self.schedule.lr(self.consumed),
+            global_batch_size: global,
+            loss: loss / (iterations - nan).max(1) as f64,
+            grad_norm,
+            params_norm,
+            nan_iterations: nan,
+        };
+        self.hooks.observer.line(&line.format(SystemTime::now()));
+        self.hooks.observer.progress(self.iteration, self.config.train_iters, line.loss);
+        Ok(())
+    }
+}
+
+/// Sums since the last log line.
+#[derive(Default)]
+struct Interval {
+    loss: f64,
+    seconds: f64,
+    iterations: u64,
+    nan: u64,
+}
+
+impl Interval {
+    fn add(&mut self, loss: f64, seconds: f64) {
+        self.seconds += seconds;
+        self.iterations += 1;
+        if loss.is_finite() {
+            self.loss += loss;
+        } else {
+            self.nan += 1;
+        }
+    }
+}
+
+fn take(batches: &mut Batches, n: usize, split: &'static str, iteration: u64) -> Result<Vec<MicroBatch>> {
+    let hint = "lower --train-iters or add data";
+    let next = |_| match batches.next() {
+        Some(batch) => Ok(batch?),
+        None => Err(Error::DataEnded { split, iteration, hint }),
+    };
+    (0..n).map(next).collect()
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => Map::from_iter([("value".to_owned(), other)]),
+    }
+}

@@ -1,0 +1,1 @@
+//! Nothing but tests across the programs: see `tests/`.

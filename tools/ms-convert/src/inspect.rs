@@ -1,0 +1,97 @@
+//! `ms-convert inspect DIR`: what a checkpoint holds.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use ms_ckpt::Checkpoint;
+use ms_spec::{Place, params};
+use serde_json::{Value, json};
+
+/// Shows a checkpoint as a table, or as one JSON object.
+///
+/// # Errors
+/// A folder that is no checkpoint; a closed stdout.
+pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
+    let checkpoint = ms_ckpt::open(dir)?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(out, "{}", describe(&checkpoint))?;
+        return Ok(());
+    }
+    let shape = |s: &[usize]| s.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
+    let mut last = None;
+    for tensor in checkpoint.stored() {
+        if last != Some(tensor.file) {
+            writeln!(out, "{}", tensor.file.display())?;
+            last = Some(tensor.file);
+        }
+        writeln!(out, "  {:<64} {:>5}  {}", tensor.name, tensor.dtype.name(), shape(tensor.shape))?;
+    }
+    let c = checkpoint.config();
+    writeln!(
+        out,
+        "\n{} checkpoint, iteration {}, {} files, {:.1} MB",
+        checkpoint.kind().name(),
+        checkpoint.iteration(),
+        files(&checkpoint),
+        checkpoint.bytes() as f64 / 1e6
+    )?;
+    writeln!(
+        out,
+        "{:?}: {} layers, hidden {}, ffn {}, {} heads of {}, {} key/value heads, vocabulary {} ({} rows){}",
+        c.family,
+        c.layers,
+        c.hidden,
+        c.ffn,
+        c.heads,
+        c.head_dim,
+        c.groups,
+        c.vocab,
+        c.padded_vocab,
+        if c.tied { ", tied" } else { "" }
+    )?;
+    for (part, count) in counts(&checkpoint) {
+        writeln!(out, "{count:>16}  parameters in {part}")?;
+    }
+    Ok(())
+}
+
+fn files(checkpoint: &Checkpoint) -> usize {
+    checkpoint.stored().map(|t| t.file.to_owned()).collect::<std::collections::BTreeSet<_>>().len()
+}
+
+/// Parameters by part of the model, and their sum.
+fn counts(checkpoint: &Checkpoint) -> Vec<(&'static str, usize)> {
+    let mut parts: BTreeMap<u8, usize> = BTreeMap::new();
+    for spec in params(checkpoint.config()) {
+        let part = match spec.place {
+            Place::Embedding => 0,
+            Place::Layer(_) => 1,
+            Place::Head => 2,
+        };
+        *parts.entry(part).or_default() += spec.shape.numel();
+        *parts.entry(3).or_default() += spec.shape.numel();
+    }
+    let name = |part: &u8| ["the embedding", "the layers", "the head", "the model"][usize::from(*part)];
+    parts.iter().map(|(part, count)| (name(part), *count)).collect()
+}
+
+fn describe(checkpoint: &Checkpoint) -> Value {
+    let stored: Vec<Value> = checkpoint
+        .stored()
+        .map(|t| json!({"file": t.file, "name": t.name, "dtype": t.dtype, "shape": t.shape}))
+        .collect();
+    let tensors: Vec<Value> = checkpoint
+        .tensors()
+        .map(|(name, shape, dtype)| json!({"name": name, "shape": shape.to_vec(), "dtype": dtype}))
+        .collect();
+    let parameters: serde_json::Map<String, Value> = counts(checkpoint)
+        .into_iter()
+        .map(|(part, n)| (part.trim_start_matches("the ").to_owned(), json!(n)))
+        .collect();
+    json!({
+        "kind": checkpoint.kind().name(), "iteration": checkpoint.iteration(), "bytes": checkpoint.bytes(),
+        "config": checkpoint.config(), "parameters": parameters, "tensors": tensors, "stored": stored
+    })
+}

@@ -1,0 +1,55 @@
+//! `ms-convert FROM TO --load DIR --save DIR`: checkpoints from one form into another.
+//!
+//! FROM and TO are `hf` (a Hugging Face folder) or `mcore` (Megatron-core files; with `--format safetensors` this
+//! toolchain's own sharded form; which of the two is read is found out). Without FROM and TO the arguments of
+//! upstream's `convert_ckpt.py` and, under `--upstream head`, `convert_ckpt_v2.py` work unchanged.
+//! `ms-convert inspect DIR` shows what a checkpoint holds.
+//!
+//! A Hugging Face folder that goes to Megatron-core and back is the same byte for byte: the converted checkpoint
+//! keeps `config.json`, the tokenizer's files and, in `hf_layout.json`, the names and headers of the original
+//! weight files. `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid
+//! out as `save_pretrained` does it.
+
+mod inspect;
+mod request;
+mod run;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use ms_cli::megatron::{Program, parse_or_exit};
+use ms_cli::{ResultHint as _, Usage};
+
+const ABOUT: &str = "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore
+ms-convert inspect DIR [--json]
+
+Converts checkpoints between Hugging Face folders and Megatron-core files.
+
+Examples:
+  ms-convert hf mcore --load model --save ckpt --tp 2 --pp 2
+  ms-convert mcore hf --load ckpt --save model
+  ms-convert mcore mcore --load ckpt --save ckpt8 --tp 8 --dry-run
+  ms-convert inspect ckpt --json";
+
+/// Runs the program with the arguments after its name.
+///
+/// # Errors
+/// Wrong usage, and whatever stops a conversion.
+pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
+    let leading = argv.iter().take_while(|a| !a.to_string_lossy().starts_with('-')).count();
+    let words: Vec<OsString> = argv.drain(..leading).collect();
+    let args = parse_or_exit(Program::Convert, "ms-convert", ABOUT, &argv)?;
+    args.check()?;
+    args.start_logging();
+    let text: Vec<&str> = words.iter().map(|w| w.to_str().unwrap_or_default()).collect();
+    match text[..] {
+        ["inspect", _] => inspect::run(Path::new(&words[1]), args.flag("json")),
+        ["inspect", ..] => {
+            Err(Usage("inspect: expected one folder".to_owned())).hint("ms-convert inspect DIR")
+        }
+        [] => run::run(&request::from_upstream(&args)?, &args),
+        [from, to] => run::run(&request::from_words(from, to, &args)?, &args),
+        _ => Err(Usage(format!("expected FROM and TO, got '{}'", text.join(" "))))
+            .hint("ms-convert hf mcore --load DIR --save DIR, or ms-convert inspect DIR"),
+    }
+}

@@ -1,0 +1,205 @@
+//! What a command line asks for, resolved into one plain struct.
+
+use std::path::PathBuf;
+
+use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::{ArgsForm, Sharding};
+use ms_cli::Usage;
+use ms_cli::megatron::{Args, Upstream};
+use ms_core::DType;
+
+/// A form to convert from or into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Hugging Face folder.
+    Hf,
+    /// Megatron-core files.
+    Mcore,
+    /// This toolchain's sharded safetensors.
+    Sharded,
+}
+
+/// Element type of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputType {
+    /// As stored.
+    Same,
+    /// This one.
+    Fixed(DType),
+    /// The one that the Hugging Face configuration names, else as stored.
+    OfConfig,
+}
+
+/// A conversion.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Form of the input.
+    pub(crate) from: Form,
+    /// Form of the output.
+    pub(crate) to: Form,
+    /// Folder to read.
+    pub(crate) load: PathBuf,
+    /// Folder to write.
+    pub(crate) save: PathBuf,
+    /// How the output is cut.
+    pub(crate) cut: Cut,
+    /// Element type of the output.
+    pub(crate) output_type: OutputType,
+    /// Round through the configuration's type first, as `convert_ckpt.py` does.
+    pub(crate) through_config_type: bool,
+    /// Rows of the vocabulary that are in use, when the input does not say.
+    pub(crate) true_vocab: Option<usize>,
+    /// The vocabulary is padded to a multiple of this times tp.
+    pub(crate) divisor: usize,
+    /// Rows to write, given directly.
+    pub(crate) padded_vocab: Option<usize>,
+    /// Spelling of Megatron names.
+    pub(crate) spelling: Spelling,
+    /// How args are stored.
+    pub(crate) args_form: ArgsForm,
+    /// Files of a Hugging Face folder, when no original is followed.
+    pub(crate) sharding: Sharding,
+    /// Original folder to follow.
+    pub(crate) hf_config: Option<PathBuf>,
+    /// Keep the first layers only.
+    pub(crate) layers: Option<usize>,
+    /// Replace an existing output.
+    pub(crate) force: bool,
+    /// Wait until bytes are on the disk.
+    pub(crate) sync: bool,
+}
+
+/// A conversion named by FROM and TO.
+///
+/// # Errors
+/// [`Usage`] for unknown forms and missing folders.
+pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, Usage> {
+    let form = |word: &str| match word {
+        "hf" => Ok(Form::Hf),
+        "mcore" => Ok(Form::Mcore),
+        "legacy" => {
+            Err(Usage("legacy: this layout is not supported yet\nhint: supported: hf, mcore".to_owned()))
+        }
+        other => Err(Usage(format!(
+            "unknown form '{other}'\nhint: expected hf or mcore, as in ms-convert hf mcore"
+        ))),
+    };
+    let (from, mut to) = (form(from)?, form(to)?);
+    match args.text("format") {
+        Some("safetensors") if to == Form::Mcore => to = Form::Sharded,
+        Some("torch") if to == Form::Hf => {
+            return Err(Usage("--format torch: a Hugging Face folder is written as safetensors".to_owned()));
+        }
+        _ => {}
+    }
+    let mut request = common(from, to, args)?;
+    if let Some(name) = args.text("dtype") {
+        request.output_type = OutputType::Fixed(dtype(name)?);
+    }
+    Ok(request)
+}
+
+/// A conversion described in upstream's arguments.
+///
+/// # Errors
+/// [`Usage`] for combinations that are not supported.
+pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
+    let head = args.upstream() == Upstream::Head;
+    let form = |flag: &str, value: Option<&str>| match value {
+        Some("hf") => Ok(Form::Hf),
+        Some("mg") if head || args.flag("use_mcore_models") => Ok(Form::Mcore),
+        Some("mg") => Err(Usage(
+            "the legacy layout is not supported yet\nhint: pass --use-mcore-models for Megatron-core files"
+                .to_owned(),
+        )),
+        Some("optim") => {
+            Err(Usage("--load-model-type optim: optimizer states are not converted yet".to_owned()))
+        }
+        _ => Err(Usage(format!("{flag} is missing\nhint: ms-convert hf mcore --load DIR --save DIR"))),
+    };
+    let from = form("--load-model-type", args.text("load_model_type"))?;
+    let to = form("--save-model-type", args.text("save_model_type"))?;
+    let mut request = common(from, to, args)?;
+    if head {
+        request.sharding = Sharding::PerLayer;
+        return Ok(request);
+    }
+    // convert_ckpt.py loads weights in config.json's type and stores them as --params-dtype; towards Hugging Face
+    // the original folder is the output folder, its type is kept, and the result is in a folder inside.
+    if to == Form::Hf {
+        request.hf_config = Some(request.save.clone());
+        request.save = request.save.join("mg2hf");
+        request.output_type = OutputType::OfConfig;
+        request.cut = Cut::default();
+    } else {
+        request.through_config_type = from == Form::Hf;
+        request.output_type = OutputType::Fixed(dtype(args.text("params_dtype").unwrap_or("fp16"))?);
+    }
+    Ok(request)
+}
+
+fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
+    let folder = |dest: &str, flag: &str| {
+        args.text(dest).map(PathBuf::from).ok_or_else(|| Usage(format!("{flag} is missing")))
+    };
+    let positive = |dest: &str, flag: &str| match args.size(dest)? {
+        Some(0) => Err(Usage(format!("{flag}: expected at least 1, got 0"))),
+        other => Ok(other),
+    };
+    let args_form = match (args.flag("no_args"), args.text("args_as")) {
+        (true, _) => ArgsForm::Absent,
+        (_, Some("dict")) => ArgsForm::Dict,
+        _ => ArgsForm::Namespace,
+    };
+    Ok(Request {
+        from,
+        to,
+        load: folder("load_dir", "--load")?,
+        save: folder("save_dir", "--save")?,
+        cut: Cut {
+            tp: positive("target_tensor_parallel_size", "--tp")?.unwrap_or(1),
+            pp: positive("target_pipeline_parallel_size", "--pp")?.unwrap_or(1),
+            layers_per_chunk: positive("num_layers_per_virtual_pipeline_stage", "--vpp")?,
+            layer_list: args.text("num_layer_list").map(|t| numbers("--num-layer-list", t)).transpose()?,
+            noop: args
+                .text("noop_layers")
+                .map(|t| numbers("--noop-layers", t))
+                .transpose()?
+                .unwrap_or_default(),
+        },
+        output_type: OutputType::Same,
+        through_config_type: false,
+        true_vocab: positive("true_vocab_size", "--true-vocab-size")?,
+        divisor: positive("make_vocab_size_divisible_by", "--make-vocab-size-divisible-by")?.unwrap_or(1),
+        padded_vocab: positive("padded_vocab_size", "--padded-vocab-size")?,
+        spelling: match args.text("transformer_impl") {
+            Some("transformer_engine") => Spelling::TransformerEngine,
+            _ => Spelling::Local,
+        },
+        args_form,
+        sharding: Sharding::Bytes(ms_ckpt::layout::hf::SHARD_BYTES),
+        hf_config: args.text("hf_cfg_dir").map(PathBuf::from),
+        layers: match args.upstream() {
+            Upstream::Head => positive("num_layers", "--num-layers")?,
+            Upstream::V2_0_0 => None,
+        },
+        force: args.flag("force"),
+        sync: !args.flag("no_sync"),
+    })
+}
+
+fn numbers(flag: &str, text: &str) -> Result<Vec<usize>, Usage> {
+    let one = |n: &str| {
+        n.trim().parse().map_err(|_| Usage(format!("{flag}: expected numbers with commas, got '{text}'")))
+    };
+    text.split(',').map(one).collect()
+}
+
+fn dtype(name: &str) -> Result<DType, Usage> {
+    match name {
+        "fp32" => Ok(DType::F32),
+        "bf16" => Ok(DType::Bf16),
+        "fp16" => Ok(DType::F16),
+        other => Err(Usage(format!("--params-dtype: expected fp16 or bf16, got '{other}'"))),
+    }
+}

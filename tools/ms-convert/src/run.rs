@@ -1,0 +1,297 @@
+//! Carries out a conversion: open, plan, show or copy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, RunOptions, Sharding, TRACKER};
+use ms_cli::ResultHint as _;
+use ms_cli::megatron::Args;
+use ms_core::DType;
+use ms_spec::{ModelConfig, hf};
+use serde_json::{Value, json};
+
+use crate::request::{Form, OutputType, Request};
+
+/// Endings of the files that travel with the weights: configuration, tokenizer, templates, code.
+const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", "tiktoken"];
+
+/// Converts as asked.
+///
+/// # Errors
+/// Anything that stops it; then nothing is written.
+pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
+    let mut source = ms_ckpt::open(&request.load)?;
+    check_form(&source, request)?;
+    let original = request.hf_config.clone().unwrap_or_else(|| source.root().to_owned());
+    // A folder that holds a tokenizer only adds its files.
+    let followed =
+        request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());
+    let hf_json = match &followed {
+        Some(path) => Some(read_json(path)?),
+        None => source.config_json().cloned(),
+    };
+    let config = target_config(&source, request, followed.as_deref().zip(hf_json.as_ref()))?;
+    let config_type = hf_json.as_ref().and_then(|j| hf::read_config(j).ok()).and_then(|c| c.dtype);
+    if request.through_config_type && matches!(config_type, Some(DType::F16 | DType::Bf16)) {
+        source = source.rounded_through(config_type);
+    }
+    let fixed = match request.output_type {
+        OutputType::Same => None,
+        OutputType::Fixed(dtype) => Some(dtype),
+        OutputType::OfConfig => config_type,
+    };
+    let stored: BTreeMap<String, DType> = source.tensors().map(|(n, _, d)| (n.to_owned(), d)).collect();
+    let dtype_of = |name: &str| match fixed {
+        Some(dtype) => Ok(dtype),
+        None => stored.get(name).copied().map_or_else(|| source.dtype(name), Ok),
+    };
+    let mut plan = match request.to {
+        Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
+        Form::Mcore => Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of)?,
+        Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of)?,
+    };
+    add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
+    if args.flag("dry_run") {
+        return show(&plan, &source, request, args.flag("json"));
+    }
+    copy(&plan, &source, request, args)
+}
+
+fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
+    let fits = match request.from {
+        Form::Hf => source.kind() == Kind::Hf,
+        Form::Mcore | Form::Sharded => source.kind() != Kind::Hf,
+    };
+    if fits {
+        return Ok(());
+    }
+    let (found, other) = match source.kind() {
+        Kind::Hf => ("a Hugging Face folder", "hf"),
+        Kind::Mcore | Kind::Sharded => ("a Megatron-core checkpoint", "mcore"),
+    };
+    Err(anyhow::anyhow!("{} is {found}", request.load.display()))
+        .hint(format!("ms-convert {other} … reads it"))
+}
+
+/// The model as it is written. `followed` is the configuration of an original folder.
+fn target_config(
+    source: &Checkpoint,
+    request: &Request,
+    followed: Option<(&Path, &Value)>,
+) -> anyhow::Result<ModelConfig> {
+    let mut config = source.config().clone();
+    if let Some((path, json)) = followed {
+        let other = hf::read_config(json).with_context(|| path.display().to_string())?;
+        let sizes = |c: &ModelConfig| (c.layers, c.hidden, c.ffn, c.heads, c.groups, c.head_dim);
+        if sizes(&other) != sizes(&config) {
+            anyhow::bail!(
+                "{} describes another model: (layers, hidden, ffn, heads, key/value heads, head size) {:?}, the checkpoint has {:?}",
+                path.display(),
+                sizes(&other),
+                sizes(&config)
+            );
+        }
+        config.vocab = other.vocab.min(config.padded_vocab);
+        (config.family, config.tied) = (other.family, other.tied);
+    }
+    if let Some(layers) = request.layers {
+        anyhow::ensure!(
+            layers <= config.layers,
+            "--num-layers {layers}: the checkpoint has {} layers",
+            config.layers
+        );
+        config.layers = layers;
+    }
+    if let Some(vocab) = request.true_vocab {
+        let rows = config.padded_vocab;
+        anyhow::ensure!(vocab <= rows, "--true-vocab-size {vocab}: the checkpoint has {rows} rows");
+        config.vocab = vocab;
+    }
+    if request.to != Form::Hf {
+        // Without a stated vocabulary, rows that are there are kept, as upstream does.
+        let rows = request.true_vocab.unwrap_or(config.padded_vocab);
+        config.padded_vocab = match request.padded_vocab {
+            Some(padded) if padded < config.vocab => {
+                anyhow::bail!("--padded-vocab-size {padded} is smaller than the vocabulary {}", config.vocab)
+            }
+            Some(padded) => padded,
+            None => rows.next_multiple_of(request.divisor * request.cut.tp),
+        };
+    }
+    Ok(config)
+}
+
+fn plan_hf(
+    config: &ModelConfig,
+    request: &Request,
+    originals: [&Path; 2],
+    dtype_of: &ms_ckpt::DTypeOf<'_>,
+) -> anyhow::Result<Plan> {
+    if request.sharding != Sharding::PerLayer && request.layers.is_none() {
+        for original in originals {
+            let Some(layout) = HfLayout::find(original)? else { continue };
+            if let Some(plan) = Plan::hf_like(config, &layout, dtype_of)? {
+                return Ok(plan);
+            }
+            tracing::warn!(
+                "the files of {} hold other tensors than the model; laid out anew",
+                original.display()
+            );
+        }
+    }
+    Ok(Plan::hf(config, dtype_of, request.sharding)?)
+}
+
+/// Files beside the weights: copied as they are, `config.json` made or corrected where needed.
+fn add_companions(
+    plan: &mut Plan,
+    request: &Request,
+    source: &Checkpoint,
+    original: &Path,
+    config: &ModelConfig,
+    hf_json: Option<Value>,
+    fixed: Option<DType>,
+) -> anyhow::Result<()> {
+    for path in companions(original)? {
+        let name = PathBuf::from(path.file_name().expect("files of a folder have names"));
+        plan.copies.push((path, name));
+    }
+    let pretty = |value: &Value| {
+        let mut text = serde_json::to_vec_pretty(value).expect("plain JSON");
+        text.push(b'\n');
+        text
+    };
+    match hf_json {
+        None => {
+            let made = hf::write_config(
+                &ModelConfig { dtype: fixed.or(config.dtype), ..config.clone() },
+                hf::Dialect::V4,
+            );
+            plan.texts.push(("config.json".into(), pretty(&made)));
+        }
+        Some(mut json) => {
+            let named = if json.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
+            let stated = hf::read_config(&json).ok().and_then(|c| c.dtype);
+            let layers = json.get("num_hidden_layers").and_then(Value::as_u64) != Some(config.layers as u64);
+            let other_type = fixed.is_some_and(|d| Some(d) != stated);
+            if request.to == Form::Hf && (other_type || layers) {
+                if let (true, Some(dtype)) = (other_type, fixed) {
+                    json[named] = json!(match dtype {
+                        DType::Bf16 => "bfloat16",
+                        DType::F16 => "float16",
+                        _ => "float32",
+                    });
+                }
+                json["num_hidden_layers"] = json!(config.layers);
+                plan.copies.retain(|(_, to)| to != Path::new("config.json"));
+                plan.texts.push(("config.json".into(), pretty(&json)));
+            }
+        }
+    }
+    if request.to != Form::Hf
+        && request.layers.is_none()
+        && let Some(layout) = HfLayout::find(source.root())?
+    {
+        plan.copies.retain(|(_, to)| to != Path::new(HF_LAYOUT));
+        plan.texts.push((HF_LAYOUT.into(), serde_json::to_vec(&layout)?));
+    }
+    Ok(())
+}
+
+fn companions(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ending = path.extension().is_some_and(|e| COMPANIONS.iter().any(|c| e == *c));
+        let ours =
+            name == TRACKER || name == HF_LAYOUT || name.ends_with(".index.json") || name.starts_with('.');
+        if ending && !ours && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_json(path: &Path) -> anyhow::Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let mut json = plan.to_json();
+        json["save"] = json!(request.save);
+        json["source_bytes"] = json!(source.bytes());
+        writeln!(out, "{json}")?;
+        return Ok(());
+    }
+    for file in &plan.files {
+        writeln!(out, "{:>14}  {} ({} tensors)", file.bytes(), file.path.display(), file.tensors.len())?;
+    }
+    for (path, text) in &plan.texts {
+        writeln!(out, "{:>14}  {}", text.len(), path.display())?;
+    }
+    for (from, to) in &plan.copies {
+        writeln!(
+            out,
+            "{:>14}  {} (copy of {})",
+            fs::metadata(from).map_or(0, |m| m.len()),
+            to.display(),
+            from.display()
+        )?;
+    }
+    writeln!(out, "{:>14}  bytes of tensors into {}", plan.bytes(), request.save.display())?;
+    Ok(())
+}
+
+fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
+    if request.force
+        && request.save.exists()
+        && ms_ckpt::open(&request.save).is_err()
+        && !is_empty(&request.save)
+    {
+        return Err(anyhow::anyhow!("{} is no checkpoint and is not replaced", request.save.display()))
+            .hint("remove it yourself, or save elsewhere");
+    }
+    if let Some(parent) = request.save.parent() {
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    }
+    let start = Instant::now();
+    let bar = args.progress().bytes(plan.bytes(), "converting");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = RunOptions { threads, sync: request.sync, replace: request.force };
+    let done = plan.run(source, &request.save, &options, &|n| bar.inc(n));
+    bar.finish_and_clear();
+    match done {
+        Err(e @ ms_ckpt::Error::Exists { .. }) => return Err(e).hint("--force replaces it"),
+        other => other?,
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let rate = plan.bytes() as f64 / seconds.max(1e-9);
+    tracing::info!(
+        "{} files, {:.1} MB in {seconds:.2} s ({:.2} GB/s): {}",
+        plan.files.len(),
+        plan.bytes() as f64 / 1e6,
+        rate / 1e9,
+        request.save.display()
+    );
+    if args.flag("json") {
+        let report = json!({
+            "save": request.save, "files": plan.files.len(), "bytes": plan.bytes(), "seconds": seconds,
+            "bytes_per_second": rate
+        });
+        writeln!(std::io::stdout().lock(), "{report}")?;
+    }
+    Ok(())
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}

@@ -1,0 +1,48 @@
+//! `ms-eval` scores a model on benchmarks with MindSpeed-LLM's prompts and extraction rules, or by log-likelihood as
+//! lm-evaluation-harness does.
+
+pub mod mmlu;
+mod report;
+mod run;
+
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::{Program, parse_or_exit};
+use std::ffi::OsString;
+
+const ABOUT: &str = "Scores a model on benchmarks.
+
+  ms-eval mmlu --data-path mmlu/test --load qwen3-0.6b --output scores
+
+The folder holds SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
+SUBJECT_dev.csv in the folder dev beside it. Without the word mmlu: the arguments of upstream's evaluation.py
+(--task mmlu --task-data-path DIR).";
+
+/// The program.
+///
+/// # Errors
+/// If a flag is wrong, or the model, tokenizer or data cannot be read.
+pub fn main() -> Result<()> {
+    let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut tasks: Vec<String> = Vec::new();
+    while let Some(word) = argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')) {
+        tasks.push(word.to_owned());
+        argv.remove(0);
+    }
+    let args = parse_or_exit(Program::Eval, "ms-eval", ABOUT, &argv)?;
+    args.check()?;
+    args.start_logging();
+    if tasks.is_empty() {
+        tasks = args.list("task");
+    }
+    if tasks.is_empty() {
+        bail!(Usage("expected the name of a task: mmlu".into()));
+    }
+    for task in &tasks {
+        match task.as_str() {
+            "mmlu" => run::mmlu(&args)?,
+            other => bail!(Usage(format!("task: expected mmlu, found {other:?}; other tasks are not in this version"))),
+        }
+    }
+    Ok(())
+}

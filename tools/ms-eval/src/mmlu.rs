@@ -1,0 +1,184 @@
+//! MMLU: data, prompts, extraction of answers.
+//!
+//! # Source
+//! MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/evaluation/eval_impl/mmlu_eval.py`.
+
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+
+/// One question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The question.
+    pub text: String,
+    /// Options A to D.
+    pub options: [String; 4],
+    /// The right one: `A`, `B`, `C` or `D`.
+    pub answer: String,
+}
+
+/// The questions of one subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Name of the file without its ending: `abstract_algebra`.
+    pub name: String,
+    /// Solved examples, from the dev file.
+    pub examples: Vec<Question>,
+    /// The questions to ask.
+    pub questions: Vec<Question>,
+}
+
+/// Solved examples in a prompt.
+const SHOTS: usize = 5;
+
+/// The subjects of a folder, in the order of their names. Test files are `SUBJECT_test.csv` in `dir` or in `dir/test`;
+/// examples are `SUBJECT_dev.csv` in the folder `dev` beside the test files' folder.
+///
+/// # Errors
+/// If there is no test file, or a file cannot be read.
+pub fn read(dir: &Path) -> Result<Vec<Subject>> {
+    let tests = if dir.join("test").is_dir() { dir.join("test") } else { dir.to_owned() };
+    let dev = tests.join("../dev");
+    let entries = std::fs::read_dir(&tests).with_context(|| tests.display().to_string())?;
+    let mut files: Vec<(String, PathBuf)> = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        if let Some(subject) = name.strip_suffix("_test.csv") {
+            files.push((subject.to_owned(), path));
+        }
+    }
+    ensure!(!files.is_empty(), "{}: expected files SUBJECT_test.csv, found none", tests.display());
+    files.sort();
+    files
+        .into_iter()
+        .map(|(name, path)| {
+            let examples = dev.join(format!("{name}_dev.csv"));
+            let mut examples = read_questions(&examples)
+                .with_context(|| format!("the solved examples of {name}: expected {}", examples.display()))?;
+            examples.truncate(SHOTS);
+            Ok(Subject { questions: read_questions(&path)?, examples, name })
+        })
+        .collect()
+}
+
+/// Cells that upstream's reader takes for missing and prints as `nan`.
+const MISSING: [&str; 19] = [
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+];
+
+fn read_questions(path: &Path) -> Result<Vec<Question>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_path(path)
+        .with_context(|| path.display().to_string())?;
+    let mut questions = Vec::new();
+    for (row, record) in reader.records().enumerate() {
+        let record = record.with_context(|| path.display().to_string())?;
+        ensure!(
+            record.len() == 6,
+            "{}: row {}: expected question,A,B,C,D,answer, found {} cells",
+            path.display(),
+            row + 1,
+            record.len()
+        );
+        let cell = |i: usize| if MISSING.contains(&&record[i]) { "nan".to_owned() } else { record[i].to_owned() };
+        let answer = record[5].trim().to_owned();
+        ensure!(
+            ["A", "B", "C", "D"].contains(&answer.as_str()),
+            "{}: row {}: expected an answer from A to D, found {answer:?}",
+            path.display(),
+            row + 1
+        );
+        questions.push(Question { text: cell(0), options: [cell(1), cell(2), cell(3), cell(4)], answer });
+    }
+    Ok(questions)
+}
+
+/// The question with its options, ending with `Answer:`.
+fn ask(q: &Question) -> String {
+    let [a, b, c, d] = &q.options;
+    format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", q.text)
+}
+
+/// The prompt of MindSpeed-LLM: an introduction with two spaces after "about", solved examples, the question.
+pub fn prompt(subject: &Subject, question: &Question) -> String {
+    let name = subject.name.replace('_', " ");
+    let solved: Vec<String> = subject.examples.iter().map(|e| format!("{} {}", ask(e), e.answer)).collect();
+    format!(
+        "The following are multiple choice questions (with answers) about  {name}.\n{}\n\n{}",
+        solved.join("\n"),
+        ask(question)
+    )
+}
+
+/// The prompt of lm-evaluation-harness' `mmlu` with five examples; the choices are ` A` to ` D`.
+pub fn harness_prompt(subject: &Subject, question: &Question) -> String {
+    let name = subject.name.replace('_', " ");
+    let solved: String = subject.examples.iter().map(|e| format!("{} {}\n\n", ask(e), e.answer)).collect();
+    format!(
+        "The following are multiple choice questions (with answers) about {name}.\n\n{solved}{}",
+        ask(question)
+    )
+}
+
+/// The answer in a generated text: the last `X.` of the first line with X among `A|BCD`, else such a character at the
+/// start. (Upstream's character class holds `|`, so it can be an answer, always a wrong one.)
+pub fn extract(text: &str) -> Option<char> {
+    let text = text.trim_start();
+    let first_line: Vec<char> = text.lines().next().unwrap_or("").chars().collect();
+    let legal = |c: char| matches!(c, 'A' | '|' | 'B' | 'C' | 'D');
+    let dotted = first_line.windows(2).rev().find(|w| legal(w[0]) && w[1] == '.').map(|w| w[0]);
+    dotted.or_else(|| text.chars().next().filter(|&c| legal(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn golden(file: &str) -> Option<Vec<Value>> {
+        let path = ms_testing::shared(&format!("data/eval/_golden/{file}"))?;
+        let text = std::fs::read_to_string(path).unwrap();
+        Some(text.lines().map(|l| serde_json::from_str(l).unwrap()).filter(|v: &Value| v["task"] == "mmlu" && v["mode"] == "default").collect())
+    }
+
+    #[test]
+    fn prompts_are_upstreams() {
+        let (Some(cases), Some(dir)) = (golden("prompts.jsonl"), ms_testing::shared("data/eval/mmlu/test")) else { return };
+        let subjects = read(&dir).unwrap();
+        assert_eq!(subjects.len(), 57);
+        assert_eq!(subjects.iter().map(|s| s.questions.len()).sum::<usize>(), 14_042);
+        assert!(!cases.is_empty());
+        for case in cases {
+            let (name, row) = case["id"].as_str().unwrap().split_once('/').unwrap();
+            let subject = subjects.iter().find(|s| s.name == name).unwrap();
+            let question = &subject.questions[row.parse::<usize>().unwrap()];
+            assert_eq!(prompt(subject, question), case["prompt"].as_str().unwrap(), "{}", case["id"]);
+            assert_eq!(question.answer, case["gold"].as_str().unwrap());
+        }
+    }
+
+    #[test]
+    fn answers_are_extracted_as_upstream_does() {
+        let Some(cases) = golden("extract.jsonl") else { return };
+        assert!(cases.len() > 5);
+        for case in cases {
+            let got = extract(case["text"].as_str().unwrap()).map(String::from);
+            assert_eq!(got.as_deref(), case["expected"].as_str(), "{}", case["text"]);
+        }
+    }
+
+    #[test]
+    fn a_file_with_a_wrong_row_is_refused_with_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, file) in [("dev", "x_dev.csv"), ("test", "x_test.csv")] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+            std::fs::write(dir.path().join(folder).join(file), "q,1,2,3,4,B\nq,1,2,3,4,E\n").unwrap();
+        }
+        let message = format!("{:#}", read(dir.path()).unwrap_err());
+        assert!(message.contains("row 2") && message.contains("\"E\""), "{message}");
+    }
+}

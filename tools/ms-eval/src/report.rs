@@ -1,0 +1,89 @@
+//! Scores: a table on stdout, `results.json` and `samples.jsonl` in `--output`.
+
+use anyhow::{Context, Result};
+use ms_cli::megatron::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+
+/// Score of one subject.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) subject: String,
+    pub(crate) questions: u64,
+    pub(crate) correct: u64,
+}
+
+/// One answered question.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) id: String,
+    pub(crate) prompt_sha256: String,
+    pub(crate) output: String,
+    pub(crate) picked: Option<String>,
+    pub(crate) gold: String,
+    pub(crate) right: bool,
+}
+
+fn accuracy(correct: u64, questions: u64) -> f64 {
+    correct as f64 / questions.max(1) as f64
+}
+
+/// Prints the score and writes the files.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -> Result<()> {
+    let questions: u64 = rows.iter().map(|r| r.questions).sum();
+    let correct: u64 = rows.iter().map(|r| r.correct).sum();
+    let acc = accuracy(correct, questions);
+    let stderr = (acc * (1.0 - acc) / (questions.max(2) - 1) as f64).sqrt();
+    let subjects: Vec<Value> = rows
+        .iter()
+        .map(|r| json!({"subject": r.subject, "question_n": r.questions, "acc": accuracy(r.correct, r.questions)}))
+        .collect();
+    let results = json!({
+        "task": task,
+        "model": args.text("load"),
+        "protocol": args.text("protocol"),
+        "question_n": questions,
+        "correct": correct,
+        "acc": acc,
+        "stderr": stderr,
+        "subjects": subjects,
+    });
+    if let Some(dir) = args.text("output") {
+        let dir = Path::new(dir);
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        put(&dir.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
+        let mut lines = Vec::new();
+        for sample in samples {
+            serde_json::to_writer(&mut lines, sample)?;
+            lines.push(b'\n');
+        }
+        put(&dir.join("samples.jsonl"), &lines)?;
+    }
+    let mut out = std::io::stdout().lock();
+    if args.flag("json") {
+        writeln!(out, "{results}")?;
+        return Ok(());
+    }
+    let width = rows.iter().map(|r| r.subject.len()).max().unwrap_or(0).max("subject".len());
+    writeln!(out, "{task} acc = {correct}/{questions}={acc}")?;
+    writeln!(out, "{:<width$} {:>10} {:>8}", "subject", "question_n", "acc")?;
+    for r in rows {
+        writeln!(out, "{:<width$} {:>10} {:>8.4}", r.subject, r.questions, accuracy(r.correct, r.questions))?;
+    }
+    writeln!(out, "{:<width$} {questions:>10} {acc:>8.4}", "total")?;
+    Ok(())
+}
+
+fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(dir).with_context(|| dir.display().to_string())?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).with_context(|| path.display().to_string())?;
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Running a benchmark: prompts, model, answers, score.
+
+use crate::mmlu::{self, Question, Subject};
+use crate::report::{Row, Sample};
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_core::{DType, Device};
+use ms_generate::{LoadedModel, Session};
+use ms_text::{GenerationPrompt, Tokenizer};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+/// How an answer is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    /// Generate and extract.
+    MindSpeed,
+    /// Compare the log-likelihood of the four choices.
+    Harness,
+}
+
+/// Scores MMLU.
+///
+/// # Errors
+/// If a flag is wrong, or the model, tokenizer or data cannot be read.
+pub(crate) fn mmlu(args: &Args) -> Result<()> {
+    let dir = args.list("data_path").into_iter().next_back().or_else(|| args.list("task_data_path").into_iter().next_back());
+    let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of SUBJECT_test.csv files".into()))?;
+    let protocol = match args.text("protocol") {
+        Some("harness") => Protocol::Harness,
+        _ => Protocol::MindSpeed,
+    };
+    let mut subjects = mmlu::read(Path::new(&dir))?;
+    if let Some(most) = args.size("max_eval_samples")? {
+        subjects.iter_mut().for_each(|s| s.questions.truncate(most));
+    }
+    let load = args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?;
+    let tokenizer = tokenizer(args, load)?;
+    let template = match tokenizer.chat_template_source() {
+        Some(_) if protocol == Protocol::MindSpeed && !args.flag("no_chat_template") => Some(tokenizer.chat_template()?),
+        _ => None,
+    };
+    let encode = |subject: &Subject, question: &Question| -> Result<(String, Vec<u32>)> {
+        let text = match protocol {
+            Protocol::MindSpeed => mmlu::prompt(subject, question),
+            Protocol::Harness => mmlu::harness_prompt(subject, question),
+        };
+        let ids = match &template {
+            Some(t) => {
+                let turns = json!([{"role": "user", "content": text}]);
+                tokenizer.encode(&t.render(&turns, None, GenerationPrompt::Omit)?)?
+            }
+            None => tokenizer.encode_with_special(&text)?,
+        };
+        Ok((text, ids))
+    };
+    let mut prompts = Vec::new();
+    for subject in &subjects {
+        for question in &subject.questions {
+            prompts.push(encode(subject, question)?);
+        }
+    }
+    let new = if protocol == Protocol::Harness { 8 } else { args.int("max_new_tokens").unwrap_or(128).max(1) as usize };
+    let longest = prompts.iter().map(|p| p.1.len()).max().unwrap_or(0) + new;
+    let model = model(args, load, longest)?;
+    let mut session = Session::new(&model, longest);
+    let bar = args.progress().bar(prompts.len() as u64, "mmlu");
+    let mut prompts = prompts.into_iter();
+    let (mut rows, mut samples) = (Vec::new(), Vec::new());
+    for subject in &subjects {
+        let mut correct = 0;
+        for (number, question) in subject.questions.iter().enumerate() {
+            let (text, ids) = prompts.next().context("one prompt per question")?;
+            let (output, picked) = match protocol {
+                Protocol::MindSpeed => generate(&mut session, &tokenizer, &model, &ids, new)?,
+                Protocol::Harness => choose(&mut session, &tokenizer, &text, &ids)?,
+            };
+            let right = picked.as_deref() == Some(question.answer.as_str());
+            correct += u64::from(right);
+            samples.push(Sample {
+                id: format!("{}/{number}", subject.name),
+                prompt_sha256: format!("{:x}", HexDigest(Sha256::digest(text.as_bytes()).to_vec())),
+                output,
+                picked,
+                gold: question.answer.clone(),
+                right,
+            });
+            bar.inc(1);
+        }
+        rows.push(Row { subject: subject.name.clone(), questions: subject.questions.len() as u64, correct });
+    }
+    bar.finish_and_clear();
+    crate::report::write(args, "mmlu", &rows, &samples)
+}
+
+struct HexDigest(Vec<u8>);
+
+impl std::fmt::LowerHex for HexDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+fn tokenizer(args: &Args, load: &str) -> Result<Tokenizer> {
+    let dir = args.text("tokenizer_name_or_path").unwrap_or(load);
+    if !Path::new(dir).join("tokenizer.json").is_file() {
+        bail!(Usage(format!(
+            "{dir}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer"
+        )));
+    }
+    Ok(Tokenizer::load(dir)?)
+}
+
+fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
+    let dtype = if args.text("dtype") == Some("fp32") { DType::F32 } else { DType::Bf16 };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
+    let model = LoadedModel::open(Path::new(load), dtype, device, Some(longest))
+        .with_context(|| format!("--load {load}"))?;
+    if longest > model.config().max_positions {
+        tracing_warning(longest, model.config().max_positions);
+    }
+    Ok(model)
+}
+
+fn tracing_warning(longest: usize, made_for: usize) {
+    tracing::warn!("the longest prompt has {longest} tokens, the model is made for {made_for}");
+}
+
+/// Continues greedily and extracts the answer of the text.
+fn generate(
+    session: &mut Session<'_>,
+    tokenizer: &Tokenizer,
+    model: &LoadedModel,
+    ids: &[u32],
+    new: usize,
+) -> Result<(String, Option<String>)> {
+    let mut logits = session.prefill(ids)?;
+    let mut stop = tokenizer.stop_ids();
+    stop.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
+    let mut tokens = Vec::new();
+    loop {
+        let token = ms_generate::argmax(&logits);
+        if stop.contains(&token) {
+            break;
+        }
+        tokens.push(token);
+        if tokens.len() == new {
+            break;
+        }
+        logits = session.next(token)?;
+    }
+    let text = tokenizer.decode(&tokens, true)?;
+    let picked = mmlu::extract(&text).map(String::from);
+    Ok((text, picked))
+}
+
+/// The choice with the largest log-likelihood after the prompt.
+fn choose(
+    session: &mut Session<'_>,
+    tokenizer: &Tokenizer,
+    text: &str,
+    ids: &[u32],
+) -> Result<(String, Option<String>)> {
+    let mut best = (f64::NEG_INFINITY, "A");
+    let mut listing = Vec::new();
+    for choice in ["A", "B", "C", "D"] {
+        let whole = tokenizer.encode_with_special(&format!("{text} {choice}"))?;
+        // The continuation is what the whole text has beyond the prompt's tokens.
+        let shared = whole.iter().zip(ids).take_while(|(a, b)| a == b).count().min(whole.len() - 1).max(1);
+        let mut logits = session.prefill(&whole[..shared])?;
+        let mut sum = 0.0;
+        for (i, &token) in whole[shared..].iter().enumerate() {
+            sum += ms_generate::log_softmax(&logits, token as usize);
+            if shared + i + 1 < whole.len() {
+                logits = session.next(token)?;
+            }
+        }
+        listing.push(format!("{choice} {sum:.4}"));
+        if sum > best.0 {
+            best = (sum, choice);
+        }
+    }
+    Ok((listing.join(", "), Some(best.1.to_owned())))
+}

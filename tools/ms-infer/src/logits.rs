@@ -1,0 +1,73 @@
+//! `ms-infer logits`: the logits of ready token ids, for comparison with other programs.
+
+use crate::setup;
+use anyhow::{Context, Result, bail, ensure};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_core::DType;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::io::Write;
+use std::path::Path;
+
+/// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`.
+///
+/// # Errors
+/// If a file cannot be read or written, or an id is not in the vocabulary.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let need = |dest: &str, flag: &str| {
+        args.text(dest)
+            .map(ToOwned::to_owned)
+            .ok_or_else(|| Usage(format!("{flag} is required: a safetensors file")))
+    };
+    let (input, output) = (need("input", "--input")?, need("output", "--output")?);
+    let (ids, batch, seq) = read_ids(Path::new(&input))?;
+    let model = setup::model(args, DType::F32, Some(seq.max(1)))?;
+    let vocab = model.config().vocab;
+    let borders: Vec<i32> = (0..=batch).map(|b| (b * seq) as i32).collect();
+    // One sequence at a time: the logits of all of them are the result, but not their activations.
+    let mut logits = Vec::with_capacity(batch * seq * vocab);
+    for row in 0..batch {
+        let tokens = &ids[row * seq..(row + 1) * seq];
+        logits.extend(model.logits(tokens, &[0, borders[1]])?);
+    }
+    write(Path::new(&output), &[batch, seq, vocab], &logits)
+}
+
+fn read_ids(path: &Path) -> Result<(Vec<i32>, usize, usize)> {
+    let name = path.display();
+    let bytes = std::fs::read(path).with_context(|| name.to_string())?;
+    let file = SafeTensors::deserialize(&bytes).with_context(|| format!("{name}: not a safetensors file"))?;
+    let ids =
+        file.tensor("input_ids").with_context(|| format!("{name}: expected a tensor input_ids [B,S]"))?;
+    let [batch, seq] = ids.shape()[..] else {
+        bail!("{name}: expected input_ids of shape [B,S], found {:?}", ids.shape());
+    };
+    ensure!(batch > 0 && seq > 0, "{name}: input_ids is empty: {:?}", ids.shape());
+    let values: Vec<i32> = match ids.dtype() {
+        Dtype::I64 => {
+            let wide =
+                ids.data().chunks_exact(8).map(|c| i64::from_le_bytes(c.try_into().expect("eight bytes")));
+            wide.map(|v| i32::try_from(v).unwrap_or(-1)).collect()
+        }
+        Dtype::I32 => ids
+            .data()
+            .chunks_exact(4)
+            .map(|c| i32::from_le_bytes(c.try_into().expect("four bytes")))
+            .collect(),
+        other => bail!("{name}: expected input_ids of type int32 or int64, found {other:?}"),
+    };
+    Ok((values, batch, seq))
+}
+
+fn write(path: &Path, shape: &[usize], values: &[f32]) -> Result<()> {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let view = TensorView::new(Dtype::F32, shape.to_vec(), &bytes)?;
+    let file = safetensors::serialize([("logits", view)], None)?;
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut out = tempfile::NamedTempFile::new_in(dir).with_context(|| dir.display().to_string())?;
+    out.write_all(&file)?;
+    out.as_file().sync_all()?;
+    out.persist(path).with_context(|| path.display().to_string())?;
+    Ok(())
+}

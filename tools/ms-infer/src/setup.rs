@@ -1,0 +1,72 @@
+//! What every command needs: model, tokenizer, sampling rule.
+
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_core::{DType, Device};
+use ms_generate::{Limits, LoadedModel, Sampling};
+use ms_text::Tokenizer;
+use std::path::Path;
+
+/// The folder of the model.
+pub(crate) fn model_dir(args: &Args) -> Result<&Path> {
+    Ok(Path::new(
+        args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?,
+    ))
+}
+
+/// The model, in the element type of `--dtype` (or `default`), with room for `positions` tokens per sequence.
+pub(crate) fn model(args: &Args, default: DType, positions: Option<usize>) -> Result<LoadedModel> {
+    if args.text("device") == Some("npu") {
+        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
+    }
+    let dtype = match args.text("dtype") {
+        Some("fp32") => DType::F32,
+        Some("bf16") => DType::Bf16,
+        _ if args.flag("bf16") => DType::Bf16,
+        _ => default,
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
+    let dir = model_dir(args)?;
+    LoadedModel::open(dir, dtype, device, positions).with_context(|| format!("--load {}", dir.display()))
+}
+
+/// The tokenizer of `--tokenizer-name-or-path`, else of the model's folder.
+pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
+    let dir = match args.text("tokenizer_name_or_path") {
+        Some(dir) => Path::new(dir),
+        None => {
+            let dir = model_dir(args)?;
+            if !dir.join("tokenizer.json").is_file() {
+                bail!(Usage(format!(
+                    "{}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer",
+                    dir.display()
+                )));
+            }
+            dir
+        }
+    };
+    Ok(Tokenizer::load(dir)?)
+}
+
+/// The sampling rule of the flags.
+pub(crate) fn sampling(args: &Args) -> Result<Sampling> {
+    let rule = Sampling {
+        temperature: args.float("temperature").unwrap_or(1.0),
+        top_k: args.int("top_k").unwrap_or(0).max(0) as usize,
+        top_p: args.float("top_p").unwrap_or(0.0),
+        seed: args.int("seed").unwrap_or(1234) as u64,
+    };
+    rule.validate()?;
+    Ok(rule)
+}
+
+/// New tokens at most, and the tokens that end a text: the model's own and the tokenizer's.
+pub(crate) fn limits(args: &Args, model: &LoadedModel, tokenizer: &Tokenizer) -> Limits {
+    let mut stop_tokens = tokenizer.stop_ids();
+    stop_tokens.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
+    stop_tokens.sort_unstable();
+    stop_tokens.dedup();
+    Limits { max_new_tokens: args.int("max_new_tokens").unwrap_or(128).max(0) as usize, stop_tokens }
+}

@@ -1,0 +1,46 @@
+//! The program behind `ms-pack`.
+
+mod cli;
+mod inspect;
+mod pack;
+mod samples;
+
+use anyhow::Result;
+use cli::{Cli, Command};
+use ms_cli::Usage;
+
+/// Parses the command line and does what it says.
+///
+/// # Errors
+/// What went wrong; [`Usage`] for a command line that makes no sense.
+pub fn run() -> Result<()> {
+    let cli: Cli = ms_cli::parse()?;
+    cli.common.start_logging();
+    match &cli.command {
+        None => pack::run(&cli.pack, &cli.common),
+        Some(Command::Pack(args)) => pack::run(args, &cli.common),
+        Some(Command::Merge(args)) => pack::merge(args, &cli.common),
+        Some(Command::Cat(args)) => inspect::cat(args),
+        Some(Command::Info(args)) => inspect::info(&args.names, cli.common.json),
+        Some(Command::Verify(args)) => inspect::verify(&args.names, &cli.common),
+        Some(Command::Samples(args)) => samples::run(args, cli.common.json),
+    }
+}
+
+/// Mistakes in options are mistakes of the command line.
+fn as_usage(error: ms_data::Error) -> anyhow::Error {
+    match error {
+        ms_data::Error::Options(text) => Usage(text).into(),
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,111 @@
+//! `ms-pack samples`: the order of samples that training would use.
+
+use crate::as_usage;
+use crate::cli::Samples as SamplesArgs;
+use anyhow::Result;
+use ms_cli::Usage;
+use ms_data::gpt::{DataPaths, GptOptions, GptSet, build};
+use ms_data::{Samples, Split, Upstream};
+use ms_text::Tokenizer;
+use serde_json::{Map, Value, json};
+use std::io::Write;
+
+pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
+    let per_split = [&args.train_data_path, &args.valid_data_path, &args.test_data_path];
+    let paths = if !args.data_path.is_empty() {
+        DataPaths::Split {
+            paths: args.data_path.clone(),
+            split: Split::parse(&args.split).map_err(as_usage)?,
+        }
+    } else if per_split.iter().any(|list| !list.is_empty()) {
+        DataPaths::PerSplit(per_split.map(Clone::clone))
+    } else {
+        return Err(Usage("no data\nhint: pass --data-path PREFIX".into()).into());
+    };
+    if args.seq_length == 0 {
+        return Err(Usage("--seq-length: expected at least 1".into()).into());
+    }
+    // No id is -1, so nothing is an end of document without a tokenizer.
+    let mut options = GptOptions::new(args.seq_length, args.seed, -1);
+    if let Some(dir) = &args.tokenizer_name_or_path {
+        let mut tokenizer = Tokenizer::load(dir)?;
+        tokenizer.pad_with_eos();
+        options.eod = tokenizer.eod()? as i32;
+        options.pad = Some(tokenizer.pad_id()? as i32);
+    }
+    options.reset_position_ids = args.reset_position_ids;
+    options.reset_attention_mask = args.reset_attention_mask;
+    options.eod_mask_loss = args.eod_mask_loss;
+    let upstream = if args.upstream == "head" { Upstream::Head } else { Upstream::V2_0_0 };
+    let counts = [args.train_samples, args.valid_samples, args.test_samples];
+    let sets = build(&paths, counts, &options, upstream).map_err(as_usage)?;
+    let mut out = std::io::stdout().lock();
+    let mut all = Map::new();
+    for (name, set) in ["train", "valid", "test"].into_iter().zip(&sets) {
+        let value = set.as_ref().map_or(Ok(Value::Null), |set| describe(set, args.first))?;
+        if !json {
+            writeln!(out, "{name:5} {}", summary(set.as_ref()))?;
+        }
+        all.insert(name.into(), value);
+    }
+    if json {
+        writeln!(out, "{}", Value::Object(all))?;
+    }
+    Ok(())
+}
+
+fn summary(set: Option<&GptSet>) -> String {
+    let Some(set) = set else { return "no data".into() };
+    let parts: Vec<String> = set
+        .parts()
+        .iter()
+        .map(|part| {
+            let index = part.index();
+            format!(
+                "{}: {} samples, {} epochs of {} tokens",
+                part.data().prefix().display(),
+                index.len(),
+                index.epochs,
+                index.tokens_per_epoch
+            )
+        })
+        .collect();
+    format!("{} samples; {}", set.len(), parts.join("; "))
+}
+
+fn describe(set: &GptSet, first: u64) -> Result<Value> {
+    let parts: Vec<Value> = set
+        .parts()
+        .iter()
+        .map(|part| {
+            let index = part.index();
+            json!({
+                "prefix": part.data().prefix().display().to_string(),
+                "sequences": [part.sequences().start, part.sequences().end],
+                "epochs": index.epochs,
+                "tokens_per_epoch": index.tokens_per_epoch,
+                "separate_last_epoch": index.separate_last_epoch,
+                "document_index": index.documents,
+                "sample_index": index.samples,
+                "shuffle_index": index.shuffle,
+            })
+        })
+        .collect();
+    let blend = match set {
+        GptSet::Single(_) => Value::Null,
+        GptSet::Blend(blend) => json!({
+            "weights": blend.weights(),
+            "dataset_index": blend.index().dataset,
+            "dataset_sample_index": blend.index().sample,
+        }),
+    };
+    let mut samples = Vec::new();
+    for i in 0..first.min(set.len()) {
+        let sample = set.get(i)?;
+        samples.push(json!({
+            "tokens": sample.tokens, "labels": sample.labels, "loss_mask": sample.loss_mask,
+            "position_ids": sample.position_ids, "segment_ends": sample.segment_ends,
+        }));
+    }
+    Ok(json!({"len": set.len(), "parts": parts, "blend": blend, "samples": samples}))
+}

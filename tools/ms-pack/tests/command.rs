@@ -1,0 +1,228 @@
+//! `ms-pack` as a user runs it, alone and behind `ms-preprocess`.
+
+use assert_cmd::Command;
+use ms_data::handler::{Handler, HandlerOptions, Kind};
+use ms_data::indexed::IndexedDataset;
+use ms_data::pack::PackOptions;
+use ms_data::preprocess;
+use ms_data::records::{Documents, RecordReader, discover};
+use ms_data::sink::{IndexedSink, PackedSink, Sink, dataset_prefixes};
+use ms_data::token_stream::{StreamInfo, TokenStreamSink};
+use std::path::{Path, PathBuf};
+
+fn tool() -> Command {
+    Command::cargo_bin("ms-pack").unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A tokenizer, records, and the two ways from them to a dataset.
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ms_text::bpe::Options { vocab_size: 300, ..Default::default() };
+        let corpus = "some words and some more words. ".repeat(30);
+        ms_text::bpe::train(&options, [corpus]).unwrap().write(dir.path().join("tok")).unwrap();
+        let chats: Vec<_> = (0..60)
+            .map(|i| {
+                serde_json::json!({"conversations": [
+                    {"from": "human", "value": format!("question {i} {}", "word ".repeat(i * 7 % 31))},
+                    {"from": "gpt", "value": format!("answer {i}")}
+                ]})
+            })
+            .collect();
+        std::fs::write(dir.path().join("chats.json"), serde_json::to_vec(&chats).unwrap()).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn handler(&self) -> Handler {
+        let mut options = HandlerOptions::new(Kind::SharegptInstruction);
+        options.prompt_type = Some("qwen".into());
+        options.seq_length = Some(160);
+        Handler::new(options, ms_text::Tokenizer::load(self.path("tok")).unwrap()).unwrap()
+    }
+
+    fn run_into(&self, handler: &Handler, sink: Box<dyn Sink + '_>) {
+        let files = discover(&self.path("chats.json"), Documents::Records).unwrap();
+        preprocess::run(RecordReader::new(files), handler, 2, None, sink, |_| ()).unwrap();
+    }
+
+    fn stream(&self) -> Vec<u8> {
+        let handler = self.handler();
+        let tokenizer = handler.tokenizer();
+        let info = StreamInfo {
+            style: "sharegpt".into(),
+            tokenizer: tokenizer.content_hash().into(),
+            vocab_size: tokenizer.vocab_size() as u64,
+            eod: tokenizer.eod().unwrap() as i32,
+            pad: tokenizer.pad_id().unwrap() as i32,
+            seq_length: Some(160),
+            packed_name: true,
+        };
+        let mut bytes = Vec::new();
+        let sink = TokenStreamSink::new(&mut bytes, "test", handler.columns(), &info).unwrap();
+        self.run_into(&handler, Box::new(sink));
+        bytes
+    }
+
+    /// The dataset without a stream in between.
+    fn direct(&self, prefix: &str, pack: Option<bool>) {
+        let handler = self.handler();
+        let prefixes = dataset_prefixes(&self.path(prefix), handler.columns(), true);
+        let pad = handler.tokenizer().pad_id().unwrap() as i32;
+        let sink: Box<dyn Sink> = match pack {
+            Some(neat) => {
+                let options = PackOptions { row_tokens: 160, neat, pad };
+                Box::new(PackedSink::create(&prefixes, handler.columns(), options).unwrap())
+            }
+            None => Box::new(IndexedSink::create(&prefixes, Some(160)).unwrap()),
+        };
+        self.run_into(&handler, sink);
+    }
+
+    fn files(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
+        files(self.dir.path(), prefix)
+    }
+}
+
+fn files(dir: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_prefix(prefix)?.to_owned();
+            Some((name, std::fs::read(path).ok()?))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_pipe_a_file_and_the_direct_way_give_the_same_bytes() {
+    let bench = Bench::new();
+    let stream = bench.stream();
+    std::fs::write(bench.path("s.arrow"), &stream).unwrap();
+    let cases: [(&str, &[&str], Option<bool>); 3] =
+        [("plain", &[], Some(false)), ("neat", &["--neat-pack"], Some(true)), ("rows", &["--no-pack"], None)];
+    for (name, flags, pack) in cases {
+        let piped = bench.path(&format!("pipe-{name}"));
+        let run = tool().args(["--seq-length", "160", "--output-prefix"]).arg(&piped).args(flags).write_stdin(stream.clone()).output().unwrap();
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        let from_file = bench.path(&format!("file-{name}"));
+        let run = tool().args(["pack", "--input"]).arg(bench.path("s.arrow")).args(["--output-prefix"]).arg(&from_file).args(flags).output().unwrap();
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        bench.direct(&format!("direct-{name}"), pack);
+        let want = bench.files(&format!("direct-{name}"));
+        assert_eq!(want.len(), 6);
+        assert!(bench.files(&format!("pipe-{name}")) == want, "{name} through a pipe");
+        assert!(bench.files(&format!("file-{name}")) == want, "{name} from a file");
+    }
+}
+
+#[test]
+fn a_cut_stream_is_refused_and_leaves_nothing() {
+    let bench = Bench::new();
+    let stream = bench.stream();
+    for length in [0, 20, stream.len() / 2, stream.len() - 8, stream.len() - 1] {
+        let run = tool().args(["--seq-length", "160", "--output-prefix"]).arg(bench.path("cut")).write_stdin(&stream[..length]).output().unwrap();
+        assert_eq!(run.status.code(), Some(1), "{length}");
+        assert!(text(&run.stderr).contains("standard input: not a complete token stream"), "{}", text(&run.stderr));
+        assert!(bench.files("cut").is_empty());
+    }
+}
+
+#[test]
+fn a_stream_of_another_tokenizer_is_refused() {
+    let bench = Bench::new();
+    let other = bench.path("other");
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    ms_text::bpe::train(&options, ["other text ".repeat(9)]).unwrap().write(&other).unwrap();
+    let pack = |tokenizer: &Path| {
+        let mut command = tool();
+        command.args(["--seq-length", "160", "--tokenizer-name-or-path"]).arg(tokenizer);
+        command.arg("--output-prefix").arg(bench.path("x")).write_stdin(bench.stream()).output().unwrap()
+    };
+    let run = pack(&other);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("made with another tokenizer"), "{}", text(&run.stderr));
+    assert!(pack(&bench.path("tok")).status.success());
+}
+
+#[test]
+fn merge_cat_info_and_verify_agree() {
+    let bench = Bench::new();
+    bench.direct("a", None);
+    let part = bench.path("a_packed_input_ids_document");
+    let all = bench.path("all");
+    let merge = |force: bool| {
+        let mut command = tool();
+        command.arg("merge").args([&part, &part]).arg("--output-prefix").arg(&all).args(force.then_some("--force"));
+        command.output().unwrap()
+    };
+    assert!(merge(false).status.success());
+    assert_eq!(merge(false).status.code(), Some(1), "it is there already");
+    assert!(merge(true).status.success());
+    let set = IndexedDataset::open(&part).unwrap();
+    let info = tool().arg("info").arg(&all).arg("--json").output().unwrap();
+    let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!((&info["sequences"], &info["tokens"]), (&(set.len() * 2).into(), &(set.tokens() * 2).into()));
+    let rows = tool().arg("cat").arg(&all).output().unwrap();
+    assert_eq!(text(&rows.stdout).lines().count(), set.len() * 2);
+    let row: serde_json::Value = serde_json::from_str(text(&rows.stdout).lines().next().unwrap()).unwrap();
+    let mut ids = Vec::new();
+    set.read(0, &mut ids).unwrap();
+    assert_eq!(row["ids"], serde_json::json!(ids));
+    assert!(tool().arg("verify").arg(&all).output().unwrap().status.success());
+    let idx = bench.path("all.idx");
+    let mut bytes = std::fs::read(&idx).unwrap();
+    bytes[34] ^= 1;
+    std::fs::write(&idx, bytes).unwrap();
+    let run = tool().arg("verify").arg(&all).output().unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("sequence 1 should start at byte"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn samples_shows_the_order_of_training() {
+    let Some(root) = ms_testing::shared("goldens/data") else { return };
+    let spec = std::fs::read(root.join("gptdataset/blend-weights/spec.json")).unwrap();
+    let spec: serde_json::Value = serde_json::from_slice(&spec).unwrap();
+    let run = tool()
+        .current_dir(&root)
+        .args(["samples", "--json", "--split", "949,51,0", "--seq-length", "64", "--seed", "1234", "--train-samples", "500", "--valid-samples", "20"])
+        .args(["--tokenizer-name-or-path", "../../data/tokenizers/gpt2", "--data-path"])
+        .args(["0.3", "pretrain-gpt2-eod/c4_text_document", "0.7", "pretrain-llama3-empty-docs-eod/shk_text_document"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let got: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let want = &spec["splits"]["train"];
+    assert_eq!(got["train"]["len"], want["len"]);
+    assert_eq!(got["train"]["samples"][0]["tokens"], want["samples"][0]["tokens"]);
+    assert_eq!(got["train"]["parts"][0]["epochs"], want["parts"][0]["num_epochs"]);
+    assert_eq!(got["test"], serde_json::Value::Null);
+}
+
+#[test]
+fn mistakes_are_usage_errors() {
+    let bench = Bench::new();
+    let run = tool().write_stdin(bench.stream()).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("--output-prefix"), "{}", text(&run.stderr));
+    let run = tool().args(["merge"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    let run = tool().args(["info", "no-such-set"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("no-such-set.idx"), "{}", text(&run.stderr));
+}

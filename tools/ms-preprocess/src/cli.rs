@@ -1,0 +1,160 @@
+//! The command line of `ms-preprocess`: upstream's `preprocess_data.py`, and a few flags of our own.
+//!
+//! The flags themselves are rows of ms-cli's table; here they become the plain values that the run takes.
+
+use anyhow::Result;
+use ms_cli::Usage;
+use ms_cli::megatron::{Args, Upstream};
+use ms_data::handler::{HandlerOptions, Kind};
+use ms_data::records::{Documents, InputFile, discover, file_list};
+use std::path::PathBuf;
+
+/// The line that help begins with, and what follows it.
+pub(crate) const ABOUT: &str = "\
+Turns raw text and conversations into token datasets: .bin/.idx pairs, or an Arrow stream for ms-pack.
+Takes the flags of preprocess_data.py unchanged.
+
+Examples:
+  ms-preprocess --style pretrain --input corpus.jsonl --tokenizer-name-or-path tok --append-eod --output-prefix data/corpus
+  ms-preprocess --style sharegpt --prompt-type qwen --input chats.json --tokenizer-name-or-path tok | ms-pack --seq-length 512 --output-prefix data/chats
+  find src -name '*.rs' | ms-preprocess --style pretrain --documents files --files-from - --tokenizer-name-or-path tok --output-prefix data/src";
+
+/// Where the rows go.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// File pairs with this prefix.
+    Files { prefix: PathBuf, force: bool },
+    /// Standard output.
+    Stream,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// `--merge-group-keys`: for each word, merge the datasets of a folder whose names hold it.
+    Merge { folder: PathBuf, words: Vec<String>, prefix: PathBuf, force: bool },
+    /// Tokenize records.
+    Tokenize(Box<Tokenize>),
+}
+
+/// A run over records.
+#[derive(Debug)]
+pub(crate) struct Tokenize {
+    pub(crate) options: HandlerOptions,
+    pub(crate) tokenizer: PathBuf,
+    pub(crate) inputs: Vec<InputFile>,
+    pub(crate) target: Target,
+    pub(crate) pack: bool,
+    pub(crate) workers: usize,
+    pub(crate) parts: u64,
+}
+
+/// Resolves the flags. `piped` says that standard output is not a terminal.
+pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
+    let usage = |text: &str| anyhow::Error::from(Usage(text.to_owned()));
+    let prefix = args.text("output_prefix");
+    // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
+    let force = args.flag("force") || !args.has("style");
+    let merge = args.list("merge_group_keys");
+    if !merge.is_empty() {
+        let folder = args.text("input").ok_or_else(|| usage("--merge-group-keys needs --input, a folder"))?;
+        let prefix = prefix.ok_or_else(|| usage("--merge-group-keys needs --output-prefix"))?;
+        return Ok(Job::Merge { folder: folder.into(), words: merge, prefix: prefix.into(), force });
+    }
+    let target = match prefix {
+        Some("-") | None if !piped => {
+            return Err(usage(
+                "no output: a token stream is not written to a terminal\nhint: pass --output-prefix, or pipe into ms-pack",
+            ));
+        }
+        Some("-") | None => Target::Stream,
+        Some(prefix) => Target::Files { prefix: prefix.into(), force },
+    };
+    let documents = match args.text("documents") {
+        Some("files") => Documents::Files,
+        _ => Documents::Records,
+    };
+    let paths: Vec<PathBuf> = match (args.text("input"), args.text("files_from")) {
+        (Some(_), Some(_)) => return Err(usage("--input and --files-from exclude each other")),
+        (Some(input), None) => vec![input.into()],
+        (None, Some(list)) => file_list(list.as_ref())?,
+        (None, None) => {
+            return Err(usage("no input\nhint: pass --input FILE, a folder, or - for JSON lines on stdin"));
+        }
+    };
+    let mut inputs = Vec::new();
+    for path in &paths {
+        inputs.extend(discover(path, documents)?);
+    }
+    let kind = match (args.text("style"), args.text("handler_name").filter(|name| !name.is_empty())) {
+        (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
+        (Some(style), None) => Kind::of_style(style),
+        (None, name) => Kind::of_handler(name.unwrap_or_default()),
+    };
+    let kind = kind.map_err(|error| usage(&error.to_string()))?;
+    if args.text("tokenizer_type").is_some_and(|kind| kind != "PretrainedFromHF") {
+        return Err(usage("--tokenizer-type: only PretrainedFromHF is in this version"));
+    }
+    let tokenizer = args.text("tokenizer_name_or_path");
+    let tokenizer =
+        tokenizer.ok_or_else(|| usage("no tokenizer\nhint: pass --tokenizer-name-or-path DIR"))?;
+    let (pack, neat) = (args.flag("pack"), args.flag("neat_pack"));
+    let seq_length = args.size("seq_length")?;
+    if neat && !pack {
+        return Err(usage("--neat-pack needs --pack"));
+    }
+    if pack && target == Target::Stream {
+        return Err(usage("a stream is packed by ms-pack\nhint: leave --pack out and pass it to ms-pack"));
+    }
+    if pack && seq_length.is_none() {
+        return Err(usage("--pack needs --seq-length"));
+    }
+    if pack && !kind.packable() {
+        return Err(
+            Usage(format!("{} records cannot be packed: only instruction records can", kind.name())).into()
+        );
+    }
+    let map_keys = match args.value("map_keys") {
+        None => None,
+        Some(serde_json::Value::Object(map)) => Some(map.clone()),
+        Some(_) => return Err(usage("--map-keys: expected a JSON object")),
+    };
+    let head = args.upstream() == Upstream::Head;
+    let mut options = HandlerOptions {
+        prompt_type: args.text("prompt_type").map(str::to_owned),
+        prompt_type_path: args
+            .has("prompt_type_path")
+            .then(|| args.text("prompt_type_path"))
+            .flatten()
+            .map(PathBuf::from),
+        map_keys,
+        json_keys: args.list("json_keys"),
+        append_eod: args.flag("append_eod"),
+        seq_length,
+        neat_pack: neat,
+        additional_keys: args.list("dataset_additional_keys"),
+        upstream: if head { ms_data::Upstream::Head } else { ms_data::Upstream::V2_0_0 },
+        ..HandlerOptions::new(kind)
+    };
+    if head {
+        options.pad_to_multiple_of = args.size("pad_to_multiple_of")?.unwrap_or(1);
+    } else if let Some(token) = args.text("placeholder_token") {
+        options.placeholder_token = token.to_owned();
+    }
+    if kind == Kind::ProcessReward {
+        options.reward_tokens = args.list("reward_tokens");
+    }
+    let parts = args.size("n_subs")?.unwrap_or(1).max(1) as u64;
+    if parts > 1 && inputs.iter().any(|file| file.path.as_os_str() == "-") {
+        return Err(usage("--n-subs reads the input twice, which stdin does not allow"));
+    }
+    Ok(Job::Tokenize(Box::new(Tokenize {
+        options,
+        tokenizer: tokenizer.into(),
+        inputs,
+        target,
+        pack,
+        workers: args.size("workers")?.unwrap_or(1).max(1),
+        parts,
+    })))
+}

@@ -1,0 +1,57 @@
+//! `--merge-group-keys`: several datasets of a folder into one.
+
+use anyhow::{Context, Result, bail};
+use ms_cli::megatron::Args;
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path};
+use ms_data::sink::check_absent;
+use serde_json::json;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// For each word, merges the sets of `folder` whose names hold it, in the order of their names, into `PREFIX_WORD`.
+pub(crate) fn run(args: &Args, folder: &Path, words: &[String], prefix: &Path, force: bool) -> Result<()> {
+    let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
+        .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
+        .with_context(|| folder.display().to_string())?;
+    names.retain(|path| path.extension().is_some_and(|e| e == "idx"));
+    names.sort();
+    for word in words {
+        let mut output = prefix.as_os_str().to_os_string();
+        output.push("_");
+        output.push(word);
+        let output = PathBuf::from(output);
+        check_absent(std::slice::from_ref(&output), force)?;
+        let holds =
+            |path: &&PathBuf| path.file_stem().is_some_and(|name| name.to_string_lossy().contains(word));
+        let parts: Vec<PathBuf> = names.iter().filter(holds).map(|path| path.with_extension("")).collect();
+        let Some(first) = parts.first() else {
+            bail!("{}: no dataset whose name holds {word:?}", folder.display());
+        };
+        let mut writer = IndexedWriter::create(&output, IndexedDataset::open(first)?.token_type())?;
+        for part in &parts {
+            if !bin_path(part).exists() {
+                bail!("{}: its .bin file is missing", part.display());
+            }
+            writer.append(&IndexedDataset::open(part)?)?;
+        }
+        let (sequences, tokens) = (writer.sequences(), writer.tokens());
+        writer.finish()?;
+        let mut out = std::io::stdout().lock();
+        if args.flag("json") {
+            let output = output.display().to_string();
+            writeln!(
+                out,
+                "{}",
+                json!({"prefix": output, "parts": parts.len(), "sequences": sequences, "tokens": tokens})
+            )?;
+        } else if !args.flag("quiet") {
+            writeln!(
+                out,
+                "{}: {} parts, {sequences} sequences, {tokens} tokens",
+                output.display(),
+                parts.len()
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Measures this machine and reads the traces of ms-train.
+#[derive(Debug, Parser)]
+#[command(name = "ms-profile", version, about, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Flags of every program.
+    #[command(flatten)]
+    pub common: ms_cli::Common,
+}
+
+const EXAMPLES: &str = "Examples:
+  ms-profile cpu --json
+  ms-train ... --profile --profile-step-start 5 --profile-step-end 8 --profile-save-path trace
+  ms-profile report trace";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Instruction set chosen, threads, and what they reach now: f32, bf16, memory.
+    Cpu {
+        /// Threads to measure with (default: all cores).
+        #[arg(long, value_name = "N")]
+        threads: Option<usize>,
+        /// Shorter measurement, for scripts.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Where the time of the recorded iterations went.
+    Report {
+        /// A trace (`trace_view.json`), or a folder that holds one; of several the newest.
+        #[arg(value_name = "TRACE")]
+        trace: PathBuf,
+        /// Operations to list.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        top: usize,
+    },
+}

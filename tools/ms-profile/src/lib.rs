@@ -1,0 +1,32 @@
+//! `ms-profile cpu` measures what this machine can do at the moment; `ms-profile report` says where the time of
+//! recorded iterations went and what share of the machine they reached.
+
+mod cli;
+mod cpu;
+mod report;
+
+use anyhow::Result;
+use cli::{Cli, Command};
+
+/// The program.
+///
+/// # Errors
+/// If a trace cannot be read, or `MS_ISA` names an instruction set that this machine does not have.
+pub fn main() -> Result<()> {
+    let cli: Cli = ms_cli::parse()?;
+    cli.common.start_logging();
+    match cli.command {
+        Command::Cpu { threads, quick } => cpu::run(threads, quick, cli.common.json),
+        Command::Report { trace, top } => report::run(&trace, top, cli.common.json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,99 @@
+//! `ms-tokenizer train`.
+
+use crate::cli::Train;
+use anyhow::{Context, Result, bail};
+use ms_cli::{Common, Usage};
+use ms_data::records::{Documents, Format, InputFile, RecordReader, discover, file_list};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+pub(crate) fn run(args: &Train, common: &Common) -> Result<()> {
+    let target = args.output.join("tokenizer.json");
+    if target.exists() && !args.force {
+        return Err(ms_data::Error::Exists { path: target }.into());
+    }
+    let files = files(args)?;
+    if files.is_empty() {
+        return Err(
+            Usage("no file to train on\nhint: name files or folders, or pass --files-from".into()).into()
+        );
+    }
+    let options = ms_text::bpe::Options { vocab_size: args.vocab_size, min_frequency: args.min_frequency };
+    let started = Instant::now();
+    let spinner = common.progress().spinner("training");
+    let bytes = Arc::new(AtomicU64::new(0));
+    // The trainer takes an iterator of texts; the first error ends it and is looked at afterwards.
+    let failure = Arc::new(Mutex::new(None));
+    let texts = {
+        let (bytes, failure, key) = (bytes.clone(), failure.clone(), args.json_key.clone());
+        RecordReader::new(files.clone()).map_while(move |record| {
+            let text = record.and_then(|record| {
+                bytes.fetch_add(record.bytes.len() as u64, Ordering::Relaxed);
+                let object = record.parse()?;
+                let key = if record.format == Format::Json { key.as_str() } else { "text" };
+                match object.get(key) {
+                    Some(Value::String(text)) => Ok(text.clone()),
+                    _ => Err(record.error(format!("{key}: expected a text"))),
+                }
+            });
+            text.map_err(|error| *failure.lock().expect("no thread panics while holding it") = Some(error))
+                .ok()
+        })
+    };
+    let trained = ms_text::bpe::train(&options, texts)?;
+    if let Some(error) = failure.lock().expect("no thread panics while holding it").take() {
+        return Err(error.into());
+    }
+    let bytes = bytes.load(Ordering::Relaxed);
+    if bytes == 0 {
+        bail!("{} files hold no text", files.len());
+    }
+    trained.write(&args.output)?;
+    spinner.finish_and_clear();
+    let seconds = started.elapsed().as_secs_f64();
+    let mut out = std::io::stdout().lock();
+    if common.json {
+        let report = json!({
+            "output": args.output.display().to_string(), "vocab_size": trained.vocab_size(),
+            "files": files.len(), "bytes": bytes, "seconds": seconds,
+        });
+        writeln!(out, "{report}")?;
+    } else if !common.quiet {
+        writeln!(
+            out,
+            "{}: {} tokens from {} files, {:.1} MB, in {seconds:.1} s",
+            args.output.display(),
+            trained.vocab_size(),
+            files.len(),
+            bytes as f64 / 1e6,
+        )?;
+    }
+    if trained.vocab_size() < args.vocab_size {
+        tracing::warn!(
+            "the text gives only {} tokens of the {} asked for",
+            trained.vocab_size(),
+            args.vocab_size
+        );
+    }
+    Ok(())
+}
+
+/// Named files and those of lists; records of JSON files, all others as a whole.
+fn files(args: &Train) -> Result<Vec<InputFile>> {
+    let mut paths = args.files.clone();
+    if let Some(list) = &args.files_from {
+        paths.extend(file_list(list)?);
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        let found = discover(&path, Documents::Files).with_context(|| "an input")?;
+        files.extend(found.into_iter().map(|file| {
+            let json = file.path.extension().is_some_and(|e| e == "json" || e == "jsonl");
+            InputFile { format: if json { Format::Json } else { file.format }, ..file }
+        }));
+    }
+    Ok(files)
+}

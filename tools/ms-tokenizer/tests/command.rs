@@ -1,0 +1,83 @@
+//! `ms-tokenizer` as a user runs it.
+
+use assert_cmd::Command;
+use std::path::Path;
+
+fn tool() -> Command {
+    Command::cargo_bin("ms-tokenizer").unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn train(dir: &Path) -> String {
+    let corpus = dir.join("corpus");
+    std::fs::create_dir_all(corpus.join("deep")).unwrap();
+    std::fs::write(corpus.join("a.md"), "# Title\n\nSome words, some more words.\n".repeat(20)).unwrap();
+    std::fs::write(corpus.join("deep/b.rs"), "fn main() { let words = 1; }\n".repeat(20)).unwrap();
+    std::fs::write(corpus.join("c.jsonl"), "{\"text\": \"words in a record\"}\n").unwrap();
+    let folder = dir.join("tok");
+    let run = tool().args(["train", "--vocab-size", "300", "-o"]).args([&folder, &corpus]).output().unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    folder.display().to_string()
+}
+
+#[test]
+fn a_trained_folder_encodes_and_decodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = train(dir.path());
+    let ids = tool().args(["encode", "--tokenizer", &folder]).write_stdin("Some words, é").output().unwrap();
+    assert!(ids.status.success(), "{}", text(&ids.stderr));
+    let back = tool().args(["decode", "-t", &folder]).write_stdin(ids.stdout).output().unwrap();
+    assert_eq!(text(&back.stdout), "Some words, é\n");
+    let json = tool().args(["encode", "--lines", "--json", "-t", &folder]).write_stdin("a\nb\n").output().unwrap();
+    assert_eq!(text(&json.stdout).lines().count(), 2);
+    assert!(text(&json.stdout).starts_with("{\"ids\":["));
+}
+
+#[test]
+fn info_names_the_special_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = train(dir.path());
+    let run = tool().args(["info", &folder, "--json"]).output().unwrap();
+    let info: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(info["vocab_size"], 300);
+    assert_eq!(info["eos"]["text"], "<|endoftext|>");
+    assert_eq!(info["pad"]["id"], 0);
+    assert_eq!(info["chat_template"], true);
+    assert_eq!(info["sha256"].as_str().unwrap().len(), 64);
+}
+
+#[test]
+fn an_existing_tokenizer_is_replaced_only_with_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = train(dir.path());
+    let corpus = dir.path().join("corpus");
+    let again = |force: &[&str]| {
+        tool().args(["train", "--vocab-size", "300", "-o", &folder]).arg(&corpus).args(force).output().unwrap()
+    };
+    let run = again(&[]);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("exists already") && text(&run.stderr).contains("--force"), "{}", text(&run.stderr));
+    assert!(again(&["--force"]).status.success());
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let run = tool().args(["train", "--vocab-size", "300", "-o", "x"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("no file to train on"), "{}", text(&run.stderr));
+    let run = tool().args(["info", "no-such-folder"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("no-such-folder"), "{}", text(&run.stderr));
+    let run = tool().args(["trian"]).output().unwrap();
+    assert_eq!(run.status.code(), Some(2));
+}
+
+#[test]
+fn help_shows_examples() {
+    let run = tool().arg("--help").output().unwrap();
+    assert!(run.status.success());
+    assert!(text(&run.stdout).contains("Examples:"), "{}", text(&run.stdout));
+}

@@ -1,0 +1,151 @@
+//! The datasets of a run.
+
+use anyhow::Context;
+use ms_data::gpt::{DataPaths, GptOptions, build};
+use ms_data::sampler::SamplerKind;
+use ms_data::sft::{Form, Order, SftDataset, SftOptions};
+use ms_data::{Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream};
+use ms_trainer::{Batches, DataSource, TrainConfig};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where samples come from and how they become micro-batches.
+#[derive(Clone, Debug)]
+pub struct DataConfig {
+    /// The samples.
+    pub kind: DataKind,
+    /// Order of samples over a run.
+    pub sampler: SamplerKind,
+    /// Form of micro-batches of rows of unequal length.
+    pub layout: Layout,
+    /// Micro-batches read ahead.
+    pub ahead: usize,
+}
+
+/// Kinds of sample sets.
+#[derive(Clone, Debug)]
+pub enum DataKind {
+    /// Ready samples in a safetensors file, taken in order.
+    Safetensors(PathBuf),
+    /// Megatron's GPT dataset.
+    Gpt {
+        /// The sets and their split.
+        paths: DataPaths,
+        /// How samples are made of tokens.
+        options: GptOptions,
+        /// Whose rules for blends.
+        upstream: Upstream,
+    },
+    /// MindSpeed-LLM's fine-tuning sets.
+    Sft {
+        /// The prefix given to `--data-path`.
+        prefix: PathBuf,
+        /// Shares of training, validation and test.
+        split: Split,
+        /// How sequences become rows.
+        options: SftOptions,
+    },
+}
+
+/// The open datasets of one rank.
+pub struct Data {
+    sets: [Option<Arc<dyn Samples>>; 3],
+    config: DataConfig,
+    micro: usize,
+    rank: (usize, usize),
+}
+
+impl Data {
+    /// Opens the sets with as many samples as the run takes.
+    ///
+    /// # Errors
+    /// If a set is missing, damaged or too small.
+    pub fn open(
+        data: &DataConfig,
+        run: &TrainConfig,
+        dp_rank: usize,
+        dp_size: usize,
+    ) -> anyhow::Result<Self> {
+        let global = run.batch.global as u64;
+        let evaluations = if run.eval.interval > 0 { run.train_iters / run.eval.interval + 1 } else { 1 };
+        let samples =
+            [run.train_iters * global, evaluations * run.eval.iters * global, run.eval.iters * global];
+        let sets = match &data.kind {
+            DataKind::Safetensors(path) => {
+                let set = SafetensorsSamples::open(path)?;
+                let [_, batch, row] = set.shape();
+                anyhow::ensure!(
+                    batch == run.batch.global,
+                    "{}: expected {} samples per iteration (--global-batch-size), found {batch}",
+                    path.display(),
+                    run.batch.global
+                );
+                anyhow::ensure!(
+                    row == run.seq_length + 1 || row == run.seq_length,
+                    "{}: expected samples of {} tokens (--seq-length), found rows of {row}",
+                    path.display(),
+                    run.seq_length
+                );
+                [Some(Arc::new(set) as Arc<dyn Samples>), None, None]
+            }
+            DataKind::Gpt { paths, options, upstream } => {
+                let wanted = samples.map(Some);
+                let sets = build(paths, wanted, options, *upstream).context("--data-path")?;
+                let mut used = samples.iter();
+                sets.map(|set| {
+                    let wanted = used.next().copied().unwrap_or(0);
+                    set.filter(|_| wanted > 0).map(|s| Arc::new(s) as Arc<dyn Samples>)
+                })
+            }
+            DataKind::Sft { prefix, split, options } => {
+                let sets = SftDataset::open(prefix, split, samples, options).context("--data-path")?;
+                sets.map(|set| set.map(|s| s as Arc<dyn Samples>))
+            }
+        };
+        Ok(Self { sets, config: data.clone(), micro: run.batch.micro, rank: (dp_rank, dp_size) })
+    }
+
+    fn batches(&self, which: usize, consumed: u64) -> ms_trainer::Result<Option<Batches>> {
+        let Some(set) = &self.sets[which] else { return Ok(None) };
+        let config = LoaderConfig {
+            kind: self.config.sampler,
+            micro_batch_size: self.micro,
+            data_parallel: self.rank,
+            consumed,
+            layout: self.config.layout,
+            ahead: self.config.ahead,
+        };
+        Ok(Some(Box::new(Loader::new(set.clone(), &config)?)))
+    }
+}
+
+impl DataSource for Data {
+    fn train(&self, consumed: u64) -> ms_trainer::Result<Batches> {
+        let hint = "give it a share in --split";
+        let empty = ms_trainer::Error::DataEnded { split: "training", iteration: 0, hint };
+        self.batches(0, consumed)?.ok_or(empty)
+    }
+
+    fn valid(&self, consumed: u64) -> ms_trainer::Result<Option<Batches>> {
+        self.batches(1, consumed)
+    }
+
+    fn test(&self) -> ms_trainer::Result<Option<Batches>> {
+        self.batches(2, 0)
+    }
+}
+
+/// The rows of a fine-tuning set as `--stage sft` reads them.
+pub fn sft_options(
+    row_tokens: usize,
+    packed: Option<bool>,
+    closing: bool,
+    eos: i32,
+    order: Order,
+) -> SftOptions {
+    let form = match packed {
+        Some(neat) => Form::Packed { neat },
+        None => Form::Conversation { closing },
+    };
+    SftOptions { row_tokens, form, eos, order, negative_ids_as_upstream: false }
+}

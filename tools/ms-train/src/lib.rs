@@ -1,0 +1,113 @@
+//! `ms-train` trains a decoder with Megatron's and MindSpeed-LLM's flags: pretraining and supervised fine-tuning,
+//! on as many data-parallel ranks as `--nproc-per-node` says, each a thread of this process.
+//!
+//! [`resolve`] turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; [`data`] opens the
+//! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
+
+pub mod data;
+mod plan;
+mod profile;
+mod report;
+pub mod resolve;
+
+use anyhow::{Context, Result};
+use ms_cli::megatron::{Args, Program, parse_or_exit};
+use ms_core::{Axis, CpuBackend, Device, Topology};
+use ms_dist::{ParallelCtx, threads};
+use ms_kernels::Isa;
+use ms_trainer::{Hooks, Outcome};
+use resolve::Resolved;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+const ABOUT: &str = "Trains a decoder: pretraining and supervised fine-tuning, with Megatron's flags.
+
+A run of two data-parallel ranks on this machine:
+  ms-train --nproc-per-node 2 --load qwen3-0.6b --tokenizer-name-or-path qwen3-0.6b \\
+      --data-path corpus_text_document --seq-length 1024 --micro-batch-size 1 --global-batch-size 8 \\
+      --train-iters 100 --lr 1e-4 --bf16 --save out --save-interval 50";
+
+/// The program.
+///
+/// # Errors
+/// Whatever stops a run; the exit code follows from the kind of error.
+pub fn main() -> Result<()> {
+    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut args = parse_or_exit(Program::Train, "ms-train", ABOUT, &argv)?;
+    if let Some(path) = args.text("config").map(ToOwned::to_owned) {
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        args.layer_toml(&text, Path::new(&path))?;
+    }
+    args.check()?;
+    let recorder = ms_trace::Recorder::new();
+    report::start_logging(&args, args.flag("profile").then(|| recorder.clone()));
+    report::notices(&args);
+    let resolved = resolve::resolve(&args)?;
+    if args.flag("print_config") {
+        return report::print_config(&args, &resolved);
+    }
+    if args.flag("dry_run") {
+        return plan::print(&args, &resolved);
+    }
+    train(&args, &resolved, &recorder)
+}
+
+/// Runs the ranks and reports how it ended.
+fn train(args: &Args, resolved: &Resolved, recorder: &ms_trace::Recorder) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    if args.flag("exit_signal_handler") {
+        signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone()).context("SIGTERM handler")?;
+    }
+    let isa = Isa::from_env()?;
+    let world = resolved.world;
+    let observer = report::Console::new(args, resolved.config.train_iters);
+    let topo = Topology::new(&[(Axis::Dp, world)])?;
+    let started = std::time::Instant::now();
+    let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
+        let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
+        let ctx = ParallelCtx::new(topo.clone(), &fabric)?;
+        let data = data::Data::open(&resolved.data, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
+        let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
+        Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
+    };
+    let outcomes = threads::run(world, rank).map_err(|(rank, failure)| match failure {
+        threads::RankFailure::Error(e) if world == 1 => e,
+        threads::RankFailure::Error(e) => e.context(format!("rank {rank} of {world}")),
+        threads::RankFailure::Panic(message) => {
+            anyhow::anyhow!("rank {rank} of {world}: internal error: {message}")
+        }
+    })?;
+    observer.finish();
+    let trace = match &resolved.config.profile {
+        Some(_) => Some(profile::write(resolved, recorder.take(), isa)?),
+        None => None,
+    };
+    let outcome = outcomes.into_iter().next_back().context("a run has at least one rank")?;
+    let summary = summary(resolved, &outcome, started.elapsed().as_secs_f64(), trace.as_deref());
+    report::summary(args, &summary);
+    Ok(())
+}
+
+fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>) -> Value {
+    let c = &resolved.config;
+    json!({
+        "iteration": o.iteration,
+        "consumed_samples": o.consumed_samples,
+        "parameters": o.parameters,
+        "ranks": resolved.world,
+        "last_loss": o.last_loss,
+        "validation_losses": o.validations.iter().map(|(i, l)| json!({"iteration": i, "loss": l})).collect::<Vec<_>>(),
+        "test_loss": o.test_loss,
+        "tokens_per_second": o.tokens_per_second,
+        "tflops_per_second": o.tokens_per_second * c.flops_per_sample / c.seq_length as f64 / 1e12,
+        "peak_tensor_bytes_per_rank": o.peak_bytes,
+        "allocations_after_second_iteration": o.late_allocations,
+        "seconds": seconds,
+        "stopped": o.stopped,
+        "save": c.checkpoint.save,
+        "trace": trace,
+    })
+}

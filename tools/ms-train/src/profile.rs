@@ -1,0 +1,55 @@
+//! The profile of a run: a trace that Perfetto opens, and what is needed to read it.
+//!
+//! The folder has the names of Ascend's profiler, so that its readers find the trace:
+//! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
+
+use crate::resolve::Resolved;
+use anyhow::{Context, Result};
+use ms_kernels::{Cpu, Isa, machine};
+use ms_trace::{Event, chrome};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Writes the recorded events and the machine's peaks, measured now; returns the trace's path.
+///
+/// # Errors
+/// If the folder cannot be written.
+pub fn write(resolved: &Resolved, events: Vec<Event>, isa: Isa) -> Result<PathBuf> {
+    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis());
+    let name = format!("{}_{}_{millis}_ascend_pt", host(), std::process::id());
+    let root = resolved.profile_dir.join(name);
+    let dir = root.join("ASCEND_PROFILER_OUTPUT");
+    std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    let trace = dir.join("trace_view.json");
+    let label = format!("cpu ({isa}, {} threads)", resolved.threads_per_rank);
+    let c = &resolved.config;
+    let peaks = machine::measure(&Cpu::new(1, isa)?, true);
+    let metadata = json!({
+        "device": label,
+        "dtype": c.dtype.name(),
+        "ranks": resolved.world,
+        "threads_per_rank": resolved.threads_per_rank,
+        "parallel": {"tp": 1, "pp": 1, "dp": resolved.world, "cp": 1, "ep": 1, "sequence_parallel": false},
+        "iterations": c.profile.as_ref().map(|p| [p.start, p.end]),
+        "tokens_per_iteration": c.batch.global * c.seq_length,
+        "model_flops_per_iteration": c.flops_per_sample * c.batch.global as f64,
+        "peak_per_thread": {
+            "f32_gflops": peaks.f32_gflops,
+            "bf16_gflops": peaks.bf16_gflops,
+            "read_gbps": peaks.read_gbps,
+            "copy_gbps": peaks.copy_gbps,
+        },
+    });
+    chrome::write(&trace, &events, &label)?;
+    let path = root.join("profiler_metadata.json");
+    std::fs::write(&path, serde_json::to_vec_pretty(&metadata)?)
+        .with_context(|| path.display().to_string())?;
+    Ok(trace)
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    if name.is_empty() { "host".to_owned() } else { name }
+}

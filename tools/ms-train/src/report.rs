@@ -1,0 +1,127 @@
+//! What a run says: log lines on stdout as Megatron prints them, everything else on stderr.
+
+use crate::resolve::Resolved;
+use anyhow::Result;
+use indicatif::ProgressBar;
+use ms_cli::megatron::{Args, Program, flags};
+use ms_cli::{LogFormat, start_logging_with};
+use ms_trainer::Observer;
+use serde_json::{Map, Value, json};
+use std::io::Write;
+
+/// Starts logging with the recorder of the profile.
+pub fn start_logging(args: &Args, recorder: Option<ms_trace::Recorder>) {
+    let format = if args.text("log_format") == Some("json") { LogFormat::Json } else { LogFormat::Text };
+    start_logging_with(args.verbosity(), format, recorder);
+}
+
+/// Says which flags were tolerated or change nothing.
+pub fn notices(args: &Args) {
+    for note in args.tolerated() {
+        tracing::warn!("{note}");
+    }
+    for notice in args.without_effect() {
+        tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
+    }
+    let format = args.text("ckpt_format");
+    if args.has("save") && args.has("ckpt_format") && format != Some("safetensors") {
+        tracing::warn!(
+            "--ckpt-format {}: checkpoints of ms-train are sharded safetensors; ms-convert makes mcore or Hugging Face \
+             folders of them",
+            format.unwrap_or_default()
+        );
+    }
+}
+
+/// Writes a line to stdout; a closed pipe ends only the talking, not the run.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The terminal of a run: Megatron's lines on stdout (on stderr with `--json`), a progress bar on stderr.
+pub struct Console {
+    json: bool,
+    bar: ProgressBar,
+}
+
+impl Console {
+    /// The console of a run of `iterations`.
+    pub fn new(args: &Args, iterations: u64) -> Self {
+        let bar = args.progress().bar(iterations, "training");
+        Self { json: args.flag("json"), bar }
+    }
+
+    /// Ends the progress bar.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Console {
+    fn line(&self, text: &str) {
+        self.bar.suspend(|| {
+            if self.json {
+                let _ = writeln!(std::io::stderr(), "{text}");
+            } else {
+                say(text);
+            }
+        });
+    }
+
+    fn progress(&self, iteration: u64, _of: u64, loss: f64) {
+        self.bar.set_position(iteration);
+        self.bar.set_message(format!("loss {loss:.4}"));
+    }
+}
+
+/// The closing report: one JSON object with `--json`, else a few lines.
+pub fn summary(args: &Args, summary: &Value) {
+    if args.flag("json") {
+        say(&summary.to_string());
+        return;
+    }
+    let number = |key: &str| summary[key].as_f64().unwrap_or(0.0);
+    let mut line = format!(
+        "done: {} iterations, {} samples, {:.0} tokens/s, {:.3} TFLOP/s, peak {:.0} MiB of tensors per rank",
+        summary["iteration"],
+        summary["consumed_samples"],
+        number("tokens_per_second"),
+        number("tflops_per_second"),
+        number("peak_tensor_bytes_per_rank") / f64::from(1 << 20),
+    );
+    if let Some(reason) = summary["stopped"].as_str() {
+        line = format!("{line}; stopped: {reason}");
+    }
+    for (key, what) in [("save", "checkpoint"), ("trace", "trace")] {
+        if let Some(path) = summary[key].as_str() {
+            line = format!("{line}\n{what}: {path}");
+        }
+    }
+    say(&line);
+}
+
+/// Prints every value and where it came from, and what was resolved of them.
+///
+/// # Errors
+/// Never in a sound program.
+pub fn print_config(args: &Args, resolved: &Resolved) -> Result<()> {
+    let mut values = Map::new();
+    for flag in flags(Program::Train, args.upstream()) {
+        let dest = flag.dest(args.upstream());
+        let (value, origin) = args.with_origin(dest);
+        let entry = json!({"value": value, "from": format!("{origin:?}").to_lowercase()});
+        values.insert(dest.to_owned(), entry);
+    }
+    let resolved = json!({
+        "model": resolved.config.model,
+        "model_from": resolved.model_from,
+        "schedule": resolved.config.schedule,
+        "train_iters": resolved.config.train_iters,
+        "global_batch_size": resolved.config.batch.global,
+        "ranks": resolved.world,
+        "threads_per_rank": resolved.threads_per_rank,
+    });
+    say(&serde_json::to_string_pretty(&json!({"flags": values, "resolved": resolved}))?);
+    Ok(())
+}

@@ -1,0 +1,448 @@
+//! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
+
+use crate::data::{DataConfig, DataKind, sft_options};
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::{Args, Program, Upstream, flags};
+use ms_core::DType;
+use ms_data::gpt::{DataPaths, GptOptions};
+use ms_data::sampler::SamplerKind;
+use ms_data::sft::Order;
+use ms_data::{Layout, Split};
+use ms_nn::Recompute;
+use ms_spec::ModelConfig;
+use ms_text::Tokenizer;
+use ms_text::template::Template;
+use ms_trainer::{
+    Adam, BatchSizes, Checkpointing, DecayStyle, Evaluation, Exit, Schedule, TrainConfig, WeightDecayStyle,
+    WsdStyle,
+};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A run, ready to start.
+#[derive(Debug)]
+pub struct Resolved {
+    /// What the loop is told.
+    pub config: TrainConfig,
+    /// Where its data comes from.
+    pub data: DataConfig,
+    /// Ranks, as threads of this process.
+    pub world: usize,
+    /// Threads of each rank's kernels.
+    pub threads_per_rank: usize,
+    /// Folder of traces.
+    pub profile_dir: PathBuf,
+    /// Where the model's shape came from, for messages.
+    pub model_from: String,
+}
+
+/// An integer flag that must be given.
+fn need(args: &Args, dest: &str, flag: &str) -> Result<usize> {
+    Ok(args.size(dest)?.ok_or_else(|| Usage(format!("{flag} is required")))?)
+}
+
+fn number(args: &Args, dest: &str) -> f64 {
+    args.float(dest).unwrap_or(0.0)
+}
+
+/// Resolves the flags of a training run.
+///
+/// # Errors
+/// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
+pub fn resolve(args: &Args) -> Result<Resolved> {
+    if args.text("device") == Some("npu") {
+        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
+    }
+    if args.flag("fp64") {
+        bail!(Usage("--fp64: float64 is not part of this version; leave out the flag for float32".into()));
+    }
+    let world = args.size("nproc_per_node")?.unwrap_or(1).max(1);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads_per_rank = args.size("threads")?.unwrap_or((cores / world).max(1)).max(1);
+    let seq_length = need(args, "seq_length", "--seq-length")?;
+    let tokenizer = tokenizer(args)?;
+    let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()))?;
+    model.max_positions = model.max_positions.max(seq_length);
+
+    let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
+    let global = args.size("global_batch_size")?.unwrap_or(micro * world);
+    let batch = BatchSizes { micro, global, rampup: rampup(args)? };
+    let train_iters = match (args.size("train_iters")?, args.size("train_samples")?) {
+        (Some(iters), None) => iters as u64,
+        (None, Some(samples)) => iterations_for(&batch, samples as u64),
+        (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
+        (None, None) if args.flag("skip_train") => 0,
+        (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
+    };
+    let eval = Evaluation {
+        interval: number(args, "eval_interval") as u64,
+        iters: number(args, "eval_iters") as u64,
+    };
+    let schedule = schedule(args, train_iters, global as u64)?;
+    let data = data(args, seq_length, global, tokenizer)?;
+    let flops = match args.upstream() {
+        Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
+        Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
+    };
+    let start = number(args, "profile_step_start") as u64;
+    let end = number(args, "profile_step_end") as u64;
+    let config = TrainConfig {
+        model,
+        dtype: if args.flag("bf16") { DType::Bf16 } else { DType::F32 },
+        seq_length,
+        batch,
+        train_iters,
+        schedule,
+        adam: Adam {
+            beta1: number(args, "adam_beta1"),
+            beta2: number(args, "adam_beta2"),
+            eps: number(args, "adam_eps"),
+        },
+        clip_grad: number(args, "clip_grad"),
+        per_token_loss: args.flag("calculate_per_token_loss"),
+        log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
+        recompute: recompute(args)?,
+        seed: number(args, "seed") as u64,
+        bucket_size: bucket_size(args, world)?,
+        check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
+        eval,
+        log_interval: number(args, "log_interval") as u64,
+        log_throughput: args.flag("log_throughput"),
+        log_params_norm: args.flag("log_params_norm"),
+        flops_per_sample: flops,
+        checkpoint: checkpointing(args)?,
+        exit: Exit {
+            interval: args.size("exit_interval")?.map(|n| n as u64),
+            duration: args.float("exit_duration_in_mins").map(|m| Duration::from_secs_f64(m.max(0.0) * 60.0)),
+        },
+        metrics_file: args.text("metrics_file").map(PathBuf::from),
+        tensorboard: match args.text("tensorboard_dir") {
+            Some(dir) => Some((PathBuf::from(dir), number(args, "tensorboard_log_interval") as u64)),
+            None => None,
+        },
+        profile: args.flag("profile").then_some(start..end.max(start + 1)),
+        args: args.given().clone(),
+    };
+    if args.text("optimizer").is_some_and(|o| o != "adam") {
+        bail!(Usage("--optimizer: expected adam, the update rule of this version".into()));
+    }
+    for (dest, flag) in [("hidden_dropout", "--hidden-dropout"), ("attention_dropout", "--attention-dropout")]
+    {
+        if args.has(dest) && number(args, dest) != 0.0 {
+            bail!(Usage(format!(
+                "{flag}: expected 0, found {}; dropout is not part of this version",
+                number(args, dest)
+            )));
+        }
+    }
+    config.batch.validate(world)?;
+    config.schedule.validate()?;
+    let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
+    Ok(Resolved { config, data, world, threads_per_rank, profile_dir, model_from })
+}
+
+fn is_sft(args: &Args) -> bool {
+    args.text("stage") == Some("sft") || args.flag("is_instruction_dataset")
+}
+
+/// The tokenizer, adjusted by the prompt template if there is one; whether the template closes with one end token.
+fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
+    let Some(dir) = args.text("tokenizer_name_or_path").or(args.text("tokenizer_model")) else {
+        return Ok(None);
+    };
+    let mut tokenizer = Tokenizer::load(dir).context("--tokenizer-name-or-path")?;
+    let mut closing = false;
+    match args.text("prompt_type") {
+        Some(name) => {
+            let template = match args.text("prompt_type_path") {
+                Some(path) if Path::new(path).exists() => Template::from_file(name, Path::new(path))?,
+                _ => Template::named(name)?,
+            };
+            template.adjust(&mut tokenizer)?;
+            closing = template.efficient_eos;
+        }
+        None => {
+            if tokenizer.pad().is_none() && tokenizer.eos().is_some() {
+                tokenizer.pad_with_eos();
+            }
+        }
+    }
+    Ok(Some((tokenizer, closing)))
+}
+
+/// Flags that describe the shape of a model.
+const SHAPE_FLAGS: [&str; 22] = [
+    "num_layers",
+    "hidden_size",
+    "ffn_hidden_size",
+    "num_attention_heads",
+    "group_query_attention",
+    "num_query_groups",
+    "kv_channels",
+    "max_position_embeddings",
+    "rotary_base",
+    "rotary_percent",
+    "rotary_seq_len_interpolation_factor",
+    "rope_scaling_type",
+    "rope_scaling_factor",
+    "norm_epsilon",
+    "untie_embeddings_and_output_weights",
+    "add_qkv_bias",
+    "qk_layernorm",
+    "vocab_size",
+    "padded_vocab_size",
+    "init_method_std",
+    "low_freq_factor",
+    "high_freq_factor",
+];
+
+/// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
+fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
+    let upstream = args.upstream();
+    let mut map = Map::new();
+    let from_flags = args.has("num_layers") || args.has("hidden_size");
+    let loaded = args.text("load").filter(|_| !from_flags || args.flag("use_checkpoint_args"));
+    if let Some(dir) = loaded {
+        let checkpoint = ms_ckpt::open(Path::new(dir)).with_context(|| {
+            "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
+                .to_owned()
+        })?;
+        let mut config = checkpoint.config().clone();
+        let given: Map<String, Value> = args
+            .given()
+            .iter()
+            .filter(|(dest, _)| SHAPE_FLAGS.contains(&dest.as_str()))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        if !given.is_empty() && !args.flag("use_checkpoint_args") {
+            map = ms_spec::megatron::to_args(&config);
+            map.extend(given);
+            let family = config.family;
+            config = ms_spec::megatron::from_args(&map)?;
+            config.family = family;
+        }
+        return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
+    }
+    for flag in flags(Program::Train, upstream) {
+        let dest = flag.dest(upstream);
+        if let Some(value) = args.value(dest) {
+            map.insert(dest.to_owned(), value.clone());
+        }
+    }
+    if !args.has("padded_vocab_size") && !args.has("vocab_size") {
+        let Some(tokens) = tokens else {
+            bail!(Usage(
+                "the size of the vocabulary is unknown: pass --tokenizer-name-or-path, --vocab-size or \
+                 --padded-vocab-size"
+                    .into()
+            ));
+        };
+        map.insert("vocab_size".into(), tokens.into());
+    }
+    if !args.has("padded_vocab_size") {
+        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1);
+        let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
+        map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
+    }
+    let mut config = ms_spec::megatron::from_args(&map)?;
+    if let Some(std) = args.float("init_method_std") {
+        config.init_std = std;
+    }
+    if tokens.is_some_and(|t| t > config.padded_vocab) {
+        let tokens = tokens.unwrap_or(0);
+        bail!(Usage(format!(
+            "--padded-vocab-size: expected at least the tokenizer's {tokens} tokens, found {}",
+            config.padded_vocab
+        )));
+    }
+    Ok((config, "flags".into()))
+}
+
+fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
+    let words = args.list("rampup_batch_size");
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let numbers: Vec<usize> = words.iter().filter_map(|w| w.parse().ok()).collect();
+    match numbers[..] {
+        [start, increment, samples] if words.len() == 3 => Ok(Some((start, increment, samples as u64))),
+        _ => bail!(Usage(format!(
+            "--rampup-batch-size: expected start, increment and samples, found {words:?}"
+        ))),
+    }
+}
+
+fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
+    let (mut consumed, mut iterations) = (0, 0);
+    while consumed < samples && (batch.rampup.is_some() || iterations == 0) {
+        if batch.rampup.is_none() {
+            return samples / batch.global.max(1) as u64;
+        }
+        consumed += batch.global_at(consumed).max(1) as u64;
+        iterations += 1;
+    }
+    iterations
+}
+
+fn schedule(args: &Args, train_iters: u64, global: u64) -> Result<Schedule> {
+    let samples = |iters: &str, direct: &str| -> Result<Option<u64>> {
+        let direct = args.size(direct)?.map(|n| n as u64);
+        Ok(direct.or(args.size(iters)?.map(|n| n as u64 * global)))
+    };
+    let total = (train_iters * global).max(1);
+    let decay = samples("lr_decay_iters", "lr_decay_samples")?.filter(|&n| n > 0).unwrap_or(total);
+    let warmup = match args.float("lr_warmup_fraction") {
+        Some(share) => (share * decay as f64) as u64,
+        None => samples("lr_warmup_iters", "lr_warmup_samples")?.unwrap_or(0),
+    };
+    let max_lr = match args.float("lr") {
+        Some(lr) => lr,
+        None if args.flag("skip_train") || train_iters == 0 => 0.0,
+        None => bail!(Usage("--lr is required".into())),
+    };
+    let style = match args.text("lr_decay_style").unwrap_or("linear") {
+        "constant" => DecayStyle::Constant,
+        "cosine" => DecayStyle::Cosine,
+        "inverse-square-root" => DecayStyle::InverseSquareRoot,
+        "WSD" => DecayStyle::Wsd,
+        _ => DecayStyle::Linear,
+    };
+    let wsd_style = match args.text("lr_wsd_decay_style").unwrap_or("exponential") {
+        "linear" => WsdStyle::Linear,
+        "cosine" => WsdStyle::Cosine,
+        _ => WsdStyle::Exponential,
+    };
+    let weight_decay = number(args, "weight_decay");
+    Ok(Schedule {
+        init_lr: number(args, "lr_warmup_init"),
+        max_lr,
+        min_lr: number(args, "min_lr"),
+        warmup,
+        decay,
+        style,
+        wsd_decay: samples("lr_wsd_decay_iters", "lr_wsd_decay_samples")?.unwrap_or(0),
+        wsd_style,
+        start_weight_decay: args.float("start_weight_decay").unwrap_or(weight_decay),
+        end_weight_decay: args.float("end_weight_decay").unwrap_or(weight_decay),
+        weight_decay_samples: total,
+        weight_decay_style: match args.text("weight_decay_incr_style").unwrap_or("constant") {
+            "linear" => WeightDecayStyle::Linear,
+            "cosine" => WeightDecayStyle::Cosine,
+            _ => WeightDecayStyle::Constant,
+        },
+    })
+}
+
+fn recompute(args: &Args) -> Result<Recompute> {
+    if args.text("recompute_granularity") != Some("full") {
+        return Ok(Recompute::None); // attention keeps no probabilities, so `selective` has nothing to drop
+    }
+    let layers = args.size("recompute_num_layers")?.unwrap_or(1);
+    match args.text("recompute_method") {
+        Some("block") => Ok(Recompute::Block(layers)),
+        Some("uniform") => Ok(Recompute::Uniform(layers)),
+        _ => bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into())),
+    }
+}
+
+/// Megatron's rule: one bucket, unless gradients are reduced during the backward pass.
+fn bucket_size(args: &Args, dp: usize) -> Result<Option<usize>> {
+    if !args.flag("overlap_grad_reduce") {
+        return Ok(None);
+    }
+    Ok(Some(args.size("ddp_bucket_size")?.unwrap_or(40_000_000.max(1_000_000 * dp))))
+}
+
+fn checkpointing(args: &Args) -> Result<Checkpointing> {
+    Ok(Checkpointing {
+        load: args.text("load").map(PathBuf::from),
+        load_step: args.size("ckpt_step")?.map(|n| n as u64),
+        finetune: args.flag("finetune"),
+        no_load_optim: args.has("no_load_optim"),
+        exit_on_missing: args.flag("exit_on_missing_checkpoint"),
+        save: args.text("save").map(PathBuf::from),
+        save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
+        no_save_optim: args.has("no_save_optim"),
+        override_schedule: args.flag("override_opt_param_scheduler"),
+        use_checkpoint_schedule: args.flag("use_checkpoint_opt_param_scheduler"),
+    })
+}
+
+fn data(
+    args: &Args,
+    seq_length: usize,
+    global: usize,
+    tokenizer: Option<(Tokenizer, bool)>,
+) -> Result<DataConfig> {
+    let paths = args.list("data_path");
+    let seed = number(args, "seed") as u32;
+    let split = || -> Result<Split> {
+        let default = if is_sft(args) { "100,0,0" } else { "969, 30, 1" };
+        Ok(Split::parse(args.text("split").unwrap_or(default)).context("--split")?)
+    };
+    let ids = tokenizer.as_ref().map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
+    let mut layout = Layout::Packed;
+    let kind = if let [file] = paths.as_slice()
+        && file.ends_with(".safetensors")
+    {
+        DataKind::Safetensors(PathBuf::from(file))
+    } else if is_sft(args) {
+        let Some(prefix) = paths.first() else { bail!(Usage("--data-path is required".into())) };
+        let Some(ids) = ids else {
+            bail!(Usage(
+                "--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens"
+                    .into()
+            ));
+        };
+        let (eos, pad) = ids?;
+        let packed = (args.flag("reset_position_ids") || args.flag("reset_attention_mask"))
+            .then(|| args.flag("neat_pack"));
+        let closing = tokenizer.as_ref().is_some_and(|t| t.1);
+        if packed.is_none() {
+            let variable = args.flag("variable_seq_lengths") || args.flag("no_pad_to_seq_lengths");
+            let multiple =
+                if variable { args.size("pad_to_multiple_of")?.unwrap_or(8).max(1) } else { seq_length };
+            layout =
+                Layout::Padded { multiple, pad, left: args.text("tokenizer_padding_side") == Some("left") };
+        }
+        let fill_to = args.flag("padded_samples").then_some(global as u64);
+        let order = Order { seed, shuffle: !args.flag("no_shuffle"), fill_to };
+        let options = sft_options(seq_length, packed, closing, eos, order);
+        DataKind::Sft { prefix: PathBuf::from(prefix), split: split()?, options }
+    } else {
+        let per_split = ["train_data_path", "valid_data_path", "test_data_path"].map(|dest| args.list(dest));
+        let source = if !paths.is_empty() {
+            DataPaths::Split { paths, split: split()? }
+        } else if per_split.iter().any(|p| !p.is_empty()) {
+            DataPaths::PerSplit(per_split)
+        } else {
+            bail!(Usage("--data-path is required (or --train-data-path)".into()));
+        };
+        let resets =
+            ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"].map(|dest| args.flag(dest));
+        if ids.is_none() && resets.contains(&true) {
+            bail!(Usage(
+                "--reset-position-ids, --reset-attention-mask and --eod-mask-loss need --tokenizer-name-or-path: it \
+                 names the end-of-document token"
+                    .into()
+            ));
+        }
+        let ids = ids.transpose()?;
+        let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
+        options.pad = ids.map(|i| i.1);
+        [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
+        let upstream = match args.upstream() {
+            Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
+            Upstream::Head => ms_data::Upstream::Head,
+        };
+        DataKind::Gpt { paths: source, options, upstream }
+    };
+    let sampler = match args.text("dataloader_type").unwrap_or("single") {
+        "cyclic" => SamplerKind::Cyclic,
+        "single" => SamplerKind::Single,
+        other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
+    };
+    Ok(DataConfig { kind, sampler, layout, ahead: 4 })
+}

@@ -1,0 +1,335 @@
+//! `ms-train` as a user runs it.
+
+use assert_cmd::Command;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const SEQ: usize = 32;
+
+fn ms_train() -> Command {
+    let mut command = Command::cargo_bin("ms-train").unwrap();
+    command.env_remove("MS_ISA").env("MS_NO_PROGRESS", "1");
+    command
+}
+
+/// Flags of a tiny Qwen3-shaped model.
+fn model() -> Vec<&'static str> {
+    "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --group-query-attention --num-query-groups 2 \
+     --ffn-hidden-size 64 --qk-layernorm --normalization RMSNorm --swiglu --position-embedding-type rope \
+     --disable-bias-linear --max-position-embeddings 32 --padded-vocab-size 64 --vocab-size 64 --seq-length 32 \
+     --micro-batch-size 2 --global-batch-size 8 --lr 5e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-iters 2 \
+     --weight-decay 0.1 --clip-grad 1.0 --seed 7 --log-interval 1"
+        .split_whitespace()
+        .collect()
+}
+
+/// A file of ready samples: `iterations` global batches of 8 rows, each counting upwards from its own start.
+fn samples(dir: &Path, iterations: usize) -> PathBuf {
+    let row = |r: usize| (0..=SEQ).map(move |t| ((r * 13 + t * (1 + r % 3)) % 64) as i32);
+    let bytes: Vec<u8> = (0..iterations * 8).flat_map(row).flat_map(i32::to_le_bytes).collect();
+    let view = TensorView::new(Dtype::I32, vec![iterations, 8, SEQ + 1], &bytes).unwrap();
+    let path = dir.join("data.safetensors");
+    std::fs::write(&path, safetensors::serialize([("tokens", view)], None).unwrap()).unwrap();
+    path
+}
+
+fn metrics(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// The training lines without what the clock decides.
+fn curve(path: &Path) -> Vec<(u64, u64, u64)> {
+    let bits = |v: &Value| v.as_f64().unwrap().to_bits();
+    metrics(path)
+        .iter()
+        .filter(|m| m.get("grad norm").is_some())
+        .map(|m| (m["iteration"].as_u64().unwrap(), bits(&m["lm loss"]), bits(&m["grad norm"])))
+        .collect()
+}
+
+/// All bytes of the tensors of a checkpoint.
+fn tensors(dir: &Path, iteration: u64) -> Vec<(String, Vec<u8>)> {
+    let folder = dir.join(format!("iter_{iteration:07}"));
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    let mut all = Vec::new();
+    for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "safetensors")) {
+        let bytes = std::fs::read(file).unwrap();
+        let parsed = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let mut names: Vec<String> = parsed.names().into_iter().map(ToString::to_string).collect();
+        names.sort();
+        let file = file.file_name().unwrap().to_string_lossy().into_owned();
+        all.extend(names.into_iter().map(|n| (format!("{file}/{n}"), parsed.tensor(&n).unwrap().data().to_vec())));
+    }
+    assert!(!all.is_empty());
+    all
+}
+
+#[test]
+fn losses_and_gradient_norms_follow_the_golden_runs() {
+    for (case, flags) in [
+        ("llama-tiny", "--lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --train-iters 50 --weight-decay 0.1"),
+        ("llama-tiny-sft", "--lr 5e-4 --min-lr 0 --lr-decay-style linear --train-iters 30 --weight-decay 0"),
+    ] {
+        let Some(golden) = ms_testing::shared(&format!("goldens/train/{case}")) else { return };
+        for ranks in ["1", "2"] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("metrics.jsonl");
+            ms_train()
+                .args(flags.split_whitespace())
+                .args("--lr-warmup-fraction 0.1 --global-batch-size 8 --micro-batch-size 2 --clip-grad 1.0".split(' '))
+                .args("--adam-beta1 0.9 --adam-beta2 0.95 --seq-length 64 --log-interval 50".split(' '))
+                .args(["--nproc-per-node", ranks])
+                .arg("--load")
+                .arg(&golden)
+                .arg("--data-path")
+                .arg(golden.join("data.safetensors"))
+                .arg("--metrics-file")
+                .arg(&file)
+                .assert()
+                .success();
+            let want: Value =
+                serde_json::from_slice(&std::fs::read(golden.join("golden.json")).unwrap()).unwrap();
+            let want = want["steps_f64"].as_array().unwrap();
+            let got = metrics(&file);
+            assert_eq!(got.len(), want.len());
+            for (g, w) in got.iter().zip(want) {
+                let (loss, norm) = (g["lm loss"].as_f64().unwrap(), g["grad norm"].as_f64().unwrap());
+                let (want_loss, want_norm) = (w["lm_loss"].as_f64().unwrap(), w["grad_norm"].as_f64().unwrap());
+                let at = format!("{case}, {ranks} ranks, iteration {}", g["iteration"]);
+                assert!((loss - want_loss).abs() <= 2e-5, "{at}: loss {loss}, want {want_loss}");
+                assert!((norm / want_norm - 1.0).abs() <= 1e-4, "{at}: norm {norm}, want {want_norm}");
+                assert_eq!(g["learning rate"].as_f64(), w["lr"].as_f64(), "{at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_goes_on_bit_for_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 12);
+    for precision in [&[][..], &["--bf16"]] {
+        for ranks in ["1", "2"] {
+            let at = |name: &str| dir.path().join(format!("{name}{ranks}{}", precision.len()));
+            let run = |save: &Path, file: &Path, extra: &[&str]| {
+                let mut command = ms_train();
+                command.args(model()).args(precision).args(["--nproc-per-node", ranks, "--train-iters", "12"]);
+                command.arg("--data-path").arg(&data).arg("--save").arg(save).arg("--load").arg(save);
+                command.arg("--metrics-file").arg(file).args(extra).assert().success()
+            };
+            let (whole, parts) = (at("whole"), at("parts"));
+            let (whole_file, parts_file) = (at("whole.jsonl"), at("parts.jsonl"));
+            run(&whole, &whole_file, &[]);
+            let stopped = run(&parts, &parts_file, &["--exit-interval", "5", "--json"]);
+            let summary: Value = serde_json::from_slice(&stopped.get_output().stdout).unwrap();
+            assert_eq!((summary["iteration"].as_u64(), summary["stopped"].is_string()), (Some(5), true));
+            run(&parts, &parts_file, &[]);
+            assert_eq!(curve(&whole_file), curve(&parts_file));
+            assert_eq!(tensors(&whole, 12), tensors(&parts, 12));
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 10);
+    let run = |name: &str, ranks: &str, extra: &[&str]| {
+        let (save, file) = (dir.path().join(name), dir.path().join(format!("{name}.jsonl")));
+        let mut command = ms_train();
+        command.args(model()).args(["--nproc-per-node", ranks, "--train-iters", "10"]).args(extra);
+        command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
+        command.arg("--metrics-file").arg(&file).assert().success();
+        metrics(&file)
+    };
+    let straight = run("straight", "1", &[]);
+    run("moved", "2", &["--exit-interval", "4"]);
+    let moved = run("moved", "1", &[]);
+    assert_eq!(straight.len(), moved.len());
+    for (a, b) in straight.iter().zip(&moved) {
+        let (a, b) = (a["lm loss"].as_f64().unwrap(), b["lm loss"].as_f64().unwrap());
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+}
+
+#[test]
+fn recomputation_and_thread_count_do_not_change_a_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4);
+    let run = |name: &str, extra: &[&str]| {
+        let file = dir.path().join(name);
+        let mut command = ms_train();
+        command.args(model()).args(["--bf16", "--train-iters", "4"]).args(extra);
+        command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).assert().success();
+        curve(&file)
+    };
+    let plain = run("plain", &["--threads", "1"]);
+    assert_eq!(plain, run("threads", &["--threads", "3"]));
+    let full = ["--recompute-granularity", "full", "--recompute-method"];
+    assert_eq!(plain, run("block", &[&full[..], &["block", "--recompute-num-layers", "1"]].concat()));
+    assert_eq!(plain, run("uniform", &[&full[..], &["uniform", "--recompute-num-layers", "2"]].concat()));
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 3);
+    let mut curves = Vec::new();
+    for isa in ms_kernels::Isa::all_available() {
+        let file = dir.path().join(format!("{isa}.jsonl"));
+        let mut command = ms_train();
+        command.env("MS_ISA", isa.to_string()).args(model()).args(["--bf16", "--train-iters", "3"]);
+        command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).assert().success();
+        curves.push((isa, curve(&file)));
+    }
+    for (isa, curve) in &curves {
+        assert_eq!(curve, &curves[0].1, "{isa} differs from {}", curves[0].0);
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_only_whole_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 400);
+    let save = dir.path().join("save");
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ms-train"));
+    command.args(model()).args(["--train-iters", "400", "--save-interval", "1", "--nproc-per-node", "2"]);
+    command.arg("--data-path").arg(&data).arg("--save").arg(&save);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let tracker = save.join("latest_checkpointed_iteration.txt");
+    let start = Instant::now();
+    while !tracker.exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no checkpoint within a minute");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let latest: u64 = std::fs::read_to_string(&tracker).unwrap().trim().parse().unwrap();
+    for entry in std::fs::read_dir(&save).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        if let Some(number) = name.strip_prefix("iter_").and_then(|n| n.parse().ok()) {
+            tensors(&save, number);
+        }
+    }
+    let target = (latest + 1).to_string();
+    let mut command = ms_train();
+    command.args(model()).args(["--train-iters", "400", "--exit-interval", &target, "--nproc-per-node", "2"]);
+    let done = command.arg("--data-path").arg(&data).arg("--load").arg(&save).arg("--json").assert().success();
+    let summary: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!(summary["iteration"].as_u64(), Some(latest + 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_saves_and_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4000);
+    let (save, file) = (dir.path().join("save"), dir.path().join("m.jsonl"));
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ms-train"));
+    command.args(model()).args(["--train-iters", "4000", "--exit-signal-handler"]);
+    command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--metrics-file").arg(&file);
+    command.stdout(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while !std::fs::read_to_string(&file).is_ok_and(|t| t.lines().count() > 2) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no iteration within a minute");
+        std::thread::yield_now();
+    }
+    let kill = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(kill.success());
+    assert!(child.wait().unwrap().success());
+    let saved: u64 = std::fs::read_to_string(save.join("latest_checkpointed_iteration.txt")).unwrap().trim().parse().unwrap();
+    assert!(saved > 2 && saved < 4000);
+}
+
+fn fails(args: &[&str], code: i32) -> String {
+    let failed = ms_train().args(args).assert().code(code);
+    String::from_utf8_lossy(&failed.get_output().stderr).into_owned()
+}
+
+#[test]
+fn wrong_flags_are_usage_errors_that_say_what_to_do() {
+    let unknown = fails(&["--num-layer", "2"], 2);
+    assert!(unknown.contains("--num-layer") && unknown.contains("--num-layers"), "{unknown}");
+    let refused = fails(&[&model()[..], &["--train-iters", "1", "--tensor-model-parallel-size", "2"]].concat(), 2);
+    assert!(refused.contains("--tensor-model-parallel-size"), "{refused}");
+    let missing = fails(&["--num-layers", "2"], 2);
+    assert!(missing.contains("--seq-length is required"), "{missing}");
+    let batch = fails(
+        &[&model()[..], &["--train-iters", "1", "--data-path", "x.safetensors", "--nproc-per-node", "3"]].concat(),
+        1,
+    );
+    assert!(batch.contains("--global-batch-size") && batch.contains('8'), "{batch}");
+}
+
+#[test]
+fn missing_and_damaged_data_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data.safetensors");
+    let args = |path: &Path| {
+        let mut args: Vec<String> = model().iter().map(ToString::to_string).collect();
+        args.extend(["--train-iters", "2", "--data-path"].map(String::from));
+        args.push(path.display().to_string());
+        args
+    };
+    let run = |path: &Path| {
+        let failed = ms_train().args(args(path)).assert().code(1);
+        String::from_utf8_lossy(&failed.get_output().stderr).into_owned()
+    };
+    assert!(run(&path).contains("data.safetensors"));
+    let whole = samples(dir.path(), 2);
+    let bytes = std::fs::read(&whole).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(run(&path).contains("data.safetensors"));
+    let missing = run(&dir.path().join("corpus_text_document"));
+    assert!(missing.contains("corpus_text_document"), "{missing}");
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_stops_the_run_and_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 20);
+    let mut command = ms_train();
+    command.args(model()).args(["--train-iters", "20", "--lr", "1e30", "--min-lr", "1e30", "--clip-grad", "0"]);
+    let failed = command.arg("--data-path").arg(&data).args(["--nproc-per-node", "2"]).assert().code(1);
+    let message = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+    assert!(message.contains("iteration") && message.contains("--lr"), "{message}");
+}
+
+#[test]
+fn a_dry_run_plans_and_touches_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = dir.path().join("save");
+    let mut command = ms_train();
+    command.args(model()).args(["--train-iters", "3", "--dry-run", "--json", "--nproc-per-node", "2"]);
+    let done = command.arg("--data-path").arg("x.safetensors").arg("--save").arg(&save).assert().success();
+    let plan: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let layer = 32 + 32 * 32 + 64 * 32 + 8 + 8 + 32 + 128 * 32 + 32 * 64;
+    // Untied only with --untie-embeddings-and-output-weights.
+    assert_eq!(plan["parameters"].as_u64(), Some(64 * 32 + 2 * layer + 32));
+    assert_eq!(plan["micro_batches_per_iteration"].as_u64(), Some(2));
+    assert!(!save.exists());
+}
+
+#[test]
+fn a_profile_is_a_trace_with_operations_and_collectives() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4);
+    let mut command = ms_train();
+    command.args(model()).args(["--train-iters", "4", "--nproc-per-node", "2", "--json", "--profile"]);
+    command.args(["--profile-step-start", "1", "--profile-step-end", "3", "--profile-save-path"]);
+    let done = command.arg(dir.path().join("p")).arg("--data-path").arg(&data).assert().success();
+    let summary: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let events = ms_trace::chrome::read(Path::new(summary["trace"].as_str().unwrap())).unwrap();
+    for rank in 0..2 {
+        let count = |name: &str| events.iter().filter(|e| e.rank == rank && e.name == name).count();
+        assert_eq!(count("iteration"), 2);
+        assert_eq!(count("attention"), 2 * 2 * 2, "two iterations, two micro-batches, two layers");
+        assert!(count("collective") > 0 && count("adamw") > 0);
+    }
+}
