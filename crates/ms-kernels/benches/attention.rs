@@ -62,7 +62,7 @@ fn training(
     let dqkv: &mut [bf16] = cast_slice_mut(dqkv.bytes_mut());
     let mut lse = vec![0f32; heads * shape.tokens];
     let (cpu, options) = (bench.cpu.clone(), options(head_dim));
-    let mut run = |out: &mut [bf16], lse: &mut [f32]| {
+    let run = |out: &mut [bf16], lse: &mut [f32]| {
         let (q, k, v) = (Heads::queries(qkv, &shape), Heads::keys(qkv, &shape), Heads::values(qkv, &shape));
         forward(&cpu, out, Some(lse), q, k, v, groups, heads_per_group, head_dim, &segments, &options)
             .expect("sizes fit");

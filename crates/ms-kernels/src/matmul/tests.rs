@@ -146,7 +146,7 @@ fn few_rows_agree_between_instruction_sets_bit_for_bit() {
             match &first {
                 None => first = Some(y),
                 Some(want) => {
-                    assert!(want.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{cpu:?}")
+                    assert!(want.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{cpu:?}");
                 }
             }
         }

@@ -2,8 +2,8 @@ use half::bf16;
 use ms_testing::assert_close;
 
 use super::{column_sums, has_non_finite, sum_squares};
+use crate::Cpu;
 use crate::trial::{random, same_everywhere, wide64};
-use crate::{Cpu, Element};
 
 #[test]
 fn sums_meet_the_formula_on_every_instance() {

@@ -167,7 +167,7 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
                         width,
                         panels,
                         width * even,
-                    )
+                    );
                 };
             }
         }
@@ -299,8 +299,7 @@ pub(super) fn prefetch_next<P>(tile: &Tile<P>) {
     let lines = |at: *const i8, row_bytes: usize, count: usize| {
         for i in 0..tile.rows {
             for line in 0..count {
-                // SAFETY: a prefetch of any address is harmless.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(i * row_bytes + 64 * line)) };
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(i * row_bytes + 64 * line));
             }
         }
     };
