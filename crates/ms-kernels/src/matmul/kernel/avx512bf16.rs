@@ -144,9 +144,9 @@ impl Kernel for Avx512Bf16 {
         // SAFETY: the caller's promise.
         unsafe {
             if width == MR {
-                pack_contiguous::<MR>(bits(source), to)
+                pack_contiguous::<MR>(bits(source), to);
             } else {
-                pack_contiguous::<NR>(bits(source), to)
+                pack_contiguous::<NR>(bits(source), to);
             }
         }
     }
@@ -155,9 +155,9 @@ impl Kernel for Avx512Bf16 {
         // SAFETY: the caller's promise.
         unsafe {
             if width == MR {
-                pack_strided::<MR>(bits(source), to)
+                pack_strided::<MR>(bits(source), to);
             } else {
-                pack_strided::<NR>(bits(source), to)
+                pack_strided::<NR>(bits(source), to);
             }
         }
     }
