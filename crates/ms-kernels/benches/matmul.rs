@@ -3,6 +3,7 @@
 //! `cargo bench -p ms-kernels --bench matmul -- [--json] [--threads N] [--quick] [bf16|f32] [nt|nn|tn]`
 #![allow(clippy::print_stdout)] // its output
 
+#[allow(dead_code)] // each benchmark uses its part of it
 mod harness;
 
 use bytemuck::{cast_slice, cast_slice_mut};

@@ -125,16 +125,10 @@ impl<'a, T> Disjoint<'a, T> {
     ///
     /// # Safety
     /// No two parts that are alive at the same time may overlap.
-    #[expect(clippy::mut_from_ref, reason = "the caller promises that parts do not overlap")]
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
         assert!(start <= self.len && len <= self.len - start, "a unit's part lies inside the slice");
         // SAFETY: inside the slice by the assertion, not aliased by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
-    }
-
-    /// Where the slice starts, for kernels that write strided tiles.
-    pub(crate) fn pointer(&self) -> *mut T {
-        self.start
     }
 }
 

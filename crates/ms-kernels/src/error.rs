@@ -91,7 +91,7 @@ pub(crate) fn expect_rows(op: &'static str, name: &'static str, width: usize, le
     if width == 0 {
         return expect_len(op, name, 0, len).map(|()| 0);
     }
-    if len % width == 0 {
+    if len.is_multiple_of(width) {
         Ok(len / width)
     } else {
         Err(Error::Shape { op, name, want: len.next_multiple_of(width), got: len })

@@ -30,6 +30,8 @@ mod element;
 mod error;
 mod float;
 mod isa;
+#[cfg(test)]
+mod trial;
 
 pub mod adamw;
 pub mod attention;

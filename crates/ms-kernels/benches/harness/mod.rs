@@ -12,13 +12,10 @@ pub(crate) enum Peak {
     /// Multiply-adds of bf16 operands, GFLOP/s.
     Bf16,
     /// Reading, GB/s.
-    #[allow(dead_code)] // not every benchmark has such a case
     Read,
     /// Updating in place, GB/s.
-    #[allow(dead_code)] // as above
     ReadWrite,
     /// Copying, GB/s.
-    #[allow(dead_code)] // as above
     Copy,
 }
 

@@ -100,7 +100,7 @@ fn store_keys<E: Element>(call: &Call<'_, E>, segment: &Segment, group: usize, d
 }
 
 /// Cuts `sizes` elements off the front of a slice, one after another.
-fn cut<'a, const N: usize>(mut slice: &'a mut [f32], sizes: [usize; N]) -> [&'a mut [f32]; N] {
+fn cut<const N: usize>(mut slice: &mut [f32], sizes: [usize; N]) -> [&mut [f32]; N] {
     sizes.map(|size| {
         let (front, rest) = std::mem::take(&mut slice).split_at_mut(size);
         slice = rest;

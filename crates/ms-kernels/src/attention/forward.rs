@@ -156,7 +156,7 @@ fn attend<K: Kernel<Packed = f32>, E: Element>(
                 let panel = keys.as_ptr().wrapping_add(k0 / K::MR * depth);
                 // SAFETY: the block has room for BK rows of BQ columns, and BK is a multiple of MR.
                 unsafe {
-                    block_scores::<K>(block.as_mut_ptr(), columns, &edges[..count], panel, panels, dim)
+                    block_scores::<K>(block.as_mut_ptr(), columns, &edges[..count], panel, panels, dim);
                 };
                 softmax(isa, block, columns, &edges[..count], call.options, &mut run);
                 if started {

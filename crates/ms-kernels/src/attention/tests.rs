@@ -7,27 +7,8 @@ use std::collections::BTreeMap;
 
 use super::{Heads, Options, Segment, backward, forward, reference};
 use crate::qkv::Packed;
-use crate::{Cpu, Element, Error, Isa};
-
-fn cpus(threads: &[usize]) -> Vec<Cpu> {
-    let mut all = Vec::new();
-    for isa in Isa::all_available() {
-        all.extend(threads.iter().map(|&t| Cpu::new(t, isa).unwrap()));
-    }
-    all
-}
-
-fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
-    let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            s ^= s << 13;
-            s ^= s >> 7;
-            s ^= s << 17;
-            E::from_f32(((s >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * 1.5)
-        })
-        .collect()
-}
+use crate::trial::{cpus, random, wide};
+use crate::{Cpu, Element, Error};
 
 /// Forward and backward over packed rows.
 struct Run<E> {
@@ -113,10 +94,6 @@ fn formula<E: Element>(
         }
     }
     (out, lse, dqkv)
-}
-
-fn wide<E: Element>(x: &[E]) -> Vec<f32> {
-    x.iter().map(|v| v.to_f32()).collect()
 }
 
 /// Compares every instruction set with the formula, and all of them with each other by bits.

@@ -70,9 +70,10 @@ impl Blocks {
     pub(super) fn copy(&mut self, cpu: &Cpu) -> f64 {
         let source: &[u64] = bytemuck::cast_slice(self.from.bytes());
         let target = Disjoint::new(bytemuck::cast_slice_mut::<u8, u64>(self.to.bytes_mut()));
-        // SAFETY: a unit takes its own words.
         rate(cpu, source.len(), 16, &|at| {
-            unsafe { target.part(at, UNIT) }.copy_from_slice(&source[at..][..UNIT])
+            // SAFETY: a unit takes its own words.
+            let part = unsafe { target.part(at, UNIT) };
+            part.copy_from_slice(&source[at..][..UNIT]);
         })
     }
 }

@@ -4,22 +4,10 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::{Dims, Form, Mat, Out, matmul, reference};
+use crate::trial::{cpus, random};
 use crate::{Cpu, Element, Error, Isa};
 
 const FORMS: [Form; 3] = [Form::Nt, Form::Nn, Form::Tn];
-
-/// Numbers in (-1, 1) from a fixed seed.
-fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
-    let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            s ^= s << 13;
-            s ^= s >> 7;
-            s ^= s << 17;
-            E::from_f32((s >> 40) as f32 / (1u64 << 23) as f32 - 1.0)
-        })
-        .collect()
-}
 
 struct Case<E> {
     form: Form,
@@ -99,14 +87,6 @@ impl<E: Element> Case<E> {
     }
 }
 
-fn cpus(threads: &[usize]) -> Vec<Cpu> {
-    let mut all = Vec::new();
-    for isa in Isa::all_available() {
-        all.extend(threads.iter().map(|&t| Cpu::new(t, isa).unwrap()));
-    }
-    all
-}
-
 #[test]
 fn every_instruction_set_gives_the_canonical_sums_at_the_edges_of_tiles_and_blocks() {
     let cpus = cpus(&[1]);
@@ -166,7 +146,7 @@ fn few_rows_agree_between_instruction_sets_bit_for_bit() {
             match &first {
                 None => first = Some(y),
                 Some(want) => {
-                    assert!(want.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{cpu:?}")
+                    assert!(want.iter().zip(&y).all(|(a, b)| a.to_bits() == b.to_bits()), "{cpu:?}");
                 }
             }
         }

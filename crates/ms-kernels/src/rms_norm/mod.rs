@@ -63,7 +63,7 @@ pub(crate) fn unit_rows(width: usize) -> usize {
 /// [`crate::Error::Shape`] if the operands do not fit `w` and `rstd`.
 ///
 /// # Source
-/// Zhang and Sennrich, arXiv:1910.07467, eq. 4; order of casts: Megatron-LM core_r0.8.0
+/// Zhang and Sennrich, arXiv:1910.07467, eq. 4; order of casts: Megatron-LM `core_r0.8.0`
 /// `megatron/legacy/model/rms_norm.py`.
 ///
 /// ```

@@ -31,7 +31,7 @@ impl Rotary<'_> {
     }
 
     pub(crate) fn check(&self, op: &'static str, head_dim: usize, positions: &[i32]) -> Result<()> {
-        if self.dim % 2 != 0 || self.dim > head_dim {
+        if !self.dim.is_multiple_of(2) || self.dim > head_dim {
             let want = "an even number, at most the head size";
             return Err(Error::Size { op, name: "rotary dim", want, got: self.dim });
         }
@@ -71,7 +71,7 @@ instances! {
 /// [`Error::Shape`] if `x` or `positions` do not fit, [`Error::Range`] if a position is outside the tables.
 ///
 /// # Source
-/// Su et al., arXiv:2104.09864, eq. 34. Pairing as in Megatron-LM core_r0.8.0 `rotary_pos_embedding.py`.
+/// Su et al., arXiv:2104.09864, eq. 34. Pairing as in Megatron-LM `core_r0.8.0` `rotary_pos_embedding.py`.
 pub fn apply<E: Element>(
     cpu: &Cpu,
     x: &mut [E],
@@ -99,7 +99,7 @@ pub fn apply<E: Element>(
 }
 
 /// Cosines and sines of `position · inv_freq` for positions `0..positions`, each `[positions, inv_freq.len()]`,
-/// times `scale` (YaRN's attention factor; otherwise 1).
+/// times `scale` (`YaRN`'s attention factor; otherwise 1).
 ///
 /// The angle is the f32 product, as upstream computes it; its cosine and sine are computed in f64 and rounded.
 pub fn tables(inv_freq: &[f32], positions: usize, scale: f32) -> (Vec<f32>, Vec<f32>) {

@@ -109,66 +109,58 @@ pub(super) fn transpose(r: &mut [__m512i; 16]) {
     }
 }
 
-/// Lines that are packed together: as many panels as share a register of sixteen lanes.
-///
-/// Returns the lines and how many panels they fill.
+/// Lines that are packed together into panels of `W`: as many panels as share a register of sixteen lanes.
 #[inline(always)]
-pub(super) fn group(width: usize) -> (usize, usize) {
-    if width < 16 { (16 / width * width, 16 / width) } else { (16, 1) }
+pub(super) const fn group_lines<const W: usize>() -> usize {
+    if W < 16 { 16 / W * W } else { 16 }
 }
 
-/// Stores a step of a group: lanes `p·width..` to panel `p`; a panel wider than the group takes all lanes.
+/// Stores a step of a group: lanes `p·W..` to panel `p`; a panel wider than the group takes all lanes. Of two panels
+/// the second is left out unless `both`.
 ///
 /// # Safety
-/// The panels `panel` elements apart must have room for the lanes.
+/// The panels, `panel` elements apart, must have room for the lanes.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn store_group(to: *mut i32, v: __m512i, width: usize, panels: usize, panel: usize) {
-    if width >= 16 {
-        // SAFETY: a wide panel has room for all lanes.
-        return unsafe { _mm512_storeu_si512(to.cast(), v) };
-    }
-    let lanes = first(width);
-    for p in 0..panels {
-        // SAFETY: the mask selects the lanes of panel p, whose address is set back by as many.
-        unsafe {
-            let at = to.wrapping_add(p * panel).wrapping_sub(p * width);
-            _mm512_mask_storeu_epi32(at, lanes << (p * width), v);
+pub(super) unsafe fn store_group<const W: usize>(to: *mut i32, v: __m512i, both: bool, panel: usize) {
+    const { assert!(W >= 16 || (W > 5 && W < 8), "a group is one wide panel or two narrow ones") };
+    // SAFETY: the masks select the lanes of a panel; the second one's address is set back by as many.
+    unsafe {
+        if W >= 16 {
+            _mm512_storeu_si512(to.cast(), v);
+            return;
+        }
+        let lanes: __mmask16 = (1 << W) - 1;
+        _mm512_mask_storeu_epi32(to, lanes, v);
+        if both {
+            _mm512_mask_storeu_epi32(to.wrapping_add(panel).wrapping_sub(W), lanes << W, v);
         }
     }
 }
 
 /// # Safety
-/// As for [`Kernel::pack_contiguous`].
+/// As for [`Kernel::pack_contiguous`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    let (lines, panels) = group(width);
-    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
-        let exist = source.lines.saturating_sub(line).min(lines);
-        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
-        let to = to.wrapping_add(line / width * width * even + line % width);
+    for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
+        let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
+        let both = source.lines > line + W;
+        let to = to.wrapping_add(line / W * W * even + line % W);
         for k in (0..even).step_by(16) {
             let terms = first(source.terms - k);
             let mut r = [_mm512_setzero_si512(); 16];
-            for (i, r) in r.iter_mut().enumerate().take(exist) {
+            for i in 0..exist {
                 // SAFETY: line `line + i` exists and has the mask's terms.
-                *r = _mm512_castps_si512(unsafe {
+                r[i] = _mm512_castps_si512(unsafe {
                     load(source.data.add((line + i) * source.stride + k), terms)
                 });
             }
             transpose(&mut r);
             for q in 0..(even - k).min(16) {
+                let to = to.wrapping_add((k + source.order.position(q)) * W).cast();
                 // SAFETY: the step is below `even`, which is a multiple of two; the panels have room.
-                unsafe {
-                    store_group(
-                        to.add((k + source.order.position(q)) * width).cast(),
-                        r[q],
-                        width,
-                        panels,
-                        width * even,
-                    )
-                };
+                unsafe { store_group::<W>(to, r[q], both, W * even) };
             }
         }
     }
@@ -178,43 +170,52 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
 /// lines are read and half the shuffles do.
 ///
 /// # Safety
-/// As for [`Kernel::pack_contiguous`].
+/// As for [`Kernel::pack_contiguous`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_contiguous_bf16(source: Source<u16>, width: usize, to: *mut f32) {
+unsafe fn pack_contiguous_bf16<const W: usize>(source: Source<u16>, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    let (lines, panels) = group(width);
     let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
-        let exist = source.lines.saturating_sub(line).min(lines);
-        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
-        let to = to.wrapping_add(line / width * width * even + line % width);
+    for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
+        let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
+        let both = source.lines > line + W;
+        let to = to.wrapping_add(line / W * W * even + line % W);
         for k in (0..even).step_by(32) {
+            let from = source.data.wrapping_add(line * source.stride + k);
+            let full = exist == group_lines::<W>() && k + 32 <= source.terms;
             let mut r = [_mm512_setzero_si512(); 16];
-            // SAFETY: line `line + i` exists and has the terms; a prefetch of any address is harmless.
+            // SAFETY: lines from `line` on exist and have the terms; a prefetch of any address is harmless.
             unsafe {
-                let from = source.data.wrapping_add(line * source.stride + k);
-                if exist == 16 && k + 32 <= source.terms {
-                    for i in 0..16 {
+                if full {
+                    for i in 0..group_lines::<W>() {
                         let from = from.wrapping_add(i * source.stride);
                         r[i] = _mm512_loadu_si512(from.cast());
                         _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64).cast());
                     }
                 } else {
                     let terms = first32(source.terms - k);
-                    for (i, r) in r.iter_mut().enumerate().take(exist) {
-                        *r = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
+                    for i in 0..exist {
+                        r[i] = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
                     }
                 }
             }
             transpose(&mut r);
-            for (q, r) in r.iter().enumerate().take((even - k) / 2) {
-                let (odd, even_term) = (_mm512_and_si512(*r, upper), _mm512_slli_epi32::<16>(*r));
+            let store = |q: usize, pair: __m512i| {
+                let (odd, even_term) = (_mm512_and_si512(pair, upper), _mm512_slli_epi32::<16>(pair));
                 let (a, b) = if source.order == Order::Swapped { (odd, even_term) } else { (even_term, odd) };
-                let to = to.wrapping_add((k + 2 * q) * width).cast::<i32>();
+                let to = to.wrapping_add((k + 2 * q) * W).cast::<i32>();
                 // SAFETY: steps k + 2q and the next are below `even`; the panels have room.
                 unsafe {
-                    store_group(to, a, width, panels, width * even);
-                    store_group(to.wrapping_add(width), b, width, panels, width * even);
+                    store_group::<W>(to, a, both, W * even);
+                    store_group::<W>(to.wrapping_add(W), b, both, W * even);
+                }
+            };
+            if full {
+                for q in 0..16 {
+                    store(q, r[q]);
+                }
+            } else {
+                for q in 0..((even - k) / 2).min(16) {
+                    store(q, r[q]);
                 }
             }
         }
@@ -222,25 +223,24 @@ unsafe fn pack_contiguous_bf16(source: Source<u16>, width: usize, to: *mut f32) 
 }
 
 /// # Safety
-/// As for [`Kernel::pack_strided`].
+/// As for [`Kernel::pack_strided`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+unsafe fn pack_strided<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
     let even = source.terms.next_multiple_of(2);
-    let (lines, panels) = group(width);
     // A few terms at a time: the lines of memory that they touch stay in the first-level cache until all panels
     // have taken their elements.
     for k0 in (0..even).step_by(STRIP) {
-        for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
-            let exist = first(source.lines.saturating_sub(line).min(lines));
-            let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
-            let to = to.wrapping_add(line / width * width * even + line % width);
+        for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
+            let exist = first(source.lines.saturating_sub(line).min(group_lines::<W>()));
+            let both = source.lines > line + W;
+            let to = to.wrapping_add(line / W * W * even + line % W);
             for k in k0..even.min(k0 + STRIP) {
                 let mask = if k < source.terms { exist } else { 0 };
                 // SAFETY: the mask holds existing elements only; the step is below `even`; the panels have room.
                 unsafe {
                     let v = load(source.data.wrapping_add(k * source.stride + line), mask);
-                    let to = to.wrapping_add(source.order.position(k) * width).cast();
-                    store_group(to, _mm512_castps_si512(v), width, panels, width * even);
+                    let to = to.wrapping_add(source.order.position(k) * W).cast();
+                    store_group::<W>(to, _mm512_castps_si512(v), both, W * even);
                 }
             }
         }
@@ -299,8 +299,7 @@ pub(super) fn prefetch_next<P>(tile: &Tile<P>) {
     let lines = |at: *const i8, row_bytes: usize, count: usize| {
         for i in 0..tile.rows {
             for line in 0..count {
-                // SAFETY: a prefetch of any address is harmless.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(i * row_bytes + 64 * line)) };
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(i * row_bytes + 64 * line));
             }
         }
     };
@@ -395,20 +394,33 @@ impl Kernel for Avx512 {
     type Packed = f32;
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+        let Source { data, stride, terms, lines, order } = source;
         // SAFETY: the caller's promise; bf16 and u16 have one layout.
         unsafe {
             if is_bf16::<E>() {
-                let Source { data, stride, terms, lines, order } = source;
-                pack_contiguous_bf16(Source { data: data.cast(), stride, terms, lines, order }, width, to);
+                let source = Source { data: data.cast(), stride, terms, lines, order };
+                if width == MR {
+                    pack_contiguous_bf16::<MR>(source, to);
+                } else {
+                    pack_contiguous_bf16::<NR>(source, to);
+                }
+            } else if width == MR {
+                pack_contiguous::<E, MR>(source, to);
             } else {
-                pack_contiguous(source, width, to);
+                pack_contiguous::<E, NR>(source, to);
             }
         }
     }
 
     unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_strided(source, width, to) }
+        unsafe {
+            if width == MR {
+                pack_strided::<E, MR>(source, to);
+            } else {
+                pack_strided::<E, NR>(source, to);
+            }
+        }
     }
 
     unsafe fn tile(tile: &Tile<f32>) {

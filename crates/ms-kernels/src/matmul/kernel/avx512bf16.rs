@@ -6,8 +6,8 @@
 use std::arch::x86_64::*;
 
 use super::avx512::{
-    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, first32, group, load_row, prefetch_next,
-    store_group, transpose,
+    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, first32, group_lines, load_row,
+    prefetch_next, store_group, transpose,
 };
 use super::{Kernel, Source, Store, Tile};
 use crate::Element;
@@ -16,45 +16,43 @@ use crate::Element;
 pub(crate) struct Avx512Bf16;
 
 /// # Safety
-/// As for [`Kernel::pack_contiguous`].
+/// As for [`Kernel::pack_contiguous`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_contiguous(source: Source<u16>, width: usize, to: *mut u32) {
+unsafe fn pack_contiguous<const W: usize>(source: Source<u16>, to: *mut u32) {
     let pairs = source.terms.div_ceil(2);
-    let (lines, panels) = group(width);
-    for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
-        let exist = source.lines.saturating_sub(line).min(lines);
-        let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
-        let to = to.wrapping_add(line / width * width * pairs + line % width);
+    for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
+        let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
+        let both = source.lines > line + W;
+        let to = to.wrapping_add(line / W * W * pairs + line % W);
         for p in (0..pairs).step_by(16) {
             let terms = first32(source.terms - 2 * p);
             let mut r = [_mm512_setzero_si512(); 16];
-            for (i, r) in r.iter_mut().enumerate().take(exist) {
+            for i in 0..exist {
                 // SAFETY: line `line + i` exists and has the mask's terms.
-                *r = unsafe {
+                r[i] = unsafe {
                     let at = source.data.add((line + i) * source.stride + 2 * p);
                     _mm512_maskz_loadu_epi16(terms, at.cast())
                 };
             }
             transpose(&mut r);
-            for (q, r) in r.iter().enumerate().take(pairs - p) {
+            for q in 0..(pairs - p).min(16) {
                 // SAFETY: step p + q is below `pairs`; the panels have room.
-                unsafe { store_group(to.add((p + q) * width).cast(), *r, width, panels, width * pairs) };
+                unsafe { store_group::<W>(to.add((p + q) * W).cast(), r[q], both, W * pairs) };
             }
         }
     }
 }
 
 /// # Safety
-/// As for [`Kernel::pack_strided`].
+/// As for [`Kernel::pack_strided`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_strided(source: Source<u16>, width: usize, to: *mut u32) {
+unsafe fn pack_strided<const W: usize>(source: Source<u16>, to: *mut u32) {
     let pairs = source.terms.div_ceil(2);
-    let (lines, panels) = group(width);
     for p0 in (0..pairs).step_by(STRIP / 2) {
-        for line in (0..source.lines.next_multiple_of(width)).step_by(lines) {
-            let mask = first(source.lines.saturating_sub(line).min(lines));
-            let panels = panels.min((source.lines - line.min(source.lines)).div_ceil(width).max(1));
-            let to = to.wrapping_add(line / width * width * pairs + line % width);
+        for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
+            let mask = first(source.lines.saturating_sub(line).min(group_lines::<W>()));
+            let both = source.lines > line + W;
+            let to = to.wrapping_add(line / W * W * pairs + line % W);
             for p in p0..pairs.min(p0 + STRIP / 2) {
                 let odd_mask = if 2 * p + 1 < source.terms { mask } else { 0 };
                 // SAFETY: the masks hold existing elements only; step p is below `pairs`; the panels have room.
@@ -63,8 +61,8 @@ unsafe fn pack_strided(source: Source<u16>, width: usize, to: *mut u32) {
                     let even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at.cast()));
                     let odd = _mm256_maskz_loadu_epi16(odd_mask, at.wrapping_add(source.stride).cast());
                     let odd = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(odd));
-                    let to = to.wrapping_add(p * width).cast();
-                    store_group(to, _mm512_or_si512(even, odd), width, panels, width * pairs);
+                    let to = to.wrapping_add(p * W).cast();
+                    store_group::<W>(to, _mm512_or_si512(even, odd), both, W * pairs);
                 }
             }
         }
@@ -144,12 +142,24 @@ impl Kernel for Avx512Bf16 {
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_contiguous(bits(source), width, to) }
+        unsafe {
+            if width == MR {
+                pack_contiguous::<MR>(bits(source), to);
+            } else {
+                pack_contiguous::<NR>(bits(source), to);
+            }
+        }
     }
 
     unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_strided(bits(source), width, to) }
+        unsafe {
+            if width == MR {
+                pack_strided::<MR>(bits(source), to);
+            } else {
+                pack_strided::<NR>(bits(source), to);
+            }
+        }
     }
 
     unsafe fn tile(tile: &Tile<u32>) {

@@ -1,0 +1,74 @@
+//! What the tests of all kernels share: processors to try, data, comparison.
+
+use crate::{Cpu, Element, Isa};
+
+/// A [`Cpu`] for every instruction set of this processor and every number of threads.
+pub(crate) fn cpus(threads: &[usize]) -> Vec<Cpu> {
+    let mut all = Vec::new();
+    for isa in Isa::all_available() {
+        all.extend(threads.iter().map(|&t| Cpu::new(t, isa).unwrap()));
+    }
+    all
+}
+
+/// Numbers in (-1, 1) from a fixed seed.
+pub(crate) fn random<E: Element>(len: usize, seed: u64) -> Vec<E> {
+    let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            s ^= s << 13;
+            s ^= s >> 7;
+            s ^= s << 17;
+            E::from_f32((s >> 40) as f32 / (1u64 << 23) as f32 - 1.0)
+        })
+        .collect()
+}
+
+/// Widened to f32.
+pub(crate) fn wide<E: Element>(x: &[E]) -> Vec<f32> {
+    x.iter().map(|v| v.to_f32()).collect()
+}
+
+/// Widened to f64.
+pub(crate) fn wide64<E: Element>(x: &[E]) -> Vec<f64> {
+    x.iter().map(|v| f64::from(v.to_f32())).collect()
+}
+
+/// Runs `work` on every instruction set with 1, 2, 3 and 5 threads, asserts that all results have the same bits
+/// (as `PartialEq` of results without NaN or signed zeros sees them), and returns one.
+pub(crate) fn same_everywhere<R: PartialEq>(what: &str, work: impl Fn(&Cpu) -> R) -> R {
+    let mut first: Option<R> = None;
+    for cpu in cpus(&[1, 2, 3, 5]) {
+        let result = work(&cpu);
+        match &first {
+            Some(want) => assert!(*want == result, "{what}: {cpu:?} differs from the first"),
+            None => first = Some(result),
+        }
+    }
+    first.expect("at least the portable instance ran")
+}
+
+/// Central differences of `loss` by each element of `x`.
+pub(crate) fn finite_differences(x: &[f64], loss: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    let mut moved = x.to_vec();
+    (0..x.len())
+        .map(|i| {
+            let mut at = |step: f64| {
+                moved[i] = x[i] + step;
+                let value = loss(&moved);
+                moved[i] = x[i];
+                value
+            };
+            (at(1e-5) - at(-1e-5)) / 2e-5
+        })
+        .collect()
+}
+
+/// Asserts that two f64 gradients agree to `tolerance`.
+#[track_caller]
+pub(crate) fn assert_same_gradient(what: &str, got: &[f64], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{what}: length");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((g - w).abs() <= tolerance * (1.0 + w.abs()), "{what}: element {i}: {g} for {w}");
+    }
+}
