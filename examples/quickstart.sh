@@ -159,7 +159,7 @@ if stage 5-pretrain "3. pretraining on two ranks"; then
     --eval-interval $((iters / 4)) --eval-iters 4 --log-interval 10 --log-throughput \
     --save pretrained --save-interval $((iters / 2)) --load pretrained --metrics-file pretrain.jsonl \
     --tensorboard-dir tensorboard
-  losses=$(sed -n 's/.*"validation lm loss": *\([0-9.]*\).*/\1/p' pretrain.jsonl)
+  losses=$(sed -n 's/.*"validation lm loss": *\([0-9.]*\).*/\1/p' pretrain.validation.jsonl)
   first=$(printf '%s\n' "$losses" | head -n 1)
   last=$(printf '%s\n' "$losses" | tail -n 1)
   awk -v a="$first" -v b="$last" 'BEGIN { exit !(b < a - 0.1) }' || {
@@ -177,7 +177,7 @@ if stage 6-finetune "3. supervised fine-tuning on the packed set"; then
     --lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --seed 42 --eval-interval 1000 --eval-iters 1 --log-interval 4 \
     --save finetuned --metrics-file finetune.jsonl
   first=$(sed -n 's/.*"lm loss":\([0-9.]*\).*/\1/p' finetune.jsonl | head -n 1)
-  last=$(sed -n 's/.*"validation lm loss":\([0-9.]*\).*/\1/p' finetune.jsonl | tail -n 1)
+  last=$(sed -n 's/.*"validation lm loss": *\([0-9.]*\).*/\1/p' finetune.validation.jsonl | tail -n 1)
   done_with 6-finetune "loss $first -> $last (validation)"
 fi
 

@@ -6,6 +6,7 @@ STORE_TRUE_ANYWAY = {"--kv-head-repeat-before-uly-alltoall"}
 
 # Flags whose facts differ in one program from the trainer's table.
 OTHER_ROWS = {
+    "--ckpt-format": {"train": {"status": "both"}},
     "--task-data-path": {"eval": {"status": "both"}},
     "--no-chat-template": {"eval": {"status": "both"}},
     "--evaluation-batch-size": {"eval": {"status": "both"}},
@@ -168,9 +169,7 @@ SUPPORTED = {
     "--valid-data-path": (DATA, "train", "dataset of validation alone"),
     "--test-data-path": (DATA, "train", "dataset of the test alone"),
     "--split": (DATA, "train", "shares of training, validation and test"),
-    "--data-cache-path": (DATA, "train", "folder of sample indices"),
     "--dataloader-type": (DATA, "train", "order in which samples are taken"),
-    "--num-workers": (DATA, "train", "threads that read ahead"),
     "--no-shuffle": (DATA, "train", "take samples in file order"),
     "--is-instruction-dataset": (DATA, "train", "the dataset is a packed instruction set"),
     "--reset-position-ids": (DATA, "train", "positions start again after each document"),
@@ -193,12 +192,9 @@ SUPPORTED = {
     "--ckpt-format": (CKPT, "train", "format of written checkpoints"),
     "--ckpt-step": (CKPT, ALL, "iteration to load instead of the last"),
     "--no-save-optim": (CKPT, "train", "write weights only"),
-    "--no-save-rng": (CKPT, "train", "write no random state"),
     "--no-load-optim": (CKPT, "train", "read weights only"),
-    "--no-load-rng": (CKPT, "train", "read no random state"),
     "--exit-on-missing-checkpoint": (CKPT, ALL, "stop if --load holds no checkpoint"),
     "--use-checkpoint-args": (CKPT, ALL, "take the architecture from the checkpoint"),
-    "--recompute-activations": (RECOMPUTE, "train", "recompute attention in the backward pass"),
     "--recompute-granularity": (RECOMPUTE, "train", "what is recomputed"),
     "--recompute-method": (RECOMPUTE, "train", "which layers are recomputed"),
     "--recompute-num-layers": (RECOMPUTE, "train", "how many layers are recomputed"),
@@ -210,11 +206,6 @@ SUPPORTED = {
     "--log-params-norm": (LOG, "train", "norm of the weights in the log line"),
     "--tensorboard-dir": (LOG, "train", "folder of TensorBoard event files"),
     "--tensorboard-log-interval": (LOG, "train", "iterations between TensorBoard points"),
-    "--log-validation-ppl-to-tensorboard": (LOG, "train", "validation perplexity to TensorBoard"),
-    "--log-timers-to-tensorboard": (LOG, "train", "timers to TensorBoard"),
-    "--log-memory-to-tensorboard": (LOG, "train", "memory to TensorBoard"),
-    "--log-batch-size-to-tensorboard": (LOG, "train", "batch size to TensorBoard"),
-    "--no-log-learnig-rate-to-tensorboard": (LOG, "train", "no learning rate to TensorBoard"),
     "--no-check-for-nan-in-loss-and-grad": (LOG, "train", "go on when a loss or gradient is not a number"),
     "--profile": (PROFILE, "train", "record a trace"),
     "--profile-step-start": (PROFILE, "train", "first iteration of the trace"),
@@ -229,13 +220,10 @@ SUPPORTED = {
     "--top-p": (GENERATE, "infer", "sample among the likeliest tokens of this mass; 0 turns it off"),
     "--history-turns": (GENERATE, "infer", "turns of a chat that are kept"),
     "--hf-chat-template": (GENERATE, "infer,eval", "chat template of the tokenizer"),
-    "--max-tokens-to-oom": (GENERATE, "infer", "largest batch x length"),
     "--task": (TASK, "infer,eval", "what to run"),
     "--task-data-path": (TASK, "eval", "folder of the evaluation set"),
-    "--evaluation-batch-size": (TASK, "eval", "prompts of one batch"),
     "--max-eval-samples": (TASK, "eval", "rows of each file to use"),
     "--no-chat-template": (TASK, "eval", "plain prompts even if the tokenizer has a chat template"),
-    "--eval-language": (TASK, "eval", "wording of prompts"),
 }
 
 NPU = "a choice of NPU kernels"
@@ -254,6 +242,14 @@ NOT_LM = "belongs to models that are not language models"
 RAY_ONLY = "acts only in reinforcement learning stages"
 DPO_ONLY = "acts only with --stage dpo"
 ACCEPTED = [
+    (r"--data-cache-path$", "sample indices are rebuilt in memory, in the order upstream gives them"),
+    (r"--num-workers$", "one thread reads ahead"),
+    (r"--log-(timers|memory|batch-size|validation-ppl)-to-tensorboard|--no-log-learnig-rate", "TensorBoard always gets loss, validation, norm, learning rate, batch size and time"),
+    (r"--no-(save|load)-rng$", "nothing random has a state: initial weights and data order follow from --seed"),
+    (r"--recompute-activations$", "attention keeps no probabilities, so there is nothing to recompute"),
+    (r"--max-tokens-to-oom$", "the cache is sized for the prompt and --max-new-tokens"),
+    (r"--evaluation-batch-size$", "scores do not depend on it"),
+    (r"--eval-language$", "English wording only"),
     (r"--use-fused-|--use-flash-attn$|--use-fusion-attn|--jit-compile|--no-.*-fusion$|--cross-entropy-(loss-)?fusion|--gemm-gradient-accumulation", FUSED),
     (r"--moe-permute-fusion|--use-triton-|--origin-postprocess|--moe-unperm2-mem-optim-swap|--use-nd-matmul", FUSED),
     (r"--sparse-mode|--shape-order|--pre-tockens|--next-tockens|--alibi-fusion|--attention-mask-on-cpu|--optimization-level|--hccl-|--ai-framework|--npu-datadump|--use-sparse-flash", NPU),
@@ -454,7 +450,7 @@ OWN = [
     ("--nproc-per-node", "train", "1", "int", "nproc_per_node", 1, "", PARALLEL, "ranks to run as threads of this process"),
     ("--threads", _MAIN, "1", "int", "threads", None, "", PARALLEL, "threads of each rank's kernels"),
     ("--device", _MAIN, "1", "str", "device", "cpu", "cpu,npu", PARALLEL, "where to compute"),
-    ("--fp64", "train", "0", "true", "fp64", False, "", PRECISION, "compute in float64, for comparisons"),
+    ("--fp64", "train", "0", "true", "fp64", False, "", PRECISION, "float64 (refused: not in this version)"),
     ("--no-sync", "convert1,convert2", "0", "true", "no_sync", False, "", "Output", "do not wait until the bytes are on the disk"),
     ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),
     ("--transformer-impl", "convert1", "1", "str", "transformer_impl", "local", "local,transformer_engine", "Output", "spelling of tensor names"),

@@ -34,7 +34,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             if target.starts_with("ms-") {
                 let legal = edges.contains(target) || (!normal && TEST_ONLY.contains(&target));
                 if !legal {
-                    findings.push(format!("{name} uses {target}, an edge that ARCHITECTURE.md does not list"));
+                    findings
+                        .push(format!("{name} uses {target}, an edge that ARCHITECTURE.md does not list"));
                 }
             } else if normal && PROGRAM_ONLY.contains(&target) && name != "ms-cli" {
                 findings.push(format!("{name} uses {target}, which only ms-cli and tools may use"));
@@ -60,7 +61,8 @@ fn table(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(rows
         .map(|row| {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let edges = cells.get(2).copied().unwrap_or("").split_whitespace().map(ToOwned::to_owned).collect();
+            let edges =
+                cells.get(2).copied().unwrap_or("").split_whitespace().map(ToOwned::to_owned).collect();
             (cells[1].to_owned(), edges)
         })
         .collect())

@@ -47,7 +47,10 @@ fn tracked_sources(root: &Path) -> Result<Vec<PathBuf>> {
                 if !matches!(name.as_str(), "target" | ".git" | "run" | "golden") {
                     folders.push(path);
                 }
-            } else if matches!(path.extension().and_then(|e| e.to_str()), Some("rs" | "md" | "toml" | "sh" | "py")) {
+            } else if matches!(
+                path.extension().and_then(|e| e.to_str()),
+                Some("rs" | "md" | "toml" | "sh" | "py")
+            ) {
                 files.push(path);
             }
         }

@@ -43,7 +43,9 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
 
 fn uses_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or("");
-    ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "allow(unsafe_code)"].iter().any(|p| code.contains(p))
+    ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "allow(unsafe_code)"]
+        .iter()
+        .any(|p| code.contains(p))
 }
 
 fn may_hold_unsafe(name: &str) -> bool {

@@ -36,10 +36,12 @@ mod exit;
 mod generate;
 mod logging;
 pub mod megatron;
+mod output;
 mod progress;
 
 pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run};
 pub use generate::{Artefact, generate};
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
+pub use output::write_file;
 pub use progress::Progress;

@@ -231,7 +231,7 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result
 /// # Source
 /// Megatron-LM core_r0.8.0, `megatron/core/optimizer_param_scheduler.py`, `_check_and_set`.
 fn choose_schedule(config: &TrainConfig, dir: &Path, stored: Schedule) -> Result<Schedule> {
-    if config.checkpoint.override_schedule || stored == config.schedule {
+    if config.checkpoint.override_schedule || nearly_equal(&json!(stored), &json!(config.schedule)) {
         return Ok(config.schedule.clone());
     }
     if config.checkpoint.use_checkpoint_schedule {
@@ -246,6 +246,17 @@ fn choose_schedule(config: &TrainConfig, dir: &Path, stored: Schedule) -> Result
          the checkpoint's)"
     );
     Err(mismatch(dir, &what, &expected, &theirs[field]))
+}
+
+/// Equal but for the last digits that a number may lose on its way through JSON.
+fn nearly_equal(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64(), a.as_object(), b.as_object()) {
+        (Some(x), Some(y), ..) => (x - y).abs() <= 1e-12 * x.abs().max(y.abs()),
+        (_, _, Some(x), Some(y)) => {
+            x.len() == y.len() && x.iter().all(|(k, v)| y.get(k).is_some_and(|w| nearly_equal(v, w)))
+        }
+        _ => a == b,
+    }
 }
 
 fn mismatch(path: &Path, what: &str, expected: &str, found: impl std::fmt::Display) -> Error {

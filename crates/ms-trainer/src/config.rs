@@ -59,7 +59,7 @@ pub struct TrainConfig {
     pub checkpoint: Checkpointing,
     /// When to stop before `train_iters`.
     pub exit: Exit,
-    /// Where one JSON object per iteration goes.
+    /// Where one JSON object per iteration goes; validations go to the same name with `.validation.jsonl`.
     pub metrics_file: Option<PathBuf>,
     /// Folder of TensorBoard event files, and iterations between points.
     pub tensorboard: Option<(PathBuf, u64)>,

@@ -88,6 +88,7 @@ struct Loop<'a> {
     start: Instant,
     reports: bool,
     metrics: Option<JsonLines>,
+    validations: Option<JsonLines>,
     tensorboard: Option<EventFile>,
     iteration: u64,
     consumed: u64,
@@ -123,6 +124,7 @@ pub fn run(
         start,
         reports,
         metrics: None,
+        validations: None,
         tensorboard: None,
         iteration: 0,
         consumed: 0,
@@ -160,6 +162,9 @@ impl Loop<'_> {
     fn open_reports(&mut self) -> Result<()> {
         if let Some(path) = &self.config.metrics_file {
             self.metrics = Some(JsonLines::open(path, self.iteration)?);
+            // One object per iteration is the contract of the metrics file; validations have their own.
+            self.validations =
+                Some(JsonLines::open(&path.with_extension("validation.jsonl"), self.iteration)?);
         }
         if let Some((dir, _)) = &self.config.tensorboard {
             self.tensorboard = Some(EventFile::create(dir)?);
@@ -351,9 +356,9 @@ impl Loop<'_> {
             return Ok(());
         }
         self.hooks.observer.line(&validation(prefix, loss));
-        if let Some(metrics) = &mut self.metrics {
+        if let Some(file) = &mut self.validations {
             let line = json!({"iteration": self.iteration, format!("{split} lm loss"): loss});
-            metrics.write(&object(line))?;
+            file.write(&object(line))?;
         }
         if let Some(board) = &mut self.tensorboard {
             let ppl = loss.min(20.0).exp();

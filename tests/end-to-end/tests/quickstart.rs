@@ -65,10 +65,16 @@ fn the_whole_life_of_a_small_model() {
     assert!(first.status.success(), "{}", text(&first));
     let said = text(&first);
     assert!(said.contains("the two Hugging Face folders are byte-identical"), "{said}");
-    for file in ["tokenizer/tokenizer.json", "corpus_text_document.idx", "hf/model.safetensors", "scores/results.json"] {
+    for file in [
+        "tokenizer/tokenizer.json",
+        "corpus_text_document.idx",
+        "hf/model.safetensors",
+        "scores/results.json",
+    ] {
         assert!(out.join(file).is_file(), "{file} is missing: {said}");
     }
-    let scores: Value = serde_json::from_slice(&std::fs::read(out.join("scores/results.json")).unwrap()).unwrap();
+    let scores: Value =
+        serde_json::from_slice(&std::fs::read(out.join("scores/results.json")).unwrap()).unwrap();
     assert_eq!(scores["question_n"].as_u64(), Some(49));
     let profile: Value = serde_json::from_slice(&std::fs::read(out.join("profile.json")).unwrap()).unwrap();
     let mfu = profile["mfu"].as_f64().unwrap();

@@ -46,7 +46,9 @@ pub fn main() -> Result<()> {
     for task in &tasks {
         match task.as_str() {
             "mmlu" => run::mmlu(&args)?,
-            other => bail!(Usage(format!("task: expected mmlu, found {other:?}; other tasks are not in this version"))),
+            other => bail!(Usage(format!(
+                "task: expected mmlu, found {other:?}; other tasks are not in this version"
+            ))),
         }
     }
     Ok(())

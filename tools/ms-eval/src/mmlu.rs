@@ -64,8 +64,8 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
 
 /// Cells that upstream's reader takes for missing and prints as `nan`.
 const MISSING: [&str; 19] = [
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+    "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
 ];
 
 fn read_questions(path: &Path) -> Result<Vec<Question>> {
@@ -84,7 +84,8 @@ fn read_questions(path: &Path) -> Result<Vec<Question>> {
             row + 1,
             record.len()
         );
-        let cell = |i: usize| if MISSING.contains(&&record[i]) { "nan".to_owned() } else { record[i].to_owned() };
+        let cell =
+            |i: usize| if MISSING.contains(&&record[i]) { "nan".to_owned() } else { record[i].to_owned() };
         let answer = record[5].trim().to_owned();
         ensure!(
             ["A", "B", "C", "D"].contains(&answer.as_str()),
@@ -142,12 +143,20 @@ mod tests {
     fn golden(file: &str) -> Option<Vec<Value>> {
         let path = ms_testing::shared(&format!("data/eval/_golden/{file}"))?;
         let text = std::fs::read_to_string(path).unwrap();
-        Some(text.lines().map(|l| serde_json::from_str(l).unwrap()).filter(|v: &Value| v["task"] == "mmlu" && v["mode"] == "default").collect())
+        Some(
+            text.lines()
+                .map(|l| serde_json::from_str(l).unwrap())
+                .filter(|v: &Value| v["task"] == "mmlu" && v["mode"] == "default")
+                .collect(),
+        )
     }
 
     #[test]
     fn prompts_are_upstreams() {
-        let (Some(cases), Some(dir)) = (golden("prompts.jsonl"), ms_testing::shared("data/eval/mmlu/test")) else { return };
+        let (Some(cases), Some(dir)) = (golden("prompts.jsonl"), ms_testing::shared("data/eval/mmlu/test"))
+        else {
+            return;
+        };
         let subjects = read(&dir).unwrap();
         assert_eq!(subjects.len(), 57);
         assert_eq!(subjects.iter().map(|s| s.questions.len()).sum::<usize>(), 14_042);

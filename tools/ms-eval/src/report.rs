@@ -56,13 +56,13 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -
     if let Some(dir) = args.text("output") {
         let dir = Path::new(dir);
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
-        put(&dir.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
+        ms_cli::write_file(&dir.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
         let mut lines = Vec::new();
         for sample in samples {
             serde_json::to_writer(&mut lines, sample)?;
             lines.push(b'\n');
         }
-        put(&dir.join("samples.jsonl"), &lines)?;
+        ms_cli::write_file(&dir.join("samples.jsonl"), &lines)?;
     }
     let mut out = std::io::stdout().lock();
     if args.flag("json") {
@@ -76,14 +76,5 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -
         writeln!(out, "{:<width$} {:>10} {:>8.4}", r.subject, r.questions, accuracy(r.correct, r.questions))?;
     }
     writeln!(out, "{:<width$} {questions:>10} {acc:>8.4}", "total")?;
-    Ok(())
-}
-
-fn put(path: &Path, bytes: &[u8]) -> Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(dir).with_context(|| dir.display().to_string())?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path).with_context(|| path.display().to_string())?;
     Ok(())
 }

@@ -26,11 +26,17 @@ enum Protocol {
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
 pub(crate) fn mmlu(args: &Args) -> Result<()> {
-    let dir = args.list("data_path").into_iter().next_back().or_else(|| args.list("task_data_path").into_iter().next_back());
-    let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of SUBJECT_test.csv files".into()))?;
+    let dir = args
+        .list("data_path")
+        .into_iter()
+        .next_back()
+        .or_else(|| args.list("task_data_path").into_iter().next_back());
+    let dir =
+        dir.ok_or_else(|| Usage("--data-path is required: the folder of SUBJECT_test.csv files".into()))?;
     if args.text("prompt_type").is_some() {
         bail!(Usage(
-            "--prompt-type: prompts as a chat of solved examples are not part of this version; leave it out".into()
+            "--prompt-type: prompts as a chat of solved examples are not part of this version; leave it out"
+                .into()
         ));
     }
     let protocol = match args.text("protocol") {
@@ -41,10 +47,13 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
     if let Some(most) = args.size("max_eval_samples")? {
         subjects.iter_mut().for_each(|s| s.questions.truncate(most));
     }
-    let load = args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?;
+    let load =
+        args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?;
     let tokenizer = tokenizer(args, load)?;
     let template = match tokenizer.chat_template_source() {
-        Some(_) if protocol == Protocol::MindSpeed && !args.flag("no_chat_template") => Some(tokenizer.chat_template()?),
+        Some(_) if protocol == Protocol::MindSpeed && !args.flag("no_chat_template") => {
+            Some(tokenizer.chat_template()?)
+        }
         _ => None,
     };
     let encode = |subject: &Subject, question: &Question| -> Result<(String, Vec<u32>)> {
@@ -67,7 +76,11 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
             prompts.push(encode(subject, question)?);
         }
     }
-    let new = if protocol == Protocol::Harness { 8 } else { args.int("max_new_tokens").unwrap_or(128).max(1) as usize };
+    let new = if protocol == Protocol::Harness {
+        8
+    } else {
+        args.int("max_new_tokens").unwrap_or(128).max(1) as usize
+    };
     let longest = prompts.iter().map(|p| p.1.len()).max().unwrap_or(0) + new;
     let model = model(args, load, longest)?;
     let mut session = Session::new(&model, longest);

@@ -14,7 +14,8 @@ fn ms_eval() -> Command {
 
 /// A model folder of random weights and a byte-level tokenizer without a chat template in use.
 fn tiny_model(dir: &Path) {
-    let text = "What is one plus one? A. two B. three C. four D. five Answer: A The following are multiple choice";
+    let text =
+        "What is one plus one? A. two B. three C. four D. five Answer: A The following are multiple choice";
     let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
     ms_text::bpe::train(&options, [text.to_owned()]).unwrap().write(dir).unwrap();
     let json = serde_json::json!({
@@ -36,7 +37,9 @@ fn quiz(dir: &Path) {
     for (folder, rows) in [("dev", 5), ("test", 7)] {
         std::fs::create_dir_all(dir.join(folder)).unwrap();
         for subject in ["easy_sums", "hard_sums"] {
-            let row = |i: usize| format!("What is {i} plus {i}?,{},{},{},{},{}\n", 2 * i, i, i + 1, 0, ["A", "A", "B"][i % 3]);
+            let row = |i: usize| {
+                format!("What is {i} plus {i}?,{},{},{},{},{}\n", 2 * i, i, i + 1, 0, ["A", "A", "B"][i % 3])
+            };
             let text: String = (0..rows).map(row).collect();
             std::fs::write(dir.join(folder).join(format!("{subject}_{folder}.csv")), text).unwrap();
         }
@@ -57,7 +60,8 @@ fn a_score_is_a_table_a_report_and_one_line_per_question() {
         let done = command.arg("--data-path").arg(&data).arg("--output").arg(&out).assert().success();
         let table = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
         assert!(table.contains("easy_sums") && table.contains("total"), "{table}");
-        let results: Value = serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
+        let results: Value =
+            serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
         assert_eq!(results["question_n"].as_u64(), Some(14));
         let samples = std::fs::read_to_string(out.join("samples.jsonl")).unwrap();
         let samples: Vec<Value> = samples.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -71,7 +75,9 @@ fn a_score_is_a_table_a_report_and_one_line_per_question() {
     // Upstream's spelling, any number of threads: the same answers.
     let again = dir.path().join("again");
     let mut command = ms_eval();
-    command.args(["--task", "mmlu", "--dtype", "fp32", "--protocol", "harness", "--threads", "3", "--load"]).arg(&model);
+    command
+        .args(["--task", "mmlu", "--dtype", "fp32", "--protocol", "harness", "--threads", "3", "--load"])
+        .arg(&model);
     command.arg("--task-data-path").arg(data.join("test")).arg("--output").arg(&again).assert().success();
     let samples = |folder: &Path| std::fs::read(folder.join("samples.jsonl")).unwrap();
     assert_eq!(samples(&again), samples(&dir.path().join("harness")));

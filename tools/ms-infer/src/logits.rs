@@ -7,7 +7,6 @@ use ms_cli::megatron::Args;
 use ms_core::DType;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use std::io::Write;
 use std::path::Path;
 
 /// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`.
@@ -64,10 +63,5 @@ fn write(path: &Path, shape: &[usize], values: &[f32]) -> Result<()> {
     let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let view = TensorView::new(Dtype::F32, shape.to_vec(), &bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut out = tempfile::NamedTempFile::new_in(dir).with_context(|| dir.display().to_string())?;
-    out.write_all(&file)?;
-    out.as_file().sync_all()?;
-    out.persist(path).with_context(|| path.display().to_string())?;
-    Ok(())
+    ms_cli::write_file(path, &file)
 }

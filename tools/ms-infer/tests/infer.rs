@@ -43,7 +43,13 @@ fn logits_are_those_of_transformers_for_every_family() {
         let got = run("fp32");
         assert_eq!(got.shape, reference["logits"].shape);
         assert_close(family, &got.f32(), &reference["logits"].values, 0.0, 5e-4);
-        assert_close(&format!("{family} in bf16"), &run("bf16").f32(), &reference["logits"].values, 0.1, 0.25);
+        assert_close(
+            &format!("{family} in bf16"),
+            &run("bf16").f32(),
+            &reference["logits"].values,
+            0.1,
+            0.25,
+        );
     }
 }
 

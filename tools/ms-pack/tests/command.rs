@@ -117,10 +117,23 @@ fn a_pipe_a_file_and_the_direct_way_give_the_same_bytes() {
         [("plain", &[], Some(false)), ("neat", &["--neat-pack"], Some(true)), ("rows", &["--no-pack"], None)];
     for (name, flags, pack) in cases {
         let piped = bench.path(&format!("pipe-{name}"));
-        let run = tool().args(["--seq-length", "160", "--output-prefix"]).arg(&piped).args(flags).write_stdin(stream.clone()).output().unwrap();
+        let run = tool()
+            .args(["--seq-length", "160", "--output-prefix"])
+            .arg(&piped)
+            .args(flags)
+            .write_stdin(stream.clone())
+            .output()
+            .unwrap();
         assert!(run.status.success(), "{}", text(&run.stderr));
         let from_file = bench.path(&format!("file-{name}"));
-        let run = tool().args(["pack", "--input"]).arg(bench.path("s.arrow")).args(["--output-prefix"]).arg(&from_file).args(flags).output().unwrap();
+        let run = tool()
+            .args(["pack", "--input"])
+            .arg(bench.path("s.arrow"))
+            .args(["--output-prefix"])
+            .arg(&from_file)
+            .args(flags)
+            .output()
+            .unwrap();
         assert!(run.status.success(), "{}", text(&run.stderr));
         bench.direct(&format!("direct-{name}"), pack);
         let want = bench.files(&format!("direct-{name}"));
@@ -135,9 +148,18 @@ fn a_cut_stream_is_refused_and_leaves_nothing() {
     let bench = Bench::new();
     let stream = bench.stream();
     for length in [0, 20, stream.len() / 2, stream.len() - 8, stream.len() - 1] {
-        let run = tool().args(["--seq-length", "160", "--output-prefix"]).arg(bench.path("cut")).write_stdin(&stream[..length]).output().unwrap();
+        let run = tool()
+            .args(["--seq-length", "160", "--output-prefix"])
+            .arg(bench.path("cut"))
+            .write_stdin(&stream[..length])
+            .output()
+            .unwrap();
         assert_eq!(run.status.code(), Some(1), "{length}");
-        assert!(text(&run.stderr).contains("standard input: not a complete token stream"), "{}", text(&run.stderr));
+        assert!(
+            text(&run.stderr).contains("standard input: not a complete token stream"),
+            "{}",
+            text(&run.stderr)
+        );
         assert!(bench.files("cut").is_empty());
     }
 }
@@ -167,7 +189,12 @@ fn merge_cat_info_and_verify_agree() {
     let all = bench.path("all");
     let merge = |force: bool| {
         let mut command = tool();
-        command.arg("merge").args([&part, &part]).arg("--output-prefix").arg(&all).args(force.then_some("--force"));
+        command
+            .arg("merge")
+            .args([&part, &part])
+            .arg("--output-prefix")
+            .arg(&all)
+            .args(force.then_some("--force"));
         command.output().unwrap()
     };
     assert!(merge(false).status.success());
@@ -200,9 +227,27 @@ fn samples_shows_the_order_of_training() {
     let spec: serde_json::Value = serde_json::from_slice(&spec).unwrap();
     let run = tool()
         .current_dir(&root)
-        .args(["samples", "--json", "--split", "949,51,0", "--seq-length", "64", "--seed", "1234", "--train-samples", "500", "--valid-samples", "20"])
+        .args([
+            "samples",
+            "--json",
+            "--split",
+            "949,51,0",
+            "--seq-length",
+            "64",
+            "--seed",
+            "1234",
+            "--train-samples",
+            "500",
+            "--valid-samples",
+            "20",
+        ])
         .args(["--tokenizer-name-or-path", "../../data/tokenizers/gpt2", "--data-path"])
-        .args(["0.3", "pretrain-gpt2-eod/c4_text_document", "0.7", "pretrain-llama3-empty-docs-eod/shk_text_document"])
+        .args([
+            "0.3",
+            "pretrain-gpt2-eod/c4_text_document",
+            "0.7",
+            "pretrain-llama3-empty-docs-eod/shk_text_document",
+        ])
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", text(&run.stderr));

@@ -41,7 +41,12 @@ impl Bench {
     }
 
     fn run(&self, args: &[&str]) -> std::process::Output {
-        tool().current_dir(self.dir.path()).args(args).args(["--tokenizer-name-or-path", "tok"]).output().unwrap()
+        tool()
+            .current_dir(self.dir.path())
+            .args(args)
+            .args(["--tokenizer-name-or-path", "tok"])
+            .output()
+            .unwrap()
     }
 
     fn sets(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
@@ -49,7 +54,12 @@ impl Bench {
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(prefix))
-            .map(|path| (path.file_name().unwrap().to_str().unwrap()[prefix.len()..].to_owned(), std::fs::read(path).unwrap()))
+            .map(|path| {
+                (
+                    path.file_name().unwrap().to_str().unwrap()[prefix.len()..].to_owned(),
+                    std::fs::read(path).unwrap(),
+                )
+            })
             .collect();
         files.sort();
         files
@@ -61,7 +71,17 @@ fn the_bytes_do_not_depend_on_the_number_of_workers() {
     let bench = Bench::new();
     for workers in ["1", "2", "7"] {
         let prefix = format!("w{workers}");
-        let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", &prefix, "--append-eod", "--workers", workers]);
+        let run = bench.run(&[
+            "--style",
+            "pretrain",
+            "--input",
+            "in.jsonl",
+            "--output-prefix",
+            &prefix,
+            "--append-eod",
+            "--workers",
+            workers,
+        ]);
         assert!(run.status.success(), "{}", text(&run.stderr));
         assert!(text(&run.stdout).contains("300 records"), "{}", text(&run.stdout));
     }
@@ -89,7 +109,8 @@ fn an_existing_set_is_kept_unless_forced_or_called_as_upstream() {
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("exists already"), "{}", text(&run.stderr));
     assert!(bench.run(&[&style[..], &["--force"]].concat()).status.success());
-    let upstream = ["--handler-name", "GeneralPretrainHandler", "--input", "in.jsonl", "--output-prefix", "x"];
+    let upstream =
+        ["--handler-name", "GeneralPretrainHandler", "--input", "in.jsonl", "--output-prefix", "x"];
     assert!(bench.run(&upstream).status.success());
 }
 
@@ -99,7 +120,11 @@ fn a_bad_record_is_named_and_nothing_is_written() {
     std::fs::write(bench.path("bad.jsonl"), "{\"text\": \"fine\"}\n{\"text\": null}\n").unwrap();
     let run = bench.run(&["--style", "pretrain", "--input", "bad.jsonl", "--output-prefix", "bad"]);
     assert_eq!(run.status.code(), Some(1));
-    assert!(text(&run.stderr).contains("bad.jsonl: record 2: text: missing or null"), "{}", text(&run.stderr));
+    assert!(
+        text(&run.stderr).contains("bad.jsonl: record 2: text: missing or null"),
+        "{}",
+        text(&run.stderr)
+    );
     assert_eq!(bench.sets("bad_").len(), 0, "no output and no temporary file");
 }
 
@@ -107,12 +132,31 @@ fn a_bad_record_is_named_and_nothing_is_written() {
 fn mistakes_are_usage_errors_with_a_hint() {
     let bench = Bench::new();
     let cases: [(&[&str], &str); 7] = [
-        (&["--style", "sharegpt", "--input", "chats.json", "--output-prefix", "x"], "hint: pass --prompt-type"),
+        (
+            &["--style", "sharegpt", "--input", "chats.json", "--output-prefix", "x"],
+            "hint: pass --prompt-type",
+        ),
         (&["--style", "pretrain", "--output-prefix", "x"], "no input"),
         (&["--style", "nonsense", "--input", "in.jsonl", "--output-prefix", "x"], "--style"),
         (&["--handler-name", "Nonsense", "--input", "in.jsonl", "--output-prefix", "x"], "unknown handler"),
-        (&["--style", "pretrain", "--pack", "--seq-length", "8", "--input", "in.jsonl", "--output-prefix", "x"], "cannot be packed"),
-        (&["--style", "pretrain", "--split-sentences", "--input", "in.jsonl", "--output-prefix", "x"], "--split-sentences"),
+        (
+            &[
+                "--style",
+                "pretrain",
+                "--pack",
+                "--seq-length",
+                "8",
+                "--input",
+                "in.jsonl",
+                "--output-prefix",
+                "x",
+            ],
+            "cannot be packed",
+        ),
+        (
+            &["--style", "pretrain", "--split-sentences", "--input", "in.jsonl", "--output-prefix", "x"],
+            "--split-sentences",
+        ),
         (&["--inptu", "in.jsonl"], "--inptu"),
     ];
     for (args, want) in cases {
@@ -124,7 +168,8 @@ fn mistakes_are_usage_errors_with_a_hint() {
 
 #[test]
 fn print_args_shows_upstreams_names() {
-    let run = tool().args(["--input", "a", "--workers", "4", "--append-eod", "--print-args"]).output().unwrap();
+    let run =
+        tool().args(["--input", "a", "--workers", "4", "--append-eod", "--print-args"]).output().unwrap();
     let args: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(args, serde_json::json!({"input": "a", "workers": 4, "append_eod": true}));
 }
@@ -132,7 +177,18 @@ fn print_args_shows_upstreams_names() {
 #[test]
 fn a_dry_run_names_the_outputs_and_writes_none() {
     let bench = Bench::new();
-    let run = bench.run(&["--style", "sharegpt", "--prompt-type", "qwen", "--input", "chats.json", "--output-prefix", "x", "--dry-run", "--json"]);
+    let run = bench.run(&[
+        "--style",
+        "sharegpt",
+        "--prompt-type",
+        "qwen",
+        "--input",
+        "chats.json",
+        "--output-prefix",
+        "x",
+        "--dry-run",
+        "--json",
+    ]);
     let plan: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!(plan["outputs"][0], "x_packed_input_ids_document");
     assert_eq!(bench.sets("x_").len(), 0);
@@ -144,7 +200,17 @@ fn whole_files_become_documents() {
     std::fs::write(bench.path("list"), "a.rs\nb.md\n").unwrap();
     std::fs::write(bench.path("a.rs"), "fn main() {}\n\nfn more() {}\n").unwrap();
     std::fs::write(bench.path("b.md"), b"bytes \xff\n").unwrap();
-    let run = bench.run(&["--style", "pretrain", "--documents", "files", "--files-from", "list", "--output-prefix", "x", "--json"]);
+    let run = bench.run(&[
+        "--style",
+        "pretrain",
+        "--documents",
+        "files",
+        "--files-from",
+        "list",
+        "--output-prefix",
+        "x",
+        "--json",
+    ]);
     assert!(run.status.success(), "{}", text(&run.stderr));
     let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     assert_eq!((&report["records"], &report["outputs"][0]["sequences"]), (&2.into(), &2.into()));
@@ -157,7 +223,8 @@ fn merging_joins_the_sets_of_a_folder() {
     for part in ["parts/a", "parts/b"] {
         assert!(bench.run(&["--input", "in.jsonl", "--output-prefix", part]).status.success());
     }
-    let run = bench.run(&["--input", "parts", "--merge-group-keys", "text_document", "--output-prefix", "all"]);
+    let run =
+        bench.run(&["--input", "parts", "--merge-group-keys", "text_document", "--output-prefix", "all"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
     let set = ms_data::indexed::IndexedDataset::open(bench.path("all_text_document")).unwrap();
     assert_eq!((set.len(), set.documents()), (600, 600));
@@ -166,9 +233,15 @@ fn merging_joins_the_sets_of_a_folder() {
 #[test]
 fn upstreams_command_lines_give_upstreams_bytes() {
     let Some(root) = ms_testing::shared("goldens/data") else { return };
-    for name in ["pretrain-qwen-multikey-nsubs", "pack-alpaca-qwen-512", "messages-intern2-llama2", "head-alpaca-qwen-cutoff128"] {
+    for name in [
+        "pretrain-qwen-multikey-nsubs",
+        "pack-alpaca-qwen-512",
+        "messages-intern2-llama2",
+        "head-alpaca-qwen-cutoff128",
+    ] {
         let case = root.join(name);
-        let spec: serde_json::Value = serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
+        let spec: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
         let args = spec["args"].as_array().or_else(|| spec["argv"].as_array()).unwrap();
         let out = tempfile::tempdir().unwrap();
         let shared = case.join("../../../");

@@ -59,7 +59,10 @@ fn a_report_sums_up_the_newest_trace_below_a_folder() {
     let done = ms_profile().args(["report", "--json"]).arg(dir.path()).assert().success();
     let report: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
     let number = |key: &str| report[key].as_f64().unwrap();
-    assert_eq!((number("computing_us"), number("communication_us"), number("free_us")), (600.0, 100.0, 300.0));
+    assert_eq!(
+        (number("computing_us"), number("communication_us"), number("free_us")),
+        (600.0, 100.0, 300.0)
+    );
     assert_eq!(number("tokens_per_second"), 50_000.0);
     assert!((number("mfu") - 0.4).abs() < 1e-9);
     let table = ms_profile().arg("report").arg(dir.path()).assert().success();

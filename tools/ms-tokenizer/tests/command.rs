@@ -31,7 +31,8 @@ fn a_trained_folder_encodes_and_decodes() {
     assert!(ids.status.success(), "{}", text(&ids.stderr));
     let back = tool().args(["decode", "-t", &folder]).write_stdin(ids.stdout).output().unwrap();
     assert_eq!(text(&back.stdout), "Some words, é\n");
-    let json = tool().args(["encode", "--lines", "--json", "-t", &folder]).write_stdin("a\nb\n").output().unwrap();
+    let json =
+        tool().args(["encode", "--lines", "--json", "-t", &folder]).write_stdin("a\nb\n").output().unwrap();
     assert_eq!(text(&json.stdout).lines().count(), 2);
     assert!(text(&json.stdout).starts_with("{\"ids\":["));
 }
@@ -55,11 +56,20 @@ fn an_existing_tokenizer_is_replaced_only_with_force() {
     let folder = train(dir.path());
     let corpus = dir.path().join("corpus");
     let again = |force: &[&str]| {
-        tool().args(["train", "--vocab-size", "300", "-o", &folder]).arg(&corpus).args(force).output().unwrap()
+        tool()
+            .args(["train", "--vocab-size", "300", "-o", &folder])
+            .arg(&corpus)
+            .args(force)
+            .output()
+            .unwrap()
     };
     let run = again(&[]);
     assert_eq!(run.status.code(), Some(1));
-    assert!(text(&run.stderr).contains("exists already") && text(&run.stderr).contains("--force"), "{}", text(&run.stderr));
+    assert!(
+        text(&run.stderr).contains("exists already") && text(&run.stderr).contains("--force"),
+        "{}",
+        text(&run.stderr)
+    );
     assert!(again(&["--force"]).status.success());
 }
 

@@ -64,7 +64,9 @@ fn tensors(dir: &Path, iteration: u64) -> Vec<(String, Vec<u8>)> {
         let mut names: Vec<String> = parsed.names().into_iter().map(ToString::to_string).collect();
         names.sort();
         let file = file.file_name().unwrap().to_string_lossy().into_owned();
-        all.extend(names.into_iter().map(|n| (format!("{file}/{n}"), parsed.tensor(&n).unwrap().data().to_vec())));
+        all.extend(
+            names.into_iter().map(|n| (format!("{file}/{n}"), parsed.tensor(&n).unwrap().data().to_vec())),
+        );
     }
     assert!(!all.is_empty());
     all
@@ -82,7 +84,10 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
             let file = dir.path().join("metrics.jsonl");
             ms_train()
                 .args(flags.split_whitespace())
-                .args("--lr-warmup-fraction 0.1 --global-batch-size 8 --micro-batch-size 2 --clip-grad 1.0".split(' '))
+                .args(
+                    "--lr-warmup-fraction 0.1 --global-batch-size 8 --micro-batch-size 2 --clip-grad 1.0"
+                        .split(' '),
+                )
                 .args("--adam-beta1 0.9 --adam-beta2 0.95 --seq-length 64 --log-interval 50".split(' '))
                 .args(["--nproc-per-node", ranks])
                 .arg("--load")
@@ -100,7 +105,8 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
             assert_eq!(got.len(), want.len());
             for (g, w) in got.iter().zip(want) {
                 let (loss, norm) = (g["lm loss"].as_f64().unwrap(), g["grad norm"].as_f64().unwrap());
-                let (want_loss, want_norm) = (w["lm_loss"].as_f64().unwrap(), w["grad_norm"].as_f64().unwrap());
+                let (want_loss, want_norm) =
+                    (w["lm_loss"].as_f64().unwrap(), w["grad_norm"].as_f64().unwrap());
                 let at = format!("{case}, {ranks} ranks, iteration {}", g["iteration"]);
                 assert!((loss - want_loss).abs() <= 2e-5, "{at}: loss {loss}, want {want_loss}");
                 assert!((norm / want_norm - 1.0).abs() <= 1e-4, "{at}: norm {norm}, want {want_norm}");
@@ -119,7 +125,12 @@ fn an_interrupted_run_goes_on_bit_for_bit() {
             let at = |name: &str| dir.path().join(format!("{name}{ranks}{}", precision.len()));
             let run = |save: &Path, file: &Path, extra: &[&str]| {
                 let mut command = ms_train();
-                command.args(model()).args(precision).args(["--nproc-per-node", ranks, "--train-iters", "12"]);
+                command.args(model()).args(precision).args([
+                    "--nproc-per-node",
+                    ranks,
+                    "--train-iters",
+                    "12",
+                ]);
                 command.arg("--data-path").arg(&data).arg("--save").arg(save).arg("--load").arg(save);
                 command.arg("--metrics-file").arg(file).args(extra).assert().success()
             };
@@ -221,7 +232,8 @@ fn a_killed_run_leaves_only_whole_checkpoints() {
     let target = (latest + 1).to_string();
     let mut command = ms_train();
     command.args(model()).args(["--train-iters", "400", "--exit-interval", &target, "--nproc-per-node", "2"]);
-    let done = command.arg("--data-path").arg(&data).arg("--load").arg(&save).arg("--json").assert().success();
+    let done =
+        command.arg("--data-path").arg(&data).arg("--load").arg(&save).arg("--json").assert().success();
     let summary: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
     assert_eq!(summary["iteration"].as_u64(), Some(latest + 1));
 }
@@ -245,7 +257,11 @@ fn sigterm_saves_and_stops() {
     let kill = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(kill.success());
     assert!(child.wait().unwrap().success());
-    let saved: u64 = std::fs::read_to_string(save.join("latest_checkpointed_iteration.txt")).unwrap().trim().parse().unwrap();
+    let saved: u64 = std::fs::read_to_string(save.join("latest_checkpointed_iteration.txt"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
     assert!(saved > 2 && saved < 4000);
 }
 
@@ -258,14 +274,16 @@ fn fails(args: &[&str], code: i32) -> String {
 fn wrong_flags_are_usage_errors_that_say_what_to_do() {
     let unknown = fails(&["--num-layer", "2"], 2);
     assert!(unknown.contains("--num-layer") && unknown.contains("--num-layers"), "{unknown}");
-    let refused = fails(&[&model()[..], &["--train-iters", "1", "--tensor-model-parallel-size", "2"]].concat(), 2);
+    let refused =
+        fails(&[&model()[..], &["--train-iters", "1", "--tensor-model-parallel-size", "2"]].concat(), 2);
     assert!(refused.contains("--tensor-model-parallel-size"), "{refused}");
     let stage = fails(&[&model()[..], &["--train-iters", "1", "--stage", "dpo"]].concat(), 2);
     assert!(stage.contains("--stage") && stage.contains("dpo"), "{stage}");
     let missing = fails(&["--num-layers", "2"], 2);
     assert!(missing.contains("--seq-length is required"), "{missing}");
     let batch = fails(
-        &[&model()[..], &["--train-iters", "1", "--data-path", "x.safetensors", "--nproc-per-node", "3"]].concat(),
+        &[&model()[..], &["--train-iters", "1", "--data-path", "x.safetensors", "--nproc-per-node", "3"]]
+            .concat(),
         1,
     );
     assert!(batch.contains("--global-batch-size") && batch.contains('8'), "{batch}");
@@ -299,7 +317,16 @@ fn a_loss_that_is_not_a_number_stops_the_run_and_says_where() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 20);
     let mut command = ms_train();
-    command.args(model()).args(["--train-iters", "20", "--lr", "1e30", "--min-lr", "1e30", "--clip-grad", "0"]);
+    command.args(model()).args([
+        "--train-iters",
+        "20",
+        "--lr",
+        "1e30",
+        "--min-lr",
+        "1e30",
+        "--clip-grad",
+        "0",
+    ]);
     let failed = command.arg("--data-path").arg(&data).args(["--nproc-per-node", "2"]).assert().code(1);
     let message = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
     assert!(message.contains("iteration") && message.contains("--lr"), "{message}");

@@ -1,0 +1,39 @@
+//! Output files that appear whole or not at all.
+
+use anyhow::Context as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+/// Writes a file under a temporary name in the same folder, syncs it and renames it; an existing file is replaced.
+///
+/// # Errors
+/// What the operating system refuses; nothing is left behind then.
+pub fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let name = path.file_name().with_context(|| format!("{}: not a file name", path.display()))?;
+    let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&part))).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_failure_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        write_file(&path, b"one").unwrap();
+        write_file(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let nowhere = dir.path().join("missing/out.json");
+        assert!(format!("{:#}", write_file(&nowhere, b"x").unwrap_err()).contains("missing"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
