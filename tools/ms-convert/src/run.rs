@@ -189,6 +189,9 @@ fn add_companions(
                 json["num_hidden_layers"] = json!(config.layers);
                 plan.copies.retain(|(_, to)| to != Path::new("config.json"));
                 plan.texts.push(("config.json".into(), pretty(&json)));
+            } else if !plan.copies.iter().any(|(_, to)| to == Path::new("config.json")) {
+                // The companions come from a tokenizer's folder: the configuration is the source's own, as it is.
+                plan.copies.push((source.root().join("config.json"), "config.json".into()));
             }
         }
     }
