@@ -47,9 +47,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Which version's behaviour to follow where the two differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upstream {
-    /// MindSpeed-LLM v2.0.0 on Megatron-LM core_r0.8.0.
+    /// MindSpeed-LLM v2.0.0 on Megatron-LM `core_r0.8.0`.
     #[default]
     V2_0_0,
-    /// MindSpeed-LLM of August 2026 (c77308a) on Megatron-LM core_v0.12.1.
+    /// MindSpeed-LLM of August 2026 (c77308a) on Megatron-LM `core_v0.12.1`.
     Head,
 }

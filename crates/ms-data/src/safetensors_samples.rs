@@ -63,7 +63,7 @@ impl SafetensorsSamples {
         };
         let ids = [Dtype::I32, Dtype::I64];
         let masks = [Dtype::I8, Dtype::U8, Dtype::BOOL, Dtype::I32, Dtype::F32];
-        let names: Vec<String> = tensors.names().into_iter().map(|n| n.to_string()).collect();
+        let names: Vec<String> = tensors.names().into_iter().map(std::string::ToString::to_string).collect();
         let has = |name: &str| names.iter().any(|n| n == name);
         let same = |name: &str, want: [usize; 3], found: [usize; 3]| {
             if want == found {

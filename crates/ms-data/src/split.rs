@@ -49,7 +49,7 @@ impl Split {
     }
 
     /// Lower and upper bound of each split as shares of the set; `None` for an empty one.
-    /// Source: Megatron-LM core_r0.8.0 `blended_megatron_dataset_config.py`, `convert_split_vector_to_split_matrix`.
+    /// Source: Megatron-LM `core_r0.8.0` `blended_megatron_dataset_config.py`, `convert_split_vector_to_split_matrix`.
     pub fn matrix(&self) -> [Option<(f64, f64)>; 3] {
         let mut low = 0.0;
         self.shares.map(|share| {

@@ -1,4 +1,5 @@
 //! Every preprocessing case that upstream wrote, byte for byte.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_data::handler::{Handler, HandlerOptions, Kind};
 use ms_data::pack::PackOptions;

@@ -106,6 +106,7 @@ fn chat_error(error: &minijinja::Error) -> Error {
 }
 
 /// Jinja's own filter escapes HTML; Hugging Face replaces it by plain `json.dumps(ensure_ascii=False)`.
+#[allow(clippy::needless_pass_by_value)] // the form that the template engine takes
 fn tojson(value: &Value, args: Kwargs) -> std::result::Result<Value, minijinja::Error> {
     let indent: Option<usize> = args.get("indent")?;
     for ignored in ["ensure_ascii", "separators", "sort_keys"] {

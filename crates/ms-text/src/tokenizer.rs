@@ -276,12 +276,14 @@ impl Tokenizer {
     /// two files that differ in layout only. Tokens added in memory do not change it.
     pub fn content_hash(&self) -> &str {
         self.hash.get_or_init(|| {
-            let canonical = serde_json::from_slice::<serde_json::Value>(&self.source)
-                .map(|mut value| {
+            let canonical = match serde_json::from_slice::<serde_json::Value>(&self.source) {
+                Ok(mut value) => {
                     value.sort_all_objects();
                     value.to_string().into_bytes()
-                })
-                .unwrap_or_else(|_| self.source.to_vec());
+                }
+                // The engine has read it, so this does not happen; the bytes themselves are a fair answer.
+                Err(_) => self.source.to_vec(),
+            };
             Sha256::digest(&canonical).iter().map(|byte| format!("{byte:02x}")).collect()
         })
     }

@@ -1,4 +1,5 @@
 //! Tokenizer folders: trained ones, and the published ones among the shared references.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_text::{Detokenizer, GenerationPrompt, Tokenizer, bpe};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! `ms-pack` as a user runs it, alone and behind `ms-preprocess`.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;
 use ms_data::handler::{Handler, HandlerOptions, Kind};

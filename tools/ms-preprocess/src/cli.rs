@@ -117,6 +117,10 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     let map_keys = match args.value("map_keys") {
         None => None,
         Some(serde_json::Value::Object(map)) => Some(map.clone()),
+        Some(serde_json::Value::String(json)) => match serde_json::from_str(json) {
+            Ok(serde_json::Value::Object(map)) => Some(map),
+            _ => return Err(usage("--map-keys: expected a JSON object")),
+        },
         Some(_) => return Err(usage("--map-keys: expected a JSON object")),
     };
     let head = args.upstream() == Upstream::Head;

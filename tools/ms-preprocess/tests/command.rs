@@ -1,4 +1,5 @@
 //! `ms-preprocess` as a user runs it.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};

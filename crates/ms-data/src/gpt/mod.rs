@@ -4,7 +4,7 @@
 //! that overlap by one. Three indices hold the order: documents, samples, shuffle. They are bit-equal to those that
 //! numpy and Megatron build from the same seed.
 //!
-//! Source: Megatron-LM core_r0.8.0 and core_v0.12.1, `megatron/core/datasets/{gpt_dataset,blended_dataset,
+//! Source: Megatron-LM `core_r0.8.0` and `core_v0.12.1`, `megatron/core/datasets/{gpt_dataset,blended_dataset,
 //! blended_megatron_dataset_builder,helpers}`.
 
 mod blend;

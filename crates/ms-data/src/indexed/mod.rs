@@ -15,7 +15,7 @@
 //!
 //! A multimodal set has one more byte per sequence, which nothing in the file announces; such files are refused.
 //!
-//! Source: Megatron-LM core_r0.8.0 `megatron/core/datasets/indexed_dataset.py`.
+//! Source: Megatron-LM `core_r0.8.0` `megatron/core/datasets/indexed_dataset.py`.
 
 mod reader;
 mod writer;

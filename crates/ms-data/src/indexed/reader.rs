@@ -199,10 +199,10 @@ impl IndexedDataset {
             TokenType::U8 => out.extend(bytes.iter().map(|&b| i32::from(b))),
             TokenType::I8 => out.extend(bytes.iter().map(|&b| i32::from(b as i8))),
             TokenType::U16 => {
-                out.extend(bytes.chunks_exact(2).map(|b| i32::from(u16::from_le_bytes([b[0], b[1]]))))
+                out.extend(bytes.chunks_exact(2).map(|b| i32::from(u16::from_le_bytes([b[0], b[1]]))));
             }
             TokenType::I16 => {
-                out.extend(bytes.chunks_exact(2).map(|b| i32::from(i16::from_le_bytes([b[0], b[1]]))))
+                out.extend(bytes.chunks_exact(2).map(|b| i32::from(i16::from_le_bytes([b[0], b[1]]))));
             }
             TokenType::I32 => {
                 out.extend(bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])));

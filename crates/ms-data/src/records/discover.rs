@@ -48,9 +48,9 @@ pub fn discover(input: &Path, documents: Documents) -> Result<Vec<InputFile>> {
     if documents == Documents::Files {
         let mut files = Vec::new();
         if is_dir {
-            walk(input, &mut files)?
+            walk(input, &mut files)?;
         } else {
-            files.push(input.to_path_buf())
+            files.push(input.to_path_buf());
         }
         return Ok(files.into_iter().map(|path| InputFile { path, format: Format::Whole }).collect());
     }

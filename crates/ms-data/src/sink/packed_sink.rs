@@ -19,7 +19,7 @@ impl PackedSink {
     /// Starts the three file pairs; `columns` and `prefixes` belong together.
     ///
     /// # Errors
-    /// [`Error::Options`] if the columns are not input_ids, attention_mask and labels, or the row length is below 2.
+    /// [`Error::Options`] if the columns are not `input_ids`, `attention_mask` and labels, or the row length is below 2.
     pub fn create(prefixes: &[PathBuf], columns: &[String], options: PackOptions) -> Result<Self> {
         let position = |name: &str| columns.iter().position(|column| column == name);
         let all = (position("input_ids"), position("attention_mask"), position("labels"));
