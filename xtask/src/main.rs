@@ -29,7 +29,8 @@ fn tidy(root: &Path) -> Result<()> {
         writeln!(err, "tidy: {finding}")?;
     }
     if !findings.is_empty() {
-        bail!("{} findings", findings.len());
+        writeln!(err, "tidy: {} findings", findings.len())?;
+        std::process::exit(1);
     }
     writeln!(err, "tidy: {} files, layers, docs: in order", files.len())?;
     Ok(())

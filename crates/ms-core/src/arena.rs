@@ -134,7 +134,7 @@ mod tests {
     fn size_classes_waste_at_most_an_eighth() {
         for bytes in [1usize, 64, 65, 1000, 4097, 1 << 20, (1 << 20) + 1, 123_456_789] {
             let class = size_class(bytes);
-            assert!(class >= bytes && class % 64 == 0);
+            assert!(class >= bytes && class.is_multiple_of(64));
             assert!(class <= (bytes + bytes / 4).max(128), "{bytes} -> {class}");
         }
     }

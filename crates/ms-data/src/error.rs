@@ -1,3 +1,5 @@
+//! What can go wrong with data.
+
 use std::path::PathBuf;
 
 /// What can go wrong between a record and a batch.

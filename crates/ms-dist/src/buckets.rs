@@ -1,7 +1,7 @@
 //! Where parameters lie in the flat buffers that data parallelism reduces, bucket by bucket.
 //!
 //! # Source
-//! Megatron-LM core_r0.8.0, `megatron/core/distributed/param_and_grad_buffer.py`; expected values in
+//! Megatron-LM `core_r0.8.0`, `megatron/core/distributed/param_and_grad_buffer.py`; expected values in
 //! `goldens/topology/zero1_layout.json`.
 
 use ms_core::{ParamLayout, Shape};

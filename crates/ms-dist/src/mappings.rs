@@ -4,7 +4,7 @@
 //! nothing, so a model has no `if tp > 1`.
 //!
 //! # Source
-//! Megatron-LM core_r0.8.0, `megatron/core/tensor_parallel/mappings.py`.
+//! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
 use crate::{Communicator, ParallelCtx, ReduceOp};
 use ms_core::{BackwardCx, Graph, Op, Result, Tensor, Var};

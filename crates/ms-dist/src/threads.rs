@@ -21,13 +21,16 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The ranks of a group, and how many communicators they asked for before this one.
+type GroupKey = (Vec<usize>, usize);
+
 /// What all ranks of a run share.
 #[derive(Default)]
 struct Shared {
     failed: Mutex<Option<(usize, String)>>,
     /// Ranks that have returned, well or not.
     ended: Mutex<BTreeSet<usize>>,
-    hubs: Mutex<BTreeMap<(Vec<usize>, usize), Arc<Hub>>>,
+    hubs: Mutex<BTreeMap<GroupKey, Arc<Hub>>>,
 }
 
 impl Shared {

@@ -1,3 +1,5 @@
+//! What a kernel refuses.
+
 use crate::Isa;
 
 /// What can be wrong with a call.

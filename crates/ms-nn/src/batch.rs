@@ -51,7 +51,7 @@ impl Batch {
     /// # Errors
     /// [`Error::Batch`] if the tokens do not divide into sequences of `seq_length`.
     pub fn uniform(arena: &Arena, tokens: &[i32], seq_length: usize) -> Result<Self> {
-        if seq_length == 0 || tokens.len() % seq_length != 0 {
+        if seq_length == 0 || !tokens.len().is_multiple_of(seq_length) {
             let expected = seq_length;
             return Err(Error::Batch {
                 what: "tokens, a multiple of the length",

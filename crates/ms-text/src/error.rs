@@ -1,3 +1,5 @@
+//! What can go wrong with text.
+
 use std::path::PathBuf;
 
 /// What can go wrong between text and tokens.

@@ -229,7 +229,7 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result
 /// The schedule to go on with: both must agree unless a flag says which one wins.
 ///
 /// # Source
-/// Megatron-LM core_r0.8.0, `megatron/core/optimizer_param_scheduler.py`, `_check_and_set`.
+/// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `_check_and_set`.
 fn choose_schedule(config: &TrainConfig, dir: &Path, stored: Schedule) -> Result<Schedule> {
     if config.checkpoint.override_schedule || nearly_equal(&json!(stored), &json!(config.schedule)) {
         return Ok(config.schedule.clone());

@@ -35,7 +35,7 @@ pub struct TrainConfig {
     pub clip_grad: f64,
     /// Gradients and loss are averaged over tokens instead of micro-batches.
     pub per_token_loss: bool,
-    /// The logged loss of pretraining: mean over micro-batches (core_r0.8.0) or over tokens (core_v0.12.1).
+    /// The logged loss of pretraining: mean over micro-batches (`core_r0.8.0`) or over tokens (`core_v0.12.1`).
     pub log_token_mean: bool,
     /// What runs again in the backward pass.
     pub recompute: Recompute,
@@ -87,7 +87,7 @@ impl BatchSizes {
     /// [`Error::Config`] naming the flag.
     pub fn validate(&self, dp: usize) -> Result<()> {
         let unit = self.micro * dp;
-        if self.micro == 0 || self.global == 0 || self.global % unit != 0 {
+        if self.micro == 0 || self.global == 0 || !self.global.is_multiple_of(unit) {
             let expected = format!("a multiple of micro batch {} x data-parallel size {dp}", self.micro);
             return Err(Error::config("--global-batch-size", expected, self.global));
         }
@@ -97,7 +97,7 @@ impl BatchSizes {
                 && increment % unit == 0
                 && start > 0
                 && start <= self.global
-                && (self.global - start) % increment == 0
+                && (self.global - start).is_multiple_of(increment)
                 && samples > 0;
             if !legal {
                 let expected = format!(
@@ -117,7 +117,7 @@ impl BatchSizes {
     /// The global batch after `consumed` samples.
     ///
     /// # Source
-    /// Megatron-LM core_r0.8.0, `megatron/core/num_microbatches_calculator.py`.
+    /// Megatron-LM `core_r0.8.0`, `megatron/core/num_microbatches_calculator.py`.
     pub fn global_at(&self, consumed: u64) -> usize {
         match self.rampup {
             Some((start, increment, samples)) if consumed <= samples && start < self.global => {

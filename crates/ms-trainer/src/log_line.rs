@@ -1,7 +1,7 @@
 //! Megatron's log line, character for character, so that existing log parsers go on working.
 //!
 //! # Source
-//! Megatron-LM core_r0.8.0, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`.
+//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -62,7 +62,7 @@ impl LogLine {
 }
 
 /// The block that reports a validation: three lines.
-pub fn validation(prefix: &str, loss: f64) -> String {
+pub(crate) fn validation(prefix: &str, loss: f64) -> String {
     let ppl = loss.min(20.0).exp();
     let line = format!(
         " validation loss at {prefix} | lm loss value: {} | lm loss PPL: {} | ",

@@ -17,7 +17,7 @@ pub struct Optimizer {
 }
 
 /// Names of the state tensors in a checkpoint, in the order of [`Optimizer::state`].
-pub const STATE_NAMES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
+pub(crate) const STATE_NAMES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
 
 /// Which elements a rank owns.
 struct Shard {

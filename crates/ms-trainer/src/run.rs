@@ -225,7 +225,7 @@ impl Loop<'_> {
             trained_tokens += (global * self.config.seq_length) as f64;
             interval.add(report.loss, seconds);
             self.write_metrics(&report, lr_used, seconds, global)?;
-            if self.iteration % self.config.log_interval.max(1) == 0 {
+            if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, report.grad_norm, global)?;
             }
             if self.iteration == first + 2 {
@@ -233,7 +233,7 @@ impl Loop<'_> {
             }
 
             let eval = self.config.eval;
-            if eval.interval > 0 && self.iteration % eval.interval == 0 && self.iteration < total {
+            if eval.interval > 0 && self.iteration.is_multiple_of(eval.interval) && self.iteration < total {
                 let prefix = format!("iteration {}", self.iteration);
                 if let Some(loss) = self.validate(&prefix)? {
                     outcome.validations.push((self.iteration, loss));
@@ -241,7 +241,7 @@ impl Loop<'_> {
             }
             outcome.stopped = self.should_stop()?;
             let every = self.config.checkpoint.save_interval;
-            if outcome.stopped.is_some() || (every > 0 && self.iteration % every == 0) {
+            if outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every)) {
                 self.save()?;
                 saved = self.iteration;
             }
@@ -295,7 +295,7 @@ impl Loop<'_> {
             Some("a signal asked for it")
         } else if code == 2.0 {
             Some("--exit-duration-in-mins is over")
-        } else if exit.interval.is_some_and(|n| n > 0 && self.iteration % n == 0) {
+        } else if exit.interval.is_some_and(|n| n > 0 && self.iteration.is_multiple_of(n)) {
             Some("--exit-interval was reached")
         } else {
             None
@@ -387,17 +387,17 @@ impl Loop<'_> {
                 "seconds": seconds,
             })))?;
         }
-        if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard) {
-            if self.iteration % every.max(&1) == 0 {
-                let values = [
-                    ("lm loss", report.loss),
-                    ("grad-norm", report.grad_norm),
-                    ("learning-rate", lr),
-                    ("batch-size", global as f64),
-                    ("iteration-time", seconds),
-                ];
-                board.scalars(self.iteration, &values)?;
-            }
+        if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard)
+            && self.iteration.is_multiple_of(*every.max(&1))
+        {
+            let values = [
+                ("lm loss", report.loss),
+                ("grad-norm", report.grad_norm),
+                ("learning-rate", lr),
+                ("batch-size", global as f64),
+                ("iteration-time", seconds),
+            ];
+            board.scalars(self.iteration, &values)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Learning rate and weight decay over the samples of a run.
 //!
 //! # Source
-//! Megatron-LM core_r0.8.0, `megatron/core/optimizer_param_scheduler.py`; expected values in
+//! Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`; expected values in
 //! `goldens/ops/lr_schedules.json`.
 
 use crate::{Error, Result};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Measures this machine and reads the traces of ms-train.
 #[derive(Debug, Parser)]
 #[command(name = "ms-profile", version, about, after_help = EXAMPLES)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -22,7 +22,7 @@ const EXAMPLES: &str = "Examples:
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Instruction set chosen, threads, and what they reach now: f32, bf16, memory.
     Cpu {
         /// Threads to measure with (default: all cores).

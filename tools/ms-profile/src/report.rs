@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Time of one kind of operation over all recorded iterations and ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Name of the operation.
     pub name: String,
     /// How often it ran.
@@ -26,7 +26,7 @@ pub struct Row {
 
 /// Where the time of recorded iterations went.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub(crate) struct Report {
     /// Ranks in the trace.
     pub ranks: usize,
     /// Iterations recorded per rank.
@@ -44,7 +44,7 @@ pub struct Report {
 }
 
 /// Sums up the events of recorded iterations; events outside every iteration are left out.
-pub fn summarize(events: &[Event]) -> Report {
+pub(crate) fn summarize(events: &[Event]) -> Report {
     let mut report = Report::default();
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
     let mut ranks: Vec<usize> = events.iter().map(|e| e.rank).collect();

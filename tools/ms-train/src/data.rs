@@ -67,7 +67,7 @@ impl Data {
         dp_size: usize,
     ) -> anyhow::Result<Self> {
         let global = run.batch.global as u64;
-        let evaluations = if run.eval.interval > 0 { run.train_iters / run.eval.interval + 1 } else { 1 };
+        let evaluations = run.train_iters.checked_div(run.eval.interval).unwrap_or(0) + 1;
         let samples = [run.train_samples, evaluations * run.eval.iters * global, run.eval.iters * global];
         let sets = match &data.kind {
             DataKind::Safetensors(path) => {

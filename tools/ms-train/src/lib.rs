@@ -83,7 +83,7 @@ fn train(args: &Args, resolved: &Resolved, recorder: &ms_trace::Recorder) -> Res
     })?;
     observer.finish();
     let trace = match &resolved.config.profile {
-        Some(_) => Some(profile::write(resolved, recorder.take(), isa)?),
+        Some(_) => Some(profile::write(resolved, &recorder.take(), isa)?),
         None => None,
     };
     let outcome = outcomes.into_iter().next_back().context("a run has at least one rank")?;

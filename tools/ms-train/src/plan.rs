@@ -11,7 +11,7 @@ use std::io::Write;
 ///
 /// # Errors
 /// If the model cannot be cut for this grid.
-pub fn print(args: &Args, resolved: &Resolved) -> Result<()> {
+pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
     let plan = plan(resolved)?;
     let mut out = std::io::stdout().lock();
     if args.flag("json") {

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// If the folder cannot be written.
-pub fn write(resolved: &Resolved, events: Vec<Event>, isa: Isa) -> Result<PathBuf> {
+pub(crate) fn write(resolved: &Resolved, events: &[Event], isa: Isa) -> Result<PathBuf> {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis());
     let name = format!("{}_{}_{millis}_ascend_pt", host(), std::process::id());
     let root = resolved.profile_dir.join(name);
@@ -47,7 +47,7 @@ pub fn write(resolved: &Resolved, events: Vec<Event>, isa: Isa) -> Result<PathBu
     std::fs::write(&part, serde_json::to_vec_pretty(&metadata)?)
         .and_then(|()| std::fs::rename(&part, &path))
         .with_context(|| path.display().to_string())?;
-    chrome::write(&trace, &events, &label)?;
+    chrome::write(&trace, events, &label)?;
     Ok(trace)
 }
 

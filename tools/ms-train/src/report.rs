@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use std::io::Write;
 
 /// Starts logging with the recorder of the profile.
-pub fn start_logging(args: &Args, recorder: Option<ms_trace::Recorder>) {
+pub(crate) fn start_logging(args: &Args, recorder: Option<ms_trace::Recorder>) {
     let format = if args.text("log_format") == Some("json") { LogFormat::Json } else { LogFormat::Text };
     start_logging_with(args.verbosity(), format, recorder);
 }
 
 /// Says which flags were tolerated or change nothing.
-pub fn notices(args: &Args) {
+pub(crate) fn notices(args: &Args) {
     for note in args.tolerated() {
         tracing::warn!("{note}");
     }
@@ -40,20 +40,20 @@ fn say(line: &str) {
 }
 
 /// The terminal of a run: Megatron's lines on stdout (on stderr with `--json`), a progress bar on stderr.
-pub struct Console {
+pub(crate) struct Console {
     json: bool,
     bar: ProgressBar,
 }
 
 impl Console {
     /// The console of a run of `iterations`.
-    pub fn new(args: &Args, iterations: u64) -> Self {
+    pub(crate) fn new(args: &Args, iterations: u64) -> Self {
         let bar = args.progress().bar(iterations, "training");
         Self { json: args.flag("json"), bar }
     }
 
     /// Ends the progress bar.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
@@ -76,7 +76,7 @@ impl Observer for Console {
 }
 
 /// The closing report: one JSON object with `--json`, else a few lines.
-pub fn summary(args: &Args, summary: &Value) {
+pub(crate) fn summary(args: &Args, summary: &Value) {
     if args.flag("json") {
         say(&summary.to_string());
         return;
@@ -105,7 +105,7 @@ pub fn summary(args: &Args, summary: &Value) {
 ///
 /// # Errors
 /// Never in a sound program.
-pub fn print_config(args: &Args, resolved: &Resolved) -> Result<()> {
+pub(crate) fn print_config(args: &Args, resolved: &Resolved) -> Result<()> {
     let mut values = Map::new();
     for flag in flags(Program::Train, args.upstream()) {
         let dest = flag.dest(args.upstream());

@@ -94,7 +94,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let data = if dry_run && !named.iter().any(|dest| args.has(dest)) {
         None // a plan needs no data
     } else {
-        Some(data(args, seq_length, global, tokenizer)?)
+        Some(data(args, seq_length, global, tokenizer.as_ref())?)
     };
     let flops = match args.upstream() {
         Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
@@ -136,10 +136,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
                 .map(|m| Duration::try_from_secs_f64(m.max(0.0) * 60.0).unwrap_or(Duration::MAX)),
         },
         metrics_file: args.text("metrics_file").map(PathBuf::from),
-        tensorboard: match args.text("tensorboard_dir") {
-            Some(dir) => Some((PathBuf::from(dir), number(args, "tensorboard_log_interval") as u64)),
-            None => None,
-        },
+        tensorboard: args
+            .text("tensorboard_dir")
+            .map(|dir| (PathBuf::from(dir), number(args, "tensorboard_log_interval") as u64)),
         profile: args.flag("profile").then_some(start..end.max(start + 1)),
         args: args.given().clone(),
     };
@@ -298,7 +297,7 @@ fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
 /// a batch is left out.
 ///
 /// # Source
-/// Megatron-LM core_r0.8.0, `megatron/training/training.py`, `update_train_iters`.
+/// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `update_train_iters`.
 fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
     let (mut consumed, mut iterations) = (0, 0);
     if let Some((_, _, growing)) = batch.rampup {
@@ -398,15 +397,15 @@ fn data(
     args: &Args,
     seq_length: usize,
     global: usize,
-    tokenizer: Option<(Tokenizer, bool)>,
+    tokenizer: Option<&(Tokenizer, bool)>,
 ) -> Result<DataConfig> {
     let paths = args.list("data_path");
     let seed = number(args, "seed") as u32;
     let split = || -> Result<Split> {
         let default = if is_sft(args) { "100,0,0" } else { "969, 30, 1" };
-        Ok(Split::parse(args.text("split").unwrap_or(default)).context("--split")?)
+        Split::parse(args.text("split").unwrap_or(default)).context("--split")
     };
-    let ids = tokenizer.as_ref().map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
+    let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
     let mut layout = Layout::Packed;
     let kind = if let [file] = paths.as_slice()
         && file.ends_with(".safetensors")
@@ -423,7 +422,7 @@ fn data(
         let (eos, pad) = ids?;
         let packed = (args.flag("reset_position_ids") || args.flag("reset_attention_mask"))
             .then(|| args.flag("neat_pack"));
-        let closing = tokenizer.as_ref().is_some_and(|t| t.1);
+        let closing = tokenizer.is_some_and(|t| t.1);
         if packed.is_none() {
             let variable = args.flag("variable_seq_lengths") || args.flag("no_pad_to_seq_lengths");
             let multiple =

@@ -1,3 +1,5 @@
+//! The parser against upstream's recorded command lines.
+
 use std::path::Path;
 
 use serde_json::{Value, json};

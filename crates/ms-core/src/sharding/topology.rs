@@ -45,7 +45,7 @@ impl fmt::Display for Axis {
 /// Sizes of the axes and the order in which ranks are numbered along them.
 ///
 /// # Source
-/// Megatron-LM core_r0.8.0, `megatron/core/parallel_state.py`, `RankGenerator`.
+/// Megatron-LM `core_r0.8.0`, `megatron/core/parallel_state.py`, `RankGenerator`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Axis and size, the axis that varies fastest first.

@@ -1,3 +1,5 @@
+//! Sample order and samples against upstream's.
+
 use super::*;
 use crate::indexed::{IndexedDataset, IndexedWriter, TokenType};
 use crate::{Samples, Split, Upstream};

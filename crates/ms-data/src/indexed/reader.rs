@@ -1,3 +1,5 @@
+//! Reading a `.bin`/`.idx` pair.
+
 use super::{HEADER_BYTES, MAGIC, TokenType, VERSION, bin_path, idx_path};
 use crate::mapped::MappedFile;
 use crate::{Error, Result};

@@ -1,3 +1,5 @@
+//! Round trips, and files that lie.
+
 use super::*;
 use crate::Error;
 use proptest::prelude::*;

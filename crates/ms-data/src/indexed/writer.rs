@@ -1,3 +1,5 @@
+//! Writing a `.bin`/`.idx` pair.
+
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
 use crate::{AtomicFile, Error, Result};
 use std::io::Write;

@@ -1,3 +1,5 @@
+//! Which files an input names.
+
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! Records of a file, one after the other.
+
 use super::array::{ArrayScanner, peek};
 use super::{Format, InputFile, MAX_RECORD_BYTES};
 use crate::{Error, Result};

@@ -1,3 +1,5 @@
+//! Reading records, and damaged inputs.
+
 use super::*;
 use proptest::prelude::*;
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! Order, items and batches of fine-tuning sets against upstream's.
+
 use super::*;
 use crate::indexed::{IndexedWriter, TokenType};
 use crate::{Layout, Loader, LoaderConfig, Split};

@@ -1,3 +1,5 @@
+//! Rows into indexed datasets, document by document.
+
 use super::{Output, Sink, Summary};
 use crate::Result;
 use crate::handler::Row;

@@ -1,3 +1,5 @@
+//! Rows into packs, and packs into indexed datasets.
+
 use super::{Output, Sink, Summary};
 use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};

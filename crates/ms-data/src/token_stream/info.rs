@@ -1,3 +1,5 @@
+//! What a stream says of itself: its schema metadata.
+
 use std::collections::HashMap;
 
 /// What a stream says about itself.

@@ -1,3 +1,5 @@
+//! Reading a stream, with its end mark demanded.
+
 use super::StreamInfo;
 use crate::handler::Row;
 use crate::{Error, Result};

@@ -1,3 +1,5 @@
+//! Round trips, and streams that are cut or lie.
+
 use super::*;
 use crate::handler::Row;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Writing a stream, with its end mark.
+
 use super::StreamInfo;
 use crate::handler::Row;
 use crate::sink::{Output, Sink, Summary};

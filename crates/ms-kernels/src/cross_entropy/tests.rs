@@ -1,3 +1,5 @@
+//! Every instance against the reference, the goldens and each other.
+
 use half::bf16;
 use ms_testing::{assert_close, read_golden, shared};
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Every instance against the reference, the goldens and each other.
+
 use half::bf16;
 
 use super::{add, add_assign, axpy, cast, scale, zero};

@@ -1,3 +1,5 @@
+//! Templates against the upstream table.
+
 use super::*;
 use crate::bpe;
 use serde_json::Value;
