@@ -17,7 +17,6 @@ fn tiny_model(dir: &Path) {
     let text =
         "What is one plus one? A. two B. three C. four D. five Answer: A The following are multiple choice";
     let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
-    ms_text::bpe::train(&options, [text.to_owned()]).unwrap().write(dir).unwrap();
     let json = serde_json::json!({
         "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
         "num_attention_heads": 4, "vocab_size": 280, "max_position_embeddings": 512,
@@ -31,6 +30,8 @@ fn tiny_model(dir: &Path) {
         Ok(values.iter().flat_map(|v| v.to_le_bytes()).collect())
     };
     ms_ckpt::layout::hf::write(dir, &config, ms_core::DType::F32, true, &mut weights).unwrap();
+    // After the weights: writing a model replaces its folder.
+    ms_text::bpe::train(&options, [text.to_owned()]).unwrap().write(dir).unwrap();
 }
 
 fn quiz(dir: &Path) {
