@@ -102,6 +102,7 @@ pub(super) unsafe fn add_rows<K: Kernel<Packed = f32>>(
             start: add.then_some((to.cast_const(), stride)),
             bias: std::ptr::null(),
             store: Store::F32 { to, stride },
+            next: (to.wrapping_add(K::NR), stride),
             rows,
             cols: K::NR.min(right.dim - d),
         };
@@ -129,6 +130,7 @@ pub(super) unsafe fn scores<K: Kernel<Packed = f32>>(
         start: None,
         bias: std::ptr::null(),
         store: Store::F32 { to: c.0, stride: c.1 },
+        next: (c.0.wrapping_add(K::NR), c.1),
         rows: K::MR,
         cols: K::NR,
     };

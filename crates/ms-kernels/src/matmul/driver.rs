@@ -1,10 +1,12 @@
 //! Blocks, units and the order of loops.
 //!
-//! A unit is a block of rows and columns of the result. For each block of `k` it packs its rows of `a`, then, a few
-//! hundred columns at a time, its part of `b`, and runs the tiles: a panel of `a` stays in the first-level cache
-//! while the panels of `b` stream past it from the second. Every unit packs for itself into its thread's scratch, so
-//! units never wait for each other. A sum runs on over blocks of `k` from where it stood, therefore no block size
-//! reaches the bits of the result.
+//! A unit is a block of rows and columns of the result. For each block of `k` it packs its rows of `a`, which stay in
+//! the second-level cache, then, one panel at a time, its part of `b`, and runs the tiles of the panel's columns: the
+//! panel of `b` stays in the first-level cache while the panels of `a` stream past it, a tenth of the bytes. Every
+//! unit packs for itself into its thread's scratch, so units never wait for each other. A sum runs on over blocks of
+//! `k` from where it stood, therefore no block size reaches the bits of the result; meanwhile the unit's sums wait
+//! tile by tile in scratch, for rows of a result are often a power of two apart and would share few cache sets. What
+//! is packed next is fetched a few lines a tile: packing would otherwise wait for memory.
 
 use super::kernel::{Kernel, Order, Source, Store, Tile, steps};
 use super::{Dims, Form, Mat};
@@ -12,14 +14,10 @@ use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element};
 
-/// Terms of `k` in a block: a panel of six rows of `a` then takes 12 KiB.
-const KC: usize = 512;
-/// Columns of `b` that are packed at a time: 768 KiB, more than half of a second-level cache of 1 MiB or more.
-const NC: usize = 384;
-/// Rows of a unit, at most and at least.
+/// Rows of a unit, at most and at least: with 128 terms 252 KiB of `a`.
 const UNIT_ROWS: (usize, usize) = (504, 252);
-/// Columns of a unit, at most and at least.
-const UNIT_COLS: (usize, usize) = (1536, 192);
+/// Columns of a unit, at most and at least: with as many rows 756 KiB of sums.
+const UNIT_COLS: (usize, usize) = (768, 192);
 /// Units that each thread should find.
 const UNITS_PER_THREAD: usize = 4;
 
@@ -100,40 +98,39 @@ impl<E: Element> Unit<'_, E> {
     /// As for [`product`].
     unsafe fn run<K: Kernel>(&self) {
         let k = self.dims.k;
-        let kc = even(k, KC, 16);
+        let kc = even(k, K::DEPTH * K::TERMS, 16);
         let blocks = k.div_ceil(kc).max(1);
         let depth = steps::<K>(kc);
-        // Sums that pass through f32 on their way to bf16 need a place between blocks of k.
-        let keep = blocks > 1 && matches!(self.target.store, Store::Bf16 { .. });
-        let width = self.n.next_multiple_of(K::NR);
-        let kept = if keep { self.m * width } else { 0 };
-        with_scratch(Scratch::PanelsB, NC.min(width) * depth, |pb: &mut [K::Packed]| {
-            with_scratch(
-                Scratch::PanelsA,
-                self.m.next_multiple_of(K::MR) * depth,
-                |pa: &mut [K::Packed]| {
-                    with_scratch(Scratch::Partials, kept + width, |scratch: &mut [f32]| {
-                        let (bias, partial) = scratch.split_at_mut(width);
-                        let bias = self.bias(bias);
-                        for block in 0..blocks {
-                            let k0 = block * kc;
-                            let terms = kc.min(k - k0);
-                            let partial = partial.as_mut_ptr();
-                            let place = Place { block, blocks, terms, bias, partial, width };
-                            // SAFETY: the scratch has room for these panels and sums; the rest is the caller's
-                            // promise.
-                            unsafe {
-                                self.pack_a::<K>(k0, terms, pa.as_mut_ptr());
-                                for j in (0..self.n).step_by(NC) {
-                                    let n = NC.min(self.n - j);
-                                    self.pack_b::<K>(j, n, k0, terms, pb.as_mut_ptr());
-                                    self.tiles::<K>(j, n, pa.as_ptr(), pb.as_ptr(), &place);
-                                }
+        let (rows, width) = (self.m.next_multiple_of(K::MR), self.n.next_multiple_of(K::NR));
+        let kept = if blocks > 1 { rows * width } else { 0 };
+        with_scratch(Scratch::PanelsB, K::NR * depth, |pb: &mut [K::Packed]| {
+            with_scratch(Scratch::PanelsA, rows * depth, |pa: &mut [K::Packed]| {
+                with_scratch(Scratch::Partials, kept + width, |scratch: &mut [f32]| {
+                    let (partial, bias) = scratch.split_at_mut(kept);
+                    let bias = self.bias(bias);
+                    for block in 0..blocks {
+                        let (k0, next) = (block * kc, (block + 1) * kc);
+                        let place = Place {
+                            block,
+                            blocks,
+                            k0,
+                            terms: kc.min(k - k0),
+                            bias,
+                            partial: partial.as_mut_ptr(),
+                        };
+                        let next_terms = if next < k { kc.min(k - next) } else { 0 };
+                        let mut ahead_a = Ahead::new(&self.part_a(next, next_terms), self.form == Form::Tn);
+                        // SAFETY: the scratch has room for these panels and sums; the rest is the caller's promise.
+                        unsafe {
+                            self.pack_a::<K>(&place, pa.as_mut_ptr());
+                            for j in (0..self.n).step_by(K::NR) {
+                                self.pack_b::<K>(j, &place, pb.as_mut_ptr());
+                                self.tiles::<K>(j, pa.as_ptr(), pb.as_ptr(), &place, &mut ahead_a);
                             }
                         }
-                    });
-                },
-            );
+                    }
+                });
+            });
         });
     }
 
@@ -149,97 +146,131 @@ impl<E: Element> Unit<'_, E> {
         to.as_ptr()
     }
 
-    /// Packs `n` columns of `b` from column `j0` of the unit.
-    ///
-    /// # Safety
-    /// `to` must have room for their panels.
-    unsafe fn pack_b<K: Kernel>(&self, j0: usize, n: usize, k0: usize, terms: usize, to: *mut K::Packed) {
-        let Mat { data, stride } = self.b;
-        let (data, column, order) = (data.as_ptr(), self.j + j0, Order::Swapped);
-        // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
-        unsafe {
-            if self.form == Form::Nt {
-                let data = data.wrapping_add(column * stride + k0);
-                K::pack_contiguous(Source { data, stride, terms, lines: n, order }, K::NR, to);
-            } else {
-                let data = data.wrapping_add(k0 * stride + column);
-                K::pack_strided(Source { data, stride, terms, lines: n, order }, K::NR, to);
-            }
+    /// The unit's rows of `a` in `terms` terms from term `k0`.
+    fn part_a(&self, k0: usize, terms: usize) -> Source<E> {
+        let Mat { data, stride } = self.a;
+        let start = if self.form == Form::Tn { k0 * stride + self.i } else { self.i * stride + k0 };
+        Source {
+            data: data.as_ptr().wrapping_add(start),
+            stride,
+            terms,
+            lines: self.m,
+            order: Order::Swapped,
         }
+    }
+
+    /// A panel of `width` columns of `b` from column `j` of the unit, in `terms` terms from term `k0`.
+    fn part_b(&self, j: usize, width: usize, k0: usize, terms: usize) -> Source<E> {
+        let Mat { data, stride } = self.b;
+        let column = self.j + j;
+        let start = if self.form == Form::Nt { column * stride + k0 } else { k0 * stride + column };
+        let lines = width.min(self.n.saturating_sub(j));
+        Source { data: data.as_ptr().wrapping_add(start), stride, terms, lines, order: Order::Swapped }
     }
 
     /// Packs the unit's rows of `a`.
     ///
     /// # Safety
     /// `to` must have room for their panels.
-    unsafe fn pack_a<K: Kernel>(&self, k0: usize, terms: usize, to: *mut K::Packed) {
-        let Mat { data, stride } = self.a;
-        let (data, lines, order) = (data.as_ptr(), self.m, Order::Swapped);
+    unsafe fn pack_a<K: Kernel>(&self, place: &Place, to: *mut K::Packed) {
+        let source = self.part_a(place.k0, place.terms);
         // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
         unsafe {
             if self.form == Form::Tn {
-                let data = data.wrapping_add(k0 * stride + self.i);
-                K::pack_strided(Source { data, stride, terms, lines, order }, K::MR, to);
+                K::pack_strided(source, K::MR, to);
             } else {
-                let data = data.wrapping_add(self.i * stride + k0);
-                K::pack_contiguous(Source { data, stride, terms, lines, order }, K::MR, to);
+                K::pack_contiguous(source, K::MR, to);
             }
         }
     }
 
-    /// All tiles of `n` columns from column `j0` of the unit, for one block of `k`.
+    /// Packs a panel of `b` from column `j` of the unit.
+    ///
+    /// # Safety
+    /// `to` must have room for it.
+    unsafe fn pack_b<K: Kernel>(&self, j: usize, place: &Place, to: *mut K::Packed) {
+        let source = self.part_b(j, K::NR, place.k0, place.terms);
+        // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
+        unsafe {
+            if self.form == Form::Nt {
+                K::pack_contiguous(source, K::NR, to);
+            } else {
+                K::pack_strided(source, K::NR, to);
+            }
+        }
+    }
+
+    /// All tiles of a panel's columns from column `j` of the unit, for one block of `k`.
     ///
     /// # Safety
     /// Panels must be packed, and the target writable.
     unsafe fn tiles<K: Kernel>(
         &self,
-        j0: usize,
-        n: usize,
+        j: usize,
         pa: *const K::Packed,
         pb: *const K::Packed,
         place: &Place,
+        ahead_a: &mut Ahead,
     ) {
         let depth = steps::<K>(place.terms);
         let biased = place.block + 1 == place.blocks && !place.bias.is_null();
-        for (panel_a, i) in (0..self.m).step_by(K::MR).enumerate() {
-            for (panel_b, j) in (0..n).step_by(K::NR).enumerate() {
-                let (start, store) = self.ends(i, j0 + j, place);
-                let tile = Tile {
-                    steps: depth,
-                    a: pa.wrapping_add(panel_a * K::MR * depth),
-                    a_row: 1,
-                    a_step: K::MR,
-                    b: pb.wrapping_add(panel_b * K::NR * depth),
-                    start,
-                    bias: if biased { place.bias.wrapping_add(j0 + j) } else { std::ptr::null() },
-                    store,
-                    rows: K::MR.min(self.m - i),
-                    cols: K::NR.min(n - j),
-                };
-                // SAFETY: the caller's promise.
-                unsafe { K::tile(&tile) }
-            }
+        let tiles = self.m.div_ceil(K::MR);
+        let next_b = self.part_b(j + K::NR, K::NR, place.k0, place.terms);
+        let mut ahead_b = Ahead::new(&next_b, self.form != Form::Nt);
+        let lines_b = ahead_b.lines().div_ceil(tiles);
+        let lines_a = ahead_a.lines().div_ceil(tiles * (self.n - j).div_ceil(K::NR));
+        for (panel, i) in (0..self.m).step_by(K::MR).enumerate() {
+            ahead_a.fetch::<K>(lines_a);
+            ahead_b.fetch::<K>(lines_b);
+            // Scratch holds the tiles in the order in which they are computed.
+            let partial = place.partial.wrapping_add((j / K::NR * tiles + panel) * K::MR * K::NR);
+            let (start, store) = self.ends(i, j, partial, K::NR, place);
+            let next = match start {
+                Some((at, stride)) => (at.wrapping_add(K::MR * stride), stride),
+                None => (partial.wrapping_add(K::MR * K::NR).cast_const(), K::NR),
+            };
+            let tile = Tile {
+                steps: depth,
+                a: pa.wrapping_add(panel * K::MR * depth),
+                a_row: 1,
+                a_step: K::MR,
+                b: pb,
+                start,
+                bias: if biased { place.bias.wrapping_add(j) } else { std::ptr::null() },
+                store,
+                next,
+                rows: K::MR.min(self.m - i),
+                cols: K::NR.min(self.n - j),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { K::tile(&tile) }
         }
     }
 
-    /// Where the sums of the tile at row `i`, column `j` of the unit start from and go to.
-    fn ends(&self, i: usize, j: usize, place: &Place) -> (Option<(*const f32, usize)>, Store) {
-        match self.target.store {
+    /// Where the sums of the tile at row `i`, column `j` of the unit start from and go to; `partial`, rows `width`
+    /// apart, is its place between blocks.
+    fn ends(
+        &self,
+        i: usize,
+        j: usize,
+        partial: *mut f32,
+        width: usize,
+        place: &Place,
+    ) -> (Option<(*const f32, usize)>, Store) {
+        let (start, store) = match self.target.store {
             Store::F32 { to, stride } => {
-                let at = to.wrapping_add((self.i + i) * stride + self.j + j);
-                let start = (place.block > 0 || self.target.add).then_some((at.cast_const(), stride));
-                (start, Store::F32 { to: at, stride })
+                let to = to.wrapping_add((self.i + i) * stride + self.j + j);
+                (self.target.add.then_some((to.cast_const(), stride)), Store::F32 { to, stride })
             }
             Store::Bf16 { to, stride } => {
-                let partial = place.partial.wrapping_add(i * place.width + j);
-                let start = (place.block > 0).then_some((partial.cast_const(), place.width));
-                if place.block + 1 < place.blocks {
-                    (start, Store::F32 { to: partial, stride: place.width })
-                } else {
-                    let at = to.wrapping_add((self.i + i) * stride + self.j + j);
-                    (start, Store::Bf16 { to: at, stride })
-                }
+                (None, Store::Bf16 { to: to.wrapping_add((self.i + i) * stride + self.j + j), stride })
             }
+        };
+        let start = if place.block > 0 { Some((partial.cast_const(), width)) } else { start };
+        if place.block + 1 < place.blocks {
+            (start, Store::F32 { to: partial, stride: width })
+        } else {
+            (start, store)
         }
     }
 }
@@ -248,11 +279,56 @@ impl<E: Element> Unit<'_, E> {
 struct Place {
     block: usize,
     blocks: usize,
+    /// First term of `k` of this block.
+    k0: usize,
     /// Terms of `k` in this block.
     terms: usize,
     bias: *const f32,
+    /// A tile's sums after those of the tile before.
     partial: *mut f32,
+}
+
+/// Walks over the cache lines of a part of an operand that will be packed soon.
+struct Ahead {
+    at: *const i8,
+    /// Bytes of a row and from one row to the next.
     width: usize,
+    stride: usize,
+    rows: usize,
+    /// Bytes of this row that were fetched.
+    done: usize,
+}
+
+const LINE: usize = 64;
+
+impl Ahead {
+    /// The part is a row of memory for each term if `strided`, otherwise for each line.
+    fn new<E: Element>(part: &Source<E>, strided: bool) -> Self {
+        let (rows, width) = if strided { (part.terms, part.lines) } else { (part.lines, part.terms) };
+        let rows = if width == 0 { 0 } else { rows };
+        let bytes = size_of::<E>();
+        Self { at: part.data.cast(), width: width * bytes, stride: part.stride * bytes, rows, done: 0 }
+    }
+
+    fn lines(&self) -> usize {
+        self.rows * self.width.div_ceil(LINE)
+    }
+
+    /// Asks for the next `lines` cache lines.
+    fn fetch<K: Kernel>(&mut self, lines: usize) {
+        for _ in 0..lines {
+            if self.rows == 0 {
+                return;
+            }
+            K::fetch(self.at.wrapping_add(self.done));
+            self.done += LINE;
+            if self.done >= self.width {
+                self.done = 0;
+                self.at = self.at.wrapping_add(self.stride);
+                self.rows -= 1;
+            }
+        }
+    }
 }
 
 /// The address of a result of element type `E`.

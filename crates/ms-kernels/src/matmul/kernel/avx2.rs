@@ -61,7 +61,14 @@ impl Kernel for Avx2 {
     const MR: usize = MR;
     const NR: usize = NR;
     const TERMS: usize = 1;
+    const DEPTH: usize = 384;
     type Packed = f32;
+
+    #[inline(always)]
+    fn fetch(at: *const i8) {
+        // SAFETY: a prefetch may point anywhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
+    }
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
         // SAFETY: the caller's promise.

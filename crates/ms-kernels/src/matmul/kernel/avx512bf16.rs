@@ -6,8 +6,8 @@
 use std::arch::x86_64::*;
 
 use super::avx512::{
-    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, first, first32, group_lines, load_row,
-    prefetch_next, store_group, transpose,
+    MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, fetch_row, first, first32, group_lines,
+    load_row, store_group, transpose,
 };
 use super::{Kernel, Source, Store, Tile};
 use crate::Element;
@@ -85,7 +85,10 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
                 acc[I] = load_row(from.wrapping_add(I * stride), mask);
             });
         }
-        prefetch_next(tile);
+        let (next, next_stride) = tile.next;
+        for i in 0..ROWS {
+            fetch_row(next.wrapping_add(i * next_stride));
+        }
         let (mut a, mut b) = (tile.a, tile.b);
         for _ in 0..tile.steps {
             let bv = [
@@ -138,7 +141,14 @@ impl Kernel for Avx512Bf16 {
     const MR: usize = MR;
     const NR: usize = NR;
     const TERMS: usize = 2;
+    const DEPTH: usize = 128;
     type Packed = u32;
+
+    #[inline(always)]
+    fn fetch(at: *const i8) {
+        // SAFETY: a prefetch may point anywhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
+    }
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
         // SAFETY: the caller's promise.

@@ -44,6 +44,9 @@ pub(crate) struct Tile<P> {
     pub(crate) bias: *const f32,
     /// Where the sums go.
     pub(crate) store: Store,
+    /// Address and stride of the sums that the tile after this one starts from, to fetch meanwhile. A hint: any
+    /// address will do.
+    pub(crate) next: (*const f32, usize),
     /// Rows to compute, 1 to `MR`.
     pub(crate) rows: usize,
     /// Columns to read and write, 1 to `NR`.
@@ -90,8 +93,14 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const NR: usize;
     /// Terms of `k` in one packed element.
     const TERMS: usize;
+    /// Most packed steps in a block of `k`: a panel of `NR` then fits the first-level cache.
+    const DEPTH: usize;
     /// What panels are made of.
     type Packed: Pod + Send + Sync;
+
+    /// Asks for the cache line at any address to be in the second-level cache soon.
+    #[inline(always)]
+    fn fetch(_at: *const i8) {}
 
     /// Packs a source whose `k` is contiguous: line `i`, term `k` at `data[i·stride + k]`.
     ///

@@ -113,6 +113,7 @@ impl Kernel for Portable {
     const MR: usize = MR;
     const NR: usize = NR;
     const TERMS: usize = 1;
+    const DEPTH: usize = 384;
     type Packed = f32;
 
     unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
