@@ -43,13 +43,11 @@ fn logits_are_those_of_transformers_for_every_family() {
         let got = run("fp32");
         assert_eq!(got.shape, reference["logits"].shape);
         assert_close(family, &got.f32(), &reference["logits"].values, 0.0, 5e-4);
-        assert_close(
-            &format!("{family} in bf16"),
-            &run("bf16").f32(),
-            &reference["logits"].values,
-            0.1,
-            0.25,
-        );
+        // bf16 keeps 8 bits: single logits near zero may be off by their size, the whole may not.
+        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+        let (rounded, want) = (run("bf16").values, &reference["logits"].values);
+        let error = norm(&mut rounded.iter().zip(want).map(|(a, b)| a - b)) / norm(&mut want.iter().copied());
+        assert!(error < 0.05, "{family} in bf16: relative error {error}");
     }
 }
 
