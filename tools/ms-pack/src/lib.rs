@@ -9,6 +9,11 @@ use anyhow::Result;
 use cli::{Cli, Command};
 use ms_cli::Usage;
 
+/// The command line, for the reference page.
+pub fn command() -> clap::Command {
+    <cli::Cli as clap::CommandFactory>::command()
+}
+
 /// Parses the command line and does what it says.
 ///
 /// # Errors

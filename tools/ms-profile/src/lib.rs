@@ -8,6 +8,11 @@ mod report;
 use anyhow::Result;
 use cli::{Cli, Command};
 
+/// The command line, for the reference page.
+pub fn command() -> clap::Command {
+    <cli::Cli as clap::CommandFactory>::command()
+}
+
 /// The program.
 ///
 /// # Errors

@@ -11,6 +11,11 @@ use serde_json::json;
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 
+/// The command line, for the reference page.
+pub fn command() -> clap::Command {
+    <cli::Cli as clap::CommandFactory>::command()
+}
+
 /// Parses the command line and does what it says.
 ///
 /// # Errors
