@@ -1,5 +1,5 @@
-//! Every operation: its recorded backward against finite differences of its own forward, and the two element
-//! types against each other.
+//! The conformance table: every operation on every backend there is, its recorded backward against finite
+//! differences of its own forward. A new backend joins by being listed in [`devices`].
 
 use super::*;
 use crate::{
@@ -21,13 +21,25 @@ fn random(device: &Device, name: &str, shape: &[usize], std: f32) -> Tensor {
 /// A function of one input and some parameters; the test turns its output into a scalar with fixed weights.
 type Case = dyn Fn(&mut Graph, &ParamStore, &Var) -> crate::Result<Var>;
 
-/// Compares the gradients by the input and by every parameter with central differences of the forward pass.
+/// Every backend, in every form that this machine can run.
+fn devices() -> Vec<Device> {
+    let on = |isa, threads| Device::new(crate::CpuBackend::new(threads, isa).unwrap());
+    ms_kernels::Isa::all_available().into_iter().flat_map(|isa| [on(isa, 1), on(isa, 3)]).collect()
+}
+
+/// Compares the gradients by the input and by every parameter with central differences of the forward pass, on every
+/// backend.
 fn check(name: &str, x_shape: &[usize], params: &[(&[usize], f32, f32)], case: &Case) {
-    let device = device();
+    for device in devices() {
+        check_on(&device, name, x_shape, params, case);
+    }
+}
+
+fn check_on(device: &Device, name: &str, x_shape: &[usize], params: &[(&[usize], f32, f32)], case: &Case) {
     let layout = Arc::new(ParamLayout::sequential(params.iter().map(|p| Shape::new(p.0))));
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
     for (i, (shape, std, mean)) in params.iter().enumerate() {
-        let values: Vec<f32> = random(&device, &format!("{name}.{i}"), shape, *std)
+        let values: Vec<f32> = random(device, &format!("{name}.{i}"), shape, *std)
             .to_f32_vec()
             .unwrap()
             .iter()
@@ -35,17 +47,17 @@ fn check(name: &str, x_shape: &[usize], params: &[(&[usize], f32, f32)], case: &
             .collect();
         store.get_mut(ParamId(i as u32)).unwrap().as_mut_slice().unwrap().copy_from_slice(&values);
     }
-    let x = random(&device, name, x_shape, 1.0);
-    let weights = |numel: usize| random(&device, &format!("{name}.dy"), &[numel], 1.0);
+    let x = random(device, name, x_shape, 1.0);
+    let weights = |numel: usize| random(device, &format!("{name}.dy"), &[numel], 1.0);
     let value = |store: &ParamStore, x: &Tensor| -> f64 {
-        let mut g = Graph::inference(&device);
+        let mut g = Graph::inference(device);
         let v = g.constant(x.clone());
         let y = case(&mut g, store, &v).unwrap();
         let w = weights(y.value().numel()).to_f32_vec().unwrap();
         y.value().to_f32_vec().unwrap().iter().zip(w).map(|(&y, w)| f64::from(y) * f64::from(w)).sum()
     };
 
-    let mut g = Graph::train(&device);
+    let mut g = Graph::train(device);
     let v = g.input(x.clone());
     let y = case(&mut g, &store, &v).unwrap();
     let dy = weights(y.value().numel()).reshape(y.value().shape()).unwrap();
@@ -58,7 +70,8 @@ fn check(name: &str, x_shape: &[usize], params: &[(&[usize], f32, f32)], case: &
         let tolerance = 2e-3 * scale + 2e-2 * want.abs();
         assert!(
             (f64::from(got) - want).abs() < tolerance,
-            "{name}: {what}: got {got}, differences say {want}"
+            "{name} on {}: {what}: got {got}, differences say {want}",
+            device.name()
         );
     };
     let scale = (dx.numel() as f64).sqrt();
