@@ -14,10 +14,10 @@ use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element};
 
-/// Rows of a unit, at most and at least: with 128 terms 252 KiB of `a`.
-const UNIT_ROWS: (usize, usize) = (504, 252);
-/// Columns of a unit, at most and at least: with as many rows 756 KiB of sums.
-const UNIT_COLS: (usize, usize) = (768, 192);
+/// Rows of a unit, at most and at least: with 128 terms 504 KiB of `a`.
+const UNIT_ROWS: (usize, usize) = (1008, 252);
+/// Columns of a unit, at most and at least: as many as that packing `a` takes little time.
+const UNIT_COLS: (usize, usize) = (1536, 192);
 /// Units that each thread should find.
 const UNITS_PER_THREAD: usize = 4;
 

@@ -1,9 +1,10 @@
 //! AVX-512 without the bf16 dot: tiles of 6 x 64 in 24 registers, operands widened to f32 in the panels.
 //!
-//! A step is ten loads for 24 multiply-adds, and few instructions are what counts: a processor thread whose core is
-//! shared gets half of the five issue slots, 30 for the twelve cycles of a step. On such an Ice Lake core 6 x 64
-//! reached 90 % of the peak, 8 x 48 as much (but it divides fewer model sizes), 14 x 32 and 12 x 32 81 %. Steps are
-//! unrolled for the same reason. Broadcasts folded into the multiply-add halve the rate, for they load as often.
+//! A step is ten loads for 24 multiply-adds, and few instructions are what counts where the issue slots are short:
+//! on a virtual Ice Lake 24 multiply-adds with as many no-operations took half as long again as without. With `b` in
+//! the first-level cache and `a` in the second 6 x 64 and 8 x 48 reached 89 % of the peak there, 14 x 32 and 12 x 32
+//! 81 %; 8 x 48 divides fewer model sizes. Steps are unrolled for the same reason. Broadcasts folded into the
+//! multiply-add were a third slower, for each use loads again.
 
 use std::arch::x86_64::*;
 
