@@ -10,7 +10,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    // Cargo's variable of this run, not of the build: checkouts may share a target folder.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").context("run it as cargo xtask")?;
+    let root = Path::new(&package).join("..").canonicalize()?;
     match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy(&root),
         Some("docs") => docs::write(&root),
