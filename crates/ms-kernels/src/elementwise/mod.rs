@@ -66,7 +66,7 @@ instances! {
 const UNIT: usize = 64 * 1024;
 
 /// Calls `work(start, part)` for fixed parts of `out` on all threads.
-fn parts<T: Send>(cpu: &Cpu, out: &mut [T], work: impl Fn(usize, &mut [T]) + Sync) {
+pub(crate) fn parts<T: Send>(cpu: &Cpu, out: &mut [T], work: impl Fn(usize, &mut [T]) + Sync) {
     let len = out.len();
     let out = Disjoint::new(out);
     cpu.for_each_unit(len.div_ceil(UNIT), |u| {
