@@ -43,6 +43,9 @@ impl Gpt {
     /// # Errors
     /// If the configuration is not sound or asks for something this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, tp: usize, max_position: usize) -> Result<Self> {
+        if let Some(part) = config.beyond_plain() {
+            return Err(Error::Unsupported { family: config.family, part });
+        }
         ms_spec::check_cut(config, tp)?;
         let specs = ms_spec::params(config);
         let by_name: HashMap<&str, ParamId> =
@@ -253,7 +256,7 @@ impl Gpt {
 
 /// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
 fn rotary_tables(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Rotary> {
-    let frequencies = config.rope.frequencies(config.head_dim);
+    let frequencies = config.frequencies(max_position);
     let pairs = frequencies.inv_freq.len();
     let table = |value: fn(f64) -> f64| {
         let mut values = Vec::with_capacity(max_position * pairs);

@@ -36,7 +36,7 @@ pub(crate) fn weight_files(path: &Path) -> Vec<String> {
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
-    serde_json::from_str(&text).map_err(|e| Error::malformed(path, format!("no JSON: {e}")))
+    hf::parse_json(&text).map_err(Error::spec(path))
 }
 
 /// The files that hold tensors: those of the index, or all of them.
@@ -60,10 +60,18 @@ fn files_of(path: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
+fn refuse_special(path: &Path, config: &ModelConfig) -> Result<()> {
+    match config.beyond_plain() {
+        Some(part) => Err(Error::folder(path, format!("a model with {part} is not supported yet"))),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     let config_path = path.join(CONFIG);
     let config_json = read_json(&config_path)?;
     let mut config = hf::read_config(&config_json).map_err(Error::spec(&config_path))?;
+    refuse_special(path, &config)?;
     let mut files = Vec::new();
     let mut stored: Vec<Stored> = Vec::new();
     let mut by_name = BTreeMap::new();

@@ -60,5 +60,5 @@ pub(super) fn of(config: &ModelConfig, spec: &ParamSpec) -> Vec<Named> {
 }
 
 fn rows(spec: &ParamSpec, ranges: impl Iterator<Item = Range<usize>>) -> Region {
-    Region { shape: spec.shape, dim: 0, ranges: ranges.collect() }
+    Region::along(&spec.shape, 0, ranges)
 }

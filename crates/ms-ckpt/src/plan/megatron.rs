@@ -84,7 +84,7 @@ impl Plan {
                 for local in rank_tensors(config, cut, Spelling::Local, t, p)? {
                     let spec = &local.spec;
                     // One copy of what several ranks hold; the tied output layer is the embedding.
-                    let first = spec.partition.axis().is_some() || t == 0;
+                    let first = spec.partition.is_cut() || t == 0;
                     if !first || (config.tied && local.name == "output_layer.weight") {
                         continue;
                     }
