@@ -494,7 +494,8 @@ fn assemble(
             });
             // Replicated tensors are equal on all ranks; one copy is enough.
             if spec.partition.is_cut() || entry.pieces.is_empty() {
-                entry.pieces.push(Piece { stored: *i, region, flat: None });
+                let view = stored[*i].strides.clone();
+                entry.pieces.push(Piece { stored: *i, region, flat: None, view });
             }
         }
     }
