@@ -83,6 +83,7 @@ impl Gpt {
                 scale: (config.head_dim as f64).powf(-0.5) as f32,
                 window: config.sliding_window,
                 softcap: None,
+                alibi: None,
             },
         };
         Ok(Self {
@@ -192,7 +193,7 @@ impl Gpt {
         weights: &Tensor,
     ) -> Result<LossVar> {
         let w = g.param(store, self.output);
-        Ok(ops::linear_cross_entropy(g, hidden, &w, targets, weights)?)
+        Ok(ops::linear_cross_entropy(g, hidden, &ops::Head::plain(&w), targets, weights)?)
     }
 
     /// Logits `[T,V]` (padded vocabulary) of `hidden[T,H]`.

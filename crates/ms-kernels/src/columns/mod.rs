@@ -150,3 +150,86 @@ pub fn concat<E: Element>(cpu: &Cpu, y: &mut [E], parts: &[(&[E], usize)], rows:
     });
     Ok(())
 }
+
+/// `y[t,w] = x[t,w] · s[w]`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn scale<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[E]) -> Result<()> {
+    const OP: &str = "columns::scale";
+    let width = s.len();
+    let rows = expect_rows(OP, "x", width, x.len())?;
+    expect_len(OP, "y", x.len(), y.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+        for ((y, x), s) in y.iter_mut().zip(&x[t * width..]).zip(s) {
+            *y = E::from_f32(x.to_f32() * s.to_f32());
+        }
+    });
+    Ok(())
+}
+
+/// Gradient of [`scale`] by `s`, added to `ds[W]`; that by `x` is `scale(dy, s)`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn scale_backward<E: Element>(cpu: &Cpu, ds: &mut [f32], dy: &[E], x: &[E]) -> Result<()> {
+    const OP: &str = "columns::scale_backward";
+    let width = ds.len();
+    let rows = expect_rows(OP, "x", width, x.len())?;
+    expect_len(OP, "dy", x.len(), dy.len())?;
+    cpu.sum_rows(ds, rows, |t, sum| {
+        for ((s, d), x) in sum.iter_mut().zip(&dy[t * width..]).zip(&x[t * width..]) {
+            *s += d.to_f32() * x.to_f32();
+        }
+    });
+    Ok(())
+}
+
+/// `y[t] = x[t] / max(‖x[t]‖, 1e-12)`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn unit_rows<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], width: usize) -> Result<()> {
+    const OP: &str = "columns::unit_rows";
+    let rows = expect_rows(OP, "x", width, x.len())?;
+    expect_len(OP, "y", x.len(), y.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+        let x = &x[t * width..][..width];
+        let length = length(x);
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = E::from_f32(x.to_f32() / length));
+    });
+    Ok(())
+}
+
+fn length<E: Element>(x: &[E]) -> f32 {
+    x.iter().map(|v| v.to_f32() * v.to_f32()).sum::<f32>().sqrt().max(1e-12)
+}
+
+/// Gradient of [`unit_rows`] by `x`, added to `dx[T,W]` f32.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn unit_rows_backward<E: Element>(
+    cpu: &Cpu,
+    dx: &mut [f32],
+    dy: &[f32],
+    x: &[E],
+    width: usize,
+) -> Result<()> {
+    const OP: &str = "columns::unit_rows_backward";
+    let rows = expect_rows(OP, "x", width, x.len())?;
+    expect_len(OP, "dx", x.len(), dx.len())?;
+    expect_len(OP, "dy", x.len(), dy.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (dx, width), (&mut [] as &mut [u8], 0), |t, dx, _| {
+        let (x, dy) = (&x[t * width..][..width], &dy[t * width..][..width]);
+        let r = 1.0 / length(x);
+        let along: f32 = x.iter().zip(dy).map(|(x, d)| x.to_f32() * d).sum();
+        for ((o, x), d) in dx.iter_mut().zip(x).zip(dy) {
+            *o += r * (d - x.to_f32() * r * r * along);
+        }
+    });
+    Ok(())
+}

@@ -43,3 +43,37 @@ fn parts_stand_side_by_side() {
     concat(&Cpu::single(), &mut y, &[(&[1., 2.], 1), (&[3., 4., 5., 6.], 2)], 2).unwrap();
     assert_eq!(y, [1., 3., 4., 2., 5., 6.]);
 }
+
+#[test]
+fn rows_of_length_one_and_scaled_columns_have_the_gradients_of_their_formulas() {
+    let (x, w, dy) = (random::<f32>(15, 1), random::<f32>(5, 2), random::<f32>(15, 3));
+    let (y, z, dw, dx) = same_everywhere("unit rows", |cpu| {
+        let (mut y, mut z, mut dw, mut dx) = (vec![0f32; 15], vec![0f32; 15], vec![0f32; 5], vec![0f32; 15]);
+        unit_rows(cpu, &mut y, &x, 5).unwrap();
+        scale(cpu, &mut z, &x, &w).unwrap();
+        scale_backward(cpu, &mut dw, &dy, &x).unwrap();
+        unit_rows_backward(cpu, &mut dx, &dy, &x, 5).unwrap();
+        (y, z, dw, dx)
+    });
+    let unit = |x: &[f64]| -> f64 {
+        x.chunks(5)
+            .zip(dy.chunks(5))
+            .map(|(row, dy)| {
+                let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
+                row.iter().zip(dy).map(|(v, d)| v / length * f64::from(*d)).sum::<f64>()
+            })
+            .sum()
+    };
+    let wide = crate::trial::wide64(&x);
+    ms_testing::assert_close("dx", &dx, &crate::trial::finite_differences(&wide, unit), 1e-4, 1e-5);
+    for t in 0..3 {
+        let squares: f32 = y[5 * t..][..5].iter().map(|v| v * v).sum();
+        assert!((squares - 1.0).abs() < 1e-6);
+    }
+    for i in 0..15 {
+        assert_eq!(z[i], x[i] * w[i % 5]);
+    }
+    let want: Vec<f64> =
+        (0..5).map(|c| (0..3).map(|t| f64::from(x[5 * t + c]) * f64::from(dy[5 * t + c])).sum()).collect();
+    ms_testing::assert_close("dw", &dw, &want, 1e-5, 1e-6);
+}

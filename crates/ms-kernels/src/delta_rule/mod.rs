@@ -338,3 +338,58 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     }
     Ok(())
 }
+
+/// `ln(1 + exp(x))` and its slope.
+fn softplus(x: f32) -> (f32, f32) {
+    let value = if x > 20.0 { x } else { crate::float::ln(1.0 + f64::from(crate::float::exp(x))) as f32 };
+    (value, crate::float::sigmoid(x))
+}
+
+/// `g[t,n] = −exp(a_log[n]) · softplus(a[t,n] + dt_bias[n])`: the logarithm of the decay. All f32.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn decay(cpu: &Cpu, g: &mut [f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]) -> Result<()> {
+    const OP: &str = "delta_rule::decay";
+    let n = a_log.len();
+    let rows = expect_rows(OP, "a", n, a.len())?;
+    expect_len(OP, "g", a.len(), g.len())?;
+    expect_len(OP, "dt_bias", n, dt_bias.len())?;
+    cpu.for_each_row(rows, 64, (g, n), (&mut [] as &mut [u8], 0), |t, g, _| {
+        for i in 0..n {
+            g[i] = -crate::float::exp(a_log[i]) * softplus(a[t * n + i] + dt_bias[i]).0;
+        }
+    });
+    Ok(())
+}
+
+/// Gradients of [`decay`]: `da` is written, those of `a_log` and `dt_bias` are added to.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn decay_backward(
+    cpu: &Cpu,
+    (da, da_log, ddt_bias): (&mut [f32], &mut [f32], &mut [f32]),
+    dg: &[f32],
+    (a, a_log, dt_bias): (&[f32], &[f32], &[f32]),
+) -> Result<()> {
+    const OP: &str = "delta_rule::decay_backward";
+    let n = a_log.len();
+    let rows = expect_rows(OP, "a", n, a.len())?;
+    expect_len(OP, "da", a.len(), da.len())?;
+    expect_len(OP, "dg", a.len(), dg.len())?;
+    for (name, len) in [("dt_bias", dt_bias.len()), ("da_log", da_log.len()), ("ddt_bias", ddt_bias.len())] {
+        expect_len(OP, name, n, len)?;
+    }
+    let at = |t: usize, i: usize| {
+        let (value, slope) = softplus(a[t * n + i] + dt_bias[i]);
+        let rate = crate::float::exp(a_log[i]);
+        (-rate * value * dg[t * n + i], -rate * slope * dg[t * n + i])
+    };
+    cpu.for_each_row(rows, 64, (da, n), (&mut [] as &mut [u8], 0), |t, da, _| {
+        da.iter_mut().enumerate().for_each(|(i, d)| *d = at(t, i).1);
+    });
+    cpu.sum_rows(da_log, rows, |t, sum| sum.iter_mut().enumerate().for_each(|(i, s)| *s += at(t, i).0));
+    cpu.sum_rows(ddt_bias, rows, |t, sum| sum.iter_mut().enumerate().for_each(|(i, s)| *s += at(t, i).1));
+    Ok(())
+}
