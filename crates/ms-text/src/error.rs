@@ -32,15 +32,15 @@ pub enum Error {
         /// What was expected of it.
         want: &'static str,
     },
-    /// The folder has no `tokenizer.json`.
-    #[error("{path}: no tokenizer.json in this folder{hint}")]
-    NoTokenizerJson {
+    /// The folder has no tokenizer.
+    #[error("{path}: no tokenizer in this folder (looked for {looked_for})")]
+    NoTokenizer {
         /// The folder.
         path: PathBuf,
-        /// Empty, or a line that says what to do instead.
-        hint: &'static str,
+        /// Names of the files that would be one.
+        looked_for: &'static str,
     },
-    /// `tokenizer.json` was read but the engine does not take it.
+    /// A tokenizer file was read but is not one, or the engine does not take it.
     #[error("{path}: not a tokenizer that can be loaded: {reason}")]
     Engine {
         /// The file.
