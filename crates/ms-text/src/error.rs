@@ -110,13 +110,19 @@ pub enum Error {
         /// All names, comma separated.
         known: String,
     },
-    /// The template exists upstream, but its algorithm is not part of this program.
-    #[error("prompt template {name:?} is not supported: {reason}")]
+    /// The template cannot do what a conversation asks of it.
+    #[error("prompt template {name:?}: {reason}")]
     UnsupportedTemplate {
         /// The name.
         name: String,
         /// Why.
         reason: &'static str,
+    },
+    /// Tools or tool calls of a conversation are not in the form that the template takes.
+    #[error("{reason}")]
+    Tools {
+        /// What was expected and found.
+        reason: String,
     },
     /// A user's template file is not as it must be.
     #[error("{path}: template {name:?}: {reason}")]
