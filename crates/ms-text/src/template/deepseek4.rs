@@ -20,10 +20,17 @@ const EFFORT_MAX: &str = "Reasoning Effort: Absolute maximum with no shortcuts p
 
 /// One element of the conversation in the format's own terms.
 enum Part {
-    System { text: String, tools: Vec<String> },
+    System {
+        text: String,
+        tools: Vec<String>,
+    },
     /// Texts and results of tools that follow each other.
     User(Vec<Block>),
-    Assistant { reasoning: Option<String>, text: String, calls: Vec<String> },
+    Assistant {
+        reasoning: Option<String>,
+        text: String,
+        calls: Vec<String>,
+    },
 }
 
 enum Block {
@@ -50,7 +57,9 @@ pub(super) fn turns(
         let text = render(template, &parts, index, drops);
         if matches!(parts[index], Part::Assistant { .. }) {
             if source.is_empty() {
-                return Err(Error::Tools { reason: "two messages of the assistant follow each other".into() });
+                return Err(Error::Tools {
+                    reason: "two messages of the assistant follow each other".into(),
+                });
             }
             turns.push(Turn { source: tokenizer.encode(&source)?, target: tokenizer.encode(&text)? });
             source.clear();
@@ -342,8 +351,13 @@ mod tests {
         let mut asks = Message::new(Role::Assistant, "");
         asks.calls = vec![call("x", "{\"n\": 1, \"t\": \"v\"}".into()), call("y", "no json".into())];
         let result = |id: &str| Message { answers: id.into(), ..Message::new(Role::Observation, id) };
-        let messages =
-            [Message::new(Role::User, "q"), asks, result("y"), result("x"), Message::new(Role::Assistant, "z")];
+        let messages = [
+            Message::new(Role::User, "q"),
+            asks,
+            result("y"),
+            result("x"),
+            Message::new(Role::Assistant, "z"),
+        ];
         assert_eq!(
             text(&template(None), &messages, "", ""),
             "<｜User｜>q<｜Assistant｜></think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\

@@ -164,6 +164,11 @@ impl Template {
         Ok(())
     }
 
+    /// Whether tools that are given would leave no trace in the text.
+    pub fn loses_tools(&self, tools: &str) -> bool {
+        self.algorithm != Algorithm::DeepSeek4 && self.tool_text(tools).is_ok_and(|text| text.is_empty())
+    }
+
     fn tool_text(&self, tools: &str) -> Result<String> {
         match self.tools {
             _ if tools.is_empty() => Ok(String::new()),

@@ -80,7 +80,8 @@ pub(super) fn qwen(tools: &str) -> Result<String, String> {
     let Value::Array(list) = value else { return Err("the tools are no list".into()) };
     let mut lines = String::new();
     for tool in list {
-        let tool = if tool["type"] == "function" { tool } else { json!({"type": "function", "function": tool}) };
+        let tool =
+            if tool["type"] == "function" { tool } else { json!({"type": "function", "function": tool}) };
         lines.push('\n');
         lines.push_str(&dumps(&tool, None));
     }
@@ -104,7 +105,8 @@ pub(super) fn qwen_call(text: &str) -> String {
         let (Some(name), Some(arguments)) = (call.get("name"), call.get("arguments")) else {
             return text.to_owned();
         };
-        let arguments = arguments.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(arguments.clone());
+        let arguments =
+            arguments.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(arguments.clone());
         let call = dumps(&json!({"name": name, "arguments": arguments}), None);
         blocks.push(format!("<tool_call>\n{call}\n</tool_call>"));
     }
@@ -117,12 +119,15 @@ mod tests {
 
     #[test]
     fn qwens_tools_are_lines_of_json() {
-        let text = qwen(r#"[{"name": "f", "x": 1}, {"type": "function", "function": {"name": "é"}}]"#).unwrap();
+        let text =
+            qwen(r#"[{"name": "f", "x": 1}, {"type": "function", "function": {"name": "é"}}]"#).unwrap();
         assert!(text.contains(
             "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\", \"x\": 1}}\n{\"type\": \"function\", \
              \"function\": {\"name\": \"é\"}}\n</tools>"
         ));
-        assert!(text.ends_with("<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"));
+        assert!(text.ends_with(
+            "<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"
+        ));
         assert!(qwen("{}").is_err());
         assert_eq!(
             qwen_call(r#"{"name": "f", "arguments": "{\"a\":1}"}"#),
