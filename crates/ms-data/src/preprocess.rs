@@ -79,8 +79,8 @@ pub fn run(
                 if part_rows.is_some_and(|part| row_number > 0 && row_number.is_multiple_of(part)) {
                     sink.end_part()?;
                 }
+                row_number += u64::from(!row.continues);
                 sink.row(row)?;
-                row_number += 1;
             }
             progress(&report);
         }
@@ -167,19 +167,18 @@ fn encode(handler: &Handler, records: &[RawRecord]) -> Result<Encodings> {
         let encoded = handler.encode(&record.parse()?).map_err(|reason| record.error(reason))?;
         out.report.records += 1;
         out.report.bytes += record.bytes.len() as u64;
-        let row = match encoded {
-            Encoded::Row(row) => row,
+        let before = out.rows.len();
+        match encoded {
+            Encoded::Row(row) => out.rows.push(row),
+            Encoded::Rows(rows) => out.rows.extend(rows),
             Encoded::Replaced(row) => {
                 out.report.replaced += 1;
-                row
+                out.rows.push(row);
             }
-            Encoded::Dropped => {
-                out.report.dropped += 1;
-                continue;
-            }
-        };
-        out.report.tokens += row.columns.iter().flatten().map(|column| column.len() as u64).sum::<u64>();
-        out.rows.push(row);
+            Encoded::Dropped => out.report.dropped += 1,
+        }
+        let columns = out.rows[before..].iter().flat_map(|row| &row.columns).flatten();
+        out.report.tokens += columns.map(|column| column.len() as u64).sum::<u64>();
     }
     Ok(out)
 }
