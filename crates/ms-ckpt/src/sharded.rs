@@ -25,6 +25,7 @@ use ms_spec::ModelConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece as Part, Stored};
 use crate::layout::{hf, iteration_name, write_tracker};
 use crate::runs::RunIndex;
@@ -282,6 +283,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                         shape: t.shape,
                         start: t.start,
                         strides: None,
+                        quantised: None,
                     });
                 }
                 files.push(file);
@@ -330,5 +332,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         args,
         state: manifest.state,
         via: None,
+        adapters: Adapters::new(),
+        merge: None,
     })
 }

@@ -11,6 +11,7 @@
 //! weight files. `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid
 //! out as `save_pretrained` does it.
 
+mod adapters;
 mod inspect;
 mod request;
 mod run;

@@ -5,7 +5,9 @@
 //! few megabytes per worker whatever the model's size.
 
 mod hf;
+mod items;
 mod megatron;
+mod peft;
 mod write;
 
 use std::fs;
@@ -43,6 +45,8 @@ pub struct Target {
     pub region: Region,
     /// Whether the last two dimensions of the region are swapped in the file.
     pub transposed: bool,
+    /// Whether 4-bit codes are stored instead of elements.
+    pub nf4: bool,
     #[serde(skip)]
     chunk: usize,
 }
@@ -212,5 +216,5 @@ pub struct RunOptions {
 
 fn target(name: String, spec: &ParamSpec, lens: &Lens, dtype: DType) -> Target {
     let (shape, region, transposed) = (lens.shape.clone(), lens.region.clone(), lens.transposed);
-    Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, chunk: 0 }
+    Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, nf4: false, chunk: 0 }
 }
