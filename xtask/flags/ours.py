@@ -129,6 +129,11 @@ SUPPORTED = {
     "--init-method-std": (MODEL, "train", "standard deviation of initial weights"),
     "--attention-dropout": (MODEL, "train", "dropout of attention weights"),
     "--hidden-dropout": (MODEL, "train", "dropout of the residual stream"),
+    "--num-experts": (MODEL, ALL, "experts of a layer"),
+    "--moe-router-topk": (MODEL, ALL, "experts per token"),
+    "--moe-aux-loss-coeff": (OPTIM, "train", "coefficient of the load-balancing loss"),
+    "--moe-router-load-balancing-type": (OPTIM, "train", "the load-balancing loss: aux_loss or none"),
+    "--moe-router-bias-update-rate": (OPTIM, "train", "step of the experts' biases towards equal load"),
     "--use-distributed-optimizer": (PARALLEL, "train", "shard optimizer state over data-parallel ranks"),
     "--overlap-grad-reduce": (PARALLEL, "train", "reduce gradient buckets during the backward pass"),
     "--ddp-bucket-size": (PARALLEL, "train", "elements of a gradient bucket"),
@@ -232,7 +237,7 @@ CUDA = "belongs to CUDA devices"
 COMM = "a choice of the communication library"
 LAUNCH = "ranks are started by --nproc-per-node"
 ALWAYS = "always so here"
-MOE_ONLY = "acts only with --num-experts"
+MOE_ONLY = "belongs to the router of the model, or changes only how experts run"
 CP_ONLY = "acts only with --context-parallel-size above 1"
 PP_ONLY = "acts only with --pipeline-model-parallel-size above 1"
 TP_ONLY = "acts only with --tensor-model-parallel-size above 1"
@@ -296,7 +301,10 @@ REFUSED = [
     (r"--tensor-model-parallel-size$|--model-parallel-size$|--tp-2d|--tp-x|--tp-y|--nd[12]-dim", ("tensor parallelism is " + LATER, "1")),
     (r"--pipeline-model-parallel-(size|split|layout)|--num-layers-per-virtual|--num-virtual-stages|--num-layer-list|--noop-layers|--schedules-method|--pipeline-num-transformer|--decoder-(first|last)|--standalone-embedding|--account-for|--dualpipev|--layerwise-dis|--recompute-in-bubble|--recompute-in-advance|--enable-recompute-layers-per", ("pipeline parallelism is " + LATER, "1")),
     (r"--context-parallel-size", ("context parallelism is " + LATER, "1")),
-    (r"--expert-model-parallel-size|--num-experts$|--moe-(fb-overlap|zero-memory$|alltoall-mc2|use-upcycling)", ("mixture of experts is " + LATER, "1,disable")),
+    (r"--expert-model-parallel-size", ("expert parallelism is " + LATER, "1")),
+    (r"--moe-(fb-overlap|zero-memory$|alltoall-mc2|use-upcycling)", ("this way of running experts is " + LATER, "disable")),
+    (r"--moe-expert-capacity-factor", ("dropping tokens is " + LATER, "")),
+    (r"--moe-z-loss-coeff|--moe-device-level-aux|--moe-comm-aux", ("this auxiliary loss is " + LATER, "0,0.0")),
     (r"--lora-r$|--lora-load|--lora-target|--qlora$|--lora-fusion", ("LoRA is " + LATER, "")),
     (r"--fp16$", ("float16 is " + LATER + "; use --bf16", "")),
     (r"--fp8-format|--qat-|--quant-", ("low precision is " + LATER, "")),
