@@ -126,7 +126,7 @@ fn deal(reader: RecordReader, feeds: &[SyncSender<Result<Vec<RawRecord>>>]) {
     for record in reader {
         match record {
             Ok(record) => {
-                bytes += record.bytes.len();
+                bytes += record.size();
                 chunk.push(record);
             }
             Err(error) => {
@@ -166,7 +166,7 @@ fn encode(handler: &Handler, records: &[RawRecord]) -> Result<Encodings> {
     for record in records {
         let encoded = handler.encode(&record.parse()?).map_err(|reason| record.error(reason))?;
         out.report.records += 1;
-        out.report.bytes += record.bytes.len() as u64;
+        out.report.bytes += record.size() as u64;
         let row = match encoded {
             Encoded::Row(row) => row,
             Encoded::Replaced(row) => {
