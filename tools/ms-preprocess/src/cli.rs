@@ -2,11 +2,12 @@
 //!
 //! The flags themselves are rows of ms-cli's table; here they become the plain values that the run takes.
 
+use crate::care::Care;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_data::handler::{HandlerOptions, Kind};
-use ms_data::records::{Documents, InputFile, discover, file_list};
+use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use std::path::PathBuf;
 
 /// The line that help begins with, and what follows it.
@@ -47,6 +48,7 @@ pub(crate) struct Tokenize {
     pub(crate) pack: bool,
     pub(crate) workers: usize,
     pub(crate) parts: u64,
+    pub(crate) care: Care,
 }
 
 /// Resolves the flags. `piped` says that standard output is not a terminal.
@@ -74,17 +76,26 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         Some("files") => Documents::Files,
         _ => Documents::Records,
     };
-    let paths: Vec<PathBuf> = match (args.text("input"), args.text("files_from")) {
-        (Some(_), Some(_)) => return Err(usage("--input and --files-from exclude each other")),
-        (Some(input), None) => vec![input.into()],
-        (None, Some(list)) => file_list(list.as_ref())?,
-        (None, None) => {
-            return Err(usage("no input\nhint: pass --input FILE, a folder, or - for JSON lines on stdin"));
+    let paths: Vec<PathBuf> = match (args.list("input"), args.text("files_from")) {
+        (given, Some(_)) if !given.is_empty() => {
+            return Err(usage("--input and --files-from exclude each other"));
         }
+        (_, Some(list)) => file_list(list.as_ref())?,
+        (given, None) if given.is_empty() => {
+            return Err(usage(
+                "no input\nhint: pass --input with files, folders or patterns, or - for records on stdin",
+            ));
+        }
+        (given, None) => given.into_iter().map(PathBuf::from).collect(),
+    };
+    let how = Discovery {
+        documents,
+        format: args.text("input_format").map(Format::named).transpose()?,
+        split: args.text("input_split").map(str::to_owned),
     };
     let mut inputs = Vec::new();
     for path in &paths {
-        inputs.extend(discover(path, documents)?);
+        inputs.extend(how.files(path)?);
     }
     let kind = match (args.text("style"), args.text("handler_name").filter(|name| !name.is_empty())) {
         (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
@@ -152,7 +163,13 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     if parts > 1 && inputs.iter().any(|file| file.path.as_os_str() == "-") {
         return Err(usage("--n-subs reads the input twice, which stdin does not allow"));
     }
+    let files = match &target {
+        Target::Files { prefix, .. } => Some(prefix.as_path()),
+        Target::Stream => None,
+    };
+    let care = Care::resolve(args, kind, &options.json_keys, files)?;
     Ok(Job::Tokenize(Box::new(Tokenize {
+        care,
         options,
         tokenizer: tokenizer.into(),
         inputs,
