@@ -61,6 +61,8 @@ pub(crate) struct Piece {
     pub(crate) region: Region,
     /// Which elements of the region are stored, when not all.
     pub(crate) flat: Option<Range<usize>>,
+    /// Elements between neighbours of the region's local tensor in the file; `None`: row-major without gaps.
+    pub(crate) view: Option<Vec<usize>>,
 }
 
 /// A tensor of the whole model.
@@ -259,8 +261,30 @@ impl Checkpoint {
         dtype: DType,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.check_shape(name, self.global(name)?, region)?;
+        self.copy_runs(name, region, flat, dtype, sink)
+    }
+
+    /// Hands over runs of the flattened global tensor, whatever its shape.
+    pub(crate) fn copy_flat(
+        &self,
+        name: &str,
+        region: &Region,
+        dtype: DType,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.copy_runs(name, region, None, dtype, sink)
+    }
+
+    fn copy_runs(
+        &self,
+        name: &str,
+        region: &Region,
+        flat: Option<Range<usize>>,
+        dtype: DType,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let global = self.global(name)?;
-        self.check_shape(name, global, region)?;
         let index = RunIndex::new(global.pieces.iter().map(|p| (&p.region, p.flat.clone())));
         let mut out = Cast { name, to: dtype, via: self.via, buffer: Vec::new(), sink };
         let flat = flat.unwrap_or(0..usize::MAX);
@@ -301,7 +325,8 @@ impl Checkpoint {
     }
 
     fn check_shape(&self, name: &str, global: &Global, region: &Region) -> Result<()> {
-        let vocabulary = matches!(name, "embedding.word_embeddings.weight" | "output_layer.weight");
+        let vocabulary =
+            matches!(name, "embedding.word_embeddings.weight" | "output_layer.weight" | "output_layer.bias");
         let skip = usize::from(vocabulary);
         if global.shape.len() == region.shape.len() && global.shape[skip..] == region.shape[skip..] {
             return Ok(());
@@ -318,18 +343,19 @@ impl Checkpoint {
         let stored = &self.stored[piece.stored];
         let bytes = self.files[stored.file].bytes();
         let size = stored.dtype.size();
-        match &stored.strides {
+        match &piece.view {
             None => {
                 let start = stored.start + local * size;
                 out.push(&bytes[start..start + len * size], stored.dtype)
             }
             Some(strides) => {
                 // Element by element, a bounded number at a time: a view may be larger than its storage.
+                let shape = piece.region.local_shape();
                 let mut gathered = Vec::new();
                 for first in (local..local + len).step_by(1 << 16) {
                     let range = first..(first + (1 << 16)).min(local + len);
                     gathered.clear();
-                    gather(bytes, stored.start, &stored.shape, strides, size, range, &mut gathered);
+                    gather(bytes, stored.start, &shape, strides, size, range, &mut gathered);
                     out.push(&gathered, stored.dtype)?;
                 }
                 Ok(())

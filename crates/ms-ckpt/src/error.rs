@@ -6,6 +6,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A parameter for which a family's Hugging Face class has no tensor.
+    #[error("parameter {parameter}: family {family:?} has no Hugging Face name for it")]
+    NoName {
+        /// Its canonical name.
+        parameter: String,
+        /// The family.
+        family: ms_spec::Family,
+    },
     /// The operating system refused.
     #[error("{path}: cannot {action}: {source}")]
     Io {

@@ -23,6 +23,7 @@ mod cast;
 mod checkpoint;
 mod error;
 pub mod layout;
+mod lens;
 mod mapped;
 mod plan;
 mod runs;
@@ -31,6 +32,7 @@ pub mod sharded;
 mod staging;
 mod strided;
 pub mod torch;
+mod transpose;
 
 pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration};
 pub use error::{Error, Result};

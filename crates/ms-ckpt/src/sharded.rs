@@ -306,7 +306,12 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                     part.key, part.file, tensor.dtype, stored[i].dtype, stored[i].shape
                 )));
             }
-            pieces.push(Part { stored: i, region: part.region, flat: part.flat.map(|(a, b)| a..b) });
+            pieces.push(Part {
+                stored: i,
+                region: part.region,
+                flat: part.flat.map(|(a, b)| a..b),
+                view: None,
+            });
         }
         globals.insert(tensor.name, Global { shape, dtype: tensor.dtype, pieces });
     }

@@ -69,17 +69,7 @@ impl Folder {
             sync_tree(&self.temporary)?;
         }
         if self.target.exists() {
-            // rename(2) replaces an empty folder only; a full one steps aside first.
-            let aside = self.target.with_file_name(format!(
-                ".{}.replaced",
-                self.target.file_name().map_or_else(|| "out".into(), |n| n.to_string_lossy().into_owned())
-            ));
-            if aside.exists() {
-                fs::remove_dir_all(&aside).map_err(Error::io(&aside, "remove"))?;
-            }
-            fs::rename(&self.target, &aside).map_err(Error::io(&self.target, "move aside"))?;
-            fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "rename to"))?;
-            fs::remove_dir_all(&aside).map_err(Error::io(&aside, "remove"))?;
+            replace(&self.temporary, &self.target)?;
         } else {
             fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "rename to"))?;
         }
@@ -98,6 +88,37 @@ impl Drop for Folder {
             let _ = fs::remove_dir_all(&self.temporary);
         }
     }
+}
+
+/// Puts the folder `new` where the folder `target` is, and removes the old one.
+///
+/// The two change places in one step where the file system can do that, so that `target` is whole at every moment;
+/// elsewhere the old one steps aside first, and a process killed between the two steps leaves it under
+/// `.NAME.replaced`.
+fn replace(new: &Path, target: &Path) -> Result<()> {
+    if exchange(new, target) {
+        return fs::remove_dir_all(new).map_err(Error::io(new, "remove"));
+    }
+    let name = target.file_name().map_or_else(|| "out".into(), |n| n.to_string_lossy().into_owned());
+    let aside = target.with_file_name(format!(".{name}.replaced"));
+    if aside.exists() {
+        fs::remove_dir_all(&aside).map_err(Error::io(&aside, "remove"))?;
+    }
+    fs::rename(target, &aside).map_err(Error::io(target, "move aside"))?;
+    fs::rename(new, target).map_err(Error::io(target, "rename to"))?;
+    fs::remove_dir_all(&aside).map_err(Error::io(&aside, "remove"))
+}
+
+/// Whether the two names could be exchanged in one step.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn exchange(a: &Path, b: &Path) -> bool {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).is_ok()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn exchange(_: &Path, _: &Path) -> bool {
+    false
 }
 
 fn is_empty_folder(path: &Path) -> bool {

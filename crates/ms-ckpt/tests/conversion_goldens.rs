@@ -239,3 +239,33 @@ fn a_hugging_face_folder_comes_back_byte_for_byte() {
         }
     }
 }
+
+#[test]
+fn every_sample_model_is_read_and_written_again_byte_for_byte() {
+    let Some(root) = ms_testing::shared("goldens/models") else {
+        return println!("skipped: no shared folder");
+    };
+    let entries = std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path());
+    let mut models: Vec<PathBuf> = entries.filter(|p| p.join("config.json").is_file()).collect();
+    models.push(root.join("../convert/src/deepseek_v3_mtp"));
+    models.sort();
+    assert!(models.len() >= 28);
+    for model in models {
+        let source = open(&model).unwrap_or_else(|e| panic!("{}: {e}", model.display()));
+        let dir = tempfile::tempdir().unwrap();
+        let dtypes: BTreeMap<String, DType> = source.tensors().map(|(n, _, d)| (n.to_owned(), d)).collect();
+        let dtype = |name: &str| Ok(dtypes[name]);
+        let Some(layout) = HfLayout::find(&model).unwrap() else { continue };
+        let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap();
+        let like = like.unwrap_or_else(|| panic!("{}: tensors left over", model.display()));
+        like.run(&source, &dir.path().join("like"), &RUN, &|_| ()).unwrap();
+        for (name, bytes) in files(&dir.path().join("like")) {
+            assert!(
+                bytes == std::fs::read(model.join(&name)).unwrap(),
+                "{}: {}",
+                model.display(),
+                name.display()
+            );
+        }
+    }
+}

@@ -40,7 +40,10 @@ pub trait Backend:
     + NormBackend
     + AttentionBackend
     + ActBackend
+    + LayoutBackend
     + EmbedBackend
+    + MoeBackend
+    + RecurrentBackend
     + LossBackend
     + OptimBackend
     + Send
@@ -96,6 +99,22 @@ pub trait NormBackend {
         w: &Tensor,
         norm: &Norm,
     ) -> Result<(Tensor, Tensor, Tensor)>;
+    /// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`: `(y[T,H], stats[T,2] f32)`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)>;
+    /// Gradient of [`NormBackend::layer_norm`] by `x`, and by scale and shift as `[2,H]` f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn layer_norm_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        stats: &Tensor,
+    ) -> Result<(Tensor, Tensor)>;
     /// Gradient by the normalised input `x`, plus `dresidual` if given; `dw[H]` accumulated in f32.
     ///
     /// # Errors
@@ -182,6 +201,22 @@ pub struct AttentionOptions {
     pub window: Option<usize>,
     /// `c · tanh(s / c)` on the scaled score.
     pub softcap: Option<f32>,
+    /// A penalty by distance, a slope per head.
+    pub alibi: Option<Alibi>,
+}
+
+/// The slopes of attention with linear biases.
+pub type Alibi = ms_kernels::attention::Alibi;
+
+/// Operands of an indexer on the device: queries `[T,N·D]`, keys `[C,D]` and head weights `[T,N]`, all f32.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexerInputs<'a> {
+    /// Queries.
+    pub q: &'a Tensor,
+    /// Keys; segments count their rows.
+    pub k: &'a Tensor,
+    /// Weights of the heads.
+    pub w: &'a Tensor,
 }
 
 /// Attention.
@@ -255,6 +290,38 @@ pub trait AttentionBackend {
         segments: &[Segment],
         options: &AttentionOptions,
     ) -> Result<Tensor>;
+    /// The `places` best keys of each query, `[T,places]` i32: rising rows of `inputs.k`, then -1.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor>;
+    /// Attention of packed rows over `picks[T,P]` alone: `(out[T,N·D], lse[N,T] f32)`. Keys and values are those of
+    /// `cached` if given, `[C,G·D]` each, otherwise of the rows themselves.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked(
+        &self,
+        qkv: &Tensor,
+        cached: Option<(&Tensor, &Tensor)>,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradient of [`AttentionBackend::attention_picked`] without cache by `qkv`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_backward(
+        &self,
+        dout: &Tensor,
+        qkv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<Tensor>;
     /// Copies the key and value heads of prepared rows `qkv[T,..]` into cache rows `places[t]`.
     ///
     /// # Errors
@@ -281,6 +348,42 @@ pub trait ActBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor>;
+    /// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    /// Gradient of [`ActBackend::activation`] by `x`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    /// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor>;
+    /// Gradients of [`ActBackend::gate`] by `x` and `gate`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn gate_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gate: &Tensor,
+        kind: Activation,
+    ) -> Result<(Tensor, Tensor)>;
+    /// `x = c · tanh(x / c)`.
+    ///
+    /// # Errors
+    /// If the tensor is shared or not of a floating type.
+    fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()>;
+    /// `d = d · (1 − (y/c)²)` with `y` the result of [`ActBackend::softcap`].
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or `d` is shared.
+    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()>;
     /// `a + b`, element by element.
     ///
     /// # Errors
@@ -296,6 +399,239 @@ pub trait ActBackend {
     /// # Errors
     /// If there is no such conversion.
     fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
+}
+
+/// An activation function.
+pub type Activation = ms_kernels::activation::Activation;
+
+/// A run of output columns: copies of input columns, or zeros.
+pub type Run = ms_kernels::columns::Run;
+
+/// Rearranging and scaling columns.
+pub trait LayoutBackend {
+    /// The runs of columns of each row of `x[T,W]`, one after the other.
+    ///
+    /// # Errors
+    /// If element types do not fit or a run reads outside the row.
+    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor>;
+    /// Gradient of [`LayoutBackend::columns`] by `x[T,width]`.
+    ///
+    /// # Errors
+    /// As [`LayoutBackend::columns`].
+    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor>;
+    /// Matrices of as many rows side by side.
+    ///
+    /// # Errors
+    /// If rows or element types differ.
+    fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
+    /// `y[t,w] = x[t,w] · s[w]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    /// Gradient of [`LayoutBackend::scale_columns`] by `s`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    /// Rows scaled to length 1.
+    ///
+    /// # Errors
+    /// If the element type has no kernel.
+    fn unit_rows(&self, x: &Tensor) -> Result<Tensor>;
+    /// Gradient of [`LayoutBackend::unit_rows`] by `x`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+}
+
+/// A router of a mixture of experts.
+pub type Router = ms_kernels::routing::Router;
+/// How logits become scores.
+pub type RouterScore = ms_kernels::routing::Score;
+/// How a group of experts is judged.
+pub type GroupScore = ms_kernels::routing::GroupScore;
+/// Where each copy of a token goes.
+pub type Routes = ms_kernels::experts::Routes;
+
+/// Mixtures of experts. `K` experts per token of `E`.
+pub trait MoeBackend {
+    /// Experts `[T,K]` i32 and weights `[T,K]` f32 of tokens with router logits `[T,E]` f32; `bias[E]` f32 takes part
+    /// in the choice.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or the router cannot pick `K` of `E`.
+    fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>;
+    /// Gradient of the weights by the logits.
+    ///
+    /// # Errors
+    /// As [`MoeBackend::route`].
+    fn route_backward(
+        &self,
+        dweights: &Tensor,
+        experts: &Tensor,
+        logits: &Tensor,
+        router: &Router,
+    ) -> Result<Tensor>;
+    /// The load-balancing loss, and `grad_scale` times its gradient added to `dlogits` if given.
+    ///
+    /// # Errors
+    /// As [`MoeBackend::route`].
+    fn balance(
+        &self,
+        dlogits: Option<&mut Tensor>,
+        logits: &Tensor,
+        experts: &Tensor,
+        router: &Router,
+        coeff: f32,
+        grad_scale: f32,
+    ) -> Result<f32>;
+    /// A row of `x[T,H]` for every copy, sorted by expert: `[T·K,H]`.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// Gradient of [`MoeBackend::dispatch`].
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// The weighted sum of each token's copies: `[T,H]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// Gradients of [`MoeBackend::combine`] by rows and weights.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn combine_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        weights: &Tensor,
+        routes: &Routes,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Each expert's rows of `x[R,K]` through its matrix of `w[E,N,K]`, plus its row of `bias[E,N]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, routes: &Routes)
+    -> Result<Tensor>;
+    /// Gradient of [`MoeBackend::expert_linear`] by `x`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// Gradient by `w`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor, routes: &Routes) -> Result<()>;
+    /// Gradient by `bias`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear_db(&self, db: TensorMut<'_>, dy: &Tensor, routes: &Routes) -> Result<()>;
+}
+
+/// Sizes of a state-space scan.
+pub type StateSpace = ms_kernels::state_space::Shape;
+/// Sizes of a delta-rule scan.
+pub type DeltaRule = ms_kernels::delta_rule::Shape;
+
+/// Recurrent mixers, all f32. Segments must cover the tokens in order.
+pub trait RecurrentBackend {
+    /// Causal depthwise convolution and SiLU of `x[T,C]` with taps `w[C,1,W]`. `history[S,W-1,C]` is what came
+    /// before each segment and is replaced by what the next call needs.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn convolution(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        b: Option<&Tensor>,
+        history: Option<&mut Tensor>,
+        segments: &[Segment],
+    ) -> Result<Tensor>;
+    /// Gradients by `x`, by `w` and by `b` (empty without).
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn convolution_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        b: Option<&Tensor>,
+        segments: &[Segment],
+    ) -> Result<[Tensor; 3]>;
+    /// Mamba-2's scan of `[x, b, c, dt]` with weights `[a_log, d, dt_bias]`; shapes as in
+    /// [`ms_kernels::state_space::Scan`]. `states[S,N,P,S']` is read and replaced.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn state_space(
+        &self,
+        inputs: [&Tensor; 4],
+        weights: [&Tensor; 3],
+        states: Option<&mut Tensor>,
+        segments: &[Segment],
+        shape: &StateSpace,
+    ) -> Result<Tensor>;
+    /// Gradients by the inputs and by the weights.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn state_space_backward(
+        &self,
+        dy: &Tensor,
+        inputs: [&Tensor; 4],
+        weights: [&Tensor; 3],
+        segments: &[Segment],
+        shape: &StateSpace,
+    ) -> Result<([Tensor; 4], [Tensor; 3])>;
+    /// The gated delta rule of `[q, k, v, g, beta]`; shapes as in [`ms_kernels::delta_rule::Scan`].
+    /// `states[S,N,K,V]` is read and replaced.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn delta_rule(
+        &self,
+        inputs: [&Tensor; 5],
+        states: Option<&mut Tensor>,
+        segments: &[Segment],
+        shape: &DeltaRule,
+    ) -> Result<Tensor>;
+    /// Gradients by the inputs.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn delta_rule_backward(
+        &self,
+        dy: &Tensor,
+        inputs: [&Tensor; 5],
+        segments: &[Segment],
+        shape: &DeltaRule,
+    ) -> Result<[Tensor; 5]>;
+    /// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`: the logarithm of a decay.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>;
+    /// Gradients of [`RecurrentBackend::decay`] by `a`, `a_log` and `dt_bias`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn decay_backward(
+        &self,
+        dy: &Tensor,
+        a: &Tensor,
+        a_log: &Tensor,
+        dt_bias: &Tensor,
+    ) -> Result<[Tensor; 3]>;
 }
 
 /// Token embedding.

@@ -4,7 +4,7 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them in f32 straight into the [`GradSink`].
 
-use crate::{Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
+use crate::{DType, Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -82,6 +82,8 @@ pub struct BackwardCx<'a> {
     pub device: &'a Device,
     sink: &'a mut dyn GradSink,
     params: Vec<Option<ParamId>>,
+    /// Whether the input was computed by an operation of this graph.
+    computed: Vec<bool>,
     later: Option<&'a mut Vec<Deferred>>,
 }
 
@@ -105,6 +107,25 @@ impl BackwardCx<'_> {
             Some(grad) => work(self.device, grad),
             None => Ok(()),
         }
+    }
+
+    /// The gradient of weight `k`, of the shape and type of `value`: for a parameter as
+    /// [`BackwardCx::accumulate`], for a weight that was itself computed from others as a tensor to return.
+    ///
+    /// # Errors
+    /// As `work`.
+    pub fn weight_gradient(
+        &mut self,
+        k: usize,
+        value: &Tensor,
+        work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<Option<Tensor>> {
+        if !self.computed[k] {
+            return self.accumulate(k, work).map(|()| None);
+        }
+        let mut sum = Tensor::zeros(self.device.arena(), DType::F32, value.shape());
+        work(self.device, sum.whole_mut()?)?;
+        self.device.cast(&sum, value.dtype()).map(Some)
     }
 
     /// Like [`BackwardCx::accumulate`], at once and with the borrow of the caller: for small gradients that a
@@ -308,6 +329,7 @@ impl Graph {
                 device: &device,
                 sink: &mut *sink,
                 params: inputs.iter().map(param).collect(),
+                computed: inputs.iter().map(|s| matches!(s, Some(Source::Output(_)))).collect(),
                 later: later.as_deref_mut(),
             };
             let dxs = op.backward(&mut cx, dys)?;

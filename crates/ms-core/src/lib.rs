@@ -24,8 +24,10 @@ mod tensor;
 
 pub use arena::{Arena, ArenaStats};
 pub use backend::{
-    ActBackend, AdamW, AttentionBackend, AttentionOptions, Backend, Device, EmbedBackend, HeadLayout,
-    LossBackend, MatmulBackend, Norm, NormBackend, OptimBackend, QkNorm, Rotary, Segment,
+    ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, DeltaRule, Device,
+    EmbedBackend, GroupScore, HeadLayout, IndexerInputs, LayoutBackend, LossBackend, MatmulBackend,
+    MoeBackend, Norm, NormBackend, OptimBackend, QkNorm, RecurrentBackend, Rotary, Router, RouterScore,
+    Routes, Run, Segment, StateSpace,
 };
 pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};

@@ -233,6 +233,19 @@ pub struct TensorMut<'a> {
 }
 
 impl TensorMut<'_> {
+    /// A writable window of elements `start..start + shape.numel()`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if they are not all there.
+    pub fn part(&mut self, start: usize, shape: impl Into<Shape>) -> Result<TensorMut<'_>> {
+        let (shape, size, len) = (shape.into(), self.dtype.size(), self.shape.numel());
+        let end = start.saturating_add(shape.numel());
+        if end > len {
+            return Err(Error::Range { what: "view elements", start, end, len });
+        }
+        Ok(TensorMut { bytes: &mut self.bytes[start * size..end * size], dtype: self.dtype, shape })
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype

@@ -34,7 +34,7 @@ fn main() {
 }
 
 fn options(dim: usize) -> Options {
-    Options { scale: 1.0 / (dim as f32).sqrt(), window: None, softcap: None, causal: true }
+    Options { scale: 1.0 / (dim as f32).sqrt(), window: None, softcap: None, causal: true, alibi: None }
 }
 
 fn training(

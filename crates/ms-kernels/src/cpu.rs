@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::memory::{Scratch, with_scratch};
 use crate::{Error, Isa, Result};
 
 /// An instruction set and a number of threads; every kernel takes one.
@@ -98,6 +99,57 @@ impl Cpu {
             }),
             _ => take_all(),
         }
+    }
+}
+
+/// An array that is written row by row: the rows and their width.
+pub(crate) type Rows<'a, T> = (&'a mut [T], usize);
+
+impl Cpu {
+    /// Calls `work(row, a, b)` once for each of `rows` rows with that row of both arrays, `step` rows a unit.
+    ///
+    /// An array that is not needed is an empty slice of width 0.
+    pub(crate) fn for_each_row<A: Send, B: Send>(
+        &self,
+        rows: usize,
+        step: usize,
+        (a, a_width): Rows<'_, A>,
+        (b, b_width): Rows<'_, B>,
+        work: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+    ) {
+        let (a, b) = (Disjoint::new(a), Disjoint::new(b));
+        self.for_each_unit(rows.div_ceil(step), |u| {
+            for row in u * step..rows.min((u + 1) * step) {
+                // SAFETY: a unit takes its own rows.
+                let (a, b) = unsafe { (a.part(row * a_width, a_width), b.part(row * b_width, b_width)) };
+                work(row, a, b);
+            }
+        });
+    }
+
+    /// `sum[w] += Σ_row contribution`: `work(row, partial)` adds one row's contribution to a partial sum.
+    ///
+    /// Partial sums of 64 rows each join in order, so the bits do not depend on the number of threads.
+    pub(crate) fn sum_rows(&self, sum: &mut [f32], rows: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
+        const ROWS: usize = 64;
+        let width = sum.len();
+        let units = rows.div_ceil(ROWS);
+        with_scratch(Scratch::Sums, units * width, |partials: &mut [f32]| {
+            let parts = Disjoint::new(partials);
+            self.for_each_unit(units, |u| {
+                // SAFETY: a unit takes its own partial sum.
+                let part = unsafe { parts.part(u * width, width) };
+                part.fill(0.0);
+                for row in u * ROWS..rows.min((u + 1) * ROWS) {
+                    work(row, part);
+                }
+            });
+            for part in partials.chunks_exact(width.max(1)) {
+                for (s, p) in sum.iter_mut().zip(part) {
+                    *s += p;
+                }
+            }
+        });
     }
 }
 

@@ -33,11 +33,17 @@ mod isa;
 #[cfg(test)]
 mod trial;
 
+pub mod activation;
 pub mod adamw;
 pub mod attention;
+pub mod columns;
+pub mod convolution;
 pub mod cross_entropy;
+pub mod delta_rule;
 pub mod elementwise;
 pub mod embedding;
+pub mod experts;
+pub mod layer_norm;
 pub mod machine;
 pub mod matmul;
 pub mod memory;
@@ -45,6 +51,9 @@ pub mod qkv;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
+pub mod routing;
+pub mod selected;
+pub mod state_space;
 pub mod swiglu;
 
 pub use cpu::Cpu;

@@ -34,6 +34,14 @@ pub enum Error {
         /// Tokens that were to be added.
         more: usize,
     },
+    /// The model has a part that this crate cannot compute.
+    #[error("a model of family {family:?} has {part}, which cannot be computed yet")]
+    Unsupported {
+        /// The model's family.
+        family: ms_spec::Family,
+        /// The part.
+        part: &'static str,
+    },
     /// The model on paper is not sound.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),

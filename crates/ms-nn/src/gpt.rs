@@ -43,6 +43,9 @@ impl Gpt {
     /// # Errors
     /// If the configuration is not sound or asks for something this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, tp: usize, max_position: usize) -> Result<Self> {
+        if let Some(part) = config.beyond_plain() {
+            return Err(Error::Unsupported { family: config.family, part });
+        }
         ms_spec::check_cut(config, tp)?;
         let specs = ms_spec::params(config);
         let by_name: HashMap<&str, ParamId> =
@@ -80,6 +83,7 @@ impl Gpt {
                 scale: (config.head_dim as f64).powf(-0.5) as f32,
                 window: config.sliding_window,
                 softcap: None,
+                alibi: None,
             },
         };
         Ok(Self {
@@ -189,7 +193,7 @@ impl Gpt {
         weights: &Tensor,
     ) -> Result<LossVar> {
         let w = g.param(store, self.output);
-        Ok(ops::linear_cross_entropy(g, hidden, &w, targets, weights)?)
+        Ok(ops::linear_cross_entropy(g, hidden, &ops::Head::plain(&w), targets, weights)?)
     }
 
     /// Logits `[T,V]` (padded vocabulary) of `hidden[T,H]`.
@@ -253,7 +257,7 @@ impl Gpt {
 
 /// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
 fn rotary_tables(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Rotary> {
-    let frequencies = config.rope.frequencies(config.head_dim);
+    let frequencies = config.frequencies(max_position);
     let pairs = frequencies.inv_freq.len();
     let table = |value: fn(f64) -> f64| {
         let mut values = Vec::with_capacity(max_position * pairs);

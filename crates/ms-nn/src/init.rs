@@ -26,6 +26,14 @@ pub fn init_params(
             Init::Normal { std } => Rng::named(seed, &spec.name).fill_normal(&mut whole, std as f32),
             Init::Ones => whole.fill(1.0),
             Init::Zeros => {}
+            Init::Uniform { bound } => fill(&mut whole, seed, spec, |u| (2.0 * u - 1.0) * bound),
+            Init::LogOfUniform { low, high } => {
+                fill(&mut whole, seed, spec, |u| (low + (high - low) * u).ln());
+            }
+            Init::InverseSoftplus { low, high } => fill(&mut whole, seed, spec, |u| {
+                let x = (low.ln() + (high.ln() - low.ln()) * u).exp().max(1e-4);
+                x + (-(-x).exp_m1()).ln() // softplus of this is x
+            }),
         }
         let region = ms_spec::local(spec, topo, rank)?;
         let local: Vec<f32> =
@@ -42,4 +50,10 @@ pub fn init_params(
         }
     }
     Ok(())
+}
+
+/// Fills `whole` with `value` of uniform numbers in `[0, 1)` from the parameter's own stream.
+fn fill(whole: &mut [f32], seed: u64, spec: &ParamSpec, value: impl Fn(f64) -> f64) {
+    let mut rng = Rng::named(seed, &spec.name);
+    whole.iter_mut().for_each(|w| *w = value(rng.uniform()) as f32);
 }

@@ -3,78 +3,32 @@
 use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, Rope};
+use crate::parts::{
+    Activation, Attention, Biases, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Norm,
+    Position, QkNorm, Scales, Scores,
+};
+use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
-/// Family of a model: decides Hugging Face's spelling of its configuration and tensors, not its mathematics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Family {
-    /// Llama 1 to 3 and what shares its classes.
-    Llama,
-    /// Mistral: a Llama, possibly with a sliding window.
-    Mistral,
-    /// Qwen1.5, Qwen2, Qwen2.5: biases in q, k and v.
-    Qwen2,
-    /// Qwen3: q and k are normalised per head.
-    Qwen3,
-}
-
-/// Activation of the feed-forward layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// `silu(gate) * up`.
-    Swiglu,
-}
-
-/// Kind of norm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Norm {
-    /// RMSNorm, scaled after the cast to the activation type.
-    Rms,
-}
-
-/// Norm of queries and keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QkNorm {
-    /// None.
-    None,
-    /// Each head alone, before the rotation; one weight per element of a head.
-    PerHead,
-}
-
-/// Which linear layers have biases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Biases {
-    /// Query, key and value projections.
-    pub qkv: bool,
-    /// Attention output projection.
-    pub out: bool,
-    /// Both layers of the feed-forward network.
-    pub mlp: bool,
-}
-
-/// A decoder-only transformer, pre-norm: `h += attn(norm(h)); h += mlp(norm(h))`.
+/// A decoder-only model.
 ///
+/// The struct holds what every model has; parts that only some have are optional and described in their own types.
 /// Shape letters: `L` layers, `H` hidden, `F` ffn, `N` heads, `G` groups, `D` head size, `V` padded vocabulary.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
     /// Spelling of configuration and tensors on the Hugging Face side.
     pub family: Family,
-    /// `L`.
+    /// `L`, without those of multi-token prediction.
     pub layers: usize,
     /// `H`, width of the residual stream.
     pub hidden: usize,
-    /// `F`, width of the feed-forward layer.
+    /// `F`, width of a dense feed-forward layer.
     pub ffn: usize,
     /// `N`, query heads.
     pub heads: usize,
-    /// `G`, key/value heads; `N % G == 0`.
+    /// `G`, key/value heads; `N % G == 0`. Equal to `N` for latent attention.
     pub groups: usize,
-    /// `D`, elements of a head.
+    /// `D`, elements of a query head; `nope + rope` for latent attention.
     pub head_dim: usize,
     /// Vocabulary of the tokenizer.
     pub vocab: usize,
@@ -92,10 +46,52 @@ pub struct ModelConfig {
     pub bias: Biases,
     /// Norm of queries and keys.
     pub qk_norm: QkNorm,
-    /// Rotary position embedding.
+    /// How positions enter.
+    #[serde(default)]
+    pub position: Position,
+    /// Rotary position embedding; only used with [`Position::Rope`].
     pub rope: Rope,
-    /// A query sees only this many keys, itself included; `None`: all before it.
+    /// A query sees only this many keys, itself included, except in [`Layer::global`] layers; `None`: all before it.
     pub sliding_window: Option<usize>,
+    /// How queries, keys and values are made.
+    #[serde(default)]
+    pub attention: Attention,
+    /// What attention scores go through.
+    #[serde(default)]
+    pub scores: Scores,
+    /// Sparse attention.
+    #[serde(default)]
+    pub indexer: Option<Indexer>,
+    /// Sizes of the Gated DeltaNet layers.
+    #[serde(default)]
+    pub gated_delta: Option<GatedDelta>,
+    /// Sizes of the Mamba2 layers.
+    #[serde(default)]
+    pub mamba2: Option<Mamba2>,
+    /// The mixture of experts of [`Feed::Moe`] layers.
+    #[serde(default)]
+    pub moe: Option<Moe>,
+    /// What each layer is made of; empty: attention and a dense network in all. See [`ModelConfig::layer`].
+    #[serde(default)]
+    pub pattern: Vec<Layer>,
+    /// How sublayers follow each other.
+    #[serde(default)]
+    pub block: Block,
+    /// LayerNorm after the embedding.
+    #[serde(default)]
+    pub embedding_norm: bool,
+    /// Rows of the output layer are scaled to length 1.
+    #[serde(default)]
+    pub unit_head_rows: bool,
+    /// Constant factors.
+    #[serde(default)]
+    pub scales: Scales,
+    /// `c * tanh(x / c)` on the logits.
+    #[serde(default)]
+    pub logit_softcap: Option<f64>,
+    /// Multi-token prediction layers.
+    #[serde(default)]
+    pub mtp: usize,
     /// Whether the output layer is the embedding.
     pub tied: bool,
     /// Standard deviation of initial matrices.
@@ -108,31 +104,71 @@ pub struct ModelConfig {
     pub eos: Vec<u64>,
 }
 
+impl Default for ModelConfig {
+    /// A plain Llama of size 0, to fill in: `ModelConfig { layers: 2, ..ModelConfig::default() }`.
+    fn default() -> Self {
+        Self {
+            family: Family::Llama,
+            layers: 0,
+            hidden: 0,
+            ffn: 0,
+            heads: 0,
+            groups: 0,
+            head_dim: 0,
+            vocab: 0,
+            padded_vocab: 0,
+            max_positions: 2048,
+            activation: Activation::Swiglu,
+            norm: Norm::Rms,
+            norm_eps: 1e-6,
+            bias: Biases::default(),
+            qk_norm: QkNorm::None,
+            position: Position::Rope,
+            rope: Rope::plain(10_000.0),
+            sliding_window: None,
+            attention: Attention::Grouped,
+            scores: Scores::default(),
+            indexer: None,
+            gated_delta: None,
+            mamba2: None,
+            moe: None,
+            pattern: Vec::new(),
+            block: Block::Pre,
+            embedding_norm: false,
+            unit_head_rows: false,
+            scales: Scales::default(),
+            logit_softcap: None,
+            mtp: 0,
+            tied: false,
+            init_std: 0.02,
+            dtype: None,
+            bos: None,
+            eos: Vec::new(),
+        }
+    }
+}
+
 impl ModelConfig {
     /// Checks that the sizes fit together.
     ///
     /// # Errors
     /// [`Error::Inconsistent`] naming the sizes.
-    pub fn validate(self) -> Result<Self> {
-        let sizes = [
-            ("layers", self.layers),
-            ("hidden size", self.hidden),
-            ("ffn size", self.ffn),
-            ("heads", self.heads),
-            ("key/value heads", self.groups),
-            ("head size", self.head_dim),
-            ("vocabulary", self.vocab),
-        ];
-        // A limit far above any model, so that no product of two sizes can overflow.
-        const MOST: usize = 1 << 28;
-        for (name, size) in sizes {
-            if size == 0 || size > MOST {
-                return Err(Error::Inconsistent(format!("{name}: expected 1 to {MOST}, got {size}")));
+    pub fn validate(mut self) -> Result<Self> {
+        if self.pattern.iter().all(|l| *l == Layer::default()) {
+            self.pattern.clear(); // one spelling, so that equal models are equal values
+        }
+        for (name, size) in self.sizes() {
+            let most = if matches!(name, "layers" | "experts") { MOST_PARTS } else { MOST };
+            if size == 0 || size > most {
+                return Err(Error::Inconsistent(format!("{name}: expected 1 to {most}, got {size}")));
             }
         }
-        if !self.heads.is_multiple_of(self.groups) {
-            let (n, g) = (self.heads, self.groups);
-            return Err(Error::Inconsistent(format!("{n} query heads do not divide by {g} key/value heads")));
+        let divides = |what: &str, n: usize, by: &str, d: usize| match n.is_multiple_of(d) {
+            true => Ok(()),
+            false => Err(Error::Inconsistent(format!("{n} {what} do not divide by {d} {by}"))),
+        };
+        if self.has(Mixer::Attention) {
+            divides("query heads", self.heads, "key/value heads", self.groups)?;
         }
         if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
             let (p, v) = (self.padded_vocab, self.vocab);
@@ -140,13 +176,150 @@ impl ModelConfig {
                 "padded vocabulary {p} is smaller than the vocabulary {v}"
             )));
         }
-        let rotated = self.rope.rotated(self.head_dim);
-        if rotated == 0 || !rotated.is_multiple_of(2) {
+        if !self.pattern.is_empty() && self.pattern.len() != self.layers {
+            let (n, l) = (self.pattern.len(), self.layers);
+            return Err(Error::Inconsistent(format!("{n} layers are described, the model has {l}")));
+        }
+        let needs = |on: bool, what: &str| match on {
+            true => Ok(()),
+            false => Err(Error::Inconsistent(format!("a layer needs {what}, which the model does not have"))),
+        };
+        needs(!self.has_feed(Feed::Moe) || self.moe.is_some(), "experts")?;
+        needs(!self.has(Mixer::GatedDelta) || self.gated_delta.is_some(), "a gated delta net")?;
+        needs(!self.has(Mixer::Mamba2) || self.mamba2.is_some(), "a state-space mixer")?;
+        if let Some(m) = &self.moe {
+            if m.top_k > m.experts + m.zero_experts {
+                let (k, e) = (m.top_k, m.experts + m.zero_experts);
+                return Err(Error::Inconsistent(format!("{k} experts per token of {e}")));
+            }
+            if let Some(g) = &m.router.groups {
+                divides("experts", m.experts, "groups", g.groups)?;
+            }
+        }
+        if let Some(g) = &self.gated_delta {
+            divides("value heads", g.value_heads, "key heads", g.key_heads)?;
+        }
+        if let Some(m) = &self.mamba2 {
+            divides("state-space heads", m.heads, "groups", m.groups)?;
+        }
+        let rotated = self.rotated();
+        let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
+        if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
             return Err(Error::Inconsistent(format!(
                 "{rotated} rotated elements per head: expected an even number"
             )));
         }
         Ok(self)
+    }
+
+    fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let mut sizes =
+            vec![("layers", self.layers), ("hidden size", self.hidden), ("vocabulary", self.vocab)];
+        if self.has_feed(Feed::Dense) {
+            sizes.push(("ffn size", self.ffn));
+        }
+        if self.has(Mixer::Attention) {
+            sizes.extend([
+                ("heads", self.heads),
+                ("key/value heads", self.groups),
+                ("head size", self.head_dim),
+            ]);
+        }
+        if let Some(m) = self.mla() {
+            let parts = [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
+            sizes.extend(parts.map(|n| ("size of latent attention", n)));
+        }
+        if let Some(i) = &self.indexer {
+            sizes.extend([i.heads, i.head_dim, i.top_k].map(|n| ("size of the indexer", n)));
+        }
+        if let Some(m) = &self.moe {
+            sizes.extend([
+                ("experts", m.experts),
+                ("experts per token", m.top_k),
+                ("expert ffn size", m.ffn),
+            ]);
+            sizes.push(("shared expert ffn size", m.shared.map_or(1, |s| s.ffn)));
+            if let Some(g) = &m.router.groups {
+                sizes.extend([("expert groups", g.groups), ("expert groups that stay", g.keep)]);
+            }
+        }
+        if let Some(g) = &self.gated_delta {
+            let parts = [g.key_heads, g.value_heads, g.key_dim, g.value_dim, g.conv];
+            sizes.extend(parts.map(|n| ("size of the gated delta net", n)));
+        }
+        if let Some(m) = &self.mamba2 {
+            let parts = [m.heads, m.head_dim, m.groups, m.state, m.conv, m.chunk];
+            sizes.extend(parts.map(|n| ("size of the state-space mixer", n)));
+        }
+        sizes
+    }
+
+    /// What layer `index` is made of. Multi-token prediction layers follow the others.
+    pub fn layer(&self, index: usize) -> Layer {
+        match self.pattern.get(index) {
+            Some(layer) => *layer,
+            None if index < self.layers || self.pattern.is_empty() => Layer::default(),
+            // A prediction layer is one of full attention, with the feed-forward part of the last layer.
+            None => {
+                Layer { feed: self.pattern[self.pattern.len() - 1].feed, global: true, ..Layer::default() }
+            }
+        }
+    }
+
+    /// Keys that a query of layer `index` sees, itself included; `None`: all before it.
+    pub fn window(&self, index: usize) -> Option<usize> {
+        self.sliding_window.filter(|_| !self.layer(index).global)
+    }
+
+    /// Whether a layer has this mixer.
+    pub fn has(&self, mixer: Mixer) -> bool {
+        (0..self.layers.min(self.pattern.len().max(1))).any(|l| self.layer(l).mixer == mixer)
+    }
+
+    /// Whether a layer has this feed-forward part.
+    pub fn has_feed(&self, feed: Feed) -> bool {
+        let shortcut = self.block == Block::Shortcut && feed == Feed::Dense;
+        shortcut || (0..self.layers.min(self.pattern.len().max(1))).any(|l| self.layer(l).feed == feed)
+    }
+
+    /// Latent attention, if the model has it.
+    pub fn mla(&self) -> Option<&Mla> {
+        match &self.attention {
+            Attention::Latent(mla) => Some(mla),
+            Attention::Grouped => None,
+        }
+    }
+
+    /// Elements of a value head.
+    pub fn value_dim(&self) -> usize {
+        self.mla().map_or(self.head_dim, |m| m.value)
+    }
+
+    /// Elements of a query and key head that are rotated.
+    pub fn rotated(&self) -> usize {
+        self.mla().map_or_else(|| self.rope.rotated(self.head_dim), |m| m.rope)
+    }
+
+    /// Rotary frequencies for sequences of up to `tokens` tokens: some kinds of stretching look at the length.
+    pub fn frequencies(&self, tokens: usize) -> Frequencies {
+        self.rope.frequencies(self.rotated(), tokens)
+    }
+
+    /// What `q . k` is multiplied by: the given scale or `D^-0.5`; for latent attention stretched by yarn, times the
+    /// square of yarn's magnitude.
+    ///
+    /// # Source
+    /// DeepSeek-V2 and V3 reference code, `softmax_scale * mscale * mscale`.
+    pub fn score_scale(&self) -> f64 {
+        let plain = self.scores.scale.unwrap_or_else(|| (self.head_dim as f64).powf(-0.5));
+        match (&self.attention, &self.rope.scaling) {
+            (Attention::Latent(_), RopeScaling::Yarn { factor, mscale: Some((_, all)), .. })
+                if *factor > 1.0 =>
+            {
+                plain * (0.1 * all * factor.ln() + 1.0).powi(2)
+            }
+            _ => plain,
+        }
     }
 
     /// Rows of the packed query, key and value projection: `(N + 2G) * D`.
@@ -161,4 +334,38 @@ impl ModelConfig {
     pub fn padded(&self, divisor: usize, tp: usize) -> usize {
         self.vocab.next_multiple_of((divisor * tp).max(1))
     }
+
+    /// The first part that a plain dense decoder does not have, in words; `None` for a plain one: pre-norm, rotary,
+    /// gated by SiLU, RMSNorm, grouped attention, one kind of layer.
+    pub fn beyond_plain(&self) -> Option<&'static str> {
+        let parts = [
+            (self.activation != Activation::Swiglu, "another activation than swiglu"),
+            (self.norm != Norm::Rms, "another norm than RMSNorm"),
+            (self.bias.head, "a bias in the output layer"),
+            (
+                !matches!(self.qk_norm, QkNorm::None | QkNorm::PerHead),
+                "norms of queries and keys in another place",
+            ),
+            (self.position != Position::Rope, "positions that are not rotary"),
+            (self.rope.depends_on_length(), "rotary frequencies that depend on the length"),
+            (self.mla().is_some(), "multi-head latent attention"),
+            (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
+            (self.indexer.is_some(), "sparse attention"),
+            (!self.pattern.is_empty(), "layers of several kinds"),
+            (self.moe.is_some(), "a mixture of experts"),
+            (self.block != Block::Pre, "post-norms or shortcut blocks"),
+            (self.embedding_norm, "a norm after the embedding"),
+            (self.unit_head_rows, "a normalised output layer"),
+            (self.scales != Scales::default(), "scale factors"),
+            (self.logit_softcap.is_some(), "a softcap on the logits"),
+            (self.mtp > 0, "multi-token prediction"),
+        ];
+        parts.iter().find(|p| p.0).map(|p| p.1)
+    }
 }
+
+/// A limit far above any model, so that no product of two sizes can overflow.
+const MOST: usize = 1 << 28;
+
+/// The same for what is listed one by one.
+pub(crate) const MOST_PARTS: usize = 1 << 14;

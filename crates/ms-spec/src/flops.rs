@@ -1,12 +1,10 @@
 //! Floating-point operations of one iteration, as the two upstream versions count them.
 
-use crate::{Activation, ModelConfig};
+use crate::ModelConfig;
 
 /// Matrices of a gated feed-forward layer relative to a plain one.
 fn gating(config: &ModelConfig) -> f64 {
-    match config.activation {
-        Activation::Swiglu => 1.5,
-    }
+    if config.activation.gated() { 1.5 } else { 1.0 }
 }
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.

@@ -22,14 +22,21 @@
 
 mod config;
 mod error;
+mod family;
 pub mod flops;
 pub mod hf;
 pub mod megatron;
 pub mod memory;
 mod params;
+mod parts;
 mod rope;
 
-pub use config::{Activation, Biases, Family, ModelConfig, Norm, QkNorm};
+pub use config::ModelConfig;
 pub use error::{Error, Result};
-pub use params::{Init, ParamSpec, Place, SumGrad, check_cut, local, params};
+pub use family::Family;
+pub use params::{Init, ParamSpec, Place, SumGrad, check_cut, check_expert_cut, local, params};
+pub use parts::{
+    Activation, Attention, Biases, Block, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2,
+    Mixer, Mla, Moe, Norm, Position, QkNorm, Router, Scales, Score, Scores, SharedExpert, alibi_slopes,
+};
 pub use rope::{Frequencies, Rope, RopeScaling};

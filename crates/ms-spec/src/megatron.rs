@@ -114,15 +114,19 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
         activation: Activation::Swiglu,
         norm: Norm::Rms,
         norm_eps: f.float("norm_epsilon")?.unwrap_or(1e-5),
-        bias: Biases { qkv: qkv_bias, out: all_biases || flag("add_dense_bias")?, mlp: all_biases },
+        bias: Biases {
+            qkv: qkv_bias,
+            out: all_biases || flag("add_dense_bias")?,
+            mlp: all_biases,
+            head: false,
+        },
         qk_norm,
         rope: rope(&f, max_positions)?,
         sliding_window: f.size("sliding_window")?,
         tied: !flag("untie_embeddings_and_output_weights")?,
         init_std: f.float("init_method_std")?.unwrap_or(0.02),
         dtype: dtype(&f)?,
-        bos: None,
-        eos: Vec::new(),
+        ..ModelConfig::default()
     }
     .validate()
 }
@@ -248,6 +252,23 @@ pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
     };
     match &c.rope.scaling {
         RopeScaling::None => {}
+        RopeScaling::Ntk { alpha } => set("rope_scaling_alpha", json!(alpha)),
+        RopeScaling::Dynamic { factor, original } => {
+            set("rope_scaling_type", json!("dynamic"));
+            set("rope_scaling_factor", json!(factor));
+            set("original_max_position_embeddings", json!(original));
+        }
+        RopeScaling::LongRope { short, long, original, factor, magnitude } => {
+            set("rope_scaling_type", json!("longrope"));
+            set("rope_scaling_factor", json!(factor));
+            set("rope_scaling_original_max_position_embeddings", json!(original));
+            set("short_factor", json!(short));
+            set("long_factor", json!(long));
+            if let Some((short, long)) = magnitude {
+                set("short_mscale", json!(short));
+                set("long_mscale", json!(long));
+            }
+        }
         RopeScaling::Linear { factor } => set("rotary_seq_len_interpolation_factor", json!(factor)),
         RopeScaling::Llama3 { factor, low, high, original } => {
             set("rope_scaling_type", json!("llama3"));

@@ -1,9 +1,16 @@
 //! The table of parameters.
 
+mod attention;
+mod build;
+mod feed;
+mod mixer;
+
 use ms_core::{Axis, Partition, Region, Shape, Topology};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ModelConfig, QkNorm, Result};
+use crate::parts::{Block, Feed, Mixer, Position};
+use crate::{Error, ModelConfig, Norm, Result};
+use build::Table;
 
 /// Which part of the model a parameter belongs to; decides its pipeline stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -15,6 +22,8 @@ pub enum Place {
     Layer(usize),
     /// After the last layer.
     Head,
+    /// In this multi-token prediction layer, after the head.
+    Mtp(usize),
 }
 
 /// Initial value of a parameter.
@@ -30,6 +39,25 @@ pub enum Init {
     Ones,
     /// All zeros.
     Zeros,
+    /// Uniform between `-bound` and `bound`.
+    Uniform {
+        /// The bound.
+        bound: f64,
+    },
+    /// The logarithm of a uniform number.
+    LogOfUniform {
+        /// Smallest number.
+        low: f64,
+        /// Largest number.
+        high: f64,
+    },
+    /// The inverse softplus of a number whose logarithm is uniform: the `dt` of a state-space layer.
+    InverseSoftplus {
+        /// Smallest number.
+        low: f64,
+        /// Largest number.
+        high: f64,
+    },
 }
 
 /// Ranks whose gradients of a parameter that each holds in full are only parts of a sum.
@@ -49,9 +77,9 @@ pub enum SumGrad {
 pub struct ParamSpec {
     /// Megatron-core's name, with layers counted over the whole model.
     pub name: String,
-    /// Global shape; linear weights are `[out, in]`.
+    /// Global shape; linear weights are `[out, in]`, those of experts `[E, out, in]`.
     pub shape: Shape,
-    /// How tensor-parallel ranks share it.
+    /// How ranks share it.
     pub partition: Partition,
     /// Part of the model.
     pub place: Place,
@@ -61,87 +89,108 @@ pub struct ParamSpec {
     pub decay: bool,
     /// Whether gradients of equal copies must be summed.
     pub sum_grad_over: SumGrad,
+    /// Whether a gradient changes it. The bias of a router is not trained: a rule updates it, and it stays float32.
+    pub trained: bool,
 }
 
 /// Every parameter of a model, in Megatron-core's order.
 ///
-/// `linear_qkv` is packed by group: for each key/value head its query heads, its key, its value, `D` rows each.
-/// `linear_fc1` is `[gate; up]`. A tied output layer is not listed.
+/// - `linear_qkv` is packed by group: for each key/value head its query heads, its key, its value, `D` rows each. With
+///   an output gate there are `q_proj` (per head: query, gate), `k_proj` and `v_proj` instead.
+/// - Latent attention: `linear_qkv` is `[q_a; kv_a]` (`[q; kv_a]` without a query latent), then `q_layernorm`,
+///   `kv_layernorm`, `linear_q_up_proj` (per head `[nope, rope]`), `linear_kv_up_proj` (per head `[key nope, value]`).
+/// - `linear_fc1` is `[gate; up]` where there is a gate.
+/// - Experts are stacked: `mlp.experts.linear_fc1.weight` is `[E, 2 Fe, H]`, `linear_fc2` `[E, H, Fe]`.
+/// - Multi-token prediction layer `k`: `mtp.layers.k.{enorm,hnorm,eh_proj}`, `mtp.layers.k.transformer_layer.*`,
+///   `mtp.final_layernorms.k`.
+/// - A tied output layer is not listed.
 ///
 /// # Source
 /// Order and initial values: Megatron-LM `core_r0.8.0`, `megatron/core/transformer`: normal with `init_std`,
 /// output projections with `init_std / sqrt(2 L)`; norms 1; biases 0. No decay for biases and 1-D parameters.
+/// Names of what that version does not have: MindSpeed-LLM (2026), `mindspeed_llm/tasks/checkpoint`.
 pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     let c = config;
-    let (h, f, d) = (c.hidden, c.ffn, c.head_dim);
-    let std = Init::Normal { std: c.init_std };
-    let out_std = Init::Normal { std: c.init_std / (2.0 * c.layers as f64).sqrt() };
-    let rows = |blocks| Partition::Split { axis: Axis::Tp, dim: 0, blocks };
-    let columns = Partition::Split { axis: Axis::Tp, dim: 1, blocks: 1 };
-    let matrix = |name: String, shape: [usize; 2], partition, place, init| ParamSpec {
-        name,
-        shape: shape.into(),
-        partition,
-        place,
-        init,
-        decay: true,
-        sum_grad_over: SumGrad::No,
-    };
-    let vector = |name: String, size: usize, partition, place, init, sum_grad_over| ParamSpec {
-        name,
-        shape: [size].into(),
-        partition,
-        place,
-        init,
-        decay: false,
-        sum_grad_over,
-    };
-    let norm =
-        |name: String, size, place, sum| vector(name, size, Partition::Replicated, place, Init::Ones, sum);
-
-    let mut all = vec![matrix(
-        "embedding.word_embeddings.weight".into(),
-        [c.padded_vocab, h],
-        rows(1),
-        Place::Embedding,
-        std,
-    )];
+    let mut t = Table::new(c);
+    t.at(Place::Embedding, "");
+    t.matrix("embedding.word_embeddings.weight", [c.padded_vocab, c.hidden], Table::rows(1), t.std());
+    if c.position == Position::Learned {
+        let shape = [c.max_positions, c.hidden];
+        t.matrix("embedding.position_embeddings.weight", shape, Partition::Replicated, t.std());
+    }
+    if c.embedding_norm {
+        t.norm_of(
+            Norm::LayerNorm,
+            "embedding.word_embeddings.norm",
+            c.hidden,
+            SumGrad::OverTpWithSequenceParallel,
+        );
+    }
     for layer in 0..c.layers {
-        let at = Place::Layer(layer);
-        let name = |rest: &str| format!("decoder.layers.{layer}.{rest}");
-        let by_sequence = SumGrad::OverTpWithSequenceParallel;
-        all.push(norm(name("input_layernorm.weight"), h, at, by_sequence));
-        all.push(matrix(name("self_attention.linear_proj.weight"), [h, c.heads * d], columns, at, out_std));
-        if c.bias.out {
-            let bias = name("self_attention.linear_proj.bias");
-            all.push(vector(bias, h, Partition::Replicated, at, Init::Zeros, by_sequence));
-        }
-        all.push(matrix(name("self_attention.linear_qkv.weight"), [c.qkv_rows(), h], rows(1), at, std));
-        if c.bias.qkv {
-            let bias = name("self_attention.linear_qkv.bias");
-            all.push(vector(bias, c.qkv_rows(), rows(1), at, Init::Zeros, SumGrad::No));
-        }
-        if c.qk_norm == QkNorm::PerHead {
-            all.push(norm(name("self_attention.q_layernorm.weight"), d, at, SumGrad::OverTp));
-            all.push(norm(name("self_attention.k_layernorm.weight"), d, at, SumGrad::OverTp));
-        }
-        all.push(norm(name("pre_mlp_layernorm.weight"), h, at, by_sequence));
-        all.push(matrix(name("mlp.linear_fc1.weight"), [2 * f, h], rows(2), at, std));
-        if c.bias.mlp {
-            all.push(vector(name("mlp.linear_fc1.bias"), 2 * f, rows(2), at, Init::Zeros, SumGrad::No));
-        }
-        all.push(matrix(name("mlp.linear_fc2.weight"), [h, f], columns, at, out_std));
-        if c.bias.mlp {
-            let bias = name("mlp.linear_fc2.bias");
-            all.push(vector(bias, h, Partition::Replicated, at, Init::Zeros, by_sequence));
-        }
+        t.at(Place::Layer(layer), &format!("decoder.layers.{layer}."));
+        layer_params(&mut t, c, layer);
     }
-    let by_sequence = SumGrad::OverTpWithSequenceParallel;
-    all.push(norm("decoder.final_layernorm.weight".into(), h, Place::Head, by_sequence));
+    t.at(Place::Head, "");
+    let last = if c.mamba2.is_some() { "decoder.final_norm" } else { "decoder.final_layernorm" };
+    t.norm(last, c.hidden);
     if !c.tied {
-        all.push(matrix("output_layer.weight".into(), [c.padded_vocab, h], rows(1), Place::Head, std));
+        t.matrix("output_layer.weight", [c.padded_vocab, c.hidden], Table::rows(1), t.std());
     }
-    all
+    if c.bias.head {
+        t.vector("output_layer.bias", c.padded_vocab, Table::rows(1), Init::Zeros, SumGrad::No);
+    }
+    for k in 0..c.mtp {
+        t.at(Place::Mtp(k), &format!("mtp.layers.{k}."));
+        t.norm("enorm", c.hidden);
+        t.norm("hnorm", c.hidden);
+        t.matrix("eh_proj.weight", [c.hidden, 2 * c.hidden], Table::rows(1), t.std());
+        t.at(Place::Mtp(k), &format!("mtp.layers.{k}.transformer_layer."));
+        layer_params(&mut t, c, c.layers + k);
+        t.at(Place::Mtp(k), "");
+        t.norm(&format!("mtp.final_layernorms.{k}"), c.hidden);
+    }
+    t.list
+}
+
+fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
+    if c.block == Block::Shortcut {
+        for half in 0..2 {
+            t.norm(&format!("input_layernorm_{half}"), c.hidden);
+            attention::params(t, c, index, &format!("self_attention_{half}"));
+            t.norm(&format!("pre_mlp_layernorm_{half}"), c.hidden);
+            feed::dense(t, c, &format!("mlps_{half}"), c.ffn);
+        }
+        feed::experts(t, c);
+        return;
+    }
+    let layer = c.layer(index);
+    let sandwich = c.block == Block::Sandwich;
+    match layer.mixer {
+        Mixer::Mamba2 => mixer::mamba2(t, c),
+        Mixer::None => {}
+        Mixer::Attention | Mixer::SharedKv | Mixer::GatedDelta => {
+            t.norm("input_layernorm", c.hidden);
+            match layer.mixer {
+                Mixer::GatedDelta => mixer::gated_delta(t, c),
+                Mixer::SharedKv => attention::query_only(t, c),
+                _ => attention::params(t, c, index, "self_attention"),
+            }
+            if sandwich {
+                t.norm("post_attn_norm", c.hidden);
+            }
+        }
+    }
+    if layer.feed == Feed::None {
+        return;
+    }
+    t.norm("pre_mlp_layernorm", c.hidden);
+    match layer.feed {
+        Feed::Moe => feed::experts(t, c),
+        _ => feed::dense(t, c, "mlp", c.ffn),
+    }
+    if sandwich {
+        t.norm("post_mlp_layernorm", c.hidden);
+    }
 }
 
 /// Checks that a model can be cut by `tp` ranks: heads stay whole and everything divides.
@@ -149,11 +198,23 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
 /// # Errors
 /// [`Error::Cut`] naming what does not divide.
 pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
-    let sizes = [
-        ("key/value heads", config.groups),
-        ("ffn size", config.ffn),
-        ("padded vocabulary", config.padded_vocab),
-    ];
+    let c = config;
+    let mut sizes = vec![("padded vocabulary", c.padded_vocab)];
+    if c.has(Mixer::Attention) {
+        sizes.push(("key/value heads", c.groups));
+    }
+    if c.has_feed(Feed::Dense) {
+        sizes.push(("ffn size", c.ffn));
+    }
+    if let Some(moe) = &c.moe {
+        sizes.extend([("shared expert ffn size", moe.shared.map_or(tp, |s| s.ffn))]);
+    }
+    if let Some(m) = &c.mamba2 {
+        sizes.push(("state-space groups", m.groups));
+    }
+    if let Some(g) = &c.gated_delta {
+        sizes.push(("key heads of the gated delta net", g.key_heads));
+    }
     for (what, size) in sizes {
         if tp == 0 || size % tp != 0 {
             return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
@@ -162,14 +223,34 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     Ok(())
 }
 
-/// The piece of a parameter that `rank` of a grid holds, by its tensor-parallel cut.
+/// Checks that experts can be shared out to `ep` ranks and each cut by `etp`.
+///
+/// # Errors
+/// [`Error::Cut`] naming what does not divide.
+pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<()> {
+    let Some(moe) = &config.moe else {
+        return match ep {
+            1 => Ok(()),
+            _ => Err(Error::Cut { what: "experts", size: 0, axis: Axis::Ep, ranks: ep }),
+        };
+    };
+    for (what, size, axis, ranks) in
+        [("experts", moe.experts, Axis::Ep, ep), ("expert ffn size", moe.ffn, Axis::Tp, etp)]
+    {
+        if ranks == 0 || size % ranks != 0 {
+            return Err(Error::Cut { what, size, axis, ranks });
+        }
+    }
+    Ok(())
+}
+
+/// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
 ///
 /// Stages are not looked at: which layers a rank has is a question of placement.
 ///
 /// # Errors
-/// As [`Partition::region`].
+/// As [`Partition::region_on`].
 pub fn local(spec: &ParamSpec, topology: &Topology, rank: usize) -> Result<Region> {
-    let axis = spec.partition.axis().unwrap_or(Axis::Tp);
-    let (coord, size) = (topology.coord(rank, axis), topology.size(axis));
-    Ok(spec.partition.region(&spec.name, &spec.shape, coord, size)?)
+    let position = |axis| (topology.coord(rank, axis), topology.size(axis));
+    Ok(spec.partition.region_on(&spec.name, &spec.shape, position)?)
 }

@@ -61,6 +61,31 @@ pub enum RopeScaling {
         /// Round the borders of the ramp to whole pairs.
         truncate: bool,
     },
+    /// Dynamic NTK: beyond the original context the base grows with the length.
+    Dynamic {
+        /// The factor.
+        factor: f64,
+        /// Context length before stretching, in tokens.
+        original: usize,
+    },
+    /// The base is multiplied by `alpha^(r / (r - 2))`, whatever the length.
+    Ntk {
+        /// The factor.
+        alpha: f64,
+    },
+    /// Longrope: every pair has its own divisor, one list for short sequences and one for long ones.
+    LongRope {
+        /// Divisors up to `original` tokens, one per pair.
+        short: Vec<f64>,
+        /// Divisors beyond.
+        long: Vec<f64>,
+        /// Context length before stretching, in tokens.
+        original: usize,
+        /// Context length after stretching over the one before.
+        factor: f64,
+        /// Factors on cosine and sine for short and long sequences; `None`: `sqrt(1 + ln(factor) / ln(original))`.
+        magnitude: Option<(f64, f64)>,
+    },
 }
 
 /// Frequencies of the rotated pairs, and the factor on their cosine and sine.
@@ -83,16 +108,42 @@ impl Rope {
         (head_dim as f64 * self.fraction) as usize
     }
 
-    /// Frequencies for heads of `head_dim` elements.
-    pub fn frequencies(&self, head_dim: usize) -> Frequencies {
-        let rotated = self.rotated(head_dim);
+    /// Whether frequencies depend on the length of the sequence.
+    pub fn depends_on_length(&self) -> bool {
+        matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
+    }
+
+    /// Frequencies of `rotated` elements per head, for sequences of up to `tokens` tokens.
+    pub fn frequencies(&self, rotated: usize, tokens: usize) -> Frequencies {
         let pairs = rotated / 2;
-        let plain = |i: usize| self.base.powf(-2.0 * i as f64 / rotated as f64);
+        let turn = |base: f64, i: usize| base.powf(-2.0 * i as f64 / rotated as f64);
+        let plain = |i: usize| turn(self.base, i);
+        // The exponent with which a factor on the wavelengths acts on the base.
+        let stretch = rotated as f64 / (rotated as f64 - 2.0).max(1.0);
         let mut magnitude = 1.0;
-        let inv_freq = match self.scaling {
+        let inv_freq = match &self.scaling {
+            &RopeScaling::Dynamic { factor, original } => {
+                let ratio = factor * (tokens.max(original) as f64 / original as f64) - (factor - 1.0);
+                let base = self.base * ratio.powf(stretch);
+                (0..pairs).map(|i| turn(base, i)).collect()
+            }
+            &RopeScaling::Ntk { alpha } => {
+                let base = self.base * alpha.powf(stretch);
+                (0..pairs).map(|i| turn(base, i)).collect()
+            }
+            RopeScaling::LongRope { short, long, original, factor, magnitude: given } => {
+                let is_long = tokens > *original;
+                magnitude = match given {
+                    Some((short, long)) => *(if is_long { long } else { short }),
+                    None if *factor <= 1.0 => 1.0,
+                    None => (1.0 + factor.ln() / (*original as f64).ln()).sqrt(),
+                };
+                let divisors = if is_long { long } else { short };
+                (0..pairs).map(|i| plain(i) / divisors.get(i).copied().unwrap_or(1.0)).collect()
+            }
             RopeScaling::None => (0..pairs).map(plain).collect(),
-            RopeScaling::Linear { factor } => (0..pairs).map(|i| plain(i) / factor).collect(),
-            RopeScaling::Llama3 { factor, low, high, original } => (0..pairs)
+            &RopeScaling::Linear { factor } => (0..pairs).map(|i| plain(i) / factor).collect(),
+            &RopeScaling::Llama3 { factor, low, high, original } => (0..pairs)
                 .map(|i| {
                     let f = plain(i);
                     let waves = original as f64 * f / (2.0 * PI); // wavelengths within the original context
@@ -100,7 +151,7 @@ impl Rope {
                     f * kept + f / factor * (1.0 - kept)
                 })
                 .collect(),
-            RopeScaling::Yarn {
+            &RopeScaling::Yarn {
                 factor,
                 beta_fast,
                 beta_slow,
@@ -151,24 +202,24 @@ mod tests {
 
     #[test]
     fn plain_frequencies_fall_by_the_base() {
-        let f = Rope::plain(10_000.0).frequencies(8);
+        let f = Rope::plain(10_000.0).frequencies(8, 1);
         close(&f.inv_freq, &[1.0, 0.1, 0.01, 0.001]);
         assert_eq!(f.magnitude, 1.0);
         let half = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
-        close(&half.frequencies(8).inv_freq, &[1.0, 0.01]);
+        close(&half.frequencies(half.rotated(8), 1).inv_freq, &[1.0, 0.01]);
     }
 
     #[test]
     fn linear_scaling_divides_every_frequency() {
         let rope = Rope { scaling: RopeScaling::Linear { factor: 4.0 }, ..Rope::plain(10_000.0) };
-        close(&rope.frequencies(4).inv_freq, &[0.25, 0.0025]);
+        close(&rope.frequencies(4, 1).inv_freq, &[0.25, 0.0025]);
     }
 
     #[test]
     fn llama3_keeps_short_waves_and_stretches_long_ones() {
         let scaling = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192 };
-        let f = Rope { scaling, ..Rope::plain(500_000.0) }.frequencies(128).inv_freq;
-        let plain = Rope::plain(500_000.0).frequencies(128).inv_freq;
+        let f = Rope { scaling, ..Rope::plain(500_000.0) }.frequencies(128, 1).inv_freq;
+        let plain = Rope::plain(500_000.0).frequencies(128, 1).inv_freq;
         for (f, p) in f.iter().zip(&plain) {
             let wavelength = 2.0 * PI / p;
             if wavelength < 8192.0 / 4.0 {
@@ -198,10 +249,32 @@ mod tests {
             attention_factor: None,
             truncate: true,
         };
-        let f = Rope { scaling, ..Rope::plain(10_000.0) }.frequencies(16);
+        let f = Rope { scaling, ..Rope::plain(10_000.0) }.frequencies(16, 1);
         // low = max(floor(-1.59), 0) = 0, high = ceil(1.41) = 2: pair 0 is kept, pair 1 half, the rest stretched.
         let p = |i: i32| 10f64.powf(-f64::from(i) / 2.0);
         close(&f.inv_freq[..3], &[p(0), p(1) * 0.625, p(2) / 4.0]);
         assert!((f.magnitude - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn dynamic_stretching_begins_where_the_original_context_ends() {
+        let scaling = RopeScaling::Dynamic { factor: 2.0, original: 32 };
+        let rope = Rope { scaling, ..Rope::plain(10_000.0) };
+        assert_eq!(rope.frequencies(8, 32), Rope::plain(10_000.0).frequencies(8, 32));
+        // At 64 tokens: base * (2 * 2 - 1)^(8 / 6).
+        let base = 10_000.0 * 3f64.powf(8.0 / 6.0);
+        close(&rope.frequencies(8, 64).inv_freq, &Rope::plain(base).frequencies(8, 1).inv_freq);
+        let ntk = Rope { scaling: RopeScaling::Ntk { alpha: 3.0 }, ..Rope::plain(10_000.0) };
+        close(&ntk.frequencies(8, 1).inv_freq, &Rope::plain(base).frequencies(8, 1).inv_freq);
+    }
+
+    #[test]
+    fn longrope_has_a_list_for_short_and_one_for_long_sequences() {
+        let (short, long) = (vec![1.0, 2.0], vec![1.0, 4.0]);
+        let scaling = RopeScaling::LongRope { short, long, original: 16, factor: 4.0, magnitude: None };
+        let rope = Rope { scaling, ..Rope::plain(10_000.0) };
+        close(&rope.frequencies(4, 16).inv_freq, &[1.0, 0.005]);
+        close(&rope.frequencies(4, 17).inv_freq, &[1.0, 0.0025]);
+        assert!((rope.frequencies(4, 16).magnitude - 1.5f64.sqrt()).abs() < 1e-12);
     }
 }

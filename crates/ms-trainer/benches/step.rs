@@ -13,7 +13,7 @@ use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_kernels::{Cpu, Isa, machine};
 use ms_nn::Recompute;
-use ms_spec::{Activation, Biases, Family, ModelConfig, Norm, QkNorm, Rope};
+use ms_spec::{Family, ModelConfig};
 use ms_trainer::{
     Adam, BatchSizes, Checkpointing, DecayStyle, Engine, Evaluation, Exit, Schedule, TrainConfig,
     WeightDecayStyle, WsdStyle,
@@ -47,18 +47,9 @@ fn config(s: &Size, dtype: DType) -> TrainConfig {
         vocab: 32000,
         padded_vocab: 32000,
         max_positions: s.seq,
-        activation: Activation::Swiglu,
-        norm: Norm::Rms,
         norm_eps: 1e-5,
-        bias: Biases::default(),
-        qk_norm: QkNorm::None,
-        rope: Rope::plain(10000.0),
-        sliding_window: None,
         tied: true,
-        init_std: 0.02,
-        dtype: None,
-        bos: None,
-        eos: Vec::new(),
+        ..ModelConfig::default()
     };
     TrainConfig {
         flops_per_sample: ms_spec::flops::v2_0_0(&model, 1, s.seq),

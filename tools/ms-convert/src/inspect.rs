@@ -69,11 +69,14 @@ fn counts(checkpoint: &Checkpoint) -> Vec<(&'static str, usize)> {
             Place::Embedding => 0,
             Place::Layer(_) => 1,
             Place::Head => 2,
+            Place::Mtp(_) => 3,
         };
         *parts.entry(part).or_default() += spec.shape.numel();
-        *parts.entry(3).or_default() += spec.shape.numel();
+        *parts.entry(4).or_default() += spec.shape.numel();
     }
-    let name = |part: &u8| ["the embedding", "the layers", "the head", "the model"][usize::from(*part)];
+    let name = |part: &u8| {
+        ["the embedding", "the layers", "the head", "the prediction layers", "the model"][usize::from(*part)]
+    };
     parts.iter().map(|(part, count)| (name(part), *count)).collect()
 }
 

@@ -170,7 +170,7 @@ fn add_companions(
             let made = hf::write_config(
                 &ModelConfig { dtype: fixed.or(config.dtype), ..config.clone() },
                 hf::Dialect::V4,
-            );
+            )?;
             plan.texts.push(("config.json".into(), pretty(&made)));
         }
         Some(mut json) => {
@@ -223,7 +223,7 @@ fn companions(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read_json(path: &Path) -> anyhow::Result<Value> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    serde_json::from_str(&text).with_context(|| path.display().to_string())
+    hf::parse_json(&text).with_context(|| path.display().to_string())
 }
 
 fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> anyhow::Result<()> {

@@ -1,15 +1,18 @@
-//! Hugging Face folders: `config.json` and safetensors, one file or several with an index.
+//! Hugging Face folders: `config.json` and safetensors, one file or several with an index; `pytorch_model*.bin` is
+//! read too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ms_core::{DType, Region};
+use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec, hf, params};
 use serde_json::Value;
 
-use super::names;
+use super::names::{Named, Names};
+use super::schemes::ALIASES;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
 use crate::plan;
+use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, safetensors};
 
 /// Name of the file that says which tensor is in which file.
@@ -18,33 +21,44 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub const SINGLE: &str = "model.safetensors";
 const CONFIG: &str = "config.json";
 
+/// PyTorch's files, which are read only.
+const BIN_INDEX: &str = "pytorch_model.bin.index.json";
+
 pub(crate) fn is_folder(path: &Path) -> bool {
-    path.join(CONFIG).is_file() && (path.join(INDEX).is_file() || !weight_files(path).is_empty())
+    path.join(CONFIG).is_file() && !files_of(path).is_ok_and(|files| files.is_empty())
 }
 
 /// Safetensors files of a folder, in the order of names.
-pub(crate) fn weight_files(path: &Path) -> Vec<String> {
+fn weight_files(path: &Path) -> Vec<String> {
+    named(path, ".safetensors", "model")
+}
+
+/// Files with an ending, in the order of names; those with the usual beginning, if there are some.
+fn named(path: &Path, ending: &str, usual: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
     let names = entries.filter_map(|e| e.ok()?.file_name().into_string().ok());
-    let mut files: Vec<String> = names.filter(|n| n.ends_with(".safetensors")).collect();
+    let mut files: Vec<String> = names.filter(|n| n.ends_with(ending) && !n.starts_with('.')).collect();
     files.sort();
-    if files.iter().any(|f| f.starts_with("model")) {
-        files.retain(|f| f.starts_with("model"));
+    if files.iter().any(|f| f.starts_with(usual)) {
+        files.retain(|f| f.starts_with(usual));
     }
     files
 }
 
 pub(crate) fn read_json(path: &Path) -> Result<Value> {
     let text = std::fs::read_to_string(path).map_err(Error::io(path, "read"))?;
-    serde_json::from_str(&text).map_err(|e| Error::malformed(path, format!("no JSON: {e}")))
+    hf::parse_json(&text).map_err(Error::spec(path))
 }
 
-/// The files that hold tensors: those of the index, or all of them.
-fn files_of(path: &Path) -> Result<Vec<String>> {
-    let index = path.join(INDEX);
-    if !index.is_file() {
-        return Ok(weight_files(path));
-    }
+/// The files that hold tensors: those of the index, or all of them. Safetensors before PyTorch's.
+pub(crate) fn files_of(path: &Path) -> Result<Vec<String>> {
+    let Some(index) = [INDEX, BIN_INDEX].iter().map(|n| path.join(n)).find(|p| p.is_file()) else {
+        let (files, bins) = (weight_files(path), named(path, ".bin", "pytorch_model"));
+        let usual = |files: &[String], start: &str| files.first().is_some_and(|f| f.starts_with(start));
+        // Safetensors of other names may be anything, beside weights in PyTorch's files.
+        let bin = !usual(&files, "model") && (files.is_empty() || usual(&bins, "pytorch_model"));
+        return Ok(if bin { bins } else { files });
+    };
     let json = read_json(&index)?;
     let map = json["weight_map"].as_object().ok_or_else(|| Error::malformed(&index, "no weight_map"))?;
     let mut files = Vec::new();
@@ -60,6 +74,38 @@ fn files_of(path: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
+/// What lies in a weight file.
+fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>)> {
+    let mut stored = Vec::new();
+    if path.extension().is_some_and(|e| e == "safetensors") {
+        let mapped = Mapped::open(path)?;
+        for t in safetensors::read_header(&mapped)?.tensors {
+            let dtype = t.dtype.ok_or_else(|| {
+                Error::malformed(path, format!("tensor {}: dtype {} is not supported", t.name, t.dtype_name))
+            })?;
+            stored.push(Stored { name: t.name, file, dtype, shape: t.shape, start: t.start, strides: None });
+        }
+        return Ok((mapped, stored));
+    }
+    let torch = TorchFile::open(path)?;
+    let Node::Dict(entries) = torch.root() else {
+        return Err(Error::malformed(path, "the saved object is no dictionary of tensors"));
+    };
+    for (name, node) in entries {
+        let Node::Tensor(tensor) = node else { continue };
+        let view = torch.view(name, tensor)?;
+        stored.push(Stored {
+            name: name.clone(),
+            file,
+            dtype: view.dtype,
+            shape: view.shape,
+            start: view.start,
+            strides: view.strides,
+        });
+    }
+    Ok((torch.into_file(), stored))
+}
+
 pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     let config_path = path.join(CONFIG);
     let config_json = read_json(&config_path)?;
@@ -68,65 +114,26 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     let mut stored: Vec<Stored> = Vec::new();
     let mut by_name = BTreeMap::new();
     for name in files_of(path)? {
-        let file = Mapped::open(&path.join(name))?;
-        let header = safetensors::read_header(&file)?;
-        for t in header.tensors {
-            let dtype = t.dtype.ok_or_else(|| {
-                Error::malformed(
-                    file.path(),
-                    format!("tensor {}: dtype {} is not supported", t.name, t.dtype_name),
-                )
-            })?;
+        let (file, tensors) = read_file(&path.join(name), files.len())?;
+        for t in tensors {
             if by_name.insert(t.name.clone(), stored.len()).is_some() {
                 return Err(Error::malformed(
                     file.path(),
                     format!("tensor {} is in another file too", t.name),
                 ));
             }
-            stored.push(Stored {
-                name: t.name,
-                file: files.len(),
-                dtype,
-                shape: t.shape,
-                start: t.start,
-                strides: None,
-            });
+            stored.push(t);
         }
         files.push(file);
     }
-    // A model resized after training may have more rows than the configuration says, or be padded.
-    if let Some(&i) = by_name.get("model.embed_tokens.weight")
-        && let Some(&rows) = stored[i].shape.first()
-    {
-        config.padded_vocab = rows.max(config.vocab);
-        if rows < config.vocab {
-            let (want, got) = (vec![config.vocab, config.hidden], stored[i].shape.clone());
-            return Err(Error::Shape { path: path.to_owned(), name: stored[i].name.clone(), want, got });
+    for (usual, other) in ALIASES {
+        if let (false, Some(&i)) = (by_name.contains_key(*usual), by_name.get(*other)) {
+            by_name.insert((*usual).to_owned(), i);
         }
     }
-    let mut globals = BTreeMap::new();
-    for spec in params(&config) {
-        let mut pieces = Vec::new();
-        let mut dtype = None;
-        for named in names::of(&config, &spec) {
-            let &i = by_name
-                .get(&named.name)
-                .ok_or_else(|| Error::Missing { path: path.to_owned(), name: named.name.clone() })?;
-            let want = named.region.local_shape();
-            if stored[i].shape[..] != want[..] {
-                return Err(Error::Shape {
-                    path: files[stored[i].file].path().to_owned(),
-                    name: named.name,
-                    want: want.to_vec(),
-                    got: stored[i].shape.clone(),
-                });
-            }
-            dtype.get_or_insert(stored[i].dtype);
-            pieces.push(Piece { stored: i, region: named.region, flat: None });
-        }
-        let dtype = dtype.expect("every parameter has a Hugging Face tensor");
-        globals.insert(spec.name, Global { shape: spec.shape, dtype, pieces });
-    }
+    take_rows(path, &mut config, &by_name, &stored)?;
+    let globals = assemble(path, &config, &files, &stored, &by_name)?;
+    report_unused(path, &config, &by_name, &globals);
     Ok(Checkpoint {
         root: path.to_owned(),
         kind: Kind::Hf,
@@ -142,26 +149,125 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     })
 }
 
-/// Names and canonical regions of every tensor of a Hugging Face folder, in `transformers`' order.
+/// Takes sizes from the embedding: a model resized after training may have more rows than the configuration says.
+fn take_rows(
+    path: &Path,
+    config: &mut ModelConfig,
+    by_name: &BTreeMap<String, usize>,
+    stored: &[Stored],
+) -> Result<()> {
+    let embedding = params(config).swap_remove(0);
+    let name = Names::new(config).of(&embedding)?.swap_remove(0).name;
+    let Some(found) = by_name.get(&name).map(|&i| &stored[i]) else { return Ok(()) };
+    let Some(&rows) = found.shape.first() else { return Ok(()) };
+    config.padded_vocab = rows.max(config.vocab);
+    if rows < config.vocab {
+        let (want, got) = (vec![config.vocab, config.hidden], found.shape.clone());
+        return Err(Error::Shape { path: path.to_owned(), name, want, got });
+    }
+    Ok(())
+}
+
+fn assemble(
+    path: &Path,
+    config: &ModelConfig,
+    files: &[Mapped],
+    stored: &[Stored],
+    by_name: &BTreeMap<String, usize>,
+) -> Result<BTreeMap<String, Global>> {
+    let names = Names::new(config);
+    let mut globals = BTreeMap::new();
+    for spec in params(config) {
+        let mut pieces = Vec::new();
+        let mut dtype = None;
+        let (all, copies): (Vec<Named>, Vec<Named>) = names.of(&spec)?.into_iter().partition(|n| !n.copy);
+        for named in all {
+            // A tensor may only be there under the name of one of its copies.
+            let found = std::iter::once(&named.name).chain(copies.iter().map(|c| &c.name));
+            let found = found.filter_map(|n| by_name.get(n)).next();
+            let &i =
+                found.ok_or_else(|| Error::Missing { path: path.to_owned(), name: named.name.clone() })?;
+            if stored[i].shape != named.lens.shape {
+                return Err(Error::Shape {
+                    path: files[stored[i].file].path().to_owned(),
+                    name: named.name,
+                    want: named.lens.shape,
+                    got: stored[i].shape.clone(),
+                });
+            }
+            dtype.get_or_insert(stored[i].dtype);
+            let view = named.lens.view(stored[i].strides.as_deref());
+            let view = view.map_err(|what| Error::malformed(files[stored[i].file].path(), what))?;
+            pieces.push(Piece { stored: i, region: named.lens.region, flat: None, view });
+        }
+        let dtype = dtype.expect("every parameter has a Hugging Face tensor");
+        globals.insert(spec.name, Global { shape: spec.shape, dtype, pieces });
+    }
+    Ok(globals)
+}
+
+/// Says which tensors of the folder are no part of the model.
+fn report_unused(
+    path: &Path,
+    config: &ModelConfig,
+    by_name: &BTreeMap<String, usize>,
+    globals: &BTreeMap<String, Global>,
+) {
+    let used: BTreeSet<usize> = globals.values().flat_map(|g| g.pieces.iter().map(|p| p.stored)).collect();
+    let again: BTreeSet<String> = tensors(config).map_or_else(
+        |_| BTreeSet::new(),
+        |all| all.into_iter().filter(|t| t.named.copy).map(|t| t.named.name).collect(),
+    );
+    let tied_head = |name: &str| config.tied && name.contains("head");
+    let buffer = |name: &str| {
+        name.ends_with("inv_freq") || name.ends_with(".attn.bias") || name.ends_with("masked_bias")
+    };
+    let left: Vec<&str> = by_name
+        .iter()
+        .filter(|(name, i)| !used.contains(i) && !again.contains(*name) && !tied_head(name) && !buffer(name))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if let Some(first) = left.first() {
+        tracing::warn!(
+            "{}: {} tensors are no part of the model, among them {first}",
+            path.display(),
+            left.len()
+        );
+    }
+}
+
+/// A tensor of a Hugging Face folder.
+pub(crate) struct HfTensor {
+    pub(crate) named: Named,
+    pub(crate) spec: ParamSpec,
+}
+
+/// Names and parts of every tensor of a Hugging Face folder, in `transformers`' order.
 /// Vocabulary tensors have `padded_vocab` rows.
-pub(crate) fn tensors(config: &ModelConfig) -> Vec<(String, ParamSpec, Region)> {
+///
+/// # Errors
+/// [`Error::NoName`] if the family's class lacks something that the model has.
+pub(crate) fn tensors(config: &ModelConfig) -> Result<Vec<HfTensor>> {
     let mut specs = params(config);
     // transformers registers qkv before o, and the norms of a layer after its MLP.
     let rank = |spec: &ParamSpec| -> usize {
         let name = spec.name.as_str();
         let order = [
-            ".linear_qkv.",
-            ".linear_proj.",
-            ".q_layernorm.",
-            ".k_layernorm.",
-            ".linear_fc1.",
-            ".linear_fc2.",
+            "self_attention.linear_qkv.",
+            "self_attention.linear_proj.",
+            "self_attention",
+            ".mixer.",
+            "mlp.linear_fc1.",
+            "mlp.linear_fc2.",
+            ".mlp",
             ".input_layernorm.",
             ".pre_mlp_layernorm.",
+            ".post_",
         ];
         order.iter().position(|part| name.contains(part)).unwrap_or(0)
     };
     specs.sort_by_key(|s| (s.place, rank(s)));
+    let names = Names::new(config);
     // Weights and biases of one projection stand together: q.weight q.bias k.weight k.bias …
     let mut all = Vec::new();
     let mut i = 0;
@@ -169,18 +275,20 @@ pub(crate) fn tensors(config: &ModelConfig) -> Vec<(String, ParamSpec, Region)> 
         let pair = specs.get(i + 1).filter(|next| {
             next.name.strip_suffix("bias").is_some_and(|n| specs[i].name.strip_suffix("weight") == Some(n))
         });
-        let weights = names::of(config, &specs[i]);
-        let mut biases = pair.map_or_else(Vec::new, |p| names::of(config, p)).into_iter();
+        let weights = names.of(&specs[i])?;
+        let mut biases = pair.map_or_else(|| Ok(Vec::new()), |p| names.of(p))?.into_iter();
         let step = if pair.is_some() { 2 } else { 1 };
         for weight in weights {
-            all.push((weight.name, specs[i].clone(), weight.region));
+            all.push(HfTensor { named: weight, spec: specs[i].clone() });
             if let Some(bias) = biases.next() {
-                all.push((bias.name, specs[i + 1].clone(), bias.region));
+                all.push(HfTensor { named: bias, spec: specs[i + 1].clone() });
             }
         }
         i += step;
     }
-    all
+    // What is there a second time belongs to the prediction layers.
+    all.sort_by_key(|t| t.named.copy);
+    Ok(all)
 }
 
 /// The largest file written, unless one tensor alone is larger: 5 GB, as `save_pretrained` has it.
@@ -215,7 +323,7 @@ mod tests {
             "num_attention_heads": 2, "vocab_size": 10
         });
         let config = hf::read_config(&json).unwrap();
-        let names: Vec<String> = tensors(&config).into_iter().map(|t| t.0).collect();
+        let names: Vec<String> = tensors(&config).unwrap().into_iter().map(|t| t.named.name).collect();
         let l = |rest: &str| format!("model.layers.0.{rest}");
         assert_eq!(
             names,

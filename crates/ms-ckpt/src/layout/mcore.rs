@@ -493,14 +493,15 @@ fn assemble(
                 pieces: Vec::new(),
             });
             // Replicated tensors are equal on all ranks; one copy is enough.
-            if spec.partition.axis().is_some() || entry.pieces.is_empty() {
-                entry.pieces.push(Piece { stored: *i, region, flat: None });
+            if spec.partition.is_cut() || entry.pieces.is_empty() {
+                let view = stored[*i].strides.clone();
+                entry.pieces.push(Piece { stored: *i, region, flat: None, view });
             }
         }
     }
     for spec in &specs {
         let pieces = globals.get(&spec.name).map_or(0, |g| g.pieces.len());
-        let want = if spec.partition.axis().is_some() { tp } else { 1 };
+        let want = if spec.partition.is_cut() { tp } else { 1 };
         if pieces != want {
             return Err(Error::Missing { path: folder.to_owned(), name: spec.name.clone() });
         }

@@ -3,6 +3,7 @@
 pub mod hf;
 pub mod mcore;
 mod names;
+mod schemes;
 
 use std::path::{Path, PathBuf};
 

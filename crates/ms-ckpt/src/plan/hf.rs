@@ -38,8 +38,8 @@ impl HfLayout {
                 .map(Some)
                 .map_err(|e| Error::malformed(&kept, e.to_string()));
         }
-        let names = hf::weight_files(dir);
-        if names.is_empty() {
+        let names = hf::files_of(dir)?;
+        if names.is_empty() || names.iter().any(|n| !n.ends_with(".safetensors")) {
             return Ok(None);
         }
         let mut files = Vec::new();
@@ -66,12 +66,13 @@ impl Plan {
         let config = &ModelConfig { padded_vocab: config.vocab, ..config.clone() };
         let mut shards: Vec<Vec<Target>> = vec![Vec::new()];
         let mut filled = 0;
-        for (name, spec, region) in hf::tensors(config) {
-            let target = target(name, &spec, region, dtype_of(&spec.name)?);
+        for t in hf::tensors(config)? {
+            let (spec, place) = (&t.spec, written_place(&t, config));
+            let target = target(t.named.name, spec, &t.named.lens, dtype_of(&spec.name)?);
             let full = match sharding {
                 Sharding::Bytes(most) => filled > 0 && filled + target.bytes() > most,
                 // The first layer shares its file with the embedding, the last with the head.
-                Sharding::PerLayer => matches!(spec.place, Place::Layer(l) if l >= shards.len()),
+                Sharding::PerLayer => matches!(place, Place::Layer(l) if l >= shards.len()),
             };
             if full {
                 shards.push(Vec::new());
@@ -125,6 +126,7 @@ impl Plan {
     pub fn hf_like(config: &ModelConfig, layout: &HfLayout, dtype_of: &DTypeOf<'_>) -> Result<Option<Self>> {
         let mut files = Vec::new();
         let mut rows = config.vocab;
+        let embedding_name = hf::tensors(config)?.first().map_or_else(String::new, |t| t.named.name.clone());
         for (name, text) in &layout.files {
             let path = Path::new(name);
             if name.contains(['/', '\\']) || name.starts_with('.') {
@@ -146,17 +148,18 @@ impl Plan {
                 entries.push((start, end, tensor.clone(), dtype.to_owned(), shape));
             }
             entries.sort();
-            if let Some(e) = entries.iter().find(|e| e.2 == "model.embed_tokens.weight") {
+            if let Some(e) = entries.iter().find(|e| e.2 == embedding_name) {
                 rows = e.4.first().copied().unwrap_or(rows);
             }
             files.push((name, text, json, entries));
         }
         let config = &ModelConfig { padded_vocab: rows, ..config.clone() };
         let mut known: Map<String, Value> = Map::new();
-        let all = hf::tensors(config);
+        let all = hf::tensors(config)?;
         for (i, t) in all.iter().enumerate() {
-            known.insert(t.0.clone(), json!(i));
+            known.insert(t.named.name.clone(), json!(i));
         }
+        let embedding = all.first().map_or("", |t| t.named.name.as_str()).to_owned();
         let mut seen = 0;
         let mut plan = Self::default();
         for (name, text, json, entries) in files {
@@ -165,11 +168,11 @@ impl Plan {
             for (start, end, tensor, dtype, shape) in entries {
                 // Some folders store a tied output layer all the same.
                 let tied_head = config.tied && tensor == "lm_head.weight";
-                let key = if tied_head { "model.embed_tokens.weight" } else { &tensor };
+                let key = if tied_head { &embedding } else { &tensor };
                 let Some(i) = known.get(key).and_then(Value::as_u64) else { return Ok(None) };
-                let (_, spec, region) = &all[i as usize];
-                seen += usize::from(!tied_head);
-                let t = target(tensor, spec, region.clone(), dtype_of(&spec.name)?);
+                let found = &all[i as usize];
+                seen += usize::from(!tied_head && !found.named.copy);
+                let t = target(tensor, &found.spec, &found.named.lens, dtype_of(&found.spec.name)?);
                 same &= dtype_name(t.dtype) == dtype && t.shape == shape && end - start == t.bytes();
                 tensors.push(t);
             }
@@ -189,13 +192,22 @@ impl Plan {
                 container: Container::Safetensors { header },
             });
         }
-        if seen != all.len() {
+        if seen != all.iter().filter(|t| !t.named.copy).count() {
             return Ok(None);
         }
         if let Some(index) = &layout.index {
             plan.texts.push((hf::INDEX.into(), index.clone().into_bytes()));
         }
         Ok(Some(plan))
+    }
+}
+
+/// The layer a tensor is filed with: copies that belong to a prediction layer are at its place.
+fn written_place(t: &hf::HfTensor, config: &ModelConfig) -> Place {
+    match (t.spec.place, t.named.copy) {
+        (Place::Mtp(k), _) => Place::Layer(config.layers + k),
+        (_, true) => Place::Layer(config.layers),
+        (place, false) => place,
     }
 }
 

@@ -54,7 +54,7 @@ impl Plan {
                     let dtype = dtype_of(&local.spec.name)?;
                     tensors.push(Target {
                         chunk: local.chunk,
-                        ..target(local.name, &local.spec, local.region, dtype)
+                        ..target(local.name, &local.spec, &crate::lens::Lens::plain(local.region), dtype)
                     });
                 }
                 plan.files.push(FilePlan {
@@ -84,7 +84,7 @@ impl Plan {
                 for local in rank_tensors(config, cut, Spelling::Local, t, p)? {
                     let spec = &local.spec;
                     // One copy of what several ranks hold; the tied output layer is the embedding.
-                    let first = spec.partition.axis().is_some() || t == 0;
+                    let first = spec.partition.is_cut() || t == 0;
                     if !first || (config.tied && local.name == "output_layer.weight") {
                         continue;
                     }
@@ -103,7 +103,12 @@ impl Plan {
                             );
                         }
                     }
-                    list.push(target(spec.name.clone(), spec, local.region, dtype));
+                    list.push(target(
+                        spec.name.clone(),
+                        spec,
+                        &crate::lens::Lens::plain(local.region),
+                        dtype,
+                    ));
                 }
                 let names: Vec<_> = list.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())).collect();
                 let header = make_header(&names, &[("format", "ms-sharded")]);

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::checkpoint::Checkpoint;
+use crate::lens::Lens;
 use crate::staging::{Folder, write_file};
 use crate::torch::Object;
 use crate::{Error, Result};
@@ -40,6 +41,8 @@ pub struct Target {
     pub shape: Vec<usize>,
     /// Which elements of the canonical tensor, in their order.
     pub region: Region,
+    /// Whether the last two dimensions of the region are swapped in the file.
+    pub transposed: bool,
     #[serde(skip)]
     chunk: usize,
 }
@@ -140,10 +143,14 @@ impl Plan {
                 let i = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = self.files.get(i) else { return };
                 let written = write_one(file, folder.path(), options.sync, &mut |t, sink| {
-                    source.copy(&t.parameter, &t.region, None, t.dtype, &mut |bytes| {
+                    let sink = &mut |bytes: &[u8]| {
                         progress(bytes.len() as u64);
                         sink(bytes)
-                    })
+                    };
+                    match t.transposed {
+                        false => source.copy(&t.parameter, &t.region, None, t.dtype, sink),
+                        true => source.copy_transposed(&t.parameter, &t.region, t.dtype, sink),
+                    }
                 });
                 if let Err(error) = written {
                     next.store(self.files.len(), Ordering::Relaxed);
@@ -203,7 +210,7 @@ pub struct RunOptions {
     pub replace: bool,
 }
 
-fn target(name: String, spec: &ParamSpec, region: Region, dtype: DType) -> Target {
-    let shape = region.local_shape().to_vec();
-    Target { name, parameter: spec.name.clone(), dtype, shape, region, chunk: 0 }
+fn target(name: String, spec: &ParamSpec, lens: &Lens, dtype: DType) -> Target {
+    let (shape, region, transposed) = (lens.shape.clone(), lens.region.clone(), lens.transposed);
+    Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, chunk: 0 }
 }

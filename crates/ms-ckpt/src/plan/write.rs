@@ -148,7 +148,7 @@ pub(crate) fn write_hf(
     let folder = Folder::create(dir, replace)?;
     write_held(&plan, folder.path(), "", config, dtype, bytes)?;
     plan.write_small(folder.path())?;
-    let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4);
+    let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4).map_err(Error::spec(dir))?;
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
     text.push(b'\n');
     write_file(&folder.path().join("config.json"), &text)?;

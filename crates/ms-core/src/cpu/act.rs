@@ -1,9 +1,9 @@
 //! Activations, sums and embedding on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{ActBackend, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut};
+use crate::{ActBackend, Activation, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut};
 use half::bf16;
-use ms_kernels::{elementwise, embedding, swiglu};
+use ms_kernels::{activation, elementwise, embedding, swiglu};
 
 impl ActBackend for CpuBackend {
     fn swiglu(&self, x: &Tensor) -> Result<Tensor> {
@@ -32,6 +32,95 @@ impl ActBackend for CpuBackend {
             Ok(())
         })?;
         Ok(dx)
+    }
+
+    fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        if gated && width % 2 != 0 {
+            let want = Shape::new(&[t, width + 1]);
+            return Err(Error::Shape { op: "activation", name: "x", want, got: x.shape() });
+        }
+        let f = if gated { width / 2 } else { width };
+        let mut y = self.uninit(x.dtype(), &[t, f]);
+        op_span!("activation", 15 * y.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "activation", E => {
+            let (y, x) = (y.as_mut_slice::<E>()?, x.as_slice()?);
+            if gated {
+                activation::glu(&self.cpu, y, x, f, kind)?;
+            } else {
+                activation::forward(&self.cpu, y, x, kind)?;
+            }
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        let f = if gated { width / 2 } else { width };
+        expect("activation_backward", "dy", dy, x.dtype(), &[t, f])?;
+        let mut dx = self.uninit(x.dtype(), &[t, width]);
+        op_span!("activation_backward", 25 * dy.numel(), size(&[x, dy, &dx]));
+        with_float!(x.dtype(), "activation_backward", E => {
+            let (dx, dy, x) = (dx.as_mut_slice::<E>()?, dy.as_slice()?, x.as_slice()?);
+            if gated {
+                activation::glu_backward(&self.cpu, dx, dy, x, f, kind)?;
+            } else {
+                activation::backward(&self.cpu, dx, dy, x, kind)?;
+            }
+            Ok(())
+        })?;
+        Ok(dx)
+    }
+
+    fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        let mut y = self.uninit(x.dtype(), &[t, width]);
+        op_span!("gate", 10 * x.numel(), size(&[x, gate, &y]));
+        with_float!(x.dtype(), "gate", E => {
+            let (y, x, gate) = (y.as_mut_slice::<E>()?, x.as_slice()?, gate.as_slice()?);
+            activation::gate(&self.cpu, y, x, gate, t, kind)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn gate_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gate: &Tensor,
+        kind: Activation,
+    ) -> Result<(Tensor, Tensor)> {
+        let (t, width) = x.as_matrix();
+        expect("gate_backward", "dy", dy, x.dtype(), &[t, width])?;
+        let mut dx = self.uninit(x.dtype(), &[t, width]);
+        let mut dgate = self.uninit(x.dtype(), &gate.shape());
+        op_span!("gate_backward", 20 * x.numel(), size(&[x, dy, gate, &dx, &dgate]));
+        with_float!(x.dtype(), "gate_backward", E => {
+            let (dx, dgate) = (dx.as_mut_slice::<E>()?, dgate.as_mut_slice()?);
+            let (dy, x, gate) = (dy.as_slice()?, x.as_slice()?, gate.as_slice()?);
+            activation::gate_backward(&self.cpu, dx, dgate, dy, x, gate, t, kind)?;
+            Ok(())
+        })?;
+        Ok((dx, dgate))
+    }
+
+    fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()> {
+        op_span!("softcap", 10 * x.numel(), 2 * size(&[x]));
+        with_float!(x.dtype(), "softcap", E => {
+            elementwise::softcap(&self.cpu, x.as_mut_slice::<E>()?, cap);
+            Ok(())
+        })
+    }
+
+    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()> {
+        expect("softcap_backward", "y", y, d.dtype(), &d.shape())?;
+        op_span!("softcap_backward", 4 * d.numel(), 3 * size(&[d]));
+        with_float!(d.dtype(), "softcap_backward", E => {
+            elementwise::softcap_backward(&self.cpu, d.as_mut_slice::<E>()?, y.as_slice()?, cap)?;
+            Ok(())
+        })
     }
 
     fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {

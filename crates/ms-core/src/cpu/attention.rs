@@ -2,12 +2,12 @@
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    AttentionBackend, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary, Scalar, Segment,
-    Tensor,
+    AttentionBackend, AttentionOptions, DType, Error, HeadLayout, IndexerInputs, QkNorm, Result, Rotary,
+    Scalar, Segment, Tensor,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
-use ms_kernels::rope;
+use ms_kernels::{rope, selected};
 
 fn packed(heads: HeadLayout, tokens: usize) -> Packed {
     Packed { tokens, groups: heads.groups, heads_per_group: heads.heads_per_group, head_dim: heads.head_dim }
@@ -23,7 +23,7 @@ fn rotary(r: &Rotary) -> Result<rope::Rotary<'_>> {
 }
 
 fn options(o: &AttentionOptions) -> Options {
-    Options { scale: o.scale, window: o.window, softcap: o.softcap, causal: true }
+    Options { scale: o.scale, window: o.window, softcap: o.softcap, causal: true, alibi: o.alibi }
 }
 
 /// Where queries, keys and values stand in packed rows.
@@ -213,6 +213,86 @@ impl AttentionBackend for CpuBackend {
             Ok(())
         })?;
         Ok(out)
+    }
+
+    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
+        let ((tokens, heads), (_, dim)) = (inputs.w.as_matrix(), inputs.k.as_matrix());
+        expect("pick_keys", "q", inputs.q, DType::F32, &[tokens, heads * dim])?;
+        let keys: usize = segments.iter().map(|s| s.q_len * s.k_len).sum();
+        op_span!("pick_keys", 2 * keys * heads * dim, size(&[inputs.q, inputs.k, inputs.w]));
+        let mut picks = self.uninit(DType::I32, &[tokens, places]);
+        let (q, k, w) = (inputs.q.as_slice()?, inputs.k.as_slice()?, inputs.w.as_slice()?);
+        let indexer = selected::Indexer { q, k, w, heads, dim, segments };
+        selected::pick(&self.cpu, picks.as_mut_slice()?, places, &indexer)?;
+        Ok(picks)
+    }
+
+    fn attention_picked(
+        &self,
+        x: &Tensor,
+        cached: Option<(&Tensor, &Tensor)>,
+        heads: HeadLayout,
+        picks: &Tensor,
+        o: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let (tokens, places) = picks.as_matrix();
+        expect("attention_picked", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
+        let (d, width) = (heads.head_dim, heads.groups * heads.head_dim);
+        let rows = cached.map_or(tokens, |(k, _)| k.as_matrix().0);
+        if let Some((k, v)) = cached {
+            expect("attention_picked", "keys", k, x.dtype(), &[rows, width])?;
+            expect("attention_picked", "values", v, x.dtype(), &[rows, width])?;
+        }
+        let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * d]);
+        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
+        op_span!("attention_picked", 4 * picks.numel() * heads.heads() * d, size(&[x, picks, &out]));
+        with_float!(x.dtype(), "attention_picked", E => {
+            let [q, k, v] = views::<E>(x, heads)?;
+            let apart = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
+            let (k, v) = match cached {
+                Some((keys, values)) => (apart(keys.as_slice::<E>()?), apart(values.as_slice::<E>()?)),
+                None => (k, v),
+            };
+            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
+            let sizes = (heads.groups, heads.heads_per_group, d);
+            let options = options(o);
+            selected::forward(&self.cpu, out, lse, q, k, v, sizes, ids(picks)?, places, rows, &options)?;
+            Ok(())
+        })?;
+        Ok((out, lse))
+    }
+
+    fn attention_picked_backward(
+        &self,
+        dout: &Tensor,
+        x: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        o: &AttentionOptions,
+    ) -> Result<Tensor> {
+        let (tokens, places) = picks.as_matrix();
+        let width = heads.heads() * heads.head_dim;
+        expect("attention_picked_backward", "dout", dout, x.dtype(), &[tokens, width])?;
+        let mut dqkv = self.uninit(x.dtype(), &[tokens, heads.packed_width()]);
+        op_span!("attention_picked_backward", 10 * picks.numel() * width, size(&[x, dout, out, &dqkv]));
+        with_float!(x.dtype(), "attention_picked_backward", E => {
+            selected::backward(
+                &self.cpu,
+                dqkv.as_mut_slice::<E>()?,
+                dout.as_slice()?,
+                x.as_slice()?,
+                out.as_slice()?,
+                lse.as_slice()?,
+                &packed(heads, tokens),
+                ids(picks)?,
+                places,
+                &options(o),
+            )?;
+            Ok(())
+        })?;
+        Ok(dqkv)
     }
 
     fn cache_append(

@@ -5,10 +5,13 @@
 
 mod act;
 mod attention;
+mod layout;
 mod loss;
 mod matmul;
+mod moe;
 mod norm;
 mod optim;
+mod recurrent;
 
 use crate::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
 use ms_kernels::{Cpu, Isa};

@@ -2,6 +2,7 @@
 
 use super::{CpuBackend, expect, op_span, size, with_float};
 use crate::{DType, Norm, NormBackend, Result, Tensor, TensorMut};
+use ms_kernels::layer_norm;
 use ms_kernels::rms_norm::{self, Options};
 
 fn options(norm: &Norm) -> Options {
@@ -51,6 +52,45 @@ impl NormBackend for CpuBackend {
             Ok(())
         })?;
         Ok((sum, y, rstd))
+    }
+
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)> {
+        let (t, h) = x.as_matrix();
+        expect("layer_norm", "w", w, x.dtype(), &[h])?;
+        if let Some(b) = b {
+            expect("layer_norm", "b", b, x.dtype(), &[h])?;
+        }
+        op_span!("layer_norm", 7 * t * h, 2 * size(&[x]));
+        let mut y = self.uninit(x.dtype(), &[t, h]);
+        let mut stats = self.uninit(DType::F32, &[t, 2]);
+        with_float!(x.dtype(), "layer_norm", E => {
+            let b = b.map_or(Ok(&[] as &[E]), Tensor::as_slice)?;
+            let (y, stats) = (y.as_mut_slice::<E>()?, stats.as_mut_slice()?);
+            layer_norm::forward(&self.cpu, y, stats, x.as_slice()?, w.as_slice()?, b, eps)?;
+            Ok(())
+        })?;
+        Ok((y, stats))
+    }
+
+    fn layer_norm_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        stats: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
+        let (t, h) = x.as_matrix();
+        expect("layer_norm_backward", "dy", dy, x.dtype(), &[t, h])?;
+        op_span!("layer_norm_backward", 12 * t * h, 3 * size(&[x]));
+        let mut dx = self.uninit(x.dtype(), &[t, h]);
+        let mut dwb = Tensor::zeros(&self.arena, DType::F32, [2, h]);
+        with_float!(x.dtype(), "layer_norm_backward", E => {
+            let (dx, dwb) = (dx.as_mut_slice::<E>()?, dwb.as_mut_slice()?);
+            let (dy, x, w) = (dy.as_slice()?, x.as_slice()?, w.as_slice()?);
+            layer_norm::backward(&self.cpu, dx, dwb, dy, x, w, stats.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok((dx, dwb))
     }
 
     fn rms_norm_backward(

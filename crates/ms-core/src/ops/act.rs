@@ -1,7 +1,8 @@
 //! Activation of the gated MLP, and sums.
 
+use super::layout::op;
 use super::only;
-use crate::{BackwardCx, Graph, Op, Result, Tensor, Var};
+use crate::{Activation, BackwardCx, Graph, Op, Result, Tensor, Var};
 
 struct Swiglu(Tensor);
 
@@ -52,4 +53,44 @@ impl Op for Add {
 pub fn add(g: &mut Graph, a: &Var, b: &Var) -> Result<Var> {
     let y = g.device().add(a.value(), b.value())?;
     Ok(g.apply(y, &[a, b], || Box::new(Add)))
+}
+
+struct Activate {
+    x: Tensor,
+    kind: Activation,
+    gated: bool,
+}
+op!(Activate, "activation", |op, cx, dy| {
+    Ok(vec![Some(cx.device.activation_backward(&dy, &op.x, op.kind, op.gated)?)])
+});
+
+/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Keeps `x`.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn activation(g: &mut Graph, x: &Var, kind: Activation, gated: bool) -> Result<Var> {
+    if gated && kind == Activation::Silu {
+        return swiglu(g, x);
+    }
+    let y = g.device().activation(x.value(), kind, gated)?;
+    Ok(g.apply(y, &[x], || Box::new(Activate { x: x.value().clone(), kind, gated })))
+}
+
+struct Gate {
+    x: Tensor,
+    gate: Tensor,
+    kind: Activation,
+}
+op!(Gate, "gate", |op, cx, dy| {
+    let (dx, dgate) = cx.device.gate_backward(&dy, &op.x, &op.gate, op.kind)?;
+    Ok(vec![Some(dx), Some(dgate)])
+});
+
+/// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`. Keeps both.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn gate(g: &mut Graph, x: &Var, gate: &Var, kind: Activation) -> Result<Var> {
+    let y = g.device().gate(x.value(), gate.value(), kind)?;
+    Ok(g.apply(y, &[x, gate], || Box::new(Gate { x: x.value().clone(), gate: gate.value().clone(), kind })))
 }

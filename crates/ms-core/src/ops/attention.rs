@@ -1,5 +1,6 @@
 //! Preparation of queries and keys, and attention.
 
+use super::layout::op;
 use super::only;
 use crate::{
     AttentionOptions, BackwardCx, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary, Segment, Tensor, Var,
@@ -139,5 +140,37 @@ pub fn attention(
             segments: segments.clone(),
             options,
         })
+    }))
+}
+
+struct Picked {
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    heads: HeadLayout,
+    picks: Tensor,
+    options: AttentionOptions,
+}
+op!(Picked, "attention_picked", |op, cx, dy| {
+    let Picked { qkv, out, lse, heads, picks, options } = op;
+    Ok(vec![Some(cx.device.attention_picked_backward(&dy, &qkv, &out, &lse, heads, &picks, &options)?)])
+});
+
+/// Attention of prepared packed rows over `picks[T,P]` (rows of keys, or -1) alone: `[T,N·D]`. Keeps rows, output and
+/// the log of each row's softmax sum.
+///
+/// # Errors
+/// If shapes, element types or picks do not fit.
+pub fn attention_picked(
+    g: &mut Graph,
+    qkv: &Var,
+    heads: HeadLayout,
+    picks: &Tensor,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let (out, lse) = g.device().attention_picked(qkv.value(), None, heads, picks, &options)?;
+    let (kept, picks) = (out.clone(), picks.clone());
+    Ok(g.apply(out, &[qkv], || {
+        Box::new(Picked { qkv: qkv.value().clone(), out: kept, lse, heads, picks, options })
     }))
 }

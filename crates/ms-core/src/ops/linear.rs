@@ -25,8 +25,8 @@ impl Op for Linear {
         if let Some(db) = cx.main_grad(2)? {
             device.linear_db(db, &dy)?;
         }
-        cx.accumulate(1, move |device, dw| device.linear_dw(dw, &dy, &x))?;
-        Ok(vec![Some(dx), None, None])
+        let dw = cx.weight_gradient(1, &w, move |device, dw| device.linear_dw(dw, &dy, &x))?;
+        Ok(vec![Some(dx), dw, None])
     }
 }
 

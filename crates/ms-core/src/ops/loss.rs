@@ -1,7 +1,7 @@
 //! Output layer and cross entropy, fused over chunks of tokens.
 
 use super::only;
-use crate::{BackwardCx, DType, Error, Graph, Op, Result, Tensor, Var};
+use crate::{BackwardCx, DType, Device, Error, Graph, Op, Result, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
@@ -14,9 +14,50 @@ pub struct LossVar {
     pub nll: Tensor,
 }
 
+/// The output layer: `logits = cap(scale · (x · wᵀ + bias))`.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    /// `[V,H]`.
+    pub w: &'a Var,
+    /// `[V]`.
+    pub bias: Option<&'a Var>,
+    /// Factor of the logits.
+    pub scale: f32,
+    /// `c · tanh(x / c)`.
+    pub softcap: Option<f32>,
+}
+
+impl<'a> Head<'a> {
+    /// A plain matrix.
+    pub fn plain(w: &'a Var) -> Self {
+        Self { w, bias: None, scale: 1.0, softcap: None }
+    }
+
+    fn logits(&self, device: &Device, x: &Tensor) -> Result<Tensor> {
+        let mut y = device.linear(x, self.w.value(), self.bias.map(Var::value))?;
+        if self.scale != 1.0 {
+            device.scale(&mut y, self.scale)?;
+        }
+        if let Some(cap) = self.softcap {
+            device.softcap(&mut y, cap)?;
+        }
+        Ok(y)
+    }
+}
+
+/// Logits `[T,V]` of hidden states `x[T,H]`.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn logits(device: &Device, x: &Tensor, head: &Head<'_>) -> Result<Tensor> {
+    head.logits(device, x)
+}
+
 struct LinearCrossEntropy {
     dx: Tensor,
     dw: Tensor,
+    db: Option<Tensor>,
+    w: Tensor,
 }
 
 impl Op for LinearCrossEntropy {
@@ -29,20 +70,31 @@ impl Op for LinearCrossEntropy {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { mut dx, dw } = *self;
+        let Self { mut dx, dw, db, w } = *self;
         let factor = only(dys).as_slice::<f32>()?[0];
         if factor != 1.0 {
             cx.device.scale(&mut dx, factor)?;
         }
-        cx.accumulate(1, move |device, grad| device.accumulate(grad, &dw, factor))?;
-        Ok(vec![Some(dx), None])
+        if let Some(db) = db {
+            cx.accumulate(2, move |device, grad| device.accumulate(grad, &db, factor))?;
+        }
+        let dw = cx.weight_gradient(1, &w, move |device, grad| device.accumulate(grad, &dw, factor))?;
+        Ok(vec![Some(dx), dw, None])
     }
 }
 
-/// Cross entropy of `softmax(x[T,H] · w[V,H]ᵀ)` against `targets[T]` (i32), weighted by `weights[T]` (f32).
+/// Gradients that form while a chunk's logits are in cache.
+struct Gradients {
+    dx: Tensor,
+    dw: Tensor,
+    db: Option<Tensor>,
+}
+
+/// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by
+/// `weights[T]` (f32).
 ///
-/// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and `w` are formed in
-/// the same pass, while a chunk's logits are in cache; kept are these two gradients (`[T,H]`, and `[V,H]` f32),
+/// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
+/// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32),
 /// never `[T,V]`. A target below zero marks an ignored token; its weight must be zero.
 ///
 /// # Errors
@@ -50,7 +102,7 @@ impl Op for LinearCrossEntropy {
 pub fn linear_cross_entropy(
     g: &mut Graph,
     x: &Var,
-    w: &Var,
+    head: &Head<'_>,
     targets: &Tensor,
     weights: &Tensor,
 ) -> Result<LossVar> {
@@ -64,23 +116,41 @@ pub fn linear_cross_entropy(
     }
     let arena = device.arena();
     let mut nll = Tensor::uninit(arena, DType::F32, [tokens]);
-    let mut gradients = if g.records() {
-        let dx = Tensor::uninit(arena, x.value().dtype(), [tokens, hidden]);
-        Some((dx, Tensor::zeros(arena, DType::F32, w.value().shape())))
-    } else {
-        None
-    };
+    let zeros = |shape| Tensor::zeros(arena, DType::F32, shape);
+    let mut gradients = g.records().then(|| Gradients {
+        dx: Tensor::uninit(arena, x.value().dtype(), [tokens, hidden]),
+        dw: zeros(head.w.value().shape()),
+        db: head.bias.map(|b| zeros(b.value().shape())),
+    });
     for start in (0..tokens).step_by(CHUNK) {
         let len = CHUNK.min(tokens - start);
         let (xc, tc, wc) =
             (x.value().rows(start, len)?, targets.rows(start, len)?, weights.rows(start, len)?);
-        let mut logits = device.linear(&xc, w.value(), None)?;
+        let mut logits = head.logits(&device, &xc)?;
+        let capped = match (&gradients, head.softcap) {
+            (Some(_), Some(cap)) => {
+                let mut copy = Tensor::uninit(arena, logits.dtype(), logits.shape());
+                copy.bytes_mut()?.copy_from_slice(logits.bytes());
+                Some((copy, cap))
+            }
+            _ => None,
+        };
         let weights = gradients.is_some().then_some(&wc);
         let part = device.cross_entropy(&mut logits, &tc, weights)?;
         nll.as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
-        if let Some((dx, dw)) = &mut gradients {
-            device.linear_dw(dw.whole_mut()?, &logits, &xc)?;
-            let part = device.linear_dx(&logits, w.value())?;
+        if let Some(Gradients { dx, dw, db }) = &mut gradients {
+            let mut d = logits;
+            if let Some((y, cap)) = capped {
+                device.softcap_backward(&mut d, &y, cap)?;
+            }
+            if head.scale != 1.0 {
+                device.scale(&mut d, head.scale)?;
+            }
+            device.linear_dw(dw.whole_mut()?, &d, &xc)?;
+            if let Some(db) = db {
+                device.linear_db(db.whole_mut()?, &d)?;
+            }
+            let part = device.linear_dx(&d, head.w.value())?;
             let row = hidden * dx.dtype().size();
             dx.bytes_mut()?[start * row..(start + len) * row].copy_from_slice(part.bytes());
         }
@@ -92,8 +162,12 @@ pub fn linear_cross_entropy(
         .map(|(&n, &w)| if w == 0.0 { 0.0 } else { f64::from(n) * f64::from(w) })
         .sum();
     let loss = Tensor::from_slice(arena, [1], &[sum as f32])?;
+    let none = g.constant(loss.clone());
     let loss = match gradients {
-        Some((dx, dw)) => g.apply(loss, &[x, w], || Box::new(LinearCrossEntropy { dx, dw })),
+        Some(Gradients { dx, dw, db }) => {
+            let inputs = [x, head.w, head.bias.unwrap_or(&none)];
+            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w: head.w.value().clone() }))
+        }
         None => g.constant(loss),
     };
     Ok(LossVar { loss, nll })

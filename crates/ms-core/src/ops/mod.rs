@@ -6,20 +6,26 @@
 mod act;
 mod attention;
 mod embedding;
+mod layout;
 mod linear;
 mod loss;
+mod moe;
 mod norm;
 mod recompute;
+mod recurrent;
 #[cfg(test)]
 mod tests;
 
-pub use act::{add, swiglu};
-pub use attention::{attention, prepare_qkv};
+pub use act::{activation, add, gate, swiglu};
+pub use attention::{attention, attention_picked, prepare_qkv};
 pub use embedding::embedding;
+pub use layout::{cast, columns, concat, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::linear;
-pub use loss::{LossVar, linear_cross_entropy};
-pub use norm::{add_rms_norm, rms_norm};
+pub use loss::{Head, LossVar, linear_cross_entropy, logits};
+pub use moe::{Balance, Routed, combine, dispatch, expert_linear, route};
+pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};
+pub use recurrent::{convolution, decay, delta_rule, state_space};
 
 use crate::Tensor;
 

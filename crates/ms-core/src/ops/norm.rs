@@ -1,4 +1,4 @@
-//! RMSNorm, alone and behind a residual sum.
+//! RMSNorm, alone and behind a residual sum, and LayerNorm.
 
 use super::only;
 use crate::{BackwardCx, Graph, Norm, Op, Result, Tensor, Var};
@@ -81,4 +81,45 @@ pub fn add_rms_norm(g: &mut Graph, x: &Var, residual: &Var, w: &Var, norm: Norm)
         Box::new(AddRmsNorm(RmsNorm { x: keep, w: w.value().clone(), rstd, norm }))
     });
     Ok((sum, y))
+}
+
+struct LayerNorm {
+    x: Tensor,
+    w: Tensor,
+    stats: Tensor,
+    shifted: bool,
+}
+
+impl Op for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer_norm"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { x, w, stats, shifted } = *self;
+        let (dx, dwb) = cx.device.layer_norm_backward(&only(dys), &x, &w, &stats)?;
+        for input in 0..1 + usize::from(shifted) {
+            let d = dwb.rows(input, 1)?;
+            let d = d.reshape([d.numel()])?;
+            cx.accumulate(1 + input, move |device, grad| device.accumulate(grad, &d, 1.0))?;
+        }
+        Ok(vec![Some(dx), None, None])
+    }
+}
+
+/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Keeps `x`, `w` and `[T,2]` numbers.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn layer_norm(g: &mut Graph, x: &Var, w: &Var, b: Option<&Var>, eps: f32) -> Result<Var> {
+    let (y, stats) = g.device().layer_norm(x.value(), w.value(), b.map(Var::value), eps)?;
+    let none = g.constant(y.clone());
+    let inputs = [x, w, b.unwrap_or(&none)];
+    Ok(g.apply(y, &inputs, || {
+        Box::new(LayerNorm { x: x.value().clone(), w: w.value().clone(), stats, shifted: b.is_some() })
+    }))
 }

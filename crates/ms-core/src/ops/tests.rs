@@ -1,6 +1,8 @@
 //! The conformance table: every operation on every backend there is, its recorded backward against finite
 //! differences of its own forward. A new backend joins by being listed in [`devices`].
 
+mod parts;
+
 use super::*;
 use crate::{
     AttentionOptions, DType, Device, GradBuffer, Graph, HeadLayout, Norm, ParamId, ParamLayout, ParamStore,
@@ -150,7 +152,7 @@ fn attention_with_head_norms_over_two_documents() {
     let segments: Arc<[Segment]> = [(0, 5), (5, 4)]
         .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len })
         .into();
-    let options = AttentionOptions { scale: 0.5, window: None, softcap: None };
+    let options = AttentionOptions { scale: 0.5, window: None, softcap: None, alibi: None };
     for norm in [false, true] {
         let segments = segments.clone();
         let case = move |g: &mut Graph, store: &ParamStore, x: &Var| {
@@ -175,7 +177,7 @@ fn embedding_and_loss_over_a_tied_table() {
         let table = g.param(store, P[0]);
         let e = embedding(g, &table, &ids)?;
         let h = add(g, x, &e)?;
-        Ok(linear_cross_entropy(g, &h, &table, &targets, &weights)?.loss)
+        Ok(linear_cross_entropy(g, &h, &Head::plain(&table), &targets, &weights)?.loss)
     });
 }
 

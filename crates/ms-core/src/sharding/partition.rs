@@ -19,37 +19,108 @@ pub enum Partition {
         /// Number of blocks along `dim`.
         blocks: usize,
     },
+    /// As [`Partition::Split`], with blocks of different sizes: the packed projection of a state-space layer.
+    Sections {
+        /// The axis whose ranks share the tensor.
+        axis: Axis,
+        /// The dimension that is cut.
+        dim: usize,
+        /// Sizes of the blocks; zeros at the end mean that there are fewer.
+        sizes: [usize; 5],
+    },
+    /// Weights of all experts, stacked along dimension 0: the ranks along [`Axis::Ep`] share the experts, those along
+    /// [`Axis::Tp`] cut dimension `dim` of each, as [`Partition::Split`] does.
+    Experts {
+        /// The dimension that tensor-parallel ranks cut; not 0.
+        dim: usize,
+        /// Number of blocks along `dim`.
+        blocks: usize,
+    },
 }
 
 impl Partition {
-    /// The part of a tensor of `shape` that position `coord` of an axis of `size` ranks holds.
+    /// The part of a tensor of `shape` that position `coord` of an axis of `size` ranks holds; positions along other
+    /// axes are 0 of 1.
     ///
     /// # Errors
     /// [`Error::Partition`] if the dimension does not divide evenly.
     pub fn region(&self, name: &str, shape: &Shape, coord: usize, size: usize) -> Result<Region> {
+        let axis = self.axes().first().copied();
+        self.region_on(name, shape, |a| if Some(a) == axis { (coord, size) } else { (0, 1) })
+    }
+
+    /// The part of a tensor of `shape` that the rank at `position(axis) = (coordinate, size)` holds.
+    ///
+    /// # Errors
+    /// [`Error::Partition`] if a dimension does not divide evenly.
+    pub fn region_on(
+        &self,
+        name: &str,
+        shape: &Shape,
+        position: impl Fn(Axis) -> (usize, usize),
+    ) -> Result<Region> {
+        let length = |dim: usize| shape.get(dim).copied().unwrap_or(0);
+        let even = |dim: usize, total: usize, parts: usize, coord: usize, size: usize| {
+            if total == 0 || parts == 0 || total % parts != 0 || coord >= size {
+                return Err(Error::Partition { name: name.to_owned(), dim, size: total, parts });
+            }
+            Ok(total / parts)
+        };
+        let split = |dim: usize, blocks: usize, axis: Axis| -> Result<Region> {
+            let (coord, size) = position(axis);
+            let total = length(dim);
+            let part = even(dim, total, blocks * size, coord, size)?;
+            let block = total / blocks;
+            let ranges = (0..blocks).map(|b| {
+                let start = b * block + coord * part;
+                start..start + part
+            });
+            Ok(Region::along(shape, dim, ranges))
+        };
         match *self {
             Self::Replicated => Ok(Region::whole(shape)),
-            Self::Split { dim, blocks, .. } => {
-                let total = shape.get(dim).copied().unwrap_or(0);
-                let parts = blocks * size;
-                if total == 0 || total % parts != 0 || coord >= size {
-                    return Err(Error::Partition { name: name.to_owned(), dim, size: total, parts });
+            Self::Split { axis, dim, blocks } => split(dim, blocks, axis),
+            Self::Sections { axis, dim, sizes } => {
+                let (coord, size) = position(axis);
+                even(dim, length(dim), length(dim).max(1), 0, 1)?;
+                let (mut start, mut ranges) = (0, Vec::new());
+                for section in sizes.into_iter().filter(|&s| s > 0) {
+                    let part = even(dim, section, size, coord, size)?;
+                    ranges.push(start + coord * part..start + (coord + 1) * part);
+                    start += section;
                 }
-                let (block, part) = (total / blocks, total / parts);
-                let ranges = (0..blocks).map(|b| {
-                    let start = b * block + coord * part;
-                    start..start + part
-                });
-                Ok(Region { shape: *shape, dim, ranges: ranges.collect() })
+                if start != length(dim) {
+                    return Err(Error::Partition {
+                        name: name.to_owned(),
+                        dim,
+                        size: length(dim),
+                        parts: start,
+                    });
+                }
+                Ok(Region::along(shape, dim, ranges))
+            }
+            Self::Experts { dim, blocks } => {
+                let (coord, size) = position(Axis::Ep);
+                let part = even(0, length(0), size, coord, size)?;
+                Ok(Region { lead: Some(coord * part..(coord + 1) * part), ..split(dim, blocks, Axis::Tp)? })
             }
         }
     }
 
-    /// The axis that cuts the tensor, if any.
-    pub fn axis(&self) -> Option<Axis> {
+    /// Whether ranks hold different parts.
+    pub fn is_cut(&self) -> bool {
+        !matches!(self, Self::Replicated)
+    }
+
+    /// The axes that cut the tensor, the outermost first.
+    pub fn axes(&self) -> &'static [Axis] {
+        const ONE: [[Axis; 1]; 5] = [[Axis::Tp], [Axis::Cp], [Axis::Ep], [Axis::Dp], [Axis::Pp]];
         match *self {
-            Self::Replicated => None,
-            Self::Split { axis, .. } => Some(axis),
+            Self::Replicated => &[],
+            Self::Split { axis, .. } | Self::Sections { axis, .. } => {
+                ONE.iter().find(|a| a[0] == axis).expect("every axis is listed")
+            }
+            Self::Experts { .. } => &[Axis::Ep, Axis::Tp],
         }
     }
 }

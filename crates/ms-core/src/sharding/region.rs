@@ -13,16 +13,20 @@ pub struct Region {
     pub dim: usize,
     /// Which indices of `dim`, in the order in which the local tensor holds them.
     pub ranges: Vec<Range<usize>>,
+    /// Which indices of the first dimension, where `dim` is another one: the experts of stacked weights.
+    /// `None`: all.
+    pub lead: Option<Range<usize>>,
 }
 
 impl Region {
     /// All of a tensor.
     pub fn whole(shape: &Shape) -> Self {
-        Self {
-            shape: *shape,
-            dim: 0,
-            ranges: std::iter::once(0..shape.first().copied().unwrap_or(1)).collect(),
-        }
+        Self::along(shape, 0, std::iter::once(0..shape.first().copied().unwrap_or(1)))
+    }
+
+    /// `ranges` of dimension `dim`.
+    pub fn along(shape: &Shape, dim: usize, ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
+        Self { shape: *shape, dim, ranges: ranges.into_iter().collect(), lead: None }
     }
 
     /// Shape of the local tensor.
@@ -31,6 +35,9 @@ impl Region {
         if let Some(d) = dims.get_mut(self.dim) {
             *d = self.ranges.iter().map(ExactSizeIterator::len).sum();
         }
+        if let (Some(lead), Some(d)) = (&self.lead, dims.first_mut()) {
+            *d = lead.len();
+        }
         Shape::new(&dims)
     }
 
@@ -38,7 +45,8 @@ impl Region {
     pub fn is_whole(&self) -> bool {
         let size = self.shape.get(self.dim).copied().unwrap_or(1);
         let mut next = 0;
-        self.ranges.iter().all(|r| std::mem::replace(&mut next, r.end) == r.start) && next == size
+        let lead = self.lead.as_ref().is_none_or(|l| *l == (0..self.shape.first().copied().unwrap_or(1)));
+        lead && self.ranges.iter().all(|r| std::mem::replace(&mut next, r.end) == r.start) && next == size
     }
 
     /// The contiguous runs of the global tensor, in the order of the local one: `(first element, elements)`.
@@ -49,7 +57,14 @@ impl Region {
         let size = self.shape.get(self.dim).copied().unwrap_or(1);
         let inner: usize = self.shape.iter().skip(self.dim + 1).product();
         let outer: usize = self.shape.iter().take(self.dim).product();
-        (0..outer).flat_map(move |o| {
+        let outer = match &self.lead {
+            Some(lead) => {
+                let per_lead: usize = self.shape.iter().take(self.dim).skip(1).product();
+                lead.start * per_lead..lead.end * per_lead
+            }
+            None => 0..outer,
+        };
+        outer.flat_map(move |o| {
             self.ranges.iter().map(move |r| ((o * size + r.start) * inner, r.len() * inner))
         })
     }
@@ -89,12 +104,15 @@ struct Stored {
     shape: Vec<usize>,
     dim: usize,
     ranges: Vec<(usize, usize)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lead: Option<(usize, usize)>,
 }
 
 impl Serialize for Region {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let ranges = self.ranges.iter().map(|r| (r.start, r.end)).collect();
-        Stored { shape: self.shape.to_vec(), dim: self.dim, ranges }.serialize(s)
+        let lead = self.lead.as_ref().map(|l| (l.start, l.end));
+        Stored { shape: self.shape.to_vec(), dim: self.dim, ranges, lead }.serialize(s)
     }
 }
 
@@ -118,8 +136,17 @@ impl<'de> Deserialize<'de> for Region {
         if stored.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
             return Err(D::Error::custom(format!("shape {:?} has too many elements", stored.shape)));
         }
+        if let Some((a, b)) = stored.lead
+            && (stored.dim == 0 || a > b || b > stored.shape[0])
+        {
+            return Err(D::Error::custom(format!(
+                "range {a}..{b} of the first dimension of {:?}, cut along {}",
+                stored.shape, stored.dim
+            )));
+        }
         let ranges = stored.ranges.into_iter().map(|(a, b)| a..b).collect();
-        Ok(Self { shape: Shape::new(&stored.shape), dim: stored.dim, ranges })
+        let lead = stored.lead.map(|(a, b)| a..b);
+        Ok(Self { shape: Shape::new(&stored.shape), dim: stored.dim, ranges, lead })
     }
 }
 
@@ -148,6 +175,25 @@ mod tests {
             }
             prop_assert_eq!(global, back);
         }
+    }
+
+    #[test]
+    fn experts_are_shared_out_whole_and_then_cut_by_rows() {
+        // Two of four experts of [gate; up] rows [4, 3], the second half of both blocks.
+        let p = Partition::Experts { dim: 1, blocks: 2 };
+        let at = |axis| if axis == Axis::Ep { (1, 2) } else { (1, 2) };
+        let region = p.region_on("fc1", &Shape::new(&[4, 4, 3]), at).unwrap();
+        assert_eq!((region.local_shape().to_vec(), region.lead.clone()), (vec![2, 2, 3], Some(2..4)));
+        assert_eq!(region.runs().collect::<Vec<_>>(), [(27, 3), (33, 3), (39, 3), (45, 3)]);
+    }
+
+    #[test]
+    fn sections_of_different_sizes_are_each_cut_evenly() {
+        let p = Partition::Sections { axis: Axis::Tp, dim: 0, sizes: [4, 2, 0, 0, 0] };
+        let region = p.region("in_proj", &Shape::new(&[6, 2]), 1, 2).unwrap();
+        assert_eq!(region.ranges, [2..4, 5..6]);
+        assert!(p.region("in_proj", &Shape::new(&[7, 2]), 1, 2).is_err());
+        assert!(p.region("in_proj", &Shape::new(&[6, 2]), 1, 4).is_err());
     }
 
     #[test]

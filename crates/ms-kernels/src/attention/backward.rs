@@ -8,7 +8,7 @@ use super::blocks::{Left, Right, Rows, add_rows, lines, packed_lines, packed_ter
 use super::body::{self, BK, BQ, LANES, Limits};
 use super::forward::{block_scores, head_rows, limits};
 use super::mask::Mask;
-use super::{Heads, Options, Segment};
+use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
@@ -19,7 +19,7 @@ use crate::{Cpu, Element};
 instances! {
     fn gradient(
         scores: &mut [f32], dp: &mut [f32], columns: usize, limits: &[(u32, u32)], options: &Options,
-        lse: &[f32; BQ], delta: &[f32; BQ],
+        tilt: Tilt, lse: &[f32; BQ], delta: &[f32; BQ],
     ) = body::gradient;
 }
 
@@ -187,7 +187,8 @@ fn head<K: Kernel<Packed = f32>, E: Element>(
                         let values = v_lines.as_ptr().wrapping_add(panel);
                         block_scores::<K>(ds.as_mut_ptr(), columns, edges, values, g_panels, dim);
                     }
-                    gradient(call.cpu.isa(), p, ds, columns, edges, call.options, &lse, &delta);
+                    let tilt = Tilt::new(call.options, segment, n, k0, q0);
+                    gradient(call.cpu.isa(), p, ds, columns, edges, call.options, tilt, &lse, &delta);
                     block.products::<K>(k0, count, p, ds, dq, &mut dk[k0 * dim..], &mut dv[k0 * dim..]);
                 }
                 for i in 0..queries {

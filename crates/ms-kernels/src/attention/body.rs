@@ -3,7 +3,7 @@
 //! Blocks are transposed: a row is a key, a column a query, `BQ` columns. So maxima and sums run down the rows and
 //! need no sums across a vector.
 
-use super::Options;
+use super::{Options, Tilt};
 use crate::float::{exp, tanh};
 
 /// Queries of a block.
@@ -53,6 +53,7 @@ pub(super) fn softmax(
     columns: usize,
     limits: &[(u32, u32)],
     options: &Options,
+    tilt: Tilt,
     run: &mut Running,
 ) {
     let scale = options.scale;
@@ -77,6 +78,11 @@ pub(super) fn softmax(
                     for l in 0..LANES {
                         x[l] = cap * tanh(x[l] * scale / cap);
                     }
+                }
+            }
+            if let Some(most) = tilt.row(row) {
+                for l in 0..LANES {
+                    x[l] += most - tilt.slope * (c + l) as f32;
                 }
             }
             if end - first < LANES as u32 {
@@ -135,6 +141,7 @@ pub(super) fn gradient(
     columns: usize,
     limits: &[(u32, u32)],
     options: &Options,
+    tilt: Tilt,
     lse: &[f32; BQ],
     delta: &[f32; BQ],
 ) {
@@ -152,6 +159,11 @@ pub(super) fn gradient(
             }
             match options.softcap {
                 None => {
+                    if let Some(most) = tilt.row(row) {
+                        for l in 0..LANES {
+                            s[l] += (most - tilt.slope * (c + l) as f32) / scale;
+                        }
+                    }
                     for l in 0..LANES {
                         let p = exp(s[l].mul_add(scale, -lse[l]));
                         g[l] = p * (g[l] - delta[l]) * scale;
@@ -159,9 +171,10 @@ pub(super) fn gradient(
                     }
                 }
                 Some(cap) => {
+                    let most = tilt.row(row).unwrap_or(0.0);
                     for l in 0..LANES {
                         let t = tanh(s[l] * scale / cap);
-                        let p = exp(cap * t - lse[l]);
+                        let p = exp(cap * t + (most - tilt.slope * (c + l) as f32) - lse[l]);
                         g[l] = p * (g[l] - delta[l]) * scale * (1.0 - t * t);
                         s[l] = p;
                     }

@@ -2,7 +2,7 @@
 
 use super::forward::Call;
 use super::mask::Mask;
-use super::{Options, Segment};
+use super::{Options, Segment, Tilt};
 use crate::Element;
 use crate::float;
 use crate::isa::instances;
@@ -12,7 +12,7 @@ use crate::memory::{Scratch, with_scratch};
 pub(super) const MAX_QUERIES: usize = 4;
 
 mod body {
-    use super::Options;
+    use super::{Options, Tilt};
     use crate::Element;
     use crate::float::{exp, tanh};
     use crate::rms_norm::lane_sum;
@@ -27,6 +27,7 @@ mod body {
         keys: &[E],
         stride: usize,
         options: &Options,
+        tilt: Tilt,
     ) -> f32 {
         let dim = query.len();
         let mut max = f32::NEG_INFINITY;
@@ -45,7 +46,7 @@ mod body {
                 acc[l] = query[done + l].mul_add(k.to_f32(), acc[l]);
             }
             let x = lane_sum(acc) * options.scale;
-            *score = options.softcap.map_or(x, |cap| cap * tanh(x / cap));
+            *score = options.softcap.map_or(x, |cap| cap * tanh(x / cap)) + tilt.row(j).unwrap_or(0.0);
             max = if *score > max { *score } else { max };
         }
         max
@@ -85,7 +86,7 @@ mod body {
 
 instances! {
     fn scores<E: Element>(
-        to: &mut [f32], query: &[f32], keys: &[E], stride: usize, options: &Options,
+        to: &mut [f32], query: &[f32], keys: &[E], stride: usize, options: &Options, tilt: Tilt,
     ) -> f32 = body::scores;
     fn exponentials(scores: &mut [f32], max: f32) -> f32 = body::exponentials;
     fn mix<E: Element>(sums: &mut [f32], weights: &[f32], values: &[E], stride: usize) = body::mix;
@@ -119,7 +120,8 @@ fn query<E: Element>(call: &Call<'_, E>, segment: &Segment, n: usize, i: usize) 
         sums.fill(0.0);
         if first < end {
             let keys = &call.k.data[call.k.at(segment.k_start + first, group, 0)..];
-            max = scores(isa, weights, wide, keys, call.k.token_stride, call.options);
+            let tilt = Tilt::new(call.options, segment, n, first, i);
+            max = scores(isa, weights, wide, keys, call.k.token_stride, call.options, tilt);
             sum = exponentials(isa, weights, max);
             let values = &call.v.data[call.v.at(segment.k_start + first, group, 0)..];
             mix(isa, sums, weights, values, call.v.token_stride);

@@ -5,7 +5,7 @@
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_lines, packed_terms, scores};
 use super::body::{self, BK, BQ, LANES, Limits, Running};
 use super::mask::Mask;
-use super::{Heads, Options, Segment};
+use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
@@ -14,7 +14,7 @@ use crate::{Cpu, Element, float};
 
 instances! {
     fn softmax(
-        block: &mut [f32], columns: usize, limits: &[(u32, u32)], options: &Options, run: &mut Running,
+        block: &mut [f32], columns: usize, limits: &[(u32, u32)], options: &Options, tilt: Tilt, run: &mut Running,
     ) = body::softmax;
     fn rescale(out: &mut [f32], width: usize, correction: &[f32]) = body::rescale;
 }
@@ -158,7 +158,8 @@ fn attend<K: Kernel<Packed = f32>, E: Element>(
                 unsafe {
                     block_scores::<K>(block.as_mut_ptr(), columns, &edges[..count], panel, panels, dim);
                 };
-                softmax(isa, block, columns, &edges[..count], call.options, &mut run);
+                let tilt = Tilt::new(call.options, segment, n, k0, q0);
+                softmax(isa, block, columns, &edges[..count], call.options, tilt, &mut run);
                 if started {
                     rescale(isa, sums, dim, &run.correction);
                 }

@@ -49,7 +49,7 @@ mod tests {
         for (s, l) in [(1, 1), (5, 5), (3, 9), (9, 3), (4, 0), (7, 6)] {
             for causal in [false, true] {
                 for window in [None, Some(1), Some(3), Some(100)] {
-                    let options = Options { scale: 1.0, window, softcap: None, causal };
+                    let options = Options { scale: 1.0, window, softcap: None, causal, alibi: None };
                     let mask = Mask::new(&Segment { q_start: 4, q_len: s, k_start: 2, k_len: l }, &options);
                     for j in 0..l {
                         let (first, end) = mask.queries(j);

@@ -60,7 +60,7 @@ impl<'a, E: Element> Heads<'a, E> {
     }
 
     /// Checks that every element of `tokens` tokens lies inside the array.
-    fn check(
+    pub(crate) fn check(
         &self,
         op: &'static str,
         name: &'static str,
@@ -115,6 +115,56 @@ pub struct Options {
     pub softcap: Option<f32>,
     /// A query sees only keys with `j <= i + k_len − q_len`.
     pub causal: bool,
+    /// A penalty by distance, added to scores.
+    pub alibi: Option<Alibi>,
+}
+
+/// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len − j)` to its scores.
+///
+/// # Source
+/// Press et al., arXiv:2108.12409, section 3; slopes for numbers of heads that are no power of two as in their code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alibi {
+    /// Heads of the whole model.
+    pub heads: usize,
+    /// The model's head that is head 0 of this call.
+    pub first: usize,
+}
+
+impl Alibi {
+    /// Slope of head `n` of this call.
+    ///
+    /// With `m` the largest power of two that is at most the number of heads: `2^(−8(h+1)/m)` for the first `m`
+    /// heads, then every other slope of `2m` heads.
+    pub fn slope(&self, n: usize) -> f32 {
+        let h = self.first + n;
+        let m = if self.heads == 0 { 1 } else { 1 << self.heads.ilog2() };
+        let exponent =
+            if h < m { 8.0 * (h + 1) as f64 / m as f64 } else { 4.0 * (2 * (h - m) + 1) as f64 / m as f64 };
+        2f64.powf(-exponent) as f32
+    }
+}
+
+/// The part of [`Alibi`] that one head adds in one block: `slope · (base + row − column)`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tilt {
+    slope: f32,
+    base: f32,
+}
+
+impl Tilt {
+    /// Of head `n`, where row 0 is key `key` and column 0 the query `query` of the segment.
+    pub(crate) fn new(options: &Options, segment: &Segment, n: usize, key: usize, query: usize) -> Self {
+        let slope = options.alibi.map_or(0.0, |a| a.slope(n));
+        let position = (query + segment.k_len) as f64 - segment.q_len as f64;
+        Self { slope, base: (key as f64 - position) as f32 }
+    }
+
+    /// What is added in a row, less `slope · column`; `None` if nothing is.
+    #[inline(always)]
+    fn row(&self, row: usize) -> Option<f32> {
+        (self.slope != 0.0).then(|| self.slope * (self.base + row as f32))
+    }
 }
 
 /// Whether query `i` of `s` sees key `j` of `l`: the rule that [`mask`] turns into ranges.

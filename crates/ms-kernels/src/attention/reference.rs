@@ -8,6 +8,8 @@ pub(crate) struct Head<'a> {
     pub(crate) k: &'a [f64],
     pub(crate) v: &'a [f64],
     pub(crate) dim: usize,
+    /// Number of the head in its call.
+    pub(crate) number: usize,
 }
 
 impl Head<'_> {
@@ -23,11 +25,13 @@ impl Head<'_> {
         }
         let (q, k) = (&self.q[i * self.dim..][..self.dim], &self.k[j * self.dim..][..self.dim]);
         let raw: f64 = q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * f64::from(o.scale);
+        let distance = (i + l) as f64 - s as f64 - j as f64;
+        let tilt = o.alibi.map_or(0.0, |a| -f64::from(a.slope(self.number)) * distance);
         Some(match o.softcap {
-            None => (raw, 1.0),
+            None => (raw + tilt, 1.0),
             Some(cap) => {
                 let t = (raw / f64::from(cap)).tanh();
-                (f64::from(cap) * t, 1.0 - t * t)
+                (f64::from(cap) * t + tilt, 1.0 - t * t)
             }
         })
     }

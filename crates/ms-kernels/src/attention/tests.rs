@@ -5,7 +5,7 @@ use ms_testing::{Golden, assert_close, read_golden, shared};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use super::{Heads, Options, Segment, backward, forward, reference};
+use super::{Alibi, Heads, Options, Segment, backward, forward, reference};
 use crate::qkv::Packed;
 use crate::trial::{cpus, random, wide};
 use crate::{Cpu, Element, Error};
@@ -76,7 +76,7 @@ fn formula<E: Element>(
             let g: Vec<f64> = (s.q_start..s.q_start + s.q_len)
                 .flat_map(|t| dout[(t * heads + n) * dim..][..dim].iter().map(|v| f64::from(v.to_f32())))
                 .collect();
-            let one = reference::Head { q: &q, k: &k, v: &v, dim };
+            let one = reference::Head { q: &q, k: &k, v: &v, dim, number: n };
             let (y, l) = one.forward(options);
             let (dq, dk, dv) = one.backward(&g, options);
             for i in 0..s.q_len {
@@ -130,7 +130,7 @@ fn shape(tokens: usize, groups: usize, heads_per_group: usize, head_dim: usize) 
 }
 
 fn causal(dim: usize) -> Options {
-    Options { scale: 1.0 / (dim as f32).sqrt(), window: None, softcap: None, causal: true }
+    Options { scale: 1.0 / (dim as f32).sqrt(), window: None, softcap: None, causal: true, alibi: None }
 }
 
 #[test]
@@ -165,7 +165,20 @@ fn windows_caps_and_full_attention_match_the_formula() {
         check::<f32>(shape, &segments, &Options { window: Some(window), ..full }, &[1]);
     }
     check::<f32>(shape, &segments, &Options { softcap: Some(0.8), ..causal(16) }, &[1]);
+    let alibi = Some(Alibi { heads: 12, first: 6 });
+    check::<f32>(shape, &segments, &Options { alibi, ..causal(16) }, &[1, 2]);
+    check::<bf16>(shape, &segments, &Options { alibi, softcap: Some(3.0), ..causal(16) }, &[2]);
     check::<bf16>(shape, &segments, &Options { softcap: Some(5.0), window: Some(40), ..causal(16) }, &[2]);
+}
+
+#[test]
+fn slopes_halve_and_what_is_over_takes_every_other_one() {
+    let slopes = |heads: usize| (0..heads).map(|n| Alibi { heads, first: 0 }.slope(n)).collect::<Vec<_>>();
+    assert_eq!(slopes(8), [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]);
+    let twelve = slopes(12);
+    assert_eq!(twelve[..8], slopes(8));
+    assert_eq!(twelve[8..], slopes(16).iter().copied().step_by(2).take(4).collect::<Vec<_>>());
+    assert_eq!(Alibi { heads: 12, first: 6 }.slope(3), twelve[9]);
 }
 
 #[test]
@@ -245,7 +258,8 @@ fn pytorch_goldens_of_every_kind_of_mask_are_met() {
     let number = |name: &str| meta[name].parse::<f64>().unwrap();
     let (tokens, heads, groups, dim) = (12, 4, 2, 8);
     let shape = shape(tokens, groups, heads / groups, dim);
-    let plain = Options { scale: number("scale") as f32, window: None, softcap: None, causal: true };
+    let plain =
+        Options { scale: number("scale") as f32, window: None, softcap: None, causal: true, alibi: None };
     let cu = g["cu_seqlens"].i64();
     let documents: Vec<Segment> =
         cu.windows(2).map(|w| Segment::of(w[0] as usize, (w[1] - w[0]) as usize)).collect();
@@ -326,17 +340,17 @@ fn unpack(rows: &[f32], shape: &Packed) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
 #[test]
 fn the_formula_s_gradients_are_its_finite_differences() {
     let (s, l, dim) = (3usize, 4usize, 2usize);
-    let options = Options { scale: 0.7, window: Some(3), softcap: Some(1.5), causal: true };
+    let options = Options { scale: 0.7, window: Some(3), softcap: Some(1.5), causal: true, alibi: None };
     let wide =
         |n: usize, seed: u64| -> Vec<f64> { random::<f32>(n, seed).iter().map(|&v| f64::from(v)).collect() };
     let parts = [wide(s * dim, 1), wide(l * dim, 2), wide(l * dim, 3)];
     let dout = wide(s * dim, 4);
     let loss = |p: &[Vec<f64>; 3]| -> f64 {
-        let (y, _) = reference::Head { q: &p[0], k: &p[1], v: &p[2], dim }.forward(&options);
+        let (y, _) = reference::Head { q: &p[0], k: &p[1], v: &p[2], dim, number: 0 }.forward(&options);
         y.iter().zip(&dout).map(|(a, b)| a * b).sum()
     };
-    let (dq, dk, dv) =
-        reference::Head { q: &parts[0], k: &parts[1], v: &parts[2], dim }.backward(&dout, &options);
+    let (dq, dk, dv) = reference::Head { q: &parts[0], k: &parts[1], v: &parts[2], dim, number: 0 }
+        .backward(&dout, &options);
     for (which, gradient) in [dq, dk, dv].iter().enumerate() {
         for i in 0..gradient.len() {
             let at = |step: f64| {

@@ -37,6 +37,21 @@ mod body {
     }
 
     #[inline(always)]
+    pub(super) fn softcap<E: Element>(x: &mut [E], cap: f32) {
+        for v in x {
+            *v = E::from_f32(cap * crate::float::tanh(v.to_f32() / cap));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn softcap_backward<E: Element>(d: &mut [E], y: &[E], cap: f32) {
+        for (d, y) in d.iter_mut().zip(y) {
+            let t = y.to_f32() / cap;
+            *d = E::from_f32(d.to_f32() * (1.0 - t * t));
+        }
+    }
+
+    #[inline(always)]
     pub(super) fn axpy(y: &mut [f32], x: &[f32], a: f32) {
         let n = y.len();
         let x = &x[..n];
@@ -59,6 +74,8 @@ instances! {
     fn add_part<E: Element>(out: &mut [E], a: &[E], b: &[E]) = body::add;
     fn add_assign_part<E: Element>(a: &mut [E], b: &[E]) = body::add_assign;
     fn scale_part<E: Element>(x: &mut [E], factor: f32) = body::scale;
+    fn softcap_part<E: Element>(x: &mut [E], cap: f32) = body::softcap;
+    fn softcap_backward_part<E: Element>(d: &mut [E], y: &[E], cap: f32) = body::softcap_backward;
     fn axpy_part(y: &mut [f32], x: &[f32], a: f32) = body::axpy;
     fn cast_part<To: Element, From: Element>(out: &mut [To], x: &[From]) = body::cast;
 }
@@ -66,7 +83,7 @@ instances! {
 const UNIT: usize = 64 * 1024;
 
 /// Calls `work(start, part)` for fixed parts of `out` on all threads.
-fn parts<T: Send>(cpu: &Cpu, out: &mut [T], work: impl Fn(usize, &mut [T]) + Sync) {
+pub(crate) fn parts<T: Send>(cpu: &Cpu, out: &mut [T], work: impl Fn(usize, &mut [T]) + Sync) {
     let len = out.len();
     let out = Disjoint::new(out);
     cpu.for_each_unit(len.div_ceil(UNIT), |u| {
@@ -99,6 +116,21 @@ pub fn add_assign<E: Element>(cpu: &Cpu, a: &mut [E], b: &[E]) -> Result<()> {
 /// `x = factor · x`, multiplied in f32 and rounded once.
 pub fn scale<E: Element>(cpu: &Cpu, x: &mut [E], factor: f32) {
     parts(cpu, x, |_, x| scale_part(cpu.isa(), x, factor));
+}
+
+/// `x = c · tanh(x / c)`.
+pub fn softcap<E: Element>(cpu: &Cpu, x: &mut [E], cap: f32) {
+    parts(cpu, x, |_, x| softcap_part(cpu.isa(), x, cap));
+}
+
+/// Turns the gradient `d` by the result `y` of [`softcap`] into that by its operand: `d = d · (1 − (y/c)²)`.
+///
+/// # Errors
+/// [`crate::Error::Shape`] unless both have the same length.
+pub fn softcap_backward<E: Element>(cpu: &Cpu, d: &mut [E], y: &[E], cap: f32) -> Result<()> {
+    expect_len("elementwise::softcap_backward", "y", d.len(), y.len())?;
+    parts(cpu, d, |at, d| softcap_backward_part(cpu.isa(), d, &y[at..][..d.len()], cap));
+    Ok(())
 }
 
 /// `y = y + a · x`, one fused multiply-add per element.

@@ -1,0 +1,89 @@
+//! Columns on the CPU.
+
+use super::{CpuBackend, expect, op_span, size, with_float};
+use crate::{DType, Error, LayoutBackend, Result, Run, Tensor, TensorMut};
+use ms_kernels::columns;
+
+impl LayoutBackend for CpuBackend {
+    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        let mut y = self.uninit(x.dtype(), &[t, runs.iter().map(Run::width).sum()]);
+        op_span!("columns", 0, size(&[x, &y]));
+        with_float!(x.dtype(), "columns", E => {
+            columns::forward(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, width, runs)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor> {
+        let t = dy.as_matrix().0;
+        let mut dx = self.uninit(dy.dtype(), &[t, width]);
+        op_span!("columns_backward", 0, size(&[dy, &dx]));
+        with_float!(dy.dtype(), "columns_backward", E => {
+            columns::backward(&self.cpu, dx.as_mut_slice::<E>()?, dy.as_slice()?, width, runs)?;
+            Ok(())
+        })?;
+        Ok(dx)
+    }
+
+    fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> {
+        let Some(first) = parts.first() else {
+            return Err(Error::Range { what: "parts to put side by side", start: 0, end: 1, len: 0 });
+        };
+        let t = first.as_matrix().0;
+        for part in parts {
+            expect("concat", "part", part, first.dtype(), &[t, part.as_matrix().1])?;
+        }
+        let mut y = self.uninit(first.dtype(), &[t, parts.iter().map(|p| p.as_matrix().1).sum()]);
+        op_span!("concat", 0, 2 * size(parts));
+        with_float!(first.dtype(), "concat", E => {
+            let slices = parts.iter().map(|p| Ok((p.as_slice::<E>()?, p.as_matrix().1))).collect::<Result<Vec<_>>>()?;
+            columns::concat(&self.cpu, y.as_mut_slice()?, &slices, t)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        expect("scale_columns", "s", s, x.dtype(), &[width])?;
+        let mut y = self.uninit(x.dtype(), &[t, width]);
+        op_span!("scale_columns", x.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "scale_columns", E => {
+            columns::scale(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, s.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn scale_columns_backward(&self, mut ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()> {
+        op_span!("scale_columns_backward", 2 * x.numel(), size(&[x, dy]));
+        with_float!(x.dtype(), "scale_columns_backward", E => {
+            columns::scale_backward(&self.cpu, ds.as_mut_slice()?, dy.as_slice::<E>()?, x.as_slice()?)?;
+            Ok(())
+        })
+    }
+
+    fn unit_rows(&self, x: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        let mut y = self.uninit(x.dtype(), &[t, width]);
+        op_span!("unit_rows", 3 * x.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "unit_rows", E => {
+            columns::unit_rows(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, width)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn unit_rows_backward(&self, mut dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()> {
+        op_span!("unit_rows_backward", 6 * x.numel(), size(&[x, dy]));
+        let dy = crate::ActBackend::cast(self, dy, DType::F32)?;
+        let width = x.as_matrix().1;
+        with_float!(x.dtype(), "unit_rows_backward", E => {
+            let (dx, dy) = (dx.as_mut_slice()?, dy.as_slice()?);
+            columns::unit_rows_backward(&self.cpu, dx, dy, x.as_slice::<E>()?, width)?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! Views, columns, casts and factors.
+
+use super::only;
+use crate::{BackwardCx, DType, Error, Graph, Op, Result, Run, Shape, Tensor, Var};
+use std::sync::Arc;
+
+/// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`.
+macro_rules! op {
+    ($type:ty, $name:literal, |$this:ident, $cx:ident, $dy:ident| $body:expr) => {
+        impl Op for $type {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn backward(
+                self: Box<Self>,
+                $cx: &mut BackwardCx<'_>,
+                dys: Vec<Option<Tensor>>,
+            ) -> Result<Vec<Option<Tensor>>> {
+                let ($this, $dy) = (*self, only(dys));
+                $body
+            }
+        }
+    };
+}
+pub(super) use op;
+
+struct Reshape(Shape);
+op!(Reshape, "reshape", |op, _cx, dy| Ok(vec![Some(dy.reshape(op.0)?)]));
+
+/// The same elements under another shape. Keeps nothing.
+///
+/// # Errors
+/// If the number of elements differs.
+pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
+    let before = x.value().shape();
+    let y = x.value().reshape(shape)?;
+    Ok(g.apply(y, &[x], || Box::new(Reshape(before))))
+}
+
+struct Cast(Tensor);
+op!(Cast, "cast", |op, cx, dy| {
+    let (value, device) = (op.0, cx.device.clone());
+    let dy = device.cast(&dy, DType::F32)?;
+    let again = dy.clone();
+    let computed = cx.weight_gradient(0, &value, move |device, grad| device.accumulate(grad, &again, 1.0))?;
+    Ok(vec![computed])
+});
+
+/// `x` with elements of another type; a parameter's gradient goes to its f32 main gradient unrounded. Keeps `x`'s
+/// shape.
+///
+/// # Errors
+/// If there is no such conversion.
+pub fn cast(g: &mut Graph, x: &Var, dtype: DType) -> Result<Var> {
+    if x.value().dtype() == dtype {
+        return Ok(x.clone());
+    }
+    let y = g.device().cast(x.value(), dtype)?;
+    Ok(g.apply(y, &[x], || Box::new(Cast(x.value().clone()))))
+}
+
+struct Scale(f32);
+op!(Scale, "scale", |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
+
+fn scaled(device: &crate::Device, x: &Tensor, factor: f32) -> Result<Tensor> {
+    let mut y = Tensor::uninit(device.arena(), x.dtype(), x.shape());
+    y.bytes_mut()?.copy_from_slice(x.bytes());
+    device.scale(&mut y, factor)?;
+    Ok(y)
+}
+
+/// `factor · x`. Keeps nothing; a factor of 1 records nothing.
+///
+/// # Errors
+/// If the element type has no kernel.
+pub fn scale(g: &mut Graph, x: &Var, factor: f32) -> Result<Var> {
+    if factor == 1.0 {
+        return Ok(x.clone());
+    }
+    let y = scaled(g.device(), x.value(), factor)?;
+    Ok(g.apply(y, &[x], || Box::new(Scale(factor))))
+}
+
+struct Columns {
+    width: usize,
+    runs: Arc<[Run]>,
+}
+op!(Columns, "columns", |op, cx, dy| Ok(vec![Some(cx.device.columns_backward(&dy, op.width, &op.runs)?)]));
+
+/// The runs of columns of each row of `x[T,W]`, one after the other. Keeps nothing.
+///
+/// # Errors
+/// If a run reads outside the row.
+pub fn columns(g: &mut Graph, x: &Var, runs: &Arc<[Run]>) -> Result<Var> {
+    let width = x.value().as_matrix().1;
+    let y = g.device().columns(x.value(), runs)?;
+    Ok(g.apply(y, &[x], || Box::new(Columns { width, runs: runs.clone() })))
+}
+
+/// `x[T,W]` cut into parts of `widths` columns.
+///
+/// # Errors
+/// If the widths do not add up to `W`.
+pub fn split<const N: usize>(g: &mut Graph, x: &Var, widths: [usize; N]) -> Result<[Var; N]> {
+    let (all, width) = (widths.iter().sum(), x.value().as_matrix().1);
+    if all != width {
+        return Err(Error::Range { what: "parts of a row", start: 0, end: all, len: width });
+    }
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(N);
+    for len in widths {
+        parts.push(columns(g, x, &[Run::Copy { start, len }].into())?);
+        start += len;
+    }
+    Ok(parts.try_into().expect("one part per width"))
+}
+
+struct Concat(Vec<usize>);
+op!(Concat, "concat", |op, cx, dy| {
+    let (mut start, width) = (0, dy.as_matrix().1);
+    op.0.iter()
+        .map(|&len| {
+            let run = Run::Copy { start, len };
+            start += len;
+            // A single part is the whole.
+            if len == width { Ok(Some(dy.clone())) } else { cx.device.columns(&dy, &[run]).map(Some) }
+        })
+        .collect()
+});
+
+/// Matrices of as many rows side by side. Keeps their widths.
+///
+/// # Errors
+/// If rows or element types differ.
+pub fn concat(g: &mut Graph, parts: &[&Var]) -> Result<Var> {
+    let tensors: Vec<&Tensor> = parts.iter().map(|p| p.value()).collect();
+    let y = g.device().concat(&tensors)?;
+    Ok(g.apply(y, parts, || Box::new(Concat(tensors.iter().map(|t| t.as_matrix().1).collect()))))
+}
+
+struct ScaleColumns {
+    x: Tensor,
+    s: Tensor,
+}
+op!(ScaleColumns, "scale_columns", |op, cx, dy| {
+    let ScaleColumns { x, s } = op;
+    let dx = cx.device.scale_columns(&dy, &s)?;
+    let ds = cx.weight_gradient(1, &s, move |device, grad| device.scale_columns_backward(grad, &dy, &x))?;
+    Ok(vec![Some(dx), ds])
+});
+
+/// `y[t,w] = x[t,w] · s[w]`. Keeps both.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn scale_columns(g: &mut Graph, x: &Var, s: &Var) -> Result<Var> {
+    let y = g.device().scale_columns(x.value(), s.value())?;
+    Ok(g.apply(y, &[x, s], || Box::new(ScaleColumns { x: x.value().clone(), s: s.value().clone() })))
+}
+
+struct UnitRows(Tensor);
+op!(UnitRows, "unit_rows", |op, cx, dy| {
+    let x = op.0;
+    let value = x.clone();
+    Ok(vec![cx.weight_gradient(0, &value, move |device, grad| device.unit_rows_backward(grad, &dy, &x))?])
+});
+
+/// Rows scaled to length 1. Keeps `x`.
+///
+/// # Errors
+/// If the element type has no kernel.
+pub fn unit_rows(g: &mut Graph, x: &Var) -> Result<Var> {
+    let y = g.device().unit_rows(x.value())?;
+    Ok(g.apply(y, &[x], || Box::new(UnitRows(x.value().clone()))))
+}

@@ -1,0 +1,169 @@
+//! Recurrent mixers. All operands are f32; see [`super::cast`].
+
+use super::layout::op;
+use super::only;
+use crate::{BackwardCx, DeltaRule, Graph, Op, Result, Segment, StateSpace, Tensor, Var};
+use std::sync::Arc;
+
+/// Adds gradients that a fused kernel has formed to the inputs from `first` on: to parameters, or as tensors.
+fn weights<const N: usize>(
+    cx: &mut BackwardCx<'_>,
+    first: usize,
+    gradients: [Tensor; N],
+) -> Result<Vec<Option<Tensor>>> {
+    let each = gradients.into_iter().enumerate();
+    each.map(|(i, d)| {
+        let value = d.clone();
+        cx.weight_gradient(first + i, &value, move |device, grad| device.accumulate(grad, &d, 1.0))
+    })
+    .collect()
+}
+
+struct Convolution {
+    x: Tensor,
+    w: Tensor,
+    b: Option<Tensor>,
+    segments: Arc<[Segment]>,
+}
+op!(Convolution, "convolution", |op, cx, dy| {
+    let [dx, dw, db] = cx.device.convolution_backward(&dy, &op.x, &op.w, op.b.as_ref(), &op.segments)?;
+    let mut all = vec![Some(dx)];
+    all.extend(weights(cx, 1, [dw])?);
+    all.extend(if op.b.is_some() { weights(cx, 2, [db])? } else { vec![None] });
+    Ok(all)
+});
+
+/// Causal depthwise convolution of `x[T,C]` with taps `w[C,1,W]`, then SiLU, inside each segment. Keeps `x` and `w`.
+///
+/// `history[S,W-1,C]` is what came before each segment and is replaced by what the next call needs; with it there is
+/// no backward.
+///
+/// # Errors
+/// If shapes, element types or segments do not fit.
+pub fn convolution(
+    g: &mut Graph,
+    x: &Var,
+    w: &Var,
+    b: Option<&Var>,
+    history: Option<&mut Tensor>,
+    segments: &Arc<[Segment]>,
+) -> Result<Var> {
+    let kept = history.is_some();
+    let y = g.device().convolution(x.value(), w.value(), b.map(Var::value), history, segments)?;
+    if kept {
+        return Ok(g.constant(y));
+    }
+    let none = g.constant(y.clone());
+    let inputs = [x, w, b.unwrap_or(&none)];
+    Ok(g.apply(y, &inputs, || {
+        Box::new(Convolution {
+            x: x.value().clone(),
+            w: w.value().clone(),
+            b: b.map(|b| b.value().clone()),
+            segments: segments.clone(),
+        })
+    }))
+}
+
+struct Scan {
+    inputs: [Tensor; 4],
+    weights: [Tensor; 3],
+    segments: Arc<[Segment]>,
+    shape: StateSpace,
+}
+op!(Scan, "state_space", |op, cx, dy| {
+    let (inputs, params) = (op.inputs.each_ref(), op.weights.each_ref());
+    let (by_inputs, by_weights) =
+        cx.device.state_space_backward(&dy, inputs, params, &op.segments, &op.shape)?;
+    let mut all: Vec<Option<Tensor>> = by_inputs.into_iter().map(Some).collect();
+    all.extend(weights(cx, 4, by_weights)?);
+    Ok(all)
+});
+
+/// Mamba-2's scan of `[x, b, c, dt]` with weights `[a_log, d, dt_bias]`; shapes as in
+/// [`ms_kernels::state_space::Scan`]. Keeps its operands; states are recomputed.
+///
+/// `states[S,N,P,S']` is read and replaced; with it there is no backward.
+///
+/// # Errors
+/// If shapes, element types or segments do not fit.
+pub fn state_space(
+    g: &mut Graph,
+    inputs: [&Var; 4],
+    params: [&Var; 3],
+    states: Option<&mut Tensor>,
+    segments: &Arc<[Segment]>,
+    shape: &StateSpace,
+) -> Result<Var> {
+    let kept = states.is_some();
+    let y =
+        g.device().state_space(inputs.map(Var::value), params.map(Var::value), states, segments, shape)?;
+    if kept {
+        return Ok(g.constant(y));
+    }
+    let all: Vec<&Var> = inputs.into_iter().chain(params).collect();
+    Ok(g.apply(y, &all, || {
+        Box::new(Scan {
+            inputs: inputs.map(|v| v.value().clone()),
+            weights: params.map(|v| v.value().clone()),
+            segments: segments.clone(),
+            shape: *shape,
+        })
+    }))
+}
+
+struct Delta {
+    inputs: [Tensor; 5],
+    segments: Arc<[Segment]>,
+    shape: DeltaRule,
+}
+op!(Delta, "delta_rule", |op, cx, dy| {
+    let grads = cx.device.delta_rule_backward(&dy, op.inputs.each_ref(), &op.segments, &op.shape)?;
+    Ok(grads.into_iter().map(Some).collect())
+});
+
+/// The gated delta rule of `[q, k, v, g, beta]`; shapes as in [`ms_kernels::delta_rule::Scan`]. Keeps its operands;
+/// states are recomputed.
+///
+/// `states[S,N,K,V]` is read and replaced; with it there is no backward.
+///
+/// # Errors
+/// If shapes, element types or segments do not fit.
+pub fn delta_rule(
+    g: &mut Graph,
+    inputs: [&Var; 5],
+    states: Option<&mut Tensor>,
+    segments: &Arc<[Segment]>,
+    shape: &DeltaRule,
+) -> Result<Var> {
+    let kept = states.is_some();
+    let y = g.device().delta_rule(inputs.map(Var::value), states, segments, shape)?;
+    if kept {
+        return Ok(g.constant(y));
+    }
+    Ok(g.apply(y, &inputs, || {
+        Box::new(Delta {
+            inputs: inputs.map(|v| v.value().clone()),
+            segments: segments.clone(),
+            shape: *shape,
+        })
+    }))
+}
+
+struct Decay([Tensor; 3]);
+op!(Decay, "decay", |op, cx, dy| {
+    let [a, a_log, dt_bias] = op.0;
+    let [da, dlog, dbias] = cx.device.decay_backward(&dy, &a, &a_log, &dt_bias)?;
+    let mut all = vec![Some(da)];
+    all.extend(weights(cx, 1, [dlog, dbias])?);
+    Ok(all)
+});
+
+/// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`. Keeps its operands.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn decay(g: &mut Graph, a: &Var, a_log: &Var, dt_bias: &Var) -> Result<Var> {
+    let y = g.device().decay(a.value(), a_log.value(), dt_bias.value())?;
+    Ok(g.apply(y, &[a, a_log, dt_bias], || Box::new(Decay([a, a_log, dt_bias].map(|v| v.value().clone())))))
+}

@@ -1,0 +1,202 @@
+//! The conformance table, continued: what only some model families need.
+
+use super::*;
+use crate::{Activation, Alibi, DeltaRule, GroupScore, Router, RouterScore, Run, StateSpace};
+
+fn documents() -> Arc<[Segment]> {
+    [(0, 4), (4, 1), (5, 3)]
+        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len })
+        .into()
+}
+
+#[test]
+fn activations_with_and_without_gate() {
+    // Not the squared ReLU, whose kink differences cannot see.
+    for kind in [Activation::GeluTanh, Activation::GeluErf, Activation::Silu] {
+        check("activation", &[3, 10], &[], &move |g, _, x| activation(g, x, kind, true));
+        check("activation", &[3, 10], &[], &move |g, _, x| activation(g, x, kind, false));
+    }
+}
+
+#[test]
+fn a_gate_for_all_columns_and_one_for_the_row() {
+    for width in [6, 1] {
+        check("gate", &[4, 6], &[(&[width, 6], 0.5, 0.0)], &move |g, store, x| {
+            let w = g.param(store, P[0]);
+            let by = linear(g, x, &w, None)?;
+            gate(g, x, &by, Activation::Sigmoid)
+        });
+    }
+}
+
+#[test]
+fn layer_norm_of_rows() {
+    check("layer_norm", &[4, 8], &[(&[8], 0.3, 1.0), (&[8], 0.3, 0.0)], &move |g, store, x| {
+        let (w, b) = (g.param(store, P[0]), g.param(store, P[1]));
+        layer_norm(g, x, &w, Some(&b), 1e-5)
+    });
+}
+
+#[test]
+fn columns_that_are_split_repeated_padded_and_joined() {
+    check("columns", &[3, 7], &[(&[7], 0.5, 1.0)], &move |g, store, x| {
+        let s = g.param(store, P[0]);
+        let x = scale_columns(g, x, &s)?;
+        let [a, b] = split(g, &x, [3, 4])?;
+        let runs: Arc<[Run]> =
+            [Run::Copy { start: 1, len: 2 }, Run::Zero { len: 1 }, Run::Copy { start: 0, len: 2 }].into();
+        let again = columns(g, &b, &runs)?;
+        let a = scale(g, &a, 0.5)?;
+        let joined = concat(g, &[&again, &a, &b])?;
+        reshape(g, &joined, [6, 6])
+    });
+}
+
+#[test]
+fn an_output_layer_of_unit_rows_with_bias_factor_and_cap() {
+    check("head", &[6, 5], &[(&[9, 5], 0.5, 0.0), (&[9], 0.5, 0.0)], &move |g, store, x| {
+        let device = g.device().clone();
+        let targets = Tensor::from_slice(device.arena(), [6], &[2i32, 0, -100, 8, 4, 4])?;
+        let weights = Tensor::from_slice(device.arena(), [6], &[0.5f32, 0.25, 0.0, 1.0, 0.125, 0.5])?;
+        let (w, b) = (g.param(store, P[0]), g.param(store, P[1]));
+        let w = unit_rows(g, &w)?;
+        let head = Head { w: &w, bias: Some(&b), scale: 1.5, softcap: Some(2.0) };
+        Ok(linear_cross_entropy(g, x, &head, &targets, &weights)?.loss)
+    });
+}
+
+#[test]
+fn attention_with_slopes() {
+    let heads = HeadLayout { groups: 3, heads_per_group: 1, head_dim: 4 };
+    let options = AttentionOptions {
+        scale: 0.5,
+        window: None,
+        softcap: None,
+        alibi: Some(Alibi { heads: 3, first: 0 }),
+    };
+    check("alibi", &[8, 36], &[], &move |g, _, x| attention(g, x, heads, &documents(), options));
+}
+
+#[test]
+fn attention_over_picked_keys() {
+    let heads = HeadLayout { groups: 2, heads_per_group: 2, head_dim: 4 };
+    let options = AttentionOptions { scale: 0.5, window: None, softcap: None, alibi: None };
+    check("picked", &[4, 32], &[], &move |g, _, x| {
+        let picks = [0, -1, 0, 1, 2, 0, 3, 1i32];
+        let picks = Tensor::from_slice(g.device().arena(), [4, 2], &picks)?;
+        attention_picked(g, x, heads, &picks, options)
+    });
+}
+
+fn router(score: RouterScore) -> Router {
+    Router { score, top_k: 2, groups: None, normalise: true, scale: 1.5 }
+}
+
+#[test]
+fn a_mixture_of_experts_from_router_to_sum() {
+    let shapes: [(&[usize], f32, f32); 4] =
+        [(&[4, 6], 0.9, 0.0), (&[4, 10, 6], 0.4, 0.0), (&[4, 6, 5], 0.4, 0.0), (&[4, 6], 0.4, 0.0)];
+    let limited = Router { groups: Some((2, 1, GroupScore::BestTwo)), ..router(RouterScore::Sigmoid) };
+    for router in [router(RouterScore::Softmax), limited] {
+        check("moe", &[5, 6], &shapes, &move |g, store, x| {
+            let [w, fc1, fc2, bias] = [P[0], P[1], P[2], ParamId(3)].map(|id| g.param(store, id));
+            let logits = linear(g, x, &w, None)?;
+            let routed = route(g, &logits, None, &router, None)?;
+            let rows = dispatch(g, x, &routed.routes)?;
+            let inner = expert_linear(g, &rows, &fc1, None, &routed.routes)?;
+            let inner = swiglu(g, &inner)?;
+            let out = expert_linear(g, &inner, &fc2, Some(&bias), &routed.routes)?;
+            combine(g, &out, &routed.weights, &routed.routes)
+        });
+    }
+}
+
+#[test]
+fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
+    for device in devices() {
+        let mut g = Graph::train(&device);
+        let x = g.input(random(&device, "balance", &[6, 4], 1.0));
+        let run =
+            |g: &mut Graph, balance| route(g, &x, None, &router(RouterScore::Softmax), balance).unwrap();
+        let with = run(&mut g, Some(Balance { coeff: 0.1, grad_scale: 1.0 }));
+        assert!(with.balance.unwrap() >= 0.05, "at least coeff · K / E for any routing near balance");
+        let layout = Arc::new(ParamLayout::sequential([]));
+        let mut none = GradBuffer::zeros(device.arena(), layout);
+        let dy = Tensor::zeros(device.arena(), DType::F32, [6, 2]);
+        let dx = g.backward(&with.weights, dy, &[&x], &mut none).unwrap().remove(0).unwrap();
+        // Without a gradient of the weights all that arrives is the loss's own.
+        let value = |x: &Tensor| {
+            let mut g = Graph::inference(&device);
+            let x = g.constant(x.clone());
+            let routed = route(
+                &mut g,
+                &x,
+                None,
+                &router(RouterScore::Softmax),
+                Some(Balance { coeff: 0.1, grad_scale: 1.0 }),
+            );
+            f64::from(routed.unwrap().balance.unwrap())
+        };
+        let values = x.value().to_f32_vec().unwrap();
+        for i in 0..24 {
+            let moved = |by: f32| {
+                let mut v = values.clone();
+                v[i] += by;
+                value(&Tensor::from_slice(device.arena(), [6, 4], &v).unwrap())
+            };
+            let want = (moved(1e-2) - moved(-1e-2)) / 2e-2;
+            let got = f64::from(dx.to_f32_vec().unwrap()[i]);
+            assert!((got - want).abs() < 1e-4, "element {i}: {got} for {want}");
+        }
+    }
+}
+
+#[test]
+fn a_convolution_over_documents() {
+    check("convolution", &[8, 3], &[(&[3, 1, 4], 0.5, 0.0), (&[3], 0.5, 0.0)], &move |g, store, x| {
+        let (w, b) = (g.param(store, P[0]), g.param(store, P[1]));
+        convolution(g, x, &w, Some(&b), None, &documents())
+    });
+}
+
+#[test]
+fn a_state_space_scan_over_documents() {
+    let shape = StateSpace { heads: 2, head_dim: 3, groups: 1, state: 4, step_limit: (0.0, f32::INFINITY) };
+    let weights: [(&[usize], f32, f32); 3] = [(&[2], 0.3, 0.0), (&[2], 0.5, 1.0), (&[2], 0.3, 0.0)];
+    check("state_space", &[8, 16], &weights, &move |g, store, x| {
+        let [x, b, c, dt] = split(g, x, [6, 4, 4, 2])?;
+        let params = P.map(|id| g.param(store, id));
+        state_space(g, [&x, &b, &c, &dt], params.each_ref(), None, &documents(), &shape)
+    });
+}
+
+#[test]
+fn a_gated_delta_rule_over_documents() {
+    let shape = DeltaRule { key_heads: 1, value_heads: 2, key_dim: 3, value_dim: 4 };
+    check("delta_rule", &[8, 18], &[(&[2], 0.3, 0.0), (&[2], 0.3, 0.0)], &move |g, store, x| {
+        let [q, k, v, a, b] = split(g, x, [3, 3, 8, 2, 2])?;
+        let (a_log, dt_bias) = (g.param(store, P[0]), g.param(store, P[1]));
+        let decay = decay(g, &a, &a_log, &dt_bias)?;
+        let beta = activation(g, &b, Activation::Sigmoid, false)?;
+        delta_rule(g, [&q, &k, &v, &decay, &beta], None, &documents(), &shape)
+    });
+}
+
+#[test]
+fn a_cast_parameter_gets_its_gradient_unrounded() {
+    for device in devices() {
+        let layout = Arc::new(ParamLayout::sequential([Shape::new(&[2, 2])]));
+        let mut store = ParamStore::zeros(device.arena(), DType::Bf16, layout.clone());
+        let ones = [half::bf16::ONE; 4];
+        store.get_mut(P[0]).unwrap().as_mut_slice().unwrap().copy_from_slice(&ones);
+        let mut g = Graph::train(&device);
+        let x = g.input(Tensor::from_slice(device.arena(), [1, 2], &[1.253_906_3f32, 2.0]).unwrap());
+        let w = g.param(&store, P[0]);
+        let w = cast(&mut g, &w, DType::F32).unwrap();
+        let y = linear(&mut g, &x, &w, None).unwrap();
+        let dy = Tensor::from_slice(device.arena(), [1, 2], &[1f32, 3.0]).unwrap();
+        let mut grads = GradBuffer::zeros(device.arena(), layout);
+        g.backward(&y, dy, &[&x], &mut grads).unwrap();
+        assert_eq!(grads.get(P[0]).to_f32_vec().unwrap(), [1.253_906_3, 2.0, 3.761_718_8, 6.0]);
+    }
+}

@@ -1,0 +1,286 @@
+//! Activations, alone, as a gate inside one row, and as a gate from another tensor.
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::{expect_len, expect_rows};
+use crate::isa::instances;
+use crate::{Cpu, Element, Error, Result};
+
+/// An activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x · σ(x)`.
+    Silu,
+    /// `x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    GeluTanh,
+    /// `x · Φ(x)` with the normal distribution function `Φ`.
+    GeluErf,
+    /// `max(x, 0)²`.
+    Relu2,
+    /// `σ(x)`.
+    Sigmoid,
+}
+
+pub(crate) mod body {
+    use super::Activation;
+    use crate::Element;
+    use crate::float::{exp, sigmoid, tanh};
+
+    const ROOT: f32 = 0.797_884_6;
+    const CUBE: f32 = 0.044_715;
+
+    /// `erf(x)`, absolute error below 2e-7: its power series below 1, Abramowitz and Stegun 7.1.26 above.
+    #[inline(always)]
+    fn erf(x: f32) -> f32 {
+        let a = x.abs();
+        let s = x * x;
+        // Maclaurin series up to x^17, good to 1e-8 below 1.
+        let series = 1.128_379_2
+            * x
+            * (1.0
+                + s * (-1.0 / 3.0
+                    + s * (0.1
+                        + s * (-1.0 / 42.0
+                            + s * (1.0 / 216.0
+                                + s * (-1.0 / 1320.0
+                                    + s * (1.0 / 9360.0 + s * (-1.0 / 75600.0 + s / 685_440.0))))))));
+        let t = 1.0 / 0.327_591_1f32.mul_add(a, 1.0);
+        let p = 1.061_405_4f32
+            .mul_add(t, -1.453_152_1)
+            .mul_add(t, 1.421_413_8)
+            .mul_add(t, -0.284_496_72)
+            .mul_add(t, 0.254_829_6);
+        let tail = (1.0 - p * t * exp(-s)).copysign(x);
+        if a < 1.0 { series } else { tail }
+    }
+
+    /// Value and slope at `x`.
+    #[inline(always)]
+    pub(crate) fn at(kind: Activation, x: f32) -> (f32, f32) {
+        match kind {
+            Activation::Silu => {
+                let s = sigmoid(x);
+                (x * s, s * (1.0 + x * (1.0 - s)))
+            }
+            Activation::Sigmoid => {
+                let s = sigmoid(x);
+                (s, s * (1.0 - s))
+            }
+            Activation::GeluTanh => {
+                let t = tanh(ROOT * (x + CUBE * x * x * x));
+                let inner = ROOT * (1.0 + 3.0 * CUBE * x * x);
+                (0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+            }
+            Activation::GeluErf => {
+                let phi = 0.5 * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
+                (x * phi, phi + x * 0.398_942_3 * exp(-0.5 * x * x))
+            }
+            Activation::Relu2 => {
+                let r = if x > 0.0 { x } else { 0.0 };
+                (r * r, 2.0 * r)
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn forward<E: Element>(y: &mut [E], x: &[E], kind: Activation) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = E::from_f32(at(kind, x.to_f32()).0);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn backward<E: Element>(dx: &mut [E], dy: &[E], x: &[E], kind: Activation) {
+        for i in 0..dx.len() {
+            dx[i] = E::from_f32(dy[i].to_f32() * at(kind, x[i].to_f32()).1);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn gate_forward<E: Element>(y: &mut [E], x: &[E], gate: &[E], kind: Activation) {
+        let one = gate.len() == 1;
+        for i in 0..y.len() {
+            let g = gate[if one { 0 } else { i }].to_f32();
+            y[i] = E::from_f32(x[i].to_f32() * at(kind, g).0);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn gate_backward<E: Element>(
+        dx: &mut [E],
+        dgate: &mut [E],
+        dy: &[E],
+        x: &[E],
+        gate: &[E],
+        kind: Activation,
+    ) {
+        if gate.len() == 1 {
+            let (value, slope) = at(kind, gate[0].to_f32());
+            let mut sum = 0.0;
+            for i in 0..dx.len() {
+                let d = dy[i].to_f32();
+                dx[i] = E::from_f32(d * value);
+                sum += d * x[i].to_f32();
+            }
+            dgate[0] = E::from_f32(sum * slope);
+            return;
+        }
+        for i in 0..dx.len() {
+            let ((value, slope), d) = (at(kind, gate[i].to_f32()), dy[i].to_f32());
+            dx[i] = E::from_f32(d * value);
+            dgate[i] = E::from_f32(d * x[i].to_f32() * slope);
+        }
+    }
+}
+
+instances! {
+    fn forward_part<E: Element>(y: &mut [E], x: &[E], kind: Activation) = body::forward;
+    fn backward_part<E: Element>(dx: &mut [E], dy: &[E], x: &[E], kind: Activation) = body::backward;
+    fn gate_part<E: Element>(y: &mut [E], x: &[E], gate: &[E], kind: Activation) = body::gate_forward;
+    fn gate_backward_part<E: Element>(
+        dx: &mut [E], dgate: &mut [E], dy: &[E], x: &[E], gate: &[E], kind: Activation,
+    ) = body::gate_backward;
+}
+
+const STEP: usize = 16 * 1024;
+
+/// `y = f(x)`, element by element; both of one length, dtype `E`.
+///
+/// # Errors
+/// [`Error::Shape`] unless both have the same length.
+///
+/// # Source
+/// Hendrycks and Gimpel, arXiv:1606.08415 (GELU); So et al., arXiv:2109.08668 (squared ReLU).
+pub fn forward<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], kind: Activation) -> Result<()> {
+    expect_len("activation::forward", "x", y.len(), x.len())?;
+    let len = y.len();
+    crate::elementwise::parts(cpu, y, |at, y| {
+        let x = &x[at..len][..y.len()];
+        forward_part(cpu.isa(), y, x, kind);
+    });
+    Ok(())
+}
+
+/// `dx = dy · f'(x)`, element by element.
+///
+/// # Errors
+/// [`Error::Shape`] unless all have the same length.
+pub fn backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], x: &[E], kind: Activation) -> Result<()> {
+    expect_len("activation::backward", "x", dx.len(), x.len())?;
+    expect_len("activation::backward", "dy", dx.len(), dy.len())?;
+    crate::elementwise::parts(cpu, dx, |at, dx| {
+        let n = dx.len();
+        backward_part(cpu.isa(), dx, &dy[at..][..n], &x[at..][..n], kind);
+    });
+    Ok(())
+}
+
+/// Rows and width of a gated call; the gate is as wide as `x` or one number a row.
+fn gate_sizes(op: &'static str, rows: usize, len: usize, gate: usize) -> Result<(usize, usize)> {
+    let width = len.checked_div(rows).unwrap_or(0);
+    expect_len(op, "x", rows * width, len)?;
+    if gate != len && gate != rows {
+        return Err(Error::Shape { op, name: "gate", want: len, got: gate });
+    }
+    Ok((width, if gate == len { width } else { 1 }))
+}
+
+/// `y[t,w] = x[t,w] · f(gate[t,w])`, or `f(gate[t])` where the gate has one number a row.
+///
+/// | arg    | shape              | dtype | meaning  |
+/// |--------|--------------------|-------|----------|
+/// | `y`    | `[T,W]`            | `E`   | output   |
+/// | `x`    | `[T,W]`            | `E`   | what is gated |
+/// | `gate` | `[T,W]` or `[T,1]` | `E`   | argument of the activation |
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn gate<E: Element>(
+    cpu: &Cpu,
+    y: &mut [E],
+    x: &[E],
+    gate: &[E],
+    rows: usize,
+    kind: Activation,
+) -> Result<()> {
+    const OP: &str = "activation::gate";
+    let (width, gates) = gate_sizes(OP, rows, x.len(), gate.len())?;
+    expect_len(OP, "y", x.len(), y.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+        gate_part(cpu.isa(), y, &x[t * width..][..width], &gate[t * gates..][..gates], kind);
+    });
+    Ok(())
+}
+
+/// Gradients of [`gate`] by `x` and `gate`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn gate_backward<E: Element>(
+    cpu: &Cpu,
+    dx: &mut [E],
+    dgate: &mut [E],
+    dy: &[E],
+    x: &[E],
+    gate: &[E],
+    rows: usize,
+    kind: Activation,
+) -> Result<()> {
+    const OP: &str = "activation::gate_backward";
+    let (width, gates) = gate_sizes(OP, rows, x.len(), gate.len())?;
+    expect_len(OP, "dx", x.len(), dx.len())?;
+    expect_len(OP, "dy", x.len(), dy.len())?;
+    expect_len(OP, "dgate", gate.len(), dgate.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (dx, width), (dgate, gates), |t, dx, dgate| {
+        let (dy, x) = (&dy[t * width..][..width], &x[t * width..][..width]);
+        gate_backward_part(cpu.isa(), dx, dgate, dy, x, &gate[t * gates..][..gates], kind);
+    });
+    Ok(())
+}
+
+/// `y[t,f] = f(x[t,f]) · x[t,F+f]` of rows `[gate | up]`; for [`Activation::Silu`] use [`crate::swiglu`].
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+///
+/// # Source
+/// Shazeer, arXiv:2002.05202.
+pub fn glu<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], f: usize, kind: Activation) -> Result<()> {
+    const OP: &str = "activation::glu";
+    let rows = expect_rows(OP, "y", f, y.len())?;
+    expect_len(OP, "x", 2 * rows * f, x.len())?;
+    let step = (STEP / f.max(1)).max(1);
+    cpu.for_each_row(rows, step, (y, f), (&mut [] as &mut [u8], 0), |t, y, _| {
+        let (gate, up) = x[2 * t * f..][..2 * f].split_at(f);
+        gate_part(cpu.isa(), y, up, gate, kind);
+    });
+    Ok(())
+}
+
+/// Gradient of [`glu`] by `x`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn glu_backward<E: Element>(
+    cpu: &Cpu,
+    dx: &mut [E],
+    dy: &[E],
+    x: &[E],
+    f: usize,
+    kind: Activation,
+) -> Result<()> {
+    const OP: &str = "activation::glu_backward";
+    let rows = expect_rows(OP, "dy", f, dy.len())?;
+    expect_len(OP, "x", 2 * rows * f, x.len())?;
+    expect_len(OP, "dx", x.len(), dx.len())?;
+    let step = (STEP / f.max(1)).max(1);
+    cpu.for_each_row(rows, step, (dx, 2 * f), (&mut [] as &mut [u8], 0), |t, dx, _| {
+        let (gate, up) = x[2 * t * f..][..2 * f].split_at(f);
+        let (dgate, dup) = dx.split_at_mut(f);
+        gate_backward_part(cpu.isa(), dup, dgate, &dy[t * f..][..f], up, gate, kind);
+    });
+    Ok(())
+}

@@ -1,0 +1,130 @@
+use super::*;
+use crate::trial::{finite_differences, random, same_everywhere, wide64};
+use ms_testing::assert_close;
+
+const SHAPE: Shape = Shape { key_heads: 2, value_heads: 4, key_dim: 3, value_dim: 5 };
+
+fn sizes(tokens: usize) -> [usize; 5] {
+    let Shape { key_heads, value_heads, key_dim, value_dim } = SHAPE;
+    let (k, n) = (tokens * key_heads * key_dim, tokens * value_heads);
+    [k, k, n * value_dim, n, n]
+}
+
+fn split<'a, T>(all: &'a [T], tokens: usize) -> [&'a [T]; 5] {
+    let mut rest = all;
+    sizes(tokens).map(|n| {
+        let (part, tail) = rest.split_at(n);
+        rest = tail;
+        part
+    })
+}
+
+/// The recurrence of the paper, in f64.
+fn reference(all: &[f64], borders: &[usize]) -> Vec<f64> {
+    let Shape { key_heads, value_heads, key_dim, value_dim } = SHAPE;
+    let [q, k, v, g, beta] = split(all, borders[borders.len() - 1]);
+    let unit = |x: &[f64], factor: f64| -> Vec<f64> {
+        let r = factor / (x.iter().map(|v| v * v).sum::<f64>() + 1e-6).sqrt();
+        x.iter().map(|v| v * r).collect()
+    };
+    let mut y = vec![0.0; v.len()];
+    for pair in borders.windows(2) {
+        for n in 0..value_heads {
+            let mut s = vec![0.0; key_dim * value_dim];
+            for t in pair[0]..pair[1] {
+                let key = (t * key_heads + n * key_heads / value_heads) * key_dim;
+                let (q, k) = (
+                    unit(&q[key..][..key_dim], (key_dim as f64).powf(-0.5)),
+                    unit(&k[key..][..key_dim], 1.0),
+                );
+                let at = t * value_heads + n;
+                s.iter_mut().for_each(|x| *x *= g[at].exp());
+                for j in 0..value_dim {
+                    let read: f64 = (0..key_dim).map(|i| s[i * value_dim + j] * k[i]).sum();
+                    let write = beta[at] * (v[at * value_dim + j] - read);
+                    for i in 0..key_dim {
+                        s[i * value_dim + j] += k[i] * write;
+                    }
+                    y[at * value_dim + j] = (0..key_dim).map(|i| s[i * value_dim + j] * q[i]).sum();
+                }
+            }
+        }
+    }
+    y
+}
+
+fn operands(tokens: usize) -> Vec<f32> {
+    let mut all = random::<f32>(sizes(tokens).iter().sum(), 3);
+    // Decays below 1, strengths between 0 and 1.
+    let n = all.len();
+    let heads = tokens * SHAPE.value_heads;
+    all[n - 2 * heads..n - heads].iter_mut().for_each(|g| *g = -g.abs());
+    all[n - heads..].iter_mut().for_each(|b| *b = b.abs());
+    all
+}
+
+fn scan<'a>(all: &'a [f32], tokens: usize, segments: &'a [Segment]) -> Scan<'a> {
+    let [q, k, v, g, beta] = split(all, tokens);
+    Scan { q, k, v, g, beta, segments, shape: SHAPE }
+}
+
+#[test]
+fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
+    for borders in [vec![0usize, 3, 4, 9], vec![0, 70]] {
+        let tokens = borders[borders.len() - 1];
+        let segments: Vec<Segment> = borders.windows(2).map(|p| Segment::of(p[0], p[1] - p[0])).collect();
+        let all = operands(tokens);
+        let scan = scan(&all, tokens, &segments);
+        let dy = random::<f32>(scan.v.len(), 9);
+        let (y, grads) = same_everywhere("delta_rule", |cpu| {
+            let mut y = vec![0f32; scan.v.len()];
+            forward(cpu, &mut y, &mut [], &scan).unwrap();
+            let mut grads: Vec<Vec<f32>> = sizes(tokens).iter().map(|&n| vec![0f32; n]).collect();
+            let [q, k, v, g, beta] = &mut grads[..] else { unreachable!() };
+            backward(cpu, Gradients { q, k, v, g, beta }, &dy, &scan).unwrap();
+            (y, grads.concat())
+        });
+        let wide = wide64(&all);
+        assert_close("y", &y, &reference(&wide, &borders), 1e-4, 1e-5);
+        let loss = |all: &[f64]| -> f64 {
+            reference(all, &borders).iter().zip(&dy).map(|(y, d)| y * f64::from(*d)).sum()
+        };
+        if tokens < 20 {
+            assert_close("gradients", &grads, &finite_differences(&wide, loss), 1e-3, 2e-4);
+        } else {
+            let way = wide64(&random::<f32>(all.len(), 11));
+            let along = |by: f64| loss(&wide.iter().zip(&way).map(|(a, w)| a + by * w).collect::<Vec<_>>());
+            let want = (along(1e-5) - along(-1e-5)) / 2e-5;
+            let got: f64 = grads.iter().zip(&way).map(|(g, w)| f64::from(*g) * w).sum();
+            assert!((got - want).abs() < 1e-3 * want.abs().max(1.0), "{got} for {want}");
+        }
+    }
+}
+
+#[test]
+fn a_document_in_pieces_gives_the_same_as_in_one() {
+    let all = operands(9);
+    let whole = [Segment::of(0, 9)];
+    let mut want = vec![0f32; sizes(9)[2]];
+    forward(&Cpu::single(), &mut want, &mut [], &scan(&all, 9, &whole)).unwrap();
+    let mut state = vec![0f32; SHAPE.value_heads * SHAPE.key_dim * SHAPE.value_dim];
+    let mut got = Vec::new();
+    for (start, len) in [(0, 4), (4, 1), (5, 4)] {
+        let part: Vec<f32> = split(&all, 9)
+            .iter()
+            .flat_map(|p| p[start * p.len() / 9..(start + len) * p.len() / 9].to_vec())
+            .collect();
+        let segments = [Segment::of(0, len)];
+        let mut y = vec![0f32; sizes(len)[2]];
+        forward(&Cpu::single(), &mut y, &mut state, &scan(&part, len, &segments)).unwrap();
+        got.extend(y);
+    }
+    assert_eq!(want, got);
+}
+
+#[test]
+fn heads_that_do_not_divide_are_refused() {
+    let bad = Scan { shape: Shape { key_heads: 3, ..SHAPE }, ..scan(&[], 0, &[]) };
+    let e = forward(&Cpu::single(), &mut [], &mut [], &bad).unwrap_err().to_string();
+    assert!(e.contains("key heads is 3"), "{e}");
+}

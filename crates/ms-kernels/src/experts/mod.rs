@@ -1,0 +1,167 @@
+//! Moving tokens to their experts and back.
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::{expect_len, expect_rows};
+use crate::routing::check_experts;
+use crate::{Cpu, Element, Error, Result};
+
+/// Where each copy of a token goes: rows sorted by expert, by token within an expert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    /// For each row its `token · K + slot`.
+    pub copies: Vec<u32>,
+    /// For each `token · K + slot` its row.
+    pub rows: Vec<u32>,
+    /// First row of each expert, and last the number of rows.
+    pub starts: Vec<usize>,
+    /// Copies of a token, `K`.
+    pub top_k: usize,
+}
+
+impl Routes {
+    /// The routes of `experts[T,K]` among `count` experts.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if an expert does not exist, [`Error::Shape`] if `experts` is not `[T,K]`.
+    pub fn new(experts: &[i32], top_k: usize, count: usize) -> Result<Self> {
+        const OP: &str = "experts::Routes::new";
+        expect_rows(OP, "experts", top_k, experts.len())?;
+        check_experts(OP, experts, count)?;
+        let mut starts = vec![0usize; count + 1];
+        experts.iter().for_each(|&e| starts[e as usize + 1] += 1);
+        for e in 0..count {
+            starts[e + 1] += starts[e];
+        }
+        let mut next = starts.clone();
+        let (mut copies, mut rows) = (vec![0u32; experts.len()], vec![0u32; experts.len()]);
+        for (copy, &e) in experts.iter().enumerate() {
+            let row = next[e as usize];
+            next[e as usize] += 1;
+            copies[row] = copy as u32;
+            rows[copy] = row as u32;
+        }
+        Ok(Self { copies, rows, starts, top_k })
+    }
+
+    /// Tokens `T`.
+    pub fn tokens(&self) -> usize {
+        self.rows.len().checked_div(self.top_k).unwrap_or(0)
+    }
+
+    /// The rows of expert `e`.
+    pub fn range(&self, e: usize) -> std::ops::Range<usize> {
+        self.starts[e]..self.starts[e + 1]
+    }
+}
+
+const STEP: usize = 16 * 1024;
+
+fn width(op: &'static str, name: &'static str, rows: usize, len: usize) -> Result<usize> {
+    let width = len.checked_div(rows).unwrap_or(0);
+    expect_len(op, name, rows * width, len).map(|()| width)
+}
+
+/// `y[r] = x[token of row r]`: a row for every copy, sorted by expert.
+///
+/// | arg | shape     | dtype | meaning |
+/// |-----|-----------|-------|---------|
+/// | `y` | `[T·K,H]` | `E`   | output  |
+/// | `x` | `[T,H]`   | `E`   | tokens  |
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn dispatch<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], routes: &Routes) -> Result<()> {
+    const OP: &str = "experts::dispatch";
+    let h = width(OP, "x", routes.tokens(), x.len())?;
+    expect_len(OP, "y", routes.copies.len() * h, y.len())?;
+    let step = (STEP / h.max(1)).max(1);
+    cpu.for_each_row(routes.copies.len(), step, (y, h), (&mut [] as &mut [u8], 0), |r, y, _| {
+        y.copy_from_slice(&x[routes.copies[r] as usize / routes.top_k * h..][..h]);
+    });
+    Ok(())
+}
+
+/// Gradient of [`dispatch`] by `x`: the sum over a token's copies, in slot order, in f32.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn dispatch_backward<E: Element>(cpu: &Cpu, dx: &mut [E], dy: &[E], routes: &Routes) -> Result<()> {
+    let ones = vec![1f32; routes.rows.len()];
+    combine(cpu, dx, dy, &ones, routes)
+}
+
+/// `y[t] = Σ_k weights[t,k] · x[row of (t,k)]`, in slot order, in f32, rounded once.
+///
+/// | arg       | shape     | dtype | meaning            |
+/// |-----------|-----------|-------|--------------------|
+/// | `y`       | `[T,H]`   | `E`   | output             |
+/// | `x`       | `[T·K,H]` | `E`   | rows by expert     |
+/// | `weights` | `[T,K]`   | f32   | of each copy       |
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn combine<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], weights: &[f32], routes: &Routes) -> Result<()> {
+    const OP: &str = "experts::combine";
+    let h = width(OP, "y", routes.tokens(), y.len())?;
+    expect_len(OP, "x", routes.copies.len() * h, x.len())?;
+    expect_len(OP, "weights", routes.rows.len(), weights.len())?;
+    let (step, k) = ((STEP / h.max(1)).max(1), routes.top_k);
+    cpu.for_each_row(routes.tokens(), step, (y, h), (&mut [] as &mut [u8], 0), |t, y, _| {
+        let mut sum = vec![0f32; h];
+        for copy in t * k..(t + 1) * k {
+            let row = &x[routes.rows[copy] as usize * h..][..h];
+            let w = weights[copy];
+            for (s, v) in sum.iter_mut().zip(row) {
+                *s += w * v.to_f32();
+            }
+        }
+        y.iter_mut().zip(&sum).for_each(|(y, s)| *y = E::from_f32(*s));
+    });
+    Ok(())
+}
+
+/// Gradients of [`combine`] by `x` and `weights`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn combine_backward<E: Element>(
+    cpu: &Cpu,
+    dx: &mut [E],
+    dweights: &mut [f32],
+    dy: &[E],
+    x: &[E],
+    weights: &[f32],
+    routes: &Routes,
+) -> Result<()> {
+    const OP: &str = "experts::combine_backward";
+    let h = width(OP, "dy", routes.tokens(), dy.len())?;
+    let (n, k) = (routes.copies.len(), routes.top_k);
+    expect_len(OP, "x", n * h, x.len())?;
+    expect_len(OP, "dx", n * h, dx.len())?;
+    expect_len(OP, "weights", n, weights.len())?;
+    expect_len(OP, "dweights", n, dweights.len())?;
+    let step = (STEP / h.max(1)).max(1);
+    cpu.for_each_row(n, step, (dx, h), (&mut [] as &mut [u8], 0), |r, dx, _| {
+        let copy = routes.copies[r] as usize;
+        let dy = &dy[copy / k * h..][..h];
+        dx.iter_mut().zip(dy).for_each(|(d, g)| *d = E::from_f32(weights[copy] * g.to_f32()));
+    });
+    cpu.for_each_row(n, step, (dweights, 1), (&mut [] as &mut [u8], 0), |copy, dw, _| {
+        let (dy, row) = (&dy[copy / k * h..][..h], &x[routes.rows[copy] as usize * h..][..h]);
+        dw[0] = dy.iter().zip(row).map(|(a, b)| a.to_f32() * b.to_f32()).sum();
+    });
+    Ok(())
+}
+
+/// Checks that `weights` are one matrix per expert; used by callers that multiply expert by expert.
+///
+/// # Errors
+/// [`Error::Size`] if there is not one per expert.
+pub fn expect_one_each(op: &'static str, routes: &Routes, weights: usize) -> Result<()> {
+    if weights + 1 == routes.starts.len() {
+        return Ok(());
+    }
+    Err(Error::Size { op, name: "expert weights", want: "one per expert", got: weights })
+}

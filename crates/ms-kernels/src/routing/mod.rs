@@ -1,0 +1,401 @@
+//! The router of a mixture of experts: which experts a token goes to, and with what weights.
+
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::Disjoint;
+use crate::error::{expect_len, expect_rows};
+use crate::float::{exp, ln, sigmoid};
+use crate::{Cpu, Error, Result};
+
+/// How logits become scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Score {
+    /// Softmax over all experts.
+    Softmax,
+    /// Logistic function of each logit.
+    Sigmoid,
+    /// `sqrt(softplus(logit))` (DeepSeek-V4).
+    SqrtSoftplus,
+    /// Phi-3.5-MoE's SparseMixer in evaluation mode, top 2: each pick has its own softmax over the experts whose
+    /// logit is within `2 · jitter` of the best, relative to the larger magnitude.
+    SparseMixer {
+        /// `router_jitter_noise`.
+        jitter: f32,
+    },
+}
+
+/// How a group of experts is judged when only some groups are open to a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupScore {
+    /// Its best expert (DeepSeek-V2).
+    Best,
+    /// The sum of its two best (DeepSeek-V3).
+    BestTwo,
+}
+
+/// A router.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// Score of an expert.
+    pub score: Score,
+    /// Experts per token `K`.
+    pub top_k: usize,
+    /// Groups of experts, groups that stay open, and how groups are judged.
+    pub groups: Option<(usize, usize, GroupScore)>,
+    /// Weights are divided by their sum.
+    pub normalise: bool,
+    /// Factor of the weights.
+    pub scale: f32,
+}
+
+impl Router {
+    fn check(&self, op: &'static str, experts: usize) -> Result<()> {
+        let open = match self.groups {
+            Some((groups, keep, _)) => {
+                if groups == 0 || !experts.is_multiple_of(groups) {
+                    return Err(Error::Size {
+                        op,
+                        name: "groups",
+                        want: "a divisor of the experts",
+                        got: groups,
+                    });
+                }
+                if keep == 0 || keep > groups {
+                    return Err(Error::Size {
+                        op,
+                        name: "open groups",
+                        want: "1 to the number of groups",
+                        got: keep,
+                    });
+                }
+                experts / groups * keep
+            }
+            None => experts,
+        };
+        if self.top_k == 0 || self.top_k > open {
+            return Err(Error::Size {
+                op,
+                name: "top_k",
+                want: "1 to the experts that are open",
+                got: self.top_k,
+            });
+        }
+        if matches!(self.score, Score::SparseMixer { .. }) && (self.top_k != 2 || experts < 2) {
+            return Err(Error::Size { op, name: "top_k", want: "2 for a sparse mixer", got: self.top_k });
+        }
+        Ok(())
+    }
+}
+
+/// Index of the largest of `values` among those `open`; the first of equals.
+fn best(values: &[f32], open: impl Fn(usize) -> bool) -> Option<usize> {
+    let mut found: Option<usize> = None;
+    for (e, &v) in values.iter().enumerate() {
+        if open(e) && found.is_none_or(|b| v > values[b]) {
+            found = Some(e);
+        }
+    }
+    found
+}
+
+fn softmax(out: &mut [f32], logits: &[f32], open: impl Fn(usize) -> bool) {
+    let max =
+        logits.iter().enumerate().filter(|(e, _)| open(*e)).fold(f32::NEG_INFINITY, |m, (_, &v)| m.max(v));
+    let mut sum = 0.0;
+    for (e, o) in out.iter_mut().enumerate() {
+        *o = if open(e) { exp(logits[e] - max) } else { 0.0 };
+        sum += *o;
+    }
+    for o in out {
+        *o /= sum;
+    }
+}
+
+/// `ln(1 + exp(x))`.
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { ln(1.0 + f64::from(exp(x))) as f32 }
+}
+
+fn scores(out: &mut [f32], logits: &[f32], kind: Score) {
+    match kind {
+        Score::Softmax => softmax(out, logits, |_| true),
+        Score::Sigmoid => out.iter_mut().zip(logits).for_each(|(o, &l)| *o = sigmoid(l)),
+        Score::SqrtSoftplus => out.iter_mut().zip(logits).for_each(|(o, &l)| *o = softplus(l).sqrt()),
+        Score::SparseMixer { .. } => {}
+    }
+}
+
+/// Whether the experts whose softmax the pick of `best` shares include `e`.
+fn mixes(logits: &[f32], best: usize, e: usize, jitter: f32) -> bool {
+    let max = logits[best];
+    (max - logits[e]) / logits[e].abs().max(max.abs()) <= 2.0 * jitter
+}
+
+/// Routes one token.
+fn pick(
+    router: &Router,
+    logits: &[f32],
+    bias: Option<&[f32]>,
+    score: &mut [f32],
+    choice: &mut [f32],
+) -> Vec<(usize, f32)> {
+    let experts = logits.len();
+    if let Score::SparseMixer { jitter } = router.score {
+        let first = best(logits, |_| true).expect("two experts at least");
+        softmax(score, logits, |e| mixes(logits, first, e, jitter));
+        let one = (first, score[first]);
+        let second = best(logits, |e| e != first).expect("two experts at least");
+        softmax(score, logits, |e| e != first && mixes(logits, second, e, jitter));
+        return vec![one, (second, score[second])];
+    }
+    scores(score, logits, router.score);
+    for e in 0..experts {
+        choice[e] = score[e] + bias.map_or(0.0, |b| b[e]);
+    }
+    let mut open = vec![true; experts];
+    if let Some((groups, keep, judge)) = router.groups {
+        let size = experts / groups;
+        let judged: Vec<f32> = (0..groups)
+            .map(|g| {
+                let part = &choice[g * size..][..size];
+                let first = best(part, |_| true).expect("a group has experts");
+                match judge {
+                    GroupScore::Best => part[first],
+                    GroupScore::BestTwo => part[first] + best(part, |e| e != first).map_or(0.0, |e| part[e]),
+                }
+            })
+            .collect();
+        let mut kept = vec![false; groups];
+        for _ in 0..keep {
+            let g = best(&judged, |g| !kept[g]).expect("no more groups are kept than there are");
+            kept[g] = true;
+        }
+        open.iter_mut().enumerate().for_each(|(e, o)| *o = kept[e / size]);
+    }
+    let mut picks = Vec::with_capacity(router.top_k);
+    for _ in 0..router.top_k {
+        let e = best(choice, |e| open[e]).expect("no more experts are picked than are open");
+        open[e] = false;
+        picks.push((e, score[e]));
+    }
+    if router.normalise {
+        let sum: f32 = picks.iter().map(|p| p.1).sum::<f32>() + 1e-20;
+        picks.iter_mut().for_each(|p| p.1 /= sum);
+    }
+    picks.iter_mut().for_each(|p| p.1 *= router.scale);
+    picks
+}
+
+const STEP: usize = 64;
+
+/// Picks `K` experts for every token.
+///
+/// | arg       | shape         | dtype | meaning                                              |
+/// |-----------|---------------|-------|------------------------------------------------------|
+/// | `experts` | `[T,K]`       | i32   | output: experts, best first                          |
+/// | `weights` | `[T,K]`       | f32   | output: their weights                                |
+/// | `logits`  | `[T,E]`       | f32   | output of the router's linear layer                  |
+/// | `bias`    | `[E]` or none | f32   | added to scores for the choice, not for the weights  |
+///
+/// Of equal scores the expert with the lower number wins.
+///
+/// # Errors
+/// [`Error::Shape`] or [`Error::Size`] if an operand or the router does not fit.
+///
+/// # Source
+/// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2).
+pub fn forward(
+    cpu: &Cpu,
+    experts: &mut [i32],
+    weights: &mut [f32],
+    logits: &[f32],
+    bias: Option<&[f32]>,
+    count: usize,
+    router: &Router,
+) -> Result<()> {
+    const OP: &str = "routing::forward";
+    router.check(OP, count)?;
+    let tokens = expect_rows(OP, "logits", count, logits.len())?;
+    let k = router.top_k;
+    expect_len(OP, "experts", tokens * k, experts.len())?;
+    expect_len(OP, "weights", tokens * k, weights.len())?;
+    if let Some(bias) = bias {
+        expect_len(OP, "bias", count, bias.len())?;
+    }
+    cpu.for_each_row(tokens, STEP, (experts, k), (weights, k), |t, experts, weights| {
+        let (mut score, mut choice) = (vec![0f32; count], vec![0f32; count]);
+        let picks = pick(router, &logits[t * count..][..count], bias, &mut score, &mut choice);
+        for (i, (e, w)) in picks.into_iter().enumerate() {
+            (experts[i], weights[i]) = (e as i32, w);
+        }
+    });
+    Ok(())
+}
+
+/// Gradient of the weights of [`forward`] by `logits`; which experts are picked has no gradient.
+///
+/// | arg        | shape   | dtype | meaning                     |
+/// |------------|---------|-------|-----------------------------|
+/// | `dlogits`  | `[T,E]` | f32   | output                      |
+/// | `dweights` | `[T,K]` | f32   | gradient of the weights     |
+/// | `experts`  | `[T,K]` | i32   | from the forward call       |
+/// | `logits`   | `[T,E]` | f32   | input of the forward call   |
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit, [`Error::Range`] if an expert does not exist.
+pub fn backward(
+    cpu: &Cpu,
+    dlogits: &mut [f32],
+    dweights: &[f32],
+    experts: &[i32],
+    logits: &[f32],
+    count: usize,
+    router: &Router,
+) -> Result<()> {
+    const OP: &str = "routing::backward";
+    router.check(OP, count)?;
+    let tokens = expect_rows(OP, "logits", count, logits.len())?;
+    let k = router.top_k;
+    expect_len(OP, "dlogits", logits.len(), dlogits.len())?;
+    expect_len(OP, "dweights", tokens * k, dweights.len())?;
+    expect_len(OP, "experts", tokens * k, experts.len())?;
+    check_experts(OP, experts, count)?;
+    cpu.for_each_row(tokens, STEP, (dlogits, count), (&mut [] as &mut [u8], 0), |t, dlogits, _| {
+        let picked = &experts[t * k..][..k];
+        gradient(router, dlogits, &dweights[t * k..][..k], picked, &logits[t * count..][..count]);
+    });
+    Ok(())
+}
+
+pub(crate) fn check_experts(op: &'static str, experts: &[i32], count: usize) -> Result<()> {
+    match experts.iter().position(|&e| e < 0 || e as usize >= count) {
+        None => Ok(()),
+        Some(index) => {
+            Err(Error::Range { op, name: "experts", index, value: experts[index].into(), limit: count })
+        }
+    }
+}
+
+fn gradient(router: &Router, dlogits: &mut [f32], dweights: &[f32], picked: &[i32], logits: &[f32]) {
+    dlogits.fill(0.0);
+    let mut score = vec![0f32; logits.len()];
+    if let Score::SparseMixer { jitter } = router.score {
+        for (i, &e) in picked.iter().enumerate() {
+            let (e, first) = (e as usize, picked[0] as usize);
+            softmax(&mut score, logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter));
+            for (o, d) in dlogits.iter_mut().enumerate() {
+                *d += dweights[i] * score[e] * (f32::from(u8::from(o == e)) - score[o]);
+            }
+        }
+        return;
+    }
+    scores(&mut score, logits, router.score);
+    // By the scores of the picks: through scale and division by the sum.
+    let sum: f32 = picked.iter().map(|&e| score[e as usize]).sum::<f32>() + 1e-20;
+    let along: f32 = picked.iter().zip(dweights).map(|(&e, d)| d * score[e as usize] / sum).sum();
+    for (&e, d) in picked.iter().zip(dweights) {
+        dlogits[e as usize] = router.scale * if router.normalise { (d - along) / sum } else { *d };
+    }
+    through_score(dlogits, &score, logits, router.score);
+}
+
+/// Turns the gradient by scores, in place, into the gradient by logits.
+fn through_score(d: &mut [f32], score: &[f32], logits: &[f32], kind: Score) {
+    match kind {
+        Score::Softmax => {
+            let along: f32 = d.iter().zip(score).map(|(d, s)| d * s).sum();
+            d.iter_mut().zip(score).for_each(|(d, s)| *d = s * (*d - along));
+        }
+        Score::Sigmoid => d.iter_mut().zip(score).for_each(|(d, s)| *d *= s * (1.0 - s)),
+        Score::SqrtSoftplus => {
+            for ((d, s), &l) in d.iter_mut().zip(score).zip(logits) {
+                *d *= sigmoid(l) / (2.0 * s.max(f32::MIN_POSITIVE));
+            }
+        }
+        Score::SparseMixer { .. } => {}
+    }
+}
+
+/// How experts share the load, for the auxiliary loss and for logs.
+///
+/// `counts[e]` tokens went to expert `e`.
+///
+/// # Errors
+/// [`Error::Range`] if an expert does not exist.
+pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
+    check_experts("routing::counts", experts, counts.len())?;
+    counts.fill(0);
+    experts.iter().for_each(|&e| counts[e as usize] += 1);
+    Ok(())
+}
+
+/// The load-balancing loss of Switch Transformer, and its gradient added to `dlogits`.
+///
+/// `loss = coeff · E / (T² K) · Σ_e counts[e] · Σ_t p[t,e]` with `p` the scores, normalised to sum 1 where they are
+/// not a softmax. The gradient is that of `grad_scale · loss`.
+///
+/// | arg       | shape   | dtype | meaning                                        |
+/// |-----------|---------|-------|------------------------------------------------|
+/// | `dlogits` | `[T,E]` | f32   | added to; empty if no gradient is wanted       |
+/// | `logits`  | `[T,E]` | f32   | output of the router's linear layer            |
+/// | `counts`  | `[E]`   | u32   | tokens per expert, of this batch               |
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+///
+/// # Source
+/// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0`
+/// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`.
+pub fn balance(
+    cpu: &Cpu,
+    dlogits: &mut [f32],
+    logits: &[f32],
+    counts: &[u32],
+    router: &Router,
+    coeff: f32,
+    grad_scale: f32,
+) -> Result<f32> {
+    const OP: &str = "routing::balance";
+    let count = counts.len();
+    let tokens = expect_rows(OP, "logits", count, logits.len())?;
+    if !dlogits.is_empty() {
+        expect_len(OP, "dlogits", logits.len(), dlogits.len())?;
+    }
+    let factor = coeff * count as f32 / (tokens as f32 * tokens as f32 * router.top_k as f32);
+    let kind = match router.score {
+        Score::SparseMixer { .. } => Score::Softmax,
+        kind => kind,
+    };
+    let normalise = kind != Score::Softmax;
+    let mut sums = vec![0f32; count];
+    cpu.sum_rows(&mut sums, tokens, |t, sum| {
+        let mut p = vec![0f32; count];
+        scores(&mut p, &logits[t * count..][..count], kind);
+        let total: f32 = if normalise { p.iter().sum::<f32>() + 1e-20 } else { 1.0 };
+        sum.iter_mut().zip(&p).for_each(|(s, p)| *s += p / total);
+    });
+    let loss = factor * sums.iter().zip(counts).map(|(s, &c)| s * c as f32).sum::<f32>();
+    if dlogits.is_empty() {
+        return Ok(loss);
+    }
+    let out = Disjoint::new(dlogits);
+    cpu.for_each_unit(tokens.div_ceil(STEP), |u| {
+        for t in u * STEP..tokens.min((u + 1) * STEP) {
+            let logits = &logits[t * count..][..count];
+            let (mut p, mut d) = (vec![0f32; count], vec![0f32; count]);
+            scores(&mut p, logits, kind);
+            d.iter_mut().zip(counts).for_each(|(d, &c)| *d = grad_scale * factor * c as f32);
+            if normalise {
+                let total: f32 = p.iter().sum::<f32>() + 1e-20;
+                let along: f32 = d.iter().zip(&p).map(|(d, p)| d * p / total).sum();
+                d.iter_mut().for_each(|d| *d = (*d - along) / total);
+            }
+            through_score(&mut d, &p, logits, kind);
+            // SAFETY: a unit takes its own rows.
+            let row = unsafe { out.part(t * count, count) };
+            row.iter_mut().zip(&d).for_each(|(o, d)| *o += d);
+        }
+    });
+    Ok(loss)
+}

@@ -1,0 +1,225 @@
+//! Sparse attention over keys that an indexer has picked for each query (DeepSeek's DSA).
+
+#[cfg(test)]
+mod tests;
+
+use crate::attention::{Heads, Options, Segment};
+use crate::cpu::Disjoint;
+use crate::error::expect_len;
+use crate::float::{exp, ln};
+use crate::qkv::Packed;
+use crate::{Cpu, Element, Error, Result};
+
+/// Marks an unused place in a row of picks.
+pub const NONE: i32 = -1;
+
+/// Operands of the indexer: `score(t,s) = Σ_h w[t,h] · relu(q[t,h]·k[s])`.
+#[derive(Clone, Copy, Debug)]
+pub struct Indexer<'a> {
+    /// Queries `[T,N·D]` f32.
+    pub q: &'a [f32],
+    /// Keys `[C,D]` f32, one head; segments say which rows belong to a document.
+    pub k: &'a [f32],
+    /// Weights of the heads, `[T,N]` f32, all factors included.
+    pub w: &'a [f32],
+    /// Heads `N`.
+    pub heads: usize,
+    /// Size of a head `D`.
+    pub dim: usize,
+    /// Documents.
+    pub segments: &'a [Segment],
+}
+
+/// For each query the `P` keys of its document with the highest scores, among those up to itself.
+///
+/// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Of equal scores
+/// the earlier key wins.
+///
+/// # Errors
+/// [`Error::Shape`] or [`Error::Segments`] if an operand does not fit.
+///
+/// # Source
+/// DeepSeek-V3.2-Exp report, eq. 1 and 2.
+pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) -> Result<()> {
+    const OP: &str = "selected::pick";
+    let Indexer { q, k, w, heads, dim, segments } = *indexer;
+    let tokens = w.len().checked_div(heads).unwrap_or(0);
+    expect_len(OP, "w", tokens * heads, w.len())?;
+    expect_len(OP, "q", tokens * heads * dim, q.len())?;
+    expect_len(OP, "picks", tokens * places, picks.len())?;
+    crate::state_space::expect_covered(OP, segments, tokens)?;
+    for s in segments {
+        if s.k_len < s.q_len || (s.k_start + s.k_len) * dim > k.len() {
+            let want = (s.k_start + s.k_len.max(s.q_len)) * dim;
+            return Err(Error::Shape { op: OP, name: "k", want, got: k.len() });
+        }
+    }
+    cpu.for_each_row(tokens, 4, (picks, places), (&mut [] as &mut [u8], 0), |t, picks, _| {
+        let s = &segments[segments.partition_point(|s| s.q_start + s.q_len <= t)];
+        let seen = t - s.q_start + s.k_len - s.q_len + 1;
+        let mut scores: Vec<(f32, usize)> = (0..seen)
+            .map(|j| {
+                let key = &k[(s.k_start + j) * dim..][..dim];
+                let score = (0..heads).map(|h| {
+                    let q = &q[(t * heads + h) * dim..][..dim];
+                    let dot: f32 = q.iter().zip(key).map(|(a, b)| a * b).sum();
+                    w[t * heads + h] * dot.max(0.0)
+                });
+                (score.sum(), j)
+            })
+            .collect();
+        let order = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if seen > places {
+            scores.select_nth_unstable_by(places, order);
+            scores.truncate(places);
+        }
+        scores.sort_unstable_by_key(|s| s.1);
+        picks.fill(NONE);
+        for (p, (_, j)) in picks.iter_mut().zip(scores) {
+            *p = (s.k_start + j) as i32;
+        }
+    });
+    Ok(())
+}
+
+fn check_picks(op: &'static str, picks: &[i32], places: usize, tokens: usize, keys: usize) -> Result<()> {
+    expect_len(op, "picks", tokens * places, picks.len())?;
+    match picks.iter().position(|&p| p < NONE || p >= keys as i32) {
+        None => Ok(()),
+        Some(index) => {
+            Err(Error::Range { op, name: "picks", index, value: picks[index].into(), limit: keys })
+        }
+    }
+}
+
+/// The picked rows of a query.
+fn row(picks: &[i32], places: usize, t: usize) -> impl Iterator<Item = usize> + '_ {
+    picks[t * places..][..places].iter().filter(|&&p| p != NONE).map(|&p| p as usize)
+}
+
+fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a.to_f32() * b.to_f32()).sum()
+}
+
+/// Attention of every query over its picked keys.
+///
+/// | arg      | shape    | dtype | meaning                                                     |
+/// |----------|----------|-------|-------------------------------------------------------------|
+/// | `out`    | `[T,N·D]`| `E`   | output; 0 for a query without picks                         |
+/// | `lse`    | `[N,T]`  | f32   | log of each softmax's denominator, kept for [`backward`]    |
+/// | `q`      | -        | `E`   | queries                                                     |
+/// | `k`, `v` | -        | `E`   | keys and values, one head per group                         |
+/// | `picks`  | `[T,P]`  | i32   | rows of keys, or [`NONE`]                                   |
+///
+/// Only `scale` and `softcap`-free scores: the options' mask is the picks themselves.
+///
+/// # Errors
+/// [`Error::Shape`] or [`Error::Range`] if an operand does not fit.
+pub fn forward<E: Element>(
+    cpu: &Cpu,
+    out: &mut [E],
+    lse: &mut [f32],
+    q: Heads<'_, E>,
+    k: Heads<'_, E>,
+    v: Heads<'_, E>,
+    (groups, heads_per_group, dim): (usize, usize, usize),
+    picks: &[i32],
+    places: usize,
+    keys: usize,
+    options: &Options,
+) -> Result<()> {
+    const OP: &str = "selected::forward";
+    let heads = groups * heads_per_group;
+    let tokens = crate::error::expect_rows(OP, "out", heads * dim, out.len())?;
+    expect_len(OP, "lse", heads * tokens, lse.len())?;
+    check_picks(OP, picks, places, tokens, keys)?;
+    q.check(OP, "q", tokens, groups, heads_per_group, dim)?;
+    k.check(OP, "k", keys, groups, 1, dim)?;
+    v.check(OP, "v", keys, groups, 1, dim)?;
+    let lse = Disjoint::new(lse);
+    cpu.for_each_row(tokens * heads, 16, (out, dim), (&mut [] as &mut [u8], 0), |at, out, _| {
+        let (t, n) = (at / heads, at % heads);
+        let (group, head) = (n / heads_per_group, n % heads_per_group);
+        let query = &q.data[q.at(t, group, head)..][..dim];
+        let scores: Vec<f32> = row(picks, places, t)
+            .map(|j| options.scale * dot(query, &k.data[k.at(j, group, 0)..][..dim]))
+            .collect();
+        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let (mut sum, mut mixed) = (0f32, vec![0f32; dim]);
+        for (j, s) in row(picks, places, t).zip(&scores) {
+            let p = exp(s - max);
+            sum += p;
+            let value = &v.data[v.at(j, group, 0)..][..dim];
+            mixed.iter_mut().zip(value).for_each(|(m, v)| *m += p * v.to_f32());
+        }
+        let scale = if sum > 0.0 { 1.0 / sum } else { 0.0 };
+        out.iter_mut().zip(&mixed).for_each(|(o, m)| *o = E::from_f32(m * scale));
+        // SAFETY: a unit takes its own heads of its own tokens.
+        (unsafe { lse.part(n * tokens + t, 1) })[0] = (f64::from(max) + ln(f64::from(sum))) as f32;
+    });
+    Ok(())
+}
+
+/// Gradients of [`forward`] over packed rows of one call; shapes as in [`crate::attention::backward`].
+///
+/// # Errors
+/// As [`forward`].
+pub fn backward<E: Element>(
+    cpu: &Cpu,
+    dqkv: &mut [E],
+    dout: &[E],
+    qkv: &[E],
+    out: &[E],
+    lse: &[f32],
+    shape: &Packed,
+    picks: &[i32],
+    places: usize,
+    options: &Options,
+) -> Result<()> {
+    const OP: &str = "selected::backward";
+    let (tokens, heads, dim, width) = (shape.tokens, shape.heads(), shape.head_dim, shape.width());
+    expect_len(OP, "dqkv", tokens * width, dqkv.len())?;
+    expect_len(OP, "qkv", tokens * width, qkv.len())?;
+    expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
+    expect_len(OP, "out", tokens * heads * dim, out.len())?;
+    expect_len(OP, "lse", tokens * heads, lse.len())?;
+    check_picks(OP, picks, places, tokens, tokens)?;
+    let (q, k, v) = (Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape));
+    let dqkv = Disjoint::new(dqkv);
+    // A unit is one group: its keys' gradients are summed over its queries in order.
+    cpu.for_each_unit(shape.groups, |group| {
+        let (mut dk, mut dv) = (vec![0f32; tokens * dim], vec![0f32; tokens * dim]);
+        let mut dq = vec![0f32; dim];
+        for t in 0..tokens {
+            for head in 0..shape.heads_per_group {
+                let n = group * shape.heads_per_group + head;
+                let query = &qkv[q.at(t, group, head)..][..dim];
+                let at = (t * heads + n) * dim;
+                let (dout, out) = (&dout[at..][..dim], &out[at..][..dim]);
+                let delta = dot(dout, out);
+                dq.fill(0.0);
+                for j in row(picks, places, t) {
+                    let (key, value) = (&qkv[k.at(j, group, 0)..][..dim], &qkv[v.at(j, group, 0)..][..dim]);
+                    let p = exp(options.scale * dot(query, key) - lse[n * tokens + t]);
+                    let ds = p * (dot(dout, value) - delta) * options.scale;
+                    for d in 0..dim {
+                        dq[d] += ds * key[d].to_f32();
+                        dk[j * dim + d] += ds * query[d].to_f32();
+                        dv[j * dim + d] += p * dout[d].to_f32();
+                    }
+                }
+                // SAFETY: a unit takes the heads of its group.
+                let to = unsafe { dqkv.part(q.at(t, group, head), dim) };
+                to.iter_mut().zip(&dq).for_each(|(o, d)| *o = E::from_f32(*d));
+            }
+        }
+        for (heads, sums) in [(k, &dk), (v, &dv)] {
+            for t in 0..tokens {
+                // SAFETY: as above.
+                let to = unsafe { dqkv.part(heads.at(t, group, 0), dim) };
+                to.iter_mut().zip(&sums[t * dim..]).for_each(|(o, d)| *o = E::from_f32(*d));
+            }
+        }
+    });
+    Ok(())
+}

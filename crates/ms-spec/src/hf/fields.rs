@@ -1,0 +1,110 @@
+//! Typed access to the fields of a JSON object.
+
+use serde_json::{Map, Value};
+
+use crate::{Error, Result};
+
+/// A JSON object and where it stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    pub(crate) source: &'static str,
+    pub(crate) map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    /// The value of a field that is there and not null.
+    pub(crate) fn get(&self, field: &str) -> Option<&'a Value> {
+        self.map.get(field).filter(|v| !v.is_null())
+    }
+
+    pub(crate) fn wrong(&self, field: &'static str, want: &'static str, got: &Value) -> Error {
+        let mut got = got.to_string();
+        got.truncate(got.char_indices().nth(80).map_or(got.len(), |(i, _)| i));
+        Error::Field { source_name: self.source, field, want, got }
+    }
+
+    pub(crate) fn missing(&self, field: &'static str) -> Error {
+        Error::Missing { source_name: self.source, field }
+    }
+
+    pub(crate) fn size(&self, field: &'static str) -> Result<Option<usize>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let int = value.as_u64().or_else(|| {
+            value.as_f64().filter(|x| x.fract() == 0.0 && (0.0..1e15).contains(x)).map(|x| x as u64)
+        });
+        int.map(|i| Some(i as usize)).ok_or_else(|| self.wrong(field, "a number of at least 0", value))
+    }
+
+    pub(crate) fn need(&self, field: &'static str) -> Result<usize> {
+        self.size(field)?.ok_or_else(|| self.missing(field))
+    }
+
+    /// The first of several spellings that is there.
+    pub(crate) fn size_of(&self, fields: &[&'static str]) -> Result<Option<usize>> {
+        for field in fields {
+            if let Some(size) = self.size(field)? {
+                return Ok(Some(size));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same, for a field that must be there.
+    pub(crate) fn need_of(&self, fields: &[&'static str]) -> Result<usize> {
+        self.size_of(fields)?.ok_or_else(|| self.missing(fields[0]))
+    }
+
+    pub(crate) fn float(&self, field: &'static str) -> Result<Option<f64>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_f64().map(Some).ok_or_else(|| self.wrong(field, "a number", value))
+    }
+
+    pub(crate) fn float_of(&self, fields: &[&'static str]) -> Result<Option<f64>> {
+        for field in fields {
+            if let Some(number) = self.float(field)? {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn floats(&self, field: &'static str) -> Result<Option<Vec<f64>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let list = value.as_array().and_then(|a| a.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>());
+        list.map(Some).ok_or_else(|| self.wrong(field, "a list of numbers", value))
+    }
+
+    pub(crate) fn sizes(&self, field: &'static str) -> Result<Option<Vec<usize>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let list = value
+            .as_array()
+            .and_then(|a| a.iter().map(|n| n.as_u64().map(|n| n as usize)).collect::<Option<Vec<usize>>>());
+        list.map(Some).ok_or_else(|| self.wrong(field, "a list of numbers", value))
+    }
+
+    pub(crate) fn texts(&self, field: &'static str) -> Result<Option<Vec<&'a str>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let list = value.as_array().and_then(|a| a.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
+        list.map(Some).ok_or_else(|| self.wrong(field, "a list of words", value))
+    }
+
+    pub(crate) fn flag(&self, field: &'static str) -> Result<Option<bool>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| self.wrong(field, "true or false", value))
+    }
+
+    pub(crate) fn text(&self, field: &'static str) -> Result<Option<&'a str>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.wrong(field, "text", value))
+    }
+
+    pub(crate) fn object(&self, field: &'static str) -> Result<Option<Fields<'a>>> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let map = value.as_object().ok_or_else(|| self.wrong(field, "an object", value))?;
+        Ok(Some(Fields { source: self.source, map }))
+    }
+
+    pub(crate) fn unsupported(&self, what: impl Into<String>) -> Error {
+        Error::Unsupported { source_name: self.source, what: what.into() }
+    }
+}

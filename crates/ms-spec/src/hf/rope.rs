@@ -1,0 +1,129 @@
+//! Rotary position embedding in `config.json`.
+
+use serde_json::{Map, Value, json};
+
+use super::Fields;
+use crate::family::Row;
+use crate::{Error, Result, Rope, RopeScaling};
+
+pub(super) fn read(f: &Fields<'_>, row: &Row, max_positions: usize) -> Result<Rope> {
+    let parameters = f.object("rope_parameters")?;
+    let scaling = match &parameters {
+        Some(_) => None,
+        None => f.object("rope_scaling")?,
+    };
+    let empty = Map::new();
+    let s = parameters.or(scaling).unwrap_or(Fields { source: f.source, map: &empty });
+    let own = ["rope_theta", "rotary_emb_base"];
+    let base = s.float("rope_theta")?.or(f.float_of(&own)?).unwrap_or(row.rope_base);
+    let fraction = s
+        .float("partial_rotary_factor")?
+        .or(f.float_of(&["partial_rotary_factor", "rotary_pct"])?)
+        .unwrap_or(row.fraction);
+    let scaling = scaling_of(f, &s, max_positions)?;
+    let interleaved = f.flag("rope_interleave")?.unwrap_or(row.interleaved);
+    Ok(Rope { base, fraction, interleaved, scaling })
+}
+
+fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
+    let kind = s.text("rope_type")?.or(s.text("type")?).unwrap_or("default");
+    let factor = || s.float("factor")?.ok_or(Error::Missing { source_name: f.source, field: "factor" });
+    let given_original = || -> Result<Option<usize>> {
+        Ok(s.size("original_max_position_embeddings")?.or(f.size("original_max_position_embeddings")?))
+    };
+    let original = || Ok::<_, Error>(given_original()?.unwrap_or(max_positions));
+    Ok(match kind {
+        "default" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: factor()? },
+        "dynamic" => match s.float("alpha")?.filter(|&a| a > 0.0) {
+            // Hunyuan: the base is stretched once, whatever the length.
+            Some(alpha) => RopeScaling::Ntk { alpha },
+            None => RopeScaling::Dynamic { factor: factor()?, original: original()? },
+        },
+        "llama3" => RopeScaling::Llama3 {
+            factor: factor()?,
+            low: s.float("low_freq_factor")?.unwrap_or(1.0),
+            high: s.float("high_freq_factor")?.unwrap_or(4.0),
+            original: original()?,
+        },
+        "yarn" => RopeScaling::Yarn {
+            factor: factor()?,
+            beta_fast: s.float("beta_fast")?.unwrap_or(32.0),
+            beta_slow: s.float("beta_slow")?.unwrap_or(1.0),
+            original: original()?,
+            mscale: s.float("mscale")?.zip(s.float("mscale_all_dim")?),
+            attention_factor: s.float("attention_factor")?,
+            truncate: s.flag("truncate")?.unwrap_or(true),
+        },
+        "longrope" | "su" => {
+            let list = |field| s.floats(field)?.ok_or(Error::Missing { source_name: f.source, field });
+            let original = original()?;
+            let factor = match s.float("factor")?.filter(|_| given_original().ok().flatten().is_none()) {
+                Some(given) => given,
+                None => max_positions as f64 / original.max(1) as f64,
+            };
+            let given = s.float("attention_factor")?.map(|a| (a, a));
+            let magnitude = s.float("short_mscale")?.zip(s.float("long_mscale")?).or(given);
+            RopeScaling::LongRope {
+                short: list("short_factor")?,
+                long: list("long_factor")?,
+                original,
+                factor,
+                magnitude,
+            }
+        }
+        other => {
+            return Err(f.unsupported(format!(
+                "rope scaling `{other}` is not supported; supported: linear, dynamic, llama3, yarn, longrope"
+            )));
+        }
+    })
+}
+
+/// The object that describes how frequencies are stretched; `None` for plain ones.
+pub(super) fn scaling_object(rope: &Rope) -> Option<Map<String, Value>> {
+    let value = match &rope.scaling {
+        RopeScaling::None => return None,
+        RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
+        RopeScaling::Dynamic { factor, original } => json!({
+            "rope_type": "dynamic", "factor": factor, "original_max_position_embeddings": original
+        }),
+        RopeScaling::Ntk { alpha } => json!({"rope_type": "dynamic", "alpha": alpha, "factor": 1.0}),
+        RopeScaling::Llama3 { factor, low, high, original } => json!({
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+            "original_max_position_embeddings": original
+        }),
+        RopeScaling::LongRope { short, long, original, magnitude, .. } => {
+            let mut v = json!({
+                "rope_type": "longrope", "short_factor": short, "long_factor": long,
+                "original_max_position_embeddings": original
+            });
+            if let Some((short, long)) = magnitude {
+                v["short_mscale"] = json!(short);
+                v["long_mscale"] = json!(long);
+            }
+            v
+        }
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original, mscale, attention_factor, truncate } => {
+            let mut v = json!({
+                "rope_type": "yarn", "factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow,
+                "original_max_position_embeddings": original
+            });
+            if let Some((m, all)) = mscale {
+                v["mscale"] = json!(m);
+                v["mscale_all_dim"] = json!(all);
+            }
+            if let Some(a) = attention_factor {
+                v["attention_factor"] = json!(a);
+            }
+            if !truncate {
+                v["truncate"] = json!(false);
+            }
+            v
+        }
+    };
+    match value {
+        Value::Object(map) => Some(map),
+        _ => unreachable!("the arms above make objects"),
+    }
+}

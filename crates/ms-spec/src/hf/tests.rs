@@ -1,0 +1,112 @@
+//! The readers, family by family, on small files.
+
+use ms_core::DType;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Biases, QkNorm};
+
+fn minimal(model_type: &str) -> Value {
+    json!({
+        "model_type": model_type, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "vocab_size": 100
+    })
+}
+
+#[test]
+fn families_fill_in_what_the_file_leaves_out() {
+    let llama = read_config(&minimal("llama")).unwrap();
+    assert_eq!((llama.groups, llama.head_dim, llama.bias), (4, 16, Biases::default()));
+    let qwen2 = read_config(&minimal("qwen2")).unwrap();
+    assert_eq!(qwen2.bias, Biases { qkv: true, ..Biases::default() });
+    let qwen3 = read_config(&minimal("qwen3")).unwrap();
+    assert_eq!((qwen3.head_dim, qwen3.qk_norm), (128, QkNorm::PerHead));
+    assert_eq!(read_config(&minimal("mistral")).unwrap().sliding_window, Some(4096));
+}
+
+#[test]
+fn both_dialects_of_rope_and_dtype_are_read() {
+    let mut old = minimal("llama");
+    old["rope_theta"] = json!(5e5);
+    old["torch_dtype"] = json!("bfloat16");
+    old["rope_scaling"] = json!({"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
+    let mut new = minimal("llama");
+    new["dtype"] = json!("bfloat16");
+    new["rope_parameters"] = json!({"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
+    let (old, new) = (read_config(&old).unwrap(), read_config(&new).unwrap());
+    assert_eq!(old, new);
+    assert_eq!(old.dtype, Some(DType::Bf16));
+    assert_eq!(old.rope.base, 5e5);
+}
+
+#[test]
+fn what_is_written_reads_back_in_both_dialects() {
+    for family in ["llama", "mistral", "qwen2", "qwen3"] {
+        let mut json = minimal(family);
+        json["rope_scaling"] =
+            json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64});
+        json["eos_token_id"] = json!([2, 3]);
+        json["torch_dtype"] = json!("float16");
+        let config = read_config(&json).unwrap();
+        for dialect in [Dialect::V4, Dialect::V5] {
+            assert_eq!(
+                read_config(&write_config(&config, dialect).unwrap()).unwrap(),
+                config,
+                "{family} {dialect:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let message = |json: Value| read_config(&json).unwrap_err().to_string();
+    let unknown = message(minimal("lstm"));
+    assert!(
+        unknown.starts_with("config.json: model type `lstm` is not supported; supported: llama, mistral, ")
+    );
+    let mut json = minimal("llama");
+    json["num_key_value_heads"] = json!(3);
+    assert_eq!(message(json), "model: 4 query heads do not divide by 3 key/value heads");
+    let mut json = minimal("llama");
+    json["hidden_size"] = json!("wide");
+    assert_eq!(
+        message(json),
+        "config.json: field `hidden_size`: expected a number of at least 0, got \"wide\""
+    );
+    let mut json = minimal("llama");
+    json.as_object_mut().unwrap().remove("vocab_size");
+    assert_eq!(message(json), "config.json: field `vocab_size` is missing");
+}
+
+#[test]
+fn python_writes_infinity_as_a_bare_word() {
+    let json =
+        parse_json(r#"{"a": [0.0, Infinity], "b": "Infinity \" NaN", "c": NaN, "d": -Infinity}"#).unwrap();
+    assert_eq!(json, json!({"a": [0.0, null], "b": "Infinity \" NaN", "c": null, "d": null}));
+    assert!(parse_json("{\"a\": Infinite}").is_err());
+    assert!(parse_json("{\"a\": \"").is_err());
+}
+
+#[test]
+fn layers_differ_where_the_file_says_so() {
+    let mut qwen2 = minimal("qwen2");
+    qwen2["use_sliding_window"] = json!(true);
+    qwen2["max_window_layers"] = json!(1);
+    let c = read_config(&qwen2).unwrap();
+    assert_eq!((c.window(0), c.window(1)), (None, Some(4096)));
+    let mut gemma = minimal("gemma2");
+    gemma["hidden_activation"] = json!("gelu_pytorch_tanh");
+    let c = read_config(&gemma).unwrap();
+    assert_eq!((c.window(0), c.window(1), c.head_dim), (Some(4096), None, 256));
+    assert_eq!(c.score_scale(), 0.0625);
+}
+
+#[test]
+fn a_hostile_number_of_layers_is_refused_before_anything_is_listed() {
+    let mut json = minimal("qwen2_moe");
+    json["num_hidden_layers"] = json!(1u64 << 40);
+    assert!(read_config(&json).unwrap_err().to_string().contains("layers: expected 1 to"));
+}

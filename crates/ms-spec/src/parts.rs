@@ -1,0 +1,402 @@
+//! The parts a model is put together from: each small, named, and described by numbers alone.
+
+use serde::{Deserialize, Serialize};
+
+/// Activation of the feed-forward layers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `silu(gate) * up`.
+    Swiglu,
+    /// `gelu_tanh(gate) * up`.
+    GegluTanh,
+    /// `gelu_tanh(x)`, no gate.
+    GeluTanh,
+    /// `gelu(x)` by the error function, no gate.
+    GeluErf,
+    /// `relu(x)^2`, no gate.
+    ReluSquared,
+    /// `(up + 1) * gate * sigmoid(alpha * gate)` with `gate` clamped from above and `up` to both sides.
+    SwigluClamped {
+        /// Slope inside the sigmoid.
+        alpha: f64,
+        /// The limit.
+        limit: f64,
+    },
+}
+
+impl Activation {
+    /// Whether `linear_fc1` is `[gate; up]`.
+    pub fn gated(self) -> bool {
+        matches!(self, Self::Swiglu | Self::GegluTanh | Self::SwigluClamped { .. })
+    }
+}
+
+/// Kind of norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Norm {
+    /// RMSNorm, scaled after the cast to the activation type.
+    Rms,
+    /// RMSNorm scaled by `1 + w` in float32, cast last. `w` starts at 0.
+    RmsUnitOffset,
+    /// LayerNorm with weight and bias.
+    LayerNorm,
+}
+
+/// Norm of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// Each head alone, before the rotation; one weight per element of a head.
+    PerHead,
+    /// Each head alone, after the rotation.
+    PerHeadAfterRope,
+    /// All heads of a token together, before the rotation; `[N * D]` and `[G * D]` weights.
+    WholeProjection,
+}
+
+/// Which linear layers have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Biases {
+    /// Query, key and value projections; of multi-head latent attention: the projections to the latents.
+    pub qkv: bool,
+    /// Attention output projection.
+    pub out: bool,
+    /// Both layers of the feed-forward network, and those of every expert.
+    pub mlp: bool,
+    /// Output layer.
+    #[serde(default)]
+    pub head: bool,
+}
+
+/// How a token's position enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Position {
+    /// Queries and keys are rotated: [`crate::Rope`].
+    #[default]
+    Rope,
+    /// Scores get `slope * key position`, one slope per head: [`alibi_slopes`].
+    Alibi,
+    /// A learned vector per position is added to the embedding.
+    Learned,
+    /// Not at all: the layers are recurrent.
+    None,
+}
+
+/// ALiBi slopes of `heads` heads.
+///
+/// `2^(-8k/n)` for the largest power of two `n <= heads`, then the odd ones of the series of `2n`.
+///
+/// # Source
+/// Press, Smith, Lewis, arXiv:2108.12409, and the authors' code for head counts that are no power of two.
+///
+/// ```
+/// assert_eq!(ms_spec::alibi_slopes(3), [0.0625, 0.00390625, 0.25]);
+/// ```
+pub fn alibi_slopes(heads: usize) -> Vec<f64> {
+    let n = if heads == 0 { 1 } else { 1 << heads.ilog2() };
+    let series = |n: usize, k: usize| (-8.0 * k as f64 / n as f64).exp2();
+    let even = (1..=n).map(|k| series(n, k));
+    let odd = (0..).map(|k| series(2 * n, 2 * k + 1));
+    even.chain(odd).take(heads).collect()
+}
+
+/// How queries, keys and values are made.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attention {
+    /// By one projection each; `heads / groups` query heads share a key and a value.
+    #[default]
+    Grouped,
+    /// Through low-rank latents.
+    Latent(Mla),
+}
+
+/// Multi-head latent attention.
+///
+/// `c_q = norm(q_a x)`, `c_kv, k_rope = kv_a x`, `q = q_b c_q`, `k_nope, v = kv_b norm(c_kv)`; a head's query and key
+/// are `[nope, rope]`, the rotated part of the key being shared by all heads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mla {
+    /// Width of the query latent; `None`: queries are projected directly.
+    pub q_rank: Option<usize>,
+    /// Width of the key/value latent.
+    pub kv_rank: usize,
+    /// Elements of a query and key head that are not rotated.
+    pub nope: usize,
+    /// Elements of a query and key head that are rotated.
+    pub rope: usize,
+    /// Elements of a value head.
+    pub value: usize,
+    /// Queries are multiplied by this (LongCat: `sqrt(H / q_rank)`).
+    pub q_scale: f64,
+    /// The normed key/value latent is multiplied by this (LongCat: `sqrt(H / kv_rank)`).
+    pub kv_scale: f64,
+}
+
+/// Sparse attention: a small scorer picks the keys that each query sees.
+///
+/// `score(t,s) = sum_h w_h(t) relu(q_h(t) . k(s) / sqrt(D_i))`, `w = weights_proj(x) / sqrt(heads)`; the `top_k` best
+/// causal keys stay. Queries come from the query latent, the key from `layer_norm(wk x)` with eps 1e-6; the first
+/// [`Mla::rope`] elements of both are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Indexer {
+    /// Heads of the scorer.
+    pub heads: usize,
+    /// Elements of a head, `D_i`.
+    pub head_dim: usize,
+    /// Keys that each query sees.
+    pub top_k: usize,
+    /// Whether rotated pairs are neighbours.
+    pub interleaved: bool,
+}
+
+/// What the scores of attention go through.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scores {
+    /// `q . k` is multiplied by this; `None`: `D^-0.5`. See [`crate::ModelConfig::score_scale`].
+    pub scale: Option<f64>,
+    /// `c * tanh(x / c)` before the mask.
+    pub softcap: Option<f64>,
+    /// A learned score per head takes part in the softmax, without a value.
+    pub sinks: bool,
+    /// The heads' outputs are multiplied by `sigmoid(gate)`; the query projection has `2 D` rows per head, query
+    /// then gate.
+    pub output_gate: bool,
+}
+
+/// Gated DeltaNet: `S = exp(g) S; S += k (beta (v - S^T k))^T; o = S^T q`, per value head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatedDelta {
+    /// Query and key heads.
+    pub key_heads: usize,
+    /// Value heads; a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Elements of a query and key head.
+    pub key_dim: usize,
+    /// Elements of a value head.
+    pub value_dim: usize,
+    /// Width of the causal convolution, in tokens.
+    pub conv: usize,
+}
+
+impl GatedDelta {
+    /// Rows of queries and keys together: `2 * key_heads * key_dim`.
+    pub fn qk_rows(&self) -> usize {
+        2 * self.key_heads * self.key_dim
+    }
+
+    /// Rows of all values: `value_heads * value_dim`.
+    pub fn value_rows(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+}
+
+/// Mamba2: `h = exp(dt A) h + dt x B^T; y = h C + D x`, per head.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mamba2 {
+    /// Heads.
+    pub heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Groups of heads that share `B` and `C`.
+    pub groups: usize,
+    /// Width of the state, per element of a head.
+    pub state: usize,
+    /// Width of the causal convolution, in tokens.
+    pub conv: usize,
+    /// Tokens of a block in the blocked form.
+    pub chunk: usize,
+    /// Biases of the projections.
+    pub bias: bool,
+    /// Bias of the convolution.
+    pub conv_bias: bool,
+    /// `dt` is clamped to this range; `None`: no upper limit.
+    pub dt_limit: (f64, Option<f64>),
+    /// Range of the initial `dt`.
+    pub dt_init: (f64, f64),
+    /// The residual stream is kept in float32.
+    pub residual_f32: bool,
+}
+
+impl Mamba2 {
+    /// Rows of `x` and of `z`: `heads * head_dim`.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Blocks of rows of the input projection: `z`, `x`, `B`, `C`, `dt`.
+    pub fn sections(&self) -> [usize; 5] {
+        let bc = self.groups * self.state;
+        [self.inner(), self.inner(), bc, bc, self.heads]
+    }
+}
+
+/// Mixture of experts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moe {
+    /// `E`, experts with weights.
+    pub experts: usize,
+    /// `K`, experts per token.
+    pub top_k: usize,
+    /// `Fe`, width of an expert.
+    pub ffn: usize,
+    /// How experts are chosen and weighted.
+    pub router: Router,
+    /// A feed-forward network that every token passes.
+    pub shared: Option<SharedExpert>,
+    /// Experts without weights, after the others, that return their input.
+    pub zero_experts: usize,
+}
+
+/// A feed-forward network beside the experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedExpert {
+    /// Its width; of several shared experts: the sum.
+    pub ffn: usize,
+    /// Its output is multiplied by `sigmoid(gate . x)`.
+    pub gate: bool,
+}
+
+/// From a token's router logits to experts and weights.
+///
+/// `s = score(logits)`; the choice is made by `s`, plus a bias per expert where there is one, within the best groups
+/// where there are some; the weights are `s` of the chosen, divided by their sum (`+ 1e-20`) if `renormalise`, times
+/// `scale`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Router {
+    /// The score.
+    pub score: Score,
+    /// A bias per expert (float32, not trained by gradients) takes part in the choice, not in the weights.
+    pub bias: bool,
+    /// The linear layer of the router has a trained bias.
+    pub linear_bias: bool,
+    /// Experts are chosen within the best groups.
+    pub groups: Option<GroupLimit>,
+    /// Weights are divided by their sum.
+    pub renormalise: bool,
+    /// Weights are multiplied by this.
+    pub scale: f64,
+    /// Logits are computed in float32.
+    pub f32: bool,
+}
+
+/// Score of an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Score {
+    /// Softmax over all experts.
+    Softmax,
+    /// Softmax over the chosen experts' logits.
+    SoftmaxOfChosen,
+    /// Sigmoid of each logit.
+    Sigmoid,
+    /// Square root of the softplus of each logit.
+    SqrtSoftplus,
+    /// Sparsemixer: each of two experts is chosen and weighted by a softmax over the logits that are near the largest.
+    SparseMixer {
+        /// Half the relative distance within which a logit takes part.
+        jitter: f64,
+    },
+}
+
+/// Only experts of the best groups can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupLimit {
+    /// Groups of neighbouring experts.
+    pub groups: usize,
+    /// Groups that stay.
+    pub keep: usize,
+    /// What makes a group good.
+    pub by: GroupScore,
+}
+
+/// Score of a group of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupScore {
+    /// The best expert's; the others' scores become 0.
+    Best,
+    /// The sum of the best two choices (with bias); the others cannot be chosen.
+    BestTwo,
+}
+
+/// Constant factors.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scales {
+    /// On the embedding; rounded to the type of the activations first.
+    pub embedding: f64,
+    /// On what a sublayer adds to the residual stream.
+    pub residual: f64,
+    /// On the logits.
+    pub logits: f64,
+}
+
+impl Default for Scales {
+    fn default() -> Self {
+        Self { embedding: 1.0, residual: 1.0, logits: 1.0 }
+    }
+}
+
+/// What a layer is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Layer {
+    /// What mixes tokens.
+    pub mixer: Mixer,
+    /// What follows.
+    pub feed: Feed,
+    /// Sees all keys, although the model has a sliding window.
+    pub global: bool,
+    /// Takes the indexer's choice of the last layer that has an indexer.
+    pub borrows_index: bool,
+}
+
+/// What mixes tokens in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixer {
+    /// Attention.
+    #[default]
+    Attention,
+    /// Attention to keys and values of the layer before; it only has a query projection.
+    SharedKv,
+    /// Gated DeltaNet.
+    GatedDelta,
+    /// Mamba2.
+    Mamba2,
+    /// Nothing: the layer is a feed-forward layer.
+    None,
+}
+
+/// The feed-forward part of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Feed {
+    /// One network.
+    #[default]
+    Dense,
+    /// Mixture of experts.
+    Moe,
+    /// Nothing.
+    None,
+}
+
+/// How the sublayers of a layer follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// `h += mixer(norm(h)); h += feed(norm(h))`.
+    #[default]
+    Pre,
+    /// `h += norm(mixer(norm(h))); h += norm(feed(norm(h)))`.
+    Sandwich,
+    /// Two attentions and two dense networks, with the experts beside the second half (LongCat):
+    /// `h += a0(n(h)); y = n(h); m = moe(y); h += f0(y); h += a1(n(h)); h += f1(n(h)) + m`.
+    Shortcut,
+}
