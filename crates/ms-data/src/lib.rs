@@ -29,6 +29,7 @@ pub mod records;
 mod safetensors_samples;
 pub mod sampler;
 mod samples;
+pub mod select;
 pub mod sft;
 pub mod sink;
 mod split;

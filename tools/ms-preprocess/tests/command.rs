@@ -1,71 +1,9 @@
 //! `ms-preprocess` as a user runs it.
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use assert_cmd::Command;
-use std::path::{Path, PathBuf};
+mod bench;
 
-fn tool() -> Command {
-    Command::cargo_bin("ms-preprocess").unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// A folder with a small tokenizer and a few records.
-struct Bench {
-    dir: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let options = ms_text::bpe::Options { vocab_size: 300, ..Default::default() };
-        let corpus = "some words and some more words. ".repeat(30);
-        ms_text::bpe::train(&options, [corpus]).unwrap().write(dir.path().join("tok")).unwrap();
-        let lines: String = (0..300).map(|i| format!("{{\"text\": \"some words {i}\"}}\n")).collect();
-        std::fs::write(dir.path().join("in.jsonl"), lines).unwrap();
-        let chats: Vec<_> = (0..40)
-            .map(|i| {
-                serde_json::json!({"conversations": [
-                    {"from": "human", "value": format!("question {i} {}", "word ".repeat(i % 17))},
-                    {"from": "gpt", "value": format!("answer {i}")}
-                ]})
-            })
-            .collect();
-        std::fs::write(dir.path().join("chats.json"), serde_json::to_vec(&chats).unwrap()).unwrap();
-        Self { dir }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn run(&self, args: &[&str]) -> std::process::Output {
-        tool()
-            .current_dir(self.dir.path())
-            .args(args)
-            .args(["--tokenizer-name-or-path", "tok"])
-            .output()
-            .unwrap()
-    }
-
-    fn sets(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
-        let mut files: Vec<_> = std::fs::read_dir(self.dir.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(prefix))
-            .map(|path| {
-                (
-                    path.file_name().unwrap().to_str().unwrap()[prefix.len()..].to_owned(),
-                    std::fs::read(path).unwrap(),
-                )
-            })
-            .collect();
-        files.sort();
-        files
-    }
-}
+use bench::{Bench, text, tool};
 
 #[test]
 fn the_bytes_do_not_depend_on_the_number_of_workers() {
@@ -105,7 +43,12 @@ fn parts_do_not_change_unpacked_bytes() {
 fn an_existing_set_is_kept_unless_forced_or_called_as_upstream() {
     let bench = Bench::new();
     let style = ["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x"];
-    assert!(bench.run(&style).status.success());
+    let made = bench.run(&style);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let run = bench.run(&[&style[..], &["--append-eod"]].concat());
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("append_eod was not given, is true"), "{}", text(&run.stderr));
+    std::fs::remove_file(bench.path("x.manifest.json")).unwrap();
     let run = bench.run(&style);
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("exists already"), "{}", text(&run.stderr));
@@ -229,51 +172,4 @@ fn merging_joins_the_sets_of_a_folder() {
     assert!(run.status.success(), "{}", text(&run.stderr));
     let set = ms_data::indexed::IndexedDataset::open(bench.path("all_text_document")).unwrap();
     assert_eq!((set.len(), set.documents()), (600, 600));
-}
-
-#[test]
-fn upstreams_command_lines_give_upstreams_bytes() {
-    let Some(root) = ms_testing::shared("goldens/data") else { return };
-    for name in [
-        "pretrain-qwen-multikey-nsubs",
-        "pack-alpaca-qwen-512",
-        "messages-intern2-llama2",
-        "head-alpaca-qwen-cutoff128",
-    ] {
-        let case = root.join(name);
-        let spec: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
-        let args = spec["args"].as_array().or_else(|| spec["argv"].as_array()).unwrap();
-        let out = tempfile::tempdir().unwrap();
-        let shared = case.join("../../../");
-        let words: Vec<String> = args
-            .iter()
-            .map(|word| word.as_str().unwrap())
-            .map(|word| match word.split_once('/') {
-                Some(("OUT", rest)) => out.path().join(rest).display().to_string(),
-                Some(("data", _)) => shared.join(word).display().to_string(),
-                _ => word.to_owned(),
-            })
-            .collect();
-        let mut command = tool();
-        command.args(&words);
-        if name.starts_with("head-") {
-            command.args(["--upstream", "head"]);
-        }
-        let run = command.output().unwrap();
-        assert!(run.status.success(), "{name}: {}", text(&run.stderr));
-        compare(&case, out.path(), name);
-    }
-}
-
-fn compare(case: &Path, out: &Path, name: &str) {
-    let mut files = 0;
-    for path in std::fs::read_dir(case).unwrap().map(|entry| entry.unwrap().path()) {
-        if path.extension().is_some_and(|e| e == "bin" || e == "idx") {
-            let got = std::fs::read(out.join(path.file_name().unwrap())).unwrap();
-            assert!(got == std::fs::read(&path).unwrap(), "{name}: {} differs", path.display());
-            files += 1;
-        }
-    }
-    assert!(files >= 4, "{name}");
 }

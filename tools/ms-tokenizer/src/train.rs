@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Train, common: &Common) -> Result<()> {
         let (bytes, failure, key) = (bytes.clone(), failure.clone(), args.json_key.clone());
         RecordReader::new(files.clone()).map_while(move |record| {
             let text = record.and_then(|record| {
-                bytes.fetch_add(record.bytes.len() as u64, Ordering::Relaxed);
+                bytes.fetch_add(record.size() as u64, Ordering::Relaxed);
                 let object = record.parse()?;
                 let key = if record.format == Format::Json { key.as_str() } else { "text" };
                 match object.get(key) {

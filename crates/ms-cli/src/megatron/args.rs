@@ -38,11 +38,19 @@ pub struct Args {
     given: Map<String, Value>,
     origin: BTreeMap<String, (Origin, &'static str)>,
     tolerated: Vec<String>,
+    extended: Vec<String>,
 }
 
 impl Args {
     pub(super) fn empty(program: Program, upstream: Upstream) -> Self {
-        Self { program, upstream, given: Map::new(), origin: BTreeMap::new(), tolerated: Vec::new() }
+        Self {
+            program,
+            upstream,
+            given: Map::new(),
+            origin: BTreeMap::new(),
+            tolerated: Vec::new(),
+            extended: Vec::new(),
+        }
     }
 
     pub(super) fn set(&mut self, flag: &'static Flag, value: Value, origin: Origin) {
@@ -53,6 +61,15 @@ impl Args {
 
     pub(super) fn tolerate(&mut self, note: String) {
         self.tolerated.push(note);
+    }
+
+    pub(super) fn extend_upstream(&mut self, note: String) {
+        self.extended.push(note);
+    }
+
+    /// The first thing that upstream's parser would have refused, whether it is worth a warning or an ability of ours.
+    pub(super) fn beyond_upstream(&self) -> Option<&str> {
+        self.tolerated.iter().chain(&self.extended).next().map(String::as_str)
     }
 
     /// The program whose flags these are.

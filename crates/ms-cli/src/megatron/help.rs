@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use super::table::{Arity, Flag, Kind, Program, Status, Upstream, flags};
 
 /// Headings in the order of the work.
-const GROUPS: [&str; 22] = [
+const GROUPS: [&str; 23] = [
     "Task",
     "Input",
+    "Selection",
     "Prompt",
     "Tokenizer",
     "Model",

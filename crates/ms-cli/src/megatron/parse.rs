@@ -5,7 +5,7 @@
 //! flag; `--flag=value` works for flags that take values; a switch takes none; an unknown flag or a stray word
 //! is an error. Beyond upstream, and with a warning: blank or carriage-return tokens (from scripts with a
 //! space after the line-continuation backslash, or with CRLF line ends) are dropped, and `500000.0` is an
-//! integer where one is expected. `--print-args` refuses what upstream's parser refuses.
+//! integer where one is expected. `--input` of preprocessing takes several files. `--print-args` refuses what upstream's parser refuses.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -53,15 +53,22 @@ where
             at += 1;
         }
         // One value or none: what follows belongs to the line, not to the flag.
+        let several = program == Program::Preprocess && flag.flag == "--input";
         let most = match flag.arity {
             Arity::Zero => 0,
+            Arity::One if several => at - start,
             Arity::One | Arity::Optional => 1,
             Arity::Any | Arity::Some => at - start,
         };
         at = at.min(start + most);
         let values: Vec<&str> =
             inline.map_or_else(|| argv[start..at].iter().map(String::as_str).collect(), |v| vec![v]);
-        let value = read(flag, upstream, &values, inline.is_some(), &mut args)?;
+        let value = if several && values.len() > 1 {
+            args.extend_upstream("--input: upstream takes one file or folder".to_owned());
+            Value::Array(values.into_iter().map(Value::from).collect())
+        } else {
+            read(flag, upstream, &values, inline.is_some(), &mut args)?
+        };
         args.set(flag, value, Origin::Flag);
     }
     Ok(args)
@@ -106,8 +113,8 @@ pub fn parse_or_exit(
     }
     let args = parse(program, texts)?;
     if args.flag("print_args") {
-        if let Some(first) = args.tolerated().first() {
-            return Err(Usage(format!("{first}\nhint: without --print-args this is only a warning")).into());
+        if let Some(first) = args.beyond_upstream() {
+            return Err(Usage(format!("{first}\nhint: without --print-args this is accepted")).into());
         }
         serde_json::to_writer(&mut out, &args.upstream_values())?;
         out.write_all(b"\n")?;

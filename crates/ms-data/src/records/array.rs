@@ -6,6 +6,8 @@ use std::io::{BufRead, Error, ErrorKind, Result};
 #[derive(Default)]
 pub(super) struct ArrayScanner {
     state: State,
+    /// Line ends before the element that was given last.
+    line: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -22,9 +24,20 @@ enum State {
 }
 
 impl ArrayScanner {
+    /// Line ends of the file before the element that was given last.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
     /// Reads the next element into `out`; false at the end of the array, which must be the end of the file.
-    /// The opening bracket must have been consumed.
-    pub(super) fn next(&mut self, reader: &mut dyn BufRead, out: &mut Vec<u8>, limit: usize) -> Result<bool> {
+    /// The opening bracket must have been consumed. `lines` counts the line ends that were passed.
+    pub(super) fn next(
+        &mut self,
+        reader: &mut dyn BufRead,
+        out: &mut Vec<u8>,
+        lines: &mut u64,
+        limit: usize,
+    ) -> Result<bool> {
         out.clear();
         loop {
             let Some(byte) = peek(reader)? else {
@@ -35,7 +48,10 @@ impl ArrayScanner {
                 };
             };
             match (self.state, byte) {
-                (_, b' ' | b'\t' | b'\r' | b'\n') => reader.consume(1),
+                (_, b' ' | b'\t' | b'\r' | b'\n') => {
+                    *lines += u64::from(byte == b'\n');
+                    reader.consume(1);
+                }
                 (State::Closed, _) => return Err(bad("something follows the JSON array")),
                 (State::First | State::Comma, b']') => {
                     reader.consume(1);
@@ -50,7 +66,9 @@ impl ArrayScanner {
                     return Err(bad("expected an element in the JSON array"));
                 }
                 (State::First | State::Element, _) => {
+                    self.line = *lines;
                     element(reader, out, limit)?;
+                    *lines += out.iter().filter(|&&b| b == b'\n').count() as u64;
                     self.state = State::Comma;
                     return Ok(true);
                 }

@@ -1,13 +1,32 @@
-//! Records of the input: one JSON object, or one line or file of text.
+//! Records of the input: objects of JSON, rows of tables, lines or files of text.
+//!
+//! [`discover`] says which files an input names, [`RecordReader`] reads them one after the other, and
+//! [`RawRecord::parse`] turns a record into an object, on whatever thread.
+//!
+//! | format        | files                         | a record is                                  | memory of the reader                |
+//! |---------------|-------------------------------|----------------------------------------------|-------------------------------------|
+//! | JSON          | `.json`, `.jsonl`             | an object per line, or an element of an array | the record                          |
+//! | text          | `.txt`                        | a line                                       | the record                          |
+//! | CSV           | `.csv`, `.tsv`                | a row; the first row names the columns       | the record                          |
+//! | Parquet       | `.parquet`                    | a row                                        | a page of every column, some rows   |
+//! | Arrow, Feather | `.arrow`, `.feather`, `.ipc` | a row                                        | one record batch of the file        |
+//!
+//! All of them may carry `.gz`, `.zst` or `.xz` behind; what these need besides is their window (32 KB, at most 128 MB,
+//! and what the file says). A Parquet file that is compressed as a whole, or comes through a pipe, is held in memory.
 //!
 //! A folder gives its files in the order of their names (upstream takes whatever order the folder has).
 
 mod array;
+mod arrow_stream;
+mod columns;
+mod compressed;
+mod csv;
 mod discover;
 mod reader;
 
-pub use discover::{Documents, Format, InputFile, discover, file_list};
-pub use reader::{RawRecord, RecordReader};
+pub use compressed::Compression;
+pub use discover::{Discovery, Documents, Format, InputFile, discover, file_list};
+pub use reader::{FileDigest, RawRecord, RecordReader};
 
 /// Longest record that is read, in bytes.
 pub const MAX_RECORD_BYTES: usize = 1 << 30;

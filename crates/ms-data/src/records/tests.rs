@@ -1,8 +1,13 @@
 //! Reading records, and damaged inputs.
 
 use super::*;
+use arrow_array::{
+    Array as _, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StructArray,
+};
 use proptest::prelude::*;
+use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 fn read(dir: &Path, name: &str, content: &[u8]) -> Result<Vec<String>, String> {
     let path = dir.join(name);
@@ -38,7 +43,8 @@ fn broken_input_names_the_record() {
     assert!(error("d.jsonl", b"{}\n{\n").contains("record 2: not a JSON object"));
     assert!(error("e.json", b"[{},]").contains("expected an element"));
     assert!(error("f.txt", b"fine\n\xff\xfe\n").contains("record 2: not UTF-8"));
-    assert!(error("g.parquet", b"").contains("cannot read records of \"parquet\" files"));
+    assert!(error("g.doc", b"").contains("cannot read records of \"doc\" files"));
+    assert!(error("h.json", b"[\n{},\n\n3]").contains("record 2: line 4: not a JSON object"));
 }
 
 #[test]
@@ -50,6 +56,230 @@ fn all_three_line_ends_end_a_line_of_text() {
     assert_eq!(lines(b"a\n"), [text("a")]);
     assert_eq!(lines("a\u{2028}b".as_bytes()), [text("a\u{2028}b")]);
     assert_eq!(lines(b""), Vec::<String>::new());
+}
+
+/// Three rows with a list of messages, as sets of a hub have them.
+fn table() -> RecordBatch {
+    let role: ArrayRef = Arc::new(StringArray::from(vec!["user", "assistant", "user"]));
+    let content: ArrayRef = Arc::new(StringArray::from(vec![Some("hi"), Some("you"), None]));
+    let messages = StructArray::try_from(vec![("role", role), ("content", content)]).unwrap();
+    let field = Arc::new(arrow_schema::Field::new("item", messages.data_type().clone(), true));
+    let lists = arrow_array::ListArray::new(
+        field,
+        arrow_buffer::OffsetBuffer::from_lengths([2, 0, 1]),
+        Arc::new(messages),
+        None,
+    );
+    let times = arrow_array::TimestampSecondArray::from(vec![1, 2, 3]);
+    let kinds: arrow_array::DictionaryArray<arrow_array::types::Int8Type> =
+        ["x", "y", "x"].into_iter().collect();
+    RecordBatch::try_from_iter([
+        ("text", Arc::new(StringArray::from(vec![Some("one"), None, Some("drei \u{e9}")])) as ArrayRef),
+        ("n", Arc::new(Int64Array::from(vec![1, -2, 3]))),
+        ("x", Arc::new(Float64Array::from(vec![0.5, f64::NAN, 1e300]))),
+        ("ok", Arc::new(BooleanArray::from(vec![true, false, true]))),
+        ("when", Arc::new(times)),
+        ("kind", Arc::new(kinds)),
+        ("messages", Arc::new(lists)),
+    ])
+    .unwrap()
+}
+
+fn rows_of_table() -> Vec<String> {
+    [
+        r#"{"text":"one","n":1,"x":0.5,"ok":true,"kind":"x","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"you"}]}"#,
+        r#"{"text":null,"n":-2,"x":null,"ok":false,"kind":"y","messages":[]}"#,
+        "{\"text\":\"drei \u{e9}\",\"n\":3,\"x\":1e+300,\"ok\":true,\"kind\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":null}]}",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+fn parquet(codec: parquet::basic::Compression) -> Vec<u8> {
+    let batch = table();
+    let properties = parquet::file::properties::WriterProperties::builder().set_compression(codec).build();
+    let mut bytes = Vec::new();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+fn arrow(as_file: bool, codec: Option<arrow_ipc::CompressionType>) -> Vec<u8> {
+    let batch = table();
+    let options = arrow_ipc::writer::IpcWriteOptions::default().try_with_compression(codec).unwrap();
+    let mut bytes = Vec::new();
+    if as_file {
+        let mut writer =
+            arrow_ipc::writer::FileWriter::try_new_with_options(&mut bytes, &batch.schema(), options)
+                .unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+    } else {
+        let mut writer =
+            arrow_ipc::writer::StreamWriter::try_new_with_options(&mut bytes, &batch.schema(), options)
+                .unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+    }
+    bytes
+}
+
+#[test]
+fn tables_give_the_same_rows_in_every_container_and_codec() {
+    use arrow_ipc::CompressionType;
+    use parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
+    let dir = tempfile::tempdir().unwrap();
+    for codec in [
+        Codec::UNCOMPRESSED,
+        Codec::SNAPPY,
+        Codec::GZIP(GzipLevel::default()),
+        Codec::ZSTD(ZstdLevel::default()),
+        Codec::LZ4_RAW,
+    ] {
+        assert_eq!(read(dir.path(), "a.parquet", &parquet(codec)).unwrap(), rows_of_table(), "{codec:?}");
+    }
+    for codec in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+        assert_eq!(read(dir.path(), "a.feather", &arrow(true, codec)).unwrap(), rows_of_table(), "{codec:?}");
+        assert_eq!(read(dir.path(), "a.arrow", &arrow(false, codec)).unwrap(), rows_of_table(), "{codec:?}");
+    }
+}
+
+#[test]
+fn an_arrow_file_without_its_end_mark_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = arrow(false, None);
+    let error = read(dir.path(), "a.arrow", &bytes[..bytes.len() - 8]).unwrap_err();
+    assert!(error.contains("its end mark is missing"), "{error}");
+    let error = read(dir.path(), "b.feather", b"FEA1 and more bytes").unwrap_err();
+    assert!(error.contains("Feather version 1"), "{error}");
+}
+
+#[test]
+fn csv_cells_may_hold_separators_line_ends_and_quotes() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = b"\xef\xbb\xbftext, n\r\n\"a, \"\"b\"\"\nc\",1\r\n\r\nplain 5\" pipe,\n\"\",x\nshort";
+    assert_eq!(
+        read(dir.path(), "a.csv", content).unwrap(),
+        [
+            r#"{"text":"a, \"b\"\nc","n":"1"}"#,
+            r#"{"text":"plain 5\" pipe","n":null}"#,
+            r#"{"text":null,"n":"x"}"#,
+            r#"{"text":"short","n":null}"#
+        ]
+    );
+    assert_eq!(read(dir.path(), "a.tsv", b"a\tb\n1,2\t3\n").unwrap(), [r#"{"a":"1,2","b":"3"}"#]);
+    assert_eq!(read(dir.path(), "b.csv", b"").unwrap(), Vec::<String>::new());
+    let error = |content: &[u8]| read(dir.path(), "c.csv", content).unwrap_err();
+    assert!(error(b"a,b\n\"x\ny\",1\n1,2,3\n").contains("record 2: line 4: expected 2 cells, found 3"));
+    assert!(error(b"a,a\n").contains("two columns are called \"a\""));
+    assert!(error(b"a\n\"open\n").contains("record 1: the file ends inside quotes"));
+}
+
+fn packed(kind: Compression, bytes: &[u8]) -> Vec<u8> {
+    match kind {
+        Compression::Gzip => {
+            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            out.write_all(bytes).unwrap();
+            out.finish().unwrap()
+        }
+        Compression::Zstd => zstd::encode_all(bytes, 3).unwrap(),
+        Compression::Xz => {
+            let mut out =
+                lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(1)).unwrap();
+            out.write_all(bytes).unwrap();
+            out.finish().unwrap()
+        }
+    }
+}
+
+#[test]
+fn every_format_is_read_through_every_compression() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = b"{\"text\":\"one\"}\n{\"text\":\"two\"}\n".to_vec();
+    let json = vec![r#"{"text":"one"}"#.to_owned(), r#"{"text":"two"}"#.to_owned()];
+    let inputs: [(&str, Vec<u8>, Vec<String>); 6] = [
+        ("a.jsonl", text.clone(), json.clone()),
+        ("a.json", br#"[{"text":"one"},{"text":"two"}]"#.to_vec(), json.clone()),
+        ("a.txt", b"one\ntwo\n".to_vec(), json.clone()),
+        ("a.csv", b"text\none\ntwo\n".to_vec(), json.clone()),
+        ("a.parquet", parquet(parquet::basic::Compression::SNAPPY), rows_of_table()),
+        ("a.arrow", arrow(true, None), rows_of_table()),
+    ];
+    for (suffix, kind) in [("gz", Compression::Gzip), ("zst", Compression::Zstd), ("xz", Compression::Xz)] {
+        for (name, bytes, want) in &inputs {
+            let name = format!("{name}.{suffix}");
+            let bytes = packed(kind, bytes);
+            assert_eq!(&read(dir.path(), &name, &bytes).unwrap(), want, "{name}");
+            // Whatever is cut off, the reader says so.
+            assert!(read(dir.path(), &name, &bytes[..bytes.len() - 5]).is_err(), "{name} cut short");
+        }
+        // Members, frames and streams follow each other.
+        let twice = [packed(kind, &text), packed(kind, &text)].concat();
+        assert_eq!(read(dir.path(), &format!("b.jsonl.{suffix}"), &twice).unwrap().len(), 4, "{suffix}");
+    }
+}
+
+#[test]
+fn digests_cover_whole_files_also_behind_their_last_record() {
+    use sha2::Digest as _;
+    let dir = tempfile::tempdir().unwrap();
+    let files: [(&str, Vec<u8>); 4] = [
+        ("a.jsonl", b"{}\n{}\n".to_vec()),
+        ("b.feather", arrow(true, None)),
+        ("c.parquet", parquet(parquet::basic::Compression::SNAPPY)),
+        ("d.txt.gz", packed(Compression::Gzip, b"x\n")),
+    ];
+    let mut inputs = Vec::new();
+    for (name, bytes) in &files {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+        inputs.extend(discover(&dir.path().join(name), Documents::Records).unwrap());
+    }
+    let digests = Arc::default();
+    let reader = RecordReader::new(inputs).with_digests(Arc::clone(&digests));
+    assert_eq!(reader.map(Result::unwrap).map(|r| r.file).max(), Some(3));
+    let digests = digests.lock().unwrap();
+    for ((name, bytes), digest) in files.iter().zip(digests.iter()) {
+        let want: String = sha2::Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!((digest.bytes, &digest.sha256), (bytes.len() as u64, &want), "{name}");
+    }
+}
+
+#[test]
+fn a_hubs_folder_gives_the_train_split_with_all_its_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("data")).unwrap();
+    std::fs::write(dir.path().join("README.md"), "").unwrap();
+    let touch = |name: &str| std::fs::write(dir.path().join("data").join(name), b"{}\n").unwrap();
+    for name in
+        ["train-00001-of-00002.jsonl.zst", "train-00000-of-00002.jsonl.zst", "test-00000-of-00001.jsonl.zst"]
+    {
+        touch(name);
+    }
+    let names = |split: Option<&str>| -> Result<Vec<String>, String> {
+        let how = Discovery { split: split.map(str::to_owned), ..Discovery::default() };
+        let files = how.files(dir.path()).map_err(|e| e.to_string())?;
+        Ok(files.iter().map(|f| f.path.file_name().unwrap().to_string_lossy().into_owned()).collect())
+    };
+    assert_eq!(names(None).unwrap(), ["train-00000-of-00002.jsonl.zst", "train-00001-of-00002.jsonl.zst"]);
+    assert_eq!(names(Some("test")).unwrap(), ["test-00000-of-00001.jsonl.zst"]);
+    assert!(names(Some("dev")).unwrap_err().contains(r#"no files of the split "dev"; it has test, train"#));
+    std::fs::remove_file(dir.path().join("data/train-00000-of-00002.jsonl.zst")).unwrap();
+    assert!(names(None).unwrap_err().contains("shard train-00000-of-00002 is missing"));
+}
+
+#[test]
+fn a_pattern_gives_its_files_by_name_and_one_without_files_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["b1.jsonl", "a2.jsonl.gz", "a1.txt"] {
+        std::fs::write(dir.path().join(name), b"").unwrap();
+    }
+    let files = discover(&dir.path().join("*[12].jsonl*"), Documents::Records).unwrap();
+    let names: Vec<_> = files.iter().map(|f| f.path.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["a2.jsonl.gz", "b1.jsonl"]);
+    let error = discover(&dir.path().join("x*.jsonl"), Documents::Records).unwrap_err().to_string();
+    assert!(error.contains("no file matches this pattern"), "{error}");
 }
 
 #[test]
@@ -80,6 +310,41 @@ proptest! {
         if at < bytes.len() { bytes[at] = value; }
         bytes.truncate(cut.max(1));
         let _ = read(dir.path(), "x.json", &bytes);
+    }
+
+    #[test]
+    fn a_damaged_table_gives_rows_or_an_error_but_never_ends_the_program(
+        which in 0usize..5, flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (name, mut bytes) = match which {
+            0 => ("a.parquet", parquet(parquet::basic::Compression::SNAPPY)),
+            1 => ("a.parquet", parquet(parquet::basic::Compression::ZSTD(parquet::basic::ZstdLevel::default()))),
+            2 => ("a.arrow", arrow(false, None)),
+            3 => ("a.arrow", arrow(true, Some(arrow_ipc::CompressionType::LZ4_FRAME))),
+            _ => ("a.arrow", arrow(true, Some(arrow_ipc::CompressionType::ZSTD))),
+        };
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= value;
+        }
+        if let Some(cut) = cut { bytes.truncate(cut.index(bytes.len())); }
+        let _ = read(dir.path(), name, &bytes);
+    }
+
+    #[test]
+    fn cells_survive_quoting(cells in proptest::collection::vec(proptest::collection::vec("[ab,\"\r\n;\u{e9}]{0,6}", 2), 1..6)) {
+        let dir = tempfile::tempdir().unwrap();
+        let quote = |cell: &String| format!("\"{}\"", cell.replace('"', "\"\""));
+        let mut text = "a,b\r\n".to_owned();
+        let mut want = Vec::new();
+        for row in &cells {
+            text.push_str(&format!("{},{}\r\n", quote(&row[0]), quote(&row[1])));
+            let value = |cell: &String| if cell.is_empty() { serde_json::Value::Null } else { cell.as_str().into() };
+            want.push(serde_json::json!({"a": value(&row[0]), "b": value(&row[1])}).to_string());
+        }
+        prop_assert_eq!(read(dir.path(), "a.csv", text.as_bytes()).unwrap(), want);
     }
 
     #[test]

@@ -1,0 +1,164 @@
+//! Which records are taken, and what becomes of those that cannot be used.
+
+use super::{Chunk, Encoding};
+use crate::handler::{Encoded, Handler};
+use crate::records::RawRecord;
+use crate::select::{Dedup, Deduplicator, Filter, Sampling, Scope};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What happens to a record that cannot be used (`--on-error`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The run ends with its error.
+    #[default]
+    Stop,
+    /// It is passed over, counted, and its error is kept.
+    Skip,
+}
+
+/// A record that was passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reject {
+    /// The file.
+    pub file: String,
+    /// Number of the record in that file, from 1.
+    pub record: u64,
+    /// Line of the file at which it begins; absent in files without lines.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<u64>,
+    /// What was expected and found.
+    pub reason: String,
+}
+
+/// Which records are taken. The default takes all and stops at the first that cannot be used.
+#[derive(Clone, Debug, Default)]
+pub struct Intake {
+    /// `--sample`.
+    pub sampling: Option<Sampling>,
+    /// `--filter`: rules that all must be kept.
+    pub filters: Vec<Filter>,
+    /// What the filters look at.
+    pub filter_scope: Scope,
+    /// `--dedup`.
+    pub dedup: Option<Dedup>,
+    /// What duplicates are compared by.
+    pub dedup_scope: Scope,
+    /// `--on-error`.
+    pub on_error: OnError,
+}
+
+/// The records that were kept so far, if duplicates are looked for.
+pub(super) type Known = Option<Arc<RwLock<Deduplicator>>>;
+
+/// What became of a record.
+enum Fate {
+    Unsampled,
+    Filtered,
+    Duplicate,
+    Dropped,
+    Kept(Encoding),
+    Replaced(Encoding),
+}
+
+impl Intake {
+    /// Whether the number of rows follows from the records' form alone.
+    pub fn takes_all(&self) -> bool {
+        self.sampling.is_none()
+            && self.filters.is_empty()
+            && self.dedup.is_none()
+            && self.on_error == OnError::Stop
+    }
+
+    pub(super) fn encode(&self, handler: &Handler, records: &[RawRecord], known: &Known) -> Result<Chunk> {
+        let mut out = Chunk { rows: Vec::with_capacity(records.len()), ..Chunk::default() };
+        for record in records {
+            out.report.records += 1;
+            out.report.bytes += record.size() as u64;
+            let encoding = match self.fate(handler, record, known) {
+                Ok(Fate::Kept(encoding)) => encoding,
+                Ok(Fate::Replaced(encoding)) => {
+                    out.report.replaced += 1;
+                    encoding
+                }
+                Ok(other) => {
+                    *match other {
+                        Fate::Unsampled => &mut out.report.unsampled,
+                        Fate::Filtered => &mut out.report.filtered,
+                        Fate::Duplicate => &mut out.report.duplicates,
+                        _ => &mut out.report.dropped,
+                    } += 1;
+                    continue;
+                }
+                Err(error) if self.on_error == OnError::Stop => return Err(error),
+                Err(error) => {
+                    let reason = match error {
+                        Error::Record { reason, .. } => reason,
+                        other => other.to_string(),
+                    };
+                    // The line has a place of its own.
+                    let line = format!("line {}: ", record.line);
+                    let reason = reason.strip_prefix(&line).unwrap_or(&reason).to_owned();
+                    out.report.rejected += 1;
+                    out.rejects.push(Reject {
+                        file: record.path.display().to_string(),
+                        record: record.number,
+                        line: (record.line > 0).then_some(record.line),
+                        reason,
+                    });
+                    continue;
+                }
+            };
+            out.report.tokens += encoding.tokens();
+            out.rows.push(encoding);
+        }
+        Ok(out)
+    }
+
+    fn fate(&self, handler: &Handler, record: &RawRecord, known: &Known) -> Result<Fate> {
+        if self.sampling.is_some_and(|sampling| !sampling.takes(record)) {
+            return Ok(Fate::Unsampled);
+        }
+        let object = record.parse()?;
+        let (of_tokens, of_text): (Vec<&Filter>, Vec<&Filter>) =
+            self.filters.iter().partition(|filter| filter.of_tokens());
+        if !of_text.is_empty() {
+            let text = self.filter_scope.text(&object).map_err(|reason| record.error(reason))?;
+            if !of_text.iter().all(|filter| filter.keeps(&text)) {
+                return Ok(Fate::Filtered);
+            }
+        }
+        let key = match self.dedup {
+            None => None,
+            Some(dedup) => {
+                let text = self.dedup_scope.text(&object).map_err(|reason| record.error(reason))?;
+                let key = dedup.key(&text);
+                // Whatever is known now came earlier in the input, so the answer yes is final.
+                let known = known.as_ref().map(|known| known.read().unwrap_or_else(PoisonError::into_inner));
+                if known.is_some_and(|known| known.knows(&key)) {
+                    return Ok(Fate::Duplicate);
+                }
+                Some(key)
+            }
+        };
+        let mut more = Vec::new();
+        let (row, replaced) = match handler.encode(&object).map_err(|reason| record.error(reason))? {
+            Encoded::Row(row) => (row, false),
+            Encoded::Replaced(row) => (row, true),
+            Encoded::Rows(rows) => {
+                let mut rows = rows.into_iter();
+                let Some(first) = rows.next() else { return Ok(Fate::Dropped) };
+                more.extend(rows);
+                (first, false)
+            }
+            Encoded::Dropped => return Ok(Fate::Dropped),
+        };
+        let tokens = row.columns.first().and_then(Option::as_ref).map_or(0, Vec::len);
+        if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
+            return Ok(Fate::Filtered);
+        }
+        let encoding = Encoding { row, more, key };
+        Ok(if replaced { Fate::Replaced(encoding) } else { Fate::Kept(encoding) })
+    }
+}

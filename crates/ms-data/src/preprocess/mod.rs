@@ -1,0 +1,243 @@
+//! Records through a handler into a sink, on several threads, in input order.
+//!
+//! One thread reads and deals chunks of records to the workers in turn; the caller's thread takes the encoded chunks back
+//! in the same turn. So rows arrive in input order for any number of workers, and memory is bounded by a few chunks per
+//! worker: a chunk is 64 records or 256 KB, and at most five chunks per worker wait or are worked on.
+//!
+//! - [`run`] does that in one go; [`shards`] keeps the rows of every input file apart, so that an interrupted run goes on,
+//!   or several processes share the work, with the same bytes at the end.
+//! - [`Intake`] says which records are taken, and what happens to those that cannot be used.
+//! - [`Manifest`] remembers what a dataset was made of; [`Lengths`] what is in it.
+
+mod intake;
+mod lengths;
+mod manifest;
+mod output;
+pub mod shards;
+
+pub use intake::{Intake, OnError, Reject};
+pub use lengths::Lengths;
+pub use manifest::{InputRecord, Manifest, OutputRecord, Standing};
+pub use output::Output;
+
+use crate::handler::{Handler, Row};
+use crate::records::RawRecord;
+use crate::select::DedupKey;
+use crate::sink::{Sink, Summary};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Records or bytes after which a chunk is full.
+const CHUNK_RECORDS: usize = 64;
+const CHUNK_BYTES: usize = 1 << 18;
+/// Chunks that may wait in front of and behind each worker.
+const WAITING: usize = 2;
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Records read.
+    pub records: u64,
+    /// Bytes of those records.
+    pub bytes: u64,
+    /// Records without prompt or answer, left out.
+    pub dropped: u64,
+    /// Records that are no conversation, replaced by an empty one.
+    pub replaced: u64,
+    /// Tokens of all columns.
+    pub tokens: u64,
+    /// Records that a sample left out.
+    pub unsampled: u64,
+    /// Records that a filter refused.
+    pub filtered: u64,
+    /// Records that occurred before.
+    pub duplicates: u64,
+    /// Records that could not be used and were passed over.
+    pub rejected: u64,
+}
+
+impl Report {
+    fn add(&mut self, other: &Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.dropped += other.dropped;
+        self.replaced += other.replaced;
+        self.tokens += other.tokens;
+        self.unsampled += other.unsampled;
+        self.filtered += other.filtered;
+        self.duplicates += other.duplicates;
+        self.rejected += other.rejected;
+    }
+}
+
+/// A row, and what says whether it occurred before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Encoding {
+    row: Row,
+    /// Further sequences of the same document.
+    more: Vec<Row>,
+    key: Option<DedupKey>,
+}
+
+impl Encoding {
+    fn tokens(&self) -> u64 {
+        let rows = std::iter::once(&self.row).chain(&self.more);
+        rows.flat_map(|row| &row.columns).flatten().map(|column| column.len() as u64).sum()
+    }
+}
+
+/// The encoded records of a chunk and what they add to the report.
+#[derive(Default)]
+struct Chunk {
+    rows: Vec<Encoding>,
+    rejects: Vec<Reject>,
+    report: Report,
+}
+
+/// Runs all records through `handler` into `sink`.
+///
+/// `part_rows` (`--n-subs`) is the number of rows of each part but the last ones; `None` for one part. `progress` is called
+/// after every chunk.
+///
+/// # Errors
+/// The first error in input order: of reading, of a record, of writing.
+pub fn run(
+    records: impl Iterator<Item = Result<RawRecord>> + Send,
+    handler: &Handler,
+    workers: usize,
+    part_rows: Option<u64>,
+    sink: Box<dyn Sink + '_>,
+    progress: impl FnMut(&Report),
+) -> Result<(Report, Summary)> {
+    let mut output = Output::new(sink);
+    output.part_rows = part_rows;
+    run_into(records, handler, workers, &Intake::default(), &mut output, progress)?;
+    output.finish()
+}
+
+/// [`run`] with a choice of records, into an output that also counts and keeps what could not be used.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_into(
+    records: impl Iterator<Item = Result<RawRecord>> + Send,
+    handler: &Handler,
+    workers: usize,
+    intake: &Intake,
+    output: &mut Output<'_>,
+    mut progress: impl FnMut(&Report),
+) -> Result<()> {
+    output.start(intake);
+    let known = output.known();
+    let encode = |records: &[RawRecord]| intake.encode(handler, records, &known);
+    encode_all(records, workers, encode, |chunk| {
+        output.take(chunk)?;
+        progress(output.report());
+        Ok(())
+    })
+}
+
+/// Encodes chunks of records on `workers` threads and gives the results to `take` in input order.
+fn encode_all(
+    records: impl Iterator<Item = Result<RawRecord>> + Send,
+    workers: usize,
+    encode: impl Fn(&[RawRecord]) -> Result<Chunk> + Sync,
+    mut take: impl FnMut(Chunk) -> Result<()>,
+) -> Result<()> {
+    let workers = workers.max(1);
+    let encode = &encode;
+    std::thread::scope(|scope| -> Result<()> {
+        let mut feeds = Vec::with_capacity(workers);
+        let mut results = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            let (feed, work) = sync_channel::<Result<Vec<RawRecord>>>(WAITING);
+            let (done, result) = sync_channel::<Result<Chunk>>(WAITING);
+            feeds.push(feed);
+            results.push(result);
+            scope.spawn(move || work_off(encode, &work, &done));
+        }
+        scope.spawn(move || deal(records, &feeds));
+        for turn in 0.. {
+            // A worker hangs up when the reader has nothing more for it; the turns before it are complete.
+            let Ok(chunk) = results[turn % workers].recv() else { break };
+            take(chunk?)?;
+        }
+        Ok(())
+    })
+}
+
+/// Number of rows the records give, without tokenizing: what `--n-subs` divides.
+///
+/// # Errors
+/// Of reading, or of a record.
+pub fn count_rows(records: impl Iterator<Item = Result<RawRecord>>, handler: &Handler) -> Result<u64> {
+    let mut count = 0;
+    for record in records {
+        let record = record?;
+        let keeps = handler.keeps(&record.parse()?).map_err(|reason| record.error(reason))?;
+        count += u64::from(keeps);
+    }
+    Ok(count)
+}
+
+/// Rows of a part when `rows` are cut into `parts`.
+///
+/// # Errors
+/// [`Error::Options`] if there are fewer rows than parts.
+pub fn rows_per_part(rows: u64, parts: u64) -> Result<u64> {
+    match rows.checked_div(parts) {
+        Some(0) | None => Err(Error::options(format!("{rows} records cannot be cut into {parts} parts"))),
+        Some(each) => Ok(each),
+    }
+}
+
+fn deal(records: impl Iterator<Item = Result<RawRecord>>, feeds: &[SyncSender<Result<Vec<RawRecord>>>]) {
+    let mut turn = 0;
+    let mut chunk = Vec::new();
+    let mut bytes = 0;
+    let mut send = |chunk: Result<Vec<RawRecord>>| {
+        turn += 1;
+        // A hung-up worker means that the run has failed elsewhere.
+        feeds[(turn - 1) % feeds.len()].send(chunk).is_ok()
+    };
+    for record in records {
+        match record {
+            Ok(record) => {
+                bytes += record.size();
+                chunk.push(record);
+            }
+            Err(error) => {
+                // What came before the error is still encoded: its errors come first.
+                let _ = send(Ok(std::mem::take(&mut chunk))) && send(Err(error));
+                return;
+            }
+        }
+        if chunk.len() == CHUNK_RECORDS || bytes >= CHUNK_BYTES {
+            bytes = 0;
+            if !send(Ok(std::mem::take(&mut chunk))) {
+                return;
+            }
+        }
+    }
+    if !chunk.is_empty() {
+        let _ = send(Ok(chunk));
+    }
+}
+
+fn work_off(
+    encode: impl Fn(&[RawRecord]) -> Result<Chunk>,
+    work: &Receiver<Result<Vec<RawRecord>>>,
+    done: &SyncSender<Result<Chunk>>,
+) {
+    while let Ok(chunk) = work.recv() {
+        let encodings = chunk.and_then(|records| encode(&records));
+        let failed = encodings.is_err();
+        if done.send(encodings).is_err() || failed {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

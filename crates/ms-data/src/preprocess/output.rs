@@ -1,0 +1,127 @@
+//! The end of the pipeline: what is a duplicate after all, counts, rejects, and the sink.
+
+use super::intake::{Intake, Known};
+use super::{Chunk, Encoding, Lengths, Reject, Report};
+use crate::select::Deduplicator;
+use crate::sink::{Sink, Summary};
+use crate::{AtomicFile, Error, Result};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Takes encoded records in input order.
+pub struct Output<'a> {
+    sink: Box<dyn Sink + 'a>,
+    /// `--n-subs`: rows of each part but the last ones.
+    pub part_rows: Option<u64>,
+    rows: u64,
+    report: Report,
+    known: Known,
+    rejects: Option<AtomicFile>,
+    lengths: Option<Lengths>,
+}
+
+impl<'a> Output<'a> {
+    /// Rows go to `sink`.
+    pub fn new(sink: Box<dyn Sink + 'a>) -> Self {
+        Self {
+            sink,
+            part_rows: None,
+            rows: 0,
+            report: Report::default(),
+            known: None,
+            rejects: None,
+            lengths: None,
+        }
+    }
+
+    /// Also writes the records that are passed over to a file, one JSON object per line.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn keep_rejects(&mut self, path: &Path) -> Result<()> {
+        self.rejects = Some(AtomicFile::create(path)?);
+        Ok(())
+    }
+
+    /// Also counts lengths and masked labels.
+    pub fn keep_lengths(&mut self, lengths: Lengths) {
+        self.lengths = Some(lengths);
+    }
+
+    /// What happened so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// The lengths so far, if they are counted.
+    pub fn lengths(&self) -> Option<&Lengths> {
+        self.lengths.as_ref()
+    }
+
+    pub(super) fn start(&mut self, intake: &Intake) {
+        self.known = intake.dedup.map(|kind| Arc::new(RwLock::new(Deduplicator::new(kind))));
+    }
+
+    pub(super) fn known(&self) -> Known {
+        self.known.clone()
+    }
+
+    pub(super) fn take(&mut self, chunk: Chunk) -> Result<()> {
+        self.report.add(&chunk.report);
+        for reject in &chunk.rejects {
+            self.reject(reject)?;
+        }
+        for encoding in chunk.rows {
+            self.row(encoding)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_report(&mut self, report: &Report) {
+        self.report.add(report);
+    }
+
+    pub(super) fn reject(&mut self, reject: &Reject) -> Result<()> {
+        if let Some(file) = &mut self.rejects {
+            let line = serde_json::to_string(reject).expect("texts and numbers");
+            let path = file.path().to_path_buf();
+            writeln!(file, "{line}").map_err(Error::io(path))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn row(&mut self, encoding: Encoding) -> Result<()> {
+        if let (Some(known), Some(key)) = (&self.known, &encoding.key)
+            && !known.write().unwrap_or_else(PoisonError::into_inner).admit(key)
+        {
+            self.report.duplicates += 1;
+            self.report.tokens -= encoding.tokens();
+            return Ok(());
+        }
+        let Encoding { row, more, .. } = encoding;
+        if self.part_rows.is_some_and(|part| self.rows > 0 && self.rows.is_multiple_of(part)) {
+            self.sink.end_part()?;
+        }
+        self.rows += 1;
+        for row in std::iter::once(row).chain(more) {
+            if let Some(lengths) = &mut self.lengths {
+                lengths.add(&row);
+            }
+            self.sink.row(row)?;
+        }
+        Ok(())
+    }
+
+    /// Completes all outputs, which appear now.
+    ///
+    /// # Errors
+    /// What writing gives.
+    pub fn finish(self) -> Result<(Report, Summary)> {
+        let summary = self.sink.finish()?;
+        if let Some(rejects) = self.rejects {
+            rejects.commit()?;
+        }
+        Ok((self.report, summary))
+    }
+}

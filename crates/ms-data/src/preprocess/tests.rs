@@ -1,0 +1,222 @@
+//! One run, shards, several processes: the same bytes; and what is left out.
+
+use super::shards::Shards;
+use super::*;
+use crate::handler::{HandlerOptions, Kind};
+use crate::records::{Documents, FileDigest, InputFile, RecordReader, discover};
+use crate::select::{Dedup, Filter, Sampling, Shuffle, shuffled};
+use crate::sink::IndexedSink;
+use crate::token_stream::StreamInfo;
+use ms_text::Tokenizer;
+use std::path::{Path, PathBuf};
+
+struct Bench {
+    dir: tempfile::TempDir,
+    handler: Handler,
+    files: Vec<InputFile>,
+}
+
+impl Bench {
+    /// Three files of texts, with duplicates within and across, and a line that is broken.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+        ms_text::bpe::train(&options, ["words and more words".to_owned()])
+            .unwrap()
+            .write(dir.path().join("tok"))
+            .unwrap();
+        for (name, from) in [("a.jsonl", 0), ("b.jsonl", 150), ("c.jsonl", 300)] {
+            let mut text = String::new();
+            for i in from..from + 200 {
+                text.push_str(&format!("{{\"text\": \"text {} of words\"}}\n", i % 330));
+            }
+            if name == "b.jsonl" {
+                text.push_str("\n{\"text\": 3}\n{broken\n");
+            }
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let tokenizer = Tokenizer::load(dir.path().join("tok")).unwrap();
+        let options = HandlerOptions { append_eod: true, ..HandlerOptions::new(Kind::Pretrain) };
+        let handler = Handler::new(options, tokenizer).unwrap();
+        let files = discover(&dir.path().join("*.jsonl"), Documents::Records).unwrap();
+        Self { dir, handler, files }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn output(&self, name: &str) -> Output<'static> {
+        let sink = IndexedSink::create(&[self.path(name)], None).unwrap();
+        let mut output = Output::new(Box::new(sink));
+        output.keep_rejects(&self.path(&format!("{name}.rejects"))).unwrap();
+        output
+    }
+
+    fn run(&self, name: &str, workers: usize, intake: &Intake) -> Report {
+        let mut output = self.output(name);
+        run_into(RecordReader::new(self.files.clone()), &self.handler, workers, intake, &mut output, |_| ())
+            .unwrap();
+        output.finish().unwrap().0
+    }
+
+    fn shards<'a>(&'a self, intake: &'a Intake) -> Shards<'a> {
+        let info = StreamInfo { style: "pretrain".into(), tokenizer: "x".into(), ..StreamInfo::default() };
+        Shards::new(&self.path("work"), self.files.clone(), "settings".into(), &self.handler, intake, info)
+            .unwrap()
+    }
+
+    fn bytes(&self, name: &str) -> Vec<Vec<u8>> {
+        [".bin", ".idx", ".rejects"]
+            .map(|end| std::fs::read(self.path(&format!("{name}{end}"))).unwrap())
+            .to_vec()
+    }
+}
+
+fn choosy(dedup: Dedup) -> Intake {
+    Intake {
+        sampling: Some(Sampling::new(0.9, 3).unwrap()),
+        filters: vec![Filter::parse("not:text 7[0-9] ").unwrap(), Filter::parse("tokens>=2").unwrap()],
+        dedup: Some(dedup),
+        on_error: OnError::Skip,
+        ..Intake::default()
+    }
+}
+
+#[test]
+fn a_bad_record_stops_the_run_or_is_passed_over_with_its_line() {
+    let bench = Bench::new();
+    let records = || RecordReader::new(bench.files.clone());
+    let mut output = bench.output("stop");
+    let error = run_into(records(), &bench.handler, 2, &Intake::default(), &mut output, |_| ()).unwrap_err();
+    assert!(error.to_string().ends_with("b.jsonl: record 201: line 202: text: expected a text"), "{error}");
+    drop(output);
+    let report = bench.run("skip", 3, &Intake { on_error: OnError::Skip, ..Intake::default() });
+    assert_eq!((report.records, report.rejected), (602, 2));
+    let rejects = std::fs::read_to_string(bench.path("skip.rejects")).unwrap();
+    let lines: Vec<Reject> = rejects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        lines.iter().map(|r| (r.record, r.line)).collect::<Vec<_>>(),
+        [(201, Some(202)), (202, Some(203))]
+    );
+    assert!(
+        lines[1].reason.starts_with("not a JSON object") && lines[1].file.ends_with("b.jsonl"),
+        "{rejects}"
+    );
+}
+
+#[test]
+fn the_choice_of_records_does_not_depend_on_workers_or_shards() {
+    for dedup in [Dedup::Exact, Dedup::min_hash(0.95).unwrap()] {
+        let bench = Bench::new();
+        let intake = choosy(dedup);
+        let want = bench.run("one", 1, &intake);
+        let left = want.records - want.unsampled - want.filtered - want.duplicates - want.rejected;
+        assert!(
+            want.unsampled > 30 && want.filtered > 10 && want.duplicates > 150 && want.rejected > 0,
+            "{want:?}"
+        );
+        assert_eq!(crate::indexed::IndexedDataset::open(bench.path("one")).unwrap().len() as u64, left);
+        assert_eq!(bench.run("five", 5, &intake), want);
+        assert_eq!(bench.bytes("five"), bench.bytes("one"));
+
+        // Two processes, the second of which dies after its first shard and comes back.
+        let shards = bench.shards(&intake);
+        let (first, second) = (shards.pending(0, 2).unwrap(), shards.pending(1, 2).unwrap());
+        let mut all = [first.clone(), second.clone()].concat();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+        first.iter().for_each(|&shard| shards.encode(shard, 2, |_| ()).unwrap());
+        let error = shards.merge(&mut bench.output("early"), |_| ()).unwrap_err().to_string();
+        assert!(error.contains("this shard is not complete"), "{error}");
+        assert_eq!(bench.shards(&intake).pending(0, 1).unwrap(), second);
+        second.iter().for_each(|&shard| shards.encode(shard, 1, |_| ()).unwrap());
+        let mut output = bench.output("shards");
+        shards.merge(&mut output, |_| ()).unwrap();
+        assert_eq!(output.finish().unwrap().0, want);
+        assert_eq!(bench.bytes("shards"), bench.bytes("one"));
+        shards.remove().unwrap();
+        assert!(!bench.path("work").exists());
+    }
+}
+
+#[test]
+fn a_shard_is_done_again_when_its_input_changes() {
+    let bench = Bench::new();
+    let intake = Intake { on_error: OnError::Skip, ..Intake::default() };
+    let shards = bench.shards(&intake);
+    for shard in shards.pending(0, 1).unwrap() {
+        shards.encode(shard, 1, |_| ()).unwrap();
+    }
+    assert_eq!(shards.pending(0, 1).unwrap(), Vec::<usize>::new());
+    std::fs::write(bench.path("b.jsonl"), "{\"text\": \"new\"}\n").unwrap();
+    assert_eq!(shards.pending(0, 1).unwrap(), [1]);
+}
+
+#[test]
+fn a_shuffled_run_holds_the_same_rows_in_another_order() {
+    let bench = Bench::new();
+    let intake = Intake { on_error: OnError::Skip, ..Intake::default() };
+    bench.run("plain", 2, &intake);
+    let shuffle = |name: &str, memory| {
+        let how = Shuffle { seed: 1, memory, folder: bench.path("spill") };
+        let mut output = bench.output(name);
+        let records = shuffled(RecordReader::new(bench.files.clone()), how);
+        run_into(records, &bench.handler, 2, &intake, &mut output, |_| ()).unwrap();
+        output.finish().unwrap();
+    };
+    shuffle("held", 1 << 20);
+    shuffle("spilled", 4000);
+    assert_eq!(bench.bytes("held"), bench.bytes("spilled"));
+    assert_ne!(bench.bytes("held")[0], bench.bytes("plain")[0]);
+    let rows = |name: &str| {
+        let set = crate::indexed::IndexedDataset::open(bench.path(name)).unwrap();
+        let mut rows: Vec<Vec<i32>> = (0..set.len())
+            .map(|i| {
+                let mut row = Vec::new();
+                set.read(i, &mut row).unwrap();
+                row
+            })
+            .collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(rows("held"), rows("plain"));
+}
+
+#[test]
+fn a_manifest_knows_what_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output, path) =
+        (dir.path().join("in"), dir.path().join("out.bin"), dir.path().join("m.json"));
+    std::fs::write(&input, "abc").unwrap();
+    std::fs::write(&output, "xy").unwrap();
+    let settings = |length: u64| {
+        serde_json::Map::from_iter([("seq_length".to_owned(), serde_json::Value::from(length))])
+    };
+    let digest = |path: &Path| FileDigest {
+        path: path.into(),
+        bytes: 3,
+        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(), // of abc, FIPS 180-2
+    };
+    let mut made = Manifest::new("p 1".into(), settings(8), "t".into());
+    made.inputs.push(InputRecord::new(&digest(&input)).unwrap());
+    made.outputs.push(OutputRecord::new(&output).unwrap());
+    assert_eq!(Manifest::standing(&path, &made).unwrap(), Standing::Absent);
+    made.write(&path).unwrap();
+    let differs = |wanted: &Manifest| match Manifest::standing(&path, wanted).unwrap() {
+        Standing::Differs(what) => what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(Manifest::standing(&path, &made).unwrap(), Standing::UpToDate(Box::new(made.clone())));
+    let other = Manifest { settings: settings(9), ..made.clone() };
+    assert_eq!(differs(&other), "seq_length was 8, is 9");
+    // Touched but the same; then changed in place; then gone from the outputs.
+    std::fs::write(&input, "abc").unwrap();
+    assert!(matches!(Manifest::standing(&path, &made).unwrap(), Standing::UpToDate(_)));
+    std::fs::write(&input, "abd").unwrap();
+    assert!(differs(&made).contains("has changed since"));
+    std::fs::write(&input, "abc").unwrap();
+    std::fs::write(&output, "xyz").unwrap();
+    assert!(differs(&made).contains("is missing or has another size"));
+}

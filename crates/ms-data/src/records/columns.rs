@@ -1,0 +1,173 @@
+//! Rows of Parquet and Arrow tables as objects.
+
+use super::arrow_stream::ArrowBatches;
+use arrow_array::cast::AsArray;
+use arrow_array::types as t;
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::reader::ChunkReader;
+use serde_json::{Map, Number, Value};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Bytes of a batch of rows that is aimed at, and its bounds in rows.
+const BATCH_BYTES: i64 = 1 << 20;
+const BATCH_ROWS: (i64, i64) = (8, 1024);
+
+/// A table's rows, batch by batch.
+pub(super) enum Table {
+    Parquet(Box<ParquetRecordBatchReader>),
+    Arrow(ArrowBatches),
+}
+
+impl Table {
+    pub(super) fn parquet_file(file: File) -> Result<Self> {
+        Self::parquet(file)
+    }
+
+    /// A Parquet file that cannot be sought in; its table of contents stands at its end, so all of it is needed.
+    pub(super) fn parquet_bytes(bytes: Vec<u8>) -> Result<Self> {
+        Self::parquet(Bytes::from(bytes))
+    }
+
+    fn parquet<R: ChunkReader + 'static>(input: R) -> Result<Self> {
+        guarded(move || {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(input).map_err(|e| bad(e.to_string()))?;
+            let groups = builder.metadata().row_groups();
+            let (rows, bytes) = groups.iter().fold((0i64, 0i64), |(rows, bytes), group| {
+                (rows.saturating_add(group.num_rows()), bytes.saturating_add(group.total_byte_size()))
+            });
+            let rows_at_once = BATCH_BYTES
+                .checked_div((bytes / rows.max(1)).max(1))
+                .unwrap_or(1)
+                .clamp(BATCH_ROWS.0, BATCH_ROWS.1);
+            let reader = builder.with_batch_size(rows_at_once as usize).build();
+            Ok(Self::Parquet(Box::new(reader.map_err(|e| bad(e.to_string()))?)))
+        })
+    }
+
+    pub(super) fn arrow(input: Box<dyn Read + Send>) -> Self {
+        Self::Arrow(ArrowBatches::new(input))
+    }
+
+    /// The next batch that has rows.
+    pub(super) fn next(&mut self) -> Result<Option<Arc<RecordBatch>>> {
+        loop {
+            let batch = guarded(|| match self {
+                Self::Parquet(reader) => reader.next().transpose().map_err(|e| bad(e.to_string())),
+                Self::Arrow(batches) => batches.next(),
+            })?;
+            match batch {
+                Some(batch) if batch.num_rows() == 0 => {}
+                other => return Ok(other.map(Arc::new)),
+            }
+        }
+    }
+}
+
+/// The libraries of these formats may panic at a file that lies; here that is an error like any other.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a broken file");
+        Err(bad(format!("the file contradicts itself: {text}")))
+    })
+}
+
+/// Row `row` of a batch as an object.
+///
+/// Columns of types that have no counterpart in JSON (times, decimals, raw bytes, …) are left out.
+///
+/// # Errors
+/// What is wrong with the values.
+pub(super) fn object(batch: &RecordBatch, row: usize) -> std::result::Result<Map<String, Value>, String> {
+    let schema = batch.schema_ref();
+    let mut out = Map::new();
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        if let Some(value) = value(column.as_ref(), row) {
+            out.insert(field.name().clone(), value);
+        }
+    }
+    Ok(out)
+}
+
+/// A cell; `None` if its type has no counterpart.
+fn value(array: &dyn Array, row: usize) -> Option<Value> {
+    macro_rules! integer {
+        ($t:ty) => {
+            Value::from(array.as_primitive::<$t>().value(row))
+        };
+    }
+    if !known(array.data_type()) {
+        return None;
+    }
+    if array.is_null(row) {
+        return Some(Value::Null);
+    }
+    Some(match array.data_type() {
+        DataType::Null => Value::Null,
+        DataType::Boolean => Value::Bool(array.as_boolean().value(row)),
+        DataType::Utf8 => array.as_string::<i32>().value(row).into(),
+        DataType::LargeUtf8 => array.as_string::<i64>().value(row).into(),
+        DataType::Utf8View => array.as_string_view().value(row).into(),
+        DataType::Int8 => integer!(t::Int8Type),
+        DataType::Int16 => integer!(t::Int16Type),
+        DataType::Int32 => integer!(t::Int32Type),
+        DataType::Int64 => integer!(t::Int64Type),
+        DataType::UInt8 => integer!(t::UInt8Type),
+        DataType::UInt16 => integer!(t::UInt16Type),
+        DataType::UInt32 => integer!(t::UInt32Type),
+        DataType::UInt64 => integer!(t::UInt64Type),
+        DataType::Float32 => float(array.as_primitive::<t::Float32Type>().value(row).into()),
+        DataType::Float64 => float(array.as_primitive::<t::Float64Type>().value(row)),
+        DataType::List(_) => list(&array.as_list::<i32>().value(row)),
+        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row)),
+        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row)),
+        DataType::Struct(fields) => {
+            let columns = array.as_struct().columns();
+            Value::Object(
+                fields
+                    .iter()
+                    .zip(columns)
+                    .filter_map(|(field, column)| Some((field.name().clone(), value(column.as_ref(), row)?)))
+                    .collect(),
+            )
+        }
+        DataType::Dictionary(..) => {
+            let dictionary = array.as_any_dictionary();
+            let key = usize::try_from(value(dictionary.keys(), row)?.as_u64()?).ok()?;
+            return value(dictionary.values().as_ref(), key);
+        }
+        _ => return None,
+    })
+}
+
+fn list(items: &Arc<dyn Array>) -> Value {
+    Value::Array((0..items.len()).filter_map(|i| value(items.as_ref(), i)).collect())
+}
+
+fn known(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null | DataType::Boolean | DataType::Struct(_) => true,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Float32 | DataType::Float64 => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            known(item.data_type())
+        }
+        DataType::Dictionary(_, values) => known(values),
+        other => other.is_integer(),
+    }
+}
+
+/// JSON has no infinities and no NaN.
+fn float(value: f64) -> Value {
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+fn bad(reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidData, reason.into())
+}

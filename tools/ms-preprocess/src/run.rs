@@ -1,0 +1,399 @@
+//! A run over records: in one go, or shard by shard.
+
+use crate::as_usage;
+use crate::care::beside;
+use crate::cli::{Target, Tokenize};
+use crate::peers::{Peers, peers};
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_data::handler::Handler;
+use ms_data::indexed::{bin_path, idx_path};
+use ms_data::pack::PackOptions;
+use ms_data::preprocess::shards::Shards;
+use ms_data::preprocess::{
+    self, InputRecord, Lengths, Manifest, Output, OutputRecord, Report, Standing, count_rows, rows_per_part,
+};
+use ms_data::records::{FileDigest, RawRecord, RecordReader};
+use ms_data::select::{Shuffle, shuffled};
+use ms_data::sink::{IndexedSink, PackedSink, Sink, Summary, check_absent, dataset_prefixes};
+use ms_data::token_stream::{StreamInfo, TokenStreamSink};
+use serde_json::{Value, json};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Width of the drawn histogram's bars, in characters.
+const BAR_WIDTH: usize = 48;
+
+pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
+    let started = Instant::now();
+    let tokenizer = job.tokenizer.load()?;
+    let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
+    if args.has("tokenizer_not_use_fast") {
+        tracing::warn!(
+            "--tokenizer-not-use-fast: the fast tokenizer is used; a slow one can differ from it in rare texts"
+        );
+    }
+    if args.flag("dry_run") {
+        return plan(args, job, &handler);
+    }
+    let peers = peers();
+    let wanted = wanted_manifest(job, &handler);
+    let manifest_path = match &job.target {
+        Target::Files { prefix, .. } if job.care.manifest => Some(beside(prefix, "manifest.json")),
+        _ => None,
+    };
+    if let Some(path) = &manifest_path
+        && !job.care.force
+    {
+        match Manifest::standing(path, &wanted)? {
+            Standing::Absent => {}
+            Standing::UpToDate(made) => {
+                return if peers.rank() == 0 { up_to_date(args, path, &made) } else { Ok(()) };
+            }
+            Standing::Differs(what) => {
+                if matches!(job.target, Target::Files { force: false, .. }) {
+                    bail!(
+                        "{}: the dataset is another: {what}\nhint: pass --force to replace it",
+                        path.display()
+                    );
+                }
+                tracing::info!("the dataset is made again: {what}");
+            }
+        }
+    }
+    let result = if job.care.resume || peers.size() > 1 {
+        by_shards(args, job, &handler, peers.as_ref())
+    } else {
+        in_one_go(args, job, &handler).map(Some)
+    };
+    let Some(done) = result? else { return Ok(()) };
+    if let (Some(path), Target::Files { prefix, .. }) = (&manifest_path, &job.target) {
+        write_manifest(path, prefix, wanted, &done)?;
+    }
+    finish(args, job, &done, started.elapsed().as_secs_f64())
+}
+
+/// What a run came to.
+struct Done {
+    report: Report,
+    summary: Summary,
+    lengths: Option<Lengths>,
+    inputs: Vec<InputRecord>,
+}
+
+/// All records through one pipeline.
+fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
+    let part_rows = if job.parts > 1 {
+        let rows = count_rows(RecordReader::new(job.inputs.clone()), handler)?;
+        Some(rows_per_part(rows, job.parts).map_err(as_usage)?)
+    } else {
+        None
+    };
+    let mut output = open_output(job, handler)?;
+    output.part_rows = part_rows;
+    let bar = args.progress().bytes(total_bytes(job), "tokenizing");
+    let digests: Arc<Mutex<Vec<FileDigest>>> = Arc::default();
+    let mut reader = RecordReader::new(job.inputs.clone());
+    if job.care.manifest && matches!(job.target, Target::Files { .. }) {
+        reader = reader.with_digests(Arc::clone(&digests));
+    }
+    let records: Box<dyn Iterator<Item = ms_data::Result<RawRecord>> + Send> = match job.care.shuffle {
+        None => Box::new(reader),
+        Some((seed, memory)) => {
+            // What the sample leaves out need not be written anywhere.
+            let sampling = job.care.intake.sampling;
+            let taken = reader.filter(move |record| {
+                record.as_ref().map_or(true, |record| sampling.is_none_or(|sampling| sampling.takes(record)))
+            });
+            let folder = match &job.target {
+                Target::Files { prefix, .. } => {
+                    beside(prefix, &format!("shuffle.{}.part", std::process::id()))
+                }
+                Target::Stream => std::env::temp_dir().join(format!("ms-preprocess.{}", std::process::id())),
+            };
+            Box::new(shuffled(taken, Shuffle { seed, memory, folder }))
+        }
+    };
+    preprocess::run_into(records, handler, job.workers, &job.care.intake, &mut output, |report| {
+        bar.set_position(report.bytes);
+    })?;
+    bar.finish_and_clear();
+    let lengths = output.lengths().cloned();
+    let (report, summary) = output.finish()?;
+    let digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Done { report, summary, lengths, inputs: input_records(job, &digests)? })
+}
+
+/// Every input file on its own, then all together on process 0; `None` on the others.
+fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) -> Result<Option<Done>> {
+    let Target::Files { prefix, .. } = &job.target else {
+        return Err(Usage("several processes need --output-prefix: they cannot share a stream".into()).into());
+    };
+    if job.care.shuffle.is_some() {
+        return Err(
+            Usage("several processes work file by file, --shuffle on all records at once".into()).into()
+        );
+    }
+    if job.parts > 1 {
+        return Err(Usage("--n-subs and a run by shards exclude each other".into()).into());
+    }
+    // What is in the way is known before the work.
+    let opened = if peers.rank() == 0 { open_output(job, handler).map(Some) } else { Ok(None) };
+    if !peers.all(opened.is_ok()) {
+        return opened.and_then(|_| bail!("process 0 could not begin"));
+    }
+    let settings =
+        format!("{} {}", Value::Object(job.care.settings.clone()), handler.tokenizer().content_hash());
+    let info = stream_info(handler)?;
+    let work = || -> Result<Shards<'_>> {
+        let folder = beside(prefix, "parts");
+        let shards = Shards::new(&folder, job.inputs.clone(), settings, handler, &job.care.intake, info)
+            .map_err(as_usage)?;
+        let pending = shards.pending(peers.rank(), peers.size())?;
+        let total: u64 =
+            pending.iter().filter_map(|&i| Some(job.inputs[i].path.metadata().ok()?.len())).sum();
+        let bar = args.progress().bytes(total, "tokenizing");
+        let mut before = 0;
+        for &shard in &pending {
+            let mut bytes = 0;
+            shards.encode(shard, job.workers, |report| {
+                bytes = report.bytes;
+                bar.set_position(before + bytes);
+            })?;
+            before += bytes;
+            tracing::debug!("shard {} of {} is complete", shard + 1, shards.len());
+        }
+        bar.finish_and_clear();
+        Ok(shards)
+    };
+    let shards = work();
+    if !peers.all(shards.is_ok()) {
+        let rank = peers.rank();
+        return shards.and_then(|_| bail!("process {rank} stops: another one failed"));
+    }
+    let shards = shards?;
+    let merged = match opened? {
+        None => Ok(None),
+        Some(mut output) => {
+            let bar = args.progress().bar(shards.len() as u64, "merging");
+            shards
+                .merge(&mut output, |done| bar.set_position(done as u64))
+                .map_err(anyhow::Error::from)
+                .and_then(|digests| {
+                    bar.finish_and_clear();
+                    let lengths = output.lengths().cloned();
+                    let (report, summary) = output.finish()?;
+                    shards.remove()?;
+                    Ok(Some(Done { report, summary, lengths, inputs: input_records(job, &digests)? }))
+                })
+        }
+    };
+    if !peers.all(merged.is_ok()) {
+        return merged.and_then(|_| bail!("process 0 could not merge"));
+    }
+    merged
+}
+
+fn total_bytes(job: &Tokenize) -> u64 {
+    job.inputs.iter().filter_map(|file| Some(file.path.metadata().ok()?.len())).sum()
+}
+
+fn input_records(job: &Tokenize, digests: &[FileDigest]) -> Result<Vec<InputRecord>> {
+    if digests.is_empty() {
+        return Ok(vec![
+            InputRecord::stdin();
+            usize::from(job.inputs.iter().any(|i| i.path == Path::new("-")))
+        ]);
+    }
+    Ok(digests.iter().map(InputRecord::new).collect::<ms_data::Result<_>>()?)
+}
+
+/// The manifest that this run would write, as far as it is known before.
+fn wanted_manifest(job: &Tokenize, handler: &Handler) -> Manifest {
+    let program = format!("ms-preprocess {}", env!("CARGO_PKG_VERSION"));
+    let hash = handler.tokenizer().content_hash().to_owned();
+    let mut manifest = Manifest::new(program, job.care.settings.clone(), hash);
+    manifest.inputs = job
+        .inputs
+        .iter()
+        .map(|file| InputRecord { path: file.path.display().to_string(), ..InputRecord::stdin() })
+        .collect();
+    manifest
+}
+
+fn write_manifest(path: &Path, prefix: &Path, mut manifest: Manifest, done: &Done) -> Result<()> {
+    manifest.inputs.clone_from(&done.inputs);
+    manifest.report = done.report;
+    let mut outputs: Vec<PathBuf> = done
+        .summary
+        .outputs
+        .iter()
+        .flat_map(|output| [bin_path(&output.prefix), idx_path(&output.prefix)])
+        .collect();
+    if let Some(lengths) = &done.lengths {
+        let (json, svg) = (beside(prefix, "stats.json"), beside(prefix, "stats.svg"));
+        let title = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        ms_cli::write_file(&json, format!("{:#}\n", lengths.to_json(0.0)).as_bytes())?;
+        ms_cli::write_file(&svg, lengths.to_svg(&title).as_bytes())?;
+        outputs.extend([json, svg]);
+    }
+    manifest.outputs = outputs.iter().map(|path| OutputRecord::new(path)).collect::<ms_data::Result<_>>()?;
+    Ok(manifest.write(path)?)
+}
+
+fn up_to_date(args: &Args, path: &Path, made: &Manifest) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if args.flag("json") {
+        let report = json!({"up_to_date": true, "manifest": path.display().to_string(), "records": made.report.records, "tokens": made.report.tokens});
+        writeln!(out, "{report}")?;
+    } else if !args.flag("quiet") {
+        writeln!(out, "up to date: {} says that nothing has changed", path.display())?;
+    }
+    Ok(())
+}
+
+fn stream_info(handler: &Handler) -> Result<StreamInfo> {
+    let tokenizer = handler.tokenizer();
+    Ok(StreamInfo {
+        style: handler.kind().name().to_owned(),
+        tokenizer: tokenizer.content_hash().to_owned(),
+        vocab_size: tokenizer.vocab_size() as u64,
+        eod: tokenizer.eod()? as i32,
+        pad: tokenizer.pad_id()? as i32,
+        seq_length: handler.options().seq_length.map(|n| n as u64),
+        packed_name: handler.kind().packed_name(),
+    })
+}
+
+fn open_output(job: &Tokenize, handler: &Handler) -> Result<Output<'static>> {
+    let mut output = Output::new(open_sink(job, handler)?);
+    if let Some(path) = &job.care.rejects {
+        output.keep_rejects(path)?;
+    }
+    if job.care.stats {
+        let limit = handler.options().seq_length.map(|n| n as u64);
+        output.keep_lengths(Lengths::new(handler.columns(), limit));
+    }
+    Ok(output)
+}
+
+fn open_sink(job: &Tokenize, handler: &Handler) -> Result<Box<dyn Sink>> {
+    let (columns, options) = (handler.columns(), handler.options());
+    match &job.target {
+        Target::Stream => {
+            let info = stream_info(handler)?;
+            let out = BufWriter::with_capacity(1 << 20, std::io::stdout());
+            Ok(Box::new(TokenStreamSink::new(out, "standard output", columns, &info)?))
+        }
+        Target::Files { prefix, force } => {
+            let prefixes = dataset_prefixes(prefix, columns, handler.kind().packed_name());
+            check_absent(&prefixes, *force)?;
+            match options.seq_length.filter(|_| job.pack) {
+                None => Ok(Box::new(IndexedSink::create(&prefixes, options.seq_length)?)),
+                Some(row_tokens) => {
+                    let pad = handler.tokenizer().pad_id()? as i32;
+                    let pack = PackOptions { row_tokens, neat: options.neat_pack, pad };
+                    Ok(Box::new(PackedSink::create(&prefixes, columns, pack).map_err(as_usage)?))
+                }
+            }
+        }
+    }
+}
+
+/// What would be done.
+fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
+    let files: Vec<String> = job.inputs.iter().map(|file| file.path.display().to_string()).collect();
+    let bytes = total_bytes(job);
+    let outputs: Vec<String> = match &job.target {
+        Target::Stream => vec!["-".into()],
+        Target::Files { prefix, .. } => {
+            dataset_prefixes(prefix, handler.columns(), handler.kind().packed_name())
+                .iter()
+                .map(|prefix| prefix.display().to_string())
+                .collect()
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    if args.flag("json") {
+        writeln!(
+            out,
+            "{}",
+            json!({"style": handler.kind().name(), "inputs": files, "bytes": bytes, "outputs": outputs})
+        )?;
+    } else {
+        writeln!(out, "{} records of {} files, {bytes} bytes", handler.kind().name(), files.len())?;
+        outputs.iter().try_for_each(|output| writeln!(out, "writes {output}"))?;
+    }
+    Ok(())
+}
+
+/// The last words, on stdout unless that carries the stream.
+fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> {
+    let Done { report, summary, lengths, .. } = done;
+    let outputs: Vec<_> = summary
+        .outputs
+        .iter()
+        .map(|o| json!({"prefix": o.prefix.display().to_string(), "sequences": o.sequences, "tokens": o.tokens}))
+        .collect();
+    if report.replaced > 0 {
+        tracing::warn!(
+            "{} records are no conversation and were replaced by an empty one, as upstream does",
+            report.replaced
+        );
+    }
+    if report.rejected > 0 {
+        let kept =
+            job.care.rejects.as_ref().map_or(String::new(), |path| format!("; see {}", path.display()));
+        tracing::warn!("{} records could not be used and were skipped{kept}", report.rejected);
+    }
+    let mut text = if args.flag("json") {
+        let mut object = json!({
+            "records": report.records, "bytes": report.bytes, "tokens": report.tokens, "dropped": report.dropped,
+            "replaced": report.replaced, "unsampled": report.unsampled, "filtered": report.filtered,
+            "duplicates": report.duplicates, "rejected": report.rejected, "too_long": summary.too_long,
+            "packed": summary.packed, "outputs": outputs, "seconds": seconds,
+        });
+        if let Some(lengths) = lengths {
+            object["stats"] = lengths.to_json(seconds);
+        }
+        object.to_string()
+    } else {
+        let mut text = format!(
+            "{} records, {:.1} MB, {} tokens in {seconds:.1} s ({:.2} MB/s)",
+            report.records,
+            report.bytes as f64 / 1e6,
+            report.tokens,
+            report.bytes as f64 / 1e6 / seconds
+        );
+        for (count, what) in [
+            (report.dropped, "dropped"),
+            (report.replaced, "replaced"),
+            (report.unsampled, "not in the sample"),
+            (report.filtered, "filtered"),
+            (report.duplicates, "duplicates"),
+            (report.rejected, "rejected"),
+            (summary.too_long, "too long"),
+        ] {
+            if count > 0 {
+                text.push_str(&format!(", {count} {what}"));
+            }
+        }
+        if let Some(lengths) = lengths {
+            text.push('\n');
+            text.push_str(lengths.draw(BAR_WIDTH, seconds).trim_end());
+        }
+        text
+    };
+    text.push('\n');
+    if job.target == Target::Stream {
+        if !args.flag("quiet") {
+            std::io::stderr().lock().write_all(text.as_bytes())?;
+        }
+    } else if args.flag("json") || !args.flag("quiet") {
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+    }
+    Ok(())
+}

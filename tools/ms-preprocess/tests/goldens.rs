@@ -1,0 +1,77 @@
+//! Upstream's command lines through the program, and upstream's bytes out of it.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+use assert_cmd::Command;
+use std::path::Path;
+
+/// Cases that are also run shard by shard: dropped samples, packs, pairs.
+const BY_SHARDS: [&str; 3] =
+    ["pretrain-gpt2-seqlen-skip", "neatpack-alpaca-zh-llama3-248", "pairwise-alpaca-qwen"];
+
+#[test]
+fn upstreams_command_lines_give_upstreams_bytes() {
+    let Some(root) = ms_testing::shared("goldens/data") else { return };
+    let mut cases: Vec<_> = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.retain(|case| case.join("cmd.txt").exists());
+    cases.sort();
+    let mut covered = 0;
+    for case in cases {
+        let name = case.file_name().unwrap().to_str().unwrap();
+        check(&case, name);
+        covered += 1;
+    }
+    assert!(covered >= 31, "{covered}");
+}
+
+/// Runs the case in a folder of its own, through files and through shards.
+fn check(case: &Path, name: &str) {
+    let command = std::fs::read_to_string(case.join("cmd.txt")).unwrap();
+    // The first line says what follows, the first word of the second one is upstream's program.
+    let line = command.lines().find(|line| line.contains("--input")).unwrap();
+    let line = words(line);
+    let start = line.iter().position(|word| word.starts_with("--")).unwrap();
+    for resume in [false, true] {
+        if resume && !BY_SHARDS.contains(&name) {
+            continue;
+        }
+        let out = tempfile::tempdir().unwrap();
+        let shared = case.join("../../../");
+        let words = line[start..].iter().map(|word| match word.split_once('/') {
+            Some(("OUT", rest)) => out.path().join(rest).display().to_string(),
+            Some(("data", _)) => shared.join(word).display().to_string(),
+            _ => word.clone(),
+        });
+        let mut command = Command::cargo_bin("ms-preprocess").unwrap();
+        command.args(words);
+        if name.starts_with("head-") {
+            command.args(["--upstream", "head"]);
+        }
+        if resume {
+            command.arg("--resume");
+        }
+        let run = command.output().unwrap();
+        assert!(run.status.success(), "{name}: {}", String::from_utf8_lossy(&run.stderr));
+        let mut files = 0;
+        for path in std::fs::read_dir(case).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.extension().is_some_and(|e| e == "bin" || e == "idx") {
+                let got = std::fs::read(out.path().join(path.file_name().unwrap())).unwrap();
+                assert!(got == std::fs::read(&path).unwrap(), "{name}: {} differs", path.display());
+                files += 1;
+            }
+        }
+        assert!(files >= 2, "{name}");
+    }
+}
+
+/// A shell line's words; quotes are single ones only.
+fn words(line: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    for (i, part) in line.split('\'').enumerate() {
+        if i % 2 == 1 {
+            out.push(part.to_owned());
+        } else {
+            out.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    out
+}
