@@ -199,6 +199,10 @@ impl Checkpoint {
             global.pieces.iter_mut().for_each(|p| p.stored += stored);
             self.globals.insert(name, global);
         }
+        self.copies.extend(other.copies.into_iter().map(|(name, mut piece)| {
+            piece.stored += stored;
+            (name, piece)
+        }));
         self.adapters.extend(other.adapters);
         self
     }

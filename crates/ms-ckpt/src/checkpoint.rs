@@ -116,6 +116,8 @@ pub struct Checkpoint {
     pub(crate) via: Option<DType>,
     /// Low-rank adapters, by the parameter they change.
     pub(crate) adapters: Adapters,
+    /// Equal copies of parts that other ranks hold: the parameter and the part.
+    pub(crate) copies: Vec<(String, Piece)>,
     /// How they are added to what is read, if they are.
     pub(crate) merge: Option<Merge>,
 }
@@ -383,7 +385,7 @@ impl Checkpoint {
         })
     }
 
-    fn copy_run(
+    pub(crate) fn copy_run(
         &self,
         piece: &Piece,
         local: usize,

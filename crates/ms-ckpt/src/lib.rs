@@ -22,6 +22,7 @@
 mod adapter;
 mod cast;
 mod checkpoint;
+mod compare;
 mod error;
 pub mod layout;
 mod lens;
@@ -38,6 +39,7 @@ mod transpose;
 
 pub use adapter::{Arithmetic, Merge};
 pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration, open_with};
+pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use layout::{TRACKER, iteration_name, latest_iteration};
 pub use mapped::Mapped;

@@ -333,6 +333,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         state: manifest.state,
         via: None,
         adapters: Adapters::new(),
+        copies: Vec::new(),
         merge: None,
     })
 }

@@ -291,6 +291,7 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
         let mut json = plan.to_json();
         json["save"] = json!(request.save);
         json["source_bytes"] = json!(source.bytes());
+        json["memory_bytes"] = json!(plan.memory(workers()));
         writeln!(out, "{json}")?;
         return Ok(());
     }
@@ -310,6 +311,7 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
         )?;
     }
     writeln!(out, "{:>14}  bytes of tensors into {}", plan.bytes(), request.save.display())?;
+    writeln!(out, "{:>14}  bytes of memory at most", plan.memory(workers()))?;
     Ok(())
 }
 
@@ -327,8 +329,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     }
     let start = Instant::now();
     let bar = args.progress().bytes(plan.bytes(), "converting");
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = RunOptions { threads, sync: request.sync, replace: request.force };
+    let options = RunOptions { threads: workers(), sync: request.sync, replace: request.force };
     let done = plan.run(source, &request.save, &options, &|n| bar.inc(n));
     bar.finish_and_clear();
     match done {
@@ -352,6 +353,10 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
         writeln!(std::io::stdout().lock(), "{report}")?;
     }
     Ok(())
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn is_empty(path: &Path) -> bool {

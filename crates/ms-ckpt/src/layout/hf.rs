@@ -157,6 +157,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         state: Value::Null,
         via: None,
         adapters: Adapters::new(),
+        copies: Vec::new(),
         merge: None,
     })
 }

@@ -113,7 +113,8 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.rows(&mut config, &cut);
     let config = config.validate().map_err(Error::spec(folder))?;
     let placement = opened.placement(folder, &config, &cut)?;
-    let (globals, adapters) = opened.assemble(folder, &config, &cut, &placement, spelling)?;
+    let Assembled { globals, adapters, copies } =
+        opened.assemble(folder, &config, &cut, &placement, spelling)?;
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     let named = folder.file_name().and_then(|n| n.to_str()?.strip_prefix("iter_")?.parse().ok());
     Ok(Checkpoint {
@@ -129,6 +130,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         state: Value::Null,
         via: None,
         adapters,
+        copies,
         merge: None,
     })
 }
@@ -437,10 +439,11 @@ impl Opened {
         cut: &Cut,
         placement: &Placement,
         spelling: Spelling,
-    ) -> Result<(BTreeMap<String, Global>, Adapters)> {
+    ) -> Result<Assembled> {
         cut.check(config)?;
         let only_adapters = !self.ranks.iter().any(|r| r.has("word_embeddings"));
         let mut adapters = Adapters::new();
+        let mut copies = Vec::new();
         let mut globals: BTreeMap<String, Global> = BTreeMap::new();
         // Where a piece begins in its tensor: equal copies on other ranks are left out.
         let mut seen: BTreeSet<(String, usize)> = BTreeSet::new();
@@ -461,9 +464,6 @@ impl Opened {
                     }
                 };
                 used.insert(i);
-                if local.copy {
-                    continue;
-                }
                 let stored = &self.stored[i];
                 if stored.shape != local.lens.shape {
                     return Err(Error::Shape {
@@ -476,16 +476,19 @@ impl Opened {
                 let view = local.lens.view(stored.strides.as_deref());
                 let view =
                     view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
-                let entry = globals.entry(local.spec.name.clone()).or_insert_with(|| Global {
-                    shape: local.spec.shape,
-                    dtype: stored.dtype,
-                    pieces: Vec::new(),
-                });
+                let name = local.spec.name;
                 let region = local.lens.region;
                 let first = region.runs().next().map_or(0, |r| r.0);
-                if seen.insert((local.spec.name, first)) {
-                    entry.pieces.push(Piece { stored: i, region, flat: None, view });
+                let piece = Piece { stored: i, region, flat: None, view };
+                // The head's copy of the embedding may come before the embedding: it is compared, never read.
+                if local.copy || !seen.insert((name.clone(), first)) {
+                    copies.push((name, piece));
+                    continue;
                 }
+                let (shape, dtype) = (local.spec.shape, stored.dtype);
+                let entry =
+                    globals.entry(name).or_insert_with(|| Global { shape, dtype, pieces: Vec::new() });
+                entry.pieces.push(piece);
             }
             let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(config, &key.1));
             if let Some(((_, name), _)) = extra {
@@ -512,7 +515,7 @@ impl Opened {
                 return Err(Error::Missing { path: folder.to_owned(), name });
             }
         }
-        Ok((globals, adapters))
+        Ok(Assembled { globals, adapters, copies })
     }
 
     /// Finds the adapter beside a tensor.
@@ -579,6 +582,14 @@ impl Opened {
         adapters.entry(local.spec.name.clone()).or_insert_with(|| vec![Part { a, b, rows }]);
         Ok(())
     }
+}
+
+/// What the files of all ranks make up together.
+struct Assembled {
+    globals: BTreeMap<String, Global>,
+    adapters: Adapters,
+    /// Parts that are there once more.
+    copies: Vec<(String, Piece)>,
 }
 
 /// The number of the layer in a tensor's name.

@@ -105,6 +105,7 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         state: Value::Null,
         via: None,
         adapters,
+        copies: Vec::new(),
         merge: None,
     })
 }

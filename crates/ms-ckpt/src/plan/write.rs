@@ -26,8 +26,9 @@ pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 pub(super) type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
 
 pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<()> {
-    let path = folder.join(&plan.path);
-    make_parent(&path)?;
+    let last = folder.join(&plan.path);
+    make_parent(&last)?;
+    let path = crate::staging::partial(&last);
     let io = |action| Error::io(&path, action);
     let file = File::create(&path).map_err(io("create"))?;
     let mut out = BufWriter::with_capacity(1 << 18, file);
@@ -55,6 +56,9 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
     let file = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
     if sync {
         file.sync_all().map_err(io("sync"))?;
+    }
+    fs::rename(&path, &last).map_err(Error::io(&last, "rename to"))?;
+    if sync {
         sync_folder(path.parent().unwrap_or(folder))?;
     }
     Ok(())
