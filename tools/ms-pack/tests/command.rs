@@ -83,7 +83,7 @@ impl Bench {
         let pad = handler.tokenizer().pad_id().unwrap() as i32;
         let sink: Box<dyn Sink> = match pack {
             Some(neat) => {
-                let options = PackOptions { row_tokens: 160, neat, pad };
+                let options = PackOptions::new(160, neat, pad);
                 Box::new(PackedSink::create(&prefixes, handler.columns(), options).unwrap())
             }
             None => Box::new(IndexedSink::create(&prefixes, Some(160)).unwrap()),

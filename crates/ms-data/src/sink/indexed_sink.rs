@@ -50,7 +50,7 @@ impl IndexedSink {
                 if !skipped[place] {
                     writer.sequence(sequence)?;
                 }
-                writer.end_document();
+                writer.end_document()?;
             }
         }
         self.batch.clear();
@@ -83,7 +83,7 @@ impl Sink for IndexedSink {
             });
             writer.finish()?;
         }
-        Ok(Summary { outputs, too_long: self.too_long, packed: 0 })
+        Ok(Summary { outputs, too_long: self.too_long, ..Summary::default() })
     }
 }
 
