@@ -96,7 +96,8 @@ pub(crate) fn split(args: &Split, common: &Common) -> Result<()> {
         writer.finish()?;
         let prefix = prefix.display().to_string();
         if common.json {
-            let report = json!({"prefix": prefix, "documents": count, "sequences": sequences, "tokens": tokens});
+            let report =
+                json!({"prefix": prefix, "documents": count, "sequences": sequences, "tokens": tokens});
             writeln!(out, "{report}")?;
         } else if !common.quiet {
             writeln!(out, "{prefix}: {count} documents, {sequences} sequences, {tokens} tokens")?;

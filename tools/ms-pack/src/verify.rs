@@ -123,7 +123,11 @@ fn agree(names: &[PathBuf]) -> Result<()> {
             let (set, other) = (IndexedDataset::open(name)?, IndexedDataset::open(&like)?);
             if let Some(i) = (0..set.len()).find(|&i| set.length(i) != other.length(i)) {
                 let (found, want) = (set.length(i), other.length(i));
-                bail!("{}: sequence {i} has {found} tokens, but {want} in {}", name.display(), like.display());
+                bail!(
+                    "{}: sequence {i} has {found} tokens, but {want} in {}",
+                    name.display(),
+                    like.display()
+                );
             }
         }
     }

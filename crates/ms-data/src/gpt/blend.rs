@@ -257,8 +257,7 @@ fn build_split(
     let (parts, asked, weights, size) = match (&list.weights, samples) {
         (Some(weights), Some(total)) => {
             let sizes: Vec<u64> = weights.iter().map(|w| part_size(total, *w, upstream)).collect();
-            let parts =
-                sets().zip(&sizes).map(|(set, &n)| part(set, Some(n))).collect::<Result<Vec<_>>>()?;
+            let parts = sets().zip(&sizes).map(|(set, &n)| part(set, Some(n))).collect::<Result<Vec<_>>>()?;
             let size = match upstream {
                 Upstream::V2_0_0 => sizes.iter().sum(),
                 Upstream::Head => weights.iter().map(|w| (total as f64 * w).ceil() as u64).sum(),
@@ -279,7 +278,8 @@ fn build_split(
         Some(size) => BlendIndex::weighted(&weights, size as usize),
         None => BlendIndex::exhaustive(&lengths),
     };
-    let descriptions = list.prefixes.iter().zip(&asked).filter_map(|(set, n)| Some(key_of(set, *n)?.description()));
+    let descriptions =
+        list.prefixes.iter().zip(&asked).filter_map(|(set, n)| Some(key_of(set, *n)?.description()));
     let key = options.cache.as_ref().map(|cache| BlendKey {
         cache,
         parts: descriptions.collect(),

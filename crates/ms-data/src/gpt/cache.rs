@@ -205,10 +205,17 @@ fn fitting(
         return Err("its arrays have other dimensions".into());
     }
     let inside = |v: i64| usize::try_from(v).is_ok_and(|v| sequences.contains(&v));
-    let documents: Vec<i32> =
-        documents.values().map(|v| inside(v).then_some(v as i32)).collect::<Option<_>>().ok_or("a sequence outside the split")?;
+    let documents: Vec<i32> = documents
+        .values()
+        .map(|v| inside(v).then_some(v as i32))
+        .collect::<Option<_>>()
+        .ok_or("a sequence outside the split")?;
     let per_epoch: i64 = sequences.clone().map(|i| set.length(i) as i64).sum();
-    if per_epoch == 0 || sequences.is_empty() || documents.len() % sequences.len() != 0 || documents.is_empty() {
+    if per_epoch == 0
+        || sequences.is_empty()
+        || documents.len() % sequences.len() != 0
+        || documents.is_empty()
+    {
         return Err(format!("{} entries for {} sequences", documents.len(), sequences.len()));
     }
     let epochs = (documents.len() / sequences.len()) as i64;
@@ -222,9 +229,12 @@ fn fitting(
     if rows.len() != count + 1 {
         return Err(format!("{} samples, expected {count}", rows.len().saturating_sub(1)));
     }
-    let length = |at: i64| usize::try_from(at).ok().and_then(|at| documents.get(at)).map(|&d| set.length(d as usize) as i64);
-    let sound = rows.iter().all(|&(at, offset)| length(at).is_some_and(|length| (0..=length).contains(&offset)))
-        && rows.windows(2).all(|pair| pair[0] <= pair[1]);
+    let length = |at: i64| {
+        usize::try_from(at).ok().and_then(|at| documents.get(at)).map(|&d| set.length(d as usize) as i64)
+    };
+    let sound =
+        rows.iter().all(|&(at, offset)| length(at).is_some_and(|length| (0..=length).contains(&offset)))
+            && rows.windows(2).all(|pair| pair[0] <= pair[1]);
     if !sound {
         return Err("a sample that starts outside its sequence".into());
     }

@@ -32,7 +32,8 @@ pub(super) fn write<T: Integer>(
     count: usize,
     pieces: impl Iterator<Item = T>,
 ) -> Result<()> {
-    let shape = if columns == 0 { format!("({count},)") } else { format!("({}, {columns})", count / columns) };
+    let shape =
+        if columns == 0 { format!("({count},)") } else { format!("({}, {columns})", count / columns) };
     let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", T::DESCR);
     // Magic, length and header together fill whole 64 bytes; the last one is a line end.
     while (MAGIC.len() + 2 + header.len() + 1) % 64 != 0 {
@@ -63,7 +64,10 @@ pub(super) struct Array {
 impl Array {
     /// Opens a file and checks its header against its length.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let bad = |reason: String| Error::Input { path: path.into(), reason: format!("not an index array: {reason}") };
+        let bad = |reason: String| Error::Input {
+            path: path.into(),
+            reason: format!("not an index array: {reason}"),
+        };
         let map = MappedFile::open(path)?;
         let bytes = map.bytes();
         if bytes.len() < 10 || bytes[..8] != *MAGIC {

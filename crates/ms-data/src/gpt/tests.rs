@@ -158,14 +158,21 @@ fn check_cache(
                 let hash = part["hash"].as_str().unwrap();
                 let got = dir.path().join("cache").join(format!("{hash}-GPTDataset-{what}_index.npy"));
                 let want = case.join(format!("{split}-{p}-{what}_index.npy"));
-                assert!(std::fs::read(&got).unwrap() == std::fs::read(&want).unwrap(), "{name} {split} {p} {what}");
+                assert!(
+                    std::fs::read(&got).unwrap() == std::fs::read(&want).unwrap(),
+                    "{name} {split} {p} {what}"
+                );
             }
         }
         if let Some(hash) = value["hash"].as_str() {
             for what in ["dataset", "dataset_sample"] {
-                let got = dir.path().join("cache").join(format!("{hash}-BlendedDataset-{split}-{what}_index.npy"));
+                let got =
+                    dir.path().join("cache").join(format!("{hash}-BlendedDataset-{split}-{what}_index.npy"));
                 let want = case.join(format!("{split}-blend-{what}_index.npy"));
-                assert!(std::fs::read(&got).unwrap() == std::fs::read(&want).unwrap(), "{name} {split} {what}");
+                assert!(
+                    std::fs::read(&got).unwrap() == std::fs::read(&want).unwrap(),
+                    "{name} {split} {what}"
+                );
             }
         }
     }

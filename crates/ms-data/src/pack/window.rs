@@ -102,6 +102,9 @@ mod tests {
             [vec![0], vec![1], vec![2, 4, 5], vec![3]],
             "the oldest rows are closed for the third and fourth sample"
         );
-        assert_eq!(rows(Packing::BestFit { window: 2 }, &lengths), [vec![0], vec![1], vec![2, 4, 5], vec![3]]);
+        assert_eq!(
+            rows(Packing::BestFit { window: 2 }, &lengths),
+            [vec![0], vec![1], vec![2, 4, 5], vec![3]]
+        );
     }
 }

@@ -33,7 +33,10 @@ impl PackedSink {
         };
         // One place stays free, and a sample needs one of its multiples.
         if options.row_tokens <= options.multiple.max(1) || i32::try_from(options.row_tokens).is_err() {
-            return Err(Error::options(format!("cannot pack into rows of {} tokens in multiples of {}", options.row_tokens, options.multiple)));
+            return Err(Error::options(format!(
+                "cannot pack into rows of {} tokens in multiples of {}",
+                options.row_tokens, options.multiple
+            )));
         }
         let create = |at: usize| IndexedWriter::create(&prefixes[at], TokenType::I32);
         let writers = [create(ids)?, create(mask)?, create(labels)?];
@@ -70,7 +73,12 @@ impl Sink for PackedSink {
             writer.finish()?;
         }
         let counts = self.packer.counts();
-        Ok(Summary { outputs, too_long: counts.dropped, packed: counts.samples, fill: Some(counts.fill(self.row_tokens)) })
+        Ok(Summary {
+            outputs,
+            too_long: counts.dropped,
+            packed: counts.samples,
+            fill: Some(counts.fill(self.row_tokens)),
+        })
     }
 }
 
