@@ -10,29 +10,18 @@ use ms_text::Tokenizer;
 use serde_json::Value;
 use std::path::Path;
 
-/// Cases whose templates or handlers belong to later work, with the reason.
-const NOT_COVERED: [(&str, &str); 4] = [
-    ("head-openai-deepseek4", "handler and template of structured messages (DeepSeek-V4)"),
-    ("head-qwen3-thinking-false", "template with thinking modes"),
-    ("head-qwen3-thinking-none-cutoff", "template with thinking modes"),
-    ("head-qwen3-thinking-true", "template with thinking modes"),
-];
-
 #[test]
-fn every_covered_case_gives_upstreams_bytes() {
+fn every_case_gives_upstreams_bytes() {
     let Some(root) = ms_testing::shared("goldens/data") else { return };
     let mut covered = 0;
     let mut cases: Vec<_> = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.sort();
     for case in cases.iter().filter(|case| case.join("case.json").exists()) {
         let name = case.file_name().unwrap().to_str().unwrap();
-        if NOT_COVERED.iter().any(|(other, _)| *other == name) {
-            continue;
-        }
         check(case, name);
         covered += 1;
     }
-    assert_eq!(covered, 27);
+    assert_eq!(covered, 31);
 }
 
 /// Words after a flag, up to the next one.
@@ -62,6 +51,7 @@ fn check(case: &Path, name: &str) {
     options.pad_to_multiple_of = number("--pad-to-multiple-of").unwrap_or(1);
     options.additional_keys = after(&line, "--dataset-additional-keys").unwrap_or_default().to_vec();
     options.reward_tokens = after(&line, "--reward-tokens").unwrap_or_default().to_vec();
+    options.enable_thinking = one("--enable-thinking").and_then(|word| word.parse().ok());
     options.upstream = if name.starts_with("head-") { Upstream::Head } else { Upstream::V2_0_0 };
     let tokenizer = Tokenizer::load(data.join(one("--tokenizer-name-or-path").unwrap())).unwrap();
     let handler = Handler::new(options, tokenizer).unwrap();

@@ -28,8 +28,7 @@ impl<'a> Session<'a> {
         }
         let shared = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         // The last token is computed again even if it is known: its logits are wanted.
-        let kept = shared.min(tokens.len() - 1);
-        self.cache.truncate(0, kept);
+        let kept = self.cache.truncate(0, shared.min(tokens.len() - 1));
         self.tokens.truncate(kept);
         self.extend(&tokens[kept..])
     }

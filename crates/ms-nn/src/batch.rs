@@ -1,6 +1,7 @@
 //! A micro-batch: a run of tokens and where sequences begin in it.
 
-use crate::{Error, Result};
+use crate::{Error, Result, RouterLoad};
+use ms_core::ops::Balance;
 use ms_core::{Arena, Segment, Tensor};
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ pub struct Batch {
     pub segments: Arc<[Segment]>,
     /// One past the highest position.
     pub max_position: usize,
+    /// The auxiliary loss of routers, where a model has them.
+    pub balance: Option<Balance>,
+    /// Where routers report.
+    pub load: Option<Arc<RouterLoad>>,
 }
 
 impl Batch {
@@ -76,6 +81,8 @@ impl Batch {
             positions: Tensor::from_slice(arena, [positions.len()], positions)?,
             segments: segments.into(),
             max_position,
+            balance: None,
+            load: None,
         })
     }
 

@@ -1,38 +1,138 @@
-//! Keys and values of tokens that were seen before.
+//! What is kept of tokens that were seen before: keys and values, or the states of recurrent layers.
 
 use crate::{Batch, Error, Result};
-use ms_core::{DType, Device, HeadLayout, Segment, Tensor};
+use ms_core::{DType, Device, Segment, Shape, Tensor};
 
-/// The key/value cache of one model: `slots` sequences of up to `capacity` tokens each.
-///
-/// Layer `l` keeps `keys[l]` and `values[l]`, `[slots · capacity, G · D]`; token `p` of slot `s` is row
-/// `s · capacity + p`.
+/// What one layer keeps of a slot's tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LayerMemory {
+    /// Keys and values of `width` elements a token, and `index` elements of an indexer's key.
+    Attention { width: usize, index: Option<usize> },
+    /// The inputs before a convolution, `history` of `[W-1, C]`, and a scan's `states`.
+    Recurrent { history: [usize; 2], states: usize },
+    /// Nothing.
+    None,
+}
+
+/// One layer's part of a cache.
+#[derive(Debug)]
+pub(crate) enum LayerCache {
+    /// `[slots · capacity, ·]`: token `p` of slot `s` is row `s · capacity + p`.
+    Attention {
+        keys: Tensor,
+        values: Tensor,
+        index: Option<Tensor>,
+    },
+    /// A row per slot.
+    Recurrent {
+        history: PerSlot,
+        states: PerSlot,
+    },
+    None,
+}
+
+impl LayerCache {
+    fn new(memory: LayerMemory, device: &Device, dtype: DType, slots: usize, capacity: usize) -> Self {
+        let zeros = |dtype, shape: &[usize]| Tensor::zeros(device.arena(), dtype, shape);
+        match memory {
+            LayerMemory::Attention { width, index } => Self::Attention {
+                keys: zeros(dtype, &[slots * capacity, width]),
+                values: zeros(dtype, &[slots * capacity, width]),
+                index: index.map(|d| zeros(DType::F32, &[slots * capacity, d])),
+            },
+            LayerMemory::Recurrent { history: [taps, channels], states } => Self::Recurrent {
+                history: PerSlot { rows: zeros(DType::F32, &[slots, taps * channels]) },
+                states: PerSlot { rows: zeros(DType::F32, &[slots, states]) },
+            },
+            LayerMemory::None => Self::None,
+        }
+    }
+
+    pub(crate) fn keys_and_values(&mut self) -> Option<(&mut Tensor, &mut Tensor)> {
+        match self {
+            Self::Attention { keys, values, .. } => Some((keys, values)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn index_keys(&mut self) -> Option<&mut Tensor> {
+        match self {
+            Self::Attention { index, .. } => index.as_mut(),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let size = |t: &Tensor| t.bytes().len();
+        match self {
+            Self::Attention { keys, values, index } => {
+                size(keys) + size(values) + index.as_ref().map_or(0, size)
+            }
+            Self::Recurrent { history, states } => size(&history.rows) + size(&states.rows),
+            Self::None => 0,
+        }
+    }
+
+    /// Forgets what a recurrent layer knows of a slot.
+    fn reset(&mut self, slot: usize) {
+        if let Self::Recurrent { history, states } = self {
+            for kept in [history, states] {
+                let width = kept.rows.as_matrix().1;
+                let rows = kept.rows.as_mut_slice::<f32>().expect("nobody else holds a cache's own tensors");
+                rows[slot * width..][..width].fill(0.0);
+            }
+        }
+    }
+}
+
+/// A row of f32 numbers for every slot.
+#[derive(Debug)]
+pub(crate) struct PerSlot {
+    rows: Tensor,
+}
+
+impl PerSlot {
+    /// The rows of `slots`, one after the other.
+    pub(crate) fn gather(&self, slots: &[usize]) -> ms_core::Result<Tensor> {
+        let width = self.rows.as_matrix().1;
+        let mut out = Tensor::uninit(self.rows.arena(), DType::F32, Shape::new(&[slots.len(), width]));
+        let (to, from) = (out.as_mut_slice::<f32>()?, self.rows.as_slice::<f32>()?);
+        for (to, &slot) in to.chunks_exact_mut(width.max(1)).zip(slots) {
+            to.copy_from_slice(&from[slot * width..][..width]);
+        }
+        Ok(out)
+    }
+
+    /// Puts rows back.
+    pub(crate) fn scatter(&mut self, slots: &[usize], rows: &Tensor) -> ms_core::Result<()> {
+        let width = self.rows.as_matrix().1;
+        let (to, from) = (self.rows.as_mut_slice::<f32>()?, rows.as_slice::<f32>()?);
+        for (from, &slot) in from.chunks_exact(width.max(1)).zip(slots) {
+            to[slot * width..][..width].copy_from_slice(from);
+        }
+        Ok(())
+    }
+}
+
+/// The cache of one model: `slots` sequences of up to `capacity` tokens each.
 #[derive(Debug)]
 pub struct KvCache {
-    pub(crate) keys: Vec<Tensor>,
-    pub(crate) values: Vec<Tensor>,
+    pub(crate) layers: Vec<LayerCache>,
     capacity: usize,
     lengths: Vec<usize>,
 }
 
 impl KvCache {
-    /// An empty cache for `layers` layers.
-    pub fn new(
+    /// An empty cache for layers that keep `memories`.
+    pub(crate) fn new(
         device: &Device,
         dtype: DType,
-        layers: usize,
-        heads: HeadLayout,
+        memories: &[LayerMemory],
         slots: usize,
         capacity: usize,
     ) -> Self {
-        let zeros =
-            || Tensor::zeros(device.arena(), dtype, [slots * capacity, heads.groups * heads.head_dim]);
-        Self {
-            keys: (0..layers).map(|_| zeros()).collect(),
-            values: (0..layers).map(|_| zeros()).collect(),
-            capacity,
-            lengths: vec![0; slots],
-        }
+        let layer = |m: &LayerMemory| LayerCache::new(*m, device, dtype, slots, capacity);
+        Self { layers: memories.iter().map(layer).collect(), capacity, lengths: vec![0; slots] }
     }
 
     /// Tokens in a slot.
@@ -50,14 +150,24 @@ impl KvCache {
         self.capacity
     }
 
-    /// Bytes of all keys and values.
+    /// Bytes of all that is kept.
     pub fn bytes(&self) -> usize {
-        self.keys.iter().chain(&self.values).map(|t| t.bytes().len()).sum()
+        self.layers.iter().map(LayerCache::bytes).sum()
     }
 
-    /// Forgets the tokens of a slot from position `len` on.
-    pub fn truncate(&mut self, slot: usize, len: usize) {
-        self.lengths[slot] = self.lengths[slot].min(len);
+    /// Forgets the tokens of a slot from position `len` on and returns how many are left.
+    ///
+    /// A recurrent layer cannot go back: where there is one, a slot that must forget some tokens forgets all.
+    pub fn truncate(&mut self, slot: usize, len: usize) -> usize {
+        if len >= self.lengths[slot] {
+            return self.lengths[slot];
+        }
+        let recurrent = self.layers.iter().any(|l| matches!(l, LayerCache::Recurrent { .. }));
+        if recurrent {
+            self.layers.iter_mut().for_each(|l| l.reset(slot));
+        }
+        self.lengths[slot] = if recurrent { 0 } else { len };
+        self.lengths[slot]
     }
 
     /// Makes room for new tokens and returns the batch that fills it, with each token's cache row.

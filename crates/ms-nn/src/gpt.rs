@@ -1,14 +1,15 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
-use crate::layer::{self, LayerCache, LayerIds, LayerShape};
-use crate::{Batch, Error, KvCache, Result};
+use crate::attention::Grouped;
+use crate::latent::LatentShape;
+use crate::layer::{Layer, Pass, Shared};
+use crate::norm::NormShape;
+use crate::params::{Linear, Table};
+use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
-use ms_core::{
-    AttentionOptions, DType, Device, Graph, HeadLayout, Norm, ParamId, ParamStore, Rotary, Tensor, Var,
-};
+use ms_core::{DType, Device, Graph, HeadLayout, ParamId, ParamStore, Rotary, Tensor, Var};
 use ms_dist::ParallelCtx;
-use ms_spec::{ModelConfig, ParamSpec, QkNorm};
-use std::collections::HashMap;
+use ms_spec::{Attention, Mixer, ModelConfig, Norm, ParamSpec, Position};
 use std::sync::Arc;
 
 /// Which layers keep only their input and run again in the backward pass.
@@ -27,71 +28,82 @@ pub enum Recompute {
 pub struct Gpt {
     config: ModelConfig,
     specs: Vec<ParamSpec>,
-    embedding: ParamId,
-    layers: Vec<Arc<LayerIds>>,
-    shape: Arc<LayerShape>,
-    final_norm: ParamId,
-    output: ParamId,
+    embedding: Embedding,
+    layers: Vec<Arc<Layer>>,
+    heads: HeadLayout,
+    max_position: usize,
+    final_norm: Linear,
+    norm: NormShape,
+    output: Linear,
     recompute: Recompute,
 }
 
+/// From token to stream.
+struct Embedding {
+    table: ParamId,
+    positions: Option<ParamId>,
+    /// LayerNorm, whatever the model's norm is.
+    norm: Option<Linear>,
+    scale: f64,
+}
+
 impl Gpt {
-    /// The decoder that `config` describes, with rotary tables for `max_position` positions on `device`.
+    /// The decoder that `config` describes, for up to `max_position` positions on `device`.
     ///
     /// Parameter `i` of a store for this model is entry `i` of [`Gpt::specs`].
     ///
     /// # Errors
     /// If the configuration is not sound or asks for something this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, tp: usize, max_position: usize) -> Result<Self> {
-        if let Some(part) = config.beyond_plain() {
+        ms_spec::check_cut(config, tp)?;
+        if let (true, Some(part)) = (tp > 1, config.beyond_plain()) {
+            let part = if config.moe.is_some() { "experts on several tensor-parallel ranks" } else { part };
             return Err(Error::Unsupported { family: config.family, part });
         }
-        ms_spec::check_cut(config, tp)?;
+        if config.scores.sinks {
+            return Err(Error::Unsupported { family: config.family, part: "attention sinks" });
+        }
         let specs = ms_spec::params(config);
-        let by_name: HashMap<&str, ParamId> =
-            specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), ParamId(i as u32))).collect();
-        let id =
-            |name: &str| *by_name.get(name).expect("the parameter table holds every weight of the model");
-        let layer = |l: usize| {
-            let of = |part: &str| id(&format!("decoder.layers.{l}.{part}"));
-            let bias = |on: bool, part: &str| on.then(|| of(part));
-            let qk = || (of("self_attention.q_layernorm.weight"), of("self_attention.k_layernorm.weight"));
-            Arc::new(LayerIds {
-                input_norm: of("input_layernorm.weight"),
-                qkv: of("self_attention.linear_qkv.weight"),
-                qkv_bias: bias(config.bias.qkv, "self_attention.linear_qkv.bias"),
-                qk_norm: (config.qk_norm == QkNorm::PerHead).then(qk),
-                proj: of("self_attention.linear_proj.weight"),
-                proj_bias: bias(config.bias.out, "self_attention.linear_proj.bias"),
-                mlp_norm: of("pre_mlp_layernorm.weight"),
-                fc1: of("mlp.linear_fc1.weight"),
-                fc1_bias: bias(config.bias.mlp, "mlp.linear_fc1.bias"),
-                fc2: of("mlp.linear_fc2.weight"),
-                fc2_bias: bias(config.bias.mlp, "mlp.linear_fc2.bias"),
+        let (max_position, rotary) = positions(config, device, max_position)?;
+        let table = Table::new(&specs);
+        let whole = table.under("");
+        let heads = HeadLayout {
+            groups: config.groups / tp,
+            heads_per_group: config.heads.checked_div(config.groups).unwrap_or(0),
+            head_dim: config.head_dim,
+        };
+        let shared = match &config.attention {
+            Attention::Grouped => Shared::Grouped(Arc::new(Grouped::new(config, tp, rotary)), heads),
+            Attention::Latent(sizes) => {
+                let rotary = rotary.ok_or(Error::Unsupported {
+                    family: config.family,
+                    part: "latent attention without rotary positions",
+                })?;
+                Shared::Latent(Arc::new(LatentShape::new(config, sizes, rotary)))
+            }
+        };
+        let layers = (0..config.layers)
+            .map(|l| {
+                let scope = table.under(format!("decoder.layers.{l}."));
+                Layer::new(&scope, config, l, (0, tp), &shared).map(Arc::new)
             })
+            .collect::<Result<_>>()?;
+        let embedding = Embedding {
+            table: whole.id("embedding.word_embeddings.weight"),
+            positions: whole.find("embedding.position_embeddings.weight"),
+            norm: config.embedding_norm.then(|| whole.linear("embedding.word_embeddings.norm")),
+            scale: config.scales.embedding,
         };
-        let embedding = id("embedding.word_embeddings.weight");
-        let shape = LayerShape {
-            heads: HeadLayout {
-                groups: config.groups / tp,
-                heads_per_group: config.heads / config.groups,
-                head_dim: config.head_dim,
-            },
-            norm: Norm { eps: config.norm_eps as f32, unit_offset: false },
-            rotary: rotary_tables(config, device, max_position)?,
-            attention: AttentionOptions {
-                scale: (config.head_dim as f64).powf(-0.5) as f32,
-                window: config.sliding_window,
-                softcap: None,
-                alibi: None,
-            },
-        };
+        let last = if config.mamba2.is_some() { "decoder.final_norm" } else { "decoder.final_layernorm" };
+        let output = if config.tied { embedding.table } else { whole.id("output_layer.weight") };
         Ok(Self {
+            layers,
+            heads,
+            max_position,
+            final_norm: whole.linear(last),
+            norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
+            output: Linear { weight: output, bias: whole.find("output_layer.bias") },
             embedding,
-            layers: (0..config.layers).map(layer).collect(),
-            shape: Arc::new(shape),
-            final_norm: id("decoder.final_layernorm.weight"),
-            output: if config.tied { embedding } else { id("output_layer.weight") },
             recompute: Recompute::None,
             config: config.clone(),
             specs,
@@ -113,14 +125,14 @@ impl Gpt {
         &self.specs
     }
 
-    /// The heads this rank holds.
+    /// The query heads and key/value groups this rank holds.
     pub fn heads(&self) -> HeadLayout {
-        self.shape.heads
+        self.heads
     }
 
-    /// Positions the rotary tables cover.
+    /// Positions that can be told apart.
     pub fn max_position(&self) -> usize {
-        self.shape.rotary.cos.dim(0)
+        self.max_position
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
@@ -143,8 +155,7 @@ impl Gpt {
         batch: &Batch,
     ) -> Result<Var> {
         self.check(batch)?;
-        let table = g.param(store, self.embedding);
-        let mut x = ops::embedding(g, &table, &batch.tokens)?;
+        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch))?;
         let group = match self.recompute {
             Recompute::None => 0,
             Recompute::Block(_) => 1,
@@ -156,28 +167,64 @@ impl Gpt {
             Recompute::Uniform(_) => self.layers.len(),
         };
         for layers in self.layers[..recomputed].chunks(group.max(1)) {
-            let (layers, shape, store, ctx) =
-                (layers.to_vec(), self.shape.clone(), store.clone(), ctx.clone());
+            let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(
                 g,
                 &x,
                 Arc::new(move |g, x| {
-                    layers.iter().try_fold(x.clone(), |x, ids| {
-                        layer::forward(g, &store, &ctx, (ids, &shape), &batch, None, &x)
-                    })
+                    let mut pass = Pass::new(g, &store, &ctx, &batch);
+                    layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&mut pass, None, &x))
                 }),
             )?;
         }
-        for ids in &self.layers[recomputed..] {
-            x = layer::forward(g, store, ctx, (ids, &self.shape), batch, None, &x)?;
+        let mut pass = Pass::new(g, store, ctx, batch);
+        for layer in &self.layers[recomputed..] {
+            x = layer.forward(&mut pass, None, &x)?;
         }
-        self.final_norm(g, store, &x)
+        Ok(self.norm.apply(&mut pass, self.final_norm, &x)?)
     }
 
-    fn final_norm(&self, g: &mut Graph, store: &ParamStore, x: &Var) -> Result<Var> {
-        let w = g.param(store, self.final_norm);
-        Ok(ops::rms_norm(g, x, &w, self.shape.norm)?)
+    fn embed(&self, pass: &mut Pass<'_>) -> Result<Var> {
+        let table = pass.param(self.embedding.table);
+        let mut x = ops::embedding(pass.g, &table, &pass.batch.tokens)?;
+        let scale = match x.value().dtype() {
+            // Rounded to the type of the stream first, as upstream does.
+            DType::Bf16 => half::bf16::from_f64(self.embedding.scale).to_f32(),
+            _ => self.embedding.scale as f32,
+        };
+        x = ops::scale(pass.g, &x, scale)?;
+        if let Some(positions) = self.embedding.positions {
+            let table = pass.param(positions);
+            let learned = ops::embedding(pass.g, &table, &pass.batch.positions)?;
+            x = ops::add(pass.g, &x, &learned)?;
+        }
+        if let Some(ids) = self.embedding.norm {
+            let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
+            x = norm.apply(pass, ids, &x)?;
+        }
+        Ok(x)
+    }
+
+    /// Calls `work` with the output layer.
+    fn with_head<R>(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        work: impl FnOnce(&mut Graph, &ops::Head<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let mut w = g.param(store, self.output.weight);
+        if self.config.unit_head_rows {
+            w = ops::unit_rows(g, &w)?;
+        }
+        let bias = self.output.bias.map(|b| g.param(store, b));
+        let head = ops::Head {
+            w: &w,
+            bias: bias.as_ref(),
+            scale: self.config.scales.logits as f32,
+            softcap: self.config.logit_softcap.map(|c| c as f32),
+        };
+        work(g, &head)
     }
 
     /// Cross entropy of the output layer on `hidden[T,H]`: see [`ops::linear_cross_entropy`].
@@ -192,8 +239,7 @@ impl Gpt {
         targets: &Tensor,
         weights: &Tensor,
     ) -> Result<LossVar> {
-        let w = g.param(store, self.output);
-        Ok(ops::linear_cross_entropy(g, hidden, &ops::Head::plain(&w), targets, weights)?)
+        self.with_head(g, store, |g, head| Ok(ops::linear_cross_entropy(g, hidden, head, targets, weights)?))
     }
 
     /// Logits `[T,V]` (padded vocabulary) of `hidden[T,H]`.
@@ -201,12 +247,14 @@ impl Gpt {
     /// # Errors
     /// If shapes do not fit.
     pub fn logits(&self, device: &Device, store: &ParamStore, hidden: &Tensor) -> Result<Tensor> {
-        Ok(device.linear(hidden, &store.get(self.output), None)?)
+        let mut g = Graph::inference(device);
+        self.with_head(&mut g, store, |_, head| Ok(ops::logits(device, hidden, head)?))
     }
 
     /// An empty cache for `slots` sequences of up to `capacity` tokens.
     pub fn cache(&self, device: &Device, dtype: DType, slots: usize, capacity: usize) -> KvCache {
-        KvCache::new(device, dtype, self.layers.len(), self.shape.heads, slots, capacity)
+        let memories: Vec<_> = self.layers.iter().map(|l| l.memory()).collect();
+        KvCache::new(device, dtype, &memories, slots, capacity)
     }
 
     /// Appends tokens to slots of the cache and returns the hidden states `[T,H]` of the new tokens, slot after
@@ -224,7 +272,8 @@ impl Gpt {
     ) -> Result<Tensor> {
         let before: Vec<usize> = new.iter().map(|&(slot, _)| cache.len(slot)).collect();
         let (batch, places) = cache.extend(device, new)?;
-        let result = self.extend_layers(device, store, ctx, cache, &batch, &places);
+        let slots: Vec<usize> = new.iter().map(|&(slot, _)| slot).collect();
+        let result = self.extend_layers(device, store, ctx, cache, &batch, (&places, &slots));
         if result.is_err() {
             for (&(slot, _), len) in new.iter().zip(before) {
                 cache.truncate(slot, len);
@@ -240,37 +289,27 @@ impl Gpt {
         ctx: &ParallelCtx,
         cache: &mut KvCache,
         batch: &Batch,
-        places: &[usize],
+        (places, slots): (&[usize], &[usize]),
     ) -> Result<Tensor> {
         self.check(batch)?;
         let mut g = Graph::inference(device);
-        let table = g.param(store, self.embedding);
-        let mut x = ops::embedding(&mut g, &table, &batch.tokens)?;
-        let kept = cache.keys.iter_mut().zip(&mut cache.values);
-        for (ids, (keys, values)) in self.layers.iter().zip(kept) {
-            let cache = LayerCache { keys, values, places };
-            x = layer::forward(&mut g, store, ctx, (ids, &self.shape), batch, Some(cache), &x)?;
+        let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
+        let mut x = self.embed(&mut pass)?;
+        for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
+            x = layer.forward(&mut pass, Some(kept), &x)?;
         }
-        Ok(self.final_norm(&mut g, store, &x)?.value().clone())
+        Ok(self.norm.apply(&mut pass, self.final_norm, &x)?.value().clone())
     }
 }
 
-/// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
-fn rotary_tables(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Rotary> {
-    let frequencies = config.frequencies(max_position);
-    let pairs = frequencies.inv_freq.len();
-    let table = |value: fn(f64) -> f64| {
-        let mut values = Vec::with_capacity(max_position * pairs);
-        for p in 0..max_position {
-            let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
-            values.extend(angles.map(|a| (value(f64::from(a)) * frequencies.magnitude) as f32));
+/// Positions that a model for `wanted` positions can tell apart, and its rotary tables, if it rotates.
+fn positions(c: &ModelConfig, device: &Device, wanted: usize) -> Result<(usize, Option<Rotary>)> {
+    match c.position {
+        Position::Learned => Ok((c.max_positions, None)),
+        Position::Rope if c.has(Mixer::Attention) => {
+            let rotary = rotary::tables(c, device, wanted, wanted)?;
+            Ok((wanted, Some(rotary)))
         }
-        Tensor::from_slice(device.arena(), [max_position, pairs], &values)
-    };
-    Ok(Rotary {
-        cos: table(f64::cos)?,
-        sin: table(f64::sin)?,
-        dim: 2 * pairs,
-        interleaved: config.rope.interleaved,
-    })
+        Position::Rope | Position::Alibi | Position::None => Ok((wanted, None)),
+    }
 }

@@ -1,115 +1,249 @@
-//! One decoder layer.
+//! One decoder layer, and what a pass over the layers carries.
 
-use crate::Batch;
-use ms_core::{
-    AttentionOptions, Graph, HeadLayout, Norm, ParamId, ParamStore, Result, Rotary, Tensor, Var, ops,
-};
+use crate::attention::{Attention, Grouped};
+use crate::cache::{LayerCache, LayerMemory};
+use crate::feed::{Dense, Experts};
+use crate::latent::{Latent, LatentShape};
+use crate::norm::NormShape;
+use crate::params::{Linear, Scope};
+use crate::recurrent::{DeltaMixer, StateSpaceMixer};
+use crate::routing::RouterLoad;
+use crate::{Batch, Error, Result};
+use ms_core::ops::Balance;
+use ms_core::{Graph, HeadLayout, ParamId, ParamStore, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
+use ms_spec::{Attention as Kind, Block, Feed, Mixer, ModelConfig};
+use std::sync::Arc;
 
-/// The parameters of one layer.
-#[derive(Clone, Debug)]
-pub(crate) struct LayerIds {
-    pub(crate) input_norm: ParamId,
-    pub(crate) qkv: ParamId,
-    pub(crate) qkv_bias: Option<ParamId>,
-    pub(crate) qk_norm: Option<(ParamId, ParamId)>,
-    pub(crate) proj: ParamId,
-    pub(crate) proj_bias: Option<ParamId>,
-    pub(crate) mlp_norm: ParamId,
-    pub(crate) fc1: ParamId,
-    pub(crate) fc1_bias: Option<ParamId>,
-    pub(crate) fc2: ParamId,
-    pub(crate) fc2_bias: Option<ParamId>,
-}
-
-/// What all layers share.
-#[derive(Clone, Debug)]
-pub(crate) struct LayerShape {
-    pub(crate) heads: HeadLayout,
-    pub(crate) norm: Norm,
-    pub(crate) rotary: Rotary,
-    pub(crate) attention: AttentionOptions,
-}
-
-/// Keys and values of one layer, and the rows that a pass fills.
-pub(crate) struct LayerCache<'a> {
-    pub(crate) keys: &'a mut Tensor,
-    pub(crate) values: &'a mut Tensor,
+/// What a forward pass hands from layer to layer beside the stream.
+pub(crate) struct Pass<'a> {
+    pub(crate) g: &'a mut Graph,
+    pub(crate) store: &'a ParamStore,
+    pub(crate) ctx: &'a ParallelCtx,
+    pub(crate) batch: &'a Batch,
+    /// Cache rows of the tokens; empty without a cache.
     pub(crate) places: &'a [usize],
+    /// Cache slots of the segments; empty without a cache.
+    pub(crate) slots: &'a [usize],
+    /// The keys that the last indexer picked.
+    pub(crate) picks: Option<Tensor>,
+    /// The auxiliary loss of routers.
+    pub(crate) balance: Option<Balance>,
+    /// Where routers report.
+    pub(crate) load: Option<Arc<RouterLoad>>,
+    /// Number of the layer at hand.
+    pub(crate) layer: usize,
 }
 
-/// `x + attention(norm(x))`, then `+ mlp(norm(·))`: `[T,H]` to `[T,H]`.
-pub(crate) fn forward(
-    g: &mut Graph,
-    store: &ParamStore,
-    ctx: &ParallelCtx,
-    (ids, shape): (&LayerIds, &LayerShape),
-    batch: &Batch,
-    cache: Option<LayerCache<'_>>,
-    x: &Var,
-) -> Result<Var> {
-    let w = g.param(store, ids.input_norm);
-    let h = ops::rms_norm(g, x, &w, shape.norm)?;
-    let attended = attention(g, store, ctx, (ids, shape), batch, cache, &h)?;
-    let w = g.param(store, ids.mlp_norm);
-    let (x, h) = ops::add_rms_norm(g, x, &attended, &w, shape.norm)?;
-    let out = mlp(g, store, ctx, ids, &h)?;
-    ops::add(g, &x, &out)
-}
-
-fn linear(g: &mut Graph, store: &ParamStore, x: &Var, w: ParamId, bias: Option<ParamId>) -> Result<Var> {
-    let w = g.param(store, w);
-    let bias = bias.map(|b| g.param(store, b));
-    ops::linear(g, x, &w, bias.as_ref())
-}
-
-/// A layer whose inputs are shared out over tensor-parallel ranks; the bias is added once, after the sum.
-fn row_parallel(
-    g: &mut Graph,
-    store: &ParamStore,
-    ctx: &ParallelCtx,
-    x: &Var,
-    w: ParamId,
-    bias: Option<ParamId>,
-) -> Result<Var> {
-    if ctx.coord(ms_core::Axis::Tp) > 0 {
-        let y = linear(g, store, x, w, None)?;
-        return ctx.leave_tp(g, &y);
-    }
-    let y = linear(g, store, x, w, bias)?;
-    ctx.leave_tp(g, &y)
-}
-
-fn attention(
-    g: &mut Graph,
-    store: &ParamStore,
-    ctx: &ParallelCtx,
-    (ids, shape): (&LayerIds, &LayerShape),
-    batch: &Batch,
-    cache: Option<LayerCache<'_>>,
-    h: &Var,
-) -> Result<Var> {
-    let h = ctx.enter_tp(g, h)?;
-    let qkv = linear(g, store, &h, ids.qkv, ids.qkv_bias)?;
-    let scales = ids.qk_norm.map(|(q, k)| (g.param(store, q), g.param(store, k)));
-    let norm = scales.as_ref().map(|(q, k)| (q, k, shape.norm.eps));
-    let qkv = ops::prepare_qkv(g, &qkv, shape.heads, norm, &shape.rotary, &batch.positions)?;
-    let out = match cache {
-        None => ops::attention(g, &qkv, shape.heads, &batch.segments, shape.attention)?,
-        Some(LayerCache { keys, values, places }) => {
-            let device = g.device().clone();
-            device.cache_append(keys, values, qkv.value(), shape.heads, places)?;
-            let (heads, options) = (shape.heads, &shape.attention);
-            let out = device.attention_cached(qkv.value(), keys, values, heads, &batch.segments, options)?;
-            g.constant(out)
+impl<'a> Pass<'a> {
+    /// A pass without a cache.
+    pub(crate) fn new(
+        g: &'a mut Graph,
+        store: &'a ParamStore,
+        ctx: &'a ParallelCtx,
+        batch: &'a Batch,
+    ) -> Self {
+        Self {
+            g,
+            store,
+            ctx,
+            batch,
+            places: &[],
+            slots: &[],
+            picks: None,
+            balance: batch.balance,
+            load: batch.load.clone(),
+            layer: 0,
         }
-    };
-    row_parallel(g, store, ctx, &out, ids.proj, ids.proj_bias)
+    }
+
+    pub(crate) fn param(&mut self, id: ParamId) -> Var {
+        self.g.param(self.store, id)
+    }
+
+    pub(crate) fn linear(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
+        let (w, b) = (self.param(layer.weight), layer.bias.map(|b| self.param(b)));
+        ops::linear(self.g, x, &w, b.as_ref())
+    }
+
+    /// A layer whose inputs are shared out over tensor-parallel ranks; the bias is added once, after the sum.
+    pub(crate) fn row_parallel(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
+        let first = self.ctx.coord(ms_core::Axis::Tp) == 0;
+        let y = self.linear(x, Linear { bias: layer.bias.filter(|_| first), ..layer })?;
+        self.ctx.leave_tp(self.g, &y)
+    }
 }
 
-fn mlp(g: &mut Graph, store: &ParamStore, ctx: &ParallelCtx, ids: &LayerIds, h: &Var) -> Result<Var> {
-    let h = ctx.enter_tp(g, h)?;
-    let gate_up = linear(g, store, &h, ids.fc1, ids.fc1_bias)?;
-    let act = ops::swiglu(g, &gate_up)?;
-    row_parallel(g, store, ctx, &act, ids.fc2, ids.fc2_bias)
+/// What mixes tokens.
+#[derive(Clone, Debug)]
+enum Mix {
+    Attention(Attention),
+    Latent(Latent),
+    StateSpace(StateSpaceMixer),
+    Delta(DeltaMixer),
+}
+
+/// What follows.
+#[derive(Clone, Debug)]
+enum Network {
+    Dense(Dense),
+    Experts(Experts),
+}
+
+/// A sublayer between its norms.
+#[derive(Clone, Debug)]
+struct Sub<T> {
+    norm: Linear,
+    part: T,
+    /// On the output (sandwich blocks).
+    post_norm: Option<Linear>,
+}
+
+/// One layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    number: usize,
+    mix: Option<Sub<Mix>>,
+    network: Option<Sub<Network>>,
+    norm: NormShape,
+    residual: f32,
+    memory: LayerMemory,
+}
+
+/// What layers share.
+#[derive(Clone, Debug)]
+pub(crate) enum Shared {
+    Grouped(Arc<Grouped>, HeadLayout),
+    Latent(Arc<LatentShape>),
+}
+
+fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
+    Error::Unsupported { family: c.family, part }
+}
+
+impl Layer {
+    /// Layer `number` of `c`, whose parameters are under `scope`.
+    pub(crate) fn new(
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        number: usize,
+        tp: (usize, usize),
+        shared: &Shared,
+    ) -> Result<Self> {
+        if c.block == Block::Shortcut {
+            return Err(unsupported(c, "shortcut blocks"));
+        }
+        let kind = c.layer(number);
+        let attention = scope.under("self_attention");
+        let mut memory = LayerMemory::None;
+        let mix = match (kind.mixer, &c.attention) {
+            (Mixer::None, _) => None,
+            (Mixer::SharedKv, _) => return Err(unsupported(c, "layers that share keys and values")),
+            (Mixer::Attention, Kind::Grouped) => {
+                let Shared::Grouped(shape, heads) = shared else {
+                    unreachable!("a model of grouped attention shares its shape")
+                };
+                memory = LayerMemory::Attention { width: heads.groups * heads.head_dim, index: None };
+                Some(Mix::Attention(Attention::new(&attention, c, number, tp, shape)))
+            }
+            (Mixer::Attention, Kind::Latent(_)) => {
+                let Shared::Latent(shape) = shared else {
+                    unreachable!("a model of latent attention shares its shape")
+                };
+                let (heads, indexer) = (shape.heads(), c.indexer.filter(|_| !kind.borrows_index));
+                memory = LayerMemory::Attention {
+                    width: heads.groups * heads.head_dim,
+                    index: indexer.map(|i| i.head_dim),
+                };
+                Some(Mix::Latent(Latent::new(&attention, c, number, shape)))
+            }
+            (Mixer::Mamba2, _) => {
+                let sizes = c.mamba2.as_ref().expect("a validated model has its mixers' sizes");
+                let [inner, _, bc, _, _] = sizes.sections();
+                memory = LayerMemory::Recurrent {
+                    history: [sizes.conv - 1, inner + 2 * bc],
+                    states: inner * sizes.state,
+                };
+                Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), c, sizes)))
+            }
+            (Mixer::GatedDelta, _) => {
+                let sizes = c.gated_delta.as_ref().expect("a validated model has its mixers' sizes");
+                memory = LayerMemory::Recurrent {
+                    history: [sizes.conv - 1, sizes.qk_rows() + sizes.value_rows()],
+                    states: sizes.value_rows() * sizes.key_dim,
+                };
+                Some(Mix::Delta(DeltaMixer::new(&attention, c, sizes)))
+            }
+        };
+        let network = match kind.feed {
+            Feed::None => None,
+            Feed::Dense => Some(Network::Dense(Dense::new(&scope.under("mlp"), c)?)),
+            Feed::Moe => Some(Network::Experts(Experts::new(&scope.under("mlp"), c)?)),
+        };
+        let sandwich = c.block == Block::Sandwich;
+        let post = |name: &str| sandwich.then(|| scope.linear(name));
+        let input = if kind.mixer == Mixer::Mamba2 { "norm" } else { "input_layernorm" };
+        Ok(Self {
+            number,
+            mix: mix.map(|part| Sub { norm: scope.linear(input), part, post_norm: post("post_attn_norm") }),
+            network: network.map(|part| Sub {
+                norm: scope.linear("pre_mlp_layernorm"),
+                part,
+                post_norm: post("post_mlp_layernorm"),
+            }),
+            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            residual: c.scales.residual as f32,
+            memory,
+        })
+    }
+
+    /// What the layer keeps of a token.
+    pub(crate) fn memory(&self) -> LayerMemory {
+        self.memory
+    }
+
+    /// `x + mix(norm(x))`, then `+ network(norm(·))`: `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        x: &Var,
+    ) -> ms_core::Result<Var> {
+        pass.layer = self.number;
+        let Some(mix) = &self.mix else {
+            let Some(network) = &self.network else { return Ok(x.clone()) };
+            let h = self.norm.apply(pass, network.norm, x)?;
+            let out = self.run_network(pass, network, &h)?;
+            return ops::add(pass.g, x, &out);
+        };
+        let h = self.norm.apply(pass, mix.norm, x)?;
+        let mixed = match &mix.part {
+            Mix::Attention(part) => part.forward(pass, cache, &h)?,
+            Mix::Latent(part) => part.forward(pass, cache, &h)?,
+            Mix::StateSpace(part) => part.forward(pass, cache, &h)?,
+            Mix::Delta(part) => part.forward(pass, cache, &h)?,
+        };
+        let mixed = self.finish(pass, mix.post_norm, mixed)?;
+        let Some(network) = &self.network else { return ops::add(pass.g, x, &mixed) };
+        let (x, h) = self.norm.apply_to_sum(pass, network.norm, x, &mixed)?;
+        let out = self.run_network(pass, network, &h)?;
+        ops::add(pass.g, &x, &out)
+    }
+
+    fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
+        let out = match &network.part {
+            Network::Dense(part) => part.forward(pass, h)?,
+            Network::Experts(part) => part.forward(pass, h)?,
+        };
+        self.finish(pass, network.post_norm, out)
+    }
+
+    /// What happens to a sublayer's output before it joins the stream.
+    fn finish(&self, pass: &mut Pass<'_>, post_norm: Option<Linear>, out: Var) -> ms_core::Result<Var> {
+        let out = match post_norm {
+            Some(norm) => self.norm.apply(pass, norm, &out)?,
+            None => out,
+        };
+        ops::scale(pass.g, &out, self.residual)
+    }
 }

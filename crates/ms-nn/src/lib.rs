@@ -7,15 +7,24 @@
 //! A micro-batch is a run of tokens ([`Batch`]): padded batches, packed samples, prefill and decode are the same
 //! pass. [`KvCache`] holds keys and values of tokens that were seen before.
 
+mod attention;
 mod batch;
 mod cache;
 mod error;
+mod feed;
 mod gpt;
 mod init;
+mod latent;
 mod layer;
+mod norm;
+mod params;
+mod recurrent;
+mod rotary;
+mod routing;
 
 pub use batch::Batch;
 pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use gpt::{Gpt, Recompute};
 pub use init::init_params;
+pub use routing::{LayerLoad, RouterLoad};

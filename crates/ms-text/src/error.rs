@@ -32,15 +32,15 @@ pub enum Error {
         /// What was expected of it.
         want: &'static str,
     },
-    /// The folder has no `tokenizer.json`.
-    #[error("{path}: no tokenizer.json in this folder{hint}")]
-    NoTokenizerJson {
+    /// The folder has no tokenizer.
+    #[error("{path}: no tokenizer in this folder (looked for {looked_for})")]
+    NoTokenizer {
         /// The folder.
         path: PathBuf,
-        /// Empty, or a line that says what to do instead.
-        hint: &'static str,
+        /// Names of the files that would be one.
+        looked_for: &'static str,
     },
-    /// `tokenizer.json` was read but the engine does not take it.
+    /// A tokenizer file was read but is not one, or the engine does not take it.
     #[error("{path}: not a tokenizer that can be loaded: {reason}")]
     Engine {
         /// The file.
@@ -110,13 +110,19 @@ pub enum Error {
         /// All names, comma separated.
         known: String,
     },
-    /// The template exists upstream, but its algorithm is not part of this program.
-    #[error("prompt template {name:?} is not supported: {reason}")]
+    /// The template cannot do what a conversation asks of it.
+    #[error("prompt template {name:?}: {reason}")]
     UnsupportedTemplate {
         /// The name.
         name: String,
         /// Why.
         reason: &'static str,
+    },
+    /// Tools or tool calls of a conversation are not in the form that the template takes.
+    #[error("{reason}")]
+    Tools {
+        /// What was expected and found.
+        reason: String,
     },
     /// A user's template file is not as it must be.
     #[error("{path}: template {name:?}: {reason}")]

@@ -1,6 +1,6 @@
-//! What a tokenizer folder says besides `tokenizer.json`.
+//! What a tokenizer folder says besides its vocabulary.
 
-use crate::engine::AddedTokenRow;
+use crate::vocabulary::AddedToken;
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,20 @@ pub(crate) struct FolderFacts {
     /// `additional_special_tokens` and the named tokens besides bos, eos, pad, unk.
     pub(crate) more_special: Vec<String>,
     /// `added_tokens_decoder`, by id.
-    pub(crate) added: Vec<(u32, AddedTokenRow)>,
+    pub(crate) added: Vec<(u32, AddedToken)>,
     pub(crate) chat_template: Option<String>,
     /// `add_bos_token`, `add_eos_token`, where the tokenizer class acts on them.
     pub(crate) surround: Option<(bool, bool)>,
+    /// What the class puts around a text when the vocabulary file does not say it.
+    pub(crate) class_surround: (bool, bool),
+    /// `tokenizer_class`, empty if not given.
+    pub(crate) class: String,
+    /// `legacy` of Llama's class: how white space after special tokens is treated.
+    pub(crate) legacy: bool,
+    /// `add_prefix_space` of GPT-2's class.
+    pub(crate) add_prefix_space: bool,
+    /// `do_lower_case` of BERT's class.
+    pub(crate) lower_case: bool,
 }
 
 /// Classes that rebuild their post-processor from `add_bos_token` and `add_eos_token`
@@ -81,6 +91,18 @@ pub(crate) fn read(dir: &Path) -> Result<FolderFacts> {
         facts.surround =
             Some((switch("add_bos_token").unwrap_or(true), switch("add_eos_token").unwrap_or(false)));
     }
+    let default = match class {
+        _ if SURROUNDING_CLASSES.contains(&class) || class.starts_with("InternLM2") => (true, false),
+        "T5Tokenizer" | "T5TokenizerFast" => (false, true),
+        "XLMRobertaTokenizer" | "XLMRobertaTokenizerFast" => (true, true),
+        _ => (false, false),
+    };
+    facts.class_surround =
+        (switch("add_bos_token").unwrap_or(default.0), switch("add_eos_token").unwrap_or(default.1));
+    facts.legacy = switch("legacy").unwrap_or(true);
+    facts.add_prefix_space = switch("add_prefix_space").unwrap_or(false);
+    facts.lower_case = switch("do_lower_case").unwrap_or(true);
+    facts.class = class.to_owned();
     facts.chat_template = chat_template(dir, &config, &config_path)?;
     Ok(facts)
 }

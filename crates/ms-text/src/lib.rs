@@ -1,7 +1,7 @@
 //! Text to tokens and back.
 //!
-//! - [`Tokenizer`]: a Hugging Face tokenizer folder (`tokenizer.json` and its neighbours), behind the seam
-//!   [`Encode`] so that another engine can take the place of the `tokenizers` crate.
+//! - [`Tokenizer`]: a tokenizer folder (`tokenizer.json`, SentencePiece, tiktoken, GPT-2, BERT vocabularies). Every
+//!   vocabulary is brought into the form of `tokenizer.json`, which an engine behind the seam [`Encode`] reads.
 //! - [`Detokenizer`]: ids to text one id at a time, for streaming; never emits half a character.
 //! - [`bpe`]: trains a byte-level BPE and writes such a folder.
 //! - [`ChatTemplate`]: the Jinja template of a folder, rendered as Hugging Face renders it.
@@ -31,12 +31,14 @@ mod engine;
 mod error;
 mod folder;
 pub mod python_json;
+mod source;
 pub mod template;
 mod tokenizer;
+mod vocabulary;
 
 pub use chat::{ChatTemplate, GenerationPrompt};
 pub use detokenizer::Detokenizer;
-pub use engine::Encode;
+pub use engine::{Encode, Engine};
 pub use error::Error;
 pub use tokenizer::{SpecialToken, Tokenizer};
 

@@ -1,10 +1,13 @@
 //! The tokenizer of a Hugging Face folder.
 
-use crate::engine::{Encode, HfEngine};
-use crate::{ChatTemplate, Error, Result, folder};
-use sha2::{Digest, Sha256};
+use crate::engine::{Built, Engine};
+use crate::folder::{self, FolderFacts};
+use crate::source::Source;
+use crate::vocabulary::{AddedToken, Vocabulary};
+use crate::{ChatTemplate, Error, Result};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// A token with a role: its text and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,18 +18,22 @@ pub struct SpecialToken {
     pub id: u32,
 }
 
-/// A tokenizer folder in memory: the engine, the roles of its special tokens, its chat template.
+/// A tokenizer in memory: the engine, the roles of its special tokens, its chat template.
 ///
 /// Share it between threads by reference; encoding takes `&self`.
 pub struct Tokenizer {
-    engine: Box<dyn Encode>,
+    source: Source,
+    facts: FolderFacts,
+    which: Engine,
+    vocabulary: Vocabulary,
+    /// Built on first use: fitting a tokenizer to a template adds tokens, and engines cannot be changed.
+    built: OnceLock<std::result::Result<Built, String>>,
     path: PathBuf,
     bos: Option<SpecialToken>,
     eos: Option<SpecialToken>,
     pad: Option<SpecialToken>,
     unk: Option<SpecialToken>,
-    chat_template: Option<String>,
-    source: Arc<[u8]>,
+    surround: Option<(bool, bool)>,
     hash: OnceLock<String>,
 }
 
@@ -43,72 +50,175 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads a folder: `tokenizer.json`, and where present `tokenizer_config.json`,
-    /// `special_tokens_map.json`, `chat_template.jinja`. A path to a `tokenizer.json` itself stands for its folder.
+    /// Loads a folder: its vocabulary (`tokenizer.json`; else SentencePiece's `tokenizer.model`, a tiktoken rank file,
+    /// `vocab.json` with `merges.txt`, `vocab.txt`), and where present `tokenizer_config.json`,
+    /// `special_tokens_map.json`, `chat_template.jinja`. A path to a `tokenizer.json` stands for its folder; one to
+    /// another file is that file, read with the configuration beside it.
     ///
     /// # Errors
-    /// [`Error::NoTokenizerJson`], [`Error::Io`], [`Error::Json`], [`Error::Field`], [`Error::Engine`].
-    pub fn load(dir: impl AsRef<Path>) -> Result<Self> {
-        let mut dir = dir.as_ref();
-        if dir.file_name().is_some_and(|n| n == "tokenizer.json") && dir.is_file() {
-            dir = dir.parent().unwrap_or(Path::new("."));
+    /// [`Error::NoTokenizer`], [`Error::Io`], [`Error::Json`], [`Error::Field`], [`Error::Engine`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load_with(path, Engine::Fast)
+    }
+
+    /// [`Tokenizer::load`] with a choice of engine; all engines give the same ids.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::load`].
+    pub fn load_with(path: impl AsRef<Path>, which: Engine) -> Result<Self> {
+        let path = path.as_ref();
+        let mut dir = path;
+        if path.is_file() {
+            dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         }
-        let path = dir.join("tokenizer.json");
-        let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound if dir.is_dir() => Error::NoTokenizerJson {
-                path: dir.into(),
-                hint: if dir.join("tokenizer.model").exists() {
-                    "\nhint: it holds a SentencePiece tokenizer.model, which is not read; save the fast tokenizer beside it"
-                } else {
-                    ""
-                },
-            },
-            std::io::ErrorKind::NotFound => Error::Io { path: dir.into(), source },
-            _ => Error::Io { path: path.clone(), source },
-        })?;
         let facts = folder::read(dir)?;
-        let mut engine = HfEngine::from_bytes(&path, &bytes)?;
-        for (_, row) in &facts.added {
-            if engine.token_to_id(&row.content).is_none() {
-                engine.add_row(row)?;
+        let source = if path.is_file() && path.file_name().is_some_and(|name| name != "tokenizer.json") {
+            Source::of_file(path, &facts)?
+        } else {
+            Source::of_folder(dir, &facts)?
+        };
+        Self::new(dir, source, facts, which)
+    }
+
+    /// Megatron's `GPT2BPETokenizer`: `vocab.json` and `merges.txt`. Texts of special tokens inside a text stay text.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Engine`]; [`Error::MissingToken`] if there is no `<|endoftext|>`.
+    pub fn gpt2(vocab: impl AsRef<Path>, merges: impl AsRef<Path>) -> Result<Self> {
+        let source = Source::of_merges(vocab.as_ref(), merges.as_ref())?;
+        let mut out = Self::bare(vocab.as_ref(), source)?;
+        out.eos = Some(out.require("<|endoftext|>", "GPT2BPETokenizer")?);
+        Ok(out)
+    }
+
+    /// Megatron's `BertWordPieceLowerCase` and `BertWordPieceCase`: `vocab.txt`. `[EOS]` ends a document and `[BOS]`
+    /// begins one; both are added if the vocabulary lacks them. Texts of special tokens inside a text stay text.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Engine`]; [`Error::MissingToken`] if there is no `[PAD]`.
+    pub fn bert(vocab: impl AsRef<Path>, lower_case: bool) -> Result<Self> {
+        let source = Source::of_word_pieces(vocab.as_ref(), lower_case)?;
+        let mut out = Self::bare(vocab.as_ref(), source)?;
+        out.pad = Some(out.require("[PAD]", "BertWordPiece")?);
+        out.unk = Some(out.require("[UNK]", "BertWordPiece")?);
+        let mut add = |text: &str| {
+            let id =
+                out.vocabulary.id(text).unwrap_or_else(|| out.vocabulary.add(AddedToken::special(text)).0);
+            SpecialToken { text: text.into(), id }
+        };
+        out.bos = Some(add("[BOS]"));
+        out.eos = Some(add("[EOS]"));
+        Ok(out)
+    }
+
+    fn bare(path: &Path, source: Source) -> Result<Self> {
+        let facts = FolderFacts::default();
+        let vocabulary = Vocabulary::of(&source.path, &source.definition(&facts)?)?;
+        Ok(Self { path: path.into(), ..Self::with(source, vocabulary) })
+    }
+
+    fn require(&self, text: &str, wanted_by: &str) -> Result<SpecialToken> {
+        let id = self.vocabulary.id(text);
+        let id = id.ok_or_else(|| Error::MissingToken { what: text.into(), wanted_by: wanted_by.into() })?;
+        Ok(SpecialToken { text: text.into(), id })
+    }
+
+    fn new(dir: &Path, source: Source, facts: FolderFacts, which: Engine) -> Result<Self> {
+        let definition = source.definition(&facts)?;
+        let vocabulary = Vocabulary::of(&source.path, &definition)?;
+        let surround = facts.surround.or(source.leaves_frame_to_class().then_some(facts.class_surround));
+        let mut out = Self { surround, facts, which, path: dir.into(), ..Self::with(source, vocabulary) };
+        for (_, row) in &out.facts.added {
+            if out.vocabulary.id(&row.content).is_none() {
+                out.vocabulary.add(row.clone());
             }
         }
-        let mut role = |text: &Option<String>| -> Result<Option<SpecialToken>> {
-            let Some(text) = text else { return Ok(None) };
-            let id = match engine.token_to_id(text) {
-                Some(id) => id,
-                None => engine.add_special(text)?,
-            };
-            Ok(Some(SpecialToken { text: text.clone(), id }))
-        };
-        let bos = role(&facts.bos)?;
-        let eos = role(&facts.eos)?;
-        let unk = role(&facts.unk)?;
-        let pad = role(&facts.pad)?;
-        for text in facts.more_special {
-            role(&Some(text))?;
+        let [bos, eos, pad, unk] = out.source.roles();
+        // A file's own idea of a role holds where the configuration does not mention it, if it is in the vocabulary.
+        let facts = &out.facts;
+        let known = |text: Option<String>| text.filter(|text| out.vocabulary.id(text).is_some());
+        let (bos, eos) = (facts.bos.clone().or(known(bos)), facts.eos.clone().or(known(eos)));
+        let (pad, unk) = (facts.pad.clone().or(known(pad)), facts.unk.clone().or(known(unk)));
+        let more = facts.more_special.clone();
+        out.bos = out.role(bos);
+        out.eos = out.role(eos);
+        out.unk = out.role(unk);
+        out.pad = out.role(pad);
+        for text in more {
+            out.role(Some(text));
         }
-        if let Some((add_bos, add_eos)) = facts.surround {
-            let mark = |add: bool, token: &Option<SpecialToken>| {
-                token.clone().filter(|_| add).map(|t| (t.text, t.id))
-            };
-            let (b, e) = (mark(add_bos, &bos), mark(add_eos, &eos));
-            engine.surround(
-                b.as_ref().map(|(t, i)| (t.as_str(), *i)),
-                e.as_ref().map(|(t, i)| (t.as_str(), *i)),
-            )?;
-        }
-        Ok(Self {
-            engine: Box::new(engine),
-            path: dir.into(),
-            bos,
-            eos,
-            pad,
-            unk,
-            chat_template: facts.chat_template,
-            source: bytes.into(),
+        let value = out.fitted(definition)?;
+        out.built = OnceLock::from(out.build(Some(value)).map_err(|e| e.to_string()));
+        out.built()?;
+        Ok(out)
+    }
+
+    fn with(source: Source, vocabulary: Vocabulary) -> Self {
+        Self {
+            path: source.path.clone(),
+            source,
+            facts: FolderFacts::default(),
+            which: Engine::Fast,
+            vocabulary,
+            built: OnceLock::new(),
+            bos: None,
+            eos: None,
+            pad: None,
+            unk: None,
+            surround: None,
             hash: OnceLock::new(),
+        }
+    }
+
+    fn role(&mut self, text: Option<String>) -> Option<SpecialToken> {
+        let text = text?;
+        let id =
+            self.vocabulary.id(&text).unwrap_or_else(|| self.vocabulary.add(AddedToken::special(&text)).0);
+        Some(SpecialToken { text, id })
+    }
+
+    /// The definition with the added tokens of now and what stands around a text.
+    fn fitted(&self, mut definition: Value) -> Result<Value> {
+        definition["added_tokens"] = self.vocabulary.added_json();
+        if let Some((add_bos, add_eos)) = self.surround {
+            let bos = self.bos.as_ref().filter(|_| add_bos);
+            let eos = self.eos.as_ref().filter(|_| add_eos);
+            definition["post_processor"] = surround(bos, eos);
+        }
+        Ok(definition)
+    }
+
+    /// Builds the engine; `first` is the definition if it is at hand.
+    fn build(&self, first: Option<Value>) -> Result<Built> {
+        let first = std::cell::Cell::new(first);
+        Built::new(&self.source.path, self.which, || match first.take() {
+            Some(definition) => Ok(definition),
+            None => self.fitted(self.source.definition(&self.facts)?),
         })
+    }
+
+    fn built(&self) -> Result<&Built> {
+        let built = self.built.get_or_init(|| self.build(None).map_err(|e| e.to_string()));
+        built
+            .as_ref()
+            .map_err(|reason| Error::Engine { path: self.source.path.clone(), reason: reason.clone() })
+    }
+
+    /// Builds the engine now, if tokens were added since it was built. Encoding does so by itself; before several
+    /// threads begin it is better done once.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn ready(&self) -> Result<()> {
+        self.built().map(|_| ())
+    }
+
+    /// Name and version of the engine that encodes.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn engine_name(&self) -> Result<&'static str> {
+        Ok(self.built()?.engine.name())
     }
 
     /// The folder it was loaded from.
@@ -122,7 +232,7 @@ impl Tokenizer {
     /// [`Error::Encode`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        self.engine.encode_into(text, false, &mut ids)?;
+        self.encode_into(text, &mut ids)?;
         Ok(ids)
     }
 
@@ -132,7 +242,7 @@ impl Tokenizer {
     /// [`Error::Encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        self.engine.encode_into(text, true, &mut ids)?;
+        self.built()?.encode_with_special(text, &mut ids)?;
         Ok(ids)
     }
 
@@ -141,7 +251,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_into(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
-        self.engine.encode_into(text, false, out)
+        self.built()?.engine.encode_into(text, false, out)
     }
 
     /// Text of `ids`; bytes that are not UTF-8 become U+FFFD.
@@ -149,22 +259,22 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Decode`].
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
-        self.engine.decode(ids, skip_special)
+        self.built()?.engine.decode(ids, skip_special)
     }
 
     /// Number of tokens as upstream counts them: the vocabulary and the added tokens. Not padded.
     pub fn vocab_size(&self) -> usize {
-        self.engine.vocab_size()
+        self.vocabulary.len()
     }
 
     /// Id of the token with exactly this text.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.engine.token_to_id(token)
+        self.vocabulary.id(token)
     }
 
     /// The token as the vocabulary spells it.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        self.engine.id_to_token(id)
+        self.vocabulary.text(id).map(str::to_owned)
     }
 
     /// Beginning-of-sequence token.
@@ -233,7 +343,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::AddToken`].
     pub fn set_eos(&mut self, text: &str) -> Result<u32> {
-        let id = self.engine.add_special(text)?;
+        let id = self.add_special(text)?;
         self.eos = Some(SpecialToken { text: text.into(), id });
         Ok(id)
     }
@@ -243,12 +353,19 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::AddToken`].
     pub fn add_special(&mut self, text: &str) -> Result<u32> {
-        self.engine.add_special(text)
+        if text.is_empty() {
+            return Err(Error::AddToken { token: text.into(), reason: "a token needs a text".into() });
+        }
+        let (id, changed) = self.vocabulary.add(AddedToken::special(text));
+        if changed {
+            self.built = OnceLock::new();
+        }
+        Ok(id)
     }
 
     /// The chat template as text.
     pub fn chat_template_source(&self) -> Option<&str> {
-        self.chat_template.as_deref()
+        self.facts.chat_template.as_deref()
     }
 
     /// The chat template, ready to render, with this tokenizer's `bos_token` and `eos_token`.
@@ -256,8 +373,11 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::NoChatTemplate`], [`Error::Chat`].
     pub fn chat_template(&self) -> Result<ChatTemplate> {
-        let source =
-            self.chat_template.as_deref().ok_or_else(|| Error::NoChatTemplate { path: self.path.clone() })?;
+        let source = self
+            .facts
+            .chat_template
+            .as_deref()
+            .ok_or_else(|| Error::NoChatTemplate { path: self.path.clone() })?;
         let mut template = ChatTemplate::new(source)?;
         for (name, token) in [
             ("bos_token", &self.bos),
@@ -272,19 +392,25 @@ impl Tokenizer {
         Ok(template)
     }
 
-    /// SHA-256 over `tokenizer.json` in canonical form (keys sorted, no white space), in hexadecimal: equal for
-    /// two files that differ in layout only. Tokens added in memory do not change it.
+    /// SHA-256 in hexadecimal, over `tokenizer.json` in canonical form (keys sorted, no white space): equal for two
+    /// files that differ in layout only. Of other vocabularies, over the files. Tokens added in memory do not change it.
     pub fn content_hash(&self) -> &str {
-        self.hash.get_or_init(|| {
-            let canonical = match serde_json::from_slice::<serde_json::Value>(&self.source) {
-                Ok(mut value) => {
-                    value.sort_all_objects();
-                    value.to_string().into_bytes()
-                }
-                // The engine has read it, so this does not happen; the bytes themselves are a fair answer.
-                Err(_) => self.source.to_vec(),
-            };
-            Sha256::digest(&canonical).iter().map(|byte| format!("{byte:02x}")).collect()
-        })
+        self.hash.get_or_init(|| self.source.hash())
     }
+}
+
+/// A post-processor that puts `bos` before and `eos` after every text.
+fn surround(bos: Option<&SpecialToken>, eos: Option<&SpecialToken>) -> Value {
+    let mark = |token: &SpecialToken| json!({"SpecialToken": {"id": token.text, "type_id": 0}});
+    let mut single: Vec<Value> = bos.map(mark).into_iter().collect();
+    single.push(json!({"Sequence": {"id": "A", "type_id": 0}}));
+    single.extend(eos.map(mark));
+    let mut pair = single.clone();
+    pair.push(json!({"Sequence": {"id": "B", "type_id": 1}}));
+    let tokens: Map<String, Value> = bos
+        .into_iter()
+        .chain(eos)
+        .map(|t| (t.text.clone(), json!({"id": t.text, "ids": [t.id], "tokens": [t.text]})))
+        .collect();
+    json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens})
 }

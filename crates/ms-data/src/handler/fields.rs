@@ -78,17 +78,20 @@ impl FieldMap {
             Some(tags) => field(tags, name, None),
             None => Ok(some(default)),
         };
+        let openai = kind == Kind::OpenAiInstruction;
+        let default =
+            |openai_name: &str, name: &str| if openai { openai_name.to_owned() } else { name.to_owned() };
         Ok(Self::Sharegpt(SharegptFields {
-            messages: field(map, "messages", some("conversations"))?,
+            messages: field(map, "messages", Some(default("messages", "conversations")))?,
             system: field(map, "system", None)?,
-            tools: field(map, "tools", None)?,
+            tools: field(map, "tools", openai.then(|| "tools".to_owned()))?,
             chosen: field(map, "chosen", some("chosen"))?,
             rejected: field(map, "rejected", some("rejected"))?,
-            role_tag: tag("role_tag", "from")?,
-            content_tag: tag("content_tag", "value")?,
-            user_tag: tag("user_tag", "human")?,
-            assistant_tag: tag("assistant_tag", "gpt")?,
-            observation_tag: tag("observation_tag", "observation")?,
+            role_tag: tag("role_tag", &default("role", "from"))?,
+            content_tag: tag("content_tag", &default("content", "value"))?,
+            user_tag: tag("user_tag", &default("user", "human"))?,
+            assistant_tag: tag("assistant_tag", &default("assistant", "gpt"))?,
+            observation_tag: tag("observation_tag", &default("tool", "observation"))?,
             function_tag: tag("function_tag", "function_call")?,
             system_tag: tag("system_tag", "system")?,
         }))

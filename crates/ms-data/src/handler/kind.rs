@@ -26,10 +26,26 @@ pub enum Kind {
     AlpacaR1,
     /// Prompts and separate answers, of lists of messages.
     SharegptR1,
+    /// instruction / input / output as one text in a fixed English frame.
+    AlpacaPretrain,
+    /// Questions and answers about Python as one text.
+    StackOverflowPretrain,
+    /// OpenAI's messages, with reasoning and structured tool calls.
+    OpenAiInstruction,
+    /// Lists of messages in threes, rendered by the tokenizer's own chat template.
+    Hunyuan,
+    /// One text of turns marked `Human:` and `Assistant:`, and an output.
+    BelleMultiTurn,
+    /// MOSS conversations with Baichuan's role tokens.
+    MossMultiTurn,
+    /// MOSS conversations, a sequence for every turn and all before it.
+    MossInstruction,
+    /// Problems, code and explanations.
+    LeetcodePython,
 }
 
 /// Style names of this program, upstream's handler names, kinds.
-const NAMES: [(&str, &str, Kind); 10] = [
+const NAMES: [(&str, &str, Kind); 18] = [
     ("pretrain", "GeneralPretrainHandler", Kind::Pretrain),
     ("general-instruction", "GeneralInstructionHandler", Kind::GeneralInstruction),
     ("alpaca", "AlpacaStyleInstructionHandler", Kind::AlpacaInstruction),
@@ -40,21 +56,27 @@ const NAMES: [(&str, &str, Kind); 10] = [
     ("ppo", "PPOAlpacaStyleInstructionHandler", Kind::AlpacaPrompts),
     ("r1", "R1AlpacaStyleInstructionHandler", Kind::AlpacaR1),
     ("r1-sharegpt", "R1SharegptStyleInstructionHandler", Kind::SharegptR1),
+    ("alpaca-pretrain", "AlpacaPretrainHandler", Kind::AlpacaPretrain),
+    ("stackoverflow-pretrain", "StackOverflowPythonPretrainHandler", Kind::StackOverflowPretrain),
+    ("openai", "OpenAIInstructionHandler", Kind::OpenAiInstruction),
+    ("hunyuan", "HunyuanInstructionHandler", Kind::Hunyuan),
+    ("belle", "BelleMultiTurnInstructionHandler", Kind::BelleMultiTurn),
+    ("moss-multi-turn", "MOSSMultiTurnHandler", Kind::MossMultiTurn),
+    ("moss", "MOSSInstructionHandler", Kind::MossInstruction),
+    ("leetcode", "LeetcodePythonInstructionHandler", Kind::LeetcodePython),
 ];
 
-/// Handlers of upstream that this program does not have.
-const UNSUPPORTED: [&str; 11] = [
-    "AlpacaPretrainHandler",
-    "StackOverflowPythonPretrainHandler",
-    "SharegptPretrainHandler",
-    "LlamaFactoryInstructionHandler",
-    "OpenAIInstructionHandler",
-    "HunyuanInstructionHandler",
-    "BelleMultiTurnInstructionHandler",
-    "MOSSMultiTurnHandler",
-    "MOSSInstructionHandler",
-    "LeetcodePythonInstructionHandler",
-    "HuggingfaceEncoder",
+/// Handlers of upstream that this program does not have, and why.
+const UNSUPPORTED: [(&str, &str); 3] = [
+    (
+        "SharegptPretrainHandler",
+        "how it frames a conversation as text is not documented\nhint: --style sharegpt trains on conversations",
+    ),
+    (
+        "LlamaFactoryInstructionHandler",
+        "it reads a dataset_info.json\nhint: run each of its sets with --style alpaca or sharegpt and --map-keys, then merge",
+    ),
+    ("HuggingfaceEncoder", "it is an internal class"),
 ];
 
 impl Kind {
@@ -81,8 +103,8 @@ impl Kind {
         if let Some(row) = NAMES.iter().find(|row| row.1 == name) {
             return Ok(row.2);
         }
-        if UNSUPPORTED.contains(&name) {
-            return Err(Error::options(format!("the handler {name} is not in this version")));
+        if let Some((_, reason)) = UNSUPPORTED.iter().find(|row| row.0 == name) {
+            return Err(Error::options(format!("the handler {name} is not supported: {reason}")));
         }
         let known: Vec<_> = NAMES.iter().map(|row| row.1).collect();
         Err(Error::options(format!("unknown handler {name:?}; known: {}", known.join(", "))))
@@ -100,7 +122,18 @@ impl Kind {
 
     /// Whether records are brought to prompt and response first.
     pub fn aligned(self) -> bool {
-        !matches!(self, Self::Pretrain | Self::GeneralInstruction | Self::ProcessReward)
+        matches!(
+            self,
+            Self::AlpacaInstruction
+                | Self::SharegptInstruction
+                | Self::AlpacaPairwise
+                | Self::SharegptPairwise
+                | Self::AlpacaPrompts
+                | Self::AlpacaR1
+                | Self::SharegptR1
+                | Self::OpenAiInstruction
+                | Self::Hunyuan
+        )
     }
 
     /// Whether a record brings two answers.
@@ -114,34 +147,54 @@ impl Kind {
     }
 
     pub(super) fn needs_template(self) -> bool {
-        self.aligned()
+        self.aligned() && self != Self::Hunyuan
     }
 
     pub(super) fn takes_template(self) -> bool {
-        self != Self::Pretrain
+        !self.is_text()
+    }
+
+    /// Whether records become texts, without labels.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Pretrain | Self::AlpacaPretrain | Self::StackOverflowPretrain)
+    }
+
+    /// Whether only upstream's head has it.
+    pub(super) fn head_only(self) -> bool {
+        self == Self::OpenAiInstruction
     }
 
     /// Whether file names get `_packed`, as all of upstream's instruction handlers do, packed or not.
     pub fn packed_name(self) -> bool {
-        self != Self::Pretrain
+        !self.is_text()
     }
 
     /// Whether rows can be packed: those with input ids, attention mask and labels.
     pub fn packable(self) -> bool {
-        matches!(self, Self::GeneralInstruction | Self::AlpacaInstruction | Self::SharegptInstruction)
+        matches!(
+            self,
+            Self::GeneralInstruction
+                | Self::AlpacaInstruction
+                | Self::SharegptInstruction
+                | Self::OpenAiInstruction
+                | Self::Hunyuan
+                | Self::BelleMultiTurn
+                | Self::MossMultiTurn
+                | Self::MossInstruction
+                | Self::LeetcodePython
+        )
     }
 
     pub(super) fn columns(self, options: &HandlerOptions) -> Vec<String> {
         let names: &[&str] = match self {
             Self::Pretrain => return options.json_keys.clone(),
-            Self::GeneralInstruction | Self::AlpacaInstruction | Self::SharegptInstruction => {
-                &["input_ids", "attention_mask", "labels"]
-            }
+            Self::AlpacaPretrain | Self::StackOverflowPretrain => &["text"],
+            _ if self.packable() => &["input_ids", "attention_mask", "labels"],
             Self::AlpacaPairwise | Self::SharegptPairwise => {
                 &["chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"]
             }
             Self::ProcessReward => &["input_ids", "labels", "attention_mask"],
-            Self::AlpacaPrompts | Self::AlpacaR1 | Self::SharegptR1 => &["input_ids", "attention_mask"],
+            _ => &["input_ids", "attention_mask"],
         };
         let mut columns: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         if matches!(self, Self::AlpacaR1 | Self::SharegptR1) {

@@ -6,17 +6,25 @@
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{data_handler,utils}.py`.
 
 mod align;
-mod encode;
+mod conversation;
 mod fields;
+mod framed;
 mod kind;
+mod openai;
+mod reward;
+mod strict;
+mod text;
+
+#[cfg(test)]
+mod tests;
 
 pub use fields::FieldMap;
 pub use kind::Kind;
 
 use crate::{Error, Result, Upstream};
-use align::{Aligned, Answer};
+use align::{Alignment, Reading};
 use ms_text::Tokenizer;
-use ms_text::template::Template;
+use ms_text::template::{Effort, Template};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
@@ -47,6 +55,14 @@ pub struct HandlerOptions {
     pub placeholder_token: String,
     /// `--reward-tokens`; for process rewards.
     pub reward_tokens: Vec<String>,
+    /// `--enable-thinking`; for templates of reasoning models.
+    pub enable_thinking: Option<bool>,
+    /// `--reasoning-effort`; for DeepSeek-V4.
+    pub reasoning_effort: Option<Effort>,
+    /// `--drop-thinking`; for DeepSeek-V4.
+    pub drop_thinking: bool,
+    /// Whether what upstream does in silence is an error: records left out or replaced, texts that vanish.
+    pub strict: bool,
     /// Whose behaviour to follow.
     pub upstream: Upstream,
 }
@@ -67,6 +83,10 @@ impl HandlerOptions {
             additional_keys: Vec::new(),
             placeholder_token: "ки".into(),
             reward_tokens: Vec::new(),
+            enable_thinking: None,
+            reasoning_effort: None,
+            drop_thinking: true,
+            strict: false,
             upstream: Upstream::V2_0_0,
         }
     }
@@ -77,6 +97,15 @@ impl HandlerOptions {
 pub struct Row {
     /// In the order of [`Handler::columns`].
     pub columns: Vec<Option<Vec<i32>>>,
+    /// The next row belongs to the same document.
+    pub continues: bool,
+}
+
+impl Row {
+    /// A document of one sequence per column.
+    pub fn new(columns: Vec<Option<Vec<i32>>>) -> Self {
+        Self { columns, continues: false }
+    }
 }
 
 /// What became of a record.
@@ -84,6 +113,8 @@ pub struct Row {
 pub enum Encoded {
     /// It became a row.
     Row(Row),
+    /// It became several sequences of one document.
+    Rows(Vec<Row>),
     /// It is not a conversation; upstream puts an empty one in its place.
     Replaced(Row),
     /// It has no prompt or no answer and is left out.
@@ -97,7 +128,8 @@ pub struct Handler {
     template: Option<Template>,
     fields: FieldMap,
     columns: Vec<String>,
-    reward: Option<encode::Reward>,
+    reward: Option<reward::Reward>,
+    hunyuan: Option<conversation::Spans>,
 }
 
 impl Handler {
@@ -108,6 +140,12 @@ impl Handler {
     /// for a tokenizer without an end-of-sequence token.
     pub fn new(options: HandlerOptions, mut tokenizer: Tokenizer) -> Result<Self> {
         let kind = options.kind;
+        if kind.head_only() && options.upstream == Upstream::V2_0_0 {
+            return Err(Error::options(format!(
+                "{} records exist only at upstream's head\nhint: pass --upstream head",
+                kind.name()
+            )));
+        }
         let template = match (&options.prompt_type, &options.prompt_type_path) {
             (None, _) if kind.needs_template() => {
                 return Err(Error::options(format!(
@@ -125,6 +163,12 @@ impl Handler {
             (Some(name), Some(path)) => Some(Template::from_file(name, path)?),
             (Some(name), None) => Some(Template::named(name)?),
         };
+        let template = template.map(|template| Template {
+            thinking: options.enable_thinking,
+            effort: options.reasoning_effort,
+            drop_thinking: options.drop_thinking,
+            ..template
+        });
         match &template {
             Some(template) if template.head_only && options.upstream == Upstream::V2_0_0 => {
                 return Err(Error::options(format!(
@@ -143,15 +187,23 @@ impl Handler {
         let fields = FieldMap::new(kind, options.map_keys.as_ref())?;
         let reward = match kind {
             Kind::ProcessReward => {
-                Some(encode::Reward::new(&tokenizer, &options.placeholder_token, &options.reward_tokens)?)
+                Some(reward::Reward::new(&tokenizer, &options.placeholder_token, &options.reward_tokens)?)
             }
             _ => None,
         };
+        let hunyuan = match kind {
+            Kind::Hunyuan => Some(conversation::Spans::new(&tokenizer)?),
+            _ => None,
+        };
+        if let (true, Some(template)) = (options.strict, &template) {
+            strict::check_template(template, &tokenizer)?;
+        }
+        tokenizer.ready()?;
         let columns = kind.columns(&options);
         if columns.is_empty() {
             return Err(Error::options("no field to tokenize: --json-keys is empty"));
         }
-        Ok(Self { options, tokenizer, template, fields, columns, reward })
+        Ok(Self { options, tokenizer, template, fields, columns, reward, hunyuan })
     }
 
     /// What the records are.
@@ -182,32 +234,90 @@ impl Handler {
         if !self.options.kind.aligned() {
             return Ok(true);
         }
-        Ok(self.align(record)?.is_some())
+        Ok(matches!(self.align(record)?, Alignment::Conversation(..)))
     }
 
     /// Encodes a record.
     ///
     /// # Errors
-    /// What is wrong with the record: a field that is missing, null or of the wrong type.
+    /// What is wrong with the record: a field that is missing, null or of the wrong type; with
+    /// [`HandlerOptions::strict`] also what upstream would do to it in silence.
     pub fn encode(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
-        match self.options.kind {
+        let encoded = match self.options.kind {
             Kind::Pretrain => self.pretrain(record).map(Encoded::Row),
+            Kind::AlpacaPretrain => self.alpaca_pretrain(record).map(Encoded::Row),
+            Kind::StackOverflowPretrain => self.stack_overflow(record).map(Encoded::Row),
             Kind::GeneralInstruction => self.general_instruction(record).map(Encoded::Row),
+            Kind::BelleMultiTurn => self.belle(record).map(Encoded::Row),
+            Kind::LeetcodePython => self.leetcode(record).map(Encoded::Row),
+            Kind::MossMultiTurn => self.moss_multi_turn(record).map(Encoded::Row),
+            Kind::MossInstruction => self.moss(record).map(Encoded::Rows),
             Kind::ProcessReward => self.process_reward(record).map(Encoded::Row),
-            _ => {
-                let Some(aligned) = self.align(record)? else { return Ok(Encoded::Dropped) };
-                match self.options.kind {
-                    Kind::AlpacaPairwise | Kind::SharegptPairwise => self.pairwise(&aligned),
-                    Kind::AlpacaPrompts => self.prompts(&aligned),
-                    Kind::AlpacaR1 | Kind::SharegptR1 => self.r1(&aligned, record),
-                    _ => self.instruction(&aligned),
+            _ => self.conversation(record),
+        }?;
+        if self.options.strict {
+            self.check_encoded(&encoded)?;
+        }
+        Ok(encoded)
+    }
+
+    fn conversation(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
+        let aligned = match self.align(record)? {
+            Alignment::Conversation(aligned, oddity) => {
+                if self.options.strict {
+                    self.check_conversation(&aligned, oddity)?;
                 }
+                aligned
             }
+            Alignment::Dropped(reason) if self.options.strict => {
+                return Err(format!("{reason}; upstream leaves such a record out"));
+            }
+            Alignment::Dropped(_) => return Ok(Encoded::Dropped),
+        };
+        match self.options.kind {
+            Kind::AlpacaPairwise | Kind::SharegptPairwise => self.pairwise(&aligned),
+            Kind::AlpacaPrompts => self.prompts(&aligned),
+            Kind::AlpacaR1 | Kind::SharegptR1 => self.r1(&aligned, record),
+            Kind::Hunyuan => self.hunyuan(&aligned),
+            _ => self.instruction(&aligned),
         }
     }
 
-    fn align(&self, record: &Map<String, Value>) -> std::result::Result<Option<Aligned>, String> {
-        let answer = if self.options.kind.ranking() { Answer::Ranking } else { Answer::Plain };
-        self.fields.align(record, answer)
+    fn align(&self, record: &Map<String, Value>) -> std::result::Result<Alignment, String> {
+        let reading = match self.options.kind {
+            Kind::OpenAiInstruction => Reading::OpenAi,
+            Kind::Hunyuan => Reading::Threes,
+            kind if kind.ranking() => Reading::Ranking,
+            _ => Reading::Plain,
+        };
+        self.fields.align(record, reading)
     }
+
+    fn template(&self) -> std::result::Result<&Template, String> {
+        self.template.as_ref().ok_or_else(|| "the handler has no prompt template".to_owned())
+    }
+
+    fn eos(&self) -> std::result::Result<i32, String> {
+        self.tokenizer.eod().map(|id| id as i32).map_err(|e| e.to_string())
+    }
+
+    /// Ids of a text with what the tokenizer puts around it.
+    fn framed(&self, text: &str) -> std::result::Result<Vec<i32>, String> {
+        self.tokenizer.encode_with_special(text).map(signed).map_err(|e| e.to_string())
+    }
+
+    /// Ids of a text alone.
+    fn plain(&self, text: &str) -> std::result::Result<Vec<i32>, String> {
+        self.tokenizer.encode(text).map(signed).map_err(|e| e.to_string())
+    }
+}
+
+fn three_columns(ids: Vec<i32>, labels: Vec<i32>) -> Row {
+    let mask = vec![1; ids.len()];
+    Row::new(vec![Some(ids), Some(mask), Some(labels)])
+}
+
+/// Ids are below 2^31: vocabularies are.
+fn signed(ids: impl AsRef<[u32]>) -> Vec<i32> {
+    bytemuck::cast_slice(ids.as_ref()).to_vec()
 }

@@ -72,7 +72,7 @@ impl Intake {
     }
 
     pub(super) fn encode(&self, handler: &Handler, records: &[RawRecord], known: &Known) -> Result<Chunk> {
-        let mut out = Chunk { rows: Vec::with_capacity(records.len()), ..Chunk::default() };
+        let mut out = Chunk { encodings: Vec::with_capacity(records.len()), ..Chunk::default() };
         for record in records {
             out.report.records += 1;
             out.report.bytes += record.size() as u64;
@@ -110,9 +110,8 @@ impl Intake {
                     continue;
                 }
             };
-            out.report.tokens +=
-                encoding.row.columns.iter().flatten().map(|column| column.len() as u64).sum::<u64>();
-            out.rows.push(encoding);
+            out.report.tokens += encoding.tokens();
+            out.encodings.push(encoding);
         }
         Ok(out)
     }
@@ -143,16 +142,18 @@ impl Intake {
                 Some(key)
             }
         };
-        let (row, replaced) = match handler.encode(&object).map_err(|reason| record.error(reason))? {
-            Encoded::Row(row) => (row, false),
-            Encoded::Replaced(row) => (row, true),
+        let (rows, replaced) = match handler.encode(&object).map_err(|reason| record.error(reason))? {
+            Encoded::Row(row) => (vec![row], false),
+            Encoded::Rows(rows) => (rows, false),
+            Encoded::Replaced(row) => (vec![row], true),
             Encoded::Dropped => return Ok(Fate::Dropped),
         };
-        let tokens = row.columns.first().and_then(Option::as_ref).map_or(0, Vec::len);
+        let first = rows.iter().filter_map(|row| row.columns.first()?.as_ref());
+        let tokens = first.map(Vec::len).sum();
         if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
             return Ok(Fate::Filtered);
         }
-        let encoding = Encoding { row, key };
+        let encoding = Encoding { rows, key };
         Ok(if replaced { Fate::Replaced(encoding) } else { Fate::Kept(encoding) })
     }
 }

@@ -258,7 +258,7 @@ mod tests {
         for n in 1..=100usize {
             let mut labels = vec![IGNORED; n / 2];
             labels.resize(n, 1);
-            lengths.add(&Row { columns: vec![Some(vec![1; n]), None, Some(labels)] });
+            lengths.add(&Row::new(vec![Some(vec![1; n]), None, Some(labels)]));
         }
         let json = lengths.to_json(2.0);
         assert_eq!((&json["rows"], &json["tokens"]), (&100.into(), &5050.into()));

@@ -72,8 +72,8 @@ impl<'a> Output<'a> {
         for reject in &chunk.rejects {
             self.reject(reject)?;
         }
-        for encoding in chunk.rows {
-            self.row(encoding)?;
+        for encoding in chunk.encodings {
+            self.encoding(encoding)?;
         }
         Ok(())
     }
@@ -91,23 +91,25 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    pub(super) fn row(&mut self, encoding: Encoding) -> Result<()> {
-        let Encoding { row, key } = encoding;
-        if let (Some(known), Some(key)) = (&self.known, &key)
+    pub(super) fn encoding(&mut self, encoding: Encoding) -> Result<()> {
+        if let (Some(known), Some(key)) = (&self.known, &encoding.key)
             && !known.write().unwrap_or_else(PoisonError::into_inner).admit(key)
         {
             self.report.duplicates += 1;
-            self.report.tokens -= row.columns.iter().flatten().map(|ids| ids.len() as u64).sum::<u64>();
+            self.report.tokens -= encoding.tokens();
             return Ok(());
         }
-        if self.part_rows.is_some_and(|part| self.rows > 0 && self.rows.is_multiple_of(part)) {
-            self.sink.end_part()?;
+        for row in encoding.rows {
+            if self.part_rows.is_some_and(|part| self.rows > 0 && self.rows.is_multiple_of(part)) {
+                self.sink.end_part()?;
+            }
+            if let Some(lengths) = &mut self.lengths {
+                lengths.add(&row);
+            }
+            self.rows += u64::from(!row.continues);
+            self.sink.row(row)?;
         }
-        if let Some(lengths) = &mut self.lengths {
-            lengths.add(&row);
-        }
-        self.rows += 1;
-        self.sink.row(row)
+        Ok(())
     }
 
     /// Completes all outputs, which appear now.

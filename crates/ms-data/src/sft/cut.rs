@@ -1,24 +1,8 @@
 //! Cutting samples that are longer than a row.
 
 use super::IGNORED;
+use ms_text::template::shares;
 use std::ops::Range;
-
-/// How `room` tokens are shared between a prompt of `source` and an answer of `target` tokens.
-///
-/// A short answer is kept whole, a short prompt too; otherwise both are cut in proportion.
-/// Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/templates.py`, `infer_seqlen`.
-pub fn shares(source: usize, target: usize, room: usize) -> (usize, usize) {
-    let most_target = if target * 2 < room {
-        room
-    } else if source * 2 < room {
-        room - source
-    } else {
-        // Division first: the rounding of upstream's doubles is part of the result.
-        (room as f64 * (target as f64 / (source + target) as f64)) as usize
-    };
-    let target = most_target.min(target);
-    (room.saturating_sub(target).min(source), target)
-}
 
 /// Cuts a conversation to `room` tokens, turn by turn. Turns are found in the labels: a run of ignored positions is a
 /// prompt, what follows it is its answer.

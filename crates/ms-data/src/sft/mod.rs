@@ -6,7 +6,7 @@ mod cut;
 mod dataset;
 mod order;
 
-pub use cut::{cut_pair, cut_turns, shares};
+pub use cut::{cut_pair, cut_turns};
 pub(crate) use dataset::row;
 pub use dataset::{Form, SftDataset, SftItem, SftOptions};
 pub use order::{Order, order};

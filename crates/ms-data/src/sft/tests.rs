@@ -3,6 +3,7 @@
 use super::*;
 use crate::indexed::{IndexedWriter, TokenType};
 use crate::{Layout, Loader, LoaderConfig, Split};
+use ms_text::template::shares;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;

@@ -19,6 +19,7 @@ pub struct IndexedSink {
     writers: Vec<IndexedWriter>,
     limit: Option<usize>,
     batch: Vec<Row>,
+    documents: usize,
     too_long: u64,
 }
 
@@ -32,40 +33,45 @@ impl IndexedSink {
             .iter()
             .map(|prefix| IndexedWriter::create(prefix, TokenType::I32))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Self { writers, limit, batch: Vec::with_capacity(BATCH), too_long: 0 })
+        Ok(Self { writers, limit, batch: Vec::with_capacity(BATCH), documents: 0, too_long: 0 })
     }
 
     fn flush(&mut self) -> Result<()> {
-        let mut skipped = [false; BATCH];
+        let mut skipped = vec![false; self.batch.len()];
         if let Some(limit) = self.limit {
             for column in 0..self.writers.len() {
-                for (place, sequence) in column_of(&self.batch, column).enumerate() {
+                for (place, (sequence, _)) in column_of(&self.batch, column).enumerate() {
                     skipped[place] |= sequence.len() >= limit;
                 }
             }
             self.too_long += skipped.iter().filter(|&&s| s).count() as u64;
         }
         for (column, writer) in self.writers.iter_mut().enumerate() {
-            for (place, sequence) in column_of(&self.batch, column).enumerate() {
+            for (place, (sequence, continues)) in column_of(&self.batch, column).enumerate() {
                 if !skipped[place] {
                     writer.sequence(sequence)?;
                 }
-                writer.end_document()?;
+                if !continues {
+                    writer.end_document()?;
+                }
             }
         }
         self.batch.clear();
+        self.documents = 0;
         Ok(())
     }
 }
 
-fn column_of(batch: &[Row], column: usize) -> impl Iterator<Item = &Vec<i32>> {
-    batch.iter().filter_map(move |row| row.columns[column].as_ref())
+/// Sequences of a column, and whether the document goes on after them.
+fn column_of(batch: &[Row], column: usize) -> impl Iterator<Item = (&Vec<i32>, bool)> {
+    batch.iter().filter_map(move |row| row.columns[column].as_ref().map(|column| (column, row.continues)))
 }
 
 impl Sink for IndexedSink {
     fn row(&mut self, row: Row) -> Result<()> {
+        self.documents += usize::from(!row.continues);
         self.batch.push(row);
-        if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
+        if self.documents == BATCH { self.flush() } else { Ok(()) }
     }
 
     fn end_part(&mut self) -> Result<()> {
@@ -98,9 +104,9 @@ mod tests {
         let prefixes = [dir.path().join("a"), dir.path().join("b")];
         let mut sink = Box::new(IndexedSink::create(&prefixes, Some(3)).unwrap());
         for (a, b) in [(vec![1], vec![2]), (vec![1, 2, 3], vec![4]), (vec![5], vec![6])] {
-            sink.row(Row { columns: vec![Some(a), Some(b)] }).unwrap();
+            sink.row(Row::new(vec![Some(a), Some(b)])).unwrap();
         }
-        sink.row(Row { columns: vec![None, Some(vec![7])] }).unwrap();
+        sink.row(Row::new(vec![None, Some(vec![7])])).unwrap();
         let summary = sink.finish().unwrap();
         assert_eq!(summary.too_long, 1);
         let [a, b] = prefixes.map(|p| IndexedDataset::open(p).unwrap());

@@ -13,8 +13,8 @@
 //! let info = StreamInfo { style: "pretrain".into(), tokenizer: "ab12".into(), vocab_size: 10, eod: 0, pad: 0, ..StreamInfo::default() };
 //! let mut bytes = Vec::new();
 //! let mut writer = TokenWriter::new(&mut bytes, "a vector", &["text".to_string()], &info)?;
-//! writer.push(Row { columns: vec![Some(vec![1, 2, 3])] })?;
-//! writer.push(Row { columns: vec![None] })?;
+//! writer.push(Row::new(vec![Some(vec![1, 2, 3])]))?;
+//! writer.push(Row::new(vec![None]))?;
 //! writer.finish()?;
 //! let rows: Vec<_> = TokenReader::new(bytes.as_slice(), "a vector")?.collect::<Result<_, _>>()?;
 //! assert_eq!(rows[0].columns, [Some(vec![1, 2, 3])]);

@@ -31,7 +31,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Row>, String> {
 }
 
 fn small() -> Vec<Row> {
-    vec![Row { columns: vec![Some(vec![1, -100]), None] }, Row { columns: vec![Some(vec![]), Some(vec![5])] }]
+    vec![Row::new(vec![Some(vec![1, -100]), None]), Row::new(vec![Some(vec![]), Some(vec![5])])]
 }
 
 #[test]
@@ -78,15 +78,14 @@ fn another_arrow_stream_is_refused() {
 
 #[test]
 fn many_rows_cross_batches() {
-    let rows: Vec<Row> =
-        (0..10_000).map(|i| Row { columns: vec![Some(vec![i; (i % 50) as usize])] }).collect();
+    let rows: Vec<Row> = (0..10_000).map(|i| Row::new(vec![Some(vec![i; (i % 50) as usize])])).collect();
     assert_eq!(read(&stream(1, &rows)).unwrap(), rows);
 }
 
 proptest! {
     #[test]
     fn any_rows_come_back(rows in proptest::collection::vec(proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<i32>(), 0..9)), 3), 0..20)) {
-        let rows: Vec<Row> = rows.into_iter().map(|columns| Row { columns }).collect();
+        let rows: Vec<Row> = rows.into_iter().map(Row::new).collect();
         prop_assert_eq!(read(&stream(3, &rows)).unwrap(), rows);
     }
 

@@ -52,6 +52,11 @@ impl<W: Write> TokenWriter<W> {
     /// # Errors
     /// [`Error::Stream`]; [`Error::Options`] if the row has another number of columns.
     pub fn push(&mut self, row: Row) -> Result<()> {
+        if row.continues {
+            return Err(Error::options(
+                "a document of several sequences has no place in a token stream\nhint: pass --output-prefix",
+            ));
+        }
         if row.columns.len() != self.columns.len() {
             return Err(Error::options(format!(
                 "a row of {} columns for a stream of {}",

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod top;
 
 use crate::attention::{Heads, Options, Segment};
 use crate::cpu::Disjoint;
@@ -32,8 +33,8 @@ pub struct Indexer<'a> {
 
 /// For each query the `P` keys of its document with the highest scores, among those up to itself.
 ///
-/// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Of equal scores
-/// the earlier key wins.
+/// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Scores are often
+/// equal, namely 0 where no head's product is positive; of equal scores those win that `torch.topk` on a CPU picks.
 ///
 /// # Errors
 /// [`Error::Shape`] or [`Error::Segments`] if an operand does not fit.
@@ -68,11 +69,12 @@ pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) 
                 (score.sum(), j)
             })
             .collect();
-        let order = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if seen > places {
-            scores.select_nth_unstable_by(places, order);
-            scores.truncate(places);
-        }
+        // As torch has it: keys that are not seen yet take part with a score of minus infinity.
+        scores.extend((seen..s.k_len).map(|j| (f32::NEG_INFINITY, j)));
+        let count = places.min(s.k_len);
+        top::select(&mut scores, count);
+        scores.truncate(count);
+        scores.retain(|s| s.1 < seen);
         scores.sort_unstable_by_key(|s| s.1);
         picks.fill(NONE);
         for (p, (_, j)) in picks.iter_mut().zip(scores) {

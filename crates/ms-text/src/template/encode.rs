@@ -1,56 +1,20 @@
 //! A conversation to pairs of (prompt, answer) ids.
 
-use super::{Algorithm, Piece, Template, ToolFormat, tools};
+use super::{Algorithm, Message, Piece, Role, Template, ToolFormat, Turn, cut, deepseek4, reasoning, tools};
 use crate::{Error, Result, Tokenizer, python_json};
 use serde_json::Value;
-
-/// Who speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The user.
-    User,
-    /// The model.
-    Assistant,
-    /// A tool's answer, which stands where a user's message would.
-    Observation,
-    /// The model's call of a tool: JSON with `name` and `arguments`.
-    Function,
-}
-
-/// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who speaks.
-    pub role: Role,
-    /// The text.
-    pub content: String,
-}
-
-impl Message {
-    /// A message.
-    pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Self { role, content: content.into() }
-    }
-}
-
-/// One exchange as ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// The prompt: what is not trained.
-    pub source: Vec<u32>,
-    /// The answer: what is trained.
-    pub target: Vec<u32>,
-}
+use std::borrow::Cow;
 
 impl Template {
-    /// Encodes a conversation; messages `2k` and `2k+1` are turn `k`.
+    /// Encodes a conversation; messages `2k` and `2k+1` are turn `k` (templates of structured messages: whatever leads
+    /// to an assistant's message, and it).
     ///
     /// `system` and `tools` (JSON text) may be empty. The turns together hold at most about `cutoff` ids: what does
-    /// not fit is cut off turn by turn, in proportion to prompt and answer. `usize::MAX` cuts nothing.
+    /// not fit is cut off turn by turn. `usize::MAX` cuts nothing.
     ///
     /// # Errors
     /// [`Error::Encode`]; [`Error::MissingToken`] if a named token is neither in the vocabulary nor replaced by an
-    /// unknown token.
+    /// unknown token; [`Error::UnsupportedTemplate`] for tools or roles that the template cannot describe.
     pub fn encode(
         &self,
         tokenizer: &Tokenizer,
@@ -59,32 +23,87 @@ impl Template {
         tools: &str,
         cutoff: usize,
     ) -> Result<Vec<Turn>> {
+        let mut turns = match self.algorithm {
+            Algorithm::DeepSeek4 => deepseek4::turns(self, tokenizer, messages, system, tools)?,
+            Algorithm::Reasoning => {
+                let messages = reasoning::thoughts_of_all(self, messages);
+                let mut turns = pair(self.each(tokenizer, &messages, system, tools)?);
+                for (turn, exchange) in turns.iter_mut().zip(messages.chunks(2)) {
+                    reasoning::empty_thought(self, tokenizer, &exchange[1], turn)?;
+                }
+                turns
+            }
+            Algorithm::Basic | Algorithm::Llama2 | Algorithm::LlamaFactory => {
+                pair(self.each(tokenizer, messages, system, tools)?)
+            }
+        };
+        match self.algorithm {
+            Algorithm::Basic | Algorithm::Llama2 => cut::in_proportion(&mut turns, cutoff),
+            _ => cut::keeping_short(&mut turns, cutoff),
+        }
+        Ok(turns)
+    }
+
+    /// Encodes a conversation as one exchange: everything up to the last message, and that message. Nothing is cut.
+    ///
+    /// # Errors
+    /// Those of [`Template::encode`].
+    pub fn encode_answer(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        system: &str,
+        tools: &str,
+    ) -> Result<Turn> {
+        match self.algorithm {
+            Algorithm::DeepSeek4 => deepseek4::answer(self, tokenizer, messages, system, tools),
+            Algorithm::Reasoning => {
+                let messages = reasoning::thoughts_of_last(self, messages);
+                let mut turn = flatten(self.each(tokenizer, &messages, system, tools)?);
+                if let Some(last) = messages.last() {
+                    reasoning::empty_thought(self, tokenizer, last, &mut turn)?;
+                }
+                Ok(turn)
+            }
+            _ => Ok(flatten(self.each(tokenizer, messages, system, tools)?)),
+        }
+    }
+
+    /// Ids of every message.
+    fn each(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        system: &str,
+        tools: &str,
+    ) -> Result<Vec<Vec<u32>>> {
         let system = if system.is_empty() { self.default_system.as_str() } else { system };
-        let mut turns: Vec<Turn> = Vec::with_capacity(messages.len().div_ceil(2));
+        let mut out = Vec::with_capacity(messages.len());
         for (i, message) in messages.iter().enumerate() {
             let mut ids = Vec::new();
-            let mut system_text = String::new();
+            let mut system_text = Cow::Borrowed("");
             if i == 0 {
                 self.pieces(tokenizer, &self.prefix, &[], &mut ids)?;
                 if !system.is_empty() || !tools.is_empty() {
                     let content = format!("{system}{}", self.tool_text(tools)?);
-                    match self.algorithm {
-                        Algorithm::Basic => {
-                            self.pieces(tokenizer, &self.system, &[("content", &content)], &mut ids)?;
+                    if self.algorithm == Algorithm::Llama2 {
+                        if let Some(Piece::Text(text)) = self.system.first() {
+                            system_text = substitute(text, &[("content", &content)]);
                         }
-                        Algorithm::Llama2 => {
-                            if let Some(Piece::Text(text)) = self.system.first() {
-                                system_text = substitute(text, &[("content", &content)]);
-                            }
-                        }
+                    } else {
+                        self.pieces(tokenizer, &self.system, &[("content", &content)], &mut ids)?;
                     }
                 }
-            } else if i % 2 == 0 {
+            } else if i % 2 == 0 && self.algorithm != Algorithm::LlamaFactory {
                 self.pieces(tokenizer, &self.separator, &[], &mut ids)?;
             }
             match message.role {
                 Role::User => {
-                    let content = system_text + &message.content;
+                    let content = if system_text.is_empty() {
+                        Cow::Borrowed(message.content.as_str())
+                    } else {
+                        Cow::Owned([&system_text, message.content.as_str()].concat())
+                    };
                     let idx = (i / 2).to_string();
                     self.pieces(tokenizer, &self.user, &[("content", &content), ("idx", &idx)], &mut ids)?;
                 }
@@ -94,22 +113,25 @@ impl Template {
                 Role::Observation => {
                     self.pieces(tokenizer, &self.observation, &[("content", &message.content)], &mut ids)?;
                 }
+                Role::Function if self.tools == ToolFormat::Qwen => {
+                    let content = tools::qwen_call(&message.content);
+                    self.pieces(tokenizer, &self.function, &[("content", &content)], &mut ids)?;
+                }
                 Role::Function => {
                     let (name, arguments) = function_call(&message.content);
                     let values = [("name", name.as_str()), ("arguments", arguments.as_str())];
                     self.pieces(tokenizer, &self.function, &values, &mut ids)?;
                 }
+                Role::System => {
+                    return Err(Error::UnsupportedTemplate {
+                        name: self.name.clone(),
+                        reason: "it has no place for a system message inside a conversation (upstream raises here too)",
+                    });
+                }
             }
-            if i % 2 == 0 {
-                turns.push(Turn { source: ids, target: Vec::new() });
-            } else if let Some(turn) = turns.last_mut() {
-                turn.target = ids;
-            }
+            out.push(ids);
         }
-        // Upstream pairs messages up and drops one that is left alone.
-        turns.truncate(messages.len() / 2);
-        cut(&mut turns, cutoff);
-        Ok(turns)
+        Ok(out)
     }
 
     /// Appends the ids of `pieces`, each tokenized on its own.
@@ -142,26 +164,46 @@ impl Template {
         Ok(())
     }
 
+    /// Whether tools that are given would leave no trace in the text.
+    pub fn loses_tools(&self, tools: &str) -> bool {
+        self.algorithm != Algorithm::DeepSeek4 && self.tool_text(tools).is_ok_and(|text| text.is_empty())
+    }
+
     fn tool_text(&self, tools: &str) -> Result<String> {
         match self.tools {
+            _ if tools.is_empty() => Ok(String::new()),
             ToolFormat::Default => Ok(tools::describe(tools)),
             ToolFormat::None => Ok(String::new()),
-            ToolFormat::Failing if tools.is_empty() => Ok(String::new()),
-            ToolFormat::Failing => Err(Error::UnsupportedTemplate {
-                name: self.name.clone(),
-                reason: "it cannot describe tools (upstream raises here too)",
-            }),
+            ToolFormat::Qwen => tools::qwen(tools).map_err(|reason| Error::Tools { reason }),
         }
     }
 }
 
+/// Messages two by two; one that is left alone is dropped, as upstream does.
+fn pair(messages: Vec<Vec<u32>>) -> Vec<Turn> {
+    let mut messages = messages.into_iter();
+    let mut turns = Vec::with_capacity(messages.len() / 2);
+    while let (Some(source), Some(target)) = (messages.next(), messages.next()) {
+        turns.push(Turn { source, target });
+    }
+    turns
+}
+
+fn flatten(mut messages: Vec<Vec<u32>>) -> Turn {
+    let target = messages.pop().unwrap_or_default();
+    Turn { source: messages.concat(), target }
+}
+
 /// Replaces the first occurrence of each `{{name}}`, one name after the other. A text that was filled in is searched
 /// again for the later names: upstream does so, and a user's text may hold `{{idx}}`.
-fn substitute(text: &str, values: &[(&str, &str)]) -> String {
-    let mut out = text.to_owned();
+fn substitute<'a>(text: &'a str, values: &[(&str, &str)]) -> Cow<'a, str> {
+    let mut out = Cow::Borrowed(text);
     for (name, value) in values {
         let placeholder = ["{{", name, "}}"].concat();
-        out = out.replacen(&placeholder, value, 1);
+        if let Some(at) = out.find(&placeholder) {
+            let (before, after) = (&out[..at], &out[at + placeholder.len()..]);
+            out = Cow::Owned([before, value, after].concat());
+        }
     }
     out
 }
@@ -175,52 +217,9 @@ fn function_call(text: &str) -> (String, String) {
     }
 }
 
-/// Cuts turns so that the total stays within `cutoff`; turns after that are dropped.
-fn cut(turns: &mut Vec<Turn>, cutoff: usize) {
-    let mut total = 0;
-    let mut kept = 0;
-    for turn in turns.iter_mut() {
-        if total >= cutoff {
-            break;
-        }
-        let (source, target) = (turn.source.len(), turn.target.len());
-        let rest = cutoff - total;
-        if source + target > rest {
-            // Division first, as upstream's double arithmetic does it; the product is then truncated.
-            let share = rest as f64 * (target as f64 / (source + target) as f64);
-            let most_target = (share as usize).max(1);
-            let most_source = rest - most_target.min(target);
-            turn.source.truncate(most_source);
-            turn.target.truncate(most_target);
-        }
-        total += turn.source.len() + turn.target.len();
-        kept += 1;
-    }
-    turns.truncate(kept);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn turn(source: usize, target: usize) -> Turn {
-        Turn { source: vec![1; source], target: vec![2; target] }
-    }
-
-    #[test]
-    fn a_cut_shares_the_room_in_proportion() {
-        let mut turns = vec![turn(30, 10), turn(30, 10), turn(5, 5)];
-        cut(&mut turns, 60);
-        let lengths: Vec<_> = turns.iter().map(|t| (t.source.len(), t.target.len())).collect();
-        assert_eq!(lengths, [(30, 10), (15, 5)]);
-    }
-
-    #[test]
-    fn what_fits_is_not_cut() {
-        let mut turns = vec![turn(3, 0), turn(0, 4)];
-        cut(&mut turns, 7);
-        assert_eq!(turns, [turn(3, 0), turn(0, 4)]);
-    }
 
     #[test]
     fn a_user_text_that_holds_idx_gets_the_turn_number() {

@@ -6,11 +6,16 @@
 //!
 //! Rules: MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/preprocess/{templates,formatter}.py`.
 
+mod cut;
+mod deepseek4;
 mod encode;
+mod message;
+mod reasoning;
 mod table;
 mod tools;
 
-pub use encode::{Message, Role, Turn};
+pub use cut::shares;
+pub use message::{Message, Role, ToolCall, Turn};
 
 use crate::{Result, Tokenizer};
 
@@ -35,6 +40,21 @@ pub enum Algorithm {
     Basic,
     /// The rendered system text is put in front of the first user text.
     Llama2,
+    /// As LlamaFactory does it: no separators, and another cut.
+    LlamaFactory,
+    /// Basic with thoughts taken out or put in, and `LlamaFactory`'s cut.
+    Reasoning,
+    /// DeepSeek-V4's rendering of structured messages.
+    DeepSeek4,
+}
+
+/// How hard the model is asked to think (`--reasoning-effort`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// A text that asks for it stands before everything.
+    Max,
+    /// Nothing is added.
+    High,
 }
 
 /// How a list of tools becomes part of the system text.
@@ -46,8 +66,9 @@ pub enum ToolFormat {
     /// Tools vanish. Upstream's chatglm3 and glm4 name a format whose name is taken apart into letters while
     /// loading, so that none matches; files must agree with that.
     None,
-    /// Upstream's format for this template fails as soon as there are tools.
-    Failing,
+    /// A JSON line per tool, calls as `<tool_call>` blocks. An extension: upstream means this format for qwen3 and
+    /// bailing_mini but raises as soon as there are tools.
+    Qwen,
 }
 
 /// A prompt template in resolved form: nothing is left to defaults.
@@ -83,6 +104,14 @@ pub struct Template {
     pub efficient_eos: bool,
     /// The first stop word becomes the tokenizer's end-of-sequence token.
     pub replace_eos: bool,
+    /// What begins and ends a thought.
+    pub thought_words: (String, String),
+    /// `--enable-thinking`: thoughts are trained, removed, or as they come.
+    pub thinking: Option<bool>,
+    /// `--reasoning-effort`, for DeepSeek-V4.
+    pub effort: Option<Effort>,
+    /// `--drop-thinking`, for DeepSeek-V4: thoughts before the last question go.
+    pub drop_thinking: bool,
 }
 
 impl Template {

@@ -7,10 +7,6 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Templates of upstream's head whose algorithms (thinking modes, LlamaFactory cutoff, DeepSeek-V4 messages)
-/// are not part of this program.
-const OTHER_ALGORITHMS: [&str; 6] = ["qwen_lf", "qwen3", "glm4_moe", "gpt_oss", "magistral", "deepseek4"];
-
 /// A row of `table.json`: only what differs from the defaults.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +33,12 @@ struct Row {
     efficient_eos: bool,
     #[serde(default)]
     replace_eos: bool,
+    thought_words: Option<(String, String)>,
+}
+
+/// What most reasoning models put around a thought.
+fn think_words() -> (String, String) {
+    ("<think>\n".into(), "\n</think>\n\n".into())
 }
 
 #[derive(Deserialize)]
@@ -106,6 +108,10 @@ impl Lists {
             stop_words: Vec::new(),
             efficient_eos,
             replace_eos: false,
+            thought_words: think_words(),
+            thinking: None,
+            effort: None,
+            drop_thinking: true,
         }
     }
 }
@@ -127,16 +133,21 @@ impl From<Row> for Template {
             algorithm: match row.algorithm.as_deref() {
                 None => Algorithm::Basic,
                 Some("llama2") => Algorithm::Llama2,
+                Some("lf") => Algorithm::LlamaFactory,
+                Some("reasoning") => Algorithm::Reasoning,
+                Some("deepseek4") => Algorithm::DeepSeek4,
                 Some(other) => unreachable!("table.json names the algorithm {other}"),
             },
             tools: match row.tools.as_deref() {
                 None => ToolFormat::Default,
                 Some("none") => ToolFormat::None,
-                Some(_) => ToolFormat::Failing,
+                Some("qwen") => ToolFormat::Qwen,
+                Some(other) => unreachable!("table.json names the tool format {other}"),
             },
             default_system: row.default_system,
             stop_words: row.stop_words,
             replace_eos: row.replace_eos,
+            thought_words: row.thought_words.unwrap_or_else(think_words),
             ..lists.resolve(row.name, row.efficient_eos)
         }
     }
@@ -160,17 +171,10 @@ impl Template {
     /// The template called `name`.
     ///
     /// # Errors
-    /// [`Error::UnknownTemplate`]; [`Error::UnsupportedTemplate`] for templates of upstream's head that need another
-    /// algorithm.
+    /// [`Error::UnknownTemplate`].
     pub fn named(name: &str) -> Result<Self> {
         if let Some(template) = table().iter().find(|template| template.name == name) {
             return Ok(template.clone());
-        }
-        if OTHER_ALGORITHMS.contains(&name) {
-            return Err(Error::UnsupportedTemplate {
-                name: name.into(),
-                reason: "it belongs to upstream's head and needs an algorithm that is not implemented",
-            });
         }
         Err(Error::UnknownTemplate { name: name.into(), known: Self::names().collect::<Vec<_>>().join(", ") })
     }
@@ -241,7 +245,23 @@ fn parse_entry(name: &str, entry: &Value) -> std::result::Result<Template, Strin
             .collect::<std::result::Result<_, _>>()?,
         _ => return Err("stop_words: expected a list of texts".into()),
     };
+    let algorithm = match entry["template_class"].as_str() {
+        None | Some("Template") => Algorithm::Basic,
+        Some("Llama2Template") => Algorithm::Llama2,
+        Some("LFDefaultTemplate") => Algorithm::LlamaFactory,
+        Some("ReasoningTemplate") => Algorithm::Reasoning,
+        Some(other) => return Err(format!("template_class: unknown class {other:?}")),
+    };
+    let thought_words = match &entry["thought_words"] {
+        Value::Null => think_words(),
+        words => match (words[0].as_str(), words[1].as_str()) {
+            (Some(open), Some(close)) => (open.to_owned(), close.to_owned()),
+            _ => return Err("thought_words: expected two texts".into()),
+        },
+    };
     Ok(Template {
+        algorithm,
+        thought_words,
         // A format named in a file is taken apart into letters by upstream and then matches nothing.
         tools: if entry["format_tools"].is_null() { ToolFormat::Default } else { ToolFormat::None },
         default_system: entry["default_system"].as_str().unwrap_or_default().to_owned(),

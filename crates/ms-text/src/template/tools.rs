@@ -1,7 +1,7 @@
-//! The `Action:` description of tools that goes into the system text.
+//! Descriptions of tools that go into the system text, and calls.
 
-use crate::python_json::str_of;
-use serde_json::Value;
+use crate::python_json::{dumps, str_of};
+use serde_json::{Value, json};
 
 /// Describes `tools`, the JSON text of a list of objects with `name`, `description`, `parameters`.
 ///
@@ -72,9 +72,69 @@ fn argument(
     ))
 }
 
+/// Qwen's description: a line of JSON per tool, in OpenAI's form.
+///
+/// Source: `tool_prompts` of the data rules; the format that upstream's head means for qwen3 and bailing_mini.
+pub(super) fn qwen(tools: &str) -> Result<String, String> {
+    let value: Value = serde_json::from_str(tools).map_err(|e| format!("the tools are not JSON: {e}"))?;
+    let Value::Array(list) = value else { return Err("the tools are no list".into()) };
+    let mut lines = String::new();
+    for tool in list {
+        let tool =
+            if tool["type"] == "function" { tool } else { json!({"type": "function", "function": tool}) };
+        lines.push('\n');
+        lines.push_str(&dumps(&tool, None));
+    }
+    Ok(format!(
+        "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function \
+         signatures within <tools></tools> XML tags:\n<tools>{lines}\n</tools>\n\nFor each function call, return a json object \
+         with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{{\"name\": <function-name>, \
+         \"arguments\": <args-json-object>}}\n</tool_call>"
+    ))
+}
+
+/// Calls of a function message as Qwen writes them; a text that is no call stays as it is.
+pub(super) fn qwen_call(text: &str) -> String {
+    let calls = match serde_json::from_str(text) {
+        Ok(Value::Array(calls)) => calls,
+        Ok(call @ Value::Object(_)) => vec![call],
+        _ => return text.to_owned(),
+    };
+    let mut blocks = Vec::with_capacity(calls.len());
+    for call in &calls {
+        let (Some(name), Some(arguments)) = (call.get("name"), call.get("arguments")) else {
+            return text.to_owned();
+        };
+        let arguments =
+            arguments.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(arguments.clone());
+        let call = dumps(&json!({"name": name, "arguments": arguments}), None);
+        blocks.push(format!("<tool_call>\n{call}\n</tool_call>"));
+    }
+    blocks.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::describe;
+    use super::*;
+
+    #[test]
+    fn qwens_tools_are_lines_of_json() {
+        let text =
+            qwen(r#"[{"name": "f", "x": 1}, {"type": "function", "function": {"name": "é"}}]"#).unwrap();
+        assert!(text.contains(
+            "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\", \"x\": 1}}\n{\"type\": \"function\", \
+             \"function\": {\"name\": \"é\"}}\n</tools>"
+        ));
+        assert!(text.ends_with(
+            "<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>"
+        ));
+        assert!(qwen("{}").is_err());
+        assert_eq!(
+            qwen_call(r#"{"name": "f", "arguments": "{\"a\":1}"}"#),
+            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+        );
+        assert_eq!(qwen_call("no call"), "no call");
+    }
 
     #[test]
     fn a_tool_is_described_with_its_arguments() {

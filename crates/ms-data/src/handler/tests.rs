@@ -1,0 +1,192 @@
+//! Handlers that no golden covers, against their rules; and what `--strict` refuses.
+
+use super::*;
+use ms_text::bpe;
+use serde_json::json;
+
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = bpe::Options { vocab_size: 300, min_frequency: 1 };
+        bpe::train(&options, ["some words, and more words".to_string()]).unwrap().write(dir.path()).unwrap();
+        Self { dir }
+    }
+
+    fn handler(&self, options: HandlerOptions) -> Handler {
+        Handler::new(options, Tokenizer::load(self.dir.path()).unwrap()).unwrap()
+    }
+}
+
+fn encode(handler: &Handler, record: Value) -> std::result::Result<Encoded, String> {
+    let Value::Object(record) = record else { panic!("a record is an object") };
+    handler.encode(&record)
+}
+
+fn row(handler: &Handler, record: Value) -> Row {
+    match encode(handler, record).unwrap() {
+        Encoded::Row(row) => row,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(handler: &Handler, column: &Option<Vec<i32>>) -> String {
+    let ids: Vec<u32> = column.as_ref().unwrap().iter().filter(|id| **id >= 0).map(|id| *id as u32).collect();
+    handler.tokenizer().decode(&ids, false).unwrap()
+}
+
+#[test]
+fn an_alpaca_text_reads_none_where_a_field_is_missing() {
+    let bench = Bench::new();
+    let handler =
+        bench.handler(HandlerOptions { append_eod: true, ..HandlerOptions::new(Kind::AlpacaPretrain) });
+    assert_eq!(handler.columns(), ["text"]);
+    let row = row(&handler, json!({"instruction": "do", "input": "this", "output": "done"}));
+    let got = text(&handler, &row.columns[0]);
+    assert!(got.ends_with("user's questions.USER: Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### Instruction:\ndo\n\n### Input:\nthis\n\n### Response: ASSISTANT: done<|endoftext|>"), "{got}");
+    let row = super::tests::row(&handler, json!({"instruction": "do", "input": ""}));
+    assert!(
+        text(&handler, &row.columns[0])
+            .ends_with("do\n\n###None\n\n### Response: ASSISTANT: None<|endoftext|>")
+    );
+}
+
+#[test]
+fn a_belle_text_is_cut_into_turns_and_the_output_takes_the_last_place() {
+    let bench = Bench::new();
+    let handler = bench.handler(HandlerOptions::new(Kind::BelleMultiTurn));
+    let record = json!({"instruction": "Human: a \nAssistant: b\nHuman: c\nAssistant: ", "output": " d "});
+    let row = row(&handler, record);
+    let got = text(&handler, &row.columns[0]);
+    assert!(
+        got.ends_with("\n### Instruction:\na\n### Response:\nb\n### Instruction:\nc\n### Response:\nd\n"),
+        "{got}"
+    );
+    assert_eq!(text(&handler, &row.columns[2]), "d\n", "the last answer alone is trained");
+}
+
+#[test]
+fn moss_turns_become_sequences_of_one_document() {
+    let bench = Bench::new();
+    let handler = bench.handler(HandlerOptions::new(Kind::MossInstruction));
+    let record = json!({"chat": {"turn_1": {"Human": "<|Human|>: a<eoh>\n", "MOSS": "<|MOSS|>: b<eom>\n"},
+        "turn_2": {"Human": "<|Human|>: c<eoh>", "MOSS": "<|MOSS|>: d<eom>"}, "turn_3": null}});
+    let Encoded::Rows(rows) = encode(&handler, record.clone()).unwrap() else { panic!() };
+    assert_eq!(rows.iter().map(|row| row.continues).collect::<Vec<_>>(), [true, false]);
+    let ends: Vec<_> = rows.iter().map(|row| text(&handler, &row.columns[2])).collect();
+    assert_eq!(ends, ["b\n", "d\n"]);
+    let handler = bench.handler(HandlerOptions::new(Kind::MossMultiTurn));
+    let row = row(&handler, record);
+    let (ids, labels) = (row.columns[0].as_ref().unwrap(), row.columns[2].as_ref().unwrap());
+    let one = |text: &str| handler.tokenizer().encode(text).unwrap()[0] as i32;
+    assert_eq!(*ids, [195, one("a"), 196, one("b"), 195, one("c"), 196, one("d"), 1]);
+    assert_eq!(*labels, [1, -100, -100, one("b"), 1, -100, -100, one("d"), 1]);
+}
+
+#[test]
+fn leetcode_problems_end_where_their_code_begins() {
+    let bench = Bench::new();
+    let handler = bench.handler(HandlerOptions::new(Kind::LeetcodePython));
+    let record = json!({"code_with_problem": " two sums \n```py\nx", "code_only": "x = 1", "explanation_only": "because"});
+    let row = row(&handler, record);
+    assert!(
+        text(&handler, &row.columns[0])
+            .ends_with("### Instruction:\ntwo sums\n### Response:\nx = 1\nbecause\n")
+    );
+    assert_eq!(text(&handler, &row.columns[2]), "x = 1\nbecause\n");
+}
+
+#[test]
+fn hunyuan_trains_from_each_opening_token_to_its_end() {
+    let bench = Bench::new();
+    let path = bench.dir.path().join("tokenizer_config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["additional_special_tokens"] = json!(["<|extra_0|>", "<|eos|>"]);
+    config["chat_template"] = json!(
+        "{% for m in messages %}{% if m.role == 'assistant' %}<|extra_0|>{{ m.content }}<|eos|>{% else %}{{ m.content }}|{% endif %}{% endfor %}"
+    );
+    std::fs::write(&path, config.to_string()).unwrap();
+    let handler = bench.handler(HandlerOptions::new(Kind::Hunyuan));
+    let say = |role: &str, value: &str| json!({"from": role, "value": value});
+    let record = json!({"conversations": [say("system", "s"), say("human", "u"), say("gpt", "a"),
+        say("system", ""), say("human", "v"), say("gpt", "b")]});
+    let row = row(&handler, record);
+    assert_eq!(text(&handler, &row.columns[0]), "s|u|<|extra_0|>a<|eos|>|v|<|extra_0|>b<|eos|>");
+    assert_eq!(text(&handler, &row.columns[2]), "<|extra_0|>a<|eos|><|extra_0|>b<|eos|>");
+    let broken = json!({"conversations": [say("human", "u"), say("gpt", "a"), say("gpt", "a")]});
+    assert_eq!(encode(&handler, broken).unwrap(), Encoded::Dropped);
+}
+
+#[test]
+fn what_upstream_does_in_silence_is_refused_with_its_reason() {
+    let bench = Bench::new();
+    let strict = |kind: Kind, seq_length| {
+        let map_keys = json!({"messages": "conversations", "tools": "tools"}).as_object().cloned();
+        bench.handler(HandlerOptions {
+            prompt_type: Some("qwen".into()),
+            strict: true,
+            seq_length,
+            map_keys: (kind == Kind::SharegptInstruction).then_some(map_keys).flatten(),
+            ..HandlerOptions::new(kind)
+        })
+    };
+    let say = |role: &str, value: Value| json!({"from": role, "value": value});
+    let chat = |messages: Vec<Value>| json!({"conversations": messages});
+    let handler = strict(Kind::SharegptInstruction, None);
+    let error = |record: Value| encode(&handler, record).unwrap_err();
+    assert!(
+        error(chat(vec![say("gpt", "a".into()), say("human", "b".into())]))
+            .contains("roles do not alternate")
+    );
+    assert!(error(chat(vec![say("human", "a".into())])).contains("leaves such a record out"));
+    let null = chat(vec![
+        say("human", Value::Null),
+        say("gpt", "x".into()),
+        say("human", "a".into()),
+        say("gpt", "x".into()),
+    ]);
+    assert!(encode(&handler, null).is_err());
+    assert!(error(chat(vec![say("human", "{{idx}}".into()), say("gpt", "x".into())])).contains("{{idx}}"));
+    let call = vec![
+        say("human", "a".into()),
+        say("function_call", "x".into()),
+        say("observation", "b".into()),
+        say("gpt", "y".into()),
+    ];
+    assert!(error(chat(call)).contains("empty call"));
+    let mut tools = chat(vec![say("human", "a".into()), say("gpt", "x".into())]);
+    tools["tools"] = json!("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]");
+    assert!(error(tools).contains("vanish"));
+    let handler = strict(Kind::AlpacaInstruction, Some(20));
+    let error = |record: Value| encode(&handler, record).unwrap_err();
+    assert!(error(json!({"instruction": "a", "output": ["x", "y"]})).contains("empty conversation"));
+    assert!(error(json!({"instruction": "a", "output": "x".repeat(40)})).contains("--seq-length 20"));
+    let handler = strict(Kind::AlpacaPairwise, None);
+    let record = json!({"instruction": "a", "chosen": ["x", "y"], "rejected": ["z", "w"]});
+    assert!(encode(&handler, record).unwrap_err().contains("lists of answers"));
+    let missing = HandlerOptions {
+        prompt_type: Some("chatglm3".into()),
+        strict: true,
+        ..HandlerOptions::new(Kind::AlpacaInstruction)
+    };
+    let error = Handler::new(missing, Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap().to_string();
+    assert!(error.contains("[gMASK]"), "{error}");
+}
+
+#[test]
+fn handlers_of_upstreams_head_ask_for_it() {
+    let bench = Bench::new();
+    let options =
+        HandlerOptions { prompt_type: Some("qwen".into()), ..HandlerOptions::new(Kind::OpenAiInstruction) };
+    let error = Handler::new(options, Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap().to_string();
+    assert!(error.contains("--upstream head"), "{error}");
+    for (name, reason) in
+        [("LlamaFactoryInstructionHandler", "dataset_info.json"), ("SharegptPretrainHandler", "documented")]
+    {
+        let error = Kind::of_handler(name).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Texts: pretraining records as they are, or framed in fixed words.
+
+use super::align::{text, text_or_null};
+use super::{Handler, Row};
+use crate::Upstream;
+use serde_json::{Map, Value};
+
+type Record = Map<String, Value>;
+type Result<T> = std::result::Result<T, String>;
+
+/// What stands before an Alpaca record's instruction; the missing space before USER is part of the bytes.
+const ALPACA_HEAD: &str = "A chat between a curious user and an artificial intelligence assistant. The assistant gives \
+    helpful, detailed, and polite answers to the user's questions.USER: Below is an instruction that describes a task. \
+    Write a response that appropriately completes the request.\n\n### Instruction:\n";
+
+impl Handler {
+    pub(super) fn pretrain(&self, record: &Record) -> Result<Row> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for key in &self.columns {
+            columns.push(self.document(text(record, key)?)?);
+        }
+        Ok(Row::new(columns))
+    }
+
+    /// Source: MindSpeed-LLM v2.0.0 `data_handler.py`, the Alpaca pretraining handler. Missing fields read `None`.
+    pub(super) fn alpaca_pretrain(&self, record: &Record) -> Result<Row> {
+        let field = |name: &str| Ok::<_, String>(text_or_null(record, name)?.unwrap_or("None"));
+        let input = match text_or_null(record, "input")?.unwrap_or_default() {
+            "" => "None".to_owned(),
+            input => format!(" Input:\n{input}"),
+        };
+        let text = format!(
+            "{ALPACA_HEAD}{}\n\n###{input}\n\n### Response: ASSISTANT: {}",
+            field("instruction")?,
+            field("output")?
+        );
+        Ok(Row::new(vec![self.document(&text)?]))
+    }
+
+    /// The text that upstream means: its own handler fails on every record.
+    pub(super) fn stack_overflow(&self, record: &Record) -> Result<Row> {
+        let text = format!(
+            "In python, {}\n### Question:\n{}\n### Response:\n{}\n",
+            text(record, "title")?,
+            text(record, "question_body")?,
+            text(record, "answer_body")?
+        );
+        Ok(Row::new(vec![self.document(&text)?]))
+    }
+
+    /// Ids of a document; none for an empty text.
+    fn document(&self, text: &str) -> Result<Option<Vec<i32>>> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let mut ids = self.framed(text)?;
+        if self.options.upstream == Upstream::Head && self.options.pad_to_multiple_of > 1 {
+            // A whole multiple is added even where the document is aligned already.
+            let multiple = self.options.pad_to_multiple_of;
+            let full = (ids.len() / multiple + 1) * multiple - usize::from(self.options.append_eod);
+            ids.resize(full.max(ids.len()), self.tokenizer.vocab_size() as i32);
+        }
+        if self.options.append_eod {
+            ids.push(self.eos()?);
+        }
+        Ok(Some(ids))
+    }
+}

@@ -1,0 +1,90 @@
+//! Every model family against the logits of Hugging Face transformers, whole and token by token through the cache.
+
+#![allow(clippy::unwrap_used)] // tests
+
+use ms_core::{DType, Device};
+use ms_generate::{LoadedModel, Session};
+use ms_testing::{assert_close, read_golden, shared};
+
+struct Golden {
+    model: LoadedModel,
+    tokens: Vec<i32>,
+    /// `[B, S, V]`.
+    logits: Vec<f64>,
+    seq: usize,
+    tolerance: f64,
+}
+
+fn open(family: &str) -> Option<Golden> {
+    let dir = shared("goldens/models")?.join(family);
+    let golden: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
+    let (reference, _) = read_golden(&dir.join("reference.safetensors"));
+    let ids = &reference["input_ids"];
+    let seq = ids.shape[1];
+    let model = LoadedModel::open(&dir, DType::F32, Device::cpu(1).unwrap(), Some(seq));
+    Some(Golden {
+        model: model.unwrap_or_else(|e| panic!("{family}: {e}")),
+        tokens: ids.i64().iter().map(|&t| t as i32).collect(),
+        logits: reference["logits"].values.clone(),
+        seq,
+        tolerance: golden["suggested_atol_float32"].as_f64().unwrap(),
+    })
+}
+
+fn check(family: &str) {
+    let Some(g) = open(family) else { return };
+    let borders: Vec<i32> = (0..=g.tokens.len() / g.seq).map(|b| (b * g.seq) as i32).collect();
+    let got = g.model.logits(&g.tokens, &borders).unwrap_or_else(|e| panic!("{family}: {e}"));
+    assert_close(family, &got, &g.logits, 0.0, g.tolerance);
+
+    let row = g.logits.len() / g.tokens.len();
+    let mut session = Session::new(&g.model, g.seq);
+    let tokens: Vec<u32> = g.tokens[..g.seq].iter().map(|&t| t as u32).collect();
+    let first = g.seq / 2;
+    for end in first..=g.seq {
+        let got =
+            if end == first { session.prefill(&tokens[..first]) } else { session.next(tokens[end - 1]) };
+        let want = &g.logits[(end - 1) * row..end * row];
+        assert_close(
+            &format!("{family}, token {end} through the cache"),
+            &got.unwrap(),
+            want,
+            0.0,
+            g.tolerance,
+        );
+    }
+    // Another sequence that begins like this one, after going back.
+    let mut other = tokens[..first + 1].to_vec();
+    other[first] = (other[first] + 1) % row as u32;
+    let again = session.prefill(&other).unwrap();
+    let fresh = Session::new(&g.model, g.seq).prefill(&other).unwrap();
+    let fresh: Vec<f64> = fresh.iter().map(|&v| f64::from(v)).collect();
+    assert_close(&format!("{family}, after going back"), &again, &fresh, 1e-4, 1e-4);
+}
+
+macro_rules! families {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        #[test]
+        fn every_family_that_has_a_golden_is_tested() {
+            let Some(dir) = shared("goldens/models") else { return };
+            let known = [$(stringify!($name)),*];
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let entry = entry.unwrap();
+                let name = entry.file_name().into_string().unwrap();
+                assert!(!entry.path().is_dir() || known.contains(&name.as_str()), "{name} is not tested");
+            }
+        }
+    };
+}
+
+families! {
+    baichuan_7b bloom chatglm3 deepseek_v2_lite deepseek_v3 deepseek_v32 gemma2 glm45_air glm4_0414 glm_9b_chat hy_v3
+    internlm2 ling_v2 llama2_mha llama3_gqa mamba2 minicpm3 minimax_m2 mistral_swa mixtral phi3_longrope phimoe qwen2
+    qwen2_moe qwen3 qwen3_moe qwen3_next
+}

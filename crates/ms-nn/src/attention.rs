@@ -1,0 +1,233 @@
+//! Attention with grouped keys and values.
+
+use crate::cache::LayerCache;
+use crate::layer::Pass;
+use crate::norm::NormShape;
+use crate::params::{Linear, Scope};
+use ms_core::{
+    Activation, Alibi, AttentionOptions, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var, ops,
+};
+use ms_spec::{ModelConfig, Norm, Position, QkNorm};
+use std::sync::Arc;
+
+/// How queries, keys and values come out of the stream.
+#[derive(Clone, Debug)]
+enum Projection {
+    /// One matrix; rows packed by group.
+    Packed(Linear),
+    /// A matrix each; with an output gate the queries' has `[query, gate]` per head.
+    Separate { q: Linear, k: Linear, v: Linear },
+}
+
+/// Attention of one layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Attention {
+    projection: Projection,
+    qk_norm: Option<(Linear, Linear)>,
+    out: Linear,
+    options: AttentionOptions,
+    shape: Arc<Grouped>,
+}
+
+/// What all layers share.
+#[derive(Clone, Debug)]
+pub(crate) struct Grouped {
+    heads: HeadLayout,
+    norm: NormShape,
+    qk_norm: QkNorm,
+    output_gate: bool,
+    /// `None`: positions enter elsewhere.
+    rotary: Option<Rotary>,
+    /// Columns of `[queries | keys | values]` in packed order.
+    pack: Arc<[Run]>,
+    /// The way back.
+    unpack: Arc<[Run]>,
+    /// Columns of gated query projections: all queries, then all gates.
+    gates_apart: Arc<[Run]>,
+}
+
+impl Grouped {
+    pub(crate) fn new(c: &ModelConfig, tp: usize, rotary: Option<Rotary>) -> Self {
+        let heads = HeadLayout {
+            groups: c.groups / tp,
+            heads_per_group: c.heads.checked_div(c.groups).unwrap_or(0),
+            head_dim: c.head_dim,
+        };
+        let (g, m, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
+        let copy = |start, len| Run::Copy { start, len };
+        let keys = g * m * d;
+        let pack =
+            (0..g).flat_map(|i| [copy(i * m * d, m * d), copy(keys + i * d, d), copy(keys + (g + i) * d, d)]);
+        let group = (m + 2) * d;
+        let unpack = (0..g)
+            .map(|i| copy(i * group, m * d))
+            .chain((0..g).map(|i| copy(i * group + m * d, d)))
+            .chain((0..g).map(|i| copy(i * group + (m + 1) * d, d)));
+        let all = heads.heads();
+        let gates_apart =
+            (0..all).map(|n| copy(2 * n * d, d)).chain((0..all).map(|n| copy((2 * n + 1) * d, d)));
+        Self {
+            heads,
+            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            qk_norm: c.qk_norm,
+            output_gate: c.scores.output_gate,
+            rotary,
+            pack: pack.collect(),
+            unpack: unpack.collect(),
+            gates_apart: gates_apart.collect(),
+        }
+    }
+}
+
+/// Scale, mask and penalty of a layer's scores.
+pub(crate) fn score_options(c: &ModelConfig, layer: usize, tp: (usize, usize)) -> AttentionOptions {
+    AttentionOptions {
+        scale: c.score_scale() as f32,
+        window: c.window(layer),
+        softcap: c.scores.softcap.map(|s| s as f32),
+        alibi: (c.position == Position::Alibi)
+            .then(|| Alibi { heads: c.heads, first: tp.0 * c.heads / tp.1 }),
+    }
+}
+
+impl Attention {
+    pub(crate) fn new(
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        layer: usize,
+        tp: (usize, usize),
+        shape: &Arc<Grouped>,
+    ) -> Self {
+        let projection = if c.scores.output_gate {
+            let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| scope.linear(name));
+            Projection::Separate { q, k, v }
+        } else {
+            Projection::Packed(scope.linear("linear_qkv"))
+        };
+        let norms = || (scope.linear("q_layernorm"), scope.linear("k_layernorm"));
+        Self {
+            projection,
+            qk_norm: (c.qk_norm != QkNorm::None).then(norms),
+            out: scope.linear("linear_proj"),
+            options: score_options(c, layer, tp),
+            shape: shape.clone(),
+        }
+    }
+
+    /// `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        x: &Var,
+    ) -> Result<Var> {
+        let x = pass.ctx.enter_tp(pass.g, x)?;
+        let (qkv, gate) = self.project(pass, &x)?;
+        let qkv = self.prepare(pass, qkv)?;
+        let mut out = attend(pass, cache, &qkv, self.shape.heads, self.options)?;
+        if let Some(gate) = gate {
+            out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
+        }
+        pass.row_parallel(&out, self.out)
+    }
+
+    /// Packed rows, normed by whole projections if the model does that, and the output gate.
+    fn project(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Option<Var>)> {
+        match self.projection {
+            Projection::Packed(qkv) => Ok((pass.linear(x, qkv)?, None)),
+            Projection::Separate { q, k, v } => {
+                let [q, k, v] = [q, k, v].map(|w| pass.linear(x, w));
+                let (mut q, k, v, mut gate) = (q?, k?, v?, None);
+                if self.shape.output_gate {
+                    let width = self.shape.heads.heads() * self.shape.heads.head_dim;
+                    let both = ops::columns(pass.g, &q, &self.shape.gates_apart)?;
+                    let [queries, gates] = ops::split(pass.g, &both, [width, width])?;
+                    (q, gate) = (queries, Some(gates));
+                }
+                let all = ops::concat(pass.g, &[&q, &k, &v])?;
+                Ok((ops::columns(pass.g, &all, &self.shape.pack)?, gate))
+            }
+        }
+    }
+
+    /// Norms and rotation of packed rows.
+    fn prepare(&self, pass: &mut Pass<'_>, qkv: Var) -> Result<Var> {
+        let shape = &*self.shape;
+        let fused =
+            shape.qk_norm == QkNorm::PerHead && shape.norm.kind == Norm::Rms && shape.rotary.is_some();
+        let mut qkv = qkv;
+        if matches!(shape.qk_norm, QkNorm::PerHead | QkNorm::WholeProjection) && !fused {
+            qkv = self.norm_apart(pass, &qkv)?;
+        }
+        if let Some(rotary) = &shape.rotary {
+            let scales = self.qk_norm.filter(|_| fused);
+            let scales = scales.map(|(q, k)| (pass.param(q.weight), pass.param(k.weight)));
+            let norm = scales.as_ref().map(|(q, k)| (q, k, shape.norm.eps));
+            qkv = ops::prepare_qkv(pass.g, &qkv, shape.heads, norm, rotary, &pass.batch.positions)?;
+        }
+        if shape.qk_norm == QkNorm::PerHeadAfterRope {
+            qkv = self.norm_apart(pass, &qkv)?;
+        }
+        Ok(qkv)
+    }
+
+    /// Norms of queries and keys that the rotation's kernel does not know.
+    fn norm_apart(&self, pass: &mut Pass<'_>, qkv: &Var) -> Result<Var> {
+        let Some((q_norm, k_norm)) = self.qk_norm else { return Ok(qkv.clone()) };
+        let shape = &*self.shape;
+        let (d, queries, keys) = (
+            shape.heads.head_dim,
+            shape.heads.heads() * shape.heads.head_dim,
+            shape.heads.groups * shape.heads.head_dim,
+        );
+        let apart = ops::columns(pass.g, qkv, &shape.unpack)?;
+        let [q, k, v] = ops::split(pass.g, &apart, [queries, keys, keys])?;
+        let (q, k) = if shape.qk_norm == QkNorm::WholeProjection {
+            (shape.norm.apply(pass, q_norm, &q)?, shape.norm.apply(pass, k_norm, &k)?)
+        } else {
+            (shape.norm.apply_to_heads(pass, q_norm, &q, d)?, shape.norm.apply_to_heads(pass, k_norm, &k, d)?)
+        };
+        let all = ops::concat(pass.g, &[&q, &k, &v])?;
+        ops::columns(pass.g, &all, &shape.pack)
+    }
+}
+
+/// Attention of prepared packed rows, over themselves or over a cache that they join first.
+pub(crate) fn attend(
+    pass: &mut Pass<'_>,
+    cache: Option<&mut LayerCache>,
+    qkv: &Var,
+    heads: HeadLayout,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
+        return ops::attention(pass.g, qkv, heads, &pass.batch.segments, options);
+    };
+    let device = pass.g.device().clone();
+    device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
+    let out = device.attention_cached(qkv.value(), keys, values, heads, &pass.batch.segments, &options)?;
+    Ok(pass.g.constant(out))
+}
+
+/// [`attend`] over picked keys alone.
+pub(crate) fn attend_picked(
+    pass: &mut Pass<'_>,
+    cache: Option<&mut LayerCache>,
+    qkv: &Var,
+    heads: HeadLayout,
+    picks: &Tensor,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
+        return ops::attention_picked(pass.g, qkv, heads, picks, options);
+    };
+    let device = pass.g.device().clone();
+    device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
+    let (out, _) = device.attention_picked(qkv.value(), Some((keys, values)), heads, picks, &options)?;
+    Ok(pass.g.constant(out))
+}
+
+/// A frozen use of a parameter: its value, without a gradient.
+pub(crate) fn frozen(pass: &Pass<'_>, id: ParamId) -> Var {
+    pass.g.constant(pass.store.get(id))
+}

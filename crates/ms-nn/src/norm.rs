@@ -1,0 +1,62 @@
+//! The norms of a model: RMSNorm, RMSNorm with `1 + w`, LayerNorm.
+
+use crate::layer::Pass;
+use crate::params::Linear;
+use ms_core::{Norm, Result, Var, ops};
+use ms_spec::Norm as Kind;
+
+/// A model's kind of norm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormShape {
+    pub(crate) kind: Kind,
+    pub(crate) eps: f32,
+}
+
+impl NormShape {
+    pub(crate) fn rms(&self) -> Norm {
+        Norm { eps: self.eps, unit_offset: self.kind == Kind::RmsUnitOffset }
+    }
+
+    /// Norm of the rows of `x`.
+    pub(crate) fn apply(&self, pass: &mut Pass<'_>, ids: Linear, x: &Var) -> Result<Var> {
+        let w = pass.param(ids.weight);
+        match self.kind {
+            Kind::LayerNorm => {
+                let b = ids.bias.map(|b| pass.param(b));
+                ops::layer_norm(pass.g, x, &w, b.as_ref(), self.eps)
+            }
+            Kind::Rms | Kind::RmsUnitOffset => ops::rms_norm(pass.g, x, &w, self.rms()),
+        }
+    }
+
+    /// `(x + y, norm(x + y))`.
+    pub(crate) fn apply_to_sum(
+        &self,
+        pass: &mut Pass<'_>,
+        ids: Linear,
+        x: &Var,
+        y: &Var,
+    ) -> Result<(Var, Var)> {
+        if self.kind == Kind::LayerNorm {
+            let sum = ops::add(pass.g, x, y)?;
+            let normed = self.apply(pass, ids, &sum)?;
+            return Ok((sum, normed));
+        }
+        let w = pass.param(ids.weight);
+        ops::add_rms_norm(pass.g, x, y, &w, self.rms())
+    }
+
+    /// Norm of every head of `x[T,N·D]` by itself, with a weight per element of a head.
+    pub(crate) fn apply_to_heads(
+        &self,
+        pass: &mut Pass<'_>,
+        ids: Linear,
+        x: &Var,
+        dim: usize,
+    ) -> Result<Var> {
+        let (tokens, width) = x.value().as_matrix();
+        let heads = ops::reshape(pass.g, x, [tokens * width / dim, dim])?;
+        let normed = self.apply(pass, ids, &heads)?;
+        ops::reshape(pass.g, &normed, [tokens, width])
+    }
+}

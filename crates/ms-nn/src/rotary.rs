@@ -1,0 +1,32 @@
+//! Rotary tables.
+
+use crate::Result;
+use ms_core::{Device, Rotary, Tensor};
+use ms_spec::ModelConfig;
+
+/// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
+///
+/// Stretchings that look at the length of a sequence see `length`, as upstream's `--seq-length` has it.
+pub(crate) fn tables(
+    config: &ModelConfig,
+    device: &Device,
+    max_position: usize,
+    length: usize,
+) -> Result<Rotary> {
+    let frequencies = config.frequencies(length);
+    let pairs = frequencies.inv_freq.len();
+    let table = |value: fn(f64) -> f64| {
+        let mut values = Vec::with_capacity(max_position * pairs);
+        for p in 0..max_position {
+            let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
+            values.extend(angles.map(|a| (value(f64::from(a)) * frequencies.magnitude) as f32));
+        }
+        Tensor::from_slice(device.arena(), [max_position, pairs], &values)
+    };
+    Ok(Rotary {
+        cos: table(f64::cos)?,
+        sin: table(f64::sin)?,
+        dim: 2 * pairs,
+        interleaved: config.rope.interleaved,
+    })
+}

@@ -1,0 +1,93 @@
+//! The seam between this workspace and tokenizer engines.
+//!
+//! Two engines read the same `tokenizer.json` form. `pipeline` (the 1.0 line of the `tokenizers` crate, a rewrite) is
+//! tens of times faster on byte-level BPE and takes most shapes; `reference` (0.23) takes all of them and is the judge
+//! of the other in tests. Which shapes go to the second is written down in one place: [`pipeline`]'s `refusal`.
+
+mod pipeline;
+mod reference;
+
+use crate::{Error, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// What an engine must do. Ids are positions in the vocabulary, added tokens included.
+pub trait Encode: Send + Sync {
+    /// Appends the ids of `text` to `out`. Texts of special tokens inside `text` become those tokens.
+    /// `special` adds what the tokenizer itself puts around a text (a BOS at the start for Llama).
+    ///
+    /// # Errors
+    /// [`Error::Encode`].
+    fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()>;
+
+    /// Text of `ids`; bytes that are not UTF-8 become U+FFFD. Ids outside the vocabulary give nothing.
+    ///
+    /// # Errors
+    /// [`Error::Decode`].
+    fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String>;
+
+    /// Name and version, for reports.
+    fn name(&self) -> &'static str;
+}
+
+/// Which engine encodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The fast one, and the reference for shapes that the fast one does not take.
+    #[default]
+    Fast,
+    /// Always the reference.
+    Reference,
+}
+
+/// An engine, and the ids that stand around every text that is encoded with special tokens.
+pub(crate) struct Built {
+    pub(crate) engine: Box<dyn Encode>,
+    /// `None` if what stands around a text could not be told apart from it.
+    around: Option<(Vec<u32>, Vec<u32>)>,
+}
+
+impl Built {
+    /// Builds an engine from a `tokenizer.json` value, which `definition` gives as often as it is asked.
+    pub(crate) fn new(path: &Path, which: Engine, definition: impl Fn() -> Result<Value>) -> Result<Self> {
+        let engine: Box<dyn Encode> = if which == Engine::Fast {
+            match pipeline::PipelineEngine::new(definition()?) {
+                Ok(engine) => Box::new(engine),
+                Err(reason) => {
+                    tracing::debug!(path = %path.display(), reason, "the reference engine encodes");
+                    Box::new(reference::ReferenceEngine::new(path, definition()?)?)
+                }
+            }
+        } else {
+            Box::new(reference::ReferenceEngine::new(path, definition()?)?)
+        };
+        let around = around(engine.as_ref())?;
+        Ok(Self { engine, around })
+    }
+
+    pub(crate) fn encode_with_special(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
+        let Some((before, after)) = &self.around else { return self.engine.encode_into(text, true, out) };
+        out.extend_from_slice(before);
+        self.engine.encode_into(text, false, out)?;
+        out.extend_from_slice(after);
+        Ok(())
+    }
+}
+
+/// Post-processors put the same ids around every text: a probe finds them, so that no text takes the slow way.
+fn around(engine: &dyn Encode) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
+    let (mut plain, mut framed) = (Vec::new(), Vec::new());
+    engine.encode_into("a", false, &mut plain)?;
+    engine.encode_into("a", true, &mut framed)?;
+    let mut places =
+        (0..=framed.len().saturating_sub(plain.len())).filter(|&at| framed[at..].starts_with(&plain));
+    let place = (!plain.is_empty()).then(|| (places.next(), places.next()));
+    Ok(match place {
+        Some((Some(at), None)) => Some((framed[..at].to_vec(), framed[at + plain.len()..].to_vec())),
+        _ => None,
+    })
+}
+
+fn encode_error(bytes: usize, reason: impl ToString) -> Error {
+    Error::Encode { bytes, reason: reason.to_string() }
+}

@@ -1,0 +1,76 @@
+//! The fast engine: the read-only pipeline of the 1.0 line of the `tokenizers` crate.
+
+use super::{Encode, encode_error};
+use crate::{Error, Result};
+use fast_tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
+use serde_json::Value;
+
+pub(super) struct PipelineEngine {
+    tokenizer: PipelineTokenizer,
+    plain: EncodeOptions,
+    framed: EncodeOptions,
+}
+
+impl PipelineEngine {
+    /// Builds the engine; the error says why the other one must do it.
+    pub(super) fn new(mut definition: Value) -> std::result::Result<Self, String> {
+        if let Some(reason) = refusal(&definition) {
+            return Err(reason.to_owned());
+        }
+        // What the definition says of its added tokens must come out again, or ids would move in silence.
+        let added: Vec<(String, u64)> = added_tokens(&definition)
+            .filter_map(|row| Some((row["content"].as_str()?.to_owned(), row["id"].as_u64()?)))
+            .collect();
+        fast_tokenizers::canonicalize_value(&mut definition).map_err(|e| e.to_string())?;
+        let json = serde_json::to_string(&definition).map_err(|e| e.to_string())?;
+        drop(definition);
+        let tokenizer = fast_tokenizers::from_json(&json).map_err(|e| e.to_string())?;
+        let vocabulary = tokenizer.get_added_vocabulary();
+        for (text, id) in added {
+            if vocabulary.token_to_id(&text).map(u64::from) != Some(id) {
+                return Err(format!("it gives the added token {text:?} another id than {id}"));
+            }
+        }
+        let framed = EncodeOptions::default();
+        let plain = EncodeOptions { add_special_tokens: false, ..EncodeOptions::default() };
+        Ok(Self { tokenizer, plain, framed })
+    }
+}
+
+fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
+    definition["added_tokens"].as_array().into_iter().flatten()
+}
+
+/// Shapes that the pipeline would take but encode in another way than the reference.
+fn refusal(definition: &Value) -> Option<&'static str> {
+    let model = &definition["model"];
+    if model["dropout"].as_f64().is_some_and(|p| p != 0.0) {
+        return Some("BPE dropout draws random numbers");
+    }
+    // The pipeline looks an added token up by its normalized form, the reference by its own text.
+    let normalizes = !definition["normalizer"].is_null();
+    if normalizes && added_tokens(definition).any(|row| row["normalized"] == true) {
+        return Some("an added token is matched in normalized text");
+    }
+    None
+}
+
+impl Encode for PipelineEngine {
+    fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
+        let mut tokens = Vec::with_capacity(text.len() / 3 + 8);
+        let options = if special { &self.framed } else { &self.plain };
+        self.tokenizer.encode_into(text, options, &mut tokens).map_err(|e| encode_error(text.len(), e))?;
+        out.extend_from_slice(PipelineToken::cast_slice(&tokens));
+        Ok(())
+    }
+
+    fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        self.tokenizer
+            .decode(ids, skip_special)
+            .map_err(|e| Error::Decode { count: ids.len(), reason: e.to_string() })
+    }
+
+    fn name(&self) -> &'static str {
+        "tokenizers 1.0.0-rc.3"
+    }
+}

@@ -1,0 +1,206 @@
+//! Files that a tokenizer is made of, each brought into the form of `tokenizer.json`.
+
+mod base64;
+mod byte_level;
+mod gpt2;
+mod sentencepiece;
+mod tiktoken;
+
+use crate::folder::FolderFacts;
+use crate::{Error, Result};
+use gpt2::Cut;
+use sentencepiece::{Role, SentencePiece};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use tiktoken::Family;
+
+/// The bytes of a tokenizer and what they are.
+pub(crate) struct Source {
+    /// The file that errors name.
+    pub(crate) path: PathBuf,
+    form: Form,
+}
+
+enum Form {
+    /// `tokenizer.json`.
+    Json(Vec<u8>),
+    /// SentencePiece's `tokenizer.model`.
+    SentencePiece(Box<SentencePiece>, Vec<u8>),
+    /// tiktoken's rank file.
+    Ranks(Vec<u8>, Family),
+    /// `vocab.json` and `merges.txt`.
+    Merges { vocab: Vec<u8>, merges: Vec<u8>, cut: Cut },
+    /// `vocab.txt` of BERT.
+    WordPiece { vocab: Vec<u8>, lower_case: bool },
+}
+
+const FILES: &str = "tokenizer.json, tokenizer.model, *.tiktoken, vocab.json with merges.txt, vocab.txt";
+
+impl Source {
+    /// What a folder holds; the fast form wins over the others.
+    pub(crate) fn of_folder(dir: &Path, facts: &FolderFacts) -> Result<Self> {
+        let class = facts.class.as_str();
+        if let Some(bytes) = read(&dir.join("tokenizer.json"))? {
+            return Ok(Self { path: dir.join("tokenizer.json"), form: Form::Json(bytes) });
+        }
+        for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model"] {
+            if let Some(bytes) = read(&dir.join(name))? {
+                return Self::of_model(dir.join(name), bytes, class);
+            }
+        }
+        if let Some(path) = rank_file(dir)? {
+            let bytes = read(&path)?.unwrap_or_default();
+            return Self::of_model(path, bytes, class);
+        }
+        if let (Some(vocab), Some(merges)) = (read(&dir.join("vocab.json"))?, read(&dir.join("merges.txt"))?)
+        {
+            let cut = if class.starts_with("Qwen2") {
+                Cut::Qwen2
+            } else {
+                Cut::Gpt2 { add_prefix_space: facts.add_prefix_space }
+            };
+            return Ok(Self { path: dir.join("vocab.json"), form: Form::Merges { vocab, merges, cut } });
+        }
+        if let Some(vocab) = read(&dir.join("vocab.txt"))? {
+            let lower_case = facts.lower_case;
+            return Ok(Self { path: dir.join("vocab.txt"), form: Form::WordPiece { vocab, lower_case } });
+        }
+        if !dir.is_dir() {
+            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::Io { path: dir.into(), source });
+        }
+        Err(Error::NoTokenizer { path: dir.into(), looked_for: FILES })
+    }
+
+    /// A single file, whatever it is called.
+    pub(crate) fn of_file(path: &Path, facts: &FolderFacts) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        if path.extension().is_some_and(|e| e == "json") {
+            return Ok(Self { path: path.into(), form: Form::Json(bytes) });
+        }
+        Self::of_model(path.into(), bytes, &facts.class)
+    }
+
+    /// GPT-2's two files.
+    pub(crate) fn of_merges(vocab: &Path, merges: &Path) -> Result<Self> {
+        let open =
+            |path: &Path| std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source });
+        let form = Form::Merges {
+            vocab: open(vocab)?,
+            merges: open(merges)?,
+            cut: Cut::Gpt2 { add_prefix_space: false },
+        };
+        Ok(Self { path: vocab.into(), form })
+    }
+
+    /// BERT's vocabulary.
+    pub(crate) fn of_word_pieces(vocab: &Path, lower_case: bool) -> Result<Self> {
+        let bytes = std::fs::read(vocab).map_err(|source| Error::Io { path: vocab.into(), source })?;
+        Ok(Self { path: vocab.into(), form: Form::WordPiece { vocab: bytes, lower_case } })
+    }
+
+    fn of_model(path: PathBuf, bytes: Vec<u8>, class: &str) -> Result<Self> {
+        if tiktoken::looks_like(&bytes) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            return Ok(Self { form: Form::Ranks(bytes, Family::of(class, name)), path });
+        }
+        match SentencePiece::parse(&bytes) {
+            Ok(model) => Ok(Self { path, form: Form::SentencePiece(Box::new(model), bytes) }),
+            Err(reason) => Err(Error::Engine { path, reason }),
+        }
+    }
+
+    /// Whether the special tokens around a text are for the tokenizer's class to say, because the file does not.
+    pub(crate) fn leaves_frame_to_class(&self) -> bool {
+        !matches!(self.form, Form::Json(_))
+    }
+
+    /// Begin, end, padding and unknown token, as far as the file itself knows them.
+    pub(crate) fn roles(&self) -> [Option<String>; 4] {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        match &self.form {
+            Form::Json(_) => Default::default(),
+            Form::SentencePiece(model, _) => {
+                [Role::Bos, Role::Eos, Role::Pad, Role::Unk].map(|role| owned(model.role(role)))
+            }
+            Form::Ranks(_, family) => {
+                let [bos, eos, pad] = family.roles().map(owned);
+                [bos, eos, pad, None]
+            }
+            Form::Merges { .. } => [None, owned(Some("<|endoftext|>")), None, None],
+            Form::WordPiece { .. } => [None, None, owned(Some("[PAD]")), owned(Some("[UNK]"))],
+        }
+    }
+
+    /// The `tokenizer.json` value, without truncation and padding: both are the business of whoever builds samples.
+    pub(crate) fn definition(&self, facts: &FolderFacts) -> Result<Value> {
+        let failed = |reason: String| Error::Engine { path: self.path.clone(), reason };
+        let mut value = match &self.form {
+            Form::Json(bytes) => serde_json::from_slice(bytes).map_err(|e| failed(e.to_string())).and_then(
+                |value: Value| match value {
+                    Value::Object(_) => Ok(value),
+                    _ => Err(failed("expected a JSON object".into())),
+                },
+            )?,
+            Form::SentencePiece(model, _) => model.definition(facts.legacy),
+            Form::Ranks(bytes, family) => {
+                tiktoken::definition(bytes, *family, &facts.added).map_err(failed)?
+            }
+            Form::Merges { vocab, merges, cut } => gpt2::definition(vocab, merges, *cut).map_err(failed)?,
+            Form::WordPiece { vocab, lower_case } => gpt2::word_piece(vocab, *lower_case).map_err(failed)?,
+        };
+        value["truncation"] = Value::Null;
+        value["padding"] = Value::Null;
+        Ok(value)
+    }
+
+    /// SHA-256 in hexadecimal: of `tokenizer.json` in canonical form (keys sorted, no white space), of the bytes of
+    /// all other files.
+    pub(crate) fn hash(&self) -> String {
+        let mut digest = Sha256::new();
+        match &self.form {
+            Form::Json(bytes) => match serde_json::from_slice::<Value>(bytes) {
+                Ok(mut value) => {
+                    value.sort_all_objects();
+                    digest.update(value.to_string());
+                }
+                // The engine has read it, so this does not happen; the bytes themselves are a fair answer.
+                Err(_) => digest.update(bytes),
+            },
+            Form::SentencePiece(_, bytes) | Form::Ranks(bytes, _) => digest.update(bytes),
+            Form::Merges { vocab, merges, .. } => {
+                digest.update(vocab);
+                digest.update(merges);
+            }
+            Form::WordPiece { vocab, lower_case } => {
+                digest.update(vocab);
+                digest.update([u8::from(*lower_case)]);
+            }
+        }
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(source) => Err(Error::Io { path: path.into(), source }),
+    }
+}
+
+/// The first `*.tiktoken` by name.
+fn rank_file(dir: &Path) -> Result<Option<PathBuf>> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Ok(None) };
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|source| Error::Io { path: dir.into(), source })?.path();
+        if path.extension().is_some_and(|e| e == "tiktoken") {
+            files.push(path);
+        }
+    }
+    Ok(files.into_iter().min())
+}

@@ -1,0 +1,142 @@
+//! tiktoken's rank files: a line per token, its bytes in base64 and its rank, which is also its id.
+
+use super::{base64, byte_level};
+use crate::vocabulary::AddedToken;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// Ids of a file must be dense; this bounds what is believed.
+const MAX_TOKENS: usize = 1 << 22;
+
+/// Whose rank file it is: what it does not say itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// `qwen.tiktoken` of the first Qwen models.
+    Qwen,
+    /// `tiktoken.model` of Kimi.
+    Kimi,
+    /// `tokenizer.model` of Llama 3.
+    Llama3,
+}
+
+impl Family {
+    /// From the tokenizer's class, then from the file's name.
+    pub(super) fn of(class: &str, file_name: &str) -> Self {
+        match class {
+            "QWenTokenizer" => Self::Qwen,
+            "TikTokenTokenizer" => Self::Kimi,
+            _ if file_name.starts_with("qwen") => Self::Qwen,
+            _ if file_name == "tiktoken.model" => Self::Kimi,
+            _ => Self::Llama3,
+        }
+    }
+
+    fn pattern(self) -> &'static str {
+        match self {
+            Self::Qwen => byte_level::QWEN,
+            Self::Kimi => byte_level::KIMI,
+            Self::Llama3 => byte_level::CL100K,
+        }
+    }
+
+    /// Special tokens after the ranks, in id order; `named` are those that the folder's configuration names.
+    fn special(self, first: u32, named: &[(u32, AddedToken)]) -> Vec<String> {
+        match self {
+            Self::Qwen => ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain((0..205).map(|i| format!("<|extra_{i}|>")))
+                .collect(),
+            Self::Kimi => (first..first + 256)
+                .map(|id| {
+                    let name = named.iter().find(|(other, _)| *other == id);
+                    name.map_or_else(
+                        || format!("<|reserved_token_{id}|>"),
+                        |(_, token)| token.content.clone(),
+                    )
+                })
+                .collect(),
+            Self::Llama3 => [
+                "<|begin_of_text|>",
+                "<|end_of_text|>",
+                "<|reserved_special_token_0|>",
+                "<|reserved_special_token_1|>",
+                "<|finetune_right_pad_id|>",
+                "<|reserved_special_token_2|>",
+                "<|start_header_id|>",
+                "<|end_header_id|>",
+                "<|eom_id|>",
+                "<|eot_id|>",
+                "<|python_tag|>",
+            ]
+            .map(str::to_owned)
+            .into_iter()
+            .chain((3..248).map(|i| format!("<|reserved_special_token_{i}|>")))
+            .collect(),
+        }
+    }
+
+    /// Begin, end, padding.
+    pub(super) fn roles(self) -> [Option<&'static str>; 3] {
+        match self {
+            Self::Qwen => [None, Some("<|endoftext|>"), None],
+            Self::Kimi => [Some("[BOS]"), Some("[EOS]"), Some("[PAD]")],
+            Self::Llama3 => [Some("<|begin_of_text|>"), Some("<|end_of_text|>"), None],
+        }
+    }
+}
+
+/// Whether `bytes` are such a file: its first line is base64 and a number.
+pub(super) fn looks_like(bytes: &[u8]) -> bool {
+    let line = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+    bytes.len() > line.len() && rank(line).is_some()
+}
+
+fn rank(line: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let line = line.trim_ascii_end();
+    let space = line.iter().position(|&b| b == b' ')?;
+    let id = std::str::from_utf8(&line[space + 1..]).ok()?.parse().ok()?;
+    Some((base64::decode(&line[..space])?, id))
+}
+
+/// The `tokenizer.json` value of a rank file.
+pub(super) fn definition(bytes: &[u8], family: Family, named: &[(u32, AddedToken)]) -> Result<Value, String> {
+    let mut tokens: Vec<Option<Vec<u8>>> = Vec::new();
+    for (number, line) in bytes.split(|&b| b == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let (token, id) =
+            rank(line).ok_or_else(|| format!("line {}: expected base64 and a rank", number + 1))?;
+        if id >= MAX_TOKENS {
+            return Err(format!("line {}: rank {id} is out of range", number + 1));
+        }
+        if id >= tokens.len() {
+            tokens.resize(id + 1, None);
+        }
+        tokens[id] = Some(token);
+    }
+    let first = tokens.len() as u32;
+    let ranks: HashMap<&[u8], u32> =
+        tokens.iter().enumerate().filter_map(|(id, t)| Some((t.as_deref()?, id as u32))).collect();
+    let table: Vec<String> = (0..=255).map(|b| byte_level::stand_in(b).to_string()).collect();
+    let spell = |token: &[u8]| token.iter().map(|&b| table[b as usize].as_str()).collect::<String>();
+    let mut vocab = Map::new();
+    let mut merges = Vec::new();
+    for (id, token) in tokens.iter().enumerate() {
+        let Some(token) = token else { continue };
+        vocab.insert(spell(token), Value::from(id));
+        // Whatever two tokens make this one may be merged into it; among them, the earlier ones first.
+        let mut ways: Vec<(u32, u32, usize)> = (1..token.len())
+            .filter_map(|at| Some((*ranks.get(&token[..at])?, *ranks.get(&token[at..])?, at)))
+            .collect();
+        ways.sort_unstable();
+        merges.extend(ways.iter().map(|&(_, _, at)| json!([spell(&token[..at]), spell(&token[at..])])));
+    }
+    let model = byte_level::bpe(&Value::Object(vocab), merges, true);
+    let mut out = byte_level::definition(&model, family.pattern(), family == Family::Qwen);
+    let special = family.special(first, named);
+    out["added_tokens"] =
+        special.iter().zip(first..).map(|(text, id)| AddedToken::special(text).json(id)).collect();
+    Ok(out)
+}

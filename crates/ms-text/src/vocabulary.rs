@@ -1,0 +1,207 @@
+//! Texts and ids of a tokenizer: the model's vocabulary and the tokens added to it.
+
+use crate::{Error, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A token beside the model's vocabulary and how it matches.
+#[derive(serde::Deserialize, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddedToken {
+    pub(crate) content: String,
+    #[serde(default)]
+    pub(crate) lstrip: bool,
+    #[serde(default)]
+    pub(crate) rstrip: bool,
+    #[serde(default)]
+    pub(crate) single_word: bool,
+    #[serde(default)]
+    pub(crate) normalized: bool,
+    #[serde(default)]
+    pub(crate) special: bool,
+}
+
+impl AddedToken {
+    /// Matched whole inside any text, not normalised, no spaces stripped.
+    pub(crate) fn special(content: &str) -> Self {
+        Self {
+            content: content.to_owned(),
+            lstrip: false,
+            rstrip: false,
+            single_word: false,
+            normalized: false,
+            special: true,
+        }
+    }
+
+    pub(crate) fn json(&self, id: u32) -> Value {
+        json!({
+            "id": id, "content": self.content, "single_word": self.single_word, "lstrip": self.lstrip,
+            "rstrip": self.rstrip, "normalized": self.normalized, "special": self.special
+        })
+    }
+}
+
+/// Both directions of the vocabulary, in a few flat blocks of memory.
+pub(crate) struct Vocabulary {
+    texts: String,
+    /// Start and length in `texts` of each id; no token has a length of `u32::MAX`.
+    spans: Vec<(u32, u32)>,
+    /// Ids of the model's tokens in the order of their texts.
+    sorted: Vec<u32>,
+    added: Vec<(u32, AddedToken)>,
+    added_places: BTreeMap<String, usize>,
+    size: usize,
+}
+
+const HOLE: (u32, u32) = (0, u32::MAX);
+/// Ids above this are a mistake of the file, not a vocabulary.
+const MAX_ID: u64 = 1 << 26;
+
+impl Vocabulary {
+    /// Reads the model's vocabulary and the added tokens of a `tokenizer.json` value.
+    pub(crate) fn of(path: &Path, definition: &Value) -> Result<Self> {
+        let field = |field: &str, want| Error::Field { path: path.into(), field: field.into(), want };
+        let mut out = Self {
+            texts: String::new(),
+            spans: Vec::new(),
+            sorted: Vec::new(),
+            added: Vec::new(),
+            added_places: BTreeMap::new(),
+            size: 0,
+        };
+        match &definition["model"]["vocab"] {
+            Value::Object(map) => {
+                for (text, id) in map {
+                    let id = id.as_u64().filter(|&id| id < MAX_ID);
+                    out.put(text, id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32);
+                }
+            }
+            Value::Array(list) => {
+                for (id, row) in list.iter().enumerate() {
+                    let text = row.get(0).and_then(Value::as_str);
+                    let text = text.ok_or_else(|| field("model.vocab", "a list of pieces and scores"))?;
+                    out.put(text, id as u32);
+                }
+            }
+            _ => return Err(field("model.vocab", "an object, or a list of pieces")),
+        }
+        let texts = &out.texts;
+        let text = |id: u32| {
+            let (start, len) = out.spans[id as usize];
+            &texts[start as usize..(start + len) as usize]
+        };
+        out.sorted.sort_by(|&a, &b| text(a).cmp(text(b)).then(b.cmp(&a)));
+        out.sorted.dedup_by(|b, a| text(*a) == text(*b));
+        out.size = out.sorted.len();
+        let mut rows = Vec::new();
+        for row in definition["added_tokens"].as_array().into_iter().flatten() {
+            let token: AddedToken = serde_json::from_value(row.clone())
+                .map_err(|_| field("added_tokens", "objects with id, content and matching flags"))?;
+            rows.push((row["id"].as_u64().unwrap_or(u64::MAX), token));
+        }
+        // In the order of their ids: that is how engines hand out ids to tokens the model lacks.
+        rows.sort_by_key(|(id, _)| *id);
+        for (_, token) in rows {
+            out.add(token);
+        }
+        Ok(out)
+    }
+
+    fn put(&mut self, text: &str, id: u32) {
+        let at = id as usize;
+        if at >= self.spans.len() {
+            self.spans.resize(at + 1, HOLE);
+        }
+        self.spans[at] = (self.texts.len() as u32, text.len() as u32);
+        self.texts.push_str(text);
+        self.sorted.push(id);
+    }
+
+    fn model_text(&self, id: u32) -> Option<&str> {
+        let &(start, len) = self.spans.get(id as usize).filter(|span| **span != HOLE)?;
+        self.texts.get(start as usize..start as usize + len as usize)
+    }
+
+    /// Adds a token, or changes how it matches. Returns its id and whether anything changed.
+    pub(crate) fn add(&mut self, token: AddedToken) -> (u32, bool) {
+        if let Some(&place) = self.added_places.get(&token.content) {
+            let (id, old) = &mut self.added[place];
+            let changed = *old != token;
+            *old = token;
+            return (*id, changed);
+        }
+        let id = self.model_id(&token.content).unwrap_or_else(|| {
+            self.size += 1;
+            let model = self.sorted.len() as u32;
+            let highest = self.added.iter().map(|(id, _)| *id).max();
+            highest.map_or(model, |id| if id >= model { id + 1 } else { model })
+        });
+        self.added_places.insert(token.content.clone(), self.added.len());
+        self.added.push((id, token));
+        (id, true)
+    }
+
+    fn model_id(&self, text: &str) -> Option<u32> {
+        let at = self.sorted.binary_search_by(|&id| self.model_text(id).unwrap_or_default().cmp(text));
+        at.ok().map(|at| self.sorted[at])
+    }
+
+    /// Id of the token with exactly this text; added tokens first.
+    pub(crate) fn id(&self, text: &str) -> Option<u32> {
+        self.added_places.get(text).map(|&place| self.added[place].0).or_else(|| self.model_id(text))
+    }
+
+    /// Text of a token as the vocabulary spells it; added tokens first.
+    pub(crate) fn text(&self, id: u32) -> Option<&str> {
+        let added = self.added.iter().find(|(other, _)| *other == id);
+        added.map(|(_, token)| token.content.as_str()).or_else(|| self.model_text(id))
+    }
+
+    /// Number of tokens, added ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.size
+    }
+
+    /// The added tokens as `tokenizer.json` lists them.
+    pub(crate) fn added_json(&self) -> Value {
+        let mut rows: Vec<_> = self.added.iter().collect();
+        rows.sort_by_key(|(id, _)| *id);
+        rows.iter().map(|(id, token)| token.json(*id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vocabulary(json: Value) -> Vocabulary {
+        Vocabulary::of(Path::new("t.json"), &json).unwrap()
+    }
+
+    #[test]
+    fn new_tokens_get_the_next_free_id_and_known_ones_keep_theirs() {
+        let mut v = vocabulary(json!({"model": {"vocab": {"a": 0, "b": 1}}}));
+        assert_eq!(v.add(AddedToken::special("<x>")), (2, true));
+        assert_eq!(v.add(AddedToken::special("b")), (1, true));
+        assert_eq!(v.add(AddedToken::special("<y>")), (3, true));
+        assert_eq!(v.add(AddedToken::special("<x>")), (2, false));
+        assert_eq!(
+            (v.len(), v.id("<y>"), v.text(3), v.text(0), v.text(9)),
+            (4, Some(3), Some("<y>"), Some("a"), None)
+        );
+        assert_eq!(v.id("b"), Some(1));
+    }
+
+    #[test]
+    fn a_list_of_pieces_is_a_vocabulary_too() {
+        let v = vocabulary(json!({"model": {"vocab": [["<unk>", 0.0], ["x", -1.5]]}}));
+        assert_eq!((v.len(), v.id("x"), v.text(0)), (2, Some(1), Some("<unk>")));
+    }
+
+    #[test]
+    fn an_absurd_id_is_refused_before_memory_is_taken() {
+        let error = Vocabulary::of(Path::new("t.json"), &json!({"model": {"vocab": {"a": u64::MAX}}}));
+        assert!(error.is_err());
+    }
+}

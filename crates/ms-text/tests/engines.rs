@@ -1,0 +1,346 @@
+//! The fast engine against the reference: the same ids and the same text, on everything.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+use ms_text::{Engine, Tokenizer, bpe};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Both engines of one folder.
+struct Pair {
+    name: String,
+    fast: Tokenizer,
+    reference: Tokenizer,
+}
+
+impl Pair {
+    fn load(name: &str, dir: &Path) -> Self {
+        let fast = Tokenizer::load(dir).unwrap();
+        let reference = Tokenizer::load_with(dir, Engine::Reference).unwrap();
+        assert_eq!(reference.engine_name().unwrap(), "tokenizers 0.23");
+        Self { name: name.to_owned(), fast, reference }
+    }
+
+    fn agree(&self, text: &str) {
+        for special in [false, true] {
+            let encode = |t: &Tokenizer| if special { t.encode_with_special(text) } else { t.encode(text) };
+            let (ids, want) = (encode(&self.fast).unwrap(), encode(&self.reference).unwrap());
+            assert!(ids == want, "{}: {text:?}\n{ids:?}\n{want:?}", self.name);
+            for skip in [false, true] {
+                let (back, want) =
+                    (self.fast.decode(&ids, skip).unwrap(), self.reference.decode(&ids, skip).unwrap());
+                assert!(back == want, "{}: decoding {ids:?}\n{back:?}\n{want:?}", self.name);
+            }
+        }
+    }
+}
+
+fn trained_dir() -> &'static Path {
+    static DIR: OnceLock<tempfile::TempDir> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "Hello there, how are you? 123 été 你好，世界 don't <b>x</b>\n".repeat(9);
+        bpe::train(&bpe::Options { vocab_size: 420, ..Default::default() }, [text])
+            .unwrap()
+            .write(dir.path())
+            .unwrap();
+        dir
+    })
+    .path()
+}
+
+fn shared() -> Option<PathBuf> {
+    ms_testing::shared("data/tokenizers")
+}
+
+/// The published tokenizers among the shared references, or a trained one where they are absent.
+fn pairs() -> &'static [Pair] {
+    static PAIRS: OnceLock<Vec<Pair>> = OnceLock::new();
+    PAIRS.get_or_init(|| {
+        let mut out = vec![Pair::load("trained", trained_dir())];
+        if let Some(root) = shared() {
+            for name in ["gpt2", "llama2", "llama3", "qwen"] {
+                let pair = Pair::load(name, &root.join(name));
+                assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 1.0.0-rc.3", "{name}");
+                out.push(pair);
+            }
+        }
+        out
+    })
+}
+
+/// Bits of text that have broken tokenizers: scripts of all planes, controls, white space of all kinds, long words,
+/// texts of special tokens and parts of them, combining marks, what NFC and NFKC change.
+fn piece() -> impl Strategy<Value = String> {
+    let fixed = [
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\r",
+        "\u{a0}",
+        "\u{3000}",
+        "\u{2028}",
+        "\u{200b}",
+        "\u{feff}",
+        "\0",
+        "\u{7f}",
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<|eot_id|>",
+        "<|begin_of_text|>",
+        "<|im_",
+        "|>",
+        "<|",
+        "<0x0A>",
+        "▁",
+        "▁▁",
+        "Ġ",
+        "Ċ",
+        "'s",
+        "'S",
+        "'ll",
+        "’re",
+        "don't",
+        "I'M",
+        "1",
+        "12",
+        "123",
+        "1234567890",
+        "٣",
+        "Ⅷ",
+        "½",
+        "é",
+        "e\u{301}",
+        "\u{301}",
+        "ﬁ",
+        "ｆｕｌｌ",
+        "가",
+        "\u{1100}\u{1161}",
+        "你好",
+        "。",
+        "日本語",
+        "😀",
+        "👩\u{200d}👩\u{200d}👧",
+        "🇩🇪",
+        "\u{1F3FB}",
+        "𝕏",
+        "\u{10FFFF}",
+        "\u{E000}",
+        "ß",
+        "İ",
+        "ǆ",
+        "Ω",
+        "Å",
+        "مرحبا",
+        "שלום",
+        "हिन्दी",
+        "ไทย",
+        "--",
+        "...",
+        "==",
+        "{}",
+        "#",
+        "/*",
+        "*/",
+        "=>",
+        "http://a.b/c?d=e&f",
+        "_",
+        "\\n",
+    ];
+    prop_oneof![
+        8 => proptest::sample::select(fixed.to_vec()).prop_map(str::to_owned),
+        4 => "[a-zA-Z]{1,12}",
+        2 => any::<char>().prop_map(String::from),
+        1 => (any::<char>(), 1usize..200).prop_map(|(c, n)| String::from(c).repeat(n)),
+        1 => proptest::collection::vec(any::<u8>(), 0..24).prop_map(|b| String::from_utf8_lossy(&b).into_owned()),
+        1 => "[a-z]{100,400}",
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    proptest::collection::vec(piece(), 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn generated_text_gives_the_same_ids_and_the_same_text_again(text in text()) {
+        for pair in pairs() {
+            pair.agree(&text);
+        }
+    }
+
+    #[test]
+    fn tokens_added_in_memory_are_found_by_both(text in text(), names in proptest::collection::vec("[<a-c>| ]{1,4}", 1..4)) {
+        let mut pair = Pair::load("added", trained_dir());
+        for name in &names {
+            prop_assert_eq!(pair.fast.add_special(name).unwrap(), pair.reference.add_special(name).unwrap());
+        }
+        pair.agree(&[text.as_str(), names[0].as_str(), "x", &names.concat(), " ", &text].concat());
+    }
+}
+
+#[test]
+fn shared_text_gives_the_same_ids() {
+    let Some(root) = ms_testing::shared("data") else { return };
+    let mut files = Vec::new();
+    for folder in ["text", "sft", "preference", "prm"] {
+        let entries = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        files.extend(entries.filter(|path| path.extension().is_some_and(|e| e != "md")));
+    }
+    files.sort();
+    let mut bytes = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        // A part of each file: the reference is slow. `ms-tokenizer compare` looks at all of it.
+        let parts = text.split_inclusive('\n').collect::<Vec<_>>();
+        for line in parts.iter().step_by(parts.len().div_ceil(12)) {
+            let end = (0..=line.len().min(6000)).rev().find(|&at| line.is_char_boundary(at)).unwrap();
+            bytes += end;
+            pairs().iter().for_each(|pair| pair.agree(&line[..end]));
+        }
+    }
+    assert!(bytes > 100_000, "{bytes}");
+}
+
+/// A trained tokenizer with one thing changed.
+fn variant(name: &str, change: impl FnOnce(&mut Value)) -> Pair {
+    let dir = tempfile::tempdir().unwrap();
+    let mut value: Value =
+        serde_json::from_slice(&std::fs::read(trained_dir().join("tokenizer.json")).unwrap()).unwrap();
+    change(&mut value);
+    std::fs::write(dir.path().join("tokenizer.json"), value.to_string()).unwrap();
+    Pair::load(name, dir.path())
+}
+
+fn added(content: &str, id: u32, flags: [bool; 5]) -> Value {
+    let [single_word, lstrip, rstrip, normalized, special] = flags;
+    json!({"id": id, "content": content, "single_word": single_word, "lstrip": lstrip, "rstrip": rstrip,
+           "normalized": normalized, "special": special})
+}
+
+const HARD: [&str; 8] = [
+    "x <m> y",
+    "x<m>y  <m>\n<m> <m><m>",
+    " <M> HELLO été E\u{301}te\u{301} ﬁ ① ｆｕｌｌ",
+    "lo<m>l <n> lol lo lolo <nn>",
+    "a\u{a0}<m>\u{3000}b\t<m>\t",
+    "<m",
+    "",
+    " ",
+];
+
+#[test]
+fn added_tokens_match_alike_whatever_their_flags() {
+    for bits in 0..32u32 {
+        let flags = std::array::from_fn(|i| bits >> i & 1 == 1);
+        let pair = variant(&format!("flags {flags:?}"), |value| {
+            let list = value["added_tokens"].as_array_mut().unwrap();
+            list.push(added("<m>", 420, flags));
+            list.push(added("lo", 421, flags));
+            list.push(added("<n", 422, flags));
+            list.push(added("<nn>", 423, flags));
+        });
+        HARD.iter().for_each(|text| pair.agree(text));
+    }
+}
+
+#[test]
+fn normalizers_change_text_alike() {
+    for normalizer in [
+        json!({"type": "NFC"}),
+        json!({"type": "NFD"}),
+        json!({"type": "NFKC"}),
+        json!({"type": "NFKD"}),
+        json!({"type": "Lowercase"}),
+        json!({"type": "StripAccents"}),
+        json!({"type": "Strip", "strip_left": true, "strip_right": true}),
+        json!({"type": "Nmt"}),
+        json!({"type": "Prepend", "prepend": "l"}),
+        json!({"type": "Replace", "pattern": {"String": "l"}, "content": "LL"}),
+        json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
+        json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true}),
+        json!({"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}, {"type": "Lowercase"}]}),
+    ] {
+        for normalized in [false, true] {
+            let pair = variant(&normalizer.to_string(), |value| {
+                value["normalizer"] = normalizer.clone();
+                value["added_tokens"].as_array_mut().unwrap().push(added(
+                    "<M>",
+                    420,
+                    [false, false, false, normalized, false],
+                ));
+            });
+            HARD.iter().for_each(|text| pair.agree(text));
+            pair.agree("A\u{30a} ẞ İstanbul \u{1e9b}\u{323} 가각 \u{0}\u{200b}\u{fffd}x 你好");
+        }
+    }
+}
+
+#[test]
+fn other_models_and_cuts_encode_alike() {
+    let words = json!({"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 20,
+        "vocab": {"[UNK]": 0, "hel": 1, "##lo": 2, "w": 3, "##orld": 4, ",": 5, "你": 6, "été": 7}});
+    let unigram = json!({"type": "Unigram", "unk_id": 0, "byte_fallback": false, "vocab": [["<unk>", 0.0], ["▁", -2.0],
+        ["▁hel", -3.0], ["lo", -2.5], ["l", -4.0], ["o", -4.5], ["▁w", -3.5], ["or", -3.2], ["ld", -3.3], ["h", -6.0], ["e", -6.0]]});
+    let level =
+        json!({"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "hello": 1, "world": 2}});
+    let metaspace = |scheme: &str, split: bool| json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split});
+    for (name, model, cut, decoder) in [
+        (
+            "wordpiece",
+            &words,
+            json!({"type": "BertPreTokenizer"}),
+            json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+        ),
+        ("unigram always", &unigram, metaspace("always", true), metaspace("always", true)),
+        ("unigram first", &unigram, metaspace("first", false), metaspace("first", false)),
+        ("unigram never", &unigram, metaspace("never", true), metaspace("never", true)),
+        ("wordlevel", &level, json!({"type": "Whitespace"}), Value::Null),
+        ("wordlevel split", &level, json!({"type": "WhitespaceSplit"}), Value::Null),
+        (
+            "wordlevel digits",
+            &level,
+            json!({"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, {"type": "Digits", "individual_digits": true}]}),
+            Value::Null,
+        ),
+    ] {
+        let pair = variant(name, |value| {
+            value["model"] = model.clone();
+            value["pre_tokenizer"] = cut;
+            value["decoder"] = decoder;
+            value["post_processor"] = Value::Null;
+            value["added_tokens"] = json!([]);
+        });
+        for text in HARD.into_iter().chain([
+            "hello, world",
+            "hello  worldhello 你好 été",
+            "hellow orld 12 a1b2",
+            "▁hel▁ lo",
+        ]) {
+            pair.agree(text);
+        }
+    }
+}
+
+#[test]
+fn a_shape_that_the_fast_engine_does_not_take_is_encoded_by_the_reference() {
+    let pair = variant("dropout", |value| value["model"]["dropout"] = json!(0.0));
+    assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 1.0.0-rc.3");
+    let pair = variant("normalized", |value| {
+        value["normalizer"] = json!({"type": "Lowercase"});
+        value["added_tokens"].as_array_mut().unwrap().push(added(
+            "<M>",
+            420,
+            [false, false, false, true, false],
+        ));
+    });
+    assert_eq!(pair.fast.engine_name().unwrap(), "tokenizers 0.23");
+}
