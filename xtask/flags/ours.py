@@ -129,6 +129,11 @@ SUPPORTED = {
     "--init-method-std": (MODEL, "train", "standard deviation of initial weights"),
     "--attention-dropout": (MODEL, "train", "dropout of attention weights"),
     "--hidden-dropout": (MODEL, "train", "dropout of the residual stream"),
+    "--num-experts": (MODEL, ALL, "experts of a layer"),
+    "--moe-router-topk": (MODEL, ALL, "experts per token"),
+    "--moe-aux-loss-coeff": (OPTIM, "train", "coefficient of the load-balancing loss"),
+    "--moe-router-load-balancing-type": (OPTIM, "train", "the load-balancing loss: aux_loss or none"),
+    "--moe-router-bias-update-rate": (OPTIM, "train", "step of the experts' biases towards equal load"),
     "--use-distributed-optimizer": (PARALLEL, "train", "shard optimizer state over data-parallel ranks"),
     "--overlap-grad-reduce": (PARALLEL, "train", "reduce gradient buckets during the backward pass"),
     "--ddp-bucket-size": (PARALLEL, "train", "elements of a gradient bucket"),
@@ -233,7 +238,7 @@ CUDA = "belongs to CUDA devices"
 COMM = "a choice of the communication library"
 LAUNCH = "ranks are started by --nproc-per-node"
 ALWAYS = "always so here"
-MOE_ONLY = "acts only with --num-experts"
+MOE_ONLY = "belongs to the router of the model, or changes only how experts run"
 CP_ONLY = "acts only with --context-parallel-size above 1"
 PP_ONLY = "acts only with --pipeline-model-parallel-size above 1"
 TP_ONLY = "acts only with --tensor-model-parallel-size above 1"
@@ -296,7 +301,10 @@ REFUSED = [
     (r"--tensor-model-parallel-size$|--model-parallel-size$|--tp-2d|--tp-x|--tp-y|--nd[12]-dim", ("tensor parallelism is " + LATER, "1")),
     (r"--pipeline-model-parallel-(size|split|layout)|--num-layers-per-virtual|--num-virtual-stages|--num-layer-list|--noop-layers|--schedules-method|--pipeline-num-transformer|--decoder-(first|last)|--standalone-embedding|--account-for|--dualpipev|--layerwise-dis|--recompute-in-bubble|--recompute-in-advance|--enable-recompute-layers-per", ("pipeline parallelism is " + LATER, "1")),
     (r"--context-parallel-size", ("context parallelism is " + LATER, "1")),
-    (r"--expert-model-parallel-size|--num-experts$|--moe-(fb-overlap|zero-memory$|alltoall-mc2|use-upcycling)", ("mixture of experts is " + LATER, "1,disable")),
+    (r"--expert-model-parallel-size", ("expert parallelism is " + LATER, "1")),
+    (r"--moe-(fb-overlap|zero-memory$|alltoall-mc2|use-upcycling)", ("this way of running experts is " + LATER, "disable")),
+    (r"--moe-expert-capacity-factor", ("dropping tokens is " + LATER, "")),
+    (r"--moe-z-loss-coeff|--moe-device-level-aux|--moe-comm-aux", ("this auxiliary loss is " + LATER, "0,0.0")),
     (r"--lora-r$|--lora-load|--lora-target|--qlora$|--lora-fusion", ("LoRA is " + LATER, "")),
     (r"--fp16$", ("float16 is " + LATER + "; use --bf16", "")),
     (r"--fp8-format|--qat-|--quant-", ("low precision is " + LATER, "")),
@@ -322,6 +330,12 @@ _SUPPORT_OTHER = {
         "--placeholder-token": ("Input", "stands where a step of a process-reward record is judged"),
         "--reward-tokens": ("Input", "judgements of process-reward records"),
         "--merge-group-keys": ("Input", "merge the datasets of the --input folder whose names hold these words"),
+        "--enable-thinking": ("Prompt", "reasoning templates: train thoughts (true), remove them (false), or take them as they come (none)"),
+        "--reasoning-effort": ("Prompt", "deepseek4: ask for maximal effort; needs --enable-thinking true"),
+        "--drop-thinking": ("Prompt", "deepseek4: leave out thoughts before the last question"),
+        "--tokenizer-model": ("Tokenizer", "SentencePiece model, for GPTSentencePieceTokenizer"),
+        "--vocab-file": ("Tokenizer", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece"),
+        "--merge-file": ("Tokenizer", "merges.txt of GPT2BPETokenizer"),
         "--seq-length": ("Packing", "tokens of a sample"),
         "--pack": ("Packing", "pack records into samples of --seq-length"),
         "--neat-pack": ("Packing", "keep packed records apart in the attention mask"),
@@ -346,6 +360,11 @@ _SUPPORT_OTHER = {
         "--make-vocab-size-divisible-by": ("Output", "pad the vocabulary to a multiple of this times tp"),
         "--true-vocab-size": ("Input", "rows of the embedding that are in use"),
         "--add-qkv-bias": ("Model", "the model has query, key and value biases"),
+        "--save-to-legacy": ("Output", "write the legacy layout"),
+        "--load-from-legacy": ("Input", "the checkpoint has the legacy layout"),
+        "--target-expert-parallel-size": ("Parallelism", "expert-parallel size to write"),
+        "--moe-grouped-gemm": ("Output", "the experts of a rank as one tensor per layer"),
+        "--moe-tp-extend-ep": ("Parallelism", "experts are shared out over tensor-parallel ranks too"),
     },
     "convert2": {
         "--load-dir": ("Input", "checkpoint to read"),
@@ -360,21 +379,30 @@ _SUPPORT_OTHER = {
         "--hf-cfg-dir": ("Output", "folder whose configuration and tokenizer files are copied"),
         "--transformer-impl": ("Output", "spelling of tensor names"),
         "--num-layers": ("Model", "keep the first layers only"),
+        "--target-expert-parallel-size": ("Parallelism", "expert-parallel size to write"),
+        "--moe-grouped-gemm": ("Output", "the experts of a rank as one tensor per layer"),
+        "--moe-tp-extend-ep": ("Parallelism", "experts are shared out over tensor-parallel ranks too"),
+        "--expert-tensor-parallel-size": ("Parallelism", "1: experts are whole on every tensor-parallel rank"),
+        "--mla-mm-split": ("Output", "write the up-projections of latent attention as four matrices"),
+        "--mtp-num-layers": ("Model", "multi-token prediction layers to keep"),
+        "--schedules-method": ("Parallelism", "dualpipev: two chunks per stage, the second in reverse order"),
+        "--first-k-dense-replace": ("Model", "keep only so many of the leading dense layers"),
     },
 }
 _CONVERT_REFUSED = [
-    (r"--target-expert|--expert-tensor|--moe-|--first-k-dense", ("mixture of experts is " + LATER, "1")),
     (r"--lora-load|--save-lora|--qlora", ("adapters are " + LATER, "")),
-    (r"--mla-mm-split|--mtp-num|--mamba|--schedules-method|--orm|--post-norm|--embed-layernorm|--add-dense|--add-output|--input-(tp|pp)", ("models of this kind are " + LATER, "0")),
-    (r"--load-from-legacy|--save-to-legacy", ("the legacy layout is " + LATER, "")),
+    (r"--orm", ("outcome reward models are " + LATER, "")),
 ]
 _PREPROCESS_REFUSED = [
-    (r"--streaming|--hf-datasets|--split-sentences|--interleave|--dataset-dir|--vocab-file|--merge-file|--data-obfuscation|--reasoning-effort", (LATER, "")),
+    (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
+    (r"--split-sentences", ("sentences are cut by NLTK's trained model, which is not part of this program: split them before, and pass a text per record", "")),
+    (r"--interleave|--dataset-dir", ("it belongs to the LlamaFactory handler: run each of its sets with --style and --map-keys, then merge", "")),
+    (r"--data-obfuscation", ("it needs a proprietary library", "")),
 ]
 
 _PREPROCESS_ACCEPTED = [
-    (r"--enable-thinking|--drop-thinking", "acts only with templates that know it"),
-    (r"--tokenizer-not-use-fast", "the tokenizer.json is used; a slow tokenizer can differ from it in rare texts"),
+    (r"--streaming", "records are always streamed"),
+    (r"--tokenizer-not-use-fast", "the same ids come from the fast engine; a slow tokenizer can differ from it in rare texts"),
     (r"--make-vocab|--pad-vocab", "upstream only prints the padded size"),
     (r"--cache-dir|--overwrite-cache|--script-data", "there is no cache of converted records"),
     (r"--max-samples|--mix-strategy|--datasets", "acts only with the handler it belongs to, or nowhere"),
@@ -442,7 +470,8 @@ OWN = [
     ("--format", "convert1,convert2", "1", "str", "format", None, "torch,safetensors", "Output", "container of a Megatron checkpoint: .pt files, or this toolchain's safetensors"),
     ("--no-args", "convert1,convert2", "0", "true", "no_args", False, "", "Output", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them"),
     ("--args-as", "convert1,convert2", "1", "str", "args_as", "namespace", "namespace,dict", "Output", "how args are stored in .pt files"),
-    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt", "Input", "kind of records; short for --handler-name"),
+    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
+    ("--strict", "preprocess", "0", "true", "strict", False, "", "Input", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish"),
     ("--documents", "preprocess", "1", "str", "documents", "records", "records,files", "Input", "what a document is: a record as the extension says, or every file as a whole"),
     ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),
     ("--input-format", "preprocess", "1", "str", "input_format", None, "json,jsonl,txt,csv,tsv,parquet,arrow,feather,ipc", "Input", "what the files are, whatever their names say"),
@@ -470,6 +499,10 @@ OWN = [
     ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),
     ("--transformer-impl", "convert1", "1", "str", "transformer_impl", "local", "local,transformer_engine", "Output", "spelling of tensor names"),
     ("--make-vocab-size-divisible-by", "convert2", "1", "int", "make_vocab_size_divisible_by", 1, "", "Output", "pad the vocabulary to a multiple of this times tp"),
+    ("--expert-tensor-parallel-size", "convert1", "1", "int", "expert_tensor_parallel_size", None, "", PARALLEL, "1: experts are whole on every tensor-parallel rank"),
+    ("--mla-mm-split", "convert1", "0", "true", "mla_mm_split", False, "", "Output", "write the up-projections of latent attention as four matrices"),
+    ("--mtp-num-layers", "convert1", "1", "int", "mtp_num_layers", None, "", MODEL, "multi-token prediction layers to keep (default all)"),
+    ("--schedules-method", "convert1", "1", "str", "schedules_method", None, "dualpipev", PARALLEL, "dualpipev: two chunks per stage, the second in reverse order"),
     ("--true-vocab-size", "convert2", "1", "int", "true_vocab_size", None, "", "Input", "rows of the embedding that are in use"),
     ("--prompt", "infer", "1", "str", "prompt", None, "", GENERATE, "text to continue; - reads it from stdin"),
     ("--system", "infer", "1", "str", "system", None, "", GENERATE, "system message of a chat"),

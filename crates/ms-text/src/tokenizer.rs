@@ -1,6 +1,6 @@
 //! The tokenizer of a Hugging Face folder.
 
-use crate::engine::{Built, Engine};
+use crate::engine::{Built, Engine, SentencePieceEngine};
 use crate::folder::{self, FolderFacts};
 use crate::source::Source;
 use crate::vocabulary::{AddedToken, Vocabulary};
@@ -88,6 +88,22 @@ impl Tokenizer {
         let source = Source::of_merges(vocab.as_ref(), merges.as_ref())?;
         let mut out = Self::bare(vocab.as_ref(), source)?;
         out.eos = Some(out.require("<|endoftext|>", "GPT2BPETokenizer")?);
+        Ok(out)
+    }
+
+    /// Megatron's `GPTSentencePieceTokenizer`: a SentencePiece model alone, segmented by its own rules. Nothing is put
+    /// around a text, and texts of control pieces such as `</s>` stay text.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Engine`].
+    pub fn sentencepiece(model: impl AsRef<Path>) -> Result<Self> {
+        let source = Source::of_sentencepiece(model.as_ref())?;
+        let [bos, eos, pad, unk] = source.roles();
+        let mut out = Self::bare(model.as_ref(), source)?;
+        let role = |text: Option<String>| {
+            text.and_then(|text| Some(SpecialToken { id: out.vocabulary.id(&text)?, text }))
+        };
+        (out.bos, out.eos, out.pad, out.unk) = (role(bos), role(eos), role(pad), role(unk));
         Ok(out)
     }
 
@@ -190,6 +206,11 @@ impl Tokenizer {
 
     /// Builds the engine; `first` is the definition if it is at hand.
     fn build(&self, first: Option<Value>) -> Result<Built> {
+        if let Some(model) = self.source.sentencepiece() {
+            let engine = SentencePieceEngine::new(model)
+                .map_err(|reason| Error::Engine { path: self.source.path.clone(), reason })?;
+            return Ok(Built::bare(engine));
+        }
         let first = std::cell::Cell::new(first);
         Built::new(&self.source.path, self.which, || match first.take() {
             Some(definition) => Ok(definition),

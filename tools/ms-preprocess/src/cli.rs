@@ -8,6 +8,8 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_data::handler::{HandlerOptions, Kind};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
+use ms_text::Tokenizer;
+use ms_text::template::Effort;
 use std::path::PathBuf;
 
 /// The line that help begins with, and what follows it.
@@ -42,13 +44,70 @@ pub(crate) enum Job {
 #[derive(Debug)]
 pub(crate) struct Tokenize {
     pub(crate) options: HandlerOptions,
-    pub(crate) tokenizer: PathBuf,
+    pub(crate) tokenizer: Vocabulary,
     pub(crate) inputs: Vec<InputFile>,
     pub(crate) target: Target,
     pub(crate) pack: bool,
     pub(crate) workers: usize,
     pub(crate) parts: u64,
     pub(crate) care: Care,
+}
+
+/// Where the tokenizer comes from.
+#[derive(Debug)]
+pub(crate) enum Vocabulary {
+    /// A folder in Hugging Face's form, or a file of one.
+    Folder(PathBuf),
+    /// Megatron's `GPT2BPETokenizer`.
+    Gpt2 { vocab: PathBuf, merges: PathBuf },
+    /// Megatron's `BertWordPiece` ones.
+    Bert { vocab: PathBuf, lower_case: bool },
+    /// Megatron's `GPTSentencePieceTokenizer`.
+    SentencePiece(PathBuf),
+}
+
+impl Vocabulary {
+    fn resolve(args: &Args) -> Result<Self> {
+        let file = |dest: &str, flag: &str, what: &str| {
+            let path = args.text(dest).map(PathBuf::from);
+            path.ok_or_else(|| Usage(format!("{what} needs {flag}")))
+        };
+        Ok(match args.text("tokenizer_type").unwrap_or("PretrainedFromHF") {
+            "GPT2BPETokenizer" => Self::Gpt2 {
+                vocab: file("vocab_file", "--vocab-file", "GPT2BPETokenizer")?,
+                merges: file("merge_file", "--merge-file", "GPT2BPETokenizer")?,
+            },
+            kind @ ("BertWordPieceLowerCase" | "BertWordPieceCase") => Self::Bert {
+                vocab: file("vocab_file", "--vocab-file", kind)?,
+                lower_case: kind == "BertWordPieceLowerCase",
+            },
+            kind @ "GPTSentencePieceTokenizer" => {
+                Self::SentencePiece(file("tokenizer_model", "--tokenizer-model", kind)?)
+            }
+            "PretrainedFromHF" => {
+                let missing = "no tokenizer\nhint: pass --tokenizer-name-or-path DIR";
+                let path = args.text("tokenizer_name_or_path");
+                Self::Folder(path.ok_or_else(|| Usage(missing.to_owned()))?.into())
+            }
+            other => {
+                let text = format!(
+                    "--tokenizer-type {other} is not supported\nhint: pass its folder in Hugging Face's form to \
+                     --tokenizer-name-or-path"
+                );
+                return Err(Usage(text).into());
+            }
+        })
+    }
+
+    /// Reads it.
+    pub(crate) fn load(&self) -> ms_text::Result<Tokenizer> {
+        match self {
+            Self::Folder(path) => Tokenizer::load(path),
+            Self::Gpt2 { vocab, merges } => Tokenizer::gpt2(vocab, merges),
+            Self::Bert { vocab, lower_case } => Tokenizer::bert(vocab, *lower_case),
+            Self::SentencePiece(path) => Tokenizer::sentencepiece(path),
+        }
+    }
 }
 
 /// Resolves the flags. `piped` says that standard output is not a terminal.
@@ -103,12 +162,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         (None, name) => Kind::of_handler(name.unwrap_or_default()),
     };
     let kind = kind.map_err(|error| usage(&error.to_string()))?;
-    if args.text("tokenizer_type").is_some_and(|kind| kind != "PretrainedFromHF") {
-        return Err(usage("--tokenizer-type: only PretrainedFromHF is in this version"));
-    }
-    let tokenizer = args.text("tokenizer_name_or_path");
-    let tokenizer =
-        tokenizer.ok_or_else(|| usage("no tokenizer\nhint: pass --tokenizer-name-or-path DIR"))?;
+    let tokenizer = Vocabulary::resolve(args)?;
     let (pack, neat) = (args.flag("pack"), args.flag("neat_pack"));
     let seq_length = args.size("seq_length")?;
     if neat && !pack {
@@ -151,8 +205,20 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         upstream: if head { ms_data::Upstream::Head } else { ms_data::Upstream::V2_0_0 },
         ..HandlerOptions::new(kind)
     };
+    options.strict = args.flag("strict");
     if head {
         options.pad_to_multiple_of = args.size("pad_to_multiple_of")?.unwrap_or(1);
+        options.enable_thinking =
+            args.text("enable_thinking").and_then(|word| word.to_ascii_lowercase().parse().ok());
+        options.drop_thinking = args.text("drop_thinking") != Some("false");
+        options.reasoning_effort = match args.text("reasoning_effort") {
+            None => None,
+            Some(_) if options.enable_thinking != Some(true) => {
+                return Err(usage("--reasoning-effort needs --enable-thinking true"));
+            }
+            Some("max") => Some(Effort::Max),
+            Some(_) => Some(Effort::High),
+        };
     } else if let Some(token) = args.text("placeholder_token") {
         options.placeholder_token = token.to_owned();
     }
@@ -171,7 +237,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     Ok(Job::Tokenize(Box::new(Tokenize {
         care,
         options,
-        tokenizer: tokenizer.into(),
+        tokenizer,
         inputs,
         target,
         pack,

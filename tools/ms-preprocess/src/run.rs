@@ -18,7 +18,6 @@ use ms_data::records::{FileDigest, RawRecord, RecordReader};
 use ms_data::select::{Shuffle, shuffled};
 use ms_data::sink::{IndexedSink, PackedSink, Sink, Summary, check_absent, dataset_prefixes};
 use ms_data::token_stream::{StreamInfo, TokenStreamSink};
-use ms_text::Tokenizer;
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -30,11 +29,11 @@ const BAR_WIDTH: usize = 48;
 
 pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
     let started = Instant::now();
-    let tokenizer = Tokenizer::load(&job.tokenizer)?;
+    let tokenizer = job.tokenizer.load()?;
     let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
     if args.has("tokenizer_not_use_fast") {
         tracing::warn!(
-            "--tokenizer-not-use-fast: tokenizer.json is used; a slow tokenizer can differ from it in rare texts"
+            "--tokenizer-not-use-fast: the fast tokenizer is used; a slow one can differ from it in rare texts"
         );
     }
     if args.flag("dry_run") {

@@ -148,6 +148,9 @@ impl Intake {
             Encoded::Replaced(row) => (vec![row], true),
             Encoded::Dropped => return Ok(Fate::Dropped),
         };
+        if rows.is_empty() {
+            return Ok(Fate::Dropped);
+        }
         let first = rows.iter().filter_map(|row| row.columns.first()?.as_ref());
         let tokens = first.map(Vec::len).sum();
         if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {

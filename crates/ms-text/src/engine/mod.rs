@@ -4,8 +4,12 @@
 //! tens of times faster on byte-level BPE and takes most shapes; `reference` (0.23) takes all of them and is the judge
 //! of the other in tests. Which shapes go to the second is written down in one place: [`pipeline`]'s `refusal`.
 
+mod charsmap;
 mod pipeline;
 mod reference;
+mod sentencepiece;
+
+pub(crate) use sentencepiece::SentencePieceEngine;
 
 use crate::{Error, Result};
 use serde_json::Value;
@@ -63,6 +67,11 @@ impl Built {
         };
         let around = around(engine.as_ref())?;
         Ok(Self { engine, around })
+    }
+
+    /// An engine that puts nothing around a text.
+    pub(crate) fn bare(engine: impl Encode + 'static) -> Self {
+        Self { engine: Box::new(engine), around: Some(Default::default()) }
     }
 
     pub(crate) fn encode_with_special(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {

@@ -9,7 +9,8 @@ mod tiktoken;
 use crate::folder::FolderFacts;
 use crate::{Error, Result};
 use gpt2::Cut;
-use sentencepiece::{Role, SentencePiece};
+use sentencepiece::Role;
+pub(crate) use sentencepiece::{Kind as PieceKind, Model as SentencePieceModel, SentencePiece};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -25,8 +26,10 @@ pub(crate) struct Source {
 enum Form {
     /// `tokenizer.json`.
     Json(Vec<u8>),
-    /// SentencePiece's `tokenizer.model`.
+    /// SentencePiece's `tokenizer.model`, as transformers converts it.
     SentencePiece(Box<SentencePiece>, Vec<u8>),
+    /// The same on its own: control pieces are no special tokens.
+    BareSentencePiece(Box<SentencePiece>, Vec<u8>),
     /// tiktoken's rank file.
     Ranks(Vec<u8>, Family),
     /// `vocab.json` and `merges.txt`.
@@ -94,6 +97,14 @@ impl Source {
         Ok(Self { path: vocab.into(), form })
     }
 
+    /// A SentencePiece model without anything around it.
+    pub(crate) fn of_sentencepiece(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let model =
+            SentencePiece::parse(&bytes).map_err(|reason| Error::Engine { path: path.into(), reason })?;
+        Ok(Self { path: path.into(), form: Form::BareSentencePiece(Box::new(model), bytes) })
+    }
+
     /// BERT's vocabulary.
     pub(crate) fn of_word_pieces(vocab: &Path, lower_case: bool) -> Result<Self> {
         let bytes = std::fs::read(vocab).map_err(|source| Error::Io { path: vocab.into(), source })?;
@@ -111,6 +122,14 @@ impl Source {
         }
     }
 
+    /// The SentencePiece model, if text is to be segmented by its own rules.
+    pub(crate) fn sentencepiece(&self) -> Option<&SentencePiece> {
+        match &self.form {
+            Form::BareSentencePiece(model, _) => Some(model),
+            _ => None,
+        }
+    }
+
     /// Whether the special tokens around a text are for the tokenizer's class to say, because the file does not.
     pub(crate) fn leaves_frame_to_class(&self) -> bool {
         !matches!(self.form, Form::Json(_))
@@ -121,7 +140,7 @@ impl Source {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         match &self.form {
             Form::Json(_) => Default::default(),
-            Form::SentencePiece(model, _) => {
+            Form::SentencePiece(model, _) | Form::BareSentencePiece(model, _) => {
                 [Role::Bos, Role::Eos, Role::Pad, Role::Unk].map(|role| owned(model.role(role)))
             }
             Form::Ranks(_, family) => {
@@ -143,7 +162,8 @@ impl Source {
                     _ => Err(failed("expected a JSON object".into())),
                 },
             )?,
-            Form::SentencePiece(model, _) => model.definition(facts.legacy),
+            Form::SentencePiece(model, _) => model.definition(facts.legacy, true),
+            Form::BareSentencePiece(model, _) => model.definition(true, false),
             Form::Ranks(bytes, family) => {
                 tiktoken::definition(bytes, *family, &facts.added).map_err(failed)?
             }
@@ -168,7 +188,9 @@ impl Source {
                 // The engine has read it, so this does not happen; the bytes themselves are a fair answer.
                 Err(_) => digest.update(bytes),
             },
-            Form::SentencePiece(_, bytes) | Form::Ranks(bytes, _) => digest.update(bytes),
+            Form::SentencePiece(_, bytes) | Form::BareSentencePiece(_, bytes) | Form::Ranks(bytes, _) => {
+                digest.update(bytes);
+            }
             Form::Merges { vocab, merges, .. } => {
                 digest.update(vocab);
                 digest.update(merges);

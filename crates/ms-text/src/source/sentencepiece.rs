@@ -113,8 +113,8 @@ impl SentencePiece {
     }
 
     /// The `tokenizer.json` value. `legacy` puts the mark of a word's beginning before every stretch of text between
-    /// special tokens, not only before the first.
-    pub(super) fn definition(&self, legacy: bool) -> Value {
+    /// special tokens, not only before the first. `control` makes texts of control pieces special tokens.
+    pub(super) fn definition(&self, legacy: bool, control: bool) -> Value {
         let mut normalizers = Vec::new();
         if !self.charsmap.is_empty() {
             normalizers
@@ -148,7 +148,11 @@ impl SentencePiece {
             .pieces
             .iter()
             .zip(0u32..)
-            .filter(|((_, _, kind), _)| matches!(kind, Kind::Unknown | Kind::Control | Kind::UserDefined))
+            .filter(|((_, _, kind), _)| match kind {
+                Kind::UserDefined => true,
+                Kind::Unknown | Kind::Control => control,
+                Kind::Normal | Kind::Unused | Kind::Byte => false,
+            })
             .map(|((text, _, kind), id)| {
                 let special = *kind != Kind::UserDefined;
                 AddedToken { special, ..AddedToken::special(text) }.json(id)

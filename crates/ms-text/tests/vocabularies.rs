@@ -1,0 +1,180 @@
+//! Vocabularies in other forms than `tokenizer.json`, against the programs they come from.
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+use ms_text::{Tokenizer, bpe};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Written by `tests/golden/tokenizers/make_tokenizer_goldens.py`.
+fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizers")
+}
+
+fn cases(name: &str) -> Vec<(String, Vec<u32>)> {
+    let all: Value = serde_json::from_slice(&std::fs::read(goldens().join("cases.json")).unwrap()).unwrap();
+    let cases: Vec<(String, Vec<u32>)> = serde_json::from_value(all[name].clone()).unwrap();
+    assert_eq!(cases.len(), 20);
+    cases
+}
+
+#[test]
+fn sentencepiece_models_give_sentencepieces_own_ids() {
+    for name in ["words", "unigram", "bpe"] {
+        let tokenizer = Tokenizer::sentencepiece(goldens().join(format!("{name}.model"))).unwrap();
+        for (text, want) in cases(name) {
+            let got = tokenizer.encode(&text).unwrap();
+            assert_eq!(got, want, "{name}: {text:?}");
+            assert_eq!(tokenizer.encode_with_special(&text).unwrap(), want, "nothing stands around a text");
+        }
+        assert_eq!(tokenizer.eos().unwrap().text, "</s>");
+        assert_eq!(
+            tokenizer.encode("</s>").unwrap().iter().find(|id| **id == tokenizer.eod().unwrap()),
+            None
+        );
+    }
+}
+
+#[test]
+fn sentencepiece_text_comes_back() {
+    let tokenizer = Tokenizer::sentencepiece(goldens().join("bpe.model")).unwrap();
+    for (text, ids) in cases("bpe") {
+        // A mark of a word's beginning in the text itself cannot be told from a space.
+        assert_eq!(tokenizer.decode(&ids, true).unwrap(), text.replace('▁', " "));
+    }
+}
+
+#[test]
+fn a_rank_file_gives_tiktokens_ids() {
+    let tokenizer = Tokenizer::load(goldens().join("small.tiktoken")).unwrap();
+    for (text, want) in cases("tiktoken") {
+        assert_eq!(tokenizer.encode(&text).unwrap(), want, "{text:?}");
+        assert_eq!(tokenizer.decode(&want, false).unwrap(), text);
+    }
+    assert_eq!(tokenizer.eos().unwrap().text, "<|end_of_text|>");
+    let first = 600;
+    assert_eq!(tokenizer.bos().unwrap().id, first, "special tokens follow the ranks");
+    assert_eq!(tokenizer.vocab_size(), 600 + 256);
+    assert_eq!(tokenizer.encode_with_special("x").unwrap().len(), 1);
+}
+
+#[test]
+fn qwens_rank_file_has_qwens_special_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(goldens().join("small.tiktoken"), dir.path().join("qwen.tiktoken")).unwrap();
+    let tokenizer = Tokenizer::load(dir.path()).unwrap();
+    assert_eq!(tokenizer.encode("<|im_start|>").unwrap(), [601]);
+    assert_eq!(tokenizer.token_to_id("<|extra_204|>"), Some(600 + 3 + 204));
+    assert_eq!(tokenizer.eod().unwrap(), 600);
+    // NFC comes first.
+    assert_eq!(tokenizer.encode("e\u{301}").unwrap(), tokenizer.encode("é").unwrap());
+}
+
+#[test]
+fn kimis_rank_file_takes_its_names_from_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(goldens().join("small.tiktoken"), dir.path().join("tiktoken.model")).unwrap();
+    let config = r#"{"tokenizer_class": "TikTokenTokenizer", "bos_token": "[BOS]", "eos_token": "[EOS]",
+        "added_tokens_decoder": {"600": {"content": "[BOS]", "special": true}, "601": {"content": "[EOS]", "special": true}}}"#;
+    std::fs::write(dir.path().join("tokenizer_config.json"), config).unwrap();
+    let tokenizer = Tokenizer::load(dir.path()).unwrap();
+    assert_eq!((tokenizer.bos().unwrap().id, tokenizer.eod().unwrap()), (600, 601));
+    assert_eq!(tokenizer.token_to_id("<|reserved_token_602|>"), Some(602));
+    let han = tokenizer.encode("你好a").unwrap();
+    assert_eq!(tokenizer.decode(&han, false).unwrap(), "你好a");
+}
+
+#[test]
+fn a_folder_with_a_model_alone_encodes_as_its_tokenizer_json() {
+    let Some(shared) = ms_testing::shared("data/tokenizers/llama2") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["tokenizer.model", "tokenizer_config.json", "special_tokens_map.json"] {
+        std::fs::copy(shared.join(name), dir.path().join(name)).unwrap();
+    }
+    let (model, json) = (Tokenizer::load(dir.path()).unwrap(), Tokenizer::load(&shared).unwrap());
+    assert_eq!(model.vocab_size(), json.vocab_size());
+    assert_eq!((model.bos(), model.eos(), model.unk()), (json.bos(), json.eos(), json.unk()));
+    for (text, _) in cases("bpe").into_iter().chain([("<s>a</s> b".to_owned(), Vec::new())]) {
+        assert_eq!(
+            model.encode_with_special(&text).unwrap(),
+            json.encode_with_special(&text).unwrap(),
+            "{text:?}"
+        );
+    }
+    let own = Tokenizer::sentencepiece(shared.join("tokenizer.model")).unwrap();
+    let text = "Plain text is segmented alike, with numbers 12345 and  spaces.";
+    assert_eq!(own.encode(text).unwrap(), json.encode(text).unwrap());
+}
+
+#[test]
+fn vocabulary_and_merges_encode_as_their_tokenizer_json() {
+    let Some(shared) = ms_testing::shared("data/tokenizers/gpt2") else { return };
+    let (vocab, merges) = (shared.join("vocab.json"), shared.join("merges.txt"));
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(&vocab, dir.path().join("vocab.json")).unwrap();
+    std::fs::copy(&merges, dir.path().join("merges.txt")).unwrap();
+    let (own, folder) = (Tokenizer::gpt2(&vocab, &merges).unwrap(), Tokenizer::load(dir.path()).unwrap());
+    let json = Tokenizer::load(&shared).unwrap();
+    for (text, _) in cases("bpe") {
+        let want = json.encode(&text).unwrap();
+        assert_eq!(own.encode(&text).unwrap(), want, "{text:?}");
+        assert_eq!(folder.encode(&text).unwrap(), want, "{text:?}");
+    }
+    assert_eq!((own.eod().unwrap(), own.vocab_size()), (50256, 50257));
+    assert!(
+        own.encode("<|endoftext|>").unwrap().len() > 1,
+        "Megatron's own tokenizer knows no special tokens in text"
+    );
+}
+
+#[test]
+fn bert_pieces_are_the_longest_ones_after_cleaning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vocab.txt");
+    std::fs::write(&path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhel\n##lo\nworld\n,\n你\nete\nHel\n").unwrap();
+    let lower = Tokenizer::bert(&path, true).unwrap();
+    assert_eq!(lower.encode("HELLO, été world你x").unwrap(), [5, 6, 8, 10, 7, 9, 1]);
+    let cased = Tokenizer::bert(&path, false).unwrap();
+    assert_eq!(cased.encode("Hello hello").unwrap(), [11, 6, 5, 6]);
+    assert_eq!((cased.bos().unwrap().id, cased.eod().unwrap(), cased.pad_id().unwrap()), (12, 13, 0));
+    assert_eq!(cased.encode_with_special("world").unwrap(), [7]);
+}
+
+#[test]
+fn broken_vocabularies_are_errors_that_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let model = std::fs::read(goldens().join("bpe.model")).unwrap();
+    for end in (1..model.len()).step_by(97) {
+        let path = write("cut.model", &model[..end]);
+        // A cut may fall between two pieces; what is left is then a smaller model, or one without an unknown piece.
+        let _ = Tokenizer::sentencepiece(&path).and_then(|t| t.encode("some text"));
+    }
+    let path = write("bad.tiktoken", b"aGk= 0\nnot base64 1\n");
+    let error = Tokenizer::load(&path).unwrap_err().to_string();
+    assert!(error.contains("bad.tiktoken") && error.contains("line 2"), "{error}");
+    let path = write("far.tiktoken", b"aGk= 0\naGk= 99999999\n");
+    assert!(Tokenizer::load(&path).unwrap_err().to_string().contains("out of range"));
+    let vocab = write("vocab.json", b"{\"a\": 0}");
+    let merges = write("merges.txt", b"#version: 0.2\na b c\n");
+    let error = Tokenizer::gpt2(&vocab, &merges).unwrap_err().to_string();
+    assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn an_engine_is_built_again_when_tokens_are_added() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = bpe::Options { vocab_size: 270, ..Default::default() };
+    bpe::train(&options, ["a b c d e f".to_string()]).unwrap().write(dir.path()).unwrap();
+    let mut tokenizer = Tokenizer::load(dir.path()).unwrap();
+    assert!(tokenizer.encode("<new>").unwrap().len() > 1);
+    let id = tokenizer.add_special("<new>").unwrap();
+    assert_eq!(id as usize, tokenizer.vocab_size() - 1);
+    assert_eq!(tokenizer.encode("<new>").unwrap(), [id]);
+    assert_eq!(tokenizer.decode(&[id], false).unwrap(), "<new>");
+    assert_eq!(tokenizer.decode(&[id], true).unwrap(), "");
+    assert_eq!(tokenizer.add_special("<new>").unwrap(), id);
+}
