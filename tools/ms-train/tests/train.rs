@@ -401,16 +401,9 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
 fn with_ckpt_format_torch_megatron_reads_the_same_weights_and_the_run_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (data, save) = (samples(dir.path(), 6), dir.path().join("save"));
-    let run = |iters: &str| {
+    let run = |extra: &[&str]| {
         let mut command = ms_train();
-        command.args(model()).args([
-            "--train-iters",
-            iters,
-            "--ckpt-format",
-            "torch",
-            "--lr-decay-iters",
-            "6",
-        ]);
+        command.args(model()).args(["--train-iters", "6", "--ckpt-format", "torch"]).args(extra);
         command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
         command.assert().success();
     };
