@@ -174,6 +174,7 @@ SUPPORTED = {
     "--valid-data-path": (DATA, "train", "dataset of validation alone"),
     "--test-data-path": (DATA, "train", "dataset of the test alone"),
     "--split": (DATA, "train", "shares of training, validation and test"),
+    "--data-cache-path": (DATA, "train", "folder of index files, read and written as upstream does (default: built in memory)"),
     "--dataloader-type": (DATA, "train", "order in which samples are taken"),
     "--no-shuffle": (DATA, "train", "take samples in file order"),
     "--is-instruction-dataset": (DATA, "train", "the dataset is a packed instruction set"),
@@ -247,7 +248,6 @@ NOT_LM = "belongs to models that are not language models"
 RAY_ONLY = "acts only in reinforcement learning stages"
 DPO_ONLY = "acts only with --stage dpo"
 ACCEPTED = [
-    (r"--data-cache-path$", "sample indices are rebuilt in memory, in the order upstream gives them"),
     (r"--num-workers$", "one thread reads ahead"),
     (r"--log-(timers|memory|batch-size|validation-ppl)-to-tensorboard|--no-log-learnig-rate", "TensorBoard always gets loss, validation, norm, learning rate, batch size and time"),
     (r"--no-(save|load)-rng$", "nothing random has a state: initial weights and data order follow from --seed"),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, Upstream, flags};
 use ms_core::DType;
-use ms_data::gpt::{DataPaths, GptOptions};
+use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Layout, Split};
@@ -418,6 +418,7 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
         no_save_optim: args.has("no_save_optim"),
+        megatron_files: args.has("ckpt_format") && args.text("ckpt_format") == Some("torch"),
         override_schedule: args.flag("override_opt_param_scheduler"),
         use_checkpoint_schedule: args.flag("use_checkpoint_opt_param_scheduler"),
     })
@@ -486,6 +487,8 @@ fn data(
         let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
         options.pad = ids.map(|i| i.1);
         [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
+        let tokenizer = args.text("tokenizer_name_or_path").unwrap_or_default();
+        options.cache = args.text("data_cache_path").map(|folder| IndexCache::new(folder, tokenizer));
         let upstream = match args.upstream() {
             Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
             Upstream::Head => ms_data::Upstream::Head,
