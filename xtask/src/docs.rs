@@ -21,7 +21,9 @@ fn pages(root: &Path) -> Vec<(PathBuf, String)> {
         ("ms-profile", ms_profile::command()),
     ]
     .map(|(name, command)| (name, command_page(name, command)));
-    upstream.into_iter().chain(own).map(|(name, text)| (folder.join(format!("{name}.md")), text)).collect()
+    let models = ("models", crate::models::page(root));
+    let all = upstream.into_iter().chain(own).chain([models]);
+    all.map(|(name, text)| (folder.join(format!("{name}.md")), text)).collect()
 }
 
 /// The long help of a program and of each of its commands.

@@ -3,6 +3,7 @@
 
 mod docs;
 mod layers;
+mod models;
 mod sources;
 
 use anyhow::{Context, Result, bail};
