@@ -49,3 +49,7 @@ docs:
 # Licences, sources and duplicates of dependencies (needs cargo-deny).
 deny:
     cargo deny check bans licenses sources
+
+# Fuzz one parser for some seconds (needs cargo-fuzz and a nightly compiler): `just fuzz indexed_dataset 600`.
+fuzz TARGET SECONDS="60":
+    cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}}
