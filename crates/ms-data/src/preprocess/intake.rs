@@ -143,17 +143,18 @@ impl Intake {
             }
         };
         let mut more = Vec::new();
-        let (row, replaced) = match handler.encode(&object).map_err(|reason| record.error(reason))? {
-            Encoded::Row(row) => (row, false),
-            Encoded::Replaced(row) => (row, true),
-            Encoded::Rows(rows) => {
-                let mut rows = rows.into_iter();
-                let Some(first) = rows.next() else { return Ok(Fate::Dropped) };
-                more.extend(rows);
-                (first, false)
-            }
-            Encoded::Dropped => return Ok(Fate::Dropped),
-        };
+        let (row, replaced) =
+            match handler.encode_from(&object, record.file).map_err(|reason| record.error(reason))? {
+                Encoded::Row(row) => (row, false),
+                Encoded::Replaced(row) => (row, true),
+                Encoded::Rows(rows) => {
+                    let mut rows = rows.into_iter();
+                    let Some(first) = rows.next() else { return Ok(Fate::Dropped) };
+                    more.extend(rows);
+                    (first, false)
+                }
+                Encoded::Dropped => return Ok(Fate::Dropped),
+            };
         let tokens = row.columns.first().and_then(Option::as_ref).map_or(0, Vec::len);
         if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
             return Ok(Fate::Filtered);
