@@ -129,6 +129,11 @@ SUPPORTED = {
     "--init-method-std": (MODEL, "train", "standard deviation of initial weights"),
     "--attention-dropout": (MODEL, "train", "dropout of attention weights"),
     "--hidden-dropout": (MODEL, "train", "dropout of the residual stream"),
+    "--num-experts": (MODEL, ALL, "experts of a layer"),
+    "--moe-router-topk": (MODEL, ALL, "experts per token"),
+    "--moe-aux-loss-coeff": (OPTIM, "train", "coefficient of the load-balancing loss"),
+    "--moe-router-load-balancing-type": (OPTIM, "train", "the load-balancing loss: aux_loss or none"),
+    "--moe-router-bias-update-rate": (OPTIM, "train", "step of the experts' biases towards equal load"),
     "--use-distributed-optimizer": (PARALLEL, "train", "shard optimizer state over data-parallel ranks"),
     "--overlap-grad-reduce": (PARALLEL, "train", "reduce gradient buckets during the backward pass"),
     "--ddp-bucket-size": (PARALLEL, "train", "elements of a gradient bucket"),
@@ -169,6 +174,7 @@ SUPPORTED = {
     "--valid-data-path": (DATA, "train", "dataset of validation alone"),
     "--test-data-path": (DATA, "train", "dataset of the test alone"),
     "--split": (DATA, "train", "shares of training, validation and test"),
+    "--data-cache-path": (DATA, "train", "folder of index files, read and written as upstream does (default: built in memory)"),
     "--dataloader-type": (DATA, "train", "order in which samples are taken"),
     "--no-shuffle": (DATA, "train", "take samples in file order"),
     "--is-instruction-dataset": (DATA, "train", "the dataset is a packed instruction set"),
@@ -232,7 +238,7 @@ CUDA = "belongs to CUDA devices"
 COMM = "a choice of the communication library"
 LAUNCH = "ranks are started by --nproc-per-node"
 ALWAYS = "always so here"
-MOE_ONLY = "acts only with --num-experts"
+MOE_ONLY = "belongs to the router of the model, or changes only how experts run"
 CP_ONLY = "acts only with --context-parallel-size above 1"
 PP_ONLY = "acts only with --pipeline-model-parallel-size above 1"
 TP_ONLY = "acts only with --tensor-model-parallel-size above 1"
@@ -242,7 +248,6 @@ NOT_LM = "belongs to models that are not language models"
 RAY_ONLY = "acts only in reinforcement learning stages"
 DPO_ONLY = "acts only with --stage dpo"
 ACCEPTED = [
-    (r"--data-cache-path$", "sample indices are rebuilt in memory, in the order upstream gives them"),
     (r"--num-workers$", "one thread reads ahead"),
     (r"--log-(timers|memory|batch-size|validation-ppl)-to-tensorboard|--no-log-learnig-rate", "TensorBoard always gets loss, validation, norm, learning rate, batch size and time"),
     (r"--no-(save|load)-rng$", "nothing random has a state: initial weights and data order follow from --seed"),
@@ -296,7 +301,10 @@ REFUSED = [
     (r"--tensor-model-parallel-size$|--model-parallel-size$|--tp-2d|--tp-x|--tp-y|--nd[12]-dim", ("tensor parallelism is " + LATER, "1")),
     (r"--pipeline-model-parallel-(size|split|layout)|--num-layers-per-virtual|--num-virtual-stages|--num-layer-list|--noop-layers|--schedules-method|--pipeline-num-transformer|--decoder-(first|last)|--standalone-embedding|--account-for|--dualpipev|--layerwise-dis|--recompute-in-bubble|--recompute-in-advance|--enable-recompute-layers-per", ("pipeline parallelism is " + LATER, "1")),
     (r"--context-parallel-size", ("context parallelism is " + LATER, "1")),
-    (r"--expert-model-parallel-size|--num-experts$|--moe-(fb-overlap|zero-memory$|alltoall-mc2|use-upcycling)", ("mixture of experts is " + LATER, "1,disable")),
+    (r"--expert-model-parallel-size", ("expert parallelism is " + LATER, "1")),
+    (r"--moe-(fb-overlap|zero-memory$|alltoall-mc2|use-upcycling)", ("this way of running experts is " + LATER, "disable")),
+    (r"--moe-expert-capacity-factor", ("dropping tokens is " + LATER, "")),
+    (r"--moe-z-loss-coeff|--moe-device-level-aux|--moe-comm-aux", ("this auxiliary loss is " + LATER, "0,0.0")),
     (r"--lora-r$|--lora-load|--lora-target|--qlora$|--lora-fusion", ("LoRA is " + LATER, "")),
     (r"--fp16$", ("float16 is " + LATER + "; use --bf16", "")),
     (r"--fp8-format|--qat-|--quant-", ("low precision is " + LATER, "")),
@@ -353,6 +361,11 @@ _SUPPORT_OTHER = {
         "--make-vocab-size-divisible-by": ("Output", "pad the vocabulary to a multiple of this times tp"),
         "--true-vocab-size": ("Input", "rows of the embedding that are in use"),
         "--add-qkv-bias": ("Model", "the model has query, key and value biases"),
+        "--save-to-legacy": ("Output", "write the legacy layout"),
+        "--load-from-legacy": ("Input", "the checkpoint has the legacy layout"),
+        "--target-expert-parallel-size": ("Parallelism", "expert-parallel size to write"),
+        "--moe-grouped-gemm": ("Output", "the experts of a rank as one tensor per layer"),
+        "--moe-tp-extend-ep": ("Parallelism", "experts are shared out over tensor-parallel ranks too"),
     },
     "convert2": {
         "--load-dir": ("Input", "checkpoint to read"),
@@ -367,13 +380,19 @@ _SUPPORT_OTHER = {
         "--hf-cfg-dir": ("Output", "folder whose configuration and tokenizer files are copied"),
         "--transformer-impl": ("Output", "spelling of tensor names"),
         "--num-layers": ("Model", "keep the first layers only"),
+        "--target-expert-parallel-size": ("Parallelism", "expert-parallel size to write"),
+        "--moe-grouped-gemm": ("Output", "the experts of a rank as one tensor per layer"),
+        "--moe-tp-extend-ep": ("Parallelism", "experts are shared out over tensor-parallel ranks too"),
+        "--expert-tensor-parallel-size": ("Parallelism", "1: experts are whole on every tensor-parallel rank"),
+        "--mla-mm-split": ("Output", "write the up-projections of latent attention as four matrices"),
+        "--mtp-num-layers": ("Model", "multi-token prediction layers to keep"),
+        "--schedules-method": ("Parallelism", "dualpipev: two chunks per stage, the second in reverse order"),
+        "--first-k-dense-replace": ("Model", "keep only so many of the leading dense layers"),
     },
 }
 _CONVERT_REFUSED = [
-    (r"--target-expert|--expert-tensor|--moe-|--first-k-dense", ("mixture of experts is " + LATER, "1")),
     (r"--lora-load|--save-lora|--qlora", ("adapters are " + LATER, "")),
-    (r"--mla-mm-split|--mtp-num|--mamba|--schedules-method|--orm|--post-norm|--embed-layernorm|--add-dense|--add-output|--input-(tp|pp)", ("models of this kind are " + LATER, "0")),
-    (r"--load-from-legacy|--save-to-legacy", ("the legacy layout is " + LATER, "")),
+    (r"--orm", ("outcome reward models are " + LATER, "")),
 ]
 _PREPROCESS_REFUSED = [
     (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
@@ -483,6 +502,10 @@ OWN = [
     ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),
     ("--transformer-impl", "convert1", "1", "str", "transformer_impl", "local", "local,transformer_engine", "Output", "spelling of tensor names"),
     ("--make-vocab-size-divisible-by", "convert2", "1", "int", "make_vocab_size_divisible_by", 1, "", "Output", "pad the vocabulary to a multiple of this times tp"),
+    ("--expert-tensor-parallel-size", "convert1", "1", "int", "expert_tensor_parallel_size", None, "", PARALLEL, "1: experts are whole on every tensor-parallel rank"),
+    ("--mla-mm-split", "convert1", "0", "true", "mla_mm_split", False, "", "Output", "write the up-projections of latent attention as four matrices"),
+    ("--mtp-num-layers", "convert1", "1", "int", "mtp_num_layers", None, "", MODEL, "multi-token prediction layers to keep (default all)"),
+    ("--schedules-method", "convert1", "1", "str", "schedules_method", None, "dualpipev", PARALLEL, "dualpipev: two chunks per stage, the second in reverse order"),
     ("--true-vocab-size", "convert2", "1", "int", "true_vocab_size", None, "", "Input", "rows of the embedding that are in use"),
     ("--prompt", "infer", "1", "str", "prompt", None, "", GENERATE, "text to continue; - reads it from stdin"),
     ("--system", "infer", "1", "str", "system", None, "", GENERATE, "system message of a chat"),

@@ -9,6 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec};
 use serde_json::{Map, Value};
 
 use crate::cast::{cast, possible};
+use crate::layout::mcore::Hints;
 use crate::runs::{Gap, RunIndex};
 use crate::strided::gather;
 use crate::{Error, Mapped, Result, layout};
@@ -20,16 +21,19 @@ pub enum Kind {
     Hf,
     /// Megatron-core: `iter_*/mp_rank_*/model_optim_rng.pt`.
     Mcore,
+    /// The same files with the nested dictionaries of Megatron's legacy models.
+    Legacy,
     /// This toolchain's own: safetensors with a manifest of global tensors.
     Sharded,
 }
 
 impl Kind {
-    /// `hf`, `mcore` or `sharded`.
+    /// `hf`, `mcore`, `legacy` or `sharded`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hf => "hf",
             Self::Mcore => "mcore",
+            Self::Legacy => "legacy",
             Self::Sharded => "sharded",
         }
     }
@@ -110,7 +114,15 @@ pub struct Checkpoint {
 /// # Errors
 /// If the folder holds none of these, or what it holds is damaged or of a family that is not supported.
 pub fn open(path: &Path) -> Result<Checkpoint> {
-    layout::detect(path)?.open(path, None)
+    open_with(path, None, &Hints::default())
+}
+
+/// Opens a checkpoint of which the caller knows what its files may not say; `iteration` instead of the last.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: &Path, iteration: Option<u64>, hints: &Hints) -> Result<Checkpoint> {
+    layout::detect(path)?.open(path, iteration, hints)
 }
 
 /// Opens the checkpoint of one iteration instead of the last.
@@ -118,7 +130,7 @@ pub fn open(path: &Path) -> Result<Checkpoint> {
 /// # Errors
 /// As [`open`].
 pub fn open_iteration(path: &Path, iteration: u64) -> Result<Checkpoint> {
-    layout::detect(path)?.open(path, Some(iteration))
+    open_with(path, Some(iteration), &Hints::default())
 }
 
 impl Checkpoint {
@@ -285,7 +297,10 @@ impl Checkpoint {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let global = self.global(name)?;
-        let index = RunIndex::new(global.pieces.iter().map(|p| (&p.region, p.flat.clone())));
+        // Only what lies between the first and the last element asked for: a stack of experts has many pieces.
+        let bounds = region.runs().fold((usize::MAX, 0), |(a, b), (s, n)| (a.min(s), b.max(s + n)));
+        let bounds = if bounds.1 > global.shape.numel() { 0..usize::MAX } else { bounds.0..bounds.1 };
+        let index = RunIndex::within(global.pieces.iter().map(|p| (&p.region, p.flat.clone())), &bounds);
         let mut out = Cast { name, to: dtype, via: self.via, buffer: Vec::new(), sink };
         let flat = flat.unwrap_or(0..usize::MAX);
         let stored = global.shape.numel();

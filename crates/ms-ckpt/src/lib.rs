@@ -34,7 +34,7 @@ mod strided;
 pub mod torch;
 mod transpose;
 
-pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration};
+pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration, open_with};
 pub use error::{Error, Result};
 pub use layout::{TRACKER, iteration_name, latest_iteration};
 pub use mapped::Mapped;
@@ -47,5 +47,39 @@ impl Checkpoint {
     pub fn rounded_through(mut self, dtype: Option<ms_core::DType>) -> Self {
         self.via = dtype;
         self
+    }
+
+    /// The model with only some of its layers, in the order given, and the first `mtp` prediction layers.
+    ///
+    /// # Errors
+    /// A layer that the model does not have.
+    pub fn with_layers(mut self, layers: &[usize], mtp: usize) -> Result<Self> {
+        let config = self.config.clone();
+        if let Some(&l) = layers.iter().find(|&&l| l >= config.layers) {
+            return Err(Error::Cut(format!("layer {l}: the model has {}", config.layers)));
+        }
+        let pattern = match config.pattern.is_empty() {
+            true => Vec::new(),
+            false => layers.iter().map(|&l| config.layer(l)).collect(),
+        };
+        let changed =
+            ms_spec::ModelConfig { layers: layers.len(), pattern, mtp: mtp.min(config.mtp), ..config };
+        let mut globals = std::collections::BTreeMap::new();
+        for spec in ms_spec::params(&changed) {
+            let from = match spec.place {
+                ms_spec::Place::Layer(l) => {
+                    let inner = spec.name.splitn(4, '.').nth(3).unwrap_or_default();
+                    format!("decoder.layers.{}.{inner}", layers[l])
+                }
+                _ => spec.name.clone(),
+            };
+            let global = self.globals.remove(&from);
+            let global =
+                global.ok_or_else(|| Error::Missing { path: self.root.clone(), name: from.clone() })?;
+            globals.insert(spec.name, global);
+        }
+        self.globals = globals;
+        self.config = changed.validate().map_err(Error::spec(&self.root))?;
+        Ok(self)
     }
 }

@@ -28,13 +28,27 @@ impl RunIndex {
     pub(crate) fn new<'a>(
         pieces: impl Iterator<Item = (&'a Region, Option<std::ops::Range<usize>>)>,
     ) -> Self {
+        Self::within(pieces, &(0..usize::MAX))
+    }
+
+    /// The same, without runs that lie outside `bounds` of the global tensor.
+    pub(crate) fn within<'a>(
+        pieces: impl Iterator<Item = (&'a Region, Option<std::ops::Range<usize>>)>,
+        bounds: &std::ops::Range<usize>,
+    ) -> Self {
         let mut all: Vec<Run> = Vec::new();
         for (piece, (region, stored)) in pieces.enumerate() {
+            if let Some(lead) = &region.lead {
+                let per_lead: usize = region.shape.iter().skip(1).product();
+                if lead.end * per_lead <= bounds.start || lead.start * per_lead >= bounds.end {
+                    continue;
+                }
+            }
             let mut at = 0; // in the whole region
             let stored = stored.unwrap_or(0..usize::MAX);
             for (global, len) in region.runs() {
                 let (from, to) = (at.max(stored.start), (at + len).min(stored.end));
-                if from < to {
+                if from < to && global < bounds.end && global + len > bounds.start {
                     let run = Run {
                         global: global + (from - at),
                         len: to - from,

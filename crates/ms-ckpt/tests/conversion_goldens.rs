@@ -111,7 +111,7 @@ fn case(name: &'static str, source: &'static str, tp: usize, pp: usize) -> Case 
         cut: Cut { tp, pp, ..Cut::default() },
         dtype: (!v2).then_some(DType::Bf16),
         divisor: 1,
-        spelling: Spelling::Local,
+        spelling: Spelling::default(),
     }
 }
 
@@ -150,7 +150,7 @@ fn hugging_face_to_megatron_equals_upstreams_converters() {
     cases[4].cut.noop = vec![1, 5];
     cases[6].divisor = 64;
     cases[7].cut.layers_per_chunk = Some(1);
-    cases[10].spelling = Spelling::TransformerEngine;
+    cases[10].spelling.transformer_engine = true;
     for case in cases {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");

@@ -58,7 +58,7 @@ fn to_mcore(from: &Path, to: &Path, cut: &Cut, sharded: bool) {
     let plan = if sharded {
         Plan::sharded(&config, cut, &dtype).unwrap()
     } else {
-        Plan::mcore(&config, cut, Spelling::Local, ArgsForm::Namespace, &dtype).unwrap()
+        Plan::mcore(&config, cut, Spelling::default(), ArgsForm::Namespace, &dtype).unwrap()
     };
     plan.run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();

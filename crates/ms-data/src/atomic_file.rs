@@ -2,7 +2,8 @@
 
 use crate::{Error, Result};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A file that is written under a temporary name in its own folder and gets its name in [`AtomicFile::commit`].
@@ -21,16 +22,41 @@ impl AtomicFile {
     /// [`Error::Io`].
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let file = File::create(&temporary).map_err(Error::io(&path))?;
+        // Threads of this process may write the same file; the last one to finish wins.
+        let mut number = 0u32;
+        let (file, temporary) = loop {
+            let mut name = path.file_name().unwrap_or_default().to_os_string();
+            name.push(format!(".{}-{number}.part", std::process::id()));
+            let temporary = path.with_file_name(name);
+            match File::create_new(&temporary) {
+                Ok(file) => break (file, temporary),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
+                Err(e) => return Err(Error::Io { path, source: e }),
+            }
+        };
         Ok(Self { writer: Some(BufWriter::with_capacity(1 << 20, file)), temporary, path })
     }
 
     /// The name it will have.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Appends bytes `range` of another file; the system copies them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of either file; also if the other one ends before.
+    pub fn copy_from(&mut self, source: &Path, range: Range<u64>) -> Result<()> {
+        let writer = self.writer.as_mut().expect("the writer is there until commit");
+        writer.flush().map_err(Error::io(&self.path))?;
+        let mut from = File::open(source).map_err(Error::io(source))?;
+        from.seek(SeekFrom::Start(range.start)).map_err(Error::io(source))?;
+        let length = range.end.saturating_sub(range.start);
+        let copied = std::io::copy(&mut from.take(length), writer.get_mut()).map_err(Error::io(source))?;
+        if copied == length {
+            return Ok(());
+        }
+        Err(Error::Io { path: source.into(), source: std::io::ErrorKind::UnexpectedEof.into() })
     }
 
     /// Writes out what is buffered, syncs, and gives the file its name.

@@ -7,9 +7,17 @@ use std::ops::Range;
 pub(crate) const NAMES: [&str; 3] = ["train", "valid", "test"];
 
 /// Three shares of a set, such as `969, 30, 1`; they need not sum to anything.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Split {
     shares: [f64; 3],
+    text: String,
+}
+
+/// Splits are equal if their shares are, however they were written.
+impl PartialEq for Split {
+    fn eq(&self, other: &Self) -> bool {
+        self.shares == other.shares
+    }
 }
 
 /// Ranges of sequences for train, valid, test; `None` where a split has no share.
@@ -35,7 +43,7 @@ impl Split {
         if count == 0 || sum <= 0.0 || !sum.is_finite() {
             return Err(bad("expected numbers that sum to more than zero"));
         }
-        Ok(Self { shares: shares.map(|share| share / sum) })
+        Ok(Self { shares: shares.map(|share| share / sum), text: text.to_owned() })
     }
 
     /// Everything for one split: 0 train, 1 valid, 2 test.
@@ -45,7 +53,12 @@ impl Split {
     pub fn only(which: usize) -> Self {
         let mut shares = [0.0; 3];
         shares[which] = 1.0;
-        Self { shares }
+        Self { shares, text: shares.map(|share| share.to_string()).join(",") }
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Lower and upper bound of each split as shares of the set; `None` for an empty one.

@@ -60,11 +60,11 @@ fn check(case: &Path, name: &str) {
     let prefix = out.path().join(one("--output-prefix").unwrap().strip_prefix("OUT/").unwrap());
     let prefixes = dataset_prefixes(&prefix, handler.columns(), handler.kind().packed_name());
     let sink: Box<dyn Sink> = if has("--pack") {
-        let options = PackOptions {
-            row_tokens: handler.options().seq_length.unwrap(),
-            neat: has("--neat-pack"),
-            pad: handler.tokenizer().pad_id().unwrap() as i32,
-        };
+        let options = PackOptions::new(
+            handler.options().seq_length.unwrap(),
+            has("--neat-pack"),
+            handler.tokenizer().pad_id().unwrap() as i32,
+        );
         Box::new(PackedSink::create(&prefixes, handler.columns(), options).unwrap())
     } else {
         Box::new(IndexedSink::create(&prefixes, handler.options().seq_length).unwrap())

@@ -79,6 +79,7 @@ fn config(s: &Size, dtype: DType) -> TrainConfig {
         per_token_loss: false,
         log_token_mean: false,
         recompute: Recompute::None,
+        routing: Default::default(),
         seed: 1,
         bucket_size: None,
         check_for_nan: true,

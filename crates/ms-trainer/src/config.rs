@@ -39,6 +39,8 @@ pub struct TrainConfig {
     pub log_token_mean: bool,
     /// What runs again in the backward pass.
     pub recompute: Recompute,
+    /// How routers are trained, where the model has experts.
+    pub routing: Routing,
     /// Seed of initial weights.
     pub seed: u64,
     /// Elements of a gradient bucket; `None`: one bucket.
@@ -140,6 +142,15 @@ pub struct Adam {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
+}
+
+/// How the routers of a mixture of experts are trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Routing {
+    /// Coefficient of the load-balancing loss; 0: none.
+    pub balance_coeff: f64,
+    /// Step of the experts' biases towards equal load, for routers that have such biases.
+    pub bias_update_rate: f64,
 }
 
 /// Validation during and after training.

@@ -1,13 +1,16 @@
 //! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
 
-use crate::config::TrainConfig;
+use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
+use ms_core::ops::Balance;
 use ms_core::{DType, Device, GradBuffer, Graph, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::buckets::{BucketPlan, Placed};
 use ms_dist::{Communicator, DataParallel, ParallelCtx, ReduceOp};
-use ms_nn::{Batch, Gpt};
+use ms_nn::{Batch, Gpt, LayerLoad, RouterLoad};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The state of a run on one rank: model, weights, gradients, optimizer.
 pub struct Engine {
@@ -27,10 +30,12 @@ pub struct Engine {
     per_token_loss: bool,
     log_token_mean: bool,
     check_for_nan: bool,
+    routing: Routing,
+    load: Arc<RouterLoad>,
 }
 
 /// What an iteration found.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
     /// The loss as logged.
     pub loss: f64,
@@ -38,6 +43,17 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// Tokens that counted in the loss, over all ranks.
     pub tokens: u64,
+    /// The load of the experts, if the model has some.
+    pub experts: Option<ExpertReport>,
+}
+
+/// How tokens were spread over experts, over all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpertReport {
+    /// Load-balancing loss without its coefficient, mean over layers and micro-batches; 1 is perfect balance.
+    pub balance: f64,
+    /// Token copies that went to each expert, by layer.
+    pub tokens: BTreeMap<usize, Vec<u64>>,
 }
 
 /// A loss summed up in two ways over micro-batches.
@@ -112,6 +128,8 @@ impl Engine {
             per_token_loss: config.per_token_loss,
             log_token_mean: config.log_token_mean || config.per_token_loss,
             check_for_nan: config.check_for_nan,
+            routing: config.routing,
+            load: Arc::default(),
         })
     }
 
@@ -149,10 +167,14 @@ impl Engine {
             return Err(self.not_finite(iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+        let experts = self.experts_report()?;
+        if let Some(report) = &experts {
+            self.move_expert_biases(report)?;
+        }
         let dtype = self.store.dtype();
         let weights = self.optimizer.update(&self.device, &parts, clip as f32, (lr, weight_decay), dtype)?;
         self.dp.gather_weights(&mut self.store, weights)?;
-        Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64 })
+        Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64, experts })
     }
 
     /// Puts the optimizer's master weights into the model, as after an update.
@@ -176,6 +198,62 @@ impl Engine {
         Error::NotFinite { iteration, rank: self.ctx.describe(), what, value }
     }
 
+    /// What the routers reported since the last call, summed over data-parallel ranks.
+    fn experts_report(&self) -> Result<Option<ExpertReport>> {
+        let load = self.load.take();
+        if load.is_empty() {
+            return Ok(None);
+        }
+        // One vector for all layers: balance and passes, then the counts of each.
+        let mut all = Vec::new();
+        for LayerLoad { balance, passes, tokens } in load.values() {
+            all.extend([*balance, *passes as f64]);
+            all.extend(tokens.iter().map(|&n| n as f64));
+        }
+        let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
+        let sum = self.ctx.dp_cp.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
+        let mut rest = sum.as_slice::<f64>()?;
+        let (mut balance, mut passes, mut tokens) = (0.0, 0.0, BTreeMap::new());
+        for (&layer, load) in &load {
+            let (numbers, counts) = rest.split_at(2);
+            let (counts, tail) = counts.split_at(load.tokens.len());
+            (balance, passes, rest) = (balance + numbers[0], passes + numbers[1], tail);
+            tokens.insert(layer, counts.iter().map(|&n| n as u64).collect());
+        }
+        let coeff = if self.routing.balance_coeff == 0.0 { 1.0 } else { self.routing.balance_coeff };
+        Ok(Some(ExpertReport { balance: balance / passes.max(1.0) / coeff, tokens }))
+    }
+
+    /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.
+    ///
+    /// # Source
+    /// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Megatron-LM `core_v0.12.1`,
+    /// `megatron/core/transformer/moe/moe_utils.py`, `get_updated_expert_bias`.
+    fn move_expert_biases(&mut self, report: &ExpertReport) -> Result<()> {
+        let rate = self.routing.bias_update_rate;
+        if rate == 0.0 {
+            return Ok(());
+        }
+        let specs = self.model.specs();
+        let layer_of = |name: &str| {
+            let rest = name.strip_prefix("decoder.layers.")?.strip_suffix(".mlp.router.expert_bias")?;
+            rest.parse::<usize>().ok()
+        };
+        self.optimizer.change_masters(|id, range, values| {
+            let Some(counts) = layer_of(&specs[id.0 as usize].name).and_then(|l| report.tokens.get(&l))
+            else {
+                return;
+            };
+            let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+            for (value, e) in values.iter_mut().zip(range) {
+                let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
+                if behind != 0.0 {
+                    *value += (rate * behind.signum()) as f32;
+                }
+            }
+        })
+    }
+
     fn batch(&self, mb: &MicroBatch) -> Result<(Batch, Tensor)> {
         let arena = self.device.arena();
         let batch = Batch::new(arena, &mb.tokens, &mb.position_ids, &mb.cu_seqlens)?;
@@ -183,13 +261,19 @@ impl Engine {
     }
 
     fn forward_backward(&mut self, mb: &MicroBatch, micro_batches: usize, sums: &mut LossSums) -> Result<()> {
-        let (batch, labels) = self.batch(mb)?;
+        let (mut batch, labels) = self.batch(mb)?;
         let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
         // The loss scale of one token: its share in the mean that is optimised.
         let share = if self.per_token_loss { 1.0 } else { 1.0 / (counted.max(1.0) * micro_batches as f64) };
         let weights: Vec<f32> = mb.loss_mask.iter().map(|&m| (f64::from(m) * share) as f32).collect();
         let weights = Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?;
 
+        if self.model.config().moe.is_some() {
+            let grad_scale = if self.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let coeff = self.routing.balance_coeff as f32;
+            batch.balance = (coeff != 0.0).then_some(Balance { coeff, grad_scale: grad_scale as f32 });
+            batch.load = Some(self.load.clone());
+        }
         let mut g = Graph::train(&self.device);
         let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
         let out = self.model.loss(&mut g, &self.store, &hidden, &labels, &weights)?;

@@ -16,8 +16,8 @@ mod optimizer;
 mod run;
 mod schedule;
 
-pub use config::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, TrainConfig};
-pub use engine::{Engine, StepReport};
+pub use config::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, Routing, TrainConfig};
+pub use engine::{Engine, ExpertReport, StepReport};
 pub use error::{Error, Result};
 pub use log_line::LogLine;
 pub use optimizer::Optimizer;

@@ -127,6 +127,21 @@ impl Optimizer {
         Ok(())
     }
 
+    /// Changes this rank's master weights outside the update rule: `change` gets parameter, elements and values.
+    ///
+    /// # Errors
+    /// If the master weights are in use elsewhere.
+    pub fn change_masters(
+        &mut self,
+        mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]),
+    ) -> Result<()> {
+        let values = self.state[0].as_mut_slice::<f32>()?;
+        for (s, at, _) in &self.shard.parts {
+            change(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()]);
+        }
+        Ok(())
+    }
+
     /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by
     /// `grad_scale`, and returns the new weights of each bucket's part in `dtype`.
     ///

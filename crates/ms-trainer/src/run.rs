@@ -376,7 +376,7 @@ impl Loop<'_> {
         global: usize,
     ) -> Result<()> {
         if let Some(metrics) = &mut self.metrics {
-            metrics.write(&object(json!({
+            let mut line = object(json!({
                 "iteration": self.iteration,
                 "consumed samples": self.consumed,
                 "lm loss": report.loss,
@@ -385,11 +385,17 @@ impl Loop<'_> {
                 "global batch size": global,
                 "tokens": report.tokens,
                 "seconds": seconds,
-            })))?;
+            }));
+            if let Some(experts) = &report.experts {
+                line.insert("load_balancing_loss".into(), json!(experts.balance));
+                line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
+            }
+            metrics.write(&line)?;
         }
         if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard)
             && self.iteration.is_multiple_of(*every.max(&1))
         {
+            let balance = report.experts.as_ref().map(|e| ("load_balancing_loss", e.balance));
             let values = [
                 ("lm loss", report.loss),
                 ("grad-norm", report.grad_norm),
@@ -397,6 +403,7 @@ impl Loop<'_> {
                 ("batch-size", global as f64),
                 ("iteration-time", seconds),
             ];
+            let values: Vec<(&str, f64)> = values.into_iter().chain(balance).collect();
             board.scalars(self.iteration, &values)?;
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! `ms-convert FROM TO --load DIR --save DIR`: checkpoints from one form into another.
 //!
-//! FROM and TO are `hf` (a Hugging Face folder) or `mcore` (Megatron-core files; with `--format safetensors` this
-//! toolchain's own sharded form; which of the two is read is found out). Without FROM and TO the arguments of
+//! FROM and TO are `hf` (a Hugging Face folder), `mcore` (Megatron-core files; with `--format safetensors` this
+//! toolchain's own sharded form; which of the two is read is found out) or `legacy` (the nested files of Megatron's
+//! legacy models). Without FROM and TO the arguments of
 //! upstream's `convert_ckpt.py` and, under `--upstream head`, `convert_ckpt_v2.py` work unchanged.
 //! `ms-convert inspect DIR` shows what a checkpoint holds.
 //!
@@ -20,10 +21,11 @@ use std::path::Path;
 use ms_cli::megatron::{Program, parse_or_exit};
 use ms_cli::{ResultHint as _, Usage};
 
-const ABOUT: &str = "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore
+const ABOUT: &str =
+    "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | legacy
 ms-convert inspect DIR [--json]
 
-Converts checkpoints between Hugging Face folders and Megatron-core files.
+Converts checkpoints between Hugging Face folders and Megatron files.
 
 Examples:
   ms-convert hf mcore --load model --save ckpt --tp 2 --pp 2

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Spelling, Version};
 use ms_ckpt::{ArgsForm, Sharding};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
@@ -15,6 +15,8 @@ pub(crate) enum Form {
     Hf,
     /// Megatron-core files.
     Mcore,
+    /// Megatron's legacy files.
+    Legacy,
     /// This toolchain's sharded safetensors.
     Sharded,
 }
@@ -63,6 +65,12 @@ pub(crate) struct Request {
     pub(crate) hf_config: Option<PathBuf>,
     /// Keep the first layers only.
     pub(crate) layers: Option<usize>,
+    /// Keep so many multi-token prediction layers; `None`: all.
+    pub(crate) mtp: Option<usize>,
+    /// Keep so many of the leading dense layers; `None`: all.
+    pub(crate) leading_dense: Option<usize>,
+    /// Whether a source without args has its experts shared out over tensor-parallel ranks.
+    pub(crate) extended: Option<bool>,
     /// Replace an existing output.
     pub(crate) force: bool,
     /// Wait until bytes are on the disk.
@@ -77,11 +85,9 @@ pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, U
     let form = |word: &str| match word {
         "hf" => Ok(Form::Hf),
         "mcore" => Ok(Form::Mcore),
-        "legacy" => {
-            Err(Usage("legacy: this layout is not supported yet\nhint: supported: hf, mcore".to_owned()))
-        }
+        "legacy" => Ok(Form::Legacy),
         other => Err(Usage(format!(
-            "unknown form '{other}'\nhint: expected hf or mcore, as in ms-convert hf mcore"
+            "unknown form '{other}'\nhint: expected hf, mcore or legacy, as in ms-convert hf mcore"
         ))),
     };
     let (from, mut to) = (form(from)?, form(to)?);
@@ -107,11 +113,12 @@ pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
     let head = args.upstream() == Upstream::Head;
     let form = |flag: &str, value: Option<&str>| match value {
         Some("hf") => Ok(Form::Hf),
-        Some("mg") if head || args.flag("use_mcore_models") => Ok(Form::Mcore),
-        Some("mg") => Err(Usage(
-            "the legacy layout is not supported yet\nhint: pass --use-mcore-models for Megatron-core files"
-                .to_owned(),
-        )),
+        // Without --use-mcore-models both sides are legacy; with it, two flags name the side that is.
+        Some("mg") => {
+            let named = if flag.starts_with("--load") { "load_from_legacy" } else { "save_to_legacy" };
+            let mcore = head || (args.flag("use_mcore_models") && !args.flag(named));
+            Ok(if mcore { Form::Mcore } else { Form::Legacy })
+        }
         Some("optim") => {
             Err(Usage("--load-model-type optim: optimizer states are not converted yet".to_owned()))
         }
@@ -122,6 +129,7 @@ pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
     let mut request = common(from, to, args)?;
     if head {
         request.sharding = Sharding::PerLayer;
+        request.mtp = Some(args.size("mtp_num_layers")?.unwrap_or(0));
         return Ok(request);
     }
     // convert_ckpt.py loads weights in config.json's type and stores them as --params-dtype; towards Hugging Face
@@ -146,6 +154,23 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
         Some(0) => Err(Usage(format!("{flag}: expected at least 1, got 0"))),
         other => Ok(other),
     };
+    let expert_tp = match (args.flag("moe_tp_extend_ep"), args.size("expert_tensor_parallel_size")?) {
+        (true, None) => ExpertTp::Extend,
+        (true, Some(_)) => {
+            return Err(Usage(
+                "--moe-tp-extend-ep and --expert-tensor-parallel-size exclude each other".to_owned(),
+            ));
+        }
+        (false, Some(1)) => ExpertTp::Whole,
+        (false, n) if n.is_none() || n == args.size("target_tensor_parallel_size")? => ExpertTp::Cut,
+        (false, n) => {
+            let n = n.unwrap_or(0);
+            return Err(Usage(format!(
+                "--expert-tensor-parallel-size {n}: expected 1 or the tensor-parallel size"
+            )));
+        }
+    };
+    let head = args.upstream() == Upstream::Head;
     let args_form = match (args.flag("no_args"), args.text("args_as")) {
         (true, _) => ArgsForm::Absent,
         (_, Some("dict")) => ArgsForm::Dict,
@@ -159,6 +184,9 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
         cut: Cut {
             tp: positive("target_tensor_parallel_size", "--tp")?.unwrap_or(1),
             pp: positive("target_pipeline_parallel_size", "--pp")?.unwrap_or(1),
+            ep: positive("target_expert_parallel_size", "--ep")?.unwrap_or(1),
+            expert_tp,
+            dual_pipe: args.text("schedules_method") == Some("dualpipev"),
             layers_per_chunk: positive("num_layers_per_virtual_pipeline_stage", "--vpp")?,
             layer_list: args.text("num_layer_list").map(|t| numbers("--num-layer-list", t)).transpose()?,
             noop: args
@@ -172,10 +200,16 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
         true_vocab: positive("true_vocab_size", "--true-vocab-size")?,
         divisor: positive("make_vocab_size_divisible_by", "--make-vocab-size-divisible-by")?.unwrap_or(1),
         padded_vocab: positive("padded_vocab_size", "--padded-vocab-size")?,
-        spelling: match args.text("transformer_impl") {
-            Some("transformer_engine") => Spelling::TransformerEngine,
-            _ => Spelling::Local,
+        spelling: Spelling {
+            version: if head { Version::Head } else { Version::V2_0_0 },
+            transformer_engine: args.text("transformer_impl") == Some("transformer_engine"),
+            experts: if args.flag("moe_grouped_gemm") { Experts::Grouped } else { Experts::Sequential },
+            mla_split: args.flag("mla_mm_split"),
+            legacy: to == Form::Legacy,
         },
+        mtp: args.given().get("mtp_num_layers").and_then(serde_json::Value::as_u64).map(|n| n as usize),
+        leading_dense: if head { args.size("first_k_dense_replace")? } else { None },
+        extended: args.flag("moe_tp_extend_ep").then_some(true),
         args_form,
         sharding: Sharding::Bytes(ms_ckpt::layout::hf::SHARD_BYTES),
         hf_config: args.text("hf_cfg_dir").map(PathBuf::from),

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
+use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, RunOptions, Sharding, TRACKER};
 use ms_cli::ResultHint as _;
 use ms_cli::megatron::Args;
 use ms_core::DType;
-use ms_spec::{ModelConfig, hf};
+use ms_spec::{Feed, ModelConfig, hf};
 use serde_json::{Value, json};
 
 use crate::request::{Form, OutputType, Request};
@@ -24,7 +25,7 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 /// # Errors
 /// Anything that stops it; then nothing is written.
 pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
-    let mut source = ms_ckpt::open(&request.load)?;
+    let mut source = open(request)?;
     check_form(&source, request)?;
     let original = request.hf_config.clone().unwrap_or_else(|| source.root().to_owned());
     // A folder that holds a tokenizer only adds its files.
@@ -51,7 +52,9 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
     };
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
-        Form::Mcore => Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of)?,
+        Form::Mcore | Form::Legacy => {
+            Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of)?
+        }
         Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of)?,
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
@@ -61,10 +64,47 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
     copy(&plan, &source, request, args)
 }
 
+/// Opens the source with what the request says of it, and keeps the layers it asks for.
+fn open(request: &Request) -> anyhow::Result<Checkpoint> {
+    let followed =
+        request.hf_config.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file());
+    let config = match (request.from, followed) {
+        (Form::Hf, _) | (_, None) => None,
+        (_, Some(path)) => Some(read_json(&path)?),
+    };
+    let hints = Hints { config, extend_ep: request.extended };
+    let mut source = ms_ckpt::open_with(&request.load, None, &hints)?;
+    let c = source.config();
+    let leading = (0..c.layers).take_while(|&l| c.moe.is_some() && c.layer(l).feed == Feed::Dense).count();
+    let mut kept: Vec<usize> = (0..c.layers).collect();
+    if let Some(n) = request.leading_dense {
+        anyhow::ensure!(
+            n <= leading,
+            "--first-k-dense-replace {n}: the model has {leading} leading dense layers"
+        );
+        kept.retain(|&l| l < n || l >= leading);
+    }
+    if let Some(n) = request.layers {
+        let have = kept.len();
+        anyhow::ensure!(n <= have, "--num-layers {n}: the checkpoint has {have} layers");
+        kept.truncate(n);
+    }
+    let mtp = c.mtp;
+    if let Some(n) = request.mtp.filter(|_| request.from == Form::Hf) {
+        anyhow::ensure!(n <= mtp, "--mtp-num-layers {n}: the checkpoint has {mtp}");
+    }
+    let mtp = request.mtp.filter(|_| request.from == Form::Hf).unwrap_or(mtp);
+    if kept.len() < c.layers || mtp < c.mtp {
+        source = source.with_layers(&kept, mtp)?;
+    }
+    Ok(source)
+}
+
 fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     let fits = match request.from {
         Form::Hf => source.kind() == Kind::Hf,
-        Form::Mcore | Form::Sharded => source.kind() != Kind::Hf,
+        Form::Mcore | Form::Sharded => matches!(source.kind(), Kind::Mcore | Kind::Sharded),
+        Form::Legacy => source.kind() == Kind::Legacy,
     };
     if fits {
         return Ok(());
@@ -72,6 +112,7 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     let (found, other) = match source.kind() {
         Kind::Hf => ("a Hugging Face folder", "hf"),
         Kind::Mcore | Kind::Sharded => ("a Megatron-core checkpoint", "mcore"),
+        Kind::Legacy => ("a legacy Megatron checkpoint", "legacy"),
     };
     Err(anyhow::anyhow!("{} is {found}", request.load.display()))
         .hint(format!("ms-convert {other} … reads it"))
@@ -86,6 +127,10 @@ fn target_config(
     let mut config = source.config().clone();
     if let Some((path, json)) = followed {
         let other = hf::read_config(json).with_context(|| path.display().to_string())?;
+        let mut other = other;
+        if !whole(request) {
+            (other.layers, other.pattern) = (config.layers, config.pattern.clone());
+        }
         let sizes = |c: &ModelConfig| (c.layers, c.hidden, c.ffn, c.heads, c.groups, c.head_dim);
         if sizes(&other) != sizes(&config) {
             anyhow::bail!(
@@ -96,15 +141,9 @@ fn target_config(
             );
         }
         config.vocab = other.vocab.min(config.padded_vocab);
-        (config.family, config.tied) = (other.family, other.tied);
-    }
-    if let Some(layers) = request.layers {
-        anyhow::ensure!(
-            layers <= config.layers,
-            "--num-layers {layers}: the checkpoint has {} layers",
-            config.layers
-        );
-        config.layers = layers;
+        // What Megatron's arguments cannot say comes from the original.
+        config =
+            ModelConfig { padded_vocab: config.padded_vocab, vocab: config.vocab, mtp: config.mtp, ..other };
     }
     if let Some(vocab) = request.true_vocab {
         let rows = config.padded_vocab;
@@ -131,7 +170,7 @@ fn plan_hf(
     originals: [&Path; 2],
     dtype_of: &ms_ckpt::DTypeOf<'_>,
 ) -> anyhow::Result<Plan> {
-    if request.sharding != Sharding::PerLayer && request.layers.is_none() {
+    if request.sharding != Sharding::PerLayer && whole(request) {
         for original in originals {
             let Some(layout) = HfLayout::find(original)? else { continue };
             if let Some(plan) = Plan::hf_like(config, &layout, dtype_of)? {
@@ -196,13 +235,18 @@ fn add_companions(
         }
     }
     if request.to != Form::Hf
-        && request.layers.is_none()
+        && whole(request)
         && let Some(layout) = HfLayout::find(source.root())?
     {
         plan.copies.retain(|(_, to)| to != Path::new(HF_LAYOUT));
         plan.texts.push((HF_LAYOUT.into(), serde_json::to_vec(&layout)?));
     }
     Ok(())
+}
+
+/// Whether all layers are kept.
+fn whole(request: &Request) -> bool {
+    request.layers.is_none() && request.leading_dense.is_none()
 }
 
 fn companions(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {

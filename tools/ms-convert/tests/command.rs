@@ -198,14 +198,10 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     );
     case(&["mcore", "hf", "--load", hf, "--save", out], 1, "is a Hugging Face folder\nhint: ms-convert hf");
     case(&["hf", "mcore", "--load", "nowhere", "--save", out], 1, "ms-convert: nowhere: no such folder");
-    case(&["hf", "legacy", "--load", hf, "--save", out], 2, "legacy: this layout is not supported yet");
+    case(&["hf", "zarr", "--load", hf, "--save", out], 2, "unknown form 'zarr'");
     case(&["hf", "mcore", "--save", out], 2, "--load is missing");
     case(&["hf", "mcore", "--load", hf, "--save", out, "--tpp", "2"], 2, "unknown flag --tpp");
-    case(
-        &["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"],
-        2,
-        "mixture of experts is not in this version",
-    );
+    case(&["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"], 1, "experts: 0 does not divide by ep 2");
     case(&["hf", "mcore", "--load", hf, "--save", hf], 1, "exists already\nhint: --force replaces it");
     assert!(!Path::new(out).exists());
 }

@@ -25,7 +25,10 @@ const EXAMPLES: &str = "\
 Examples:
   ms-preprocess --style sharegpt --prompt-type qwen --input chats.json --tokenizer-name-or-path tok | ms-pack --seq-length 512 --output-prefix data/chats
   ms-pack --input chats.arrow --seq-length 512 --neat-pack --output-prefix data/chats
+  ms-pack --input a.arrow b.arrow --seq-length 4096 --packing first-fit --window 500 --output-prefix data/chats
+  ms-pack --input chats.arrow --seq-length 4096 --dry-run
   ms-pack merge --output-prefix data/all data/a_text_document data/b_text_document
+  ms-pack split data/all --split 98,1,1 --output-prefix data/all
   ms-pack cat data/all | head -3
   ms-pack verify data/all
   ms-pack samples --data-path data/all --split 969,30,1 --seq-length 256 --seed 1234 --train-samples 1000 --json";
@@ -36,12 +39,14 @@ pub(crate) enum Command {
     Pack(Pack),
     /// Several datasets into one
     Merge(Merge),
+    /// One dataset into several, document by document
+    Split(Split),
     /// Rows of a dataset or stream as JSON lines
     Cat(Cat),
     /// What datasets and streams hold
     Info(Names),
     /// Check everything that can be checked about datasets and streams
-    Verify(Names),
+    Verify(Verify),
     /// The order of samples that training would use
     Samples(Samples),
 }
@@ -49,9 +54,9 @@ pub(crate) enum Command {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Input")]
 pub(crate) struct Pack {
-    /// Token stream; - or nothing is stdin
-    #[arg(long, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
+    /// Token streams of one kind, in order; - or nothing is stdin
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub(crate) input: Vec<PathBuf>,
     /// Tokens of a row: packed rows have exactly that many, unpacked ones fewer
     #[arg(long, value_name = "N", help_heading = "Packing")]
     pub(crate) seq_length: Option<usize>,
@@ -61,6 +66,21 @@ pub(crate) struct Pack {
     /// Write rows as they are
     #[arg(long, conflicts_with = "neat_pack", help_heading = "Packing")]
     pub(crate) no_pack: bool,
+    /// How samples are chosen for a row: upstream's way, which waits for all of them, or as they come
+    #[arg(long, value_name = "WAY", default_value = "knapsack", value_parser = ["knapsack", "first-fit", "best-fit"], conflicts_with = "no_pack", help_heading = "Packing")]
+    pub(crate) packing: String,
+    /// Rows that are open at a time, for first-fit and best-fit
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Packing")]
+    pub(crate) window: u32,
+    /// Fill samples up to a multiple of this many tokens inside their row, as ring attention wants them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "no_pack", help_heading = "Packing")]
+    pub(crate) pad_to_multiple_of: u32,
+    /// Fill with this id instead of the tokenizer's padding id
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(i32).range(0..), conflicts_with = "no_pack", help_heading = "Packing")]
+    pub(crate) pad_id: Option<i32>,
+    /// Show how many rows every way of packing gives, and how full they are; write nothing
+    #[arg(long, help_heading = "Packing")]
+    pub(crate) dry_run: bool,
     /// Refuse a stream of another tokenizer
     #[arg(long, value_name = "DIR", help_heading = "Packing")]
     pub(crate) tokenizer_name_or_path: Option<PathBuf>,
@@ -76,14 +96,48 @@ pub(crate) struct Pack {
 #[command(next_help_heading = "Input")]
 pub(crate) struct Merge {
     /// Datasets in order, as paths without suffix
-    #[arg(required = true, value_name = "PREFIX")]
+    #[arg(required_unless_present = "input", value_name = "PREFIX")]
     pub(crate) parts: Vec<PathBuf>,
+    /// All datasets of a folder, by name, as upstream's merge_datasets.py takes them
+    #[arg(long, value_name = "DIR", conflicts_with = "parts")]
+    pub(crate) input: Option<PathBuf>,
     /// Path of the merged dataset without suffix
     #[arg(long, value_name = "PREFIX", help_heading = "Output")]
     pub(crate) output_prefix: PathBuf,
     /// Replace an existing dataset
     #[arg(long, help_heading = "Output")]
     pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct Split {
+    /// Dataset as path without suffix
+    #[arg(value_name = "PREFIX")]
+    pub(crate) input: PathBuf,
+    /// Shares of train, valid and test: PREFIX_train, PREFIX_valid, PREFIX_test
+    #[arg(long, value_name = "A,B,C", required_unless_present = "parts", help_heading = "Output")]
+    pub(crate) split: Option<String>,
+    /// Equal parts by documents: PREFIX_00000_of_00004 and so on
+    #[arg(long, value_name = "N", conflicts_with = "split", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
+    pub(crate) parts: Option<u32>,
+    /// Path of the parts without suffix
+    #[arg(long, value_name = "PREFIX", help_heading = "Output")]
+    pub(crate) output_prefix: PathBuf,
+    /// Replace existing datasets
+    #[arg(long, help_heading = "Output")]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct Verify {
+    /// Datasets as paths without suffix, prefixes of sets with a part per key, or stream files
+    #[arg(required = true, value_name = "PREFIX|FILE")]
+    pub(crate) names: Vec<PathBuf>,
+    /// Refuse ids that this tokenizer does not have
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tokenizer_name_or_path: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -143,6 +197,9 @@ pub(crate) struct Samples {
     /// Samples of the test split; without it one epoch
     #[arg(long, value_name = "N", help_heading = "Order")]
     pub(crate) test_samples: Option<u64>,
+    /// Folder of index files that upstream reads and writes too; they are made where they are missing
+    #[arg(long, value_name = "DIR", help_heading = "Order")]
+    pub(crate) data_cache_path: Option<PathBuf>,
     /// Whose rules of blending to follow
     #[arg(long, value_name = "VERSION", default_value = "v2.0.0", value_parser = ["v2.0.0", "head"], help_heading = "Order")]
     pub(crate) upstream: String,

@@ -1,24 +1,22 @@
-//! `ms-pack cat`, `info` and `verify`.
+//! `ms-pack cat` and `info`.
 
 use crate::cli::Cat;
 use crate::pack::open_stream;
 use anyhow::Result;
-use ms_cli::Common;
 use ms_data::indexed::{IndexedDataset, idx_path};
-use ms_data::sft::IGNORED;
 use ms_text::Tokenizer;
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// What a name on the command line stands for.
-enum Input {
+pub(crate) enum Input {
     Dataset(IndexedDataset),
     Stream(Option<PathBuf>),
 }
 
 /// A dataset if its index is there, also when the name ends in `.bin` or `.idx`; else a stream.
-fn open(name: Option<&Path>) -> Result<Input> {
+pub(crate) fn open(name: Option<&Path>) -> Result<Input> {
     let Some(name) = name.filter(|name| *name != Path::new("-")) else {
         return Ok(Input::Stream(name.map(PathBuf::from)));
     };
@@ -82,7 +80,7 @@ pub(crate) fn cat(args: &Cat) -> Result<()> {
 }
 
 /// The facts of a dataset or stream.
-fn describe(name: &Path) -> Result<Value> {
+pub(crate) fn describe(name: &Path) -> Result<Value> {
     Ok(match open(Some(name))? {
         Input::Dataset(set) => {
             let lengths = (0..set.len()).map(|i| set.length(i) as u64);
@@ -121,37 +119,6 @@ pub(crate) fn info(names: &[PathBuf], json: bool) -> Result<()> {
         for (key, value) in facts.as_object().into_iter().flatten() {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             writeln!(out, "{key:16} {text}")?;
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn verify(names: &[PathBuf], common: &Common) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    for name in names {
-        // Opening a dataset checks its whole index; describing a stream reads it to its end mark.
-        let mut facts = describe(name)?;
-        if let Input::Dataset(set) = open(Some(name))? {
-            let (mut ids, mut least, mut most) = (Vec::new(), i32::MAX, i32::MIN);
-            for i in 0..set.len() {
-                ids.clear();
-                set.read(i, &mut ids)?;
-                least = ids.iter().copied().fold(least, i32::min);
-                most = ids.iter().copied().fold(most, i32::max);
-            }
-            if least < 0 && least != IGNORED {
-                anyhow::bail!("{}: token {least}, expected ids of at least 0, or {IGNORED}", name.display());
-            }
-            if set.tokens() > 0 {
-                facts["least_token"] = least.into();
-                facts["greatest_token"] = most.into();
-            }
-        }
-        facts["sound"] = true.into();
-        if common.json {
-            writeln!(out, "{facts}")?;
-        } else if !common.quiet {
-            writeln!(out, "{}: sound", name.display())?;
         }
     }
     Ok(())

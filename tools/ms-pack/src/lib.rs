@@ -3,7 +3,9 @@
 mod cli;
 mod inspect;
 mod pack;
+mod regroup;
 mod samples;
+mod verify;
 
 use anyhow::Result;
 use cli::{Cli, Command};
@@ -24,10 +26,11 @@ pub fn run() -> Result<()> {
     match &cli.command {
         None => pack::run(&cli.pack, &cli.common),
         Some(Command::Pack(args)) => pack::run(args, &cli.common),
-        Some(Command::Merge(args)) => pack::merge(args, &cli.common),
+        Some(Command::Merge(args)) => regroup::merge(args, &cli.common),
+        Some(Command::Split(args)) => regroup::split(args, &cli.common),
         Some(Command::Cat(args)) => inspect::cat(args),
         Some(Command::Info(args)) => inspect::info(&args.names, cli.common.json),
-        Some(Command::Verify(args)) => inspect::verify(&args.names, &cli.common),
+        Some(Command::Verify(args)) => verify::run(args, &cli.common),
         Some(Command::Samples(args)) => samples::run(args, cli.common.json),
     }
 }

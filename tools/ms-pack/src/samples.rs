@@ -4,7 +4,7 @@ use crate::as_usage;
 use crate::cli::Samples as SamplesArgs;
 use anyhow::Result;
 use ms_cli::Usage;
-use ms_data::gpt::{DataPaths, GptOptions, GptSet, build};
+use ms_data::gpt::{DataPaths, GptOptions, GptSet, IndexCache, build};
 use ms_data::{Samples, Split, Upstream};
 use ms_text::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -33,6 +33,10 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
         options.eod = tokenizer.eod()? as i32;
         options.pad = Some(tokenizer.pad_id()? as i32);
     }
+    options.cache = args.data_cache_path.as_ref().map(|folder| {
+        let tokenizer = args.tokenizer_name_or_path.as_deref().map(|dir| dir.to_string_lossy());
+        IndexCache::new(folder, &tokenizer.unwrap_or_default())
+    });
     options.reset_position_ids = args.reset_position_ids;
     options.reset_attention_mask = args.reset_attention_mask;
     options.eod_mask_loss = args.eod_mask_loss;

@@ -83,7 +83,7 @@ impl Bench {
         let pad = handler.tokenizer().pad_id().unwrap() as i32;
         let sink: Box<dyn Sink> = match pack {
             Some(neat) => {
-                let options = PackOptions { row_tokens: 160, neat, pad };
+                let options = PackOptions::new(160, neat, pad);
                 Box::new(PackedSink::create(&prefixes, handler.columns(), options).unwrap())
             }
             None => Box::new(IndexedSink::create(&prefixes, Some(160)).unwrap()),
@@ -271,4 +271,171 @@ fn mistakes_are_usage_errors() {
     let run = tool().args(["info", "no-such-set"]).output().unwrap();
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("no-such-set.idx"), "{}", text(&run.stderr));
+}
+
+fn json_of(run: &std::process::Output) -> serde_json::Value {
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+#[test]
+fn streams_of_one_kind_follow_each_other_and_others_are_refused() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("a.arrow"), bench.stream()).unwrap();
+    let pack = |inputs: &[&str], prefix: &str| {
+        let mut command = tool();
+        command.current_dir(bench.dir.path()).args([
+            "--seq-length",
+            "160",
+            "--json",
+            "--output-prefix",
+            prefix,
+        ]);
+        command.arg("--input").args(inputs).output().unwrap()
+    };
+    assert_eq!(json_of(&pack(&["a.arrow", "a.arrow"], "twice"))["rows"], 120);
+    let other = |name: &str, columns: &[&str], info: &StreamInfo| {
+        let columns: Vec<String> = columns.iter().map(|c| (*c).to_owned()).collect();
+        let mut bytes = Vec::new();
+        let sink = TokenStreamSink::new(&mut bytes, "test", &columns, info).unwrap();
+        (Box::new(sink) as Box<dyn Sink>).finish().unwrap();
+        std::fs::write(bench.path(name), bytes).unwrap();
+    };
+    let stream = bench.stream();
+    let info = ms_data::token_stream::TokenReader::new(&stream[..], "test").unwrap().info().clone();
+    other("text.arrow", &["text"], &info);
+    let run = pack(&["a.arrow", "text.arrow"], "x");
+    assert_eq!(run.status.code(), Some(1));
+    assert!(
+        text(&run.stderr).contains("text.arrow: its columns are text, those of the first"),
+        "{}",
+        text(&run.stderr)
+    );
+    let columns = ["input_ids", "attention_mask", "labels"];
+    other("pad.arrow", &columns, &StreamInfo { pad: info.pad + 1, ..info.clone() });
+    let run = pack(&["a.arrow", "pad.arrow"], "x");
+    assert!(text(&run.stderr).contains("pad.arrow: its padding id is "), "{}", text(&run.stderr));
+    other("tok.arrow", &columns, &StreamInfo { tokenizer: "ff".into(), ..info });
+    let run = pack(&["a.arrow", "tok.arrow"], "x");
+    assert!(text(&run.stderr).contains("tok.arrow: its tokenizer hash is ff"), "{}", text(&run.stderr));
+    assert!(bench.files("x").is_empty());
+}
+
+#[test]
+fn ways_of_packing_are_compared_and_keep_all_samples() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("a.arrow"), bench.stream()).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = tool();
+        command.current_dir(bench.dir.path()).args(["--input", "a.arrow", "--seq-length", "160", "--json"]);
+        json_of(&command.args(args).output().unwrap())
+    };
+    let plan = run(&["--dry-run", "--window", "4"]);
+    for way in ["knapsack", "first-fit", "best-fit"] {
+        let report = run(&["--packing", way, "--window", "4", "--output-prefix", way]);
+        assert_eq!(report["outputs"][0]["sequences"], plan[way]["rows"], "{way}");
+        assert_eq!(report["fill"], plan[way]["fill"], "{way}");
+        assert_eq!((&report["packed"], &plan[way]["samples"]), (&60.into(), &60.into()), "{way}");
+        let fill = plan[way]["fill"].as_f64().unwrap();
+        assert!((0.6..1.0).contains(&fill), "{way}: {fill}");
+    }
+    run(&["--pad-to-multiple-of", "8", "--pad-id", "9", "--output-prefix", "eights", "--neat-pack"]);
+    let mask = IndexedDataset::open(bench.path("eights_packed_attention_mask_document")).unwrap();
+    let mut row = Vec::new();
+    mask.read(0, &mut row).unwrap();
+    for sample in 1..=row.iter().copied().max().unwrap() {
+        assert!(row.iter().filter(|&&v| v == sample).count().is_multiple_of(8), "sample {sample}");
+    }
+}
+
+#[test]
+fn what_split_divides_merge_joins_again() {
+    let bench = Bench::new();
+    bench.direct("a", None);
+    let whole = bench.path("a_packed_labels_document");
+    std::fs::create_dir(bench.path("parts")).unwrap();
+    let split = |args: &[&str]| {
+        let run = tool()
+            .current_dir(bench.dir.path())
+            .arg("split")
+            .arg(&whole)
+            .args(args)
+            .arg("--json")
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        text(&run.stdout)
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect::<Vec<serde_json::Value>>()
+    };
+    let parts = split(&["--parts", "7", "--output-prefix", "parts/p"]);
+    assert_eq!(parts.iter().map(|p| p["documents"].as_u64().unwrap()).sum::<u64>(), 60);
+    assert_eq!(parts[6]["prefix"], "parts/p_00006_of_00007");
+    let run = tool()
+        .current_dir(bench.dir.path())
+        .args(["merge", "--input", "parts", "--output-prefix", "joined"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    for suffix in ["bin", "idx"] {
+        let joined = std::fs::read(bench.path(&format!("joined.{suffix}"))).unwrap();
+        assert!(joined == std::fs::read(format!("{}.{suffix}", whole.display())).unwrap(), "{suffix}");
+    }
+    let shares = split(&["--split", "90,10", "--output-prefix", "s"]);
+    assert_eq!((&shares[0]["documents"], &shares[1]["documents"], shares.len()), (&54.into(), &6.into(), 2));
+    assert!(bench.path("s_valid.idx").exists() && !bench.path("s_test.idx").exists());
+    std::fs::remove_file(bench.path("parts/p_00003_of_00007.bin")).unwrap();
+    let run = tool()
+        .current_dir(bench.dir.path())
+        .args(["merge", "--input", "parts", "--output-prefix", "x"])
+        .output()
+        .unwrap();
+    assert!(text(&run.stderr).contains("p_00003_of_00007.bin: the other file"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn verify_looks_at_all_keys_of_a_set_and_at_the_vocabulary() {
+    let bench = Bench::new();
+    bench.direct("a", Some(false));
+    let verify =
+        |args: &[&str]| tool().current_dir(bench.dir.path()).arg("verify").args(args).output().unwrap();
+    let options = ms_text::bpe::Options { vocab_size: 265, ..Default::default() };
+    ms_text::bpe::train(&options, ["other".to_owned()]).unwrap().write(bench.path("small")).unwrap();
+    let run = verify(&["a", "--tokenizer-name-or-path", "small"]);
+    assert!(text(&run.stderr).contains("but the tokenizer has 26"), "{}", text(&run.stderr));
+    assert!(verify(&["a", "--tokenizer-name-or-path", "tok"]).status.success());
+    let run = verify(&["a"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert_eq!(text(&run.stdout).lines().count(), 3);
+    bench.direct("b", None);
+    for suffix in ["bin", "idx"] {
+        let name = |set: &str| bench.path(&format!("{set}_packed_attention_mask_document.{suffix}"));
+        std::fs::copy(name("b"), name("a")).unwrap();
+    }
+    let run = verify(&["a"]);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("sequences in"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn index_files_are_written_and_read() {
+    let Some(root) = ms_testing::shared("goldens/data") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let samples = || {
+        let run = tool()
+            .current_dir(&root)
+            .args(["samples", "--json", "--split", "100,0,0", "--seq-length", "1024", "--seed", "42"])
+            .args(["--train-samples", "95", "--tokenizer-name-or-path", "../../data/tokenizers/gpt2"])
+            .args(["--data-path", "pretrain-gpt2-eod/c4_text_document", "--data-cache-path"])
+            .arg(dir.path())
+            .output()
+            .unwrap();
+        json_of(&run)
+    };
+    let built = samples();
+    let name = dir.path().join("f1bf83c53cb60ab2410481f87dcab282-GPTDataset-shuffle_index.npy");
+    let written = std::fs::metadata(&name).unwrap().modified().unwrap();
+    assert_eq!(samples(), built);
+    assert_eq!(std::fs::metadata(&name).unwrap().modified().unwrap(), written, "it is read, not made again");
 }

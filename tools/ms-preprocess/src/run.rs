@@ -295,7 +295,7 @@ fn open_sink(job: &Tokenize, handler: &Handler) -> Result<Box<dyn Sink>> {
                 None => Ok(Box::new(IndexedSink::create(&prefixes, options.seq_length)?)),
                 Some(row_tokens) => {
                     let pad = handler.tokenizer().pad_id()? as i32;
-                    let pack = PackOptions { row_tokens, neat: options.neat_pack, pad };
+                    let pack = PackOptions::new(row_tokens, options.neat_pack, pad);
                     Ok(Box::new(PackedSink::create(&prefixes, columns, pack).map_err(as_usage)?))
                 }
             }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, Upstream, flags};
 use ms_core::DType;
-use ms_data::gpt::{DataPaths, GptOptions};
+use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Layout, Split};
@@ -14,8 +14,8 @@ use ms_spec::ModelConfig;
 use ms_text::Tokenizer;
 use ms_text::template::Template;
 use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, DecayStyle, Evaluation, Exit, Schedule, TrainConfig, WeightDecayStyle,
-    WsdStyle,
+    Adam, BatchSizes, Checkpointing, DecayStyle, Evaluation, Exit, Routing, Schedule, TrainConfig,
+    WeightDecayStyle, WsdStyle,
 };
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -102,6 +102,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     };
     let start = number(args, "profile_step_start") as u64;
     let end = number(args, "profile_step_end") as u64;
+    let routing = routing(args, &model)?;
     let config = TrainConfig {
         model,
         dtype: if args.flag("bf16") { DType::Bf16 } else { DType::F32 },
@@ -120,6 +121,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
         recompute: recompute(args)?,
+        routing,
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, world)?,
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
@@ -277,6 +279,34 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         )));
     }
     Ok((config, "flags".into()))
+}
+
+/// How routers are trained; the number of experts must be the model's.
+fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
+    let (experts, top_k) = model.moe.as_ref().map_or((0, 0), |m| (m.experts, m.top_k));
+    for (dest, flag, found) in
+        [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
+    {
+        if let Some(given) = args.size(dest)?.filter(|&n| args.has(dest) && n != found) {
+            bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
+        }
+    }
+    let balance_coeff = number(args, "moe_aux_loss_coeff");
+    match args.text("moe_router_load_balancing_type").unwrap_or("aux_loss") {
+        _ if balance_coeff == 0.0 => {}
+        "aux_loss" | "softmax_topk" => {}
+        "none" | "noaux_tc" => {
+            return Ok(Routing {
+                balance_coeff: 0.0,
+                bias_update_rate: number(args, "moe_router_bias_update_rate"),
+            });
+        }
+        other => bail!(Usage(format!(
+            "--moe-router-load-balancing-type: expected aux_loss or none, found {other}, which is not part of this \
+             version"
+        ))),
+    }
+    Ok(Routing { balance_coeff, bias_update_rate: number(args, "moe_router_bias_update_rate") })
 }
 
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
@@ -456,6 +486,8 @@ fn data(
         let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
         options.pad = ids.map(|i| i.1);
         [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
+        let tokenizer = args.text("tokenizer_name_or_path").unwrap_or_default();
+        options.cache = args.text("data_cache_path").map(|folder| IndexCache::new(folder, tokenizer));
         let upstream = match args.upstream() {
             Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
             Upstream::Head => ms_data::Upstream::Head,

@@ -76,6 +76,11 @@ fn tensors(dir: &Path, iteration: u64) -> Vec<(String, Vec<u8>)> {
 fn losses_and_gradient_norms_follow_the_golden_runs() {
     for (case, flags) in [
         ("llama-tiny", "--lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --train-iters 50 --weight-decay 0.1"),
+        (
+            "mixtral-tiny",
+            "--lr 1e-3 --min-lr 1e-4 --lr-decay-style cosine --train-iters 50 --weight-decay 0.1 --num-experts 4 \
+             --moe-router-topk 2 --moe-aux-loss-coeff 0.02 --moe-router-load-balancing-type aux_loss",
+        ),
         ("llama-tiny-sft", "--lr 5e-4 --min-lr 0 --lr-decay-style linear --train-iters 30 --weight-decay 0"),
     ] {
         let Some(golden) = ms_testing::shared(&format!("goldens/train/{case}")) else { return };
@@ -111,6 +116,11 @@ fn losses_and_gradient_norms_follow_the_golden_runs() {
                 assert!((loss - want_loss).abs() <= 2e-5, "{at}: loss {loss}, want {want_loss}");
                 assert!((norm / want_norm - 1.0).abs() <= 1e-4, "{at}: norm {norm}, want {want_norm}");
                 assert_eq!(g["learning rate"].as_f64(), w["lr"].as_f64(), "{at}");
+                if let Some(balance) = w["load_balancing_loss"].as_f64() {
+                    let got = g["load_balancing_loss"].as_f64().unwrap();
+                    assert!((got - balance).abs() <= 2e-5, "{at}: balance {got}, want {balance}");
+                    assert_eq!(g["tokens per expert"], w["tokens_per_expert"], "{at}");
+                }
             }
         }
     }

@@ -1,337 +1,553 @@
-//! Megatron-core checkpoints in the `torch` format: `iter_*/mp_rank_TT[_PPP]/model_optim_rng.pt`.
+//! Megatron checkpoints in the `torch` format: `iter_*/mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ms_core::{Axis, DType, Region, Topology};
-use ms_spec::{ModelConfig, ParamSpec, Place, hf, local, megatron, params};
-use serde_json::{Map, Value, json};
+use ms_core::DType;
+use ms_spec::{Feed, ModelConfig, ParamSpec, Place, hf, megatron, params};
+use serde_json::{Map, Value};
 
+use super::cut::{MODEL, Placement, Rank};
 use super::hf::read_json;
 use super::iteration_name;
+use super::spelling::{Local, Speller, alternative};
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
 use crate::torch::{Node, TorchFile};
-use crate::{Error, Result, plan};
+use crate::{Error, Mapped, Result, plan};
+
+pub use super::cut::{Cut, ExpertTp};
+pub use super::spelling::{Experts, Spelling, Version};
 
 /// Name of the file in each rank's folder.
 pub const FILE: &str = "model_optim_rng.pt";
 
-/// How a model is cut into files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Tensor-parallel size.
-    pub tp: usize,
-    /// Pipeline-parallel size.
-    pub pp: usize,
-    /// Layers of a chunk when stages are interleaved.
-    pub layers_per_chunk: Option<usize>,
-    /// Slots of each stage when they differ.
-    pub layer_list: Option<Vec<usize>>,
-    /// Slots without a layer: positions at which empty ones are inserted, in this order.
-    pub noop: Vec<usize>,
-}
-
-impl Default for Cut {
-    fn default() -> Self {
-        Self { tp: 1, pp: 1, layers_per_chunk: None, layer_list: None, noop: Vec::new() }
-    }
-}
-
-impl Cut {
-    /// Layers by stage, chunk and slot; `None`: an empty slot.
-    ///
-    /// # Errors
-    /// [`Error::Cut`] with the numbers if the slots cannot be shared out so.
-    pub fn placement(&self, layers: usize) -> Result<Vec<Vec<Vec<Option<usize>>>>> {
-        let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
-        for &at in &self.noop {
-            if at > slots.len() {
-                return Err(Error::Cut(format!(
-                    "empty slot {at} is beyond the {} slots before it",
-                    slots.len()
-                )));
-            }
-            slots.insert(at, None);
-        }
-        let (n, pp) = (slots.len(), self.pp);
-        if let Some(list) = &self.layer_list {
-            if self.layers_per_chunk.is_some() {
-                return Err(Error::Cut("a layer list and interleaved chunks exclude each other".to_owned()));
-            }
-            if list.len() != pp || list.iter().sum::<usize>() != n {
-                return Err(Error::Cut(format!(
-                    "layer list {list:?}: expected {pp} numbers with the sum {n}"
-                )));
-            }
-            let mut rest = slots.into_iter();
-            return Ok(list.iter().map(|&k| vec![rest.by_ref().take(k).collect()]).collect());
-        }
-        if pp == 0 || n % pp != 0 {
-            return Err(Error::Cut(format!("{n} layers do not divide by pipeline size {pp}")));
-        }
-        let per_chunk = self.layers_per_chunk.unwrap_or(n / pp);
-        if per_chunk == 0
-            || (n / pp) % per_chunk != 0
-            || (self.layers_per_chunk.is_some() && per_chunk >= n / pp)
-        {
-            return Err(Error::Cut(format!(
-                "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {} layers",
-                n / pp
-            )));
-        }
-        let chunks = n / pp / per_chunk;
-        let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
-        Ok((0..pp).map(|p| (0..chunks).map(|v| chunk(p, v)).collect()).collect())
-    }
-
-    fn chunks(&self, layers: usize) -> Result<usize> {
-        Ok(self.placement(layers)?[0].len())
-    }
-
-    /// The arguments that describe the cut, for the file's `args`.
-    pub(crate) fn args(&self, config: &ModelConfig) -> Result<Map<String, Value>> {
-        let chunks = self.chunks(config.layers)?;
-        let list = |items: &[usize]| {
-            let text: Vec<String> = items.iter().map(ToString::to_string).collect();
-            Value::String(text.join(","))
-        };
-        let mut args = megatron::to_args(config);
-        let mut set = |name: &str, value: Value| {
-            args.insert(name.to_owned(), value);
-        };
-        set("num_layers", json!(config.layers + self.noop.len()));
-        set("tensor_model_parallel_size", json!(self.tp));
-        set("pipeline_model_parallel_size", json!(self.pp));
-        set("virtual_pipeline_model_parallel_size", if chunks > 1 { json!(chunks) } else { Value::Null });
-        set("num_layers_per_virtual_pipeline_stage", json!(self.layers_per_chunk));
-        set("num_layer_list", self.layer_list.as_deref().map_or(Value::Null, list));
-        set("noop_layers", if self.noop.is_empty() { Value::Null } else { list(&self.noop) });
-        set("expert_model_parallel_size", json!(1));
-        set("context_parallel_size", json!(1));
-        set("sequence_parallel", json!(false));
-        set("iteration", json!(1));
-        set("consumed_train_samples", json!(0));
-        set("consumed_valid_samples", json!(0));
-        Ok(args)
-    }
-}
-
-/// Which spelling of tensor names is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Spelling {
-    /// Norms stand on their own.
-    #[default]
-    Local,
-    /// Transformer Engine: the first norm of a layer is part of `linear_qkv`. The second keeps its own name, as
-    /// head's converter writes it for models without leading dense layers.
-    TransformerEngine,
-}
-
-/// One tensor of a rank's file.
-pub(crate) struct Local {
-    pub(crate) chunk: usize,
-    pub(crate) name: String,
-    pub(crate) spec: ParamSpec,
-    pub(crate) region: Region,
+/// What a caller knows of a checkpoint that its files may not say.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// The model's `config.json`, from another folder.
+    pub config: Option<Value>,
+    /// Whether experts are shared out over tensor-parallel ranks too.
+    pub extend_ep: Option<bool>,
 }
 
 /// Folder of a rank, relative to the iteration's.
-pub(crate) fn rank_folder(t: usize, p: usize, pp: usize) -> String {
-    if pp == 1 { format!("mp_rank_{t:02}") } else { format!("mp_rank_{t:02}_{p:03}") }
+pub(crate) fn rank_folder(rank: Rank, cut: &Cut) -> String {
+    let mut name = format!("mp_rank_{:02}", rank.t);
+    if cut.pp > 1 {
+        name += &format!("_{:03}", rank.p);
+    }
+    if cut.ep > 1 {
+        name += &format!("_{:03}", rank.e);
+    }
+    name
 }
 
-/// The tensors of rank `(t, p)`, in Megatron's order.
+/// The tensors of a rank, in Megatron's order.
 pub(crate) fn rank_tensors(
     config: &ModelConfig,
     cut: &Cut,
+    placement: &Placement,
     spelling: Spelling,
-    t: usize,
-    p: usize,
+    rank: Rank,
 ) -> Result<Vec<Local>> {
-    let path = Path::new("cut");
-    ms_spec::check_cut(config, cut.tp).map_err(|e| Error::Cut(e.to_string()))?;
-    let placement = cut.placement(config.layers)?;
-    let topology = Topology::new(&[(Axis::Tp, cut.tp)]).map_err(|e| Error::Cut(e.to_string()))?;
     let specs = params(config);
-    let chunks = &placement[p];
+    let speller = Speller::new(config, cut, spelling)?;
+    let chunks = &placement[rank.p];
+    // The end of the model: the last chunk of the last stage, of the first if the second chunks go backwards.
+    let end = (if cut.dual_pipe { 0 } else { cut.pp - 1 }, chunks.len() - 1);
+    let mut by_layer: BTreeMap<Place, Vec<&ParamSpec>> = BTreeMap::new();
+    for spec in &specs {
+        by_layer.entry(spec.place).or_default().push(spec);
+    }
     let mut out = Vec::new();
-    let mut push = |chunk: usize, name: String, spec: &ParamSpec| -> Result<()> {
-        let region = local(spec, &topology, t).map_err(Error::spec(path))?;
-        out.push(Local { chunk, name, spec: spec.clone(), region });
-        Ok(())
-    };
     for (c, slots) in chunks.iter().enumerate() {
-        if p == 0 && c == 0 {
-            push(c, specs[0].name.clone(), &specs[0])?;
+        let mut push = |place: Place, slot: usize| -> Result<()> {
+            for spec in by_layer.get(&place).into_iter().flatten() {
+                out.extend(speller.locals(spec, rank, c, slot)?);
+            }
+            Ok(())
+        };
+        if rank.p == 0 && c == 0 {
+            push(Place::Embedding, 0)?;
         }
         for (slot, layer) in slots.iter().enumerate() {
-            let Some(layer) = layer else { continue };
-            for spec in specs.iter().filter(|s| s.place == Place::Layer(*layer)) {
-                push(c, spelled(spelling, &inner(spec), slot), spec)?;
+            if let Some(layer) = layer {
+                push(Place::Layer(*layer), slot)?;
             }
         }
-        if p + 1 == cut.pp && c + 1 == chunks.len() {
-            for spec in specs.iter().filter(|s| s.place == Place::Head) {
-                push(c, spec.name.clone(), spec)?;
-            }
-            if config.tied && cut.pp > 1 {
-                // The last stage needs the embedding too; Megatron keeps it under the output layer's name.
-                push(c, OUTPUT.to_owned(), &specs[0])?;
-            }
+        if (rank.p, c) == end {
+            push(Place::Head, 0)?;
+            (0..config.mtp).try_for_each(|k| push(Place::Mtp(k), 0))?;
+            out.extend(speller.copies(&specs, rank, c)?);
         }
     }
     Ok(out)
 }
 
-const OUTPUT: &str = "output_layer.weight";
-
-/// The name of a layer's parameter without `decoder.layers.N.`.
-fn inner(spec: &ParamSpec) -> String {
-    spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name).to_owned()
-}
-
-fn spelled(spelling: Spelling, inner: &str, slot: usize) -> String {
-    match (spelling, inner) {
-        (Spelling::TransformerEngine, "input_layernorm.weight") => {
-            format!("decoder.layers.{slot}.self_attention.linear_qkv.layer_norm_weight")
-        }
-        _ => format!("decoder.layers.{slot}.{inner}"),
-    }
-}
-
-/// The canonical end of a layer's tensor name.
-fn canonical(inner: &str) -> &str {
-    match inner {
-        "self_attention.linear_qkv.layer_norm_weight" => "input_layernorm.weight",
-        "mlp.linear_fc1.layer_norm_weight" => "pre_mlp_layernorm.weight",
-        other => other,
-    }
-}
-
-type RankFolders = BTreeMap<(usize, usize), PathBuf>;
-
-/// Folders `mp_rank_TT[_PPP]` of an iteration, by `(t, p)`; whether there was a second number.
-fn rank_folders(folder: &Path) -> Result<(RankFolders, bool)> {
-    let mut found = BTreeMap::new();
-    let mut two = false;
-    for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
-        let path = entry.map_err(Error::io(folder, "list"))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(rest) = name.strip_prefix("mp_rank_") else { continue };
-        let numbers: Option<Vec<usize>> = rest.split('_').map(|n| n.parse().ok()).collect();
-        match numbers.as_deref() {
-            Some(&[t]) => found.insert((t, 0), path),
-            Some(&[t, p]) => {
-                two = true;
-                found.insert((t, p), path)
-            }
-            Some(&[_, _, _]) => {
-                return Err(Error::folder(
-                    folder,
-                    format!("{name}: checkpoints with expert parallelism are not supported yet"),
-                ));
-            }
-            _ => continue,
-        };
-    }
-    Ok((found, two))
-}
-
-struct Tensors {
-    /// Chunk, name, index in the list of stored tensors.
-    list: Vec<(usize, String, usize)>,
+/// A rank's file.
+struct RankFile {
+    rank: Rank,
+    path: PathBuf,
+    /// Tensors by chunk and name.
+    tensors: BTreeMap<(usize, String), usize>,
     chunks: usize,
 }
 
-pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
-    let (ranks, two) = rank_folders(folder)?;
-    let tp = ranks.keys().map(|k| k.0 + 1).max().unwrap_or(0);
-    let pp = ranks.keys().map(|k| k.1 + 1).max().unwrap_or(0);
-    if ranks.len() != tp * pp {
-        let have: Vec<String> =
-            ranks.keys().map(|(t, p)| rank_folder(*t, *p, if two { 2 } else { 1 })).collect();
-        return Err(Error::folder(
-            folder,
-            format!("{} of {} rank folders are there: {}", ranks.len(), tp * pp, have.join(" ")),
-        ));
+impl RankFile {
+    fn has(&self, part: &str) -> bool {
+        self.tensors.keys().any(|(_, name)| name.contains(part))
     }
-    let mut files = Vec::new();
-    let mut stored: Vec<Stored> = Vec::new();
-    let mut by_rank: BTreeMap<(usize, usize), Tensors> = BTreeMap::new();
-    let mut args = Map::new();
-    for (&rank, path) in &ranks {
-        let path = path.join(FILE);
-        let torch = TorchFile::open(&path)?;
-        if let Some(version) = torch.root().get("checkpoint_version").and_then(|v| v.to_json().as_f64())
-            && version < 3.0
-        {
-            return Err(Error::malformed(
-                &path,
-                format!("checkpoint version {version}: before 3.0 other orders were stored"),
-            ));
-        }
-        if args.is_empty()
-            && let Some(Value::Object(map)) = torch.root().get("args").map(Node::to_json)
-        {
-            args = map;
-        }
-        let tensors = rank_file(&torch, &path, files.len(), &mut stored)?;
-        by_rank.insert(rank, tensors);
-        files.push(torch.into_file());
-    }
-    refuse_other_kinds(folder, &args, tp, pp)?;
-    let (config, config_json) = read_config(root, folder, &args, &by_rank, &stored, tp)?;
-    let globals = assemble(folder, &config, tp, pp, &by_rank, &stored)?;
-    let iteration = args.get("iteration").and_then(Value::as_u64);
+}
+
+/// Opens the files of an iteration.
+pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
+    let mut opened = Opened::read(folder)?;
+    let fields = opened.number()?;
+    let (mut config, config_json) = opened.config(root, folder, hints)?;
+    let cut = opened.cut(folder, &config, fields, hints)?;
+    let spelling = opened.spelling();
+    opened.rows(&mut config, &cut);
+    let config = config.validate().map_err(Error::spec(folder))?;
+    let placement = opened.placement(folder, &config, &cut)?;
+    let globals = opened.assemble(folder, &config, &cut, &placement, spelling)?;
+    let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     let named = folder.file_name().and_then(|n| n.to_str()?.strip_prefix("iter_")?.parse().ok());
     Ok(Checkpoint {
         root: root.to_owned(),
-        kind: Kind::Mcore,
+        kind: if spelling.legacy { Kind::Legacy } else { Kind::Mcore },
         config,
         config_json,
-        files,
-        stored,
+        files: opened.files,
+        stored: opened.stored,
         globals,
         iteration: named.or(iteration).unwrap_or(0),
-        args,
+        args: opened.args,
         state: Value::Null,
         via: None,
     })
 }
 
-/// Lists the tensors of one file.
-fn rank_file(torch: &TorchFile, path: &Path, file: usize, stored: &mut Vec<Stored>) -> Result<Tensors> {
+struct Opened {
+    folder: PathBuf,
+    /// Numbers in the folder names, beside the files.
+    numbers: Vec<Vec<usize>>,
+    ranks: Vec<RankFile>,
+    files: Vec<Mapped>,
+    stored: Vec<Stored>,
+    args: Map<String, Value>,
+}
+
+impl Opened {
+    fn read(folder: &Path) -> Result<Self> {
+        let mut found: BTreeMap<Vec<usize>, PathBuf> = BTreeMap::new();
+        for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
+            let path = entry.map_err(Error::io(folder, "list"))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(rest) = name.strip_prefix("mp_rank_") else { continue };
+            let numbers: Option<Vec<usize>> = rest.split('_').map(|n| n.parse().ok()).collect();
+            if let Some(numbers) = numbers.filter(|n| n.len() <= 3 && n.iter().all(|&n| n < 1 << 16)) {
+                found.insert(numbers, path);
+            }
+        }
+        let mut opened = Self {
+            folder: folder.to_owned(),
+            numbers: Vec::new(),
+            ranks: Vec::new(),
+            files: Vec::new(),
+            stored: Vec::new(),
+            args: Map::new(),
+        };
+        for (numbers, path) in found {
+            let path = path.join(FILE);
+            let torch = TorchFile::open(&path)?;
+            let version = torch.root().get("checkpoint_version").and_then(|v| v.to_json().as_f64());
+            if let Some(version) = version.filter(|v| *v < 3.0) {
+                let what = format!("checkpoint version {version}: before 3.0 other orders were stored");
+                return Err(Error::malformed(&path, what));
+            }
+            if opened.args.is_empty()
+                && let Some(Value::Object(map)) = torch.root().get("args").map(Node::to_json)
+            {
+                opened.args = map;
+            }
+            let (tensors, chunks) = rank_file(&torch, &path, opened.files.len(), &mut opened.stored)?;
+            let rank = Rank { t: numbers[0], p: 0, e: 0 };
+            opened.ranks.push(RankFile { rank, path, tensors, chunks });
+            opened.numbers.push(numbers);
+            opened.files.push(torch.into_file());
+        }
+        match opened.ranks.is_empty() {
+            true => Err(Error::folder(folder, "no folder is named mp_rank_TT[_PPP][_EEE]")),
+            false => Ok(opened),
+        }
+    }
+
+    fn arg(&self, name: &str) -> Option<usize> {
+        self.args.get(name).and_then(Value::as_u64).map(|n| n as usize)
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.args.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Finds out what the numbers of the folder names mean. Returns whether there are stages and expert ranks.
+    fn number(&mut self) -> Result<(bool, bool)> {
+        let fields = self.numbers[0].len();
+        if self.numbers.iter().any(|n| n.len() != fields) {
+            return Err(Error::folder(&self.folder, "the folders of ranks have different numbers of fields"));
+        }
+        let (pp, ep) = match fields {
+            1 => (false, false),
+            3 => (true, true),
+            // The second number is a stage or an expert rank: only the contents tell.
+            _ => match (self.arg("pipeline_model_parallel_size"), self.arg("expert_model_parallel_size")) {
+                (Some(p), _) if p > 1 => (true, false),
+                (_, Some(e)) if e > 1 => (false, true),
+                _ => {
+                    let everywhere = self.ranks.iter().all(|r| r.has("word_embeddings"));
+                    (!everywhere, everywhere)
+                }
+            },
+        };
+        for (file, n) in self.ranks.iter_mut().zip(&self.numbers) {
+            file.rank.p = if pp { n[1] } else { 0 };
+            file.rank.e = match (ep, pp) {
+                (true, true) => n[2],
+                (true, false) => n[1],
+                _ => 0,
+            };
+        }
+        Ok((pp, ep))
+    }
+
+    /// The model: from `args`, made complete by a `config.json` if that describes the same one.
+    fn config(&self, root: &Path, folder: &Path, hints: &Hints) -> Result<(ModelConfig, Option<Value>)> {
+        let beside = root.join("config.json");
+        let json = match &hints.config {
+            Some(json) => Some(json.clone()),
+            None => beside.is_file().then(|| read_json(&beside)).transpose()?,
+        };
+        let from_json =
+            json.as_ref().map(|j| hf::read_config(j).map_err(Error::spec(&beside))).transpose()?;
+        if self.args.is_empty() {
+            let config = from_json.ok_or_else(|| {
+                Error::folder(
+                    folder,
+                    "the files hold no args and there is no config.json beside them\nhint: put the model's config.json into the checkpoint's folder",
+                )
+            })?;
+            return Ok((self.with_mtp(config), json));
+        }
+        let whole = self.args.get(MODEL).and_then(Value::as_str);
+        let from_args = match whole.and_then(|text| serde_json::from_str::<ModelConfig>(text).ok()) {
+            Some(config) => config.validate(),
+            None => megatron::from_args(&self.args),
+        };
+        let config = match (from_json, from_args) {
+            (None, from_args) => from_args.map_err(Error::spec(folder))?,
+            // The arguments of a training run need not describe every part of a model in words known here.
+            (Some(full), Err(_)) => full,
+            (Some(full), Ok(args)) => {
+                let sizes =
+                    |c: &ModelConfig| (c.layers, c.hidden, c.heads, c.groups, c.tied, c.moe.is_some());
+                if sizes(&full) == sizes(&args) {
+                    full
+                } else if hints.config.is_some() {
+                    let (want, got) = (sizes(&full), sizes(&args));
+                    let what = format!(
+                        "the given configuration describes another model than the checkpoint's args: (layers, hidden, heads, key/value heads, tied, experts) {want:?}, the checkpoint has {got:?}"
+                    );
+                    return Err(Error::folder(folder, what));
+                } else {
+                    tracing::warn!(
+                        "{} describes another model than the checkpoint's args; ignored",
+                        beside.display()
+                    );
+                    args
+                }
+            }
+        };
+        Ok((self.with_mtp(config), json))
+    }
+
+    /// Prediction layers are there or not, whatever the configuration says.
+    fn with_mtp(&self, config: ModelConfig) -> ModelConfig {
+        let numbers = |name: &str| {
+            let rest = name.strip_prefix("mtp.layers.").or_else(|| name.strip_prefix("mtp_layers."))?;
+            rest.split('.').next()?.parse::<usize>().ok()
+        };
+        let names = self.ranks.iter().flat_map(|r| r.tensors.keys());
+        let mtp = names.filter_map(|(_, name)| numbers(name)).max().map_or(0, |n| n.min(63) + 1);
+        ModelConfig { mtp, ..config }
+    }
+
+    fn cut(&self, folder: &Path, config: &ModelConfig, fields: (bool, bool), hints: &Hints) -> Result<Cut> {
+        let most = |of: fn(&Rank) -> usize| self.ranks.iter().map(|r| of(&r.rank)).max().unwrap_or(0) + 1;
+        let mut cut = Cut { tp: most(|r| r.t), pp: most(|r| r.p), ep: most(|r| r.e), ..Cut::default() };
+        for (name, have) in [
+            ("tensor_model_parallel_size", cut.tp),
+            ("pipeline_model_parallel_size", cut.pp),
+            ("expert_model_parallel_size", cut.ep),
+        ] {
+            // Converters write the tensor-parallel size of experts as the number of files along it.
+            if let Some(said) = self.arg(name).filter(|&said| said != have) {
+                let what = format!("args say {name} {said}, but there are {have} ranks along it");
+                return Err(Error::folder(folder, what));
+            }
+        }
+        let last_chunk_first_stage =
+            |r: &RankFile| r.rank.p == 0 && r.tensors.contains_key(&(1, "output_layer.weight".to_owned()));
+        cut.dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
+            || (cut.pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
+        cut.expert_tp = match hints.extend_ep.unwrap_or_else(|| self.flag("moe_tp_extend_ep")) {
+            true if cut.tp > 1 => ExpertTp::Extend,
+            _ => self.expert_tp(config, &cut),
+        };
+        let want = cut.ranks()?;
+        let have: BTreeSet<Rank> = self.ranks.iter().map(|r| r.rank).collect();
+        if have.len() != want.len() || want.iter().any(|r| !have.contains(r)) {
+            let names: Vec<String> = self
+                .ranks
+                .iter()
+                .filter_map(|r| r.path.parent()?.file_name()?.to_str().map(str::to_owned))
+                .collect();
+            let _ = fields;
+            let what =
+                format!("{} of {} rank folders are there: {}", have.len(), want.len(), names.join(" "));
+            return Err(Error::folder(folder, what));
+        }
+        Ok(cut)
+    }
+
+    /// Whether experts are cut, from the size of the first that is found.
+    fn expert_tp(&self, config: &ModelConfig, cut: &Cut) -> ExpertTp {
+        let Some(moe) = config.moe.as_ref().filter(|_| cut.tp > 1) else { return ExpertTp::Cut };
+        let gate = if config.activation.gated() { 2 } else { 1 };
+        for ((_, name), &i) in self.ranks.iter().flat_map(|r| &r.tensors) {
+            let (stored, whole) = (&self.stored[i], gate * moe.ffn * config.hidden);
+            let numel: usize = stored.shape.iter().product();
+            let one =
+                name.contains("local_experts.0.linear_fc1.weight") || name.ends_with("linear_fc1.weight0");
+            let per_rank = moe.experts / cut.ep.max(1);
+            if (one && name.contains(".experts.") && numel == whole)
+                || (name.ends_with("mlp.experts.weight1") && numel == whole * per_rank)
+            {
+                return ExpertTp::Whole;
+            }
+            if one || name.ends_with("mlp.experts.weight1") {
+                return ExpertTp::Cut;
+            }
+        }
+        ExpertTp::Cut
+    }
+
+    fn spelling(&self) -> Spelling {
+        let has = |part: &str| self.ranks.iter().any(|r| r.has(part));
+        let v1 = has(".linear_kvb.") || has("mtp_layers.") || has("mlp.shared_expert_gate.");
+        let one_key_each = has(".experts.linear_fc1.weight0");
+        Spelling {
+            version: if v1 { Version::V2_0_0 } else { Version::Head },
+            transformer_engine: one_key_each,
+            experts: if has("mlp.experts.weight1") || one_key_each {
+                Experts::Grouped
+            } else {
+                Experts::Sequential
+            },
+            mla_split: has(".linear_kv_nope."),
+            legacy: has("language_model/"),
+        }
+    }
+
+    /// Takes the size of the vocabulary and the element type from the embedding.
+    fn rows(&self, config: &mut ModelConfig, cut: &Cut) {
+        let named = |name: &str| {
+            matches!(
+                name,
+                "embedding.word_embeddings.weight" | "language_model/embedding/word_embeddings/weight"
+            )
+        };
+        let embedding = self.ranks.iter().flat_map(|r| &r.tensors).find(|((_, name), _)| named(name));
+        if let Some((_, &i)) = embedding {
+            let rows = self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(cut.tp);
+            config.vocab = config.vocab.min(rows);
+            config.padded_vocab = rows;
+            config.dtype = Some(self.stored[i].dtype);
+        }
+    }
+
+    /// Finds every layer's chunk and slot. Layers are numbered by the order of chunks; empty slots have no tensors.
+    fn placement(&self, folder: &Path, config: &ModelConfig, cut: &Cut) -> Result<Placement> {
+        let chunks = self.ranks.iter().map(|r| r.chunks).max().unwrap_or(1);
+        if cut.dual_pipe && chunks != 2 {
+            return Err(Error::folder(folder, format!("{chunks} chunks in DualPipeV order, expected 2")));
+        }
+        let mut placement: Placement = vec![vec![Vec::new(); chunks]; cut.pp];
+        let mut next = 0;
+        for v in 0..chunks {
+            let stages: Vec<usize> = match cut.dual_pipe && v == 1 {
+                true => (0..cut.pp).rev().collect(),
+                false => (0..cut.pp).collect(),
+            };
+            for p in stages {
+                let slots: BTreeSet<usize> = self
+                    .ranks
+                    .iter()
+                    .filter(|r| r.rank.p == p)
+                    .flat_map(|r| r.tensors.keys())
+                    .filter(|(c, _)| *c == v)
+                    .filter_map(|(_, name)| slot_of(name))
+                    .collect();
+                if let Some(&last) = slots.last()
+                    && last >= 1 << 14
+                {
+                    return Err(Error::folder(folder, format!("a layer with the number {last}")));
+                }
+                let mut list = vec![None; slots.last().map_or(0, |l| l + 1)];
+                for slot in slots {
+                    list[slot] = Some(next);
+                    next += 1;
+                }
+                placement[p][v] = list;
+            }
+        }
+        match next == config.layers {
+            true => Ok(placement),
+            false => Err(Error::folder(
+                folder,
+                format!("{next} layers are there, the model has {}", config.layers),
+            )),
+        }
+    }
+
+    /// Finds every parameter's pieces.
+    fn assemble(
+        &self,
+        folder: &Path,
+        config: &ModelConfig,
+        cut: &Cut,
+        placement: &Placement,
+        spelling: Spelling,
+    ) -> Result<BTreeMap<String, Global>> {
+        cut.check(config)?;
+        let mut globals: BTreeMap<String, Global> = BTreeMap::new();
+        // Where a piece begins in its tensor: equal copies on other ranks are left out.
+        let mut seen: BTreeSet<(String, usize)> = BTreeSet::new();
+        for file in &self.ranks {
+            let mut used: BTreeSet<usize> = BTreeSet::new();
+            for local in rank_tensors(config, cut, placement, spelling, file.rank)? {
+                let names = std::iter::once(local.name.clone()).chain(alternative(&local.name));
+                let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
+                let &i = match found {
+                    Some(i) => i,
+                    None if local.copy => continue,
+                    None => {
+                        let path = file.path.clone();
+                        return Err(Error::Missing { path, name: local.name });
+                    }
+                };
+                used.insert(i);
+                if local.copy {
+                    continue;
+                }
+                let stored = &self.stored[i];
+                if stored.shape != local.lens.shape {
+                    return Err(Error::Shape {
+                        path: file.path.clone(),
+                        name: local.name,
+                        want: local.lens.shape,
+                        got: stored.shape.clone(),
+                    });
+                }
+                let view = local.lens.view(stored.strides.as_deref());
+                let view =
+                    view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
+                let entry = globals.entry(local.spec.name.clone()).or_insert_with(|| Global {
+                    shape: local.spec.shape,
+                    dtype: stored.dtype,
+                    pieces: Vec::new(),
+                });
+                let region = local.lens.region;
+                let first = region.runs().next().map_or(0, |r| r.0);
+                if seen.insert((local.spec.name, first)) {
+                    entry.pieces.push(Piece { stored: i, region, flat: None, view });
+                }
+            }
+            let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(config, &key.1));
+            if let Some(((_, name), _)) = extra {
+                let what = format!("tensor {name}: the model has no such parameter");
+                return Err(Error::malformed(&file.path, what));
+            }
+        }
+        for spec in params(config) {
+            let have: usize = globals
+                .get(&spec.name)
+                .map_or(0, |g| g.pieces.iter().map(|p| p.region.local_shape().numel()).sum());
+            if have != spec.shape.numel() {
+                return Err(Error::Missing { path: folder.to_owned(), name: spec.name });
+            }
+        }
+        Ok(globals)
+    }
+}
+
+/// The number of the layer in a tensor's name.
+fn slot_of(name: &str) -> Option<usize> {
+    let rest = name
+        .strip_prefix("decoder.layers.")
+        .or_else(|| name.strip_prefix("language_model/encoder/layers."))?;
+    rest.split('.').next()?.parse().ok()
+}
+
+/// Tensors that a file may hold although the model has no such parameter.
+fn ignored(config: &ModelConfig, name: &str) -> bool {
+    // Head's converter leaves layers of earlier stages under negative numbers, and both ends everywhere (Mamba2).
+    let stray = config.has_feed(Feed::None)
+        && (name.starts_with("decoder.layers.-")
+            || matches!(
+                name,
+                "embedding.word_embeddings.weight" | "decoder.final_norm.weight" | "output_layer.weight"
+            ));
+    stray
+        || name == "output_layer.weight" && config.tied
+        || name.ends_with("word_embeddings.weight") && config.mtp > 0
+}
+
+/// Lists the tensors of one file by chunk and name, and the number of chunks. Levels of nested dictionaries are joined
+/// by `/`.
+fn rank_file(
+    torch: &TorchFile,
+    path: &Path,
+    file: usize,
+    stored: &mut Vec<Stored>,
+) -> Result<(BTreeMap<(usize, String), usize>, usize)> {
     let Node::Dict(top) = torch.root() else {
         return Err(Error::malformed(path, "the saved object is no dictionary"));
     };
-    let mut list = Vec::new();
+    let mut tensors = BTreeMap::new();
     let mut chunks = 0;
     for (key, node) in top {
         let Some(number) = key.strip_prefix("model") else { continue };
         let chunk = match number {
             "" => 0,
-            n => match n.parse() {
-                Ok(chunk) => chunk,
-                Err(_) => continue,
+            n => match n.parse::<usize>() {
+                Ok(chunk) if chunk < 1 << 12 => chunk,
+                _ => continue,
             },
         };
-        let Node::Dict(entries) = node else {
+        let Node::Dict(_) = node else {
             return Err(Error::malformed(path, format!("{key} is no dictionary")));
         };
-        if entries.iter().any(|(k, _)| k == "language_model") {
-            return Err(Error::malformed(path, "the legacy layout is not supported yet"));
-        }
         chunks = chunks.max(chunk + 1);
-        for (name, node) in entries {
-            // None entries are left by modules with extra state; buffers of old files are no parameters.
-            let Node::Tensor(tensor) = node else { continue };
+        let mut flat = Vec::new();
+        flatten(node, String::new(), &mut flat);
+        for (name, tensor) in flat {
             if name.ends_with("_extra_state") || name.ends_with(".inv_freq") {
                 continue;
             }
-            let view = torch.view(name, tensor)?;
-            list.push((chunk, name.clone(), stored.len()));
+            let view = torch.view(&name, tensor)?;
+            tensors.insert((chunk, name.clone()), stored.len());
             stored.push(Stored {
-                name: if number.is_empty() { name.clone() } else { format!("{key}/{name}") },
+                name: if number.is_empty() { name } else { format!("{key}/{name}") },
                 file,
                 dtype: view.dtype,
                 shape: view.shape,
@@ -340,173 +556,24 @@ fn rank_file(torch: &TorchFile, path: &Path, file: usize, stored: &mut Vec<Store
             });
         }
     }
-    if chunks == 0 {
-        return Err(Error::malformed(path, "no `model` in the saved dictionary"));
+    match chunks {
+        0 => Err(Error::malformed(path, "no `model` in the saved dictionary")),
+        _ => Ok((tensors, chunks)),
     }
-    Ok(Tensors { list, chunks })
 }
 
-fn refuse_other_kinds(folder: &Path, args: &Map<String, Value>, tp: usize, pp: usize) -> Result<()> {
-    let size = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or(1) as usize;
-    let set = |name: &str| {
-        args.get(name).is_some_and(|v| !v.is_null() && v.as_bool() != Some(false) && v.as_u64() != Some(0))
-    };
-    if size("expert_model_parallel_size") > 1 || set("num_experts") {
-        return Err(Error::folder(folder, "mixture-of-experts checkpoints are not supported yet"));
-    }
-    if set("multi_head_latent_attention") || set("multi_latent_attention") {
-        return Err(Error::folder(folder, "checkpoints with latent attention are not supported yet"));
-    }
-    if args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev") {
-        return Err(Error::folder(folder, "checkpoints in DualPipeV order are not supported yet"));
-    }
-    for (name, have) in [("tensor_model_parallel_size", tp), ("pipeline_model_parallel_size", pp)] {
-        if args.contains_key(name) && size(name) != have {
-            let said = size(name);
-            return Err(Error::folder(
-                folder,
-                format!("args say {name} {said}, but there are {have} ranks along it"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// The model: from `args`, made complete by a `config.json` beside the checkpoint if that describes the same one.
-fn read_config(
-    root: &Path,
-    folder: &Path,
-    args: &Map<String, Value>,
-    ranks: &BTreeMap<(usize, usize), Tensors>,
-    stored: &[Stored],
-    tp: usize,
-) -> Result<(ModelConfig, Option<Value>)> {
-    let beside = root.join("config.json");
-    let json = beside.is_file().then(|| read_json(&beside)).transpose()?;
-    let from_json = match &json {
-        Some(json) => Some(hf::read_config(json).map_err(Error::spec(&beside))?),
-        None => None,
-    };
-    let mut config = match (args.is_empty(), from_json) {
-        (true, Some(config)) => config,
-        (true, None) => {
-            return Err(Error::folder(
-                folder,
-                "the files hold no args and there is no config.json beside them\nhint: put the model's config.json into the checkpoint's folder",
-            ));
-        }
-        (false, from_json) => {
-            let config = megatron::from_args(args).map_err(Error::spec(folder))?;
-            let sizes = |c: &ModelConfig| (c.layers, c.hidden, c.ffn, c.heads, c.groups, c.head_dim, c.tied);
-            match from_json {
-                Some(full) if sizes(&full) == sizes(&config) => full,
-                Some(_) => {
-                    tracing::warn!(
-                        "{} describes another model than the checkpoint's args; ignored",
-                        beside.display()
-                    );
-                    config
-                }
-                None => config,
+/// The tensors of nested dictionaries. None entries are left by modules with extra state.
+fn flatten<'a>(node: &'a Node, prefix: String, out: &mut Vec<(String, &'a crate::torch::TensorRef)>) {
+    match node {
+        Node::Tensor(tensor) => out.push((prefix, tensor)),
+        Node::Dict(entries) => {
+            for (name, node) in entries {
+                let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+                flatten(node, name, out);
             }
         }
-    };
-    let embedding = ranks
-        .get(&(0, 0))
-        .and_then(|r| r.list.iter().find(|(_, n, _)| n == "embedding.word_embeddings.weight"));
-    if let Some(&(_, _, i)) = embedding {
-        let rows = stored[i].shape.first().copied().unwrap_or(0).saturating_mul(tp);
-        config.vocab = config.vocab.min(rows);
-        config.padded_vocab = rows;
-        config.dtype = Some(stored[i].dtype);
+        _ => {}
     }
-    Ok((config.validate().map_err(Error::spec(folder))?, json))
-}
-
-/// Finds every parameter's pieces. Layers are numbered by the order of chunks; empty slots have no tensors.
-fn assemble(
-    folder: &Path,
-    config: &ModelConfig,
-    tp: usize,
-    pp: usize,
-    ranks: &BTreeMap<(usize, usize), Tensors>,
-    stored: &[Stored],
-) -> Result<BTreeMap<String, Global>> {
-    let chunks = ranks.values().map(|r| r.chunks).max().unwrap_or(1);
-    // (chunk, stage) and slot of every layer, in the model's order.
-    let mut layers: BTreeMap<(usize, usize, usize), usize> = BTreeMap::new();
-    for v in 0..chunks {
-        for p in 0..pp {
-            let slots: BTreeSet<usize> = ranks[&(0, p)]
-                .list
-                .iter()
-                .filter(|(c, ..)| *c == v)
-                .filter_map(|(_, name, _)| {
-                    name.strip_prefix("decoder.layers.")?.split('.').next()?.parse().ok()
-                })
-                .collect();
-            for slot in slots {
-                let next = layers.len();
-                layers.insert((v, p, slot), next);
-            }
-        }
-    }
-    if layers.len() != config.layers {
-        return Err(Error::folder(
-            folder,
-            format!("{} layers are there, args say {}", layers.len(), config.layers),
-        ));
-    }
-    let specs = params(config);
-    let topology = Topology::new(&[(Axis::Tp, tp)]).map_err(|e| Error::Cut(e.to_string()))?;
-    let by_name: BTreeMap<&str, &ParamSpec> = specs.iter().map(|s| (s.name.as_str(), s)).collect();
-    let mut globals: BTreeMap<String, Global> = BTreeMap::new();
-    for (&(t, p), rank) in ranks {
-        for (chunk, name, i) in &rank.list {
-            let global = match name.strip_prefix("decoder.layers.").and_then(|rest| rest.split_once('.')) {
-                Some((slot, inner)) => {
-                    let slot = slot.parse().ok().and_then(|s: usize| layers.get(&(*chunk, p, s)));
-                    let Some(layer) = slot else { continue };
-                    format!("decoder.layers.{layer}.{}", canonical(inner))
-                }
-                None => name.clone(),
-            };
-            if config.tied && global == OUTPUT {
-                continue; // the last stage's copy of the embedding
-            }
-            let Some(spec) = by_name.get(global.as_str()) else {
-                return Err(Error::folder(folder, format!("tensor {name}: the model has no such parameter")));
-            };
-            let region = local(spec, &topology, t).map_err(Error::spec(folder))?;
-            let want = region.local_shape();
-            if stored[*i].shape[..] != want[..] {
-                return Err(Error::Shape {
-                    path: folder.join(rank_folder(t, p, pp)),
-                    name: name.clone(),
-                    want: want.to_vec(),
-                    got: stored[*i].shape.clone(),
-                });
-            }
-            let entry = globals.entry(global).or_insert_with(|| Global {
-                shape: spec.shape,
-                dtype: stored[*i].dtype,
-                pieces: Vec::new(),
-            });
-            // Replicated tensors are equal on all ranks; one copy is enough.
-            if spec.partition.is_cut() || entry.pieces.is_empty() {
-                let view = stored[*i].strides.clone();
-                entry.pieces.push(Piece { stored: *i, region, flat: None, view });
-            }
-        }
-    }
-    for spec in &specs {
-        let pieces = globals.get(&spec.name).map_or(0, |g| g.pieces.len());
-        let want = if spec.partition.is_cut() { tp } else { 1 };
-        if pieces != want {
-            return Err(Error::Missing { path: folder.to_owned(), name: spec.name.clone() });
-        }
-    }
-    Ok(globals)
 }
 
 /// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.
@@ -531,46 +598,6 @@ pub fn write(
 }
 
 /// Where the rank files of an iteration go, relative to the output folder.
-pub(crate) fn rank_path(iteration: u64, t: usize, p: usize, pp: usize) -> PathBuf {
-    Path::new(&iteration_name(iteration)).join(rank_folder(t, p, pp)).join(FILE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn real(stage: &[Vec<Option<usize>>]) -> Vec<Vec<Option<usize>>> {
-        stage.to_vec()
-    }
-
-    #[test]
-    fn stages_are_even_listed_or_interleaved() {
-        let even = Cut { pp: 2, ..Cut::default() }.placement(4).unwrap();
-        assert_eq!(even, [[[Some(0), Some(1)]], [[Some(2), Some(3)]]]);
-        let listed = Cut { pp: 2, layer_list: Some(vec![1, 3]), ..Cut::default() }.placement(4).unwrap();
-        assert_eq!(real(&listed[1]), [[Some(1), Some(2), Some(3)]]);
-        let interleaved = Cut { pp: 2, layers_per_chunk: Some(1), ..Cut::default() }.placement(4).unwrap();
-        assert_eq!(interleaved, [[[Some(0)], [Some(2)]], [[Some(1)], [Some(3)]]]);
-    }
-
-    #[test]
-    fn empty_slots_keep_their_place() {
-        let cut = Cut { pp: 2, noop: vec![1, 5], ..Cut::default() };
-        assert_eq!(cut.placement(4).unwrap(), [[[Some(0), None, Some(1)]], [[Some(2), Some(3), None]]]);
-    }
-
-    #[test]
-    fn impossible_cuts_are_refused_with_the_numbers() {
-        let message = |cut: Cut| cut.placement(4).unwrap_err().to_string();
-        assert_eq!(message(Cut { pp: 3, ..Cut::default() }), "4 layers do not divide by pipeline size 3");
-        assert_eq!(
-            message(Cut { pp: 2, layer_list: Some(vec![1, 2]), ..Cut::default() }),
-            "layer list [1, 2]: expected 2 numbers with the sum 4"
-        );
-        assert!(
-            message(Cut { pp: 2, layers_per_chunk: Some(2), ..Cut::default() })
-                .contains("at least two equal ones")
-        );
-        assert!(message(Cut { noop: vec![9], ..Cut::default() }).contains("beyond"));
-    }
+pub(crate) fn rank_path(iteration: u64, rank: Rank, cut: &Cut) -> PathBuf {
+    Path::new(&iteration_name(iteration)).join(rank_folder(rank, cut)).join(FILE)
 }

@@ -1,11 +1,15 @@
 //! Layouts: how a folder names and files the tensors of a model.
 
+mod cut;
 pub mod hf;
 pub mod mcore;
 mod names;
 mod schemes;
+mod spelling;
 
 use std::path::{Path, PathBuf};
+
+pub(crate) use cut::{Placement, Rank};
 
 use crate::checkpoint::{Checkpoint, Kind};
 use crate::{Error, Result, sharded};
@@ -51,7 +55,12 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
 }
 
 impl Detected {
-    pub(crate) fn open(&self, path: &Path, iteration: Option<u64>) -> Result<Checkpoint> {
+    pub(crate) fn open(
+        &self,
+        path: &Path,
+        iteration: Option<u64>,
+        hints: &mcore::Hints,
+    ) -> Result<Checkpoint> {
         let wanted = match (iteration, &self.iteration) {
             (Some(n), Some(_)) => path.join(iteration_name(n)),
             (None, Some(folder)) => folder.clone(),
@@ -64,7 +73,7 @@ impl Detected {
         let root = if wanted == path { path.parent().unwrap_or(path) } else { path };
         match self.kind {
             Kind::Hf => hf::open(path),
-            Kind::Mcore => mcore::open(root, &wanted),
+            Kind::Mcore | Kind::Legacy => mcore::open(root, &wanted, hints),
             Kind::Sharded => sharded::open(root, &wanted),
         }
     }

@@ -91,14 +91,30 @@ fn saved_object(plan: &FilePlan, args: Option<&Object>, chunks: usize, iteration
     top.push(("checkpoint_version".to_owned(), Object::Plain(json!(3.0))));
     top.push(("iteration".to_owned(), Object::Plain(json!(iteration))));
     for chunk in 0..chunks {
-        let model = plan.tensors.iter().enumerate().filter(|(_, t)| t.chunk == chunk).map(|(i, t)| {
-            (t.name.clone(), Object::Tensor { storage: i, dtype: t.dtype, shape: t.shape.clone() })
-        });
+        let mut model = Vec::new();
+        for (i, t) in plan.tensors.iter().enumerate().filter(|(_, t)| t.chunk == chunk) {
+            let tensor = Object::Tensor { storage: i, dtype: t.dtype, shape: t.shape.clone() };
+            nest(&mut model, &t.name, tensor);
+        }
         let key = if chunks == 1 { "model".to_owned() } else { format!("model{chunk}") };
-        top.push((key, Object::Ordered(model.collect())));
+        top.push((key, Object::Ordered(model)));
     }
     top.push(("num_floating_point_operations_so_far".to_owned(), Object::Plain(json!(0))));
     Object::Dict(top)
+}
+
+/// Puts an object into nested dictionaries; levels of its name are joined by `/`.
+fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
+    let Some((level, rest)) = name.split_once('/') else {
+        return entries.push((name.to_owned(), object));
+    };
+    let found = entries.iter().position(|(key, _)| key == level).unwrap_or_else(|| {
+        entries.push((level.to_owned(), Object::Ordered(Vec::new())));
+        entries.len() - 1
+    });
+    if let Object::Ordered(inner) = &mut entries[found].1 {
+        nest(inner, rest, object);
+    }
 }
 
 /// Gives the bytes of a whole parameter, little-endian.
@@ -165,7 +181,7 @@ pub(crate) fn write_mcore(
     bytes: Held<'_>,
 ) -> Result<()> {
     let args = ArgsForm::Namespace;
-    let plan = Plan::mcore_at(config, cut, Spelling::Local, args, &|_| Ok(dtype), iteration, more)?;
+    let plan = Plan::mcore_at(config, cut, Spelling::default(), args, &|_| Ok(dtype), iteration, more)?;
     fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
     let name = iteration_name(iteration);
     let folder = Folder::create(&root.join(&name), true)?;

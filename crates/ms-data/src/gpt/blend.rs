@@ -1,11 +1,12 @@
 //! Several pretraining sets as one, and the three splits of a run.
 
+use super::cache::{BlendKey, SetKey};
 use super::{GptDataset, GptOptions};
 use crate::indexed::IndexedDataset;
 use crate::samples::check_index;
 use crate::split::NAMES;
 use crate::{Error, Result, Sample, Samples, Split, Upstream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The order in which a blend draws from its sets.
@@ -177,13 +178,25 @@ pub fn build(
     options: &GptOptions,
     upstream: Upstream,
 ) -> Result<[Option<GptSet>; 3]> {
+    build_at(Path::new(""), paths, samples, options, upstream)
+}
+
+/// [`build`] with prefixes that are relative to `base`.
+pub(super) fn build_at(
+    base: &Path,
+    paths: &DataPaths,
+    samples: [Option<u64>; 3],
+    options: &GptOptions,
+    upstream: Upstream,
+) -> Result<[Option<GptSet>; 3]> {
     let mut out = [None, None, None];
     match paths {
         DataPaths::Split { paths, split } => {
             let list = BlendList::parse(paths)?;
-            let data = open_all(&list)?;
+            let data = open_all(base, &list)?;
             for which in 0..3 {
-                out[which] = build_split(&list, &data, which, split, samples[which], options, upstream)?;
+                let cut = (which, split, true);
+                out[which] = build_split(&list, &data, cut, samples[which], options, upstream)?;
             }
         }
         DataPaths::PerSplit(lists) => {
@@ -192,24 +205,25 @@ pub fn build(
                     continue;
                 }
                 let list = BlendList::parse(&lists[which])?;
-                let data = open_all(&list)?;
+                let data = open_all(base, &list)?;
                 let whole = Split::only(which);
-                out[which] = build_split(&list, &data, which, &whole, samples[which], options, upstream)?;
+                let cut = (which, &whole, false);
+                out[which] = build_split(&list, &data, cut, samples[which], options, upstream)?;
             }
         }
     }
     Ok(out)
 }
 
-fn open_all(list: &BlendList) -> Result<Vec<Arc<IndexedDataset>>> {
-    list.prefixes.iter().map(|prefix| IndexedDataset::open(prefix).map(Arc::new)).collect()
+fn open_all(base: &Path, list: &BlendList) -> Result<Vec<Arc<IndexedDataset>>> {
+    list.prefixes.iter().map(|prefix| IndexedDataset::open(base.join(prefix)).map(Arc::new)).collect()
 }
 
 fn build_split(
     list: &BlendList,
     data: &[Arc<IndexedDataset>],
-    which: usize,
-    split: &Split,
+    // The number of the split, the shares, and whether they were asked for.
+    (which, split, named): (usize, &Split, bool),
     samples: Option<u64>,
     options: &GptOptions,
     upstream: Upstream,
@@ -217,36 +231,71 @@ fn build_split(
     if split.matrix()[which].is_none() {
         return Ok(None);
     }
-    let part = |set: &Arc<IndexedDataset>, samples: Option<u64>| {
+    let key_of = |prefix: &Path, samples: Option<u64>| {
+        options.cache.as_ref().map(|cache| SetKey {
+            cache,
+            prefix: prefix.to_path_buf(),
+            samples,
+            split_name: NAMES[which],
+            split: named.then_some(split),
+            seed: options.seed,
+            row_tokens: options.row_tokens,
+            upstream,
+        })
+    };
+    let part = |(prefix, set): (&PathBuf, &Arc<IndexedDataset>), samples: Option<u64>| {
         let range = split.pretraining_ranges(set.len())[which].clone().unwrap_or(0..0);
-        GptDataset::new(set.clone(), NAMES[which], range, samples, options.clone())
+        match key_of(prefix, samples) {
+            None => GptDataset::new(set.clone(), NAMES[which], range, samples, options.clone()),
+            Some(key) => GptDataset::cached(set.clone(), range, options.clone(), &key),
+        }
     };
     if data.len() == 1 && list.weights.is_none() {
-        return Ok(Some(GptSet::Single(part(&data[0], samples)?)));
+        return Ok(Some(GptSet::Single(part((&list.prefixes[0], &data[0]), samples)?)));
     }
-    let (parts, weights, size) = match (&list.weights, samples) {
+    let sets = || list.prefixes.iter().zip(data);
+    let (parts, asked, weights, size) = match (&list.weights, samples) {
         (Some(weights), Some(total)) => {
             let sizes: Vec<u64> = weights.iter().map(|w| part_size(total, *w, upstream)).collect();
-            let parts =
-                data.iter().zip(&sizes).map(|(set, &n)| part(set, Some(n))).collect::<Result<Vec<_>>>()?;
+            let parts = sets().zip(&sizes).map(|(set, &n)| part(set, Some(n))).collect::<Result<Vec<_>>>()?;
             let size = match upstream {
                 Upstream::V2_0_0 => sizes.iter().sum(),
                 Upstream::Head => weights.iter().map(|w| (total as f64 * w).ceil() as u64).sum(),
             };
-            (parts, weights.clone(), Some(size))
+            (parts, sizes.into_iter().map(Some).collect(), weights.clone(), Some(size))
         }
         (weights, total) => {
-            let parts = data.iter().map(|set| part(set, None)).collect::<Result<Vec<_>>>()?;
+            let parts = sets().map(|set| part(set, None)).collect::<Result<Vec<_>>>()?;
             let lengths: Vec<u64> = parts.iter().map(Samples::len).collect();
             let sum: u64 = lengths.iter().sum();
             let by_length = || lengths.iter().map(|&n| n as f64 / sum as f64).collect();
-            (parts, weights.clone().unwrap_or_else(by_length), total.map(|total| total.min(sum)))
+            let asked: Vec<Option<u64>> = vec![None; parts.len()];
+            (parts, asked, weights.clone().unwrap_or_else(by_length), total.map(|total| total.min(sum)))
         }
     };
     let lengths: Vec<u64> = parts.iter().map(Samples::len).collect();
-    let index = match size {
+    let draw = || match size {
         Some(size) => BlendIndex::weighted(&weights, size as usize),
         None => BlendIndex::exhaustive(&lengths),
+    };
+    let descriptions =
+        list.prefixes.iter().zip(&asked).filter_map(|(set, n)| Some(key_of(set, *n)?.description()));
+    let key = options.cache.as_ref().map(|cache| BlendKey {
+        cache,
+        parts: descriptions.collect(),
+        split_name: NAMES[which],
+        weights: &weights,
+        size,
+    });
+    let index = match key.as_ref().and_then(|key| key.read(&lengths)) {
+        Some(index) => index,
+        None => {
+            let index = draw();
+            if let Some(key) = &key {
+                key.write(&index)?;
+            }
+            index
+        }
     };
     for (set, &sample) in index.dataset.iter().zip(&index.sample) {
         if sample as u64 >= lengths[*set as usize] {

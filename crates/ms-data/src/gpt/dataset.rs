@@ -1,5 +1,7 @@
 //! Samples of one pretraining set and split.
 
+use super::IndexCache;
+use super::cache::SetKey;
 use super::index::{GptIndex, build_for};
 use crate::indexed::IndexedDataset;
 use crate::samples::check_index;
@@ -40,6 +42,8 @@ pub struct GptOptions {
     /// An id outside the vocabulary that marks filling (upstream's head, `--pad-to-multiple-of`): fed as 0, no loss, and
     /// not counted in positions.
     pub filler: Option<i32>,
+    /// Index files that are read, and written where they are missing.
+    pub cache: Option<IndexCache>,
 }
 
 impl GptOptions {
@@ -55,6 +59,7 @@ impl GptOptions {
             reset_attention_mask: false,
             eod_mask_loss: false,
             filler: None,
+            cache: None,
         }
     }
 }
@@ -82,6 +87,21 @@ impl GptDataset {
     ) -> Result<Self> {
         let index = build_for(&data, split, sequences.clone(), options.row_tokens, samples, options.seed)?;
         Ok(Self { data, options, index, sequences })
+    }
+
+    /// As [`GptDataset::new`], with the index files of `key`.
+    pub(super) fn cached(
+        data: Arc<IndexedDataset>,
+        sequences: Range<usize>,
+        options: GptOptions,
+        key: &SetKey<'_>,
+    ) -> Result<Self> {
+        if let Some(index) = key.read(&data, &sequences) {
+            return Ok(Self { data, options, index, sequences });
+        }
+        let set = Self::new(data, key.split_name, sequences, key.samples, options)?;
+        key.write(&set.index)?;
+        Ok(set)
     }
 
     /// The order of samples.

@@ -113,7 +113,7 @@ impl GptIndex {
 }
 
 /// The last epoch is kept apart if less than 80 % of its samples are needed, so that it is not over-represented.
-fn separate_last_epoch(
+pub(super) fn separate_last_epoch(
     samples: Option<u64>,
     epochs: i64,
     per_epoch: i64,

@@ -8,10 +8,14 @@
 //! blended_megatron_dataset_builder,helpers}`.
 
 mod blend;
+mod cache;
 mod dataset;
 mod index;
+mod md5;
+mod npy;
 
 pub use blend::{Blend, BlendIndex, DataPaths, GptSet, build};
+pub use cache::IndexCache;
 pub use dataset::{GptDataset, GptOptions, PadTokens};
 pub use index::GptIndex;
 

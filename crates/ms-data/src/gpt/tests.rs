@@ -75,6 +75,7 @@ fn check_case(root: &Path, case: &Path) {
     };
     let sizes = std::array::from_fn(|k| spec["sizes"][k].as_u64());
     let sets = build(&paths, sizes, &options, upstream).unwrap();
+    check_cache(root, case, &spec, sizes, &options, upstream);
     for (split, set) in ["train", "valid", "test"].iter().zip(&sets) {
         let want = &spec["splits"][split];
         if want.is_null() {
@@ -117,12 +118,92 @@ fn check_case(root: &Path, case: &Path) {
     }
 }
 
+/// Index files have upstream's names and bytes; and upstream's files are read.
+fn check_cache(
+    root: &Path,
+    case: &Path,
+    spec: &Value,
+    sizes: [Option<u64>; 3],
+    options: &GptOptions,
+    upstream: Upstream,
+) {
+    let name = case.display();
+    let dir = tempfile::tempdir().unwrap();
+    // Names depend on paths as they were given, and upstream was given relative ones.
+    let words = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().map(|v| v.as_str().unwrap().to_owned()).collect()
+    };
+    let paths = if spec["blend"].is_null() {
+        DataPaths::PerSplit(std::array::from_fn(|k| words(&spec["blend_per_split"][k])))
+    } else {
+        let split = Split::parse(spec["split"].as_str().unwrap()).unwrap();
+        DataPaths::Split { paths: words(&spec["blend"]), split }
+    };
+    let cache = IndexCache::new(dir.path().join("cache"), spec["tokenizer"].as_str().unwrap());
+    let options = GptOptions { cache: Some(cache), ..options.clone() };
+    let built = super::blend::build_at(root, &paths, sizes, &options, upstream).unwrap();
+    let mut written: Vec<String> = std::fs::read_dir(dir.path().join("cache"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    written.sort();
+    assert_eq!(written, words(&spec["cache_files"]), "{name}");
+    for (file, text) in spec["description_example"].as_object().unwrap() {
+        let got = std::fs::read_to_string(dir.path().join("cache").join(file)).unwrap();
+        assert_eq!(got, text.as_str().unwrap(), "{name}");
+    }
+    for (split, value) in spec["splits"].as_object().unwrap() {
+        for (p, part) in value["parts"].as_array().into_iter().flatten().enumerate() {
+            for what in ["document", "sample", "shuffle"] {
+                let hash = part["hash"].as_str().unwrap();
+                let got = dir.path().join("cache").join(format!("{hash}-GPTDataset-{what}_index.npy"));
+                let want = case.join(format!("{split}-{p}-{what}_index.npy"));
+                assert!(
+                    std::fs::read(&got).unwrap() == std::fs::read(&want).unwrap(),
+                    "{name} {split} {p} {what}"
+                );
+            }
+        }
+        if let Some(hash) = value["hash"].as_str() {
+            for what in ["dataset", "dataset_sample"] {
+                let got =
+                    dir.path().join("cache").join(format!("{hash}-BlendedDataset-{split}-{what}_index.npy"));
+                let want = case.join(format!("{split}-blend-{what}_index.npy"));
+                assert!(
+                    std::fs::read(&got).unwrap() == std::fs::read(&want).unwrap(),
+                    "{name} {split} {what}"
+                );
+            }
+        }
+    }
+    // An order that is there is taken: one sample is exchanged with another.
+    let hash = spec["splits"]["train"]["parts"][0]["hash"].as_str().unwrap();
+    let shuffle = dir.path().join("cache").join(format!("{hash}-GPTDataset-shuffle_index.npy"));
+    let mut bytes = std::fs::read(&shuffle).unwrap();
+    let end = bytes.len();
+    let (a, b) = bytes.split_at_mut(end - 4);
+    let at = a.len() - 4;
+    a[at..].swap_with_slice(b);
+    std::fs::write(&shuffle, &bytes).unwrap();
+    let again = super::blend::build_at(root, &paths, sizes, &options, upstream).unwrap();
+    let order = |sets: &[Option<GptSet>; 3]| sets[0].as_ref().unwrap().parts()[0].index().shuffle.clone();
+    let (before, after) = (order(&built), order(&again));
+    let n = before.len();
+    assert_eq!((before[n - 1], before[n - 2]), (after[n - 2], after[n - 1]), "{name}");
+    // One that cannot be is not: the last sample twice.
+    let last = bytes[end - 4..].to_vec();
+    bytes[end - 8..end - 4].copy_from_slice(&last);
+    std::fs::write(&shuffle, &bytes).unwrap();
+    let again = super::blend::build_at(root, &paths, sizes, &options, upstream).unwrap();
+    assert_eq!(order(&again), before, "{name}");
+}
+
 fn small_set(dir: &Path, sequences: &[Vec<i32>]) -> Arc<IndexedDataset> {
     let prefix = dir.join("set");
     let mut writer = IndexedWriter::create(&prefix, TokenType::I32).unwrap();
     for sequence in sequences {
         writer.sequence(sequence).unwrap();
-        writer.end_document();
+        writer.end_document().unwrap();
     }
     writer.finish().unwrap();
     Arc::new(IndexedDataset::open(prefix).unwrap())

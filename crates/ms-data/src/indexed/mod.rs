@@ -17,6 +17,7 @@
 //!
 //! Source: Megatron-LM `core_r0.8.0` `megatron/core/datasets/indexed_dataset.py`.
 
+mod numbers;
 mod reader;
 mod writer;
 

@@ -229,9 +229,12 @@ impl IndexedDataset {
         &self.bin.bytes()[start..start + self.length(i) * self.token_type.bytes()]
     }
 
-    /// All of `.bin`.
-    pub(crate) fn all_bytes(&self) -> &[u8] {
-        self.bin.bytes()
+    /// Where sequences `range` lie in `.bin`.
+    pub(crate) fn byte_range(&self, range: Range<usize>) -> Range<u64> {
+        let start = |i: usize| {
+            if i < self.sequences { self.raw_pointer(i) as u64 } else { self.bin.bytes().len() as u64 }
+        };
+        start(range.start)..start(range.end)
     }
 
     fn raw_length(&self, i: usize) -> i32 {

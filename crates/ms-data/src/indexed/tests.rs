@@ -10,7 +10,7 @@ fn write(prefix: &Path, token_type: TokenType, documents: &[Vec<Vec<i32>>]) {
         for sequence in document {
             writer.sequence(sequence).unwrap();
         }
-        writer.end_document();
+        writer.end_document().unwrap();
     }
     writer.finish().unwrap();
 }
@@ -102,7 +102,7 @@ fn every_golden_set_opens_and_is_written_again_with_the_same_bytes() {
             let mut writer = IndexedWriter::create(&copy, set.token_type()).unwrap();
             for d in 0..set.documents() {
                 set.document(d).for_each(|i| writer.sequence(&sequence(&set, i)).unwrap());
-                writer.end_document();
+                writer.end_document().unwrap();
             }
             writer.finish().unwrap();
             assert_eq!(std::fs::read(idx_path(&copy)).unwrap(), std::fs::read(&file).unwrap());

@@ -1,19 +1,23 @@
 //! Writing a `.bin`/`.idx` pair.
 
+use super::numbers::Numbers;
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
 use crate::{AtomicFile, Error, Result};
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Writes an indexed dataset. Nothing is visible under its name before [`IndexedWriter::finish`].
 ///
-/// Memory: 12 bytes per sequence and 8 per document.
+/// Memory: 4 bytes per sequence and 8 per document for the first million of each; more than that waits in files.
 pub struct IndexedWriter {
     prefix: PathBuf,
     token_type: TokenType,
     bin: AtomicFile,
-    lengths: Vec<i32>,
-    documents: Vec<i64>,
+    lengths: Numbers<i32>,
+    /// Sequences up to the end of each document; the 0 in front of them is not held.
+    ends: Numbers<i64>,
+    tokens: u64,
     buffer: Vec<u8>,
 }
 
@@ -28,8 +32,9 @@ impl IndexedWriter {
             prefix: prefix.into(),
             token_type,
             bin: AtomicFile::create(bin_path(prefix))?,
-            lengths: Vec::new(),
-            documents: vec![0],
+            lengths: Numbers::new(temporary(prefix, "lengths")),
+            ends: Numbers::new(temporary(prefix, "documents")),
+            tokens: 0,
             buffer: Vec::new(),
         })
     }
@@ -41,12 +46,12 @@ impl IndexedWriter {
 
     /// Sequences so far.
     pub fn sequences(&self) -> usize {
-        self.lengths.len()
+        self.lengths.len() as usize
     }
 
     /// Tokens so far.
     pub fn tokens(&self) -> u64 {
-        self.lengths.iter().map(|&n| n as u64).sum()
+        self.tokens
     }
 
     /// Appends a sequence to the open document.
@@ -84,13 +89,16 @@ impl IndexedWriter {
             TokenType::I16 => narrow!(i16),
         }
         self.bin.write_all(&self.buffer).map_err(Error::io(bin_path(&self.prefix)))?;
-        self.lengths.push(length);
-        Ok(())
+        self.tokens += tokens.len() as u64;
+        self.lengths.push(length)
     }
 
     /// Closes the open document; it may hold no sequence.
-    pub fn end_document(&mut self) {
-        self.documents.push(self.lengths.len() as i64);
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn end_document(&mut self) -> Result<()> {
+        self.ends.push(self.lengths.len() as i64)
     }
 
     /// Appends all documents of another set, as Megatron's `add_index` does.
@@ -106,10 +114,29 @@ impl IndexedWriter {
                 found: other.token_type().name().into(),
             });
         }
+        self.append_documents(other, 0..other.documents())
+    }
+
+    /// Appends some documents of another set of the same token type.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    ///
+    /// # Panics
+    /// If the other set has fewer documents.
+    pub fn append_documents(&mut self, other: &IndexedDataset, documents: Range<usize>) -> Result<()> {
         let offset = self.lengths.len() as i64;
-        self.bin.write_all(other.all_bytes()).map_err(Error::io(bin_path(&self.prefix)))?;
-        self.lengths.extend((0..other.len()).map(|i| other.length(i) as i32));
-        self.documents.extend((0..other.documents()).map(|d| other.document(d).end as i64 + offset));
+        let first = if documents.is_empty() { 0 } else { other.document(documents.start).start };
+        let end = if documents.is_empty() { 0 } else { other.document(documents.end - 1).end };
+        self.bin.copy_from(&bin_path(other.prefix()), other.byte_range(first..end))?;
+        for i in first..end {
+            let length = other.length(i);
+            self.tokens += length as u64;
+            self.lengths.push(length as i32)?;
+        }
+        for d in documents {
+            self.ends.push((other.document(d).end - first) as i64 + offset)?;
+        }
         Ok(())
     }
 
@@ -118,27 +145,44 @@ impl IndexedWriter {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         let path = idx_path(&self.prefix);
         let mut idx = AtomicFile::create(&path)?;
         let mut write = |bytes: &[u8]| idx.write_all(bytes).map_err(Error::io(&path));
         write(MAGIC)?;
         write(&VERSION.to_le_bytes())?;
         write(&[self.token_type.code()])?;
-        write(&(self.lengths.len() as u64).to_le_bytes())?;
-        write(&(self.documents.len() as u64).to_le_bytes())?;
-        for length in &self.lengths {
-            write(&length.to_le_bytes())?;
-        }
-        let mut pointer = 0i64;
-        for &length in &self.lengths {
-            write(&pointer.to_le_bytes())?;
-            pointer += i64::from(length) * self.token_type.bytes() as i64;
-        }
-        for document in &self.documents {
-            write(&document.to_le_bytes())?;
-        }
+        write(&self.lengths.len().to_le_bytes())?;
+        write(&(self.ends.len() + 1).to_le_bytes())?;
+        let mut piece = Vec::new();
+        self.lengths.for_each(|lengths| {
+            piece.clear();
+            lengths.iter().for_each(|length| piece.extend_from_slice(&length.to_le_bytes()));
+            write(&piece)
+        })?;
+        let (mut pointer, size) = (0i64, self.token_type.bytes() as i64);
+        self.lengths.for_each(|lengths| {
+            piece.clear();
+            for &length in lengths {
+                piece.extend_from_slice(&pointer.to_le_bytes());
+                pointer += i64::from(length) * size;
+            }
+            write(&piece)
+        })?;
+        write(&0i64.to_le_bytes())?;
+        self.ends.for_each(|ends| {
+            piece.clear();
+            ends.iter().for_each(|end| piece.extend_from_slice(&end.to_le_bytes()));
+            write(&piece)
+        })?;
         self.bin.commit()?;
         idx.commit()
     }
+}
+
+/// A name beside the set for what does not stay.
+fn temporary(prefix: &Path, what: &str) -> PathBuf {
+    let mut name = prefix.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{what}.{}.part", std::process::id()));
+    prefix.with_file_name(name)
 }

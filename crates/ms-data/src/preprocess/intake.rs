@@ -72,7 +72,7 @@ impl Intake {
     }
 
     pub(super) fn encode(&self, handler: &Handler, records: &[RawRecord], known: &Known) -> Result<Chunk> {
-        let mut out = Chunk { rows: Vec::with_capacity(records.len()), ..Chunk::default() };
+        let mut out = Chunk { encodings: Vec::with_capacity(records.len()), ..Chunk::default() };
         for record in records {
             out.report.records += 1;
             out.report.bytes += record.size() as u64;
@@ -111,7 +111,7 @@ impl Intake {
                 }
             };
             out.report.tokens += encoding.tokens();
-            out.rows.push(encoding);
+            out.encodings.push(encoding);
         }
         Ok(out)
     }
@@ -142,24 +142,22 @@ impl Intake {
                 Some(key)
             }
         };
-        let mut more = Vec::new();
-        let (row, replaced) =
+        let (rows, replaced) =
             match handler.encode_from(&object, record.file).map_err(|reason| record.error(reason))? {
-                Encoded::Row(row) => (row, false),
-                Encoded::Replaced(row) => (row, true),
-                Encoded::Rows(rows) => {
-                    let mut rows = rows.into_iter();
-                    let Some(first) = rows.next() else { return Ok(Fate::Dropped) };
-                    more.extend(rows);
-                    (first, false)
-                }
+                Encoded::Row(row) => (vec![row], false),
+                Encoded::Rows(rows) => (rows, false),
+                Encoded::Replaced(row) => (vec![row], true),
                 Encoded::Dropped => return Ok(Fate::Dropped),
             };
-        let tokens = row.columns.first().and_then(Option::as_ref).map_or(0, Vec::len);
+        if rows.is_empty() {
+            return Ok(Fate::Dropped);
+        }
+        let first = rows.iter().filter_map(|row| row.columns.first()?.as_ref());
+        let tokens = first.map(Vec::len).sum();
         if !of_tokens.iter().all(|filter| filter.keeps_tokens(tokens)) {
             return Ok(Fate::Filtered);
         }
-        let encoding = Encoding { row, more, key };
+        let encoding = Encoding { rows, key };
         Ok(if replaced { Fate::Replaced(encoding) } else { Fate::Kept(encoding) })
     }
 }

@@ -71,26 +71,25 @@ impl Report {
     }
 }
 
-/// A row, and what says whether it occurred before.
+/// The rows of a record, one but for documents of several sequences, and what says whether it occurred before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Encoding {
-    row: Row,
-    /// Further sequences of the same document.
-    more: Vec<Row>,
+    rows: Vec<Row>,
     key: Option<DedupKey>,
 }
 
 impl Encoding {
+    /// Tokens of all columns.
     fn tokens(&self) -> u64 {
-        let rows = std::iter::once(&self.row).chain(&self.more);
-        rows.flat_map(|row| &row.columns).flatten().map(|column| column.len() as u64).sum()
+        let columns = self.rows.iter().flat_map(|row| &row.columns).flatten();
+        columns.map(|column| column.len() as u64).sum()
     }
 }
 
 /// The encoded records of a chunk and what they add to the report.
 #[derive(Default)]
 struct Chunk {
-    rows: Vec<Encoding>,
+    encodings: Vec<Encoding>,
     rejects: Vec<Reject>,
     report: Report,
 }

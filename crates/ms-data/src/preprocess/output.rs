@@ -72,8 +72,8 @@ impl<'a> Output<'a> {
         for reject in &chunk.rejects {
             self.reject(reject)?;
         }
-        for encoding in chunk.rows {
-            self.row(encoding)?;
+        for encoding in chunk.encodings {
+            self.encoding(encoding)?;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    pub(super) fn row(&mut self, encoding: Encoding) -> Result<()> {
+    pub(super) fn encoding(&mut self, encoding: Encoding) -> Result<()> {
         if let (Some(known), Some(key)) = (&self.known, &encoding.key)
             && !known.write().unwrap_or_else(PoisonError::into_inner).admit(key)
         {
@@ -99,15 +99,14 @@ impl<'a> Output<'a> {
             self.report.tokens -= encoding.tokens();
             return Ok(());
         }
-        let Encoding { row, more, .. } = encoding;
-        if self.part_rows.is_some_and(|part| self.rows > 0 && self.rows.is_multiple_of(part)) {
-            self.sink.end_part()?;
-        }
-        self.rows += 1;
-        for row in std::iter::once(row).chain(more) {
+        for row in encoding.rows {
+            if self.part_rows.is_some_and(|part| self.rows > 0 && self.rows.is_multiple_of(part)) {
+                self.sink.end_part()?;
+            }
             if let Some(lengths) = &mut self.lengths {
                 lengths.add(&row);
             }
+            self.rows += u64::from(!row.continues);
             self.sink.row(row)?;
         }
         Ok(())

@@ -20,7 +20,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Column of what duplicates are compared by.
+/// Columns behind those of the rows: a list where the document goes on and null where it ends, and what duplicates are compared by.
+const CONTINUES_COLUMN: &str = "continues";
 const KEY_COLUMN: &str = "dedup key";
 
 /// The shards of one run.
@@ -131,6 +132,7 @@ impl<'a> Shards<'a> {
     pub fn encode(&self, shard: usize, workers: usize, mut progress: impl FnMut(&Report)) -> Result<()> {
         let fingerprint = self.fingerprint(shard)?;
         let mut columns = self.handler.columns().to_vec();
+        columns.push(CONTINUES_COLUMN.to_owned());
         if self.intake.dedup.is_some() {
             columns.push(KEY_COLUMN.to_owned());
         }
@@ -145,10 +147,13 @@ impl<'a> Shards<'a> {
         encode_all(records, workers, encode, |chunk| {
             report.add(&chunk.report);
             rejects.extend(chunk.rejects);
-            // Several sequences of one document: the stream refuses the first of them.
-            for Encoding { mut row, key, more: _ } in chunk.rows {
-                row.columns.extend(key.map(|key| Some(key.to_ids())));
-                writer.push(row)?;
+            for Encoding { rows, key } in chunk.encodings {
+                let key = key.map(|key| key.to_ids());
+                for mut row in rows {
+                    row.columns.push(std::mem::take(&mut row.continues).then(Vec::new));
+                    row.columns.extend(key.clone().map(Some));
+                    writer.push(row)?;
+                }
             }
             progress(&report);
             Ok(())
@@ -184,19 +189,21 @@ impl<'a> Shards<'a> {
             digests.push(FileDigest { path: file.path.clone(), bytes: note.bytes, sha256: note.sha256 });
             let stream = File::open(&path).map_err(Error::io(&path))?;
             let name = path.display().to_string();
+            let bad = |reason: &str| Error::TokenStream { name: name.clone(), reason: reason.into() };
+            let mut encoding = Encoding::default();
             for row in TokenReader::new(stream, &name)? {
                 let mut columns = row?.columns;
-                let key = match self.intake.dedup {
-                    None => None,
-                    Some(_) => {
-                        let key = columns.pop().flatten().and_then(|ids| DedupKey::from_ids(&ids));
-                        Some(key.ok_or_else(|| Error::TokenStream {
-                            name: name.clone(),
-                            reason: "a row without what duplicates are compared by".into(),
-                        })?)
-                    }
-                };
-                output.row(Encoding { row: Row::new(columns), more: Vec::new(), key })?;
+                if self.intake.dedup.is_some() {
+                    let key = columns.pop().flatten().and_then(|ids| DedupKey::from_ids(&ids));
+                    encoding.key =
+                        Some(key.ok_or_else(|| bad("a row without what duplicates are compared by"))?);
+                }
+                let mark = columns.pop().ok_or_else(|| bad("a row without columns"))?;
+                let continues = mark.is_some();
+                encoding.rows.push(Row { columns, continues });
+                if !continues {
+                    output.encoding(std::mem::take(&mut encoding))?;
+                }
             }
             progress(shard + 1);
         }

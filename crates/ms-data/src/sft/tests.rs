@@ -144,7 +144,7 @@ fn columns_that_disagree_are_refused() {
             IndexedWriter::create(dir.path().join(format!("p_packed_{key}_document")), TokenType::I32)
                 .unwrap();
         (0..sequences).for_each(|_| writer.sequence(&[1, 2]).unwrap());
-        writer.end_document();
+        writer.end_document().unwrap();
         writer.finish().unwrap();
     }
     let options = SftOptions {

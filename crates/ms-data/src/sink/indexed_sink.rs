@@ -52,7 +52,7 @@ impl IndexedSink {
                     writer.sequence(sequence)?;
                 }
                 if !continues {
-                    writer.end_document();
+                    writer.end_document()?;
                 }
             }
         }
@@ -89,7 +89,7 @@ impl Sink for IndexedSink {
             });
             writer.finish()?;
         }
-        Ok(Summary { outputs, too_long: self.too_long, packed: 0 })
+        Ok(Summary { outputs, too_long: self.too_long, ..Summary::default() })
     }
 }
 

@@ -33,7 +33,7 @@ pub trait Sink {
 }
 
 /// What a sink wrote.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// One per column.
     pub outputs: Vec<Output>,
@@ -41,6 +41,8 @@ pub struct Summary {
     pub too_long: u64,
     /// Samples that were packed.
     pub packed: u64,
+    /// Share of the packed rows' places that hold tokens of samples.
+    pub fill: Option<f64>,
 }
 
 /// One file pair, or one column of a stream.

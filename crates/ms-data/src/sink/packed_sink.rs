@@ -3,7 +3,7 @@
 use super::{Output, Sink, Summary};
 use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};
-use crate::pack::{PackOptions, Packer};
+use crate::pack::{PackOptions, PackedRow, Packer};
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub struct PackedSink {
     writers: [IndexedWriter; 3],
     /// Columns of the incoming rows that hold input ids and labels.
     columns: (usize, usize),
-    packed: u64,
+    row_tokens: usize,
 }
 
 impl PackedSink {
@@ -31,34 +31,34 @@ impl PackedSink {
                 columns.join(", ")
             )));
         };
-        if options.row_tokens < 2 || u32::try_from(options.row_tokens).is_err() {
-            return Err(Error::options(format!("cannot pack into rows of {} tokens", options.row_tokens)));
+        // One place stays free, and a sample needs one of its multiples.
+        if options.row_tokens <= options.multiple.max(1) || i32::try_from(options.row_tokens).is_err() {
+            return Err(Error::options(format!(
+                "cannot pack into rows of {} tokens in multiples of {}",
+                options.row_tokens, options.multiple
+            )));
         }
         let create = |at: usize| IndexedWriter::create(&prefixes[at], TokenType::I32);
         let writers = [create(ids)?, create(mask)?, create(labels)?];
-        Ok(Self { packer: Packer::new(options), writers, columns: (ids, labels), packed: 0 })
+        let mut spill = prefixes[ids].as_os_str().to_os_string();
+        spill.push(format!(".samples.{}.part", std::process::id()));
+        let packer = Packer::new(options, spill.into());
+        Ok(Self { packer, writers, columns: (ids, labels), row_tokens: options.row_tokens })
     }
 }
 
 impl Sink for PackedSink {
     fn row(&mut self, row: Row) -> Result<()> {
-        if let (Some(ids), Some(labels)) = (&row.columns[self.columns.0], &row.columns[self.columns.1]) {
-            self.packer.add(ids, labels);
-        }
-        Ok(())
+        let (Some(ids), Some(labels)) = (&row.columns[self.columns.0], &row.columns[self.columns.1]) else {
+            return Ok(());
+        };
+        let writers = &mut self.writers;
+        self.packer.add(ids, labels, |row| write(writers, row))
     }
 
     fn end_part(&mut self) -> Result<()> {
-        self.packed += self.packer.len() as u64;
         let writers = &mut self.writers;
-        self.packer.finish(|row| {
-            for (writer, column) in writers.iter_mut().zip([&row.input_ids, &row.attention_mask, &row.labels])
-            {
-                writer.sequence(column)?;
-                writer.end_document();
-            }
-            Ok(())
-        })
+        self.packer.finish(|row| write(writers, row))
     }
 
     fn finish(mut self: Box<Self>) -> Result<Summary> {
@@ -72,6 +72,20 @@ impl Sink for PackedSink {
             });
             writer.finish()?;
         }
-        Ok(Summary { outputs, too_long: self.packer.dropped(), packed: self.packed })
+        let counts = self.packer.counts();
+        Ok(Summary {
+            outputs,
+            too_long: counts.dropped,
+            packed: counts.samples,
+            fill: Some(counts.fill(self.row_tokens)),
+        })
     }
+}
+
+fn write(writers: &mut [IndexedWriter; 3], row: &PackedRow) -> Result<()> {
+    for (writer, column) in writers.iter_mut().zip([&row.input_ids, &row.attention_mask, &row.labels]) {
+        writer.sequence(column)?;
+        writer.end_document()?;
+    }
+    Ok(())
 }

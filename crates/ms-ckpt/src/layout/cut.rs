@@ -1,0 +1,288 @@
+//! How a Megatron checkpoint is cut: which layers, rows and experts a rank has.
+
+use ms_core::Axis;
+use ms_spec::{Feed, ModelConfig, megatron};
+use serde_json::{Map, Value, json};
+
+use super::spelling::{Experts, Spelling};
+use crate::{Error, Result};
+
+/// How a model is cut into files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Tensor-parallel size.
+    pub tp: usize,
+    /// Pipeline-parallel size.
+    pub pp: usize,
+    /// Expert-parallel size.
+    pub ep: usize,
+    /// What tensor-parallel ranks do with an expert.
+    pub expert_tp: ExpertTp,
+    /// Layers of a chunk when stages are interleaved.
+    pub layers_per_chunk: Option<usize>,
+    /// Slots of each stage when they differ.
+    pub layer_list: Option<Vec<usize>>,
+    /// Slots without a layer: positions at which empty ones are inserted, in this order.
+    pub noop: Vec<usize>,
+    /// Two chunks per stage, the second in reverse order of stages, so that the first stage has both ends.
+    pub dual_pipe: bool,
+}
+
+/// What the tensor-parallel ranks do with experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ExpertTp {
+    /// Each expert is cut like a dense network.
+    #[default]
+    Cut,
+    /// Experts are whole on every tensor-parallel rank.
+    Whole,
+    /// Experts are whole and shared out over the tensor-parallel ranks too (`--moe-tp-extend-ep`).
+    Extend,
+}
+
+/// A rank's place among the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub(crate) t: usize,
+    pub(crate) p: usize,
+    pub(crate) e: usize,
+}
+
+/// The argument under which a file of ours keeps the whole configuration, as JSON text.
+pub(crate) const MODEL: &str = "ms_model_config";
+
+/// Layers by stage, chunk and slot; `None`: an empty slot.
+pub(crate) type Placement = Vec<Vec<Vec<Option<usize>>>>;
+
+impl Default for Cut {
+    fn default() -> Self {
+        Self {
+            tp: 1,
+            pp: 1,
+            ep: 1,
+            expert_tp: ExpertTp::Cut,
+            layers_per_chunk: None,
+            layer_list: None,
+            noop: Vec::new(),
+            dual_pipe: false,
+        }
+    }
+}
+
+impl Cut {
+    /// Layers by stage, chunk and slot; `None`: an empty slot.
+    ///
+    /// # Errors
+    /// [`Error::Cut`] with the numbers if the slots cannot be shared out so.
+    pub fn placement(&self, layers: usize) -> Result<Vec<Vec<Vec<Option<usize>>>>> {
+        let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
+        for &at in &self.noop {
+            if at > slots.len() {
+                return Err(Error::Cut(format!(
+                    "empty slot {at} is beyond the {} slots before it",
+                    slots.len()
+                )));
+            }
+            slots.insert(at, None);
+        }
+        let (n, pp) = (slots.len(), self.pp);
+        let ways = [self.layer_list.is_some(), self.layers_per_chunk.is_some(), self.dual_pipe];
+        if ways.iter().filter(|w| **w).count() > 1 {
+            return Err(Error::Cut(
+                "a layer list, interleaved chunks and DualPipeV exclude each other".to_owned(),
+            ));
+        }
+        if let Some(list) = &self.layer_list {
+            if list.len() != pp || list.iter().sum::<usize>() != n {
+                return Err(Error::Cut(format!(
+                    "layer list {list:?}: expected {pp} numbers with the sum {n}"
+                )));
+            }
+            let mut rest = slots.into_iter();
+            return Ok(list.iter().map(|&k| vec![rest.by_ref().take(k).collect()]).collect());
+        }
+        if pp == 0 || n % pp != 0 {
+            return Err(Error::Cut(format!("{n} layers do not divide by pipeline size {pp}")));
+        }
+        if self.dual_pipe {
+            if n % (2 * pp) != 0 {
+                let parts = 2 * pp;
+                return Err(Error::Cut(format!(
+                    "{n} layers do not divide by the {parts} chunks of DualPipeV"
+                )));
+            }
+            let k = n / pp / 2;
+            let chunk = |first: usize| slots[first..first + k].to_vec();
+            return Ok((0..pp).map(|p| vec![chunk(p * k), chunk(n - (p + 1) * k)]).collect());
+        }
+        let per_chunk = self.layers_per_chunk.unwrap_or(n / pp);
+        if per_chunk == 0
+            || (n / pp) % per_chunk != 0
+            || (self.layers_per_chunk.is_some() && per_chunk >= n / pp)
+        {
+            return Err(Error::Cut(format!(
+                "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {} layers",
+                n / pp
+            )));
+        }
+        let chunks = n / pp / per_chunk;
+        let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
+        Ok((0..pp).map(|p| (0..chunks).map(|v| chunk(p, v)).collect()).collect())
+    }
+
+    /// The ranks that have files of their own.
+    ///
+    /// Where every tensor-parallel rank has whole experts, upstream writes only as many files as the larger of the two
+    /// sizes needs.
+    ///
+    /// # Errors
+    /// [`Error::Cut`] if neither size divides the other then.
+    pub(crate) fn ranks(&self) -> Result<Vec<Rank>> {
+        let (tp, ep) = (self.tp, self.ep);
+        let pairs: Vec<(usize, usize)> = match self.expert_tp {
+            ExpertTp::Whole if tp.is_multiple_of(ep) => (0..tp).map(|t| (t, t % ep)).collect(),
+            ExpertTp::Whole if ep.is_multiple_of(tp) => (0..ep).map(|e| (e % tp, e)).collect(),
+            ExpertTp::Whole => {
+                return Err(Error::Cut(format!(
+                    "whole experts: tensor-parallel size {tp} and expert-parallel size {ep} do not divide each other"
+                )));
+            }
+            _ => (0..tp).flat_map(|t| (0..ep).map(move |e| (t, e))).collect(),
+        };
+        Ok((0..self.pp).flat_map(|p| pairs.iter().map(move |&(t, e)| Rank { t, p, e })).collect())
+    }
+
+    /// Checks that the model can be cut so.
+    ///
+    /// # Errors
+    /// [`Error::Cut`] naming what does not divide.
+    pub(crate) fn check(&self, config: &ModelConfig) -> Result<()> {
+        let refused = |e: ms_spec::Error| Error::Cut(e.to_string());
+        ms_spec::check_cut(config, self.tp).map_err(refused)?;
+        let (ep, etp) = match self.expert_tp {
+            ExpertTp::Cut => (self.ep, self.tp),
+            ExpertTp::Whole => (self.ep, 1),
+            ExpertTp::Extend => (self.ep * self.tp, 1),
+        };
+        match config.has_feed(Feed::Moe) || config.moe.is_some() || ep > 1 {
+            true => ms_spec::check_expert_cut(config, ep, etp).map_err(refused),
+            false => Ok(()),
+        }
+    }
+
+    /// A rank's coordinate and the size along an axis, for a dense parameter or one of the experts.
+    pub(crate) fn position(&self, rank: Rank, experts: bool) -> impl Fn(Axis) -> (usize, usize) {
+        let (tp, ep) = ((rank.t, self.tp), (rank.e, self.ep));
+        let (tp, ep) = match (experts, self.expert_tp) {
+            (false, _) | (true, ExpertTp::Cut) => (tp, ep),
+            (true, ExpertTp::Whole) => ((0, 1), ep),
+            (true, ExpertTp::Extend) => ((0, 1), (ep.0 * tp.1 + tp.0, ep.1 * tp.1)),
+        };
+        move |axis| match axis {
+            Axis::Tp => tp,
+            Axis::Ep => ep,
+            _ => (0, 1),
+        }
+    }
+
+    /// The arguments that describe the cut, for the file's `args`.
+    pub(crate) fn args(&self, config: &ModelConfig, spelling: Spelling) -> Result<Map<String, Value>> {
+        let chunks = self.placement(config.layers)?[0].len();
+        let list = |items: &[usize]| {
+            let text: Vec<String> = items.iter().map(ToString::to_string).collect();
+            Value::String(text.join(","))
+        };
+        let mut args = megatron::to_args(config);
+        let mut set = |name: &str, value: Value| {
+            args.insert(name.to_owned(), value);
+        };
+        set("num_layers", json!(config.layers + self.noop.len()));
+        set("tensor_model_parallel_size", json!(self.tp));
+        set("pipeline_model_parallel_size", json!(self.pp));
+        let virtual_chunks = if chunks > 1 { json!(chunks) } else { Value::Null };
+        set("virtual_pipeline_model_parallel_size", virtual_chunks);
+        set("num_layers_per_virtual_pipeline_stage", json!(self.layers_per_chunk));
+        set("num_layer_list", self.layer_list.as_deref().map_or(Value::Null, list));
+        set("noop_layers", if self.noop.is_empty() { Value::Null } else { list(&self.noop) });
+        set("expert_model_parallel_size", json!(self.ep));
+        if config.moe.is_some() {
+            let etp = if self.expert_tp == ExpertTp::Cut { self.tp } else { 1 };
+            set("expert_tensor_parallel_size", json!(etp));
+            set("moe_tp_extend_ep", json!(self.expert_tp == ExpertTp::Extend));
+            set("moe_grouped_gemm", json!(spelling.experts == Experts::Grouped));
+        }
+        if config.mla().is_some() {
+            set("mla_mm_split", json!(spelling.mla_split));
+        }
+        if self.dual_pipe {
+            set("schedules_method", json!("dualpipev"));
+        }
+        let te = if spelling.transformer_engine { "transformer_engine" } else { "local" };
+        set("transformer_impl", json!(te));
+        // What Megatron's arguments have no word for; its readers take no notice.
+        if config.beyond_plain().is_some() {
+            let whole = serde_json::to_string(config).expect("a plain struct");
+            set(MODEL, json!(whole));
+        }
+        set("context_parallel_size", json!(1));
+        set("sequence_parallel", json!(false));
+        set("iteration", json!(1));
+        set("consumed_train_samples", json!(0));
+        set("consumed_valid_samples", json!(0));
+        Ok(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn real(stage: &[Vec<Option<usize>>]) -> Vec<Vec<Option<usize>>> {
+        stage.to_vec()
+    }
+
+    #[test]
+    fn stages_are_even_listed_or_interleaved() {
+        let even = Cut { pp: 2, ..Cut::default() }.placement(4).unwrap();
+        assert_eq!(even, [[[Some(0), Some(1)]], [[Some(2), Some(3)]]]);
+        let listed = Cut { pp: 2, layer_list: Some(vec![1, 3]), ..Cut::default() }.placement(4).unwrap();
+        assert_eq!(real(&listed[1]), [[Some(1), Some(2), Some(3)]]);
+        let interleaved = Cut { pp: 2, layers_per_chunk: Some(1), ..Cut::default() }.placement(4).unwrap();
+        assert_eq!(interleaved, [[[Some(0)], [Some(2)]], [[Some(1)], [Some(3)]]]);
+        let dual = Cut { pp: 2, dual_pipe: true, ..Cut::default() }.placement(4).unwrap();
+        assert_eq!(dual, [[[Some(0)], [Some(3)]], [[Some(1)], [Some(2)]]]);
+    }
+
+    #[test]
+    fn empty_slots_keep_their_place() {
+        let cut = Cut { pp: 2, noop: vec![1, 5], ..Cut::default() };
+        assert_eq!(cut.placement(4).unwrap(), [[[Some(0), None, Some(1)]], [[Some(2), Some(3), None]]]);
+    }
+
+    #[test]
+    fn whole_experts_need_no_more_files_than_the_larger_size() {
+        let pairs = |tp, ep| {
+            let cut = Cut { tp, ep, expert_tp: ExpertTp::Whole, ..Cut::default() };
+            cut.ranks().map(|r| r.into_iter().map(|r| (r.t, r.e)).collect::<Vec<_>>())
+        };
+        assert_eq!(pairs(2, 4).unwrap(), [(0, 0), (1, 1), (0, 2), (1, 3)]);
+        assert_eq!(pairs(4, 2).unwrap(), [(0, 0), (1, 1), (2, 0), (3, 1)]);
+        assert!(pairs(2, 3).unwrap_err().to_string().contains("do not divide each other"));
+    }
+
+    #[test]
+    fn impossible_cuts_are_refused_with_the_numbers() {
+        let message = |cut: Cut| cut.placement(4).unwrap_err().to_string();
+        assert_eq!(message(Cut { pp: 3, ..Cut::default() }), "4 layers do not divide by pipeline size 3");
+        assert_eq!(
+            message(Cut { pp: 2, layer_list: Some(vec![1, 2]), ..Cut::default() }),
+            "layer list [1, 2]: expected 2 numbers with the sum 4"
+        );
+        assert!(
+            message(Cut { pp: 2, layers_per_chunk: Some(2), ..Cut::default() })
+                .contains("at least two equal ones")
+        );
+        assert!(message(Cut { noop: vec![9], ..Cut::default() }).contains("beyond"));
+        assert!(message(Cut { pp: 4, dual_pipe: true, ..Cut::default() }).contains("8 chunks"));
+    }
+}

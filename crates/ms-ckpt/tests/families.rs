@@ -1,0 +1,292 @@
+//! Any family, any legal cut, any way round: the same bytes.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Hints, Spelling, Version};
+use ms_ckpt::{ArgsForm, HfLayout, Plan, RunOptions, Sharding, open, open_with};
+use ms_core::DType;
+use ms_spec::{Block, ModelConfig, hf};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
+
+/// A small model of every family: what its `config.json` says beside the sizes that all have.
+fn families() -> Vec<Value> {
+    let mla = json!({"q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8});
+    let deepseek = json!({
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 1,
+        "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "norm_topk_prob": true
+    });
+    let with = |parts: &[&Value]| {
+        let mut all = serde_json::Map::new();
+        parts.iter().for_each(|p| all.extend(p.as_object().unwrap().clone()));
+        Value::Object(all)
+    };
+    let moe = json!({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8});
+    let longrope =
+        json!({"rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [1.0, 3.0]}});
+    let named = |name: &str, rest: Value| with(&[&json!({"model_type": name}), &rest]);
+    vec![
+        named("llama", json!({"tie_word_embeddings": true})),
+        named("mistral", json!({})),
+        named("qwen2", json!({})),
+        named("qwen3", json!({"head_dim": 6})),
+        named("aquila", json!({})),
+        named("internlm", json!({"bias": true})),
+        named("internlm2", json!({})),
+        named("internlm3", json!({"qkv_bias": true, "bias": true})),
+        named("seed_oss", json!({"head_dim": 8})),
+        named("baichuan", json!({"num_key_value_heads": 4})),
+        named("qwen", json!({"num_key_value_heads": 4})),
+        named("qwen2_moe", with(&[&moe, &json!({"shared_expert_intermediate_size": 12})])),
+        named("qwen3_moe", with(&[&moe, &json!({"head_dim": 4, "mlp_only_layers": [2]})])),
+        named(
+            "qwen3_next",
+            with(&[
+                &moe,
+                &json!({
+                    "head_dim": 8, "shared_expert_intermediate_size": 8, "linear_num_key_heads": 2,
+                    "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 6
+                }),
+            ]),
+        ),
+        named("mixtral", json!({"num_local_experts": 8, "num_experts_per_tok": 2})),
+        named(
+            "minimax_m2",
+            json!({"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 8, "rotary_dim": 4}),
+        ),
+        named(
+            "chatglm",
+            json!({
+                "num_layers": 4, "padded_vocab_size": 64, "ffn_hidden_size": 24, "kv_channels": 4,
+                "multi_query_attention": true, "multi_query_group_num": 2, "add_qkv_bias": true
+            }),
+        ),
+        named("glm", json!({"head_dim": 8})),
+        named("glm4", json!({"head_dim": 8})),
+        named(
+            "glm4_moe",
+            with(&[
+                &deepseek,
+                &json!({"use_qk_norm": true, "attention_bias": true, "num_nextn_predict_layers": 1}),
+            ]),
+        ),
+        named(
+            "glm_moe_dsa",
+            with(&[
+                &mla,
+                &deepseek,
+                &json!({
+                    "index_n_heads": 2, "index_head_dim": 8, "index_topk_freq": 2, "index_skip_topk_offset": 1
+                }),
+            ]),
+        ),
+        named(
+            "bailing_moe",
+            with(&[&moe, &json!({"num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8})]),
+        ),
+        named(
+            "hunyuan_v1_moe",
+            json!({"num_experts": 8, "moe_topk": 1, "num_shared_expert": 1, "use_cla": true, "use_qk_norm": true}),
+        ),
+        named(
+            "hy_v3",
+            with(&[&moe, &json!({"num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8})]),
+        ),
+        named("phi3", longrope.clone()),
+        named(
+            "phimoe",
+            with(&[
+                &longrope,
+                &json!({
+                    "num_local_experts": 8, "num_experts_per_tok": 2, "attention_bias": true, "lm_head_bias": true
+                }),
+            ]),
+        ),
+        named("gemma", json!({"head_dim": 8})),
+        named("gemma2", json!({"head_dim": 8})),
+        named("minicpm", json!({"num_experts": 8, "num_experts_per_tok": 2})),
+        named("minicpm3", mla.clone()),
+        named("plm", with(&[&mla, &json!({"q_lora_rank": null, "hidden_act": "relu2"})])),
+        named(
+            "deepseek_v2",
+            with(&[&mla, &deepseek, &json!({"q_lora_rank": null, "topk_method": "group_limited_greedy"})]),
+        ),
+        named("deepseek_v3", with(&[&mla, &deepseek, &json!({"num_nextn_predict_layers": 1})])),
+        named("kimi_k2", with(&[&mla, &deepseek, &json!({"attention_bias": true})])),
+        named("deepseek_v32", with(&[&mla, &deepseek, &json!({"index_n_heads": 2, "index_head_dim": 8})])),
+        named("bloom", json!({"n_layer": 4, "n_head": 4, "num_key_value_heads": 4})),
+        named(
+            "gpt2",
+            json!({"n_layer": 4, "n_head": 4, "n_embd": 16, "n_positions": 32, "num_key_value_heads": 4}),
+        ),
+        named("gpt_oss", json!({"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 8})),
+        named(
+            "longcat_flash",
+            with(&[
+                &mla,
+                &json!({
+                    "num_layers": 4, "ffn_hidden_size": 24, "expert_ffn_hidden_size": 8, "n_routed_experts": 8,
+                    "zero_expert_num": 4, "moe_topk": 2
+                }),
+            ]),
+        ),
+        named("mamba2", json!({"expand": 2, "head_dim": 4, "n_groups": 2, "state_size": 4})),
+    ]
+}
+
+fn config(family: usize, layers: usize) -> ModelConfig {
+    let mut json = json!({
+        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 64
+    });
+    for (key, value) in families()[family].as_object().unwrap() {
+        json[key] = value.clone();
+    }
+    for key in ["num_hidden_layers", "num_layers", "n_layer"] {
+        if json.get(key).is_some() {
+            json[key] = json!(layers);
+        }
+    }
+    hf::read_config(&json).unwrap_or_else(|e| panic!("{json}: {e}"))
+}
+
+/// Writes a model whose every element says where it belongs.
+fn make(dir: &Path, config: &ModelConfig) {
+    ms_ckpt::layout::hf::write(dir, config, DType::Bf16, false, &mut |spec| {
+        let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
+        Ok((0..spec.shape.numel())
+            .flat_map(|_| {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                ((x >> 16) as u16 & 0xbfff).to_le_bytes()
+            })
+            .collect())
+    })
+    .unwrap();
+}
+
+fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = PathBuf::from(path.file_name().unwrap());
+        if path.is_dir() {
+            all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b)));
+        } else {
+            all.insert(name, std::fs::read(&path).unwrap());
+        }
+    }
+    all
+}
+
+#[derive(Clone, Debug)]
+struct Way {
+    cut: Cut,
+    spelling: Spelling,
+    sharded: bool,
+}
+
+/// A cut and spelling that the model allows, from free choices.
+fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
+    let bit = |n: u32| choice >> n & 1 == 1;
+    let tp = if ms_spec::check_cut(c, tp).is_ok() { tp } else { 1 };
+    let ep = if c.moe.is_some() { ep } else { 1 };
+    let experts = if bit(0) { Experts::Grouped } else { Experts::Sequential };
+    let biased = c.moe.is_some() && c.bias.mlp;
+    let te = bit(1);
+    let experts = if biased && !te { Experts::Sequential } else { experts };
+    let expert_tp = match (c.moe.is_some() && tp > 1, bit(2), bit(3)) {
+        (true, true, _) if tp.is_multiple_of(ep) || ep.is_multiple_of(tp) => ExpertTp::Whole,
+        (true, false, true) if experts == Experts::Grouped => ExpertTp::Extend,
+        _ => ExpertTp::Cut,
+    };
+    let mut cut = Cut { tp, pp, ep, expert_tp, ..Cut::default() };
+    match choice >> 8 & 3 {
+        1 if pp > 1 => cut.dual_pipe = c.layers.is_multiple_of(2 * pp),
+        2 if pp == 2 => cut.layer_list = Some(vec![1, c.layers - 1]),
+        3 => cut.noop = vec![0; (pp - c.layers % pp) % pp],
+        _ => {}
+    }
+    if cut.placement(c.layers).is_err() {
+        cut = Cut { pp: 1, layer_list: None, noop: Vec::new(), dual_pipe: false, ..cut };
+    }
+    let plain = c.moe.is_none() && c.mla().is_none() && c.mamba2.is_none() && c.gated_delta.is_none();
+    let spelling = Spelling {
+        version: if bit(4) { Version::V2_0_0 } else { Version::Head },
+        transformer_engine: te,
+        experts,
+        mla_split: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
+        legacy: bit(6) && plain && !te && c.block == Block::Pre,
+    };
+    let spelling =
+        if spelling.mla_split { Spelling { version: Version::Head, ..spelling } } else { spelling };
+    Way { cut, spelling, sharded: bit(7) }
+}
+
+fn convert(from: &Path, to: &Path, way: &Way) {
+    let hints = Hints { config: None, extend_ep: None };
+    let source = open_with(from, None, &hints).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+    let c = source.config();
+    let dtype = |name: &str| source.dtype(name);
+    let plan = match way.sharded {
+        true => Plan::sharded(c, &way.cut, &dtype),
+        false => Plan::mcore(c, &way.cut, way.spelling, ArgsForm::Namespace, &dtype),
+    };
+    plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();
+    std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn every_family_goes_through_any_cut_and_back_byte_for_byte(
+        family in 0..families().len(), layers in prop::sample::select(vec![2usize, 4]),
+        first in (prop::sample::select(vec![1usize, 2]), 1usize..4, prop::sample::select(vec![1usize, 2, 4]), any::<u32>()),
+        second in (prop::sample::select(vec![1usize, 2]), 1usize..3, prop::sample::select(vec![1usize, 2, 4]), any::<u32>()),
+    ) {
+        let c = config(family, layers);
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        make(&path("hf"), &c);
+        let a = way(&c, first.0, first.1, first.2, first.3);
+        let b = way(&c, second.0, second.1, second.2, second.3);
+        convert(&path("hf"), &path("a"), &a);
+        convert(&path("a"), &path("b"), &b);
+        convert(&path("hf"), &path("direct"), &b);
+        prop_assert!(tree(&path("b")) == tree(&path("direct")), "{:?} {:?}", a, b);
+        let source = open(&path("b")).unwrap();
+        let layout = HfLayout::find(&path("hf")).unwrap().unwrap();
+        let dtype = |name: &str| source.dtype(name);
+        let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap().unwrap();
+        like.run(&source, &path("again"), &RUN, &|_| ()).unwrap();
+        for (name, bytes) in tree(&path("again")) {
+            prop_assert!(bytes == std::fs::read(path("hf").join(&name)).unwrap(), "{:?} {:?}", a, b);
+        }
+    }
+}
+
+#[test]
+fn every_family_is_written_by_layer_and_read_again() {
+    for family in 0..families().len() {
+        let c = config(family, 4);
+        let dir = tempfile::tempdir().unwrap();
+        make(&dir.path().join("hf"), &c);
+        let source = open(&dir.path().join("hf")).unwrap();
+        let plan = Plan::hf(source.config(), &|n| source.dtype(n), Sharding::PerLayer).unwrap();
+        let out = dir.path().join("out");
+        plan.run(&source, &out, &RUN, &|_| ()).unwrap();
+        std::fs::copy(dir.path().join("hf/config.json"), out.join("config.json")).unwrap();
+        let again = open(&out).unwrap();
+        assert_eq!(again.config(), source.config());
+        for spec in ms_spec::params(&c) {
+            let whole = ms_core::Region::whole(&spec.shape);
+            let (mut a, mut b) = (vec![0u8; 2 * spec.shape.numel()], vec![0u8; 2 * spec.shape.numel()]);
+            source.read(&spec, &whole, DType::Bf16, &mut a).unwrap();
+            again.read(&spec, &whole, DType::Bf16, &mut b).unwrap();
+            assert!(a == b, "{:?}: {}", c.family, spec.name);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `ms-pack merge` and `ms-pack split`: the documents of datasets in other files.
+
+use crate::as_usage;
+use crate::cli::{Merge, Split};
+use anyhow::{Context, Result, bail};
+use ms_cli::Common;
+use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
+use ms_data::sink::check_absent;
+use serde_json::json;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn merge(args: &Merge, common: &Common) -> Result<()> {
+    let parts = match &args.input {
+        Some(folder) => sets_of(folder)?,
+        None => args.parts.clone(),
+    };
+    check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
+    let first = IndexedDataset::open(&parts[0])?;
+    let mut writer = IndexedWriter::create(&args.output_prefix, first.token_type())?;
+    drop(first);
+    let bar = common.progress().bar(parts.len() as u64, "merging");
+    for part in &parts {
+        writer.append(&IndexedDataset::open(part)?)?;
+        bar.inc(1);
+    }
+    let (sequences, tokens) = (writer.sequences(), writer.tokens());
+    writer.finish()?;
+    bar.finish_and_clear();
+    let mut out = std::io::stdout().lock();
+    let prefix = args.output_prefix.display().to_string();
+    if common.json {
+        let report =
+            json!({"prefix": prefix, "parts": parts.len(), "sequences": sequences, "tokens": tokens});
+        writeln!(out, "{report}")?;
+    } else if !common.quiet {
+        writeln!(out, "{prefix}: {} parts, {sequences} sequences, {tokens} tokens", parts.len())?;
+    }
+    Ok(())
+}
+
+/// The datasets of a folder by name; every index needs its tokens, and the reverse.
+fn sets_of(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut sets: Vec<PathBuf> = std::fs::read_dir(folder)
+        .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
+        .with_context(|| folder.display().to_string())?
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "bin" || e == "idx"))
+        .map(|path| path.with_extension(""))
+        .collect();
+    sets.sort();
+    sets.dedup();
+    for set in &sets {
+        for file in [bin_path(set), idx_path(set)] {
+            if !file.exists() {
+                bail!("{}: the other file of this dataset is there, this one is missing", file.display());
+            }
+        }
+    }
+    if sets.is_empty() {
+        bail!("{}: no dataset in this folder", folder.display());
+    }
+    Ok(sets)
+}
+
+pub(crate) fn split(args: &Split, common: &Common) -> Result<()> {
+    let set = IndexedDataset::open(&args.input)?;
+    let documents = set.documents();
+    let parts: Vec<(String, Range<usize>)> = match (&args.split, args.parts) {
+        (Some(shares), _) => {
+            let ranges = ms_data::Split::parse(shares).map_err(as_usage)?.pretraining_ranges(documents);
+            let names = ["train", "valid", "test"].map(str::to_owned);
+            names.into_iter().zip(ranges).filter_map(|(name, range)| Some((name, range?))).collect()
+        }
+        (None, parts) => {
+            let parts = parts.unwrap_or(1) as usize;
+            let at = |k: usize| (documents as u128 * k as u128 / parts as u128) as usize;
+            (0..parts).map(|k| (format!("{k:05}_of_{parts:05}"), at(k)..at(k + 1))).collect()
+        }
+    };
+    let prefix_of = |name: &str| {
+        let mut prefix = args.output_prefix.as_os_str().to_os_string();
+        prefix.push("_");
+        prefix.push(name);
+        PathBuf::from(prefix)
+    };
+    let prefixes: Vec<PathBuf> = parts.iter().map(|(name, _)| prefix_of(name)).collect();
+    check_absent(&prefixes, args.force)?;
+    let mut out = std::io::stdout().lock();
+    for ((_, range), prefix) in parts.into_iter().zip(prefixes) {
+        let count = range.len();
+        let mut writer = IndexedWriter::create(&prefix, set.token_type())?;
+        writer.append_documents(&set, range)?;
+        let (sequences, tokens) = (writer.sequences(), writer.tokens());
+        writer.finish()?;
+        let prefix = prefix.display().to_string();
+        if common.json {
+            let report =
+                json!({"prefix": prefix, "documents": count, "sequences": sequences, "tokens": tokens});
+            writeln!(out, "{report}")?;
+        } else if !common.quiet {
+            writeln!(out, "{prefix}: {count} documents, {sequences} sequences, {tokens} tokens")?;
+        }
+    }
+    Ok(())
+}
