@@ -169,7 +169,7 @@ fn main() {
             }
             let rate = timed(part_bytes, || {
                 part.iter().for_each(|text| {
-                    drop(std::hint::black_box(reference.encode_with_special(text).unwrap()))
+                    drop(std::hint::black_box(reference.encode_with_special(text).unwrap()));
                 });
             });
             add("reference engine".into(), rate);
