@@ -26,7 +26,7 @@ use crate::{Error, Result};
 
 pub use hf::{HF_LAYOUT, HfLayout};
 use write::{make_parent, write_one};
-pub(crate) use write::{write_hf, write_mcore};
+pub(crate) use write::{write_hf, write_mcore, write_mcore_ranks};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]

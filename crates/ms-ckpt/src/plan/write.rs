@@ -180,12 +180,24 @@ pub(crate) fn write_mcore(
     more: &Map<String, Value>,
     bytes: Held<'_>,
 ) -> Result<()> {
-    let args = ArgsForm::Namespace;
-    let plan = Plan::mcore_at(config, cut, Spelling::default(), args, &|_| Ok(dtype), iteration, more)?;
     fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
-    let name = iteration_name(iteration);
-    let folder = Folder::create(&root.join(&name), true)?;
-    write_held(&plan, folder.path(), &name, config, dtype, bytes)?;
+    let folder = Folder::create(&root.join(iteration_name(iteration)), true)?;
+    write_mcore_ranks(folder.path(), iteration, config, cut, dtype, more, bytes)?;
     folder.commit(true)?;
     write_tracker(root, iteration)
+}
+
+/// The rank folders of [`write_mcore`], in the folder of an iteration that is being written.
+pub(crate) fn write_mcore_ranks(
+    folder: &Path,
+    iteration: u64,
+    config: &ModelConfig,
+    cut: &Cut,
+    dtype: DType,
+    more: &Map<String, Value>,
+    bytes: Held<'_>,
+) -> Result<()> {
+    let args = ArgsForm::Namespace;
+    let plan = Plan::mcore_at(config, cut, Spelling::default(), args, &|_| Ok(dtype), iteration, more)?;
+    write_held(&plan, folder, &iteration_name(iteration), config, dtype, bytes)
 }
