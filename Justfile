@@ -38,6 +38,10 @@ bench-fused *ARGS:
 bench-step *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}
 
+# Preprocessing against its own encoder and the reference engine, on real text.
+bench-encode *ARGS:
+    cargo bench -p ms-data --bench preprocess -- {{ARGS}}
+
 # Regenerate the table of upstream flags from the reference tables in ../shared.
 flags:
     python3 xtask/flags/make_flag_table.py ../shared/spec
