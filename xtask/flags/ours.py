@@ -366,6 +366,11 @@ _SUPPORT_OTHER = {
         "--target-expert-parallel-size": ("Parallelism", "expert-parallel size to write"),
         "--moe-grouped-gemm": ("Output", "the experts of a rank as one tensor per layer"),
         "--moe-tp-extend-ep": ("Parallelism", "experts are shared out over tensor-parallel ranks too"),
+        "--lora-load": ("Input", "adapter to merge: a Megatron checkpoint or a peft folder"),
+        "--lora-r": ("Input", "rank of the adapter, to be checked"),
+        "--lora-alpha": ("Input", "the adapter is scaled by alpha / r"),
+        "--lora-target-modules": ("Input", "modules that have adapters, to be checked"),
+        "--qlora-nf4": ("Output", "store linear layers as 4-bit codes"),
     },
     "convert2": {
         "--load-dir": ("Input", "checkpoint to read"),
@@ -387,11 +392,15 @@ _SUPPORT_OTHER = {
         "--mla-mm-split": ("Output", "write the up-projections of latent attention as four matrices"),
         "--mtp-num-layers": ("Model", "multi-token prediction layers to keep"),
         "--schedules-method": ("Parallelism", "dualpipev: two chunks per stage, the second in reverse order"),
+        "--lora-load": ("Input", "adapter to merge: a Megatron checkpoint or a peft folder"),
+        "--lora-r": ("Input", "rank of the adapter, to be checked"),
+        "--lora-alpha": ("Input", "the adapter is scaled by alpha / r"),
+        "--lora-target-modules": ("Input", "modules that have adapters, to be checked"),
+        "--save-lora-to-hf": ("Output", "write the adapters alone, as a peft folder"),
         "--first-k-dense-replace": ("Model", "keep only so many of the leading dense layers"),
     },
 }
 _CONVERT_REFUSED = [
-    (r"--lora-load|--save-lora|--qlora", ("adapters are " + LATER, "")),
     (r"--orm", ("outcome reward models are " + LATER, "")),
 ]
 _PREPROCESS_REFUSED = [
@@ -502,6 +511,8 @@ OWN = [
     ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),
     ("--transformer-impl", "convert1", "1", "str", "transformer_impl", "local", "local,transformer_engine", "Output", "spelling of tensor names"),
     ("--make-vocab-size-divisible-by", "convert2", "1", "int", "make_vocab_size_divisible_by", 1, "", "Output", "pad the vocabulary to a multiple of this times tp"),
+    ("--save-lora-to-hf", "convert1", "0", "true", "save_lora_to_hf", False, "", "Output", "write the adapters alone, as a peft folder"),
+    ("--qlora-nf4", "convert2", "0", "true", "qlora_nf4", False, "", "Output", "store linear layers as 4-bit codes"),
     ("--expert-tensor-parallel-size", "convert1", "1", "int", "expert_tensor_parallel_size", None, "", PARALLEL, "1: experts are whole on every tensor-parallel rank"),
     ("--mla-mm-split", "convert1", "0", "true", "mla_mm_split", False, "", "Output", "write the up-projections of latent attention as four matrices"),
     ("--mtp-num-layers", "convert1", "1", "int", "mtp_num_layers", None, "", MODEL, "multi-token prediction layers to keep (default all)"),

@@ -25,6 +25,7 @@ use ms_spec::{ModelConfig, ParamSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece as Part, Stored};
 use crate::layout::mcore::Cut;
 use crate::layout::{hf, iteration_name, write_tracker};
@@ -301,6 +302,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                         shape: t.shape,
                         start: t.start,
                         strides: None,
+                        quantised: None,
                     });
                 }
                 files.push(file);
@@ -349,5 +351,8 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         args,
         state: manifest.state,
         via: None,
+        adapters: Adapters::new(),
+        copies: Vec::new(),
+        merge: None,
     })
 }

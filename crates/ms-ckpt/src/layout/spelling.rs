@@ -21,6 +21,8 @@ pub struct Spelling {
     pub mla_split: bool,
     /// Nested dictionaries, as Megatron's legacy models have them.
     pub legacy: bool,
+    /// Linear layers of the decoder are stored as 4-bit codes (`--qlora-nf4`).
+    pub nf4: bool,
 }
 
 /// Version of upstream.
