@@ -38,6 +38,10 @@ bench-fused *ARGS:
 bench-step *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}
 
+# Merging, packing and reading against copying the same bytes; knapsack and sample index of large sets.
+bench-data *ARGS:
+    cargo bench -p ms-data --bench data -- {{ARGS}}
+
 # Regenerate the table of upstream flags from the reference tables in ../shared.
 flags:
     python3 xtask/flags/make_flag_table.py ../shared/spec

@@ -29,7 +29,16 @@ fn three_ranks_give_the_bytes_of_one_process() {
         // Duplicates across files are found by rank 0.
         std::fs::write(bench.path(&format!("part-{i}.jsonl")), part.join("\n") + "\n" + lines[0]).unwrap();
     }
-    let args = ["--style", "pretrain", "--append-eod", "--dedup", "exact", "--input", "part-*.jsonl", "--output-prefix"];
+    let args = [
+        "--style",
+        "pretrain",
+        "--append-eod",
+        "--dedup",
+        "exact",
+        "--input",
+        "part-*.jsonl",
+        "--output-prefix",
+    ];
     let one = bench.run(&[&args[..], &["one"]].concat());
     assert!(one.status.success(), "{}", text(&one.stderr));
     let three = launch(&bench, "3", &[&args[..], &["three", "--json"]].concat());
@@ -42,6 +51,10 @@ fn three_ranks_give_the_bytes_of_one_process() {
     std::fs::write(bench.path("part-3.jsonl"), "{broken").unwrap();
     let failed = launch(&bench, "3", &[&args[..], &["failed"]].concat());
     assert!(!failed.status.success());
-    assert!(text(&failed.stderr).contains("part-3.jsonl: record 1: not a JSON object"), "{}", text(&failed.stderr));
+    assert!(
+        text(&failed.stderr).contains("part-3.jsonl: record 1: not a JSON object"),
+        "{}",
+        text(&failed.stderr)
+    );
     assert!(bench.sets("failed").is_empty());
 }
