@@ -41,9 +41,14 @@ bench-step *ARGS:
 # Preprocessing against its own encoder and the reference engine, on real text.
 bench-encode *ARGS:
     cargo bench -p ms-data --bench preprocess -- {{ARGS}}
+
 # A 1.9 GB model to Megatron files (tp 4, pp 2) and back, against `cp -r`: seconds and private memory.
 bench-convert *ARGS:
     sh examples/bench-convert.sh {{ARGS}}
+
+# Merging, packing and reading against copying the same bytes; knapsack and sample index of large sets.
+bench-data *ARGS:
+    cargo bench -p ms-data --bench data -- {{ARGS}}
 
 # Regenerate the table of upstream flags from the reference tables in ../shared.
 flags:

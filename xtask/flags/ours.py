@@ -174,6 +174,7 @@ SUPPORTED = {
     "--valid-data-path": (DATA, "train", "dataset of validation alone"),
     "--test-data-path": (DATA, "train", "dataset of the test alone"),
     "--split": (DATA, "train", "shares of training, validation and test"),
+    "--full-shuffle-instruction-dataset": (DATA, "train", "shuffle all epochs of an instruction set once more as one list"),
     "--data-cache-path": (DATA, "train", "folder of index files, read and written as upstream does (default: built in memory)"),
     "--dataloader-type": (DATA, "train", "order in which samples are taken"),
     "--no-shuffle": (DATA, "train", "take samples in file order"),
@@ -316,7 +317,7 @@ REFUSED = [
 
 _SUPPORT_OTHER = {
     "preprocess": {
-        "--input": ("Input", "files or folder to read"),
+        "--input": ("Input", "files, folders and patterns to read; - for stdin"),
         "--handler-name": ("Input", "kind of records"),
         "--json-keys": ("Input", "fields to tokenize"),
         "--map-keys": ("Input", "JSON object that renames fields"),
