@@ -241,9 +241,10 @@ impl Checkpoint {
                 let read = |name: &str| -> Result<(Vec<f32>, Shape)> {
                     let shape = self.global(name)?.shape;
                     let region = match &lead {
-                        Some(lead) => {
-                            Region { lead: Some(lead.clone()), ..Region::along(&shape, 1, [0..shape[1]]) }
-                        }
+                        Some(lead) => Region {
+                            lead: Some(lead.clone()),
+                            ..Region::along(&shape, 1, std::iter::once(0..shape[1]))
+                        },
                         None => Region::whole(&shape),
                     };
                     let mut values = vec![0f32; region.local_shape().numel()];

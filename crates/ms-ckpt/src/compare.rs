@@ -64,7 +64,10 @@ fn slices(shape: &Shape) -> Vec<Region> {
     if shape.is_empty() {
         return vec![Region::whole(shape)];
     }
-    (0..rows).step_by(step).map(|r| Region::along(shape, 0, [r..(r + step).min(rows)])).collect()
+    (0..rows)
+        .step_by(step)
+        .map(|r| Region::along(shape, 0, std::iter::once(r..(r + step).min(rows))))
+        .collect()
 }
 
 impl Checkpoint {

@@ -136,7 +136,7 @@ impl Scales {
     /// Looks at the next elements.
     pub(crate) fn take(&mut self, values: impl Iterator<Item = f32>) {
         for x in values {
-            if self.seen % BLOCK == 0 {
+            if self.seen.is_multiple_of(BLOCK) {
                 self.absmax.push(0.0);
             }
             let last = self.absmax.last_mut().expect("just pushed, or an element came before");

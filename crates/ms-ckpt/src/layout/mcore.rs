@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::cut::{MODEL, Placement, Rank};
 use super::hf::read_json;
 use super::iteration_name;
-use super::rank_file::rank_file;
+use super::rank_file::{Tensors, rank_file};
 use super::spelling::{Local, Speller, alternative};
 use crate::adapter::{self, Adapters, Part};
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
@@ -93,7 +93,7 @@ struct RankFile {
     rank: Rank,
     path: PathBuf,
     /// Tensors by chunk and name.
-    tensors: BTreeMap<(usize, String), usize>,
+    tensors: Tensors,
     chunks: usize,
 }
 
@@ -577,7 +577,7 @@ impl Opened {
                 entry.pieces.push(Piece { stored: i, region: lens.region, flat: None, view });
             }
         }
-        let rows = Region::along(&local.spec.shape, n - 2, [0..local.spec.shape[n - 2]]);
+        let rows = Region::along(&local.spec.shape, n - 2, std::iter::once(0..local.spec.shape[n - 2]));
         let [a, b] = names;
         adapters.entry(local.spec.name.clone()).or_insert_with(|| vec![Part { a, b, rows }]);
         Ok(())

@@ -11,6 +11,9 @@ use crate::nf4::{self, Quantised};
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
 
+/// Tensors by chunk and name: their places in the list of stored ones.
+pub(super) type Tensors = BTreeMap<(usize, String), usize>;
+
 /// Lists the tensors of one file by chunk and name, and the number of chunks. Levels of nested dictionaries are joined
 /// by `/`.
 pub(super) fn rank_file(
@@ -18,7 +21,7 @@ pub(super) fn rank_file(
     path: &Path,
     file: usize,
     stored: &mut Vec<Stored>,
-) -> Result<(BTreeMap<(usize, String), usize>, usize)> {
+) -> Result<(Tensors, usize)> {
     let Node::Dict(top) = torch.root() else {
         return Err(Error::malformed(path, "the saved object is no dictionary"));
     };

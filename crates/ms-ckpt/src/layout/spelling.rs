@@ -251,7 +251,7 @@ impl<'a> Speller<'a> {
                 Experts::Sequential => format!("mlp.experts.local_experts.{j}.{module}.{kind}"),
             };
             let part = match region.dim {
-                0 => Region::along(&region.shape, 0, [expert..expert + 1]),
+                0 => Region::along(&region.shape, 0, std::iter::once(expert..expert + 1)),
                 _ => Region { lead: Some(expert..expert + 1), ..region.clone() },
             };
             (name, Lens::single(part))
