@@ -174,6 +174,7 @@ SUPPORTED = {
     "--valid-data-path": (DATA, "train", "dataset of validation alone"),
     "--test-data-path": (DATA, "train", "dataset of the test alone"),
     "--split": (DATA, "train", "shares of training, validation and test"),
+    "--full-shuffle-instruction-dataset": (DATA, "train", "shuffle all epochs of an instruction set once more as one list"),
     "--data-cache-path": (DATA, "train", "folder of index files, read and written as upstream does (default: built in memory)"),
     "--dataloader-type": (DATA, "train", "order in which samples are taken"),
     "--no-shuffle": (DATA, "train", "take samples in file order"),
@@ -316,7 +317,7 @@ REFUSED = [
 
 _SUPPORT_OTHER = {
     "preprocess": {
-        "--input": ("Input", "files or folder to read"),
+        "--input": ("Input", "files, folders and patterns to read; - for stdin"),
         "--handler-name": ("Input", "kind of records"),
         "--json-keys": ("Input", "fields to tokenize"),
         "--map-keys": ("Input", "JSON object that renames fields"),
@@ -333,6 +334,7 @@ _SUPPORT_OTHER = {
         "--enable-thinking": ("Prompt", "reasoning templates: train thoughts (true), remove them (false), or take them as they come (none)"),
         "--reasoning-effort": ("Prompt", "deepseek4: ask for maximal effort; needs --enable-thinking true"),
         "--drop-thinking": ("Prompt", "deepseek4: leave out thoughts before the last question"),
+        "--dataset-dir": ("Input", "LlamaFactory: folder of dataset_info.json, whose sets --input names"),
         "--tokenizer-model": ("Tokenizer", "SentencePiece model, for GPTSentencePieceTokenizer"),
         "--vocab-file": ("Tokenizer", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece"),
         "--merge-file": ("Tokenizer", "merges.txt of GPT2BPETokenizer"),
@@ -405,7 +407,9 @@ _CONVERT_REFUSED = [
 _PREPROCESS_REFUSED = [
     (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
     (r"--split-sentences", ("sentences are cut by NLTK's trained model, which is not part of this program: split them before, and pass a text per record", "")),
-    (r"--interleave|--dataset-dir", ("it belongs to the LlamaFactory handler: run each of its sets with --style and --map-keys, then merge", "")),
+    (r"--interleave", ("sets are read one after the other: interleaving them is " + LATER, "")),
+    (r"--max-samples", (LATER + ": --sample takes each record with a probability", "")),
+    (r"--mix-strategy", ("sets are read one after the other: interleaving them is " + LATER, "concat")),
     (r"--data-obfuscation", ("it needs a proprietary library", "")),
 ]
 
@@ -414,7 +418,7 @@ _PREPROCESS_ACCEPTED = [
     (r"--tokenizer-not-use-fast", "the same ids come from the fast engine; a slow tokenizer can differ from it in rare texts"),
     (r"--make-vocab|--pad-vocab", "upstream only prints the padded size"),
     (r"--cache-dir|--overwrite-cache|--script-data", "there is no cache of converted records"),
-    (r"--max-samples|--mix-strategy|--datasets", "acts only with the handler it belongs to, or nowhere"),
+    (r"--datasets", "acts only with the handler it belongs to, or nowhere"),
     (r"--keep-newlines", "acts only with --split-sentences"),
     (r"--obf-seed", "acts only with --data-obfuscation"),
 ]
@@ -479,7 +483,7 @@ OWN = [
     ("--format", "convert1,convert2", "1", "str", "format", None, "torch,safetensors", "Output", "container of a Megatron checkpoint: .pt files, or this toolchain's safetensors"),
     ("--no-args", "convert1,convert2", "0", "true", "no_args", False, "", "Output", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them"),
     ("--args-as", "convert1,convert2", "1", "str", "args_as", "namespace", "namespace,dict", "Output", "how args are stored in .pt files"),
-    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
+    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
     ("--strict", "preprocess", "0", "true", "strict", False, "", "Input", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish"),
     ("--documents", "preprocess", "1", "str", "documents", "records", "records,files", "Input", "what a document is: a record as the extension says, or every file as a whole"),
     ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),

@@ -22,6 +22,7 @@ pub mod handler;
 pub mod indexed;
 mod loader;
 mod mapped;
+mod npy;
 pub mod pack;
 pub mod preprocess;
 pub mod random;

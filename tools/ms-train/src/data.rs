@@ -3,7 +3,7 @@
 use anyhow::Context;
 use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
-use ms_data::sft::{Form, Order, SftDataset, SftOptions};
+use ms_data::sft::{self, Form, Order, SftOptions};
 use ms_data::{Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream};
 use ms_trainer::{Batches, DataSource, TrainConfig};
 use std::path::PathBuf;
@@ -38,8 +38,8 @@ pub enum DataKind {
     },
     /// MindSpeed-LLM's fine-tuning sets.
     Sft {
-        /// The prefix given to `--data-path`.
-        prefix: PathBuf,
+        /// Prefixes, or weights and prefixes in turn.
+        paths: Vec<String>,
         /// Shares of training, validation and test.
         split: Split,
         /// How sequences become rows.
@@ -101,9 +101,8 @@ impl Data {
                     set.filter(|_| wanted > 0).map(|s| Arc::new(s) as Arc<dyn Samples>)
                 })
             }
-            DataKind::Sft { prefix, split, options } => {
-                let sets = SftDataset::open(prefix, split, samples, options).context("--data-path")?;
-                sets.map(|set| set.map(|s| s as Arc<dyn Samples>))
+            DataKind::Sft { paths, split, options } => {
+                sft::build(paths, split, samples, options).context("--data-path")?
             }
         };
         Ok(Self { sets, config: data.clone(), micro: run.batch.micro, rank: (dp_rank, dp_size) })
@@ -151,5 +150,5 @@ pub fn sft_options(
         Some(neat) => Form::Packed { neat },
         None => Form::Conversation { closing },
     };
-    SftOptions { row_tokens, form, eos, order, negative_ids_as_upstream: false }
+    SftOptions { row_tokens, form, eos, order, negative_ids_as_upstream: false, index_files: false }
 }

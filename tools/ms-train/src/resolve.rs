@@ -443,7 +443,9 @@ fn data(
     {
         DataKind::Safetensors(PathBuf::from(file))
     } else if is_sft(args) {
-        let Some(prefix) = paths.first() else { bail!(Usage("--data-path is required".into())) };
+        if paths.is_empty() {
+            bail!(Usage("--data-path is required".into()));
+        }
         let Some(ids) = ids else {
             bail!(Usage(
                 "--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens"
@@ -462,9 +464,16 @@ fn data(
                 Layout::Padded { multiple, pad, left: args.text("tokenizer_padding_side") == Some("left") };
         }
         let fill_to = args.flag("padded_samples").then_some(global as u64);
-        let order = Order { seed, shuffle: !args.flag("no_shuffle"), fill_to };
-        let options = sft_options(seq_length, packed, closing, eos, order);
-        DataKind::Sft { prefix: PathBuf::from(prefix), split: split()?, options }
+        let order = Order {
+            seed,
+            shuffle: !args.flag("no_shuffle"),
+            fill_to,
+            full_shuffle: args.flag("full_shuffle_instruction_dataset"),
+        };
+        let mut options = sft_options(seq_length, packed, closing, eos, order);
+        // Upstream has these beside the data, whatever the folder of the other index files.
+        options.index_files = args.text("data_cache_path").is_some();
+        DataKind::Sft { paths, split: split()?, options }
     } else {
         let per_split = ["train_data_path", "valid_data_path", "test_data_path"].map(|dest| args.list(dest));
         let source = if !paths.is_empty() {

@@ -127,14 +127,14 @@ impl Samples for GptSet {
 
 /// A list as `--data-path` gives it: prefixes, or weights and prefixes in turn.
 #[derive(Clone, Debug, PartialEq)]
-struct BlendList {
-    prefixes: Vec<PathBuf>,
-    weights: Option<Vec<f64>>,
+pub(crate) struct BlendList {
+    pub(crate) prefixes: Vec<PathBuf>,
+    pub(crate) weights: Option<Vec<f64>>,
 }
 
 impl BlendList {
     /// Odd count or no number in the weights' places: prefixes only. A mixture is an error.
-    fn parse(words: &[String]) -> Result<Self> {
+    pub(crate) fn parse(words: &[String]) -> Result<Self> {
         let numbers: Vec<Option<f64>> = words.iter().step_by(2).map(|word| word.parse().ok()).collect();
         let numeric = numbers.iter().flatten().count();
         if words.len() % 2 == 1 || numeric == 0 {

@@ -7,9 +7,9 @@
 //! megatron_dataset}.py`; MindSpeed-LLM v2.0.0 leaves the split out of the names of sets.
 
 use super::md5::md5_hex;
-use super::npy::{self, Array};
 use super::{BlendIndex, GptIndex};
 use crate::indexed::IndexedDataset;
+use crate::npy::{self, Array};
 use crate::{AtomicFile, Error, Result, Split, Upstream};
 use ms_text::python_json;
 use serde_json::{Map, Number, Value, json};

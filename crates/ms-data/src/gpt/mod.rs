@@ -12,8 +12,8 @@ mod cache;
 mod dataset;
 mod index;
 mod md5;
-mod npy;
 
+pub(crate) use blend::BlendList;
 pub use blend::{Blend, BlendIndex, DataPaths, GptSet, build};
 pub use cache::IndexCache;
 pub use dataset::{GptDataset, GptOptions, PadTokens};

@@ -21,7 +21,7 @@ mod numbers;
 mod reader;
 mod writer;
 
-pub use reader::IndexedDataset;
+pub use reader::{IndexFacts, IndexedDataset, check_index};
 pub use writer::IndexedWriter;
 
 use std::path::{Path, PathBuf};

@@ -40,86 +40,9 @@ impl IndexedDataset {
         let (idx_name, bin_name) = (idx_path(prefix), bin_path(prefix));
         let idx = MappedFile::open(&idx_name)?;
         let bin = MappedFile::open(&bin_name)?;
-        let bad = |reason: String| Error::Index { path: idx_name.clone(), reason };
-        let bytes = idx.bytes();
-        if bytes.len() < HEADER_BYTES {
-            return Err(bad(format!("expected at least {HEADER_BYTES} bytes, found {}", bytes.len())));
-        }
-        if &bytes[..9] != MAGIC {
-            return Err(bad("expected the magic MMIDIDX at the start".into()));
-        }
-        let version = read_u64(bytes, 9);
-        if version != VERSION {
-            return Err(bad(format!("expected version {VERSION}, found {version}")));
-        }
-        let token_type = TokenType::from_code(bytes[17]).ok_or_else(|| {
-            bad(format!("expected an integer token type (1 to 5, or 8), found code {}", bytes[17]))
-        })?;
-        let (sequences, entries) = (read_u64(bytes, 18), read_u64(bytes, 26));
-        let want = sequences
-            .checked_mul(12)
-            .and_then(|n| n.checked_add(entries.checked_mul(8)?))
-            .and_then(|n| n.checked_add(HEADER_BYTES as u64));
-        if want != Some(bytes.len() as u64) {
-            return Err(bad(format!(
-                "{sequences} sequences and {entries} document entries need {} bytes, found {}",
-                want.map_or("more than 2^64".into(), |n| n.to_string()),
-                bytes.len()
-            )));
-        }
-        // The product above equals the length of a mapped file, so both fit usize.
-        let mut set = Self {
-            prefix: prefix.into(),
-            token_type,
-            sequences: sequences as usize,
-            document_entries: entries as usize,
-            tokens: 0,
-            idx,
-            bin,
-        };
-        set.check(&idx_name, &bin_name)?;
-        Ok(set)
-    }
-
-    fn check(&mut self, idx_name: &Path, bin_name: &Path) -> Result<()> {
-        let bad = |reason: String| Error::Index { path: idx_name.into(), reason };
-        let bin_len = self.bin.bytes().len() as u64;
-        let mut end = 0u64;
-        for i in 0..self.sequences {
-            let length = self.raw_length(i);
-            let bytes = u64::try_from(length)
-                .map_err(|_| bad(format!("sequence {i} has length {length}")))?
-                * self.token_type.bytes() as u64;
-            let pointer = self.raw_pointer(i);
-            if pointer != end as i64 {
-                return Err(bad(format!(
-                    "sequence {i} should start at byte {end}, its pointer says {pointer}"
-                )));
-            }
-            end += bytes;
-            if end > bin_len {
-                return Err(Error::OutOfFile { path: bin_name.into(), index: i as u64, end, len: bin_len });
-            }
-        }
-        if end != bin_len {
-            return Err(bad(format!("its sequences cover {end} bytes, the token file has {bin_len}")));
-        }
-        self.tokens = end / self.token_type.bytes() as u64;
-        let mut last = 0;
-        for d in 0..self.document_entries {
-            let entry = self.raw_document(d);
-            if (d == 0 && entry != 0) || entry < last {
-                return Err(bad(format!("document entry {d} is {entry}, after {last}")));
-            }
-            last = entry;
-        }
-        if self.document_entries == 0 || last != self.sequences as i64 {
-            return Err(bad(format!(
-                "the last document should end at sequence {}, it ends at {last} ({} entries)",
-                self.sequences, self.document_entries
-            )));
-        }
-        Ok(())
+        let facts = check(idx.bytes(), bin.bytes().len() as u64, &idx_name, &bin_name)?;
+        let IndexFacts { token_type, sequences, document_entries, tokens } = facts;
+        Ok(Self { prefix: prefix.into(), idx, bin, token_type, sequences, document_entries, tokens })
     }
 
     /// The prefix it was opened with.
@@ -253,4 +176,89 @@ impl IndexedDataset {
 
 fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// What an index says about its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexFacts {
+    /// Type of the stored tokens.
+    pub token_type: TokenType,
+    /// Number of sequences.
+    pub sequences: usize,
+    /// Length of the document index: one more than documents.
+    pub document_entries: usize,
+    /// Tokens of all sequences.
+    pub tokens: u64,
+}
+
+/// Checks the bytes of an index against the length of its token file, as [`IndexedDataset::open`] does.
+///
+/// # Errors
+/// [`Error::Index`], [`Error::OutOfFile`].
+pub fn check_index(idx: &[u8], bin_bytes: u64) -> Result<IndexFacts> {
+    check(idx, bin_bytes, Path::new("index"), Path::new("tokens"))
+}
+
+fn check(bytes: &[u8], bin_len: u64, idx_name: &Path, bin_name: &Path) -> Result<IndexFacts> {
+    let bad = |reason: String| Error::Index { path: idx_name.into(), reason };
+    if bytes.len() < HEADER_BYTES {
+        return Err(bad(format!("expected at least {HEADER_BYTES} bytes, found {}", bytes.len())));
+    }
+    if &bytes[..9] != MAGIC {
+        return Err(bad("expected the magic MMIDIDX at the start".into()));
+    }
+    let version = read_u64(bytes, 9);
+    if version != VERSION {
+        return Err(bad(format!("expected version {VERSION}, found {version}")));
+    }
+    let token_type = TokenType::from_code(bytes[17]).ok_or_else(|| {
+        bad(format!("expected an integer token type (1 to 5, or 8), found code {}", bytes[17]))
+    })?;
+    let (sequences, entries) = (read_u64(bytes, 18), read_u64(bytes, 26));
+    let want = sequences
+        .checked_mul(12)
+        .and_then(|n| n.checked_add(entries.checked_mul(8)?))
+        .and_then(|n| n.checked_add(HEADER_BYTES as u64));
+    if want != Some(bytes.len() as u64) {
+        return Err(bad(format!(
+            "{sequences} sequences and {entries} document entries need {} bytes, found {}",
+            want.map_or("more than 2^64".into(), |n| n.to_string()),
+            bytes.len()
+        )));
+    }
+    // The product above equals the number of bytes at hand, so both fit usize.
+    let (sequences, entries) = (sequences as usize, entries as usize);
+    let (lengths, rest) = bytes[HEADER_BYTES..].split_at(4 * sequences);
+    let (pointers, documents) = rest.split_at(8 * sequences);
+    let size = token_type.bytes() as u64;
+    let mut end = 0u64;
+    for (i, (length, pointer)) in lengths.chunks_exact(4).zip(pointers.chunks_exact(8)).enumerate() {
+        let length = i32::from_le_bytes(length.try_into().expect("four bytes"));
+        let pointer = read_u64(pointer, 0) as i64;
+        let length = u64::try_from(length).map_err(|_| bad(format!("sequence {i} has length {length}")))?;
+        if pointer != end as i64 {
+            return Err(bad(format!("sequence {i} should start at byte {end}, its pointer says {pointer}")));
+        }
+        end += length * size;
+        if end > bin_len {
+            return Err(Error::OutOfFile { path: bin_name.into(), index: i as u64, end, len: bin_len });
+        }
+    }
+    if end != bin_len {
+        return Err(bad(format!("its sequences cover {end} bytes, the token file has {bin_len}")));
+    }
+    let mut last = 0;
+    for (d, entry) in documents.chunks_exact(8).enumerate() {
+        let entry = read_u64(entry, 0) as i64;
+        if (d == 0 && entry != 0) || entry < last {
+            return Err(bad(format!("document entry {d} is {entry}, after {last}")));
+        }
+        last = entry;
+    }
+    if entries == 0 || last != sequences as i64 {
+        return Err(bad(format!(
+            "the last document should end at sequence {sequences}, it ends at {last} ({entries} entries)"
+        )));
+    }
+    Ok(IndexFacts { token_type, sequences, document_entries: entries, tokens: end / size })
 }

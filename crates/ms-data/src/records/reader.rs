@@ -158,6 +158,16 @@ impl RecordReader {
         Self { files: VecDeque::from([(file, input)]), open: None, bytes_read: 0, digests: None }
     }
 
+    /// A reader over bytes, as they would come from standard input.
+    ///
+    /// # Errors
+    /// [`Error::Input`] if they are not of the format.
+    pub fn of_bytes(format: Format, bytes: Vec<u8>) -> Result<Self> {
+        let input = InputFile { path: "-".into(), format, compression: None };
+        let open = OpenFile::of_stream(0, &input, Box::new(std::io::Cursor::new(bytes)), None)?;
+        Ok(Self { files: VecDeque::new(), open: Some(open), bytes_read: 0, digests: None })
+    }
+
     /// Also computes the digest of every file while it is read, and puts it into `digests` when it ends.
     #[must_use]
     pub fn with_digests(mut self, digests: Arc<Mutex<Vec<FileDigest>>>) -> Self {
@@ -229,7 +239,7 @@ impl OpenFile {
     fn open(file: u32, input: &InputFile, hashed: bool) -> Result<Self> {
         let io = |e: std::io::Error| broken(&input.path, 0, e);
         let is_stdin = input.path == Path::new("-");
-        let (mut format, mut compression) = (input.format, input.compression);
+        let (format, compression) = (input.format, input.compression);
         // The table of contents of a Parquet file stands at its end.
         if format == Format::Parquet && compression.is_none() && !is_stdin {
             let mut plain = File::open(&input.path).map_err(Error::io(&input.path))?;
@@ -250,6 +260,19 @@ impl OpenFile {
         if let Some(hash) = &hash {
             raw = Box::new(Hashing { inner: raw, hash: Arc::clone(hash) });
         }
+        Self::of_stream(file, input, raw, hash)
+    }
+
+    /// A file whose bytes come one after the other.
+    fn of_stream(
+        file: u32,
+        input: &InputFile,
+        raw: Box<dyn Read + Send>,
+        hash: Option<Arc<Mutex<Hash>>>,
+    ) -> Result<Self> {
+        let io = |e: std::io::Error| broken(&input.path, 0, e);
+        let is_stdin = input.path == Path::new("-");
+        let (mut format, mut compression) = (input.format, input.compression);
         let mut reader: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 18, raw));
         if is_stdin && compression.is_none() {
             compression = Compression::of_magic(reader.fill_buf().map_err(io)?);

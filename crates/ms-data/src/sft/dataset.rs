@@ -1,11 +1,13 @@
 //! Items of a fine-tuning set and their training rows.
 
 use super::cut::{cut_pair, cut_turns};
-use super::{IGNORED, Order, order};
+use super::{IGNORED, Order, index_file, order};
 use crate::indexed::IndexedDataset;
+use crate::random::PythonRandom;
 use crate::samples::check_index;
 use crate::split::NAMES;
 use crate::{Error, Result, Sample, Samples, Split};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,6 +44,8 @@ pub struct SftOptions {
     /// Repeat upstream's defect that puts −100 into the input ids of over-long conversations with a closing end of
     /// sequence. Only to compare with upstream: such rows cannot be trained on.
     pub negative_ids_as_upstream: bool,
+    /// Whether orders are read from files beside the data, where upstream has them, and written where they are missing.
+    pub index_files: bool,
 }
 
 /// What is stored for one number, cut, and in upstream's terms: labels are not shifted, −100 is ignored.
@@ -97,14 +101,20 @@ impl SftDataset {
             Ok(columns)
         };
         let count = open()?[0].len();
+        let mut rng = PythonRandom::new(options.order.seed.into());
         let mut out = [None, None, None];
         for (which, range) in split.finetuning_ranges(count).into_iter().enumerate() {
             let Some(range) = range.filter(|_| samples[which] > 0) else { continue };
             tracing::debug!(split = NAMES[which], sequences = range.len(), "fine-tuning set");
-            let order = order(range, samples[which], &options.order);
+            let order = ordered(prefix, which, range, samples[which], options, &mut rng)?;
             out[which] = Some(Arc::new(Self { columns: open()?, order, options: options.clone() }));
         }
         Ok(out)
+    }
+
+    /// Number of sequences of the set at `prefix`.
+    pub(super) fn sequences_of(prefix: &Path, options: &SftOptions) -> Result<usize> {
+        Ok(IndexedDataset::open(column_prefix(prefix, column_names(options.form)[0]))?.len())
     }
 
     /// Sequence number of each row.
@@ -163,6 +173,31 @@ impl SftDataset {
             }
         }
     }
+}
+
+/// The order of one split, from its file or built.
+fn ordered(
+    prefix: &Path,
+    which: usize,
+    range: Range<usize>,
+    samples: u64,
+    options: &SftOptions,
+    rng: &mut PythonRandom,
+) -> Result<Vec<i64>> {
+    let how = &options.order;
+    if options.index_files
+        && let Some(order) = index_file::read(prefix, NAMES[which], &range, samples, how)
+    {
+        return Ok(order);
+    }
+    let mut order = order(range, samples, how);
+    if how.full_shuffle {
+        rng.shuffle(&mut order);
+    }
+    if options.index_files {
+        index_file::write(prefix, NAMES[which], samples, how, &order)?;
+    }
+    Ok(order)
 }
 
 impl Samples for SftDataset {

@@ -2,10 +2,13 @@
 //!
 //! Source: MindSpeed-LLM v2.0.0 `mindspeed_llm/tasks/preprocess/{mtf_dataset,decoder_packed_mtf_dataset}.py`.
 
+mod blend;
 mod cut;
 mod dataset;
+mod index_file;
 mod order;
 
+pub use blend::{SftBlend, build};
 pub use cut::{cut_pair, cut_turns};
 pub(crate) use dataset::row;
 pub use dataset::{Form, SftDataset, SftItem, SftOptions};

@@ -12,11 +12,21 @@ pub struct Order {
     pub shuffle: bool,
     /// `--padded-samples`: each epoch is filled up to a multiple of this global batch size.
     pub fill_to: Option<u64>,
+    /// `--full-shuffle-instruction-dataset`: all epochs of a split are shuffled once more as one list, split after split,
+    /// by Python's `random`. Upstream takes whatever state that is in; here it is fresh from the seed.
+    pub full_shuffle: bool,
+}
+
+impl Order {
+    /// Upstream's default: every epoch shuffled by itself.
+    pub fn shuffled(seed: u32) -> Self {
+        Self { seed, shuffle: true, fill_to: None, full_shuffle: false }
+    }
 }
 
 /// Sequence numbers of whole epochs of `sequences`, at least `samples` of them.
 ///
-/// Filling takes 0, 1, 2, … whatever the split: so does upstream.
+/// [`Order::full_shuffle`] is for whoever knows the splits before. Filling takes 0, 1, 2, … whatever the split: so does upstream.
 pub fn order(sequences: Range<usize>, samples: u64, how: &Order) -> Vec<i64> {
     let mut rng = RandomState::new(how.seed);
     let mut out: Vec<i64> = Vec::new();

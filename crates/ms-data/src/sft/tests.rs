@@ -55,12 +55,15 @@ fn check_case(root: &Path, case: &Path) {
             seed: spec["seed"].as_u64().unwrap() as u32,
             shuffle: !flag("no_shuffle"),
             fill_to: flag("padded_samples").then_some(8),
+            full_shuffle: false,
         },
         negative_ids_as_upstream: true,
+        index_files: false,
     };
     let sizes = std::array::from_fn(|k| spec["sizes"][k].as_u64().unwrap());
     let split = Split::parse(spec["split"].as_str().unwrap()).unwrap();
     let sets = SftDataset::open(root.join(spec["data"].as_str().unwrap()), &split, sizes, &options).unwrap();
+    check_index_files(name, root, &spec, &split, sizes, &options);
     for (which, split) in ["train", "valid", "test"].iter().enumerate() {
         let want = &spec["splits"][split];
         let Some(set) = &sets[which] else {
@@ -86,6 +89,54 @@ fn check_case(root: &Path, case: &Path) {
         }
     }
     check_batch(name, &spec["collated"], sets[0].clone().unwrap(), options.row_tokens);
+}
+
+/// Orders stand in files beside the data under upstream's names, and are taken from there if they can be.
+fn check_index_files(
+    name: &str,
+    root: &Path,
+    spec: &Value,
+    split: &Split,
+    sizes: [u64; 3],
+    options: &SftOptions,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = root.join(spec["data"].as_str().unwrap());
+    for entry in std::fs::read_dir(data.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "bin" || e == "idx") {
+            std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let prefix = dir.path().join(data.file_name().unwrap());
+    let options = SftOptions { index_files: true, ..options.clone() };
+    let open = || SftDataset::open(&prefix, split, sizes, &options).unwrap();
+    let built = open()[0].clone().unwrap();
+    let mut files: Vec<String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .filter(|n| n.ends_with(".npy"))
+        .collect();
+    files.sort();
+    assert_eq!(serde_json::json!(files), spec["index_files"], "{name}");
+    let file = files.iter().find(|n| n.contains("_train_")).unwrap();
+    let path = dir.path().join(file);
+    let sound = std::fs::read(&path).unwrap();
+    let array = crate::npy::Array::open(&path).unwrap();
+    assert_eq!(array.values().collect::<Vec<_>>(), ints(&spec["splits"]["train"]["shuffle_index"]), "{name}");
+    // Another order of the same sequences is taken, one that is none is not.
+    let end = sound.len();
+    let mut other = sound.clone();
+    let (front, last) = other.split_at_mut(end - 8);
+    let start = front.len() - 8;
+    front[start..].swap_with_slice(last);
+    std::fs::write(&path, &other).unwrap();
+    let n = built.order().len();
+    assert_eq!(open()[0].as_ref().unwrap().order()[n - 1], built.order()[n - 2], "{name}");
+    let twice = other[end - 8..].to_vec();
+    other[end - 16..end - 8].copy_from_slice(&twice);
+    std::fs::write(&path, &other).unwrap();
+    assert_eq!(open()[0].as_ref().unwrap().order(), built.order(), "{name}");
 }
 
 /// The first micro-batch against upstream's collated one, whose labels are not shifted.
@@ -151,8 +202,9 @@ fn columns_that_disagree_are_refused() {
         row_tokens: 8,
         form: Form::Conversation { closing: false },
         eos: 0,
-        order: Order { seed: 1, shuffle: true, fill_to: None },
+        order: Order::shuffled(1),
         negative_ids_as_upstream: false,
+        index_files: false,
     };
     let error = SftDataset::open(dir.path().join("p"), &Split::only(0), [4, 0, 0], &options)
         .err()
@@ -167,4 +219,59 @@ fn rows_are_shifted_and_segments_follow_positions() {
     assert_eq!(row.labels, [2, 0, 4, 0]);
     assert_eq!(row.loss_mask, [1.0, 0.0, 1.0, 0.0]);
     assert_eq!(row.segment_ends, [2, 4]);
+}
+
+#[test]
+fn a_blend_of_fine_tuning_sets_follows_the_weights_and_a_full_shuffle_mixes_epochs() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = |name: &str, count: i32| {
+        for key in ["input_ids", "labels"] {
+            let prefix = super::dataset::column_prefix(&dir.path().join(name), key);
+            let mut writer = IndexedWriter::create(prefix, TokenType::I32).unwrap();
+            for i in 0..count {
+                writer.sequence(&[count, i, 1]).unwrap();
+                writer.end_document().unwrap();
+            }
+            writer.finish().unwrap();
+        }
+        dir.path().join(name).display().to_string()
+    };
+    let (a, b) = (set("a", 10), set("b", 30));
+    let options = SftOptions {
+        row_tokens: 8,
+        form: Form::Conversation { closing: false },
+        eos: 0,
+        order: Order::shuffled(1),
+        negative_ids_as_upstream: false,
+        index_files: false,
+    };
+    let split = Split::parse("100,0,0").unwrap();
+    let counts = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let [train, valid, _] = build(&words, &split, [200, 10, 0], &options).unwrap();
+        assert!(valid.is_none());
+        let train = train.unwrap();
+        let first = (0..train.len()).filter(|&i| train.get(i).unwrap().tokens[0] == 10).count();
+        (train.len(), first)
+    };
+    assert_eq!(counts(&["0.5", &a, "0.5", &b]), (200, 100));
+    assert_eq!(counts(&[&a, &b]), (200, 50), "by their sequences");
+    assert_eq!(counts(&[&b]), (210, 0), "whole epochs of a single set");
+
+    let open = |full_shuffle: bool| {
+        let order = Order { full_shuffle, ..Order::shuffled(1) };
+        let options = SftOptions { order, ..options.clone() };
+        SftDataset::open(&a, &split, [30, 0, 0], &options).unwrap()[0].clone().unwrap()
+    };
+    let (plain, full) = (open(false), open(true));
+    let epoch = |set: &SftDataset| {
+        let mut first = set.order()[..10].to_vec();
+        first.sort_unstable();
+        first
+    };
+    assert_eq!(epoch(&plain), (0..10).collect::<Vec<_>>());
+    assert_ne!(epoch(&full), (0..10).collect::<Vec<_>>());
+    let mut all = [plain.order().to_vec(), full.order().to_vec()];
+    all.iter_mut().for_each(|order| order.sort_unstable());
+    assert_eq!(all[0], all[1]);
 }

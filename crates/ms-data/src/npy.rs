@@ -8,7 +8,7 @@ use std::path::Path;
 const MAGIC: &[u8; 8] = b"\x93NUMPY\x01\x00";
 
 /// An integer that has a name in numpy.
-pub(super) trait Integer: bytemuck::Pod {
+pub(crate) trait Integer: bytemuck::Pod {
     const DESCR: &'static str;
 }
 
@@ -26,7 +26,7 @@ impl Integer for i64 {
 }
 
 /// Writes an array with `columns` numbers in a row (0: one dimension), with the bytes that numpy would write.
-pub(super) fn write<T: Integer>(
+pub(crate) fn write<T: Integer>(
     path: &Path,
     columns: usize,
     count: usize,
@@ -53,8 +53,8 @@ pub(super) fn write<T: Integer>(
 }
 
 /// An array that was read: its numbers, widened, and the length of a row (0: one dimension).
-pub(super) struct Array {
-    pub(super) columns: usize,
+pub(crate) struct Array {
+    pub(crate) columns: usize,
     map: MappedFile,
     start: usize,
     bytes: usize,
@@ -63,7 +63,7 @@ pub(super) struct Array {
 
 impl Array {
     /// Opens a file and checks its header against its length.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let bad = |reason: String| Error::Input {
             path: path.into(),
             reason: format!("not an index array: {reason}"),
@@ -104,7 +104,7 @@ impl Array {
     }
 
     /// The numbers.
-    pub(super) fn values(&self) -> impl Iterator<Item = i64> + '_ {
+    pub(crate) fn values(&self) -> impl Iterator<Item = i64> + '_ {
         self.map.bytes()[self.start..].chunks_exact(self.bytes).map(|b| match (self.bytes, self.unsigned) {
             (2, _) => i16::from_le_bytes([b[0], b[1]]).into(),
             (4, false) => i32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),

@@ -1,0 +1,125 @@
+//! Several fine-tuning sets as one.
+
+use super::{SftDataset, SftOptions};
+use crate::gpt::{BlendIndex, BlendList};
+use crate::samples::check_index;
+use crate::split::NAMES;
+use crate::{Error, Result, Sample, Samples, Split};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Several sets drawn from by weight.
+pub struct SftBlend {
+    parts: Vec<Arc<SftDataset>>,
+    index: BlendIndex,
+}
+
+impl SftBlend {
+    /// The sets.
+    pub fn parts(&self) -> &[Arc<SftDataset>] {
+        &self.parts
+    }
+
+    /// The order of draws.
+    pub fn index(&self) -> &BlendIndex {
+        &self.index
+    }
+}
+
+impl Samples for SftBlend {
+    fn len(&self) -> u64 {
+        self.index.dataset.len() as u64
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        check_index(index, Samples::len(self))?;
+        let part = self.index.dataset[index as usize] as usize;
+        self.parts[part].get(self.index.sample[index as usize] as u64)
+    }
+}
+
+/// Train, valid and test sets of `--data-path`: one prefix, several, or weights and prefixes in turn.
+///
+/// Without weights, sets count by their sequences. Each set is asked for its share and half a percent more, as
+/// Megatron's blends are; draws follow the weights ([`BlendIndex::weighted`]). A set whose split is empty takes no part in
+/// that split. (MindSpeed-LLM v2.0.0 itself reads the first path only.)
+///
+/// # Errors
+/// [`Error::Options`] for a list that mixes forms; what opening a set gives.
+pub fn build(
+    paths: &[String],
+    split: &Split,
+    samples: [u64; 3],
+    options: &SftOptions,
+) -> Result<[Option<Arc<dyn Samples>>; 3]> {
+    let list = BlendList::parse(paths)?;
+    if let ([prefix], None) = (list.prefixes.as_slice(), &list.weights) {
+        let sets = SftDataset::open(prefix, split, samples, options)?;
+        return Ok(sets.map(|set| set.map(|set| set as Arc<dyn Samples>)));
+    }
+    if list.prefixes.is_empty() {
+        return Err(Error::options("no data path"));
+    }
+    let weights = match list.weights {
+        Some(weights) => weights,
+        None => {
+            let sizes: Vec<f64> = list
+                .prefixes
+                .iter()
+                .map(|prefix| SftDataset::sequences_of(prefix, options).map(|n| n as f64))
+                .collect::<Result<_>>()?;
+            let sum: f64 = sizes.iter().sum();
+            sizes.into_iter().map(|size| size / sum).collect()
+        }
+    };
+    let mut opened: Vec<[Option<Arc<SftDataset>>; 3]> = Vec::with_capacity(weights.len());
+    for (prefix, weight) in list.prefixes.iter().zip(&weights) {
+        let share = samples.map(|total| ((total as f64 * weight).ceil() * 1.005).ceil() as u64);
+        opened.push(SftDataset::open(prefix, split, share, options)?);
+    }
+    let mut out: [Option<Arc<dyn Samples>>; 3] = [None, None, None];
+    for which in 0..3 {
+        out[which] = blend(&list.prefixes, &weights, &opened, which, samples[which])?;
+    }
+    Ok(out)
+}
+
+fn blend(
+    prefixes: &[PathBuf],
+    weights: &[f64],
+    opened: &[[Option<Arc<SftDataset>>; 3]],
+    which: usize,
+    samples: u64,
+) -> Result<Option<Arc<dyn Samples>>> {
+    let mut parts = Vec::new();
+    let mut kept = Vec::new();
+    for ((sets, weight), prefix) in opened.iter().zip(weights).zip(prefixes) {
+        match &sets[which] {
+            Some(set) => {
+                parts.push(Arc::clone(set));
+                kept.push(*weight);
+            }
+            None if samples > 0 => {
+                tracing::warn!("{}: its {} split is empty and takes no part", prefix.display(), NAMES[which]);
+            }
+            None => {}
+        }
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let sum: f64 = kept.iter().sum();
+    let size: u64 = kept.iter().map(|weight| (samples as f64 * weight).ceil() as u64).sum();
+    let shares: Vec<f64> = kept.iter().map(|weight| weight / sum).collect();
+    let index = BlendIndex::weighted(&shares, size as usize);
+    for (&set, &sample) in index.dataset.iter().zip(&index.sample) {
+        let (set, length) = (set as usize, parts[set as usize].order().len());
+        if sample as usize >= length {
+            return Err(Error::options(format!(
+                "{} split: the blend draws sample {sample} of set {set}, which has {length}",
+                NAMES[which]
+            )));
+        }
+    }
+    Ok(Some(Arc::new(SftBlend { parts, index })))
+}
