@@ -28,7 +28,7 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     sizes(&mut w, c);
     w.set("initializer_range", json!(c.init_std));
     w.set("tie_word_embeddings", json!(c.tied));
-    if c.has(Mixer::Attention) {
+    if c.heads > 0 {
         attention(&mut w, c, row);
         positions(&mut w, c, row, dialect);
     }
@@ -122,7 +122,7 @@ fn sizes(w: &mut Writer, c: &ModelConfig) {
     w.set(hidden, json!(c.hidden));
     w.set(eps, json!(c.norm_eps));
     w.set(positions, json!(c.max_positions));
-    if c.has(Mixer::Attention) {
+    if c.heads > 0 {
         w.set(heads, json!(c.heads));
         w.set(ffn, json!(if c.family == Family::Qwen1 { 2 * c.ffn } else { c.ffn }));
     }
