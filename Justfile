@@ -38,6 +38,14 @@ bench-fused *ARGS:
 bench-step *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}
 
+# Preprocessing against its own encoder and the reference engine, on real text.
+bench-encode *ARGS:
+    cargo bench -p ms-data --bench preprocess -- {{ARGS}}
+
+# A 1.9 GB model to Megatron files (tp 4, pp 2) and back, against `cp -r`: seconds and private memory.
+bench-convert *ARGS:
+    sh examples/bench-convert.sh {{ARGS}}
+
 # Merging, packing and reading against copying the same bytes; knapsack and sample index of large sets.
 bench-data *ARGS:
     cargo bench -p ms-data --bench data -- {{ARGS}}
@@ -53,3 +61,7 @@ docs:
 # Licences, sources and duplicates of dependencies (needs cargo-deny).
 deny:
     cargo deny check bans licenses sources
+
+# Fuzz one parser for some seconds (needs cargo-fuzz and a nightly compiler): `just fuzz indexed_dataset 600`.
+fuzz TARGET SECONDS="60":
+    cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}}

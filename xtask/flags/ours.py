@@ -334,6 +334,7 @@ _SUPPORT_OTHER = {
         "--enable-thinking": ("Prompt", "reasoning templates: train thoughts (true), remove them (false), or take them as they come (none)"),
         "--reasoning-effort": ("Prompt", "deepseek4: ask for maximal effort; needs --enable-thinking true"),
         "--drop-thinking": ("Prompt", "deepseek4: leave out thoughts before the last question"),
+        "--dataset-dir": ("Input", "LlamaFactory: folder of dataset_info.json, whose sets --input names"),
         "--tokenizer-model": ("Tokenizer", "SentencePiece model, for GPTSentencePieceTokenizer"),
         "--vocab-file": ("Tokenizer", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece"),
         "--merge-file": ("Tokenizer", "merges.txt of GPT2BPETokenizer"),
@@ -366,6 +367,11 @@ _SUPPORT_OTHER = {
         "--target-expert-parallel-size": ("Parallelism", "expert-parallel size to write"),
         "--moe-grouped-gemm": ("Output", "the experts of a rank as one tensor per layer"),
         "--moe-tp-extend-ep": ("Parallelism", "experts are shared out over tensor-parallel ranks too"),
+        "--lora-load": ("Input", "adapter to merge: a Megatron checkpoint or a peft folder"),
+        "--lora-r": ("Input", "rank of the adapter, to be checked"),
+        "--lora-alpha": ("Input", "the adapter is scaled by alpha / r"),
+        "--lora-target-modules": ("Input", "modules that have adapters, to be checked"),
+        "--qlora-nf4": ("Output", "store linear layers as 4-bit codes"),
     },
     "convert2": {
         "--load-dir": ("Input", "checkpoint to read"),
@@ -387,17 +393,23 @@ _SUPPORT_OTHER = {
         "--mla-mm-split": ("Output", "write the up-projections of latent attention as four matrices"),
         "--mtp-num-layers": ("Model", "multi-token prediction layers to keep"),
         "--schedules-method": ("Parallelism", "dualpipev: two chunks per stage, the second in reverse order"),
+        "--lora-load": ("Input", "adapter to merge: a Megatron checkpoint or a peft folder"),
+        "--lora-r": ("Input", "rank of the adapter, to be checked"),
+        "--lora-alpha": ("Input", "the adapter is scaled by alpha / r"),
+        "--lora-target-modules": ("Input", "modules that have adapters, to be checked"),
+        "--save-lora-to-hf": ("Output", "write the adapters alone, as a peft folder"),
         "--first-k-dense-replace": ("Model", "keep only so many of the leading dense layers"),
     },
 }
 _CONVERT_REFUSED = [
-    (r"--lora-load|--save-lora|--qlora", ("adapters are " + LATER, "")),
     (r"--orm", ("outcome reward models are " + LATER, "")),
 ]
 _PREPROCESS_REFUSED = [
     (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
     (r"--split-sentences", ("sentences are cut by NLTK's trained model, which is not part of this program: split them before, and pass a text per record", "")),
-    (r"--interleave|--dataset-dir", ("it belongs to the LlamaFactory handler: run each of its sets with --style and --map-keys, then merge", "")),
+    (r"--interleave", ("sets are read one after the other: interleaving them is " + LATER, "")),
+    (r"--max-samples", (LATER + ": --sample takes each record with a probability", "")),
+    (r"--mix-strategy", ("sets are read one after the other: interleaving them is " + LATER, "concat")),
     (r"--data-obfuscation", ("it needs a proprietary library", "")),
 ]
 
@@ -406,7 +418,7 @@ _PREPROCESS_ACCEPTED = [
     (r"--tokenizer-not-use-fast", "the same ids come from the fast engine; a slow tokenizer can differ from it in rare texts"),
     (r"--make-vocab|--pad-vocab", "upstream only prints the padded size"),
     (r"--cache-dir|--overwrite-cache|--script-data", "there is no cache of converted records"),
-    (r"--max-samples|--mix-strategy|--datasets", "acts only with the handler it belongs to, or nowhere"),
+    (r"--datasets", "acts only with the handler it belongs to, or nowhere"),
     (r"--keep-newlines", "acts only with --split-sentences"),
     (r"--obf-seed", "acts only with --data-obfuscation"),
 ]
@@ -471,7 +483,7 @@ OWN = [
     ("--format", "convert1,convert2", "1", "str", "format", None, "torch,safetensors", "Output", "container of a Megatron checkpoint: .pt files, or this toolchain's safetensors"),
     ("--no-args", "convert1,convert2", "0", "true", "no_args", False, "", "Output", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them"),
     ("--args-as", "convert1,convert2", "1", "str", "args_as", "namespace", "namespace,dict", "Output", "how args are stored in .pt files"),
-    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
+    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
     ("--strict", "preprocess", "0", "true", "strict", False, "", "Input", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish"),
     ("--documents", "preprocess", "1", "str", "documents", "records", "records,files", "Input", "what a document is: a record as the extension says, or every file as a whole"),
     ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),
@@ -500,6 +512,8 @@ OWN = [
     ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),
     ("--transformer-impl", "convert1", "1", "str", "transformer_impl", "local", "local,transformer_engine", "Output", "spelling of tensor names"),
     ("--make-vocab-size-divisible-by", "convert2", "1", "int", "make_vocab_size_divisible_by", 1, "", "Output", "pad the vocabulary to a multiple of this times tp"),
+    ("--save-lora-to-hf", "convert1", "0", "true", "save_lora_to_hf", False, "", "Output", "write the adapters alone, as a peft folder"),
+    ("--qlora-nf4", "convert2", "0", "true", "qlora_nf4", False, "", "Output", "store linear layers as 4-bit codes"),
     ("--expert-tensor-parallel-size", "convert1", "1", "int", "expert_tensor_parallel_size", None, "", PARALLEL, "1: experts are whole on every tensor-parallel rank"),
     ("--mla-mm-split", "convert1", "0", "true", "mla_mm_split", False, "", "Output", "write the up-projections of latent attention as four matrices"),
     ("--mtp-num-layers", "convert1", "1", "int", "mtp_num_layers", None, "", MODEL, "multi-token prediction layers to keep (default all)"),

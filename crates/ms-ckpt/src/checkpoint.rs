@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::{ModelConfig, ParamSpec};
 use serde_json::{Map, Value};
 
+use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
 use crate::layout::mcore::Hints;
+use crate::nf4::Quantised;
 use crate::runs::{Gap, RunIndex};
 use crate::strided::gather;
 use crate::{Error, Mapped, Result, layout};
@@ -25,16 +28,19 @@ pub enum Kind {
     Legacy,
     /// This toolchain's own: safetensors with a manifest of global tensors.
     Sharded,
+    /// An adapter folder of Hugging Face's peft.
+    Peft,
 }
 
 impl Kind {
-    /// `hf`, `mcore`, `legacy` or `sharded`.
+    /// `hf`, `mcore`, `legacy`, `sharded` or `peft`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hf => "hf",
             Self::Mcore => "mcore",
             Self::Legacy => "legacy",
             Self::Sharded => "sharded",
+            Self::Peft => "peft",
         }
     }
 }
@@ -54,6 +60,8 @@ pub(crate) struct Stored {
     pub(crate) start: usize,
     /// Elements between neighbours along each dimension; `None`: row-major without gaps.
     pub(crate) strides: Option<Vec<usize>>,
+    /// The elements are codes: `dtype` and `shape` are those of what they stand for.
+    pub(crate) quantised: Option<Arc<Quantised>>,
 }
 
 /// A part of a global tensor.
@@ -106,6 +114,12 @@ pub struct Checkpoint {
     pub(crate) state: Value,
     /// Elements whose type changes on the way in, as upstream's first converter rounds them.
     pub(crate) via: Option<DType>,
+    /// Low-rank adapters, by the parameter they change.
+    pub(crate) adapters: Adapters,
+    /// Equal copies of parts that other ranks hold: the parameter and the part.
+    pub(crate) copies: Vec<(String, Piece)>,
+    /// How they are added to what is read, if they are.
+    pub(crate) merge: Option<Merge>,
 }
 
 /// Opens a checkpoint of any layout: a Hugging Face folder, a Megatron checkpoint folder or one `iter_*` of it,
@@ -301,6 +315,7 @@ impl Checkpoint {
         let bounds = region.runs().fold((usize::MAX, 0), |(a, b), (s, n)| (a.min(s), b.max(s + n)));
         let bounds = if bounds.1 > global.shape.numel() { 0..usize::MAX } else { bounds.0..bounds.1 };
         let index = RunIndex::within(global.pieces.iter().map(|p| (&p.region, p.flat.clone())), &bounds);
+        let adapter = self.load_adapter(name, &(bounds.start..bounds.end.min(global.shape.numel())))?;
         let mut out = Cast { name, to: dtype, via: self.via, buffer: Vec::new(), sink };
         let flat = flat.unwrap_or(0..usize::MAX);
         let stored = global.shape.numel();
@@ -325,7 +340,23 @@ impl Checkpoint {
                     (last_row + column, (row - column).min(end - at))
                 };
                 let found = index.find(source, n, |run| {
-                    self.copy_run(&global.pieces[run.piece], run.local, run.len, &mut out)
+                    let piece = &global.pieces[run.piece];
+                    let Some(adapter) = &adapter else {
+                        return self.copy_run(piece, run.local, run.len, &mut |b, dtype| out.push(b, dtype));
+                    };
+                    // A bounded number of elements at a time, in the type they are stored in.
+                    for first in (0..run.len).step_by(1 << 18) {
+                        let n = (run.len - first).min(1 << 18);
+                        let (mut held, mut held_type) = (Vec::new(), dtype);
+                        self.copy_run(piece, run.local + first, n, &mut |b, dtype| {
+                            held.extend_from_slice(b);
+                            held_type = dtype;
+                            Ok(())
+                        })?;
+                        adapter.apply(run.global + first, &mut held, held_type);
+                        out.push(&held, held_type)?;
+                    }
+                    Ok(())
                 });
                 found.map_err(|gap| match gap {
                     Gap::Other(e) => e,
@@ -354,14 +385,30 @@ impl Checkpoint {
         })
     }
 
-    fn copy_run(&self, piece: &Piece, local: usize, len: usize, out: &mut Cast<'_>) -> Result<()> {
+    pub(crate) fn copy_run(
+        &self,
+        piece: &Piece,
+        local: usize,
+        len: usize,
+        out: &mut dyn FnMut(&[u8], DType) -> Result<()>,
+    ) -> Result<()> {
         let stored = &self.stored[piece.stored];
         let bytes = self.files[stored.file].bytes();
         let size = stored.dtype.size();
+        if let Some(quantised) = &stored.quantised {
+            let mut values = Vec::new();
+            for first in (local..local + len).step_by(1 << 16) {
+                let n = (1 << 16).min(local + len - first);
+                values.clear();
+                quantised.read(bytes, stored.start, first, n, stored.dtype, &mut values);
+                out(&values, stored.dtype)?;
+            }
+            return Ok(());
+        }
         match &piece.view {
             None => {
                 let start = stored.start + local * size;
-                out.push(&bytes[start..start + len * size], stored.dtype)
+                out(&bytes[start..start + len * size], stored.dtype)
             }
             Some(strides) => {
                 // Element by element, a bounded number at a time: a view may be larger than its storage.
@@ -371,7 +418,7 @@ impl Checkpoint {
                     let range = first..(first + (1 << 16)).min(local + len);
                     gathered.clear();
                     gather(bytes, stored.start, &shape, strides, size, range, &mut gathered);
-                    out.push(&gathered, stored.dtype)?;
+                    out(&gathered, stored.dtype)?;
                 }
                 Ok(())
             }

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn one_of_a_stack_has_no_dimension_for_the_stack() {
-        let region = Region { lead: Some(1..2), ..Region::along(&[2, 3, 4].into(), 1, [0..3]) };
+        let region =
+            Region { lead: Some(1..2), ..Region::along(&[2, 3, 4].into(), 1, std::iter::once(0..3)) };
         let lens = Lens::single(region);
         assert_eq!((lens.shape.clone(), lens.view(None).unwrap()), (vec![3, 4], None));
         assert_eq!(lens.view(Some(&[1, 3])).unwrap().unwrap(), [0, 1, 3]);

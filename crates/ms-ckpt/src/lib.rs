@@ -19,12 +19,15 @@
 //! # Ok::<(), ms_ckpt::Error>(())
 //! ```
 
+mod adapter;
 mod cast;
 mod checkpoint;
+mod compare;
 mod error;
 pub mod layout;
 mod lens;
 mod mapped;
+mod nf4;
 mod plan;
 mod runs;
 pub mod safetensors;
@@ -34,7 +37,9 @@ mod strided;
 pub mod torch;
 mod transpose;
 
+pub use adapter::{Arithmetic, Merge};
 pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration, open_with};
+pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use layout::{TRACKER, iteration_name, latest_iteration};
 pub use mapped::Mapped;

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn flat_shards_of_a_cut_tensor_are_found_and_gaps_are_named() {
         // Columns 2..4 of a [3, 4] tensor; two ranks share their six elements as 0..4 and 4..6.
-        let region = Region::along(&[3, 4].into(), 1, [2..4]);
+        let region = Region::along(&[3, 4].into(), 1, std::iter::once(2..4));
         let index = RunIndex::new([(&region, Some(0..4)), (&region, Some(4..6))].into_iter());
         let mut got = Vec::new();
         index

@@ -21,12 +21,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ms_core::{DType, Region, Shape};
-use ms_spec::ModelConfig;
+use ms_spec::{ModelConfig, ParamSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece as Part, Stored};
+use crate::layout::mcore::Cut;
 use crate::layout::{hf, iteration_name, write_tracker};
+use crate::plan;
 use crate::runs::RunIndex;
 use crate::staging::{self, Folder};
 use crate::{Error, Mapped, Result, safetensors};
@@ -170,6 +173,23 @@ impl Writer {
         staging::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)
     }
 
+    /// Puts the weights into the same folder a second time, as Megatron-core's rank files, so that Megatron reads them
+    /// where this toolchain reads its own form. `bytes` and `more` are those of [`crate::layout::mcore::write`].
+    ///
+    /// # Errors
+    /// A cut that does not divide; what the operating system refuses.
+    pub fn write_megatron(
+        &self,
+        config: &ModelConfig,
+        cut: &Cut,
+        dtype: DType,
+        more: &Map<String, Value>,
+        bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
+    ) -> Result<()> {
+        let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
+        plan::write_mcore_ranks(&self.folder, self.iteration, &config, cut, dtype, more, bytes)
+    }
+
     /// Completes the checkpoint: manifest, final name, tracker file.
     ///
     /// `state` is any JSON: arguments, consumed samples, random states, schedule.
@@ -282,6 +302,7 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
                         shape: t.shape,
                         start: t.start,
                         strides: None,
+                        quantised: None,
                     });
                 }
                 files.push(file);
@@ -330,5 +351,8 @@ pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {
         args,
         state: manifest.state,
         via: None,
+        adapters: Adapters::new(),
+        copies: Vec::new(),
+        merge: None,
     })
 }

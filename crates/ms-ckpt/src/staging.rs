@@ -36,7 +36,12 @@ pub(crate) struct Folder {
     target: PathBuf,
     temporary: PathBuf,
     done: bool,
+    /// Leftovers of a failure are kept for the next run.
+    resumable: bool,
 }
+
+/// Name of the file that says what is being written.
+const NOTE: &str = ".conversion";
 
 impl Folder {
     /// Starts a folder that will appear as `target`; leftovers of an interrupted run are removed.
@@ -52,7 +57,26 @@ impl Folder {
             fs::remove_dir_all(&temporary).map_err(Error::io(&temporary, "remove"))?;
         }
         fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
-        Ok(Self { target: target.to_owned(), temporary, done: false })
+        Ok(Self { target: target.to_owned(), temporary, done: false, resumable: false })
+    }
+
+    /// As [`Folder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Whether there were
+    /// some: then the files that have their final names are complete.
+    ///
+    /// # Errors
+    /// As [`Folder::create`].
+    pub(crate) fn resume(target: &Path, replace: bool, fingerprint: &str) -> Result<(Self, bool)> {
+        let temporary = partial(target);
+        let note = temporary.join(NOTE);
+        let exists = !replace && target.exists() && !is_empty_folder(target);
+        if !exists && fs::read(&note).is_ok_and(|text| text == fingerprint.as_bytes()) {
+            tracing::info!("{}: going on with what an interrupted run has left", target.display());
+            return Ok((Self { target: target.to_owned(), temporary, done: false, resumable: true }, true));
+        }
+        let mut folder = Self::create(target, replace)?;
+        write_file(&note, fingerprint.as_bytes())?;
+        folder.resumable = true;
+        Ok((folder, false))
     }
 
     /// Where to write.
@@ -65,6 +89,10 @@ impl Folder {
     /// # Errors
     /// What the operating system refuses.
     pub(crate) fn commit(mut self, sync: bool) -> Result<()> {
+        if self.resumable {
+            let note = self.temporary.join(NOTE);
+            fs::remove_file(&note).map_err(Error::io(&note, "remove"))?;
+        }
         if sync {
             sync_tree(&self.temporary)?;
         }
@@ -83,11 +111,22 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.done {
+        let kept = self.resumable && has_complete_files(&self.temporary);
+        if !self.done && !kept {
             // Best effort: a leftover is removed by the next run.
             let _ = fs::remove_dir_all(&self.temporary);
         }
     }
+}
+
+/// Whether a folder or one below it holds a file under its final name.
+fn has_complete_files(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    entries.flatten().any(|e| {
+        let path = e.path();
+        let hidden = e.file_name().to_string_lossy().starts_with('.');
+        !hidden && (path.is_file() || has_complete_files(&path))
+    })
 }
 
 /// Puts the folder `new` where the folder `target` is, and removes the old one.

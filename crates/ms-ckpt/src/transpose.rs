@@ -92,9 +92,9 @@ mod tests {
         // Rows 1 and 3 of both experts of [2, 4, 3].
         let region = Region { lead: Some(0..2), ..Region::along(&[2, 4, 3].into(), 1, [1..2, 3..4]) };
         assert_eq!(matrices(&region), Some((vec![vec![3, 9], vec![15, 21]], 3)));
-        let columns = Region::along(&[2, 2, 4].into(), 2, [1..3]);
+        let columns = Region::along(&[2, 2, 4].into(), 2, std::iter::once(1..3));
         assert_eq!(matrices(&columns), Some((vec![vec![1, 5], vec![9, 13]], 2)));
-        assert_eq!(matrices(&Region::along(&[4].into(), 0, [0..4])), None);
+        assert_eq!(matrices(&Region::along(&[4].into(), 0, std::iter::once(0..4))), None);
     }
 
     #[test]

@@ -219,6 +219,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
         transformer_engine: te,
         experts,
         mla_split: bit(5) && c.mla().is_some() && c.block != Block::Shortcut,
+        nf4: false,
         legacy: bit(6) && plain && !te && c.block == Block::Pre,
     };
     let spelling =
@@ -227,7 +228,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
 }
 
 fn convert(from: &Path, to: &Path, way: &Way) {
-    let hints = Hints { config: None, extend_ep: None };
+    let hints = Hints::default();
     let source = open_with(from, None, &hints).unwrap_or_else(|e| panic!("{way:?}: {e}"));
     let c = source.config();
     let dtype = |name: &str| source.dtype(name);

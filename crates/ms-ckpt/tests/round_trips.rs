@@ -234,7 +234,7 @@ fn a_trainer_writes_megatron_files_of_any_iteration() {
 fn a_checkpoint_with_a_gap_is_refused_and_never_appears() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::create(dir.path(), 1).unwrap();
-    let region = Region::along(&[4, 2].into(), 0, [0..3]);
+    let region = Region::along(&[4, 2].into(), 0, std::iter::once(0..3));
     let piece =
         Piece { name: "w", shape: [4, 2].into(), dtype: DType::U8, region, flat: None, bytes: &[0; 6] };
     writer.write_rank(0, &[piece]).unwrap();

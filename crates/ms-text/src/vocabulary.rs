@@ -175,13 +175,13 @@ impl Vocabulary {
 mod tests {
     use super::*;
 
-    fn vocabulary(json: Value) -> Vocabulary {
-        Vocabulary::of(Path::new("t.json"), &json).unwrap()
+    fn vocabulary(json: &Value) -> Vocabulary {
+        Vocabulary::of(Path::new("t.json"), json).unwrap()
     }
 
     #[test]
     fn new_tokens_get_the_next_free_id_and_known_ones_keep_theirs() {
-        let mut v = vocabulary(json!({"model": {"vocab": {"a": 0, "b": 1}}}));
+        let mut v = vocabulary(&json!({"model": {"vocab": {"a": 0, "b": 1}}}));
         assert_eq!(v.add(AddedToken::special("<x>")), (2, true));
         assert_eq!(v.add(AddedToken::special("b")), (1, true));
         assert_eq!(v.add(AddedToken::special("<y>")), (3, true));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_list_of_pieces_is_a_vocabulary_too() {
-        let v = vocabulary(json!({"model": {"vocab": [["<unk>", 0.0], ["x", -1.5]]}}));
+        let v = vocabulary(&json!({"model": {"vocab": [["<unk>", 0.0], ["x", -1.5]]}}));
         assert_eq!((v.len(), v.id("x"), v.text(0)), (2, Some(1), Some("<unk>")));
     }
 

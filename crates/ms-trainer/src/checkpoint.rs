@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::optimizer::STATE_NAMES;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
+use ms_ckpt::layout::mcore::Cut;
 use ms_ckpt::{Checkpoint, Kind, sharded};
 use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
@@ -68,6 +69,9 @@ pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> R
     write_pieces(config, engine, writer)?;
     world.barrier()?;
     if let Some(writer) = first {
+        if config.checkpoint.megatron_files {
+            write_megatron(config, engine, state, &writer)?;
+        }
         let stored = Stored {
             iteration: state.iteration,
             consumed_train_samples: state.consumed_train_samples,
@@ -127,6 +131,26 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
     }
     writer.write_rank(engine.ctx.rank, &pieces)?;
     Ok(())
+}
+
+/// Megatron's rank files. Every rank holds the whole model, so the first one writes them alone.
+fn write_megatron(
+    config: &TrainConfig,
+    engine: &Engine,
+    state: &RunState,
+    writer: &sharded::Writer,
+) -> Result<()> {
+    let mut more = config.args.clone();
+    more.insert("consumed_train_samples".into(), json!(state.consumed_train_samples));
+    more.insert("consumed_valid_samples".into(), json!(state.consumed_valid_samples));
+    let specs = engine.model.specs();
+    let id = |name: &str| specs.iter().position(|s| s.name == name).expect("the model's own parameter");
+    let mut bytes = |spec: &ParamSpec| {
+        let id = ParamId(id(&spec.name) as u32);
+        Ok(engine.store.get(id).bytes().to_vec())
+    };
+    let cut = Cut::default();
+    Ok(writer.write_megatron(&config.model, &cut, engine.dtype(), &more, &mut bytes)?)
 }
 
 fn as_bytes(values: &[f32]) -> &[u8] {

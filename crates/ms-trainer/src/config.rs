@@ -181,6 +181,8 @@ pub struct Checkpointing {
     pub save_interval: u64,
     /// Weights only.
     pub no_save_optim: bool,
+    /// Weights are written a second time, as the files that Megatron reads.
+    pub megatron_files: bool,
     /// The flags' schedule wins over the checkpoint's.
     pub override_schedule: bool,
     /// The checkpoint's schedule wins over the flags'.

@@ -10,6 +10,7 @@ and the ids that sentencepiece and tiktoken give.
 
 import base64
 import json
+import os
 from pathlib import Path
 
 import sentencepiece
@@ -47,7 +48,7 @@ TEXTS = [
 def train(name, corpus, **settings):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus),
-        model_prefix=str(HERE / name),
+        model_prefix=name,
         num_threads=1,
         minloglevel=2,
         **settings,
@@ -57,6 +58,8 @@ def train(name, corpus, **settings):
 
 
 def main():
+    # A model remembers the path it was written to: a name alone says nothing of the machine.
+    os.chdir(HERE)
     corpus = []
     for path in [ROOT / "ARCHITECTURE.md", ROOT / "README.md"]:
         corpus += [line for line in path.read_text().splitlines() if line.strip()]

@@ -4,14 +4,18 @@
 //! toolchain's own sharded form; which of the two is read is found out) or `legacy` (the nested files of Megatron's
 //! legacy models). Without FROM and TO the arguments of
 //! upstream's `convert_ckpt.py` and, under `--upstream head`, `convert_ckpt_v2.py` work unchanged.
-//! `ms-convert inspect DIR` shows what a checkpoint holds.
+//! `ms-convert inspect DIR` shows what a checkpoint holds, `ms-convert diff A B` what differs between two, across forms
+//! and cuts, and `ms-convert verify DIR` reads everything: exit code 1 if something differs or is not sound.
+//! A conversion that was interrupted goes on where it stopped when it is started again.
 //!
 //! A Hugging Face folder that goes to Megatron-core and back is the same byte for byte: the converted checkpoint
 //! keeps `config.json`, the tokenizer's files and, in `hf_layout.json`, the names and headers of the original
 //! weight files. `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid
 //! out as `save_pretrained` does it.
 
+mod adapters;
 mod inspect;
+mod look;
 mod request;
 mod run;
 
@@ -24,6 +28,8 @@ use ms_cli::{ResultHint as _, Usage};
 const ABOUT: &str =
     "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | legacy
 ms-convert inspect DIR [--json]
+ms-convert diff DIR DIR [--json]
+ms-convert verify DIR [--json]
 
 Converts checkpoints between Hugging Face folders and Megatron files.
 
@@ -46,6 +52,24 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
     let text: Vec<&str> = words.iter().map(|w| w.to_str().unwrap_or_default()).collect();
     match text[..] {
         ["inspect", _] => inspect::run(Path::new(&words[1]), args.flag("json")),
+        ["diff", ..] | ["verify", ..] => {
+            let sound = match words.len() {
+                3 if text[0] == "diff" => {
+                    look::diff(Path::new(&words[1]), Path::new(&words[2]), args.flag("json"))?
+                }
+                2 if text[0] == "verify" => look::verify(Path::new(&words[1]), args.flag("json"))?,
+                _ => {
+                    let want = if text[0] == "diff" { "two folders" } else { "one folder" };
+                    return Err(Usage(format!("{}: expected {want}", text[0])).into());
+                }
+            };
+            anyhow::ensure!(
+                sound,
+                "{}",
+                if text[0] == "diff" { "the checkpoints differ" } else { "not sound" }
+            );
+            Ok(())
+        }
         ["inspect", ..] => {
             Err(Usage("inspect: expected one folder".to_owned())).hint("ms-convert inspect DIR")
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Spelling, Version};
-use ms_ckpt::{ArgsForm, Sharding};
+use ms_ckpt::{ArgsForm, Arithmetic, Sharding};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::DType;
@@ -30,6 +30,23 @@ pub(crate) enum OutputType {
     Fixed(DType),
     /// The one that the Hugging Face configuration names, else as stored.
     OfConfig,
+}
+
+/// What is asked of adapters.
+#[derive(Clone, Debug)]
+pub(crate) struct Lora {
+    /// Where they are, when not in the checkpoint itself.
+    pub(crate) load: Option<PathBuf>,
+    /// Their rank, if given.
+    pub(crate) rank: Option<usize>,
+    /// What they are scaled with, if given.
+    pub(crate) alpha: Option<f64>,
+    /// Modules that have them; empty: any.
+    pub(crate) targets: Vec<String>,
+    /// How they are added.
+    pub(crate) arithmetic: Arithmetic,
+    /// Write them alone.
+    pub(crate) alone: bool,
 }
 
 /// A conversion.
@@ -71,6 +88,8 @@ pub(crate) struct Request {
     pub(crate) leading_dense: Option<usize>,
     /// Whether a source without args has its experts shared out over tensor-parallel ranks.
     pub(crate) extended: Option<bool>,
+    /// Adapters to merge or write.
+    pub(crate) lora: Lora,
     /// Replace an existing output.
     pub(crate) force: bool,
     /// Wait until bytes are on the disk.
@@ -127,6 +146,7 @@ pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
     let from = form("--load-model-type", args.text("load_model_type"))?;
     let to = form("--save-model-type", args.text("save_model_type"))?;
     let mut request = common(from, to, args)?;
+    request.lora.arithmetic = Arithmetic::WeightType;
     if head {
         request.sharding = Sharding::PerLayer;
         request.mtp = Some(args.size("mtp_num_layers")?.unwrap_or(0));
@@ -206,6 +226,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             experts: if args.flag("moe_grouped_gemm") { Experts::Grouped } else { Experts::Sequential },
             mla_split: args.flag("mla_mm_split"),
             legacy: to == Form::Legacy,
+            nf4: args.flag("qlora_nf4"),
         },
         mtp: args.given().get("mtp_num_layers").and_then(serde_json::Value::as_u64).map(|n| n as usize),
         leading_dense: if head { args.size("first_k_dense_replace")? } else { None },
@@ -217,9 +238,22 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             Upstream::Head => positive("num_layers", "--num-layers")?,
             Upstream::V2_0_0 => None,
         },
+        lora: Lora {
+            load: args.text("lora_load").map(PathBuf::from),
+            rank: given(args, "lora_r").map(|n| n as usize),
+            alpha: given(args, "lora_alpha"),
+            targets: args.list("lora_target_modules"),
+            arithmetic: Arithmetic::Float32,
+            alone: args.flag("save_lora_to_hf"),
+        },
         force: args.flag("force"),
         sync: !args.flag("no_sync"),
     })
+}
+
+/// A number that stands on the command line; defaults do not count.
+fn given(args: &Args, dest: &str) -> Option<f64> {
+    args.given().get(dest).and_then(serde_json::Value::as_f64)
 }
 
 fn numbers(flag: &str, text: &str) -> Result<Vec<usize>, Usage> {

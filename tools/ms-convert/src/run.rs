@@ -15,6 +15,7 @@ use ms_core::DType;
 use ms_spec::{Feed, ModelConfig, hf};
 use serde_json::{Value, json};
 
+use crate::adapters;
 use crate::request::{Form, OutputType, Request};
 
 /// Endings of the files that travel with the weights: configuration, tokenizer, templates, code.
@@ -27,6 +28,15 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
     let mut source = open(request)?;
     check_form(&source, request)?;
+    source = adapters::apply(source, request)?;
+    if request.lora.alone {
+        let fixed = match request.output_type {
+            OutputType::Fixed(dtype) => Some(dtype),
+            _ => None,
+        };
+        let plan = adapters::plan(&source, request, fixed)?;
+        return finish(&plan, &source, request, args);
+    }
     let original = request.hf_config.clone().unwrap_or_else(|| source.root().to_owned());
     // A folder that holds a tokenizer only adds its files.
     let followed =
@@ -58,10 +68,14 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of)?,
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
+    finish(&plan, &source, request, args)
+}
+
+fn finish(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
     if args.flag("dry_run") {
-        return show(&plan, &source, request, args.flag("json"));
+        return show(plan, source, request, args.flag("json"));
     }
-    copy(&plan, &source, request, args)
+    copy(plan, source, request, args)
 }
 
 /// Opens the source with what the request says of it, and keeps the layers it asks for.
@@ -72,7 +86,7 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
         (Form::Hf, _) | (_, None) => None,
         (_, Some(path)) => Some(read_json(&path)?),
     };
-    let hints = Hints { config, extend_ep: request.extended };
+    let hints = Hints { config, model: None, extend_ep: request.extended };
     let mut source = ms_ckpt::open_with(&request.load, None, &hints)?;
     let c = source.config();
     let leading = (0..c.layers).take_while(|&l| c.moe.is_some() && c.layer(l).feed == Feed::Dense).count();
@@ -113,6 +127,7 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
         Kind::Hf => ("a Hugging Face folder", "hf"),
         Kind::Mcore | Kind::Sharded => ("a Megatron-core checkpoint", "mcore"),
         Kind::Legacy => ("a legacy Megatron checkpoint", "legacy"),
+        Kind::Peft => ("an adapter", "mcore"),
     };
     Err(anyhow::anyhow!("{} is {found}", request.load.display()))
         .hint(format!("ms-convert {other} … reads it"))
@@ -276,6 +291,7 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
         let mut json = plan.to_json();
         json["save"] = json!(request.save);
         json["source_bytes"] = json!(source.bytes());
+        json["memory_bytes"] = json!(plan.memory(workers()));
         writeln!(out, "{json}")?;
         return Ok(());
     }
@@ -295,6 +311,7 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
         )?;
     }
     writeln!(out, "{:>14}  bytes of tensors into {}", plan.bytes(), request.save.display())?;
+    writeln!(out, "{:>14}  bytes of memory at most", plan.memory(workers()))?;
     Ok(())
 }
 
@@ -312,8 +329,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     }
     let start = Instant::now();
     let bar = args.progress().bytes(plan.bytes(), "converting");
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let options = RunOptions { threads, sync: request.sync, replace: request.force };
+    let options = RunOptions { threads: workers(), sync: request.sync, replace: request.force };
     let done = plan.run(source, &request.save, &options, &|n| bar.inc(n));
     bar.finish_and_clear();
     match done {
@@ -337,6 +353,10 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
         writeln!(std::io::stdout().lock(), "{report}")?;
     }
     Ok(())
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn is_empty(path: &Path) -> bool {

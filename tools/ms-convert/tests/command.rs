@@ -292,3 +292,110 @@ fn help_man_page_and_completions_come_out_quickly() {
         assert!(stdout(&ms_convert(&["--generate", kind]).success()).contains("save"), "{kind}");
     }
 }
+
+#[test]
+fn diff_sees_through_forms_and_cuts_and_verify_reads_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    make_model(&path("hf"), "qwen2", true);
+    ms_convert(&[
+        "hf",
+        "mcore",
+        "--load",
+        text(&path("hf")),
+        "--save",
+        text(&path("a")),
+        "--tp",
+        "2",
+        "--pp",
+        "2",
+    ])
+    .success();
+    ms_convert(&[
+        "hf",
+        "mcore",
+        "--load",
+        text(&path("hf")),
+        "--save",
+        text(&path("b")),
+        "--padded-vocab-size",
+        "64",
+    ])
+    .success();
+    for other in ["a", "b"] {
+        let same = ms_convert(&["diff", text(&path("hf")), text(&path(other))]).success();
+        assert!(stdout(&same).contains("tensors are equal"), "{}", stdout(&same));
+    }
+    ms_convert(&["verify", text(&path("a"))]).success();
+    // One bit of a norm on the second tensor-parallel rank: a copy that is no longer equal; a value in a shard differs.
+    let file = path("a").join("iter_0000001/mp_rank_01_000/model_optim_rng.pt");
+    let torch = ms_ckpt::torch::TorchFile::open(&file).unwrap();
+    let model = torch.root().get("model").unwrap();
+    let start = |name: &str| match model.get(name).unwrap() {
+        ms_ckpt::torch::Node::Tensor(t) => torch.view(name, t).unwrap().start,
+        _ => panic!(),
+    };
+    let (norm, qkv) = (
+        start("decoder.layers.0.input_layernorm.weight"),
+        start("decoder.layers.0.self_attention.linear_qkv.weight"),
+    );
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[norm] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let shown = stdout(&ms_convert(&["verify", text(&path("a"))]).code(1));
+    assert!(shown.contains("decoder.layers.0.input_layernorm.weight: the copy in"), "{shown}");
+    bytes[qkv] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let shown = stdout(&ms_convert(&["diff", text(&path("hf")), text(&path("a")), "--json"]).code(1));
+    let json: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let different: Vec<&serde_json::Value> =
+        json["tensors"].as_array().unwrap().iter().filter(|t| t["relation"] == "different").collect();
+    assert_eq!(different.len(), 1);
+    assert_eq!(
+        (&different[0]["elements"], &different[0]["name"]),
+        (&1.into(), &"decoder.layers.0.self_attention.linear_qkv.weight".into())
+    );
+}
+
+#[test]
+fn an_interrupted_conversion_goes_on_at_the_files_that_are_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    make_model(&path("hf"), "llama", false);
+    let args = |save: &Path| {
+        ["hf", "mcore", "--load", text(&path("hf")), "--save", save.to_str().unwrap(), "--tp", "2"]
+            .map(str::to_owned)
+    };
+    let run = |save: &Path| Command::cargo_bin("ms-convert").unwrap().args(args(save)).assert();
+    run(&path("whole")).success();
+    // What a killed run leaves: the note, one complete file, one half.
+    let source = ms_ckpt::open(&path("hf")).unwrap();
+    let plan = ms_ckpt::Plan::mcore(
+        source.config(),
+        &ms_ckpt::layout::mcore::Cut { tp: 2, ..Default::default() },
+        Default::default(),
+        ms_ckpt::ArgsForm::Namespace,
+        &|n| source.dtype(n),
+    )
+    .unwrap();
+    let out = path("resumed");
+    let options = ms_ckpt::RunOptions { threads: 1, sync: false, replace: false };
+    let stopped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let seen = std::sync::atomic::AtomicU64::new(0);
+        let most = plan.files[0].bytes() + 1000;
+        plan.run(&source, &out, &options, &|n| {
+            let before = seen.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+            assert!(before + n < most, "stopped on purpose");
+        })
+    }));
+    assert!(stopped.is_err() && !out.exists());
+    let left = path(".resumed.partial/iter_0000001/mp_rank_00/model_optim_rng.pt");
+    let before = std::fs::metadata(&left).unwrap().modified().unwrap();
+    plan.run(&source, &out, &options, &|_| ()).unwrap();
+    let after = std::fs::metadata(out.join("iter_0000001/mp_rank_00/model_optim_rng.pt")).unwrap();
+    assert_eq!(after.modified().unwrap(), before, "the complete file was kept");
+    let whole = tree(&path("whole"));
+    for (name, bytes) in tree(&out) {
+        assert!(bytes == whole[&name], "{}", name.display());
+    }
+}

@@ -6,7 +6,7 @@ use crate::care::Care;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
-use ms_data::handler::{HandlerOptions, Kind};
+use ms_data::handler::{HandlerOptions, Kind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
@@ -152,16 +152,32 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         format: args.text("input_format").map(Format::named).transpose()?,
         split: args.text("input_split").map(str::to_owned),
     };
-    let mut inputs = Vec::new();
-    for path in &paths {
-        inputs.extend(how.files(path)?);
-    }
     let kind = match (args.text("style"), args.text("handler_name").filter(|name| !name.is_empty())) {
         (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
         (Some(style), None) => Kind::of_style(style),
         (None, name) => Kind::of_handler(name.unwrap_or_default()),
     };
     let kind = kind.map_err(|error| usage(&error.to_string()))?;
+    let mut inputs = Vec::new();
+    let mut fields_of_files = Vec::new();
+    if kind == Kind::LlamaFactory {
+        let folder = args.text("dataset_dir").ok_or_else(|| {
+            usage("LlamaFactory's sets need --dataset-dir, the folder of dataset_info.json, and their names as --input")
+        })?;
+        let given: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        // A path stands for the name at its end, as upstream has it.
+        let names = given.iter().flat_map(|names| names.split(','));
+        let names: Vec<&str> = names.map(|name| name.rsplit('/').next().unwrap_or(name).trim()).collect();
+        for set in described_sets(folder.as_ref(), &names)? {
+            let files = how.files(&set.path)?;
+            fields_of_files.extend(std::iter::repeat_n(set.fields, files.len()));
+            inputs.extend(files);
+        }
+    } else {
+        for path in &paths {
+            inputs.extend(how.files(path)?);
+        }
+    }
     let tokenizer = Vocabulary::resolve(args)?;
     let (pack, neat) = (args.flag("pack"), args.flag("neat_pack"));
     let seq_length = args.size("seq_length")?;
@@ -202,6 +218,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         seq_length,
         neat_pack: neat,
         additional_keys: args.list("dataset_additional_keys"),
+        fields_of_files,
         upstream: if head { ms_data::Upstream::Head } else { ms_data::Upstream::V2_0_0 },
         ..HandlerOptions::new(kind)
     };

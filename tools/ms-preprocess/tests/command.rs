@@ -173,3 +173,94 @@ fn merging_joins_the_sets_of_a_folder() {
     let set = ms_data::indexed::IndexedDataset::open(bench.path("all_text_document")).unwrap();
     assert_eq!((set.len(), set.documents()), (600, 600));
 }
+
+#[test]
+fn described_sets_give_the_rows_of_their_styles_one_after_the_other() {
+    let bench = Bench::new();
+    let alpaca: Vec<_> =
+        (0..5).map(|i| serde_json::json!({"q": format!("question {i}"), "a": "words"})).collect();
+    std::fs::write(bench.path("alpaca.json"), serde_json::to_vec(&alpaca).unwrap()).unwrap();
+    let info = serde_json::json!({
+        "chats": {"file_name": "chats.json", "formatting": "sharegpt"},
+        "questions": {"file_name": "alpaca.json", "columns": {"prompt": "q", "response": "a"}},
+    });
+    std::fs::write(bench.path("dataset_info.json"), info.to_string()).unwrap();
+    let head = ["--upstream", "head", "--prompt-type", "qwen"];
+    let described = [
+        "--handler-name",
+        "LlamaFactoryInstructionHandler",
+        "--dataset-dir",
+        ".",
+        "--input",
+        "chats,questions",
+        "--output-prefix",
+        "both",
+    ];
+    let run = bench.run(&[&head[..], &described].concat());
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert!(text(&run.stdout).contains("45 records"), "{}", text(&run.stdout));
+    let ids =
+        |prefix: &str| std::fs::read(bench.path(&format!("{prefix}_packed_input_ids_document.bin"))).unwrap();
+    let chats = ["--style", "sharegpt", "--input", "chats.json", "--output-prefix", "one"];
+    let questions = [
+        "--style",
+        "alpaca",
+        "--map-keys",
+        r#"{"prompt": "q", "response": "a", "query": ""}"#,
+        "--input",
+        "alpaca.json",
+        "--output-prefix",
+        "two",
+    ];
+    for args in [&chats[..], &questions[..]] {
+        let run = bench.run(&[&head[..], args].concat());
+        assert!(run.status.success(), "{}", text(&run.stderr));
+    }
+    assert_eq!(ids("both"), [ids("one"), ids("two")].concat());
+}
+
+#[test]
+fn strict_refuses_a_record_with_its_number_and_reason() {
+    let bench = Bench::new();
+    let odd = r#"[{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+                  {"conversations": [{"from": "gpt", "value": "a"}, {"from": "human", "value": "b"}]}]"#;
+    std::fs::write(bench.path("odd.json"), odd).unwrap();
+    let args =
+        ["--style", "sharegpt", "--prompt-type", "qwen", "--input", "odd.json", "--output-prefix", "odd"];
+    let run = bench.run(&args);
+    assert!(run.status.success() && text(&run.stdout).contains("1 dropped"), "{}", text(&run.stdout));
+    let run = bench.run(&[&args[..], &["--strict", "--force"]].concat());
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("record 2: its roles do not alternate"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn megatrons_own_tokenizers_take_their_files_from_flags() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("vocab.txt"), "[PAD]\n[UNK]\nsome\nwords\n##1\n").unwrap();
+    let run = tool()
+        .current_dir(bench.dir.path())
+        .args([
+            "--input",
+            "in.jsonl",
+            "--output-prefix",
+            "bert",
+            "--tokenizer-type",
+            "BertWordPieceLowerCase",
+        ])
+        .args(["--vocab-file", "vocab.txt", "--append-eod"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let bytes = std::fs::read(bench.path("bert_text_document.bin")).unwrap();
+    // "some words 0": the number is not in the vocabulary; [BOS] and [EOS] were added after it.
+    let first: Vec<i32> = bytes[..16].chunks(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(first, [2, 3, 1, 6]);
+    let run = tool()
+        .current_dir(bench.dir.path())
+        .args(["--input", "in.jsonl", "--output-prefix", "gpt", "--tokenizer-type", "GPT2BPETokenizer"])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("GPT2BPETokenizer needs --vocab-file"), "{}", text(&run.stderr));
+}

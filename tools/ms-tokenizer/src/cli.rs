@@ -19,7 +19,8 @@ Examples:
   find . -name '*.md' | ms-tokenizer train --vocab-size 8192 -o tok --files-from -
   echo 'Hello world' | ms-tokenizer encode --tokenizer tok
   ms-tokenizer decode --tokenizer tok 260 17 42
-  ms-tokenizer info tok --json";
+  ms-tokenizer info tok --json
+  ms-tokenizer compare --tokenizer tok corpus.jsonl more.txt";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Decode(Decode),
     /// What a tokenizer folder holds
     Info(Info),
+    /// Check that the fast engine gives the ids of the reference engine on your text
+    Compare(Compare),
 }
 
 #[derive(Args, Debug)]
@@ -60,7 +63,7 @@ pub(crate) struct Train {
 
 #[derive(Args, Debug)]
 pub(crate) struct Folder {
-    /// Tokenizer folder
+    /// Tokenizer folder, or a vocabulary file such as tokenizer.model
     #[arg(short, long, alias = "tokenizer-name-or-path", value_name = "DIR", help_heading = "Tokenizer")]
     pub(crate) tokenizer: PathBuf,
 }
@@ -97,4 +100,17 @@ pub(crate) struct Decode {
 pub(crate) struct Info {
     /// Tokenizer folder
     pub(crate) tokenizer: PathBuf,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct Compare {
+    #[command(flatten)]
+    pub(crate) folder: Folder,
+    /// Files to read, line by line; bytes that are not UTF-8 become U+FFFD
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Add what the tokenizer puts around a text
+    #[arg(long)]
+    pub(crate) special: bool,
 }

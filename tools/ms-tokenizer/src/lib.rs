@@ -1,6 +1,7 @@
 //! The program behind `ms-tokenizer`.
 
 mod cli;
+mod compare;
 mod train;
 
 use anyhow::{Context, Result};
@@ -28,6 +29,7 @@ pub fn run() -> Result<()> {
         Command::Encode(args) => encode(args, cli.common.json),
         Command::Decode(args) => decode(args, cli.common.json),
         Command::Info(args) => info(&args.tokenizer, cli.common.json),
+        Command::Compare(args) => compare::run(args, &cli.common),
     }
 }
 
@@ -103,6 +105,7 @@ fn info(dir: &Path, json: bool) -> Result<()> {
     let value = json!({
         "path": dir.display().to_string(),
         "vocab_size": tokenizer.vocab_size(),
+        "engine": tokenizer.engine_name()?,
         "bos": token(tokenizer.bos()),
         "eos": token(tokenizer.eos()),
         "pad": token(tokenizer.pad()),

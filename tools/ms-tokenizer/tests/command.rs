@@ -92,3 +92,17 @@ fn help_shows_examples() {
     assert!(run.status.success());
     assert!(text(&run.stdout).contains("Examples:"), "{}", text(&run.stdout));
 }
+
+#[test]
+fn compare_finds_the_same_ids_in_both_engines() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = train(dir.path());
+    let file = dir.path().join("mixed.txt");
+    std::fs::write(&file, b"Some words\n\xff\xfe broken \xe4\xbd bytes\n<|im_start|>x<|im_end|>\n\n")
+        .unwrap();
+    let run = tool().args(["compare", "--json", "--tokenizer", &folder]).arg(&file).output().unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((report["lines"].as_u64(), report["differing"].as_u64()), (Some(4), Some(0)));
+    assert_ne!(report["engine"], report["reference"]);
+}

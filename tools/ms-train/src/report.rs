@@ -23,12 +23,11 @@ pub(crate) fn notices(args: &Args) {
     for notice in args.without_effect() {
         tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
     }
-    let format = args.text("ckpt_format");
-    if args.has("save") && args.has("ckpt_format") && format != Some("safetensors") {
+    let format = args.text("ckpt_format").unwrap_or_default();
+    if args.has("save") && args.has("ckpt_format") && !matches!(format, "safetensors" | "torch") {
         tracing::warn!(
-            "--ckpt-format {}: checkpoints of ms-train are sharded safetensors; ms-convert makes mcore or Hugging Face \
-             folders of them",
-            format.unwrap_or_default()
+            "--ckpt-format {format}: checkpoints of ms-train are sharded safetensors, with --ckpt-format torch also \
+             Megatron's rank files; ms-convert makes mcore or Hugging Face folders of them"
         );
     }
 }

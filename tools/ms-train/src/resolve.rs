@@ -418,6 +418,7 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
         no_save_optim: args.has("no_save_optim"),
+        megatron_files: args.has("ckpt_format") && args.text("ckpt_format") == Some("torch"),
         override_schedule: args.flag("override_opt_param_scheduler"),
         use_checkpoint_schedule: args.flag("use_checkpoint_opt_param_scheduler"),
     })

@@ -396,3 +396,37 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
         assert!(count("collective") > 0 && count("adamw") > 0);
     }
 }
+
+#[test]
+fn with_ckpt_format_torch_megatron_reads_the_same_weights_and_the_run_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, save) = (samples(dir.path(), 6), dir.path().join("save"));
+    let run = |extra: &[&str]| {
+        let mut command = ms_train();
+        command.args(model()).args(["--train-iters", "6", "--ckpt-format", "torch"]).args(extra);
+        command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
+        command.assert().success();
+    };
+    run(&["--exit-interval", "3"]);
+    // The rank files alone, as Megatron would find them.
+    let megatron = dir.path().join("megatron");
+    let rank = "iter_0000003/mp_rank_00";
+    std::fs::create_dir_all(megatron.join(rank)).unwrap();
+    let file = format!("{rank}/model_optim_rng.pt");
+    std::fs::copy(save.join(&file), megatron.join(&file)).unwrap();
+    std::fs::write(megatron.join("latest_checkpointed_iteration.txt"), "3").unwrap();
+    let (ours, theirs) = (ms_ckpt::open(&save).unwrap(), ms_ckpt::open(&megatron).unwrap());
+    assert_eq!((ours.kind(), theirs.kind()), (ms_ckpt::Kind::Sharded, ms_ckpt::Kind::Mcore));
+    assert_eq!(theirs.iteration(), 3);
+    for spec in ms_spec::params(ours.config()) {
+        let whole = ms_core::Region::whole(&spec.shape);
+        let read = |from: &ms_ckpt::Checkpoint| {
+            let mut values = vec![0f32; spec.shape.numel()];
+            from.read_f32(&spec, &whole, &mut values).unwrap();
+            values
+        };
+        assert_eq!(read(&ours), read(&theirs), "{}", spec.name);
+    }
+    run(&[]);
+    assert_eq!(ms_ckpt::open(&save).unwrap().iteration(), 6);
+}

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::names::{Named, Names};
 use super::schemes::ALIASES;
+use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
 use crate::plan;
 use crate::torch::{Node, TorchFile};
@@ -75,7 +76,7 @@ pub(crate) fn files_of(path: &Path) -> Result<Vec<String>> {
 }
 
 /// What lies in a weight file.
-fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>)> {
+pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>)> {
     let mut stored = Vec::new();
     if path.extension().is_some_and(|e| e == "safetensors") {
         let mapped = Mapped::open(path)?;
@@ -83,7 +84,15 @@ fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>)> {
             let dtype = t.dtype.ok_or_else(|| {
                 Error::malformed(path, format!("tensor {}: dtype {} is not supported", t.name, t.dtype_name))
             })?;
-            stored.push(Stored { name: t.name, file, dtype, shape: t.shape, start: t.start, strides: None });
+            stored.push(Stored {
+                name: t.name,
+                file,
+                dtype,
+                shape: t.shape,
+                start: t.start,
+                strides: None,
+                quantised: None,
+            });
         }
         return Ok((mapped, stored));
     }
@@ -101,6 +110,7 @@ fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>)> {
             shape: view.shape,
             start: view.start,
             strides: view.strides,
+            quantised: None,
         });
     }
     Ok((torch.into_file(), stored))
@@ -146,6 +156,9 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         args: serde_json::Map::new(),
         state: Value::Null,
         via: None,
+        adapters: Adapters::new(),
+        copies: Vec::new(),
+        merge: None,
     })
 }
 

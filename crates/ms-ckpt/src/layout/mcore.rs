@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use ms_core::DType;
+use ms_core::{DType, Region};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Place, hf, megatron, params};
 use serde_json::{Map, Value};
 
 use super::cut::{MODEL, Placement, Rank};
 use super::hf::read_json;
 use super::iteration_name;
+use super::rank_file::{Tensors, rank_file};
 use super::spelling::{Local, Speller, alternative};
+use crate::adapter::{self, Adapters, Part};
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, plan};
@@ -26,6 +28,8 @@ pub const FILE: &str = "model_optim_rng.pt";
 pub struct Hints {
     /// The model's `config.json`, from another folder.
     pub config: Option<Value>,
+    /// The model itself, for a checkpoint that only holds adapters of it.
+    pub model: Option<ModelConfig>,
     /// Whether experts are shared out over tensor-parallel ranks too.
     pub extend_ep: Option<bool>,
 }
@@ -89,7 +93,7 @@ struct RankFile {
     rank: Rank,
     path: PathBuf,
     /// Tensors by chunk and name.
-    tensors: BTreeMap<(usize, String), usize>,
+    tensors: Tensors,
     chunks: usize,
 }
 
@@ -109,7 +113,8 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     opened.rows(&mut config, &cut);
     let config = config.validate().map_err(Error::spec(folder))?;
     let placement = opened.placement(folder, &config, &cut)?;
-    let globals = opened.assemble(folder, &config, &cut, &placement, spelling)?;
+    let Assembled { globals, adapters, copies } =
+        opened.assemble(folder, &config, &cut, &placement, spelling)?;
     let iteration = opened.args.get("iteration").and_then(Value::as_u64);
     let named = folder.file_name().and_then(|n| n.to_str()?.strip_prefix("iter_")?.parse().ok());
     Ok(Checkpoint {
@@ -124,6 +129,9 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         args: opened.args,
         state: Value::Null,
         via: None,
+        adapters,
+        copies,
+        merge: None,
     })
 }
 
@@ -222,6 +230,9 @@ impl Opened {
 
     /// The model: from `args`, made complete by a `config.json` if that describes the same one.
     fn config(&self, root: &Path, folder: &Path, hints: &Hints) -> Result<(ModelConfig, Option<Value>)> {
+        if let Some(model) = &hints.model {
+            return Ok((model.clone(), None));
+        }
         let beside = root.join("config.json");
         let json = match &hints.config {
             Some(json) => Some(json.clone()),
@@ -355,6 +366,7 @@ impl Opened {
             },
             mla_split: has(".linear_kv_nope."),
             legacy: has("language_model/"),
+            nf4: false,
         }
     }
 
@@ -427,8 +439,11 @@ impl Opened {
         cut: &Cut,
         placement: &Placement,
         spelling: Spelling,
-    ) -> Result<BTreeMap<String, Global>> {
+    ) -> Result<Assembled> {
         cut.check(config)?;
+        let only_adapters = !self.ranks.iter().any(|r| r.has("word_embeddings"));
+        let mut adapters = Adapters::new();
+        let mut copies = Vec::new();
         let mut globals: BTreeMap<String, Global> = BTreeMap::new();
         // Where a piece begins in its tensor: equal copies on other ranks are left out.
         let mut seen: BTreeSet<(String, usize)> = BTreeSet::new();
@@ -437,18 +452,18 @@ impl Opened {
             for local in rank_tensors(config, cut, placement, spelling, file.rank)? {
                 let names = std::iter::once(local.name.clone()).chain(alternative(&local.name));
                 let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
+                if !local.copy {
+                    self.adapter(file, &local, &mut used, &mut globals, &mut seen, &mut adapters)?;
+                }
                 let &i = match found {
                     Some(i) => i,
-                    None if local.copy => continue,
+                    None if local.copy || only_adapters => continue,
                     None => {
                         let path = file.path.clone();
                         return Err(Error::Missing { path, name: local.name });
                     }
                 };
                 used.insert(i);
-                if local.copy {
-                    continue;
-                }
                 let stored = &self.stored[i];
                 if stored.shape != local.lens.shape {
                     return Err(Error::Shape {
@@ -461,16 +476,19 @@ impl Opened {
                 let view = local.lens.view(stored.strides.as_deref());
                 let view =
                     view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
-                let entry = globals.entry(local.spec.name.clone()).or_insert_with(|| Global {
-                    shape: local.spec.shape,
-                    dtype: stored.dtype,
-                    pieces: Vec::new(),
-                });
+                let name = local.spec.name;
                 let region = local.lens.region;
                 let first = region.runs().next().map_or(0, |r| r.0);
-                if seen.insert((local.spec.name, first)) {
-                    entry.pieces.push(Piece { stored: i, region, flat: None, view });
+                let piece = Piece { stored: i, region, flat: None, view };
+                // The head's copy of the embedding may come before the embedding: it is compared, never read.
+                if local.copy || !seen.insert((name.clone(), first)) {
+                    copies.push((name, piece));
+                    continue;
                 }
+                let (shape, dtype) = (local.spec.shape, stored.dtype);
+                let entry =
+                    globals.entry(name).or_insert_with(|| Global { shape, dtype, pieces: Vec::new() });
+                entry.pieces.push(piece);
             }
             let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(config, &key.1));
             if let Some(((_, name), _)) = extra {
@@ -478,16 +496,100 @@ impl Opened {
                 return Err(Error::malformed(&file.path, what));
             }
         }
-        for spec in params(config) {
+        let mut wanted: Vec<(String, usize)> = globals
+            .iter()
+            .filter(|(name, _)| name.contains(".lora_"))
+            .map(|(name, g)| (name.clone(), g.shape.numel()))
+            .collect();
+        if !only_adapters {
+            wanted.extend(params(config).into_iter().map(|s| (s.name, s.shape.numel())));
+        }
+        if only_adapters && adapters.is_empty() {
+            return Err(Error::folder(folder, "neither weights of the model nor adapters"));
+        }
+        for (name, numel) in wanted {
             let have: usize = globals
-                .get(&spec.name)
+                .get(&name)
                 .map_or(0, |g| g.pieces.iter().map(|p| p.region.local_shape().numel()).sum());
-            if have != spec.shape.numel() {
-                return Err(Error::Missing { path: folder.to_owned(), name: spec.name });
+            if have != numel {
+                return Err(Error::Missing { path: folder.to_owned(), name });
             }
         }
-        Ok(globals)
+        Ok(Assembled { globals, adapters, copies })
     }
+
+    /// Finds the adapter beside a tensor.
+    fn adapter(
+        &self,
+        file: &RankFile,
+        local: &Local,
+        used: &mut BTreeSet<usize>,
+        globals: &mut BTreeMap<String, Global>,
+        seen: &mut BTreeSet<(String, usize)>,
+        adapters: &mut Adapters,
+    ) -> Result<()> {
+        let [a, b] = adapter::local_names(&local.name).map(|n| file.tensors.get(&(local.chunk, n)).copied());
+        let (Some(a), Some(b)) = (a, b) else { return Ok(()) };
+        let n = local.spec.shape.len();
+        let grouped = local.lens.transposed;
+        let (a_shape, experts) = (&self.stored[a].shape, local.lens.region.local_shape()[0]);
+        // Grouped experts keep `[experts, in, r]`, under any shape.
+        let columns = if n == 3 { local.lens.region.local_shape()[2] } else { 1 };
+        let rank = match grouped {
+            true => a_shape.iter().product::<usize>() / (experts * columns).max(1),
+            false => a_shape.first().copied().unwrap_or(0),
+        };
+        if n < 2 || rank == 0 || rank > 1 << 16 || local.name.contains("linear_qk_") {
+            return Err(Error::malformed(
+                &file.path,
+                format!("tensor {}: an adapter of this form", local.name),
+            ));
+        }
+        let names = adapter::names(&local.spec.name);
+        let parts = adapter::lenses(&local.spec, &local.lens, rank);
+        for ((i, name), (shape, lens)) in [a, b].into_iter().zip(&names).zip(parts) {
+            let stored = &self.stored[i];
+            let numel = lens.shape.iter().product::<usize>();
+            if stored.shape != lens.shape && !(grouped && stored.shape.iter().product::<usize>() == numel) {
+                return Err(Error::Shape {
+                    path: file.path.clone(),
+                    name: stored.name.clone(),
+                    want: lens.shape,
+                    got: stored.shape.clone(),
+                });
+            }
+            used.insert(i);
+            let view = lens.view(stored.strides.as_deref());
+            let view = view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))?;
+            let first = lens.region.runs().next().map_or(0, |r| r.0);
+            let entry = globals.entry(name.clone()).or_insert_with(|| Global {
+                shape,
+                dtype: stored.dtype,
+                pieces: Vec::new(),
+            });
+            if entry.shape != shape {
+                return Err(Error::malformed(
+                    &file.path,
+                    format!("{name}: ranks have adapters of different sizes"),
+                ));
+            }
+            if seen.insert((name.clone(), first)) {
+                entry.pieces.push(Piece { stored: i, region: lens.region, flat: None, view });
+            }
+        }
+        let rows = Region::along(&local.spec.shape, n - 2, std::iter::once(0..local.spec.shape[n - 2]));
+        let [a, b] = names;
+        adapters.entry(local.spec.name.clone()).or_insert_with(|| vec![Part { a, b, rows }]);
+        Ok(())
+    }
+}
+
+/// What the files of all ranks make up together.
+struct Assembled {
+    globals: BTreeMap<String, Global>,
+    adapters: Adapters,
+    /// Parts that are there once more.
+    copies: Vec<(String, Piece)>,
 }
 
 /// The number of the layer in a tensor's name.
@@ -510,70 +612,6 @@ fn ignored(config: &ModelConfig, name: &str) -> bool {
     stray
         || name == "output_layer.weight" && config.tied
         || name.ends_with("word_embeddings.weight") && config.mtp > 0
-}
-
-/// Lists the tensors of one file by chunk and name, and the number of chunks. Levels of nested dictionaries are joined
-/// by `/`.
-fn rank_file(
-    torch: &TorchFile,
-    path: &Path,
-    file: usize,
-    stored: &mut Vec<Stored>,
-) -> Result<(BTreeMap<(usize, String), usize>, usize)> {
-    let Node::Dict(top) = torch.root() else {
-        return Err(Error::malformed(path, "the saved object is no dictionary"));
-    };
-    let mut tensors = BTreeMap::new();
-    let mut chunks = 0;
-    for (key, node) in top {
-        let Some(number) = key.strip_prefix("model") else { continue };
-        let chunk = match number {
-            "" => 0,
-            n => match n.parse::<usize>() {
-                Ok(chunk) if chunk < 1 << 12 => chunk,
-                _ => continue,
-            },
-        };
-        let Node::Dict(_) = node else {
-            return Err(Error::malformed(path, format!("{key} is no dictionary")));
-        };
-        chunks = chunks.max(chunk + 1);
-        let mut flat = Vec::new();
-        flatten(node, String::new(), &mut flat);
-        for (name, tensor) in flat {
-            if name.ends_with("_extra_state") || name.ends_with(".inv_freq") {
-                continue;
-            }
-            let view = torch.view(&name, tensor)?;
-            tensors.insert((chunk, name.clone()), stored.len());
-            stored.push(Stored {
-                name: if number.is_empty() { name } else { format!("{key}/{name}") },
-                file,
-                dtype: view.dtype,
-                shape: view.shape,
-                start: view.start,
-                strides: view.strides,
-            });
-        }
-    }
-    match chunks {
-        0 => Err(Error::malformed(path, "no `model` in the saved dictionary")),
-        _ => Ok((tensors, chunks)),
-    }
-}
-
-/// The tensors of nested dictionaries. None entries are left by modules with extra state.
-fn flatten<'a>(node: &'a Node, prefix: String, out: &mut Vec<(String, &'a crate::torch::TensorRef)>) {
-    match node {
-        Node::Tensor(tensor) => out.push((prefix, tensor)),
-        Node::Dict(entries) => {
-            for (name, node) in entries {
-                let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
-                flatten(node, name, out);
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.

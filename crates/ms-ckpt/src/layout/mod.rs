@@ -4,6 +4,8 @@ mod cut;
 pub mod hf;
 pub mod mcore;
 mod names;
+pub mod peft;
+mod rank_file;
 mod schemes;
 mod spelling;
 
@@ -42,6 +44,9 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
         })?;
         return Ok(Detected { kind, iteration: Some(folder) });
     }
+    if peft::is_adapter(path) {
+        return Ok(Detected { kind: Kind::Peft, iteration: None });
+    }
     if hf::is_folder(path) {
         return Ok(Detected { kind: Kind::Hf, iteration: None });
     }
@@ -75,6 +80,10 @@ impl Detected {
             Kind::Hf => hf::open(path),
             Kind::Mcore | Kind::Legacy => mcore::open(root, &wanted, hints),
             Kind::Sharded => sharded::open(root, &wanted),
+            Kind::Peft => match &hints.model {
+                Some(config) => peft::open(path, config),
+                None => Err(Error::folder(path, "an adapter: open its base model first")),
+            },
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Spelling {
     pub mla_split: bool,
     /// Nested dictionaries, as Megatron's legacy models have them.
     pub legacy: bool,
+    /// Linear layers of the decoder are stored as 4-bit codes (`--qlora-nf4`).
+    pub nf4: bool,
 }
 
 /// Version of upstream.
@@ -249,7 +251,7 @@ impl<'a> Speller<'a> {
                 Experts::Sequential => format!("mlp.experts.local_experts.{j}.{module}.{kind}"),
             };
             let part = match region.dim {
-                0 => Region::along(&region.shape, 0, [expert..expert + 1]),
+                0 => Region::along(&region.shape, 0, std::iter::once(expert..expert + 1)),
                 _ => Region { lead: Some(expert..expert + 1), ..region.clone() },
             };
             (name, Lens::single(part))

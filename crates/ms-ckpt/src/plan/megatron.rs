@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ms_spec::{ModelConfig, Place};
+use ms_spec::{ModelConfig, ParamSpec, Place};
 use serde_json::{Map, Value, json};
 
 use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Target, target};
@@ -55,8 +55,9 @@ impl Plan {
             let mut tensors = Vec::new();
             for local in rank_tensors(config, cut, &placement, spelling, rank)? {
                 let dtype = dtype_of(&local.spec.name)?;
-                let chunk = local.chunk;
-                tensors.push(Target { chunk, ..target(local.name, &local.spec, &local.lens, dtype) });
+                let (chunk, nf4) =
+                    (local.chunk, spelling.nf4 && is_linear(&local.spec) && !local.lens.transposed);
+                tensors.push(Target { chunk, nf4, ..target(local.name, &local.spec, &local.lens, dtype) });
             }
             plan.files.push(FilePlan {
                 path: rank_path(iteration, rank, cut),
@@ -126,6 +127,12 @@ impl Plan {
         plan.texts.push((TRACKER.into(), b"1".to_vec()));
         Ok(plan)
     }
+}
+
+/// Whether a parameter is the weight of a linear layer that tensor-parallel ranks share: what 4-bit storage is for.
+fn is_linear(spec: &ParamSpec) -> bool {
+    let layer = matches!(spec.place, Place::Layer(_) | Place::Mtp(_));
+    layer && spec.partition.is_cut() && spec.shape.len() > 1 && spec.name.contains(".linear_")
 }
 
 /// Whether a rank has the part of the model at `place`.

@@ -5,7 +5,9 @@
 //! few megabytes per worker whatever the model's size.
 
 mod hf;
+mod items;
 mod megatron;
+mod peft;
 mod write;
 
 use std::fs;
@@ -26,7 +28,7 @@ use crate::{Error, Result};
 
 pub use hf::{HF_LAYOUT, HfLayout};
 use write::{make_parent, write_one};
-pub(crate) use write::{write_hf, write_mcore};
+pub(crate) use write::{write_hf, write_mcore, write_mcore_ranks};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +45,8 @@ pub struct Target {
     pub region: Region,
     /// Whether the last two dimensions of the region are swapped in the file.
     pub transposed: bool,
+    /// Whether 4-bit codes are stored instead of elements.
+    pub nf4: bool,
     #[serde(skip)]
     chunk: usize,
 }
@@ -108,6 +112,28 @@ impl Plan {
         self.files.iter().map(FilePlan::bytes).sum()
     }
 
+    /// Private memory that [`Plan::run`] needs at most, in bytes: buffers of every worker and the names of tensors.
+    /// (Mapped files are not private.)
+    pub fn memory(&self, threads: usize) -> u64 {
+        let names = |f: &FilePlan| f.tensors.iter().map(|t| 256 + 2 * t.name.len() as u64).sum::<u64>();
+        let transposed = self.files.iter().flat_map(|f| &f.tensors).any(|t| t.transposed);
+        // A file buffer, a piece that is converted and its two forms; strips of transposed matrices, twice.
+        let worker = (1 << 18) + 3 * (1 << 19) + if transposed { 3 << 21 } else { 0 };
+        let workers = threads.clamp(1, self.files.len().max(1)) as u64;
+        workers * worker + self.files.iter().map(names).sum::<u64>() * 2
+    }
+
+    /// What a plan and its source are known by: a conversion that was interrupted goes on only if they are the same.
+    fn fingerprint(&self, source: &Checkpoint) -> String {
+        let mut text = self.to_json().to_string();
+        for file in &source.files {
+            let changed = fs::metadata(file.path()).and_then(|m| m.modified()).ok();
+            text += &format!("\n{} {} {changed:?}", file.path().display(), file.bytes().len());
+        }
+        text += &format!("\n{:?} {:?}", source.via, source.merge);
+        text
+    }
+
     /// The plan as JSON: files with their bytes and tensors.
     pub fn to_json(&self) -> Value {
         let files: Vec<Value> = self
@@ -135,13 +161,18 @@ impl Plan {
         options: &RunOptions,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
-        let folder = Folder::create(dir, options.replace)?;
+        let (folder, begun) = Folder::resume(dir, options.replace, &self.fingerprint(source))?;
         let next = AtomicUsize::new(0);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let work = || {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = self.files.get(i) else { return };
+                // A file has its name when it is complete.
+                if begun && folder.path().join(&file.path).is_file() {
+                    progress(file.bytes());
+                    continue;
+                }
                 let written = write_one(file, folder.path(), options.sync, &mut |t, sink| {
                     let sink = &mut |bytes: &[u8]| {
                         progress(bytes.len() as u64);
@@ -212,5 +243,5 @@ pub struct RunOptions {
 
 fn target(name: String, spec: &ParamSpec, lens: &Lens, dtype: DType) -> Target {
     let (shape, region, transposed) = (lens.shape.clone(), lens.region.clone(), lens.transposed);
-    Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, chunk: 0 }
+    Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, nf4: false, chunk: 0 }
 }

@@ -8,6 +8,7 @@ use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec};
 use serde_json::{Map, Value, json};
 
+use super::items::Item;
 use super::{ArgsForm, Container, FilePlan, Plan, Sharding, Target};
 use crate::layout::mcore::{Cut, Spelling};
 use crate::layout::{iteration_name, write_tracker};
@@ -21,12 +22,13 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
     fs::create_dir_all(parent).map_err(Error::io(parent, "create"))
 }
 
-type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
-type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
+pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+pub(super) type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
 
 pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<()> {
-    let path = folder.join(&plan.path);
-    make_parent(&path)?;
+    let last = folder.join(&plan.path);
+    make_parent(&last)?;
+    let path = crate::staging::partial(&last);
     let io = |action| Error::io(&path, action);
     let file = File::create(&path).map_err(io("create"))?;
     let mut out = BufWriter::with_capacity(1 << 18, file);
@@ -38,15 +40,12 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
             }
         }
         Container::Torch { args, chunks, iteration } => {
-            let mut zip = Writer::start(
-                out,
-                "model_optim_rng",
-                &saved_object(plan, args.as_ref(), *chunks, *iteration),
-            )
-            .map_err(io("write"))?;
-            for (i, tensor) in plan.tensors.iter().enumerate() {
-                zip.storage::<Failure>(i, tensor.bytes(), &mut |sink| {
-                    feed(tensor, &mut |bytes| sink(bytes).map_err(|e| e.into_error(&path)))
+            let items = Item::list(plan, feed)?;
+            let object = saved_object(&items, args.as_ref(), *chunks, *iteration);
+            let mut zip = Writer::start(out, "model_optim_rng", &object).map_err(io("write"))?;
+            for (i, item) in items.iter().enumerate() {
+                zip.storage::<Failure>(i, item.bytes(), &mut |sink| {
+                    item.write(plan, feed, &mut |bytes| sink(bytes).map_err(|e| e.into_error(&path)))
                         .map_err(Failure::Other)
                 })
                 .map_err(|e| e.into_error(&path))?;
@@ -57,6 +56,9 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
     let file = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
     if sync {
         file.sync_all().map_err(io("sync"))?;
+    }
+    fs::rename(&path, &last).map_err(Error::io(&last, "rename to"))?;
+    if sync {
         sync_folder(path.parent().unwrap_or(folder))?;
     }
     Ok(())
@@ -83,7 +85,7 @@ impl Failure {
     }
 }
 
-fn saved_object(plan: &FilePlan, args: Option<&Object>, chunks: usize, iteration: u64) -> Object {
+fn saved_object(items: &[Item], args: Option<&Object>, chunks: usize, iteration: u64) -> Object {
     let mut top = Vec::new();
     if let Some(args) = args {
         top.push(("args".to_owned(), args.clone()));
@@ -92,7 +94,7 @@ fn saved_object(plan: &FilePlan, args: Option<&Object>, chunks: usize, iteration
     top.push(("iteration".to_owned(), Object::Plain(json!(iteration))));
     for chunk in 0..chunks {
         let mut model = Vec::new();
-        for (i, t) in plan.tensors.iter().enumerate().filter(|(_, t)| t.chunk == chunk) {
+        for (i, t) in items.iter().enumerate().filter(|(_, t)| t.chunk == chunk) {
             let tensor = Object::Tensor { storage: i, dtype: t.dtype, shape: t.shape.clone() };
             nest(&mut model, &t.name, tensor);
         }
@@ -180,12 +182,24 @@ pub(crate) fn write_mcore(
     more: &Map<String, Value>,
     bytes: Held<'_>,
 ) -> Result<()> {
-    let args = ArgsForm::Namespace;
-    let plan = Plan::mcore_at(config, cut, Spelling::default(), args, &|_| Ok(dtype), iteration, more)?;
     fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
-    let name = iteration_name(iteration);
-    let folder = Folder::create(&root.join(&name), true)?;
-    write_held(&plan, folder.path(), &name, config, dtype, bytes)?;
+    let folder = Folder::create(&root.join(iteration_name(iteration)), true)?;
+    write_mcore_ranks(folder.path(), iteration, config, cut, dtype, more, bytes)?;
     folder.commit(true)?;
     write_tracker(root, iteration)
+}
+
+/// The rank folders of [`write_mcore`], in the folder of an iteration that is being written.
+pub(crate) fn write_mcore_ranks(
+    folder: &Path,
+    iteration: u64,
+    config: &ModelConfig,
+    cut: &Cut,
+    dtype: DType,
+    more: &Map<String, Value>,
+    bytes: Held<'_>,
+) -> Result<()> {
+    let args = ArgsForm::Namespace;
+    let plan = Plan::mcore_at(config, cut, Spelling::default(), args, &|_| Ok(dtype), iteration, more)?;
+    write_held(&plan, folder, &iteration_name(iteration), config, dtype, bytes)
 }

@@ -61,7 +61,7 @@ impl Partition {
     ) -> Result<Region> {
         let length = |dim: usize| shape.get(dim).copied().unwrap_or(0);
         let even = |dim: usize, total: usize, parts: usize, coord: usize, size: usize| {
-            if total == 0 || parts == 0 || total % parts != 0 || coord >= size {
+            if total == 0 || parts == 0 || !total.is_multiple_of(parts) || coord >= size {
                 return Err(Error::Partition { name: name.to_owned(), dim, size: total, parts });
             }
             Ok(total / parts)

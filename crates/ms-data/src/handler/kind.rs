@@ -36,6 +36,8 @@ pub enum Kind {
     Hunyuan,
     /// One text of turns marked `Human:` and `Assistant:`, and an output.
     BelleMultiTurn,
+    /// Sets of a `dataset_info.json`, Alpaca's or lists of messages.
+    LlamaFactory,
     /// MOSS conversations with Baichuan's role tokens.
     MossMultiTurn,
     /// MOSS conversations, a sequence for every turn and all before it.
@@ -45,7 +47,7 @@ pub enum Kind {
 }
 
 /// Style names of this program, upstream's handler names, kinds.
-const NAMES: [(&str, &str, Kind); 18] = [
+const NAMES: [(&str, &str, Kind); 19] = [
     ("pretrain", "GeneralPretrainHandler", Kind::Pretrain),
     ("general-instruction", "GeneralInstructionHandler", Kind::GeneralInstruction),
     ("alpaca", "AlpacaStyleInstructionHandler", Kind::AlpacaInstruction),
@@ -59,6 +61,7 @@ const NAMES: [(&str, &str, Kind); 18] = [
     ("alpaca-pretrain", "AlpacaPretrainHandler", Kind::AlpacaPretrain),
     ("stackoverflow-pretrain", "StackOverflowPythonPretrainHandler", Kind::StackOverflowPretrain),
     ("openai", "OpenAIInstructionHandler", Kind::OpenAiInstruction),
+    ("llama-factory", "LlamaFactoryInstructionHandler", Kind::LlamaFactory),
     ("hunyuan", "HunyuanInstructionHandler", Kind::Hunyuan),
     ("belle", "BelleMultiTurnInstructionHandler", Kind::BelleMultiTurn),
     ("moss-multi-turn", "MOSSMultiTurnHandler", Kind::MossMultiTurn),
@@ -67,14 +70,10 @@ const NAMES: [(&str, &str, Kind); 18] = [
 ];
 
 /// Handlers of upstream that this program does not have, and why.
-const UNSUPPORTED: [(&str, &str); 3] = [
+const UNSUPPORTED: [(&str, &str); 2] = [
     (
         "SharegptPretrainHandler",
         "how it frames a conversation as text is not documented\nhint: --style sharegpt trains on conversations",
-    ),
-    (
-        "LlamaFactoryInstructionHandler",
-        "it reads a dataset_info.json\nhint: run each of its sets with --style alpaca or sharegpt and --map-keys, then merge",
     ),
     ("HuggingfaceEncoder", "it is an internal class"),
 ];
@@ -132,6 +131,7 @@ impl Kind {
                 | Self::AlpacaR1
                 | Self::SharegptR1
                 | Self::OpenAiInstruction
+                | Self::LlamaFactory
                 | Self::Hunyuan
         )
     }
@@ -161,7 +161,7 @@ impl Kind {
 
     /// Whether only upstream's head has it.
     pub(super) fn head_only(self) -> bool {
-        self == Self::OpenAiInstruction
+        matches!(self, Self::OpenAiInstruction | Self::LlamaFactory)
     }
 
     /// Whether file names get `_packed`, as all of upstream's instruction handlers do, packed or not.
@@ -177,6 +177,7 @@ impl Kind {
                 | Self::AlpacaInstruction
                 | Self::SharegptInstruction
                 | Self::OpenAiInstruction
+                | Self::LlamaFactory
                 | Self::Hunyuan
                 | Self::BelleMultiTurn
                 | Self::MossMultiTurn

@@ -7,6 +7,7 @@
 
 mod align;
 mod conversation;
+mod dataset_info;
 mod fields;
 mod framed;
 mod kind;
@@ -18,6 +19,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub use dataset_info::{DescribedSet, described_sets};
 pub use fields::FieldMap;
 pub use kind::Kind;
 
@@ -63,6 +65,9 @@ pub struct HandlerOptions {
     pub drop_thinking: bool,
     /// Whether what upstream does in silence is an error: records left out or replaced, texts that vanish.
     pub strict: bool,
+    /// Fields of the records of each input file, in file order; empty if [`HandlerOptions::map_keys`] says it for all.
+    /// For several sets of a `dataset_info.json`.
+    pub fields_of_files: Vec<FieldMap>,
     /// Whose behaviour to follow.
     pub upstream: Upstream,
 }
@@ -87,6 +92,7 @@ impl HandlerOptions {
             reasoning_effort: None,
             drop_thinking: true,
             strict: false,
+            fields_of_files: Vec::new(),
             upstream: Upstream::V2_0_0,
         }
     }
@@ -226,23 +232,35 @@ impl Handler {
         &self.tokenizer
     }
 
-    /// Whether a record becomes a row at all, without tokenizing it.
+    /// Whether a record of the input file with the number `file` becomes a row at all, without tokenizing it.
     ///
     /// # Errors
     /// What is wrong with the record.
-    pub fn keeps(&self, record: &Map<String, Value>) -> std::result::Result<bool, String> {
+    pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, String> {
         if !self.options.kind.aligned() {
             return Ok(true);
         }
-        Ok(matches!(self.align(record)?, Alignment::Conversation(..)))
+        Ok(matches!(self.align(record, file)?, Alignment::Conversation(..)))
     }
 
-    /// Encodes a record.
+    /// Encodes a record, of whatever file if all files have the same fields.
+    ///
+    /// # Errors
+    /// Those of [`Handler::encode_from`].
+    pub fn encode(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
+        self.encode_from(record, 0)
+    }
+
+    /// Encodes a record of the input file with the number `file`.
     ///
     /// # Errors
     /// What is wrong with the record: a field that is missing, null or of the wrong type; with
     /// [`HandlerOptions::strict`] also what upstream would do to it in silence.
-    pub fn encode(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
+    pub fn encode_from(
+        &self,
+        record: &Map<String, Value>,
+        file: u32,
+    ) -> std::result::Result<Encoded, String> {
         let encoded = match self.options.kind {
             Kind::Pretrain => self.pretrain(record).map(Encoded::Row),
             Kind::AlpacaPretrain => self.alpaca_pretrain(record).map(Encoded::Row),
@@ -253,7 +271,7 @@ impl Handler {
             Kind::MossMultiTurn => self.moss_multi_turn(record).map(Encoded::Row),
             Kind::MossInstruction => self.moss(record).map(Encoded::Rows),
             Kind::ProcessReward => self.process_reward(record).map(Encoded::Row),
-            _ => self.conversation(record),
+            _ => self.conversation(record, file),
         }?;
         if self.options.strict {
             self.check_encoded(&encoded)?;
@@ -261,8 +279,8 @@ impl Handler {
         Ok(encoded)
     }
 
-    fn conversation(&self, record: &Map<String, Value>) -> std::result::Result<Encoded, String> {
-        let aligned = match self.align(record)? {
+    fn conversation(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Encoded, String> {
+        let aligned = match self.align(record, file)? {
             Alignment::Conversation(aligned, oddity) => {
                 if self.options.strict {
                     self.check_conversation(&aligned, oddity)?;
@@ -283,14 +301,14 @@ impl Handler {
         }
     }
 
-    fn align(&self, record: &Map<String, Value>) -> std::result::Result<Alignment, String> {
+    fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, String> {
         let reading = match self.options.kind {
             Kind::OpenAiInstruction => Reading::OpenAi,
             Kind::Hunyuan => Reading::Threes,
             kind if kind.ranking() => Reading::Ranking,
             _ => Reading::Plain,
         };
-        self.fields.align(record, reading)
+        self.options.fields_of_files.get(file as usize).unwrap_or(&self.fields).align(record, reading)
     }
 
     fn template(&self) -> std::result::Result<&Template, String> {
@@ -318,6 +336,6 @@ fn three_columns(ids: Vec<i32>, labels: Vec<i32>) -> Row {
 }
 
 /// Ids are below 2^31: vocabularies are.
-fn signed(ids: impl AsRef<[u32]>) -> Vec<i32> {
-    bytemuck::cast_slice(ids.as_ref()).to_vec()
+fn signed(ids: Vec<u32>) -> Vec<i32> {
+    bytemuck::cast_vec(ids)
 }

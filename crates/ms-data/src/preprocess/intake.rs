@@ -142,12 +142,13 @@ impl Intake {
                 Some(key)
             }
         };
-        let (rows, replaced) = match handler.encode(&object).map_err(|reason| record.error(reason))? {
-            Encoded::Row(row) => (vec![row], false),
-            Encoded::Rows(rows) => (rows, false),
-            Encoded::Replaced(row) => (vec![row], true),
-            Encoded::Dropped => return Ok(Fate::Dropped),
-        };
+        let (rows, replaced) =
+            match handler.encode_from(&object, record.file).map_err(|reason| record.error(reason))? {
+                Encoded::Row(row) => (vec![row], false),
+                Encoded::Rows(rows) => (rows, false),
+                Encoded::Replaced(row) => (vec![row], true),
+                Encoded::Dropped => return Ok(Fate::Dropped),
+            };
         if rows.is_empty() {
             return Ok(Fate::Dropped);
         }

@@ -174,7 +174,7 @@ pub fn count_rows(records: impl Iterator<Item = Result<RawRecord>>, handler: &Ha
     let mut count = 0;
     for record in records {
         let record = record?;
-        let keeps = handler.keeps(&record.parse()?).map_err(|reason| record.error(reason))?;
+        let keeps = handler.keeps(&record.parse()?, record.file).map_err(|reason| record.error(reason))?;
         count += u64::from(keeps);
     }
     Ok(count)

@@ -19,7 +19,7 @@ impl Table {
     fn parse(blob: &[u8]) -> Option<Self> {
         let (size, rest) = blob.split_first_chunk::<4>()?;
         let size = u32::from_le_bytes(*size) as usize;
-        if size > rest.len() || size % 4 != 0 {
+        if size > rest.len() || !size.is_multiple_of(4) {
             return None;
         }
         let (units, texts) = rest.split_at(size);

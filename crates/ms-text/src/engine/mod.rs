@@ -97,6 +97,6 @@ fn around(engine: &dyn Encode) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
     })
 }
 
-fn encode_error(bytes: usize, reason: impl ToString) -> Error {
+fn encode_error(bytes: usize, reason: &dyn std::fmt::Display) -> Error {
     Error::Encode { bytes, reason: reason.to_string() }
 }

@@ -59,7 +59,7 @@ impl Encode for PipelineEngine {
     fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
         let mut tokens = Vec::with_capacity(text.len() / 3 + 8);
         let options = if special { &self.framed } else { &self.plain };
-        self.tokenizer.encode_into(text, options, &mut tokens).map_err(|e| encode_error(text.len(), e))?;
+        self.tokenizer.encode_into(text, options, &mut tokens).map_err(|e| encode_error(text.len(), &e))?;
         out.extend_from_slice(PipelineToken::cast_slice(&tokens));
         Ok(())
     }

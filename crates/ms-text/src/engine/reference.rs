@@ -17,7 +17,7 @@ impl ReferenceEngine {
 
 impl Encode for ReferenceEngine {
     fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
-        let encoding = self.0.encode_fast(text, special).map_err(|e| encode_error(text.len(), e))?;
+        let encoding = self.0.encode_fast(text, special).map_err(|e| encode_error(text.len(), &e))?;
         out.extend_from_slice(encoding.get_ids());
         Ok(())
     }

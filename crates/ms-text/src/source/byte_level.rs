@@ -25,7 +25,7 @@ pub(super) fn stand_in(byte: u8) -> char {
 }
 
 /// Normalizer, pre-tokenizer, post-processor and decoder around a byte-level BPE model that cuts by `pattern`.
-pub(super) fn definition(model: &Value, pattern: &str, nfc: bool) -> Value {
+pub(super) fn definition(model: Value, pattern: &str, nfc: bool) -> Value {
     let split =
         json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
     let bytes =
@@ -39,28 +39,33 @@ pub(super) fn definition(model: &Value, pattern: &str, nfc: bool) -> Value {
 }
 
 /// GPT-2's own cut, which the byte-level pre-tokenizer makes itself.
-pub(super) fn gpt2_definition(model: &Value, add_prefix_space: bool) -> Value {
+pub(super) fn gpt2_definition(model: Value, add_prefix_space: bool) -> Value {
     let mut out = frame(model);
     out["pre_tokenizer"] = json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": true});
     out
 }
 
-fn frame(model: &Value) -> Value {
+fn frame(model: Value) -> Value {
     let bytes =
         json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
-    json!({
+    let mut out = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": null, "post_processor": bytes, "decoder": bytes, "model": model
-    })
+        "pre_tokenizer": null, "post_processor": bytes, "decoder": bytes
+    });
+    out["model"] = model;
+    out
 }
 
 /// A BPE model. With `whole_words`, a word that is a token is that token whatever the merges say.
-pub(super) fn bpe(vocab: &Value, merges: Vec<Value>, whole_words: bool) -> Value {
-    json!({
+pub(super) fn bpe(vocab: Value, merges: Vec<Value>, whole_words: bool) -> Value {
+    let mut out = json!({
         "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-        "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": whole_words,
-        "vocab": vocab, "merges": merges
-    })
+        "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": whole_words
+    });
+    // Moved in: they are most of a tokenizer.
+    out["vocab"] = vocab;
+    out["merges"] = Value::Array(merges);
+    out
 }
 
 #[cfg(test)]

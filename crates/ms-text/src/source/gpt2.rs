@@ -29,17 +29,17 @@ pub(super) fn definition(vocab: &[u8], merges: &[u8], cut: Cut) -> Result<Value,
             .ok_or_else(|| format!("the merges: line {}: expected two pieces", number + 1))?;
         pairs.push(json!([left, right]));
     }
-    let model = byte_level::bpe(&Value::Object(vocab), pairs, false);
+    let model = byte_level::bpe(Value::Object(vocab), pairs, false);
     Ok(match cut {
-        Cut::Gpt2 { add_prefix_space } => byte_level::gpt2_definition(&model, add_prefix_space),
-        Cut::Qwen2 => byte_level::definition(&model, byte_level::QWEN, true),
+        Cut::Gpt2 { add_prefix_space } => byte_level::gpt2_definition(model, add_prefix_space),
+        Cut::Qwen2 => byte_level::definition(model, byte_level::QWEN, true),
     })
 }
 
 /// Longest word that BERT's own code looks up, in characters; longer ones are unknown.
 const WORD_CHARS: usize = 200;
 
-/// The `tokenizer.json` value of a WordPiece vocabulary, one piece per line.
+/// The `tokenizer.json` value of a `WordPiece` vocabulary, one piece per line.
 pub(super) fn word_piece(vocab: &[u8], lower_case: bool) -> Result<Value, String> {
     let text = std::str::from_utf8(vocab).map_err(|e| format!("the vocabulary: {e}"))?;
     let mut pieces = Map::new();

@@ -66,8 +66,8 @@ pub enum ToolFormat {
     /// Tools vanish. Upstream's chatglm3 and glm4 name a format whose name is taken apart into letters while
     /// loading, so that none matches; files must agree with that.
     None,
-    /// A JSON line per tool, calls as `<tool_call>` blocks. An extension: upstream means this format for qwen3 and
-    /// bailing_mini but raises as soon as there are tools.
+    /// A JSON line per tool, calls as `<tool_call>` blocks. An extension: upstream means this format for `qwen3` and
+    /// `bailing_mini` but raises as soon as there are tools.
     Qwen,
 }
 

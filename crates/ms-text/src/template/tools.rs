@@ -74,7 +74,7 @@ fn argument(
 
 /// Qwen's description: a line of JSON per tool, in OpenAI's form.
 ///
-/// Source: `tool_prompts` of the data rules; the format that upstream's head means for qwen3 and bailing_mini.
+/// Source: `tool_prompts` of the data rules; the format that upstream's head means for `qwen3` and `bailing_mini`.
 pub(super) fn qwen(tools: &str) -> Result<String, String> {
     let value: Value = serde_json::from_str(tools).map_err(|e| format!("the tools are not JSON: {e}"))?;
     let Value::Array(list) = value else { return Err("the tools are no list".into()) };

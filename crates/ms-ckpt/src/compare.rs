@@ -1,0 +1,181 @@
+//! Two checkpoints of one model against each other, and one against itself.
+
+use std::collections::BTreeSet;
+
+use ms_core::{DType, Region, Shape};
+
+use crate::Result;
+use crate::checkpoint::Checkpoint;
+
+/// How a tensor of one checkpoint relates to the tensor of the same name in another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Relation {
+    /// Every element has the same value.
+    Equal,
+    /// Some have other values.
+    Different {
+        /// How many elements differ.
+        elements: usize,
+        /// The largest difference.
+        max_abs: f64,
+        /// The largest difference over the larger magnitude of the two values.
+        max_rel: f64,
+    },
+    /// Another shape in the second.
+    Shape(Vec<usize>),
+    /// Only in the first.
+    OnlyFirst,
+    /// Only in the second.
+    OnlySecond,
+}
+
+/// One line of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Canonical name.
+    pub name: String,
+    /// Element types in both, where the tensor is in both.
+    pub dtypes: (Option<DType>, Option<DType>),
+    /// The outcome.
+    pub relation: Relation,
+}
+
+/// What reading every element of a checkpoint shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verified {
+    /// Tensors and elements that were read.
+    pub tensors: usize,
+    /// Elements of all tensors.
+    pub elements: usize,
+    /// Tensors with values that are not finite, and how many.
+    pub not_finite: Vec<(String, usize)>,
+    /// Copies on other ranks that differ from the first: canonical name and file.
+    pub unequal_copies: Vec<(String, String)>,
+}
+
+/// Elements that are read at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Ranges of rows of about [`CHUNK`] elements that make up a tensor.
+fn slices(shape: &Shape) -> Vec<Region> {
+    let rows = shape.first().copied().unwrap_or(1);
+    let width = shape.numel() / rows.max(1);
+    let step = (CHUNK / width.max(1)).max(1);
+    if shape.is_empty() {
+        return vec![Region::whole(shape)];
+    }
+    (0..rows)
+        .step_by(step)
+        .map(|r| Region::along(shape, 0, std::iter::once(r..(r + step).min(rows))))
+        .collect()
+}
+
+impl Checkpoint {
+    fn floats(&self, name: &str, region: &Region, out: &mut Vec<f32>) -> Result<()> {
+        out.clear();
+        self.copy(name, region, None, DType::F32, &mut |bytes| {
+            out.extend(bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("exact chunk"))));
+            Ok(())
+        })
+    }
+
+    /// Compares every tensor of the model with that of another checkpoint, whatever forms and cuts they have.
+    ///
+    /// Rows of padding in vocabulary tensors take no part. `each` is told the outcomes in the order of names.
+    ///
+    /// # Errors
+    /// What reading them shows to be damaged.
+    pub fn compare(&self, other: &Self, each: &mut dyn FnMut(Compared)) -> Result<()> {
+        let names: BTreeSet<&String> = self.globals.keys().chain(other.globals.keys()).collect();
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        for name in names {
+            let (first, second) = (self.globals.get(name), other.globals.get(name));
+            let dtypes = (first.map(|g| g.dtype), second.map(|g| g.dtype));
+            let relation = match (first, second) {
+                (Some(_), None) => Relation::OnlyFirst,
+                (None, _) => Relation::OnlySecond,
+                (Some(x), Some(y)) => {
+                    let shape = self.without_padding(name, &x.shape);
+                    if shape != other.without_padding(name, &y.shape) {
+                        Relation::Shape(y.shape.to_vec())
+                    } else {
+                        let mut seen = (0, 0f64, 0f64);
+                        for region in slices(&shape) {
+                            self.floats(name, &region, &mut a)?;
+                            other.floats(name, &region, &mut b)?;
+                            for (&x, &y) in a.iter().zip(&b) {
+                                if x.to_bits() != y.to_bits() && x != y {
+                                    let (x, y) = (f64::from(x), f64::from(y));
+                                    let abs = (x - y).abs();
+                                    let abs = if abs.is_nan() { f64::INFINITY } else { abs };
+                                    let rel = abs / x.abs().max(y.abs()).max(f64::MIN_POSITIVE);
+                                    seen = (seen.0 + 1, seen.1.max(abs), seen.2.max(rel));
+                                }
+                            }
+                        }
+                        match seen {
+                            (0, ..) => Relation::Equal,
+                            (elements, max_abs, max_rel) => {
+                                Relation::Different { elements, max_abs, max_rel }
+                            }
+                        }
+                    }
+                }
+            };
+            each(Compared { name: name.clone(), dtypes, relation });
+        }
+        Ok(())
+    }
+
+    /// The shape of a tensor without rows that only pad the vocabulary.
+    fn without_padding(&self, name: &str, shape: &Shape) -> Shape {
+        let vocabulary = name.starts_with("output_layer.") || name == "embedding.word_embeddings.weight";
+        let mut dims = shape.to_vec();
+        if let Some(rows) = dims.first_mut().filter(|_| vocabulary) {
+            *rows = (*rows).min(self.config.vocab);
+        }
+        Shape::new(&dims)
+    }
+
+    /// Reads every element: finds values that are not finite, and copies on other ranks that are not equal.
+    ///
+    /// # Errors
+    /// What is damaged, where it stands.
+    pub fn verify(&self) -> Result<Verified> {
+        let mut found = Verified::default();
+        let mut values = Vec::new();
+        for (name, global) in &self.globals {
+            let mut bad = 0;
+            if global.dtype.is_float() {
+                for region in slices(&global.shape) {
+                    self.floats(name, &region, &mut values)?;
+                    bad += values.iter().filter(|x| !x.is_finite()).count();
+                }
+            }
+            found.tensors += 1;
+            found.elements += global.shape.numel();
+            if bad > 0 {
+                found.not_finite.push((name.clone(), bad));
+            }
+        }
+        for (name, piece) in &self.copies {
+            let stored = &self.stored[piece.stored];
+            let (mut first, mut copy) = (Vec::new(), Vec::new());
+            self.copy(name, &piece.region, None, stored.dtype, &mut |bytes| {
+                first.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            let n = piece.region.local_shape().numel();
+            self.copy_run(piece, 0, n, &mut |bytes, _| {
+                copy.extend_from_slice(bytes);
+                Ok(())
+            })?;
+            if first != copy {
+                let file = self.files[stored.file].path();
+                let file = file.strip_prefix(&self.root).unwrap_or(file).display().to_string();
+                found.unequal_copies.push((name.clone(), file));
+            }
+        }
+        Ok(found)
+    }
+}

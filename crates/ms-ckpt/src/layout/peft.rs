@@ -1,0 +1,177 @@
+//! Adapter folders of Hugging Face's peft: `adapter_config.json` and `adapter_model.safetensors`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ms_core::{Region, Shape};
+use ms_spec::{ModelConfig, hf as spec_hf, params};
+use serde_json::{Map, Value, json};
+
+use super::hf;
+use super::names::Names;
+use crate::adapter::{Adapters, Part};
+use crate::checkpoint::{Checkpoint, Global, Kind, Piece};
+use crate::{Error, Result};
+
+pub(crate) const CONFIG: &str = "adapter_config.json";
+const WEIGHTS: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
+const PREFIX: &str = "base_model.model.";
+
+/// Whether a folder holds an adapter.
+pub fn is_adapter(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+}
+
+/// Opens an adapter of the model that `config` describes.
+///
+/// # Errors
+/// Damaged files; an adapter of another kind or of modules that the model does not have.
+pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
+    let settings = hf::read_json(&path.join(CONFIG))?;
+    let kind = settings["peft_type"].as_str().unwrap_or("LORA");
+    let plain = kind == "LORA"
+        && !settings["use_dora"].as_bool().unwrap_or(false)
+        && !settings["use_rslora"].as_bool().unwrap_or(false)
+        && !settings["fan_in_fan_out"].as_bool().unwrap_or(false);
+    if !plain {
+        return Err(Error::malformed(
+            &path.join(CONFIG),
+            format!("an adapter of kind {kind}: only plain LoRA is read"),
+        ));
+    }
+    let Some(weights) = WEIGHTS.iter().map(|n| path.join(n)).find(|p| p.is_file()) else {
+        return Err(Error::folder(path, format!("no {}", WEIGHTS[0])));
+    };
+    let (file, stored) = hf::read_file(&weights, 0)?;
+    let by_name: BTreeMap<&str, usize> =
+        stored.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
+    let mut globals = BTreeMap::new();
+    let mut adapters = Adapters::new();
+    let mut used = 0;
+    let names = Names::new(config);
+    for spec in params(config).iter().filter(|s| s.shape.len() == 2) {
+        let Ok(all) = names.of(spec) else { continue };
+        for named in all.into_iter().filter(|n| !n.copy) {
+            let Some(stem) = named.name.strip_suffix(".weight") else { continue };
+            let find = |matrix: &str| {
+                let spellings = [
+                    format!("{PREFIX}{stem}.{matrix}.weight"),
+                    format!("{PREFIX}{stem}.{matrix}.default.weight"),
+                ];
+                spellings.iter().find_map(|n| by_name.get(n.as_str()).copied())
+            };
+            let (Some(a), Some(b)) = (find("lora_A"), find("lora_B")) else { continue };
+            let rank = stored[a].shape.first().copied().unwrap_or(0);
+            let rows = named.lens.region.local_shape()[0];
+            let want = [(a, vec![rank, spec.shape[1]]), (b, vec![rows, rank])];
+            let mut keys = Vec::new();
+            for (i, want) in want {
+                let s = &stored[i];
+                if s.shape != want || named.lens.transposed || rank == 0 {
+                    let (name, got) = (s.name.clone(), s.shape.clone());
+                    return Err(Error::Shape { path: weights.clone(), name, want, got });
+                }
+                let shape = Shape::new(&want);
+                let (region, view) = (Region::whole(&shape), s.strides.clone());
+                let pieces = vec![Piece { stored: i, region, flat: None, view }];
+                let key = s.name.clone();
+                globals.insert(key.clone(), Global { shape, dtype: s.dtype, pieces });
+                keys.push(key);
+                used += 1;
+            }
+            let rows = named.lens.region;
+            let part = Part { a: keys[0].clone(), b: keys[1].clone(), rows };
+            adapters.entry(spec.name.clone()).or_default().push(part);
+        }
+    }
+    if used != stored.len() {
+        let left = stored.iter().find(|s| !globals.contains_key(&s.name)).map_or("", |s| s.name.as_str());
+        return Err(Error::malformed(&weights, format!("tensor {left}: the model has no such module")));
+    }
+    let mut args = Map::new();
+    for (name, key) in [("lora_r", "r"), ("lora_alpha", "lora_alpha")] {
+        args.insert(name.to_owned(), settings[key].clone());
+    }
+    Ok(Checkpoint {
+        root: path.to_owned(),
+        kind: Kind::Peft,
+        config: config.clone(),
+        config_json: None,
+        files: vec![file],
+        stored,
+        globals,
+        iteration: 0,
+        args,
+        state: Value::Null,
+        via: None,
+        adapters,
+        copies: Vec::new(),
+        merge: None,
+    })
+}
+
+/// A tensor of an adapter folder: its name, the global it comes from, and which part of it.
+pub(crate) struct PeftTensor {
+    pub(crate) name: String,
+    pub(crate) global: String,
+    pub(crate) region: Region,
+}
+
+/// The tensors that an adapter has in Hugging Face's names, and the modules they belong to.
+///
+/// Where a parameter is several projections there, `A` is written once for each and the rows of `B` are shared out.
+///
+/// # Errors
+/// An adapter of stacked experts, or of a part of the model without a Hugging Face name.
+pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<String>)> {
+    let config = source.config();
+    let names = Names::new(config);
+    let (mut all, mut modules) = (Vec::new(), Vec::new());
+    for spec in params(config) {
+        let Some(parts) = source.adapters.get(&spec.name) else { continue };
+        for named in names.of(&spec)?.into_iter().filter(|n| !n.copy) {
+            let stem = named
+                .name
+                .strip_suffix(".weight")
+                .filter(|_| spec.shape.len() == 2 && !named.lens.transposed);
+            let stem = stem.ok_or_else(|| {
+                Error::Cut(format!("the adapter of {} has no form in a peft folder", spec.name))
+            })?;
+            let same = parts.iter().find(|p| p.rows == named.lens.region);
+            let whole = parts.iter().find(|p| p.rows.is_whole());
+            let Some(part) = same.or(whole) else {
+                return Err(Error::Cut(format!(
+                    "the adapter of {} covers other rows than {stem}",
+                    spec.name
+                )));
+            };
+            let (a, b) = (source.global(&part.a)?.shape, source.global(&part.b)?.shape);
+            let b_rows = match same {
+                Some(_) => Region::whole(&b),
+                None => Region::along(&b, 0, named.lens.region.ranges.clone()),
+            };
+            let name = |matrix: &str| format!("{PREFIX}{stem}.{matrix}.weight");
+            all.push(PeftTensor { name: name("lora_A"), global: part.a.clone(), region: Region::whole(&a) });
+            all.push(PeftTensor { name: name("lora_B"), global: part.b.clone(), region: b_rows });
+            let module = stem.rsplit('.').next().unwrap_or(stem).to_owned();
+            if !modules.contains(&module) {
+                modules.push(module);
+            }
+        }
+    }
+    all.sort_by(|x, y| x.name.cmp(&y.name));
+    modules.sort();
+    Ok((all, modules))
+}
+
+/// The settings file of an adapter.
+pub(crate) fn settings(config: &ModelConfig, rank: usize, alpha: f64, modules: &[String]) -> Value {
+    let base = spec_hf::write_config(config, spec_hf::Dialect::V4).ok();
+    let alpha = if alpha.fract() == 0.0 { json!(alpha as i64) } else { json!(alpha) };
+    json!({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": alpha, "lora_dropout": 0.0,
+        "bias": "none", "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": true,
+        "modules_to_save": null, "target_modules": modules, "base_model_name_or_path": null,
+        "base_model_class": base.and_then(|b| b["architectures"][0].as_str().map(str::to_owned))
+    })
+}

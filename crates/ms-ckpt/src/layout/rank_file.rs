@@ -1,0 +1,137 @@
+//! What lies in one rank's `.pt` file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use ms_core::DType;
+
+use crate::checkpoint::Stored;
+use crate::nf4::{self, Quantised};
+use crate::torch::{Node, TensorRef, TensorView, TorchFile};
+use crate::{Error, Result};
+
+/// Tensors by chunk and name: their places in the list of stored ones.
+pub(super) type Tensors = BTreeMap<(usize, String), usize>;
+
+/// Lists the tensors of one file by chunk and name, and the number of chunks. Levels of nested dictionaries are joined
+/// by `/`.
+pub(super) fn rank_file(
+    torch: &TorchFile,
+    path: &Path,
+    file: usize,
+    stored: &mut Vec<Stored>,
+) -> Result<(Tensors, usize)> {
+    let Node::Dict(top) = torch.root() else {
+        return Err(Error::malformed(path, "the saved object is no dictionary"));
+    };
+    let mut tensors = BTreeMap::new();
+    let mut chunks = 0;
+    for (key, node) in top {
+        let Some(number) = key.strip_prefix("model") else { continue };
+        let chunk = match number {
+            "" => 0,
+            n => match n.parse::<usize>() {
+                Ok(chunk) if chunk < 1 << 12 => chunk,
+                _ => continue,
+            },
+        };
+        let Node::Dict(_) = node else {
+            return Err(Error::malformed(path, format!("{key} is no dictionary")));
+        };
+        chunks = chunks.max(chunk + 1);
+        let mut flat = Vec::new();
+        flatten(node, String::new(), &mut flat);
+        let by_name: BTreeMap<&str, &TensorRef> = flat.iter().map(|(n, t)| (n.as_str(), *t)).collect();
+        for (name, tensor) in &flat {
+            if name.ends_with("_extra_state")
+                || name.ends_with(".inv_freq")
+                || belongs_to_codes(name, &by_name)
+            {
+                continue;
+            }
+            let mut view = torch.view(name, tensor)?;
+            let quantised = quantised(torch, path, name, &by_name, &mut view)?;
+            // The frozen weight under an adapter.
+            let name = name.replace(".base_layer.", ".");
+            tensors.insert((chunk, name.clone()), stored.len());
+            stored.push(Stored {
+                name: if number.is_empty() { name } else { format!("{key}/{name}") },
+                file,
+                dtype: view.dtype,
+                shape: view.shape,
+                start: view.start,
+                strides: view.strides,
+                quantised,
+            });
+        }
+    }
+    match chunks {
+        0 => Err(Error::malformed(path, "no `model` in the saved dictionary")),
+        _ => Ok((tensors, chunks)),
+    }
+}
+
+/// Ending of the tensor that describes 4-bit codes.
+const STATE: &str = ".quant_state.bitsandbytes__nf4";
+
+/// Whether a tensor is a part of another one's 4-bit form.
+fn belongs_to_codes(name: &str, all: &BTreeMap<&str, &TensorRef>) -> bool {
+    let endings = [STATE, ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"];
+    let stem = endings.iter().find_map(|e| name.strip_suffix(e));
+    stem.is_some_and(|stem| all.contains_key(format!("{stem}{STATE}").as_str()))
+}
+
+/// The 4-bit form of a tensor, if it has one; `view` then gets the type and shape of what the codes stand for.
+fn quantised(
+    torch: &TorchFile,
+    path: &Path,
+    name: &str,
+    all: &BTreeMap<&str, &TensorRef>,
+    view: &mut TensorView,
+) -> Result<Option<Arc<Quantised>>> {
+    let Some(state) = all.get(format!("{name}{STATE}").as_str()) else { return Ok(None) };
+    let wrong = |what: String| Error::malformed(path, format!("tensor {name}: {what}"));
+    let part = |ending: &str, dtype: DType| {
+        let key = format!("{name}{ending}");
+        let tensor = all.get(key.as_str()).ok_or_else(|| wrong(format!("{key} is missing")))?;
+        let found = torch.view(&key, tensor)?;
+        match found.dtype == dtype && found.strides.is_none() {
+            true => Ok((found.start, found.shape.iter().product::<usize>(), torch.read(&key, tensor)?)),
+            false => Err(wrong(format!("{key}: expected {dtype}, got {}", found.dtype))),
+        }
+    };
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("exact chunk"))).collect()
+    };
+    let (dtype, shape, offset) = nf4::state(&torch.read(name, state)?).map_err(wrong)?;
+    let elements: usize = shape.iter().product();
+    let blocks = elements.div_ceil(nf4::BLOCK);
+    let (absmax, have_blocks, _) = part(".absmax", DType::U8)?;
+    let (_, have_nested, nested) = part(".nested_absmax", DType::F32)?;
+    let (_, have_table, table) = part(".quant_map", DType::F32)?;
+    let (_, have_map, map) = part(".nested_quant_map", DType::F32)?;
+    let codes: usize = view.shape.iter().product();
+    let have = (codes, have_blocks, have_nested, have_table, have_map);
+    let want = (elements.div_ceil(2), blocks, blocks.div_ceil(256), 16, 256);
+    if have != want || view.dtype != DType::U8 || view.strides.is_some() {
+        return Err(wrong(format!("4-bit parts of sizes {have:?}, expected {want:?}")));
+    }
+    (view.dtype, view.shape) = (dtype, shape);
+    let (nested, table, map) = (floats(&nested), floats(&table), floats(&map));
+    Ok(Some(Arc::new(Quantised { absmax, nested, table, map, offset })))
+}
+
+/// The tensors of nested dictionaries. None entries are left by modules with extra state.
+fn flatten<'a>(node: &'a Node, prefix: String, out: &mut Vec<(String, &'a TensorRef)>) {
+    match node {
+        Node::Tensor(tensor) => out.push((prefix, tensor)),
+        Node::Dict(entries) => {
+            for (name, node) in entries {
+                let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+                flatten(node, name, out);
+            }
+        }
+        _ => {}
+    }
+}

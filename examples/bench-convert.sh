@@ -1,0 +1,46 @@
+#!/bin/sh
+# Times the conversion of a 1.9 GB model to Megatron files (tp 4, pp 2) and back against `cp -r`, interleaved, on a hot
+# cache. Usage: sh examples/bench-convert.sh [FOLDER] [ROUNDS]; the folder needs 8 GB.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=${1:-$(mktemp -d)}
+rounds=${2:-3}
+cd "$root"
+cargo build --release --locked -p ms-convert -p ms-ckpt --example make_model --bin ms-convert
+convert=$root/target/release/ms-convert
+mkdir -p "$work"
+[ -d "$work/model" ] || "$root/target/release/examples/make_model" "$work/model"
+cat "$work"/model/* > /dev/null
+
+# Seconds that a command takes, and the most private memory it had, in MB.
+measure() {
+    name=$1
+    shift
+    python3 - "$name" "$@" <<'PY'
+import subprocess, sys, threading, time
+name, command = sys.argv[1], sys.argv[2:]
+start = time.perf_counter()
+process = subprocess.Popen(command)
+most = 0
+while process.poll() is None:
+    try:
+        lines = open(f"/proc/{process.pid}/status").read().splitlines()
+        most = max([most] + [int(line.split()[1]) for line in lines if line.startswith("RssAnon")])
+    except OSError:
+        pass
+    time.sleep(0.002)
+if process.returncode:
+    sys.exit(f"{name}: exit code {process.returncode}")
+print(f"{name:28} {time.perf_counter() - start:6.2f} s  {most / 1024:6.1f} MB private")
+PY
+}
+
+for round in $(seq "$rounds"); do
+    rm -rf "$work/copy" "$work/mcore" "$work/back"
+    measure "cp -r" cp -r "$work/model" "$work/copy"
+    measure "hf mcore, tp 4 pp 2" "$convert" hf mcore --load "$work/model" --save "$work/mcore" --tp 4 --pp 2 --no-sync -q
+    measure "mcore hf" "$convert" mcore hf --load "$work/mcore" --save "$work/back" --no-sync -q
+    for file in "$work"/model/*; do
+        cmp "$file" "$work/back/$(basename "$file")"
+    done
+done

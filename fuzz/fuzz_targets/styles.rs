@@ -1,0 +1,42 @@
+//! A record of any JSON through every kind of handler; the first byte chooses.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ms_data::Upstream;
+use ms_data::handler::{Handler, HandlerOptions, Kind};
+use ms_fuzz::Scratch;
+use ms_text::Tokenizer;
+use std::sync::LazyLock;
+
+/// A vocabulary of single letters, enough for every template.
+const TOKENIZER: &str = r#"{"version":"1.0","added_tokens":[{"id":3,"content":"</s>","single_word":false,
+"lstrip":false,"rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":null,
+"post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"a":0,"b":1,"<unk>":2},"unk_token":"<unk>"}}"#;
+
+static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
+    let scratch = Scratch::new();
+    scratch.write("tokenizer.json", TOKENIZER.as_bytes());
+    scratch.write("tokenizer_config.json", br#"{"eos_token":"</s>","unk_token":"<unk>"}"#);
+    let tokenizer = || Tokenizer::load(scratch.path("")).expect("the vocabulary above is sound");
+    let kinds = Kind::styles().filter_map(|style| Kind::of_style(style).ok());
+    let handler = |kind: Kind| {
+        let mut options = HandlerOptions::new(kind);
+        options.upstream = Upstream::Head;
+        options.prompt_type = Some("qwen".into());
+        options.reward_tokens = vec!["a".into(), "b".into()];
+        let mut plain = options.clone();
+        plain.prompt_type = None;
+        Handler::new(options, tokenizer()).or_else(|_| Handler::new(plain, tokenizer())).ok()
+    };
+    kinds.filter_map(handler).collect()
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&which, bytes)) = bytes.split_first() else { return };
+    let Ok(serde_json::Value::Object(record)) = serde_json::from_slice(bytes) else { return };
+    let handlers = &*HANDLERS;
+    assert!(!handlers.is_empty());
+    let handler = &handlers[usize::from(which) % handlers.len()];
+    let _ = handler.keeps(&record);
+    let _ = handler.encode(&record);
+});

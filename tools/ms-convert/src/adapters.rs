@@ -1,0 +1,104 @@
+//! Adapters: from where they come, and what becomes of them.
+
+use anyhow::Context as _;
+use ms_ckpt::layout::mcore::Hints;
+use ms_ckpt::{Checkpoint, Merge, Plan};
+use ms_cli::ResultHint as _;
+use ms_core::DType;
+use serde_json::Value;
+
+use crate::request::{Form, Lora, Request};
+
+/// Adds the adapters of a request to the source: merged into the weights, or kept to be written alone.
+///
+/// # Errors
+/// Adapters that are missing, of another model or of another size than the command line says.
+pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<Checkpoint> {
+    let lora = &request.lora;
+    let mut alpha = alpha_of(&source);
+    let source = match &lora.load {
+        None => source,
+        Some(dir) => {
+            let hints = Hints { model: Some(source.config().clone()), ..Hints::default() };
+            let adapter = ms_ckpt::open_with(dir, None, &hints).context("--lora-load")?;
+            anyhow::ensure!(
+                adapter.adapted().next().is_some(),
+                "--lora-load: {} has no adapters",
+                dir.display()
+            );
+            alpha = alpha_of(&adapter).or(alpha);
+            source.with_adapter(adapter)
+        }
+    };
+    let inside = source.adapted().next().is_some();
+    if !inside {
+        anyhow::ensure!(!lora.alone, "--save-lora-to-hf: there are no adapters");
+        return Ok(source);
+    }
+    let rank = source.adapter_rank().context("the adapters have different ranks")?;
+    check(&source, lora, rank)?;
+    if lora.alone {
+        return Ok(source);
+    }
+    let Some(alpha) = lora.alpha.or(alpha) else {
+        return Err(anyhow::anyhow!("the checkpoint does not say how its adapters are scaled"))
+            .hint("pass --lora-alpha, the number it was trained with");
+    };
+    let kept: Vec<&str> = source.adapted().collect();
+    tracing::info!("merging {} adapters of rank {rank}, scaled by {}", kept.len(), alpha / rank as f64);
+    Ok(source.merged(Merge { scale: alpha / rank as f64, arithmetic: lora.arithmetic })?)
+}
+
+/// `lora_alpha` among the arguments of a checkpoint.
+fn alpha_of(checkpoint: &Checkpoint) -> Option<f64> {
+    checkpoint.args().get("lora_alpha").and_then(Value::as_f64)
+}
+
+fn check(source: &Checkpoint, lora: &Lora, rank: usize) -> anyhow::Result<()> {
+    if let Some(given) = lora.rank {
+        anyhow::ensure!(given == rank, "--lora-r {given}: the adapters have rank {rank}");
+    }
+    if lora.targets.is_empty() {
+        return Ok(());
+    }
+    for parameter in source.adapted() {
+        let module = parameter.trim_end_matches(".weight").rsplit('.').next().unwrap_or(parameter);
+        anyhow::ensure!(
+            lora.targets.iter().any(|t| t == module || legacy(t) == module),
+            "{parameter} has an adapter, but {module} is not among --lora-target-modules {}",
+            lora.targets.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// Megatron-core's name of a module of the legacy models.
+fn legacy(module: &str) -> &str {
+    match module {
+        "query_key_value" => "linear_qkv",
+        "dense" => "linear_proj",
+        "dense_h_to_4h" => "linear_fc1",
+        "dense_4h_to_h" => "linear_fc2",
+        other => other,
+    }
+}
+
+/// The plan of a peft folder with a source's adapters.
+///
+/// # Errors
+/// Adapters without a scale, or that peft has no form for.
+pub(crate) fn plan(source: &Checkpoint, request: &Request, dtype: Option<DType>) -> anyhow::Result<Plan> {
+    anyhow::ensure!(request.to == Form::Hf, "--save-lora-to-hf writes a Hugging Face folder");
+    let from = match &request.lora.load {
+        Some(dir) => {
+            let hints = Hints { model: Some(source.config().clone()), ..Hints::default() };
+            alpha_of(&ms_ckpt::open_with(dir, None, &hints)?)
+        }
+        None => alpha_of(source),
+    };
+    let Some(alpha) = request.lora.alpha.or(from) else {
+        return Err(anyhow::anyhow!("the checkpoint does not say how its adapters are scaled"))
+            .hint("pass --lora-alpha, the number it was trained with");
+    };
+    Ok(Plan::peft(source, alpha, dtype)?)
+}

@@ -1,0 +1,160 @@
+//! Adapters and 4-bit weights, through the program.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use ms_core::{DType, Region};
+use serde_json::json;
+
+fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
+    Command::cargo_bin("ms-convert").unwrap().args(args).assert()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn values(dir: &Path) -> BTreeMap<String, Vec<f32>> {
+    let checkpoint = ms_ckpt::open(dir).unwrap();
+    let read = |spec: ms_spec::ParamSpec| {
+        let mut v = vec![0f32; spec.shape.numel()];
+        checkpoint.read_f32(&spec, &Region::whole(&spec.shape), &mut v).unwrap();
+        (spec.name, v)
+    };
+    ms_spec::params(checkpoint.config()).into_iter().map(read).collect()
+}
+
+fn make_model(dir: &Path) {
+    let json = json!({
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64
+    });
+    let config = ms_spec::hf::read_config(&json).unwrap();
+    ms_ckpt::layout::hf::write(dir, &config, DType::Bf16, false, &mut |spec| {
+        let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
+        let mut next = || {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let value = (x >> 8) as f32 / 16_777_216.0 - 0.5;
+            ((value.to_bits() >> 16) as u16).to_le_bytes()
+        };
+        Ok((0..spec.shape.numel()).flat_map(|_| next()).collect())
+    })
+    .unwrap();
+}
+
+#[test]
+fn an_adapter_merges_alike_from_megatrons_files_and_from_a_peft_folder() {
+    let Some(goldens) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let base = goldens.join("models/llama2_mha");
+    let adapter = goldens.join("convert/src/llama2_mha_lora_tp2pp2");
+    ms_convert(&[
+        "hf",
+        "mcore",
+        "--load",
+        text(&base),
+        "--save",
+        text(&path("mcore")),
+        "--tp",
+        "4",
+        "--dtype",
+        "bf16",
+    ])
+    .success();
+    // The adapter alone, in Hugging Face's names; then merged from there and from the original, into both forms.
+    let save = path("peft");
+    ms_convert(&[
+        "mcore",
+        "hf",
+        "--load",
+        text(&path("mcore")),
+        "--save",
+        text(&save),
+        "--lora-load",
+        text(&adapter),
+        "--lora-alpha",
+        "10",
+        "--save-lora-to-hf",
+    ])
+    .success();
+    let settings: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(save.join("adapter_config.json")).unwrap()).unwrap();
+    assert_eq!((&settings["r"], &settings["lora_alpha"]), (&json!(4), &json!(10)));
+    assert_eq!(
+        settings["target_modules"],
+        json!(["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"])
+    );
+    let merged: Vec<BTreeMap<String, Vec<f32>>> =
+        [(&adapter, "mcore"), (&path("peft"), "mcore"), (&path("peft"), "hf")]
+            .iter()
+            .enumerate()
+            .map(|(i, (from, to))| {
+                let out = path(&format!("merged{i}"));
+                ms_convert(&[
+                    "mcore",
+                    to,
+                    "--load",
+                    text(&path("mcore")),
+                    "--save",
+                    text(&out),
+                    "--lora-load",
+                    text(from),
+                    "--lora-r",
+                    "4",
+                    "--lora-alpha",
+                    "10",
+                ])
+                .success();
+                values(&out)
+            })
+            .collect();
+    assert!(merged[0] == merged[1] && merged[0] == merged[2]);
+    let plain = values(&path("mcore"));
+    let changed = plain.iter().filter(|(name, v)| merged[0][*name] != **v).count();
+    assert_eq!(changed, 4 * 4, "four modules of four layers");
+    // An adapter of another rank or for other modules than the command line says is refused.
+    let refused = |more: &[&str], want: &str| {
+        let adapter = path("peft");
+        let (load, save) = (path("mcore"), path("no"));
+        let mut args =
+            vec!["mcore", "hf", "--load", text(&load), "--save", text(&save), "--lora-load", text(&adapter)];
+        args.extend_from_slice(more);
+        let assert = ms_convert(&args).code(1);
+        let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(message.contains(want), "{message}");
+    };
+    refused(&["--lora-r", "8"], "the adapters have rank 4");
+    refused(&["--lora-target-modules", "linear_qkv"], "is not among --lora-target-modules");
+}
+
+#[test]
+fn weights_kept_as_four_bit_codes_come_back_nearly_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| -> PathBuf { dir.path().join(name) };
+    make_model(&path("hf"));
+    ms_convert(&[
+        "hf",
+        "mcore",
+        "--load",
+        text(&path("hf")),
+        "--save",
+        text(&path("nf4")),
+        "--tp",
+        "2",
+        "--qlora-nf4",
+    ])
+    .success();
+    ms_convert(&["mcore", "hf", "--load", text(&path("nf4")), "--save", text(&path("back"))]).success();
+    let (want, got) = (values(&path("hf")), values(&path("back")));
+    for (name, want) in &want {
+        let got = &got[name];
+        let worst = want.iter().zip(got).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Values up to 0.5: half the widest gap of the table, the error of a scale, and bf16.
+        let linear = name.contains(".linear_");
+        assert!(worst <= if linear { 0.09 } else { 0.0 }, "{name}: {worst}");
+        assert_eq!(want == got, !linear, "{name}");
+    }
+}
