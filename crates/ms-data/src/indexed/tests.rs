@@ -147,7 +147,9 @@ proptest! {
             bytes[18 + 8 * field..26 + 8 * field].copy_from_slice(&value.to_le_bytes());
         }
         if cut < bytes.len() && cut % 3 == 0 { bytes.truncate(cut); }
+        let checked = check_index(&bytes, 24 * 4);
         std::fs::write(idx_path(&prefix), bytes).unwrap();
+        prop_assert_eq!(checked.is_ok(), IndexedDataset::open(&prefix).is_ok());
         if let Ok(set) = IndexedDataset::open(&prefix) {
             for i in 0..set.len() { sequence(&set, i); }
             for d in 0..set.documents() { prop_assert!(set.document(d).end <= set.len()); }

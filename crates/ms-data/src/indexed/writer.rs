@@ -79,7 +79,8 @@ impl IndexedWriter {
         }
         match self.token_type {
             TokenType::I32 if cfg!(target_endian = "little") => {
-                self.buffer.extend_from_slice(bytemuck::cast_slice(tokens));
+                let bytes = bytemuck::cast_slice(tokens);
+                self.bin.write_all(bytes).map_err(Error::io(bin_path(&self.prefix)))?;
             }
             TokenType::I32 => narrow!(i32),
             TokenType::I64 => narrow!(i64),

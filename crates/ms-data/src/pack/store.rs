@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// Tokens that are held before a file is used: 64 MB of ids and labels.
@@ -76,9 +76,8 @@ impl SampleStore {
         } else {
             let file = self.file.as_mut().expect("what is not held is in the file");
             self.buffer.resize(count, 0);
-            file.seek(SeekFrom::Start(start * 4))
-                .and_then(|_| file.read_exact(bytemuck::cast_slice_mut(&mut self.buffer)))
-                .map_err(Error::io(&self.path))?;
+            let bytes = bytemuck::cast_slice_mut(&mut self.buffer);
+            read_at(file, bytes, start * 4).map_err(Error::io(&self.path))?;
             &self.buffer
         };
         Ok(numbers.split_at(count / 2))
@@ -90,6 +89,19 @@ impl SampleStore {
         self.spilled = 0;
         self.starts = vec![0];
     }
+}
+
+/// One call of the system where it has one.
+#[cfg(unix)]
+fn read_at(file: &mut File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+#[cfg(not(unix))]
+fn read_at(file: &mut File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    use std::io::Read as _;
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(bytes)
 }
 
 impl Drop for SampleStore {

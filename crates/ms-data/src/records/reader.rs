@@ -73,14 +73,6 @@ impl RawRecord {
         }
     }
 
-    /// The bytes of a record that was read from text.
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match &self.content {
-            Content::Bytes(bytes) | Content::Cells(bytes, _) => Some(bytes),
-            _ => None,
-        }
-    }
-
     /// Kind and bytes of the content, in a form that does not need the file: a row of a table becomes JSON.
     pub(crate) fn portable(&self) -> (u8, Cow<'_, [u8]>) {
         match (&self.content, self.format) {

@@ -147,6 +147,23 @@ fn tables_give_the_same_rows_in_every_container_and_codec() {
 }
 
 #[test]
+fn bytes_without_a_name_are_told_apart_by_their_start() {
+    for bytes in [
+        parquet(parquet::basic::Compression::SNAPPY),
+        arrow(true, None),
+        arrow(false, None),
+        packed(Compression::Zstd, &arrow(true, None)),
+        rows_of_table().join("\n").into_bytes(),
+        packed(Compression::Gzip, format!("[{}]", rows_of_table().join(",")).as_bytes()),
+    ] {
+        let records = RecordReader::of_bytes(Format::Unknown, bytes).unwrap();
+        let objects =
+            records.map(|record| serde_json::Value::Object(record.unwrap().parse().unwrap()).to_string());
+        assert_eq!(objects.collect::<Vec<_>>(), rows_of_table());
+    }
+}
+
+#[test]
 fn an_arrow_file_without_its_end_mark_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = arrow(false, None);

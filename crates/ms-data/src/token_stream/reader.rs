@@ -21,9 +21,12 @@ pub struct TokenReader<R: Read> {
     info: StreamInfo,
     rows: VecDeque<Row>,
     ended: bool,
+    /// The last message; its memory is used again for the next one.
+    message: Message,
 }
 
 /// A message's header and body.
+#[derive(Default)]
 struct Message {
     metadata: Vec<u8>,
     body: Vec<u8>,
@@ -42,9 +45,12 @@ impl<R: Read> TokenReader<R> {
             info: StreamInfo::default(),
             rows: VecDeque::new(),
             ended: false,
+            message: Message::default(),
         };
-        let message = reader.message()?.ok_or_else(|| reader.bad("it ends before its schema"))?;
-        let parsed = parse_schema(&message.metadata);
+        if !reader.next_message()? {
+            return Err(reader.bad("it ends before its schema"));
+        }
+        let parsed = parse_schema(&reader.message.metadata);
         (reader.columns, reader.info) = parsed.map_err(|reason| reader.bad(reason))?;
         Ok(reader)
     }
@@ -67,18 +73,16 @@ impl<R: Read> TokenReader<R> {
         Error::Stream { name: self.name.clone(), source }
     }
 
-    /// Exactly `length` bytes; memory grows with what arrives, not with what is claimed.
-    fn bytes(&mut self, length: u64) -> Result<Vec<u8>> {
-        let mut out = Vec::with_capacity(length.min(1 << 20) as usize);
-        (&mut self.input).take(length).read_to_end(&mut out).map_err(|e| self.stream(e))?;
-        if out.len() as u64 != length {
-            return Err(self.bad("it is cut short inside a message"));
-        }
-        Ok(out)
+    /// Exactly `length` bytes into `out`; memory grows with what arrives, not with what is claimed.
+    fn fill(&mut self, out: &mut Vec<u8>, length: u64) -> Result<()> {
+        out.clear();
+        out.reserve(length.min(1 << 20) as usize);
+        (&mut self.input).take(length).read_to_end(out).map_err(|e| self.stream(e))?;
+        if out.len() as u64 == length { Ok(()) } else { Err(self.bad("it is cut short inside a message")) }
     }
 
-    /// The next message, or `None` at the end mark.
-    fn message(&mut self) -> Result<Option<Message>> {
+    /// Reads the next message; false at the end mark.
+    fn next_message(&mut self) -> Result<bool> {
         let mut start = Vec::new();
         (&mut self.input).take(8).read_to_end(&mut start).map_err(|e| self.stream(e))?;
         if start.is_empty() {
@@ -89,29 +93,31 @@ impl<R: Read> TokenReader<R> {
         }
         let length = u32::from_le_bytes(start[4..8].try_into().expect("four bytes"));
         if length == 0 {
-            return Ok(None);
+            return Ok(false);
         }
         if u64::from(length) > MAX_METADATA {
             return Err(self.bad(format!("a message header of {length} bytes")));
         }
-        let metadata = self.bytes(length.into())?;
-        let body = arrow_ipc::root_as_message(&metadata)
+        let Message { mut metadata, mut body } = std::mem::take(&mut self.message);
+        self.fill(&mut metadata, length.into())?;
+        let claim = arrow_ipc::root_as_message(&metadata)
             .map_err(|e| e.to_string())
             .map(|message| message.bodyLength());
-        let body = body.map_err(|e| self.bad(format!("a broken message header: {e}")))?;
-        let body = u64::try_from(body).ok().filter(|&n| n <= MAX_BODY);
-        let body = body.ok_or_else(|| self.bad("a message claims an impossible size"))?;
-        let body = self.bytes(body)?;
-        Ok(Some(Message { metadata, body }))
+        let claim = claim.map_err(|e| self.bad(format!("a broken message header: {e}")))?;
+        let claim = u64::try_from(claim).ok().filter(|&n| n <= MAX_BODY);
+        let claim = claim.ok_or_else(|| self.bad("a message claims an impossible size"))?;
+        self.fill(&mut body, claim)?;
+        self.message = Message { metadata, body };
+        Ok(true)
     }
 
     fn next_batch(&mut self) -> Result<bool> {
-        let Some(message) = self.message()? else {
+        if !self.next_message()? {
             let mut rest = [0];
             let more = self.input.read(&mut rest).map_err(|e| self.stream(e))?;
             return if more == 0 { Ok(false) } else { Err(self.bad("something follows its end mark")) };
-        };
-        let rows = parse_batch(&message, self.columns.len()).map_err(|reason| self.bad(reason))?;
+        }
+        let rows = parse_batch(&self.message, self.columns.len()).map_err(|reason| self.bad(reason))?;
         self.rows.extend(rows);
         Ok(true)
     }
