@@ -78,7 +78,7 @@ impl<'a> Pass<'a> {
 #[derive(Clone, Debug)]
 enum Mix {
     Attention(Attention),
-    Latent(Latent),
+    Latent(Box<Latent>),
     StateSpace(StateSpaceMixer),
     Delta(DeltaMixer),
 }
@@ -155,7 +155,7 @@ impl Layer {
                     width: heads.groups * heads.head_dim,
                     index: indexer.map(|i| i.head_dim),
                 };
-                Some(Mix::Latent(Latent::new(&attention, c, number, shape)))
+                Some(Mix::Latent(Box::new(Latent::new(&attention, c, number, shape))))
             }
             (Mixer::Mamba2, _) => {
                 let sizes = c.mamba2.as_ref().expect("a validated model has its mixers' sizes");

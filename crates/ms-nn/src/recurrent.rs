@@ -15,6 +15,7 @@ fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
 
 /// Runs `work` with the convolution's history and the scan's states of the segments at hand, if there is a cache, and
 /// keeps what they become.
+#[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
 fn remembered_in(
     slots: &[usize],
     cache: Option<&mut LayerCache>,

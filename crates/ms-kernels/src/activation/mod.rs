@@ -36,7 +36,7 @@ pub(crate) mod body {
         let a = x.abs();
         let s = x * x;
         // Maclaurin series up to x^17, good to 1e-8 below 1.
-        let series = 1.128_379_2
+        let series = std::f32::consts::FRAC_2_SQRT_PI
             * x
             * (1.0
                 + s * (-1.0 / 3.0

@@ -163,7 +163,7 @@ impl Tilt {
     /// What is added in a row, less `slope · column`; `None` if nothing is.
     #[inline(always)]
     fn row(&self, row: usize) -> Option<f32> {
-        (self.slope != 0.0).then(|| self.slope * (self.base + row as f32))
+        (self.slope != 0.0).then_some(self.slope * (self.base + row as f32))
     }
 }
 

@@ -1,3 +1,5 @@
+//! Against the definitions: where columns go, and the transposes as gradients.
+
 use super::*;
 use crate::trial::{random, same_everywhere};
 

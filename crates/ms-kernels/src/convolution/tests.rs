@@ -1,3 +1,5 @@
+//! Against the formula in f64, its differences, and documents cut in pieces.
+
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
 use ms_testing::assert_close;

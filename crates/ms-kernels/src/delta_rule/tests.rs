@@ -1,3 +1,5 @@
+//! Against the recurrence in f64, its differences, and documents cut in pieces.
+
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
 use ms_testing::assert_close;
@@ -10,7 +12,7 @@ fn sizes(tokens: usize) -> [usize; 5] {
     [k, k, n * value_dim, n, n]
 }
 
-fn split<'a, T>(all: &'a [T], tokens: usize) -> [&'a [T]; 5] {
+fn split<T>(all: &[T], tokens: usize) -> [&[T]; 5] {
     let mut rest = all;
     sizes(tokens).map(|n| {
         let (part, tail) = rest.split_at(n);

@@ -1,3 +1,5 @@
+//! Against upstream's order of rows, and the transposes as gradients.
+
 use super::*;
 use crate::trial::{random, same_everywhere};
 use ms_testing::{read_golden, shared};

@@ -1,3 +1,5 @@
+//! Against causal attention where every key is picked, and the definition of a pick.
+
 use super::*;
 use crate::attention;
 use crate::trial::{random, same_everywhere};

@@ -1,10 +1,12 @@
+//! Against the recurrence in f64, its differences, and documents cut in pieces.
+
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
 use ms_testing::assert_close;
 
 const SHAPE: Shape = Shape { heads: 4, head_dim: 3, groups: 2, state: 5, step_limit: (0.01, 10.0) };
 
-/// The recurrence as written in the paper, in f64. Operands in one vector: x, b, c, dt, a_log, d, dt_bias.
+/// The recurrence as written in the paper, in f64. Operands in one vector: x, b, c, dt, `a_log`, d, `dt_bias`.
 fn reference(all: &[f64], borders: &[usize]) -> Vec<f64> {
     let tokens = borders[borders.len() - 1];
     let Shape { heads, head_dim, groups, state, step_limit } = SHAPE;
