@@ -32,11 +32,13 @@ pub(crate) fn write<T: Integer>(
     count: usize,
     pieces: impl Iterator<Item = T>,
 ) -> Result<()> {
-    let shape =
-        if columns == 0 { format!("({count},)") } else { format!("({}, {columns})", count / columns) };
+    let shape = match count.checked_div(columns) {
+        None => format!("({count},)"),
+        Some(rows) => format!("({rows}, {columns})"),
+    };
     let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", T::DESCR);
     // Magic, length and header together fill whole 64 bytes; the last one is a line end.
-    while (MAGIC.len() + 2 + header.len() + 1) % 64 != 0 {
+    while !(MAGIC.len() + 2 + header.len() + 1).is_multiple_of(64) {
         header.push(' ');
     }
     header.push('\n');

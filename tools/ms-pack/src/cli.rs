@@ -98,7 +98,7 @@ pub(crate) struct Merge {
     /// Datasets in order, as paths without suffix
     #[arg(required_unless_present = "input", value_name = "PREFIX")]
     pub(crate) parts: Vec<PathBuf>,
-    /// All datasets of a folder, by name, as upstream's merge_datasets.py takes them
+    /// All datasets of a folder, by name, as upstream's `merge_datasets.py` takes them
     #[arg(long, value_name = "DIR", conflicts_with = "parts")]
     pub(crate) input: Option<PathBuf>,
     /// Path of the merged dataset without suffix
@@ -115,10 +115,10 @@ pub(crate) struct Split {
     /// Dataset as path without suffix
     #[arg(value_name = "PREFIX")]
     pub(crate) input: PathBuf,
-    /// Shares of train, valid and test: PREFIX_train, PREFIX_valid, PREFIX_test
+    /// Shares of train, valid and test: `PREFIX_train`, `PREFIX_valid`, `PREFIX_test`
     #[arg(long, value_name = "A,B,C", required_unless_present = "parts", help_heading = "Output")]
     pub(crate) split: Option<String>,
-    /// Equal parts by documents: PREFIX_00000_of_00004 and so on
+    /// Equal parts by documents: `PREFIX_00000_of_00004` and so on
     #[arg(long, value_name = "N", conflicts_with = "split", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
     pub(crate) parts: Option<u32>,
     /// Path of the parts without suffix

@@ -213,7 +213,7 @@ fn fitting(
     let per_epoch: i64 = sequences.clone().map(|i| set.length(i) as i64).sum();
     if per_epoch == 0
         || sequences.is_empty()
-        || documents.len() % sequences.len() != 0
+        || !documents.len().is_multiple_of(sequences.len())
         || documents.is_empty()
     {
         return Err(format!("{} entries for {} sequences", documents.len(), sequences.len()));

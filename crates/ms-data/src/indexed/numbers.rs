@@ -55,7 +55,7 @@ impl<T: bytemuck::Pod> Numbers<T> {
             let io = || Error::io(&self.path);
             file.rewind().map_err(io())?;
             let mut reader = BufReader::with_capacity(1 << 18, &*file);
-            let mut piece = vec![T::zeroed(); 1 << 14];
+            let mut piece = [T::zeroed(); 1 << 12];
             let mut left = self.spilled as usize;
             while left > 0 {
                 let count = left.min(piece.len());

@@ -5,7 +5,7 @@ use crate::{Error, Result};
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
 
-/// Numbers of a MinHash signature.
+/// Numbers of a `MinHash` signature.
 const BINS: usize = 128;
 /// Words of a shingle.
 const SHINGLE: usize = 5;
@@ -23,7 +23,7 @@ pub enum Dedup {
 }
 
 impl Dedup {
-    /// MinHash with a threshold.
+    /// `MinHash` with a threshold.
     ///
     /// # Errors
     /// [`Error::Options`] unless the threshold is above 0.2 and at most 1.
@@ -53,7 +53,7 @@ impl Dedup {
 pub enum DedupKey {
     /// The first half of a text's SHA-256.
     Exact(u128),
-    /// A text's MinHash signature.
+    /// A text's `MinHash` signature.
     Signature(Box<[u16; BINS]>),
 }
 
@@ -95,7 +95,7 @@ impl DedupKey {
     }
 }
 
-/// One-permutation MinHash: every shingle is hashed once; the upper bits choose a bin, of the rest the smallest value
+/// One-permutation `MinHash`: every shingle is hashed once; the upper bits choose a bin, of the rest the smallest value
 /// stays. Empty bins borrow from others by a walk that is the same for all texts (Shrivastava, arXiv:1703.04664).
 fn signature(text: &str) -> [u16; BINS] {
     let lower = text.to_lowercase();
@@ -136,7 +136,7 @@ fn hash_bytes(word: &str) -> u64 {
 
 /// Knows the records that were kept, and refuses their duplicates.
 ///
-/// Memory per kept record: 20 to 40 bytes for exact duplicates, about 600 for MinHash.
+/// Memory per kept record: 20 to 40 bytes for exact duplicates, about 600 for `MinHash`.
 #[derive(Debug)]
 pub struct Deduplicator {
     kind: Dedup,
