@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ms_data::records::{Discovery, RecordReader, discover};
+use ms_data::records::{Discovery, RecordReader};
 use ms_fuzz::Scratch;
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ const ENDS: [&str; 10] =
 fuzz_target!(|bytes: &[u8]| {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     let path = SCRATCH.write(&format!("in.{}", ENDS[usize::from(which) % ENDS.len()]), bytes);
-    let Ok(files) = discover(&path, &Discovery::default()) else { return };
+    let Ok(files) = Discovery::default().files(&path) else { return };
     for record in RecordReader::new(files).take(1000) {
         let Ok(record) = record else { return };
         let _ = record.parse();

@@ -37,6 +37,6 @@ fuzz_target!(|bytes: &[u8]| {
     let handlers = &*HANDLERS;
     assert!(!handlers.is_empty());
     let handler = &handlers[usize::from(which) % handlers.len()];
-    let _ = handler.keeps(&record);
+    let _ = handler.keeps(&record, 0);
     let _ = handler.encode(&record);
 });

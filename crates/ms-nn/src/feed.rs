@@ -106,7 +106,9 @@ impl Experts {
             let wide = ops::cast(pass.g, x, DType::F32)?;
             let w = pass.param(self.router_weight.weight);
             let w = ops::cast(pass.g, &w, DType::F32)?;
-            ops::linear(pass.g, &wide, &w, None)?
+            let bias = self.router_weight.bias.map(|b| pass.param(b));
+            let bias = bias.map(|b| ops::cast(pass.g, &b, DType::F32)).transpose()?;
+            ops::linear(pass.g, &wide, &w, bias.as_ref())?
         } else {
             pass.linear(x, self.router_weight)?
         };

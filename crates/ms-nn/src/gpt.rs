@@ -166,6 +166,10 @@ impl Gpt {
             Recompute::Block(n) => n.min(self.layers.len()),
             Recompute::Uniform(_) => self.layers.len(),
         };
+        if recomputed > 0 && (0..self.layers.len()).any(|l| self.config.layer(l).borrows_index) {
+            let part = "layers that borrow an indexer's picks, which recomputation would lose";
+            return Err(Error::Unsupported { family: self.config.family, part });
+        }
         for layers in self.layers[..recomputed].chunks(group.max(1)) {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();

@@ -103,6 +103,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let start = number(args, "profile_step_start") as u64;
     let end = number(args, "profile_step_end") as u64;
     let routing = routing(args, &model)?;
+    if let Some(moe) = model.moe.as_mut().filter(|_| args.flag("router_gating_in_fp32")) {
+        moe.router.f32 = true;
+    }
     let config = TrainConfig {
         model,
         dtype: if args.flag("bf16") { DType::Bf16 } else { DType::F32 },

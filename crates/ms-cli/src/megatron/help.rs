@@ -4,14 +4,18 @@ use std::fmt::Write as _;
 
 use super::table::{Arity, Flag, Kind, Program, Status, Upstream, flags};
 
+/// The group of flags that only some models need; there are many, so the short help counts them.
+const FAMILIES: &str = "Model families";
+
 /// Headings in the order of the work.
-const GROUPS: [&str; 23] = [
+const GROUPS: [&str; 24] = [
     "Task",
     "Input",
     "Selection",
     "Prompt",
     "Tokenizer",
     "Model",
+    FAMILIES,
     "Parallelism",
     "Batch",
     "Data",
@@ -60,6 +64,10 @@ pub fn short_help(program: Program, upstream: Upstream, name: &str, about: &str)
     for group in GROUPS {
         let rows = supported(program, upstream, group);
         if rows.is_empty() {
+            continue;
+        }
+        if group == FAMILIES {
+            let _ = writeln!(out, "{group}: {} flags that some families need, in --help", rows.len());
             continue;
         }
         let mut line = format!("{group}:");

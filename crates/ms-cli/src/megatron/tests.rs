@@ -154,9 +154,10 @@ fn choices_are_checked() {
 #[test]
 fn refused_flags_only_count_when_they_ask_for_something() {
     assert!(train(&["--tp", "1", "--context-parallel-size", "1", "--pp=1"]).check().is_ok());
-    let error = train(&["--context-parallel-size", "2", "--num-experts", "8"]).check().unwrap_err();
+    let error =
+        train(&["--context-parallel-size", "2", "--expert-model-parallel-size", "8"]).check().unwrap_err();
     assert!(
-        error.0.contains("--context-parallel-size: ") && error.0.contains("--num-experts: "),
+        error.0.contains("--context-parallel-size: ") && error.0.contains("--expert-model-parallel-size: "),
         "{}",
         error.0
     );
@@ -213,7 +214,7 @@ fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
     assert!(short.contains("Optimizer: ") && short.contains(" --adam-beta1") && short.lines().count() < 60);
     let long = long_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains");
     assert!(long.contains("  --seq-length N\n      tokens of a sample\n"));
-    assert!(long.contains("mixture of experts is not in this version:\n"));
+    assert!(long.contains("expert parallelism is not in this version:\n"));
     command(Program::Train, "ms-train", "trains").debug_assert();
     command(Program::Convert, "ms-convert", "converts").debug_assert();
 }

@@ -5,7 +5,7 @@ mod tests;
 
 use crate::error::{expect_len, expect_rows};
 use crate::routing::check_experts;
-use crate::{Cpu, Element, Error, Result};
+use crate::{Cpu, Element, Result};
 
 /// Where each copy of a token goes: rows sorted by expert, by token within an expert.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,15 +153,4 @@ pub fn combine_backward<E: Element>(
         dw[0] = dy.iter().zip(row).map(|(a, b)| a.to_f32() * b.to_f32()).sum();
     });
     Ok(())
-}
-
-/// Checks that `weights` are one matrix per expert; used by callers that multiply expert by expert.
-///
-/// # Errors
-/// [`Error::Size`] if there is not one per expert.
-pub fn expect_one_each(op: &'static str, routes: &Routes, weights: usize) -> Result<()> {
-    if weights + 1 == routes.starts.len() {
-        return Ok(());
-    }
-    Err(Error::Size { op, name: "expert weights", want: "one per expert", got: weights })
 }

@@ -129,7 +129,8 @@ fn scores(out: &mut [f32], logits: &[f32], kind: Score) {
 /// Whether the experts whose softmax the pick of `best` shares include `e`.
 fn mixes(logits: &[f32], best: usize, e: usize, jitter: f32) -> bool {
     let max = logits[best];
-    (max - logits[e]) / logits[e].abs().max(max.abs()) <= 2.0 * jitter
+    // Of the best itself the distance is 0, also where all logits are 0 and there is nothing to be relative to.
+    e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= 2.0 * jitter
 }
 
 /// Routes one token.

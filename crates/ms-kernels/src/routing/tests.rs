@@ -115,6 +115,14 @@ fn weights_have_the_gradient_of_their_formula() {
 }
 
 #[test]
+fn a_sparse_mixer_of_zeros_gives_whole_weights() {
+    let router = Router { score: Score::SparseMixer { jitter: 0.01 }, top_k: 2, ..PLAIN };
+    let (mut experts, mut weights) = ([0; 2], [0.0; 2]);
+    forward(&Cpu::single(), &mut experts, &mut weights, &[0.0; 4], None, 4, &router).unwrap();
+    assert_eq!((experts, weights), ([0, 1], [1.0, 1.0]));
+}
+
+#[test]
 fn a_router_that_cannot_pick_enough_is_refused() {
     let router = Router { top_k: 5, groups: Some((4, 1, GroupScore::Best)), ..PLAIN };
     let e = forward(&Cpu::single(), &mut [0; 5], &mut [0.0; 5], &[0.0; 16], None, 16, &router).unwrap_err();

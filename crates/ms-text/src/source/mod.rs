@@ -2,6 +2,7 @@
 
 mod base64;
 mod byte_level;
+mod charsmap;
 mod gpt2;
 mod sentencepiece;
 mod tiktoken;
@@ -170,6 +171,7 @@ impl Source {
             Form::Merges { vocab, merges, cut } => gpt2::definition(vocab, merges, *cut).map_err(failed)?,
             Form::WordPiece { vocab, lower_case } => gpt2::word_piece(vocab, *lower_case).map_err(failed)?,
         };
+        charsmap::check(&value["normalizer"]).map_err(failed)?;
         value["truncation"] = Value::Null;
         value["padding"] = Value::Null;
         Ok(value)

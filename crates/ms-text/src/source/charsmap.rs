@@ -1,0 +1,89 @@
+//! The table of characters of a `Precompiled` normaliser: whether following it stays inside it.
+//!
+//! The reference engine walks the table without looking where it goes, so a table that leads outside must be refused
+//! before an engine sees it.
+
+use super::base64;
+use serde_json::Value;
+
+/// A unit of the double array that is a value, not a step.
+const VALUE: u32 = 1 << 31;
+
+/// Checks every table in a normaliser, however deep.
+pub(super) fn check(normalizer: &Value) -> Result<(), String> {
+    match normalizer {
+        Value::Object(fields) => {
+            if let Some(Value::String(text)) = fields.get("precompiled_charsmap") {
+                let table = base64::decode(text.as_bytes()).ok_or("its table of characters is not base64")?;
+                if !is_closed(&table) {
+                    return Err("its table of characters is damaged".into());
+                }
+            }
+            fields.values().try_for_each(check)
+        }
+        Value::Array(items) => items.iter().try_for_each(check),
+        _ => Ok(()),
+    }
+}
+
+/// Whether every step from every unit leads to a unit, and every value to the beginning of a text.
+///
+/// The bytes are a length, so many bytes of units, and texts that each end with a zero.
+fn is_closed(table: &[u8]) -> bool {
+    let Some((size, rest)) = table.split_first_chunk::<4>() else { return false };
+    let size = u32::from_le_bytes(*size) as usize;
+    if size == 0 || size > rest.len() || !size.is_multiple_of(4) {
+        return false;
+    }
+    let (units, texts) = rest.split_at(size);
+    let Ok(texts) = std::str::from_utf8(texts) else { return false };
+    let units: Vec<u32> = units.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+    units.iter().enumerate().filter(|(_, unit)| **unit & VALUE == 0).all(|(at, unit)| {
+        let offset = (unit >> 10) << ((unit & (1 << 9)) >> 6);
+        let next = at ^ offset as usize;
+        let value = || {
+            let value = units.get(next).map_or(u32::MAX, |v| v & !VALUE) as usize;
+            texts.is_char_boundary(value)
+        };
+        // A step adds any byte to where it leads.
+        (next | 0xff) < units.len() && (unit & (1 << 8) == 0 || value())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A table of 256 empty units, of which the first is `first`, and the text "x".
+    fn table(first: u32) -> Vec<u8> {
+        let mut bytes = 1024u32.to_le_bytes().to_vec();
+        bytes.extend(first.to_le_bytes());
+        bytes.resize(4 + 1024, 0);
+        bytes.extend(b"x\0");
+        bytes
+    }
+
+    #[test]
+    fn a_table_that_leads_outside_is_refused_wherever_it_stands() {
+        assert!(is_closed(&table(0)));
+        assert!(!is_closed(&table(1 << 20)), "a step beyond the units");
+        assert!(!is_closed(&table(0)[..900]), "cut short");
+        assert!(!is_closed(&[]));
+        let wrap = |table: &[u8]| {
+            let text = base64::encode(table);
+            json!({"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": text}]})
+        };
+        assert!(check(&wrap(&table(0))).is_ok());
+        assert_eq!(check(&wrap(&table(1 << 20))).unwrap_err(), "its table of characters is damaged");
+    }
+
+    #[test]
+    fn a_value_that_points_behind_the_texts_is_refused() {
+        let mut bytes = table(1 << 8 | 1 << 10); // a leaf: its value stands in unit 1
+        bytes[8..12].copy_from_slice(&(VALUE | 1).to_le_bytes());
+        assert!(is_closed(&bytes));
+        bytes[8..12].copy_from_slice(&(VALUE | 99).to_le_bytes());
+        assert!(!is_closed(&bytes));
+    }
+}
