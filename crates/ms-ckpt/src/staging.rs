@@ -1,6 +1,6 @@
 //! Outputs that appear whole or not at all: written under a temporary name beside the final one, synced, renamed.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,8 @@ pub(crate) struct Folder {
     target: PathBuf,
     temporary: PathBuf,
     done: bool,
+    /// Held as long as the folder is written.
+    lock: Option<File>,
     /// Leftovers of a failure are kept for the next run.
     resumable: bool,
 }
@@ -43,21 +45,53 @@ pub(crate) struct Folder {
 /// Name of the file that says what is being written.
 const NOTE: &str = ".conversion";
 
+/// Name of the file that is locked as long as somebody writes the folder.
+const LOCK: &str = ".lock";
+
 impl Folder {
     /// Starts a folder that will appear as `target`; leftovers of an interrupted run are removed.
     ///
     /// # Errors
-    /// [`Error::Exists`] if `target` is there and not empty, unless `replace`.
+    /// [`Error::Exists`] if `target` is there and not empty, unless `replace`; [`Error::Folder`] if another process
+    /// writes it now.
     pub(crate) fn create(target: &Path, replace: bool) -> Result<Self> {
+        let folder = Self::begin(target, replace)?;
+        folder.clear()?;
+        Ok(folder)
+    }
+
+    /// Takes hold of the temporary folder, whatever is in it.
+    fn begin(target: &Path, replace: bool) -> Result<Self> {
         if !replace && target.exists() && !is_empty_folder(target) {
             return Err(Error::Exists { path: target.to_owned() });
         }
         let temporary = partial(target);
-        if temporary.exists() {
-            fs::remove_dir_all(&temporary).map_err(Error::io(&temporary, "remove"))?;
-        }
         fs::create_dir_all(&temporary).map_err(Error::io(&temporary, "create"))?;
-        Ok(Self { target: target.to_owned(), temporary, done: false, resumable: false })
+        let path = temporary.join(LOCK);
+        let lock = File::options().create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(Error::io(&path, "create"))?;
+        // A file system without locks is written without.
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            return Err(Error::folder(target, "another process is writing it now"));
+        }
+        Ok(Self { target: target.to_owned(), temporary, done: false, lock: Some(lock), resumable: false })
+    }
+
+    /// Removes everything but the lock.
+    fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.temporary).map_err(Error::io(&self.temporary, "list"))? {
+            let entry = entry.map_err(Error::io(&self.temporary, "list"))?;
+            let path = entry.path();
+            if entry.file_name() == LOCK {
+                continue;
+            }
+            match entry.file_type().map_err(Error::io(&path, "list"))?.is_dir() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            }
+            .map_err(Error::io(&path, "remove"))?;
+        }
+        Ok(())
     }
 
     /// As [`Folder::create`], but goes on with the leftovers of a run that `fingerprint` describes. Whether there were
@@ -66,14 +100,14 @@ impl Folder {
     /// # Errors
     /// As [`Folder::create`].
     pub(crate) fn resume(target: &Path, replace: bool, fingerprint: &str) -> Result<(Self, bool)> {
-        let temporary = partial(target);
-        let note = temporary.join(NOTE);
-        let exists = !replace && target.exists() && !is_empty_folder(target);
-        if !exists && fs::read(&note).is_ok_and(|text| text == fingerprint.as_bytes()) {
+        let mut folder = Self::begin(target, replace)?;
+        let note = folder.temporary.join(NOTE);
+        if fs::read(&note).is_ok_and(|text| text == fingerprint.as_bytes()) {
             tracing::info!("{}: going on with what an interrupted run has left", target.display());
-            return Ok((Self { target: target.to_owned(), temporary, done: false, resumable: true }, true));
+            folder.resumable = true;
+            return Ok((folder, true));
         }
-        let mut folder = Self::create(target, replace)?;
+        folder.clear()?;
         write_file(&note, fingerprint.as_bytes())?;
         folder.resumable = true;
         Ok((folder, false))
@@ -96,6 +130,9 @@ impl Folder {
         if sync {
             sync_tree(&self.temporary)?;
         }
+        let lock = self.temporary.join(LOCK);
+        drop(self.lock.take());
+        fs::remove_file(&lock).map_err(Error::io(&lock, "remove"))?;
         if self.target.exists() {
             replace(&self.temporary, &self.target)?;
         } else {
@@ -193,6 +230,27 @@ mod tests {
         folder.commit(true).unwrap();
         assert!(target.join("b").exists() && !target.join("a").exists());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn a_folder_that_is_being_written_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("out");
+        let (folder, _) = Folder::resume(&target, false, "a").unwrap();
+        fs::write(folder.path().join("a"), b"1").unwrap();
+        for fingerprint in ["a", "b"] {
+            let error = Folder::resume(&target, true, fingerprint).unwrap_err().to_string();
+            assert!(error.contains("another process is writing it now"), "{error}");
+        }
+        assert!(Folder::create(&target, true).is_err());
+        drop(folder);
+        let (folder, begun) = Folder::resume(&target, false, "a").unwrap();
+        assert!(begun && folder.path().join("a").exists());
+        drop(folder);
+        let (folder, begun) = Folder::resume(&target, false, "b").unwrap();
+        assert!(!begun && !folder.path().join("a").exists());
+        folder.commit(true).unwrap();
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "neither note nor lock is left");
     }
 
     #[test]

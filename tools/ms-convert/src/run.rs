@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
+use ms_ckpt::layout::peft;
 use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, RunOptions, Sharding, TRACKER};
-use ms_cli::ResultHint as _;
 use ms_cli::megatron::Args;
+use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
 use ms_spec::{Feed, ModelConfig, hf};
 use serde_json::{Value, json};
@@ -315,10 +316,28 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
     Ok(())
 }
 
+/// Checks that the output does not take the place of what is read: replacing it would remove the source.
+fn check_apart(request: &Request) -> Result<(), Usage> {
+    let Ok(save) = fs::canonicalize(&request.save) else { return Ok(()) };
+    let read = [("--load-dir", Some(&request.load)), ("--lora-load", request.lora.load.as_ref())];
+    for (flag, dir) in read {
+        let Some(dir) = dir else { continue };
+        if fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&save)) {
+            let (save, dir) = (request.save.display(), dir.display());
+            return Err(Usage(format!(
+                "--save-dir {save} would replace {flag} {dir}, which is read\nhint: save elsewhere"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
+    check_apart(request)?;
     if request.force
         && request.save.exists()
         && ms_ckpt::open(&request.save).is_err()
+        && !peft::is_adapter(&request.save)
         && !is_empty(&request.save)
     {
         return Err(anyhow::anyhow!("{} is no checkpoint and is not replaced", request.save.display()))

@@ -65,21 +65,15 @@ fn an_adapter_merges_alike_from_megatrons_files_and_from_a_peft_folder() {
     ])
     .success();
     // The adapter alone, in Hugging Face's names; then merged from there and from the original, into both forms.
-    let save = path("peft");
-    ms_convert(&[
-        "mcore",
-        "hf",
-        "--load",
-        text(&path("mcore")),
-        "--save",
-        text(&save),
-        "--lora-load",
-        text(&adapter),
-        "--lora-alpha",
-        "10",
-        "--save-lora-to-hf",
-    ])
-    .success();
+    let (mcore, save) = (path("mcore"), path("peft"));
+    let mut alone = vec!["mcore", "hf", "--load", text(&mcore), "--save", text(&save), "--lora-load"];
+    alone.extend([text(&adapter), "--lora-alpha", "10", "--save-lora-to-hf"]);
+    ms_convert(&alone).success();
+    // An adapter is replaced like any output, but not by itself.
+    alone.push("--force");
+    ms_convert(&alone).success();
+    alone[7] = text(&save);
+    ms_convert(&alone).code(2);
     let settings: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(save.join("adapter_config.json")).unwrap()).unwrap();
     assert_eq!((&settings["r"], &settings["lora_alpha"]), (&json!(4), &json!(10)));

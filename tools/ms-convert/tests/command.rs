@@ -202,7 +202,13 @@ fn mistakes_are_named_with_a_way_out_and_the_right_exit_code() {
     case(&["hf", "mcore", "--save", out], 2, "--load is missing");
     case(&["hf", "mcore", "--load", hf, "--save", out, "--tpp", "2"], 2, "unknown flag --tpp");
     case(&["hf", "mcore", "--load", hf, "--save", out, "--ep", "2"], 1, "experts: 0 does not divide by ep 2");
-    case(&["hf", "mcore", "--load", hf, "--save", hf], 1, "exists already\nhint: --force replaces it");
+    let full = dir.path().join("full");
+    make_model(&full, "llama", false);
+    case(
+        &["hf", "mcore", "--load", hf, "--save", text(&full)],
+        1,
+        "exists already\nhint: --force replaces it",
+    );
     assert!(!Path::new(out).exists());
 }
 
@@ -219,6 +225,45 @@ fn a_full_output_is_replaced_only_by_force_and_only_if_it_is_a_checkpoint() {
     std::fs::write(out.join("letters.txt"), b"dear").unwrap();
     assert!(stderr(&ms_convert(&args).code(1)).contains("is no checkpoint and is not replaced"));
     assert!(out.join("letters.txt").exists());
+}
+
+#[test]
+fn what_is_read_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, other, ckpt) = (dir.path().join("hf"), dir.path().join("other"), dir.path().join("ckpt"));
+    make_model(&hf, "llama", false);
+    make_model(&other, "llama", false);
+    let before = tree(dir.path());
+    let same = hf.join("../hf");
+    let refused = |args: &[&str], want: &str| {
+        let got = stderr(&ms_convert(args).code(2));
+        assert!(got.contains(want), "{got}");
+    };
+    refused(
+        &["hf", "mcore", "--load", text(&hf), "--save", text(&same), "--force"],
+        "would replace --load-dir",
+    );
+    refused(&["hf", "mcore", "--load", text(&hf), "--save", text(&hf)], "would replace --load-dir");
+    assert!(tree(dir.path()) == before);
+    // Nor is a folder around it.
+    ms_convert(&["hf", "mcore", "--load", text(&hf), "--save", text(&ckpt)]).success();
+    let iteration = ckpt.join("iter_0000001");
+    let args = ["mcore", "mcore", "--load", text(&iteration), "--save", text(&ckpt), "--force"];
+    refused(&args, "would replace --load-dir");
+    // A folder inside is well apart.
+    ms_convert(&["hf", "mcore", "--load", text(&hf), "--save", text(&hf.join("mcore"))]).success();
+}
+
+#[test]
+fn a_folder_name_with_large_numbers_is_no_reason_to_list_all_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, out) = (dir.path().join("hf"), dir.path().join("out"));
+    make_model(&hf, "llama", false);
+    ms_convert(&["hf", "mcore", "--load", text(&hf), "--save", text(&out), "--no-args"]).success();
+    let iteration = out.join("iter_0000001");
+    std::fs::rename(iteration.join("mp_rank_00"), iteration.join("mp_rank_65535_65535_65535")).unwrap();
+    let got = stderr(&ms_convert(&["inspect", text(&out)]).code(1));
+    assert!(got.contains("1 of 281474976710656 rank folders are there"), "{got}");
 }
 
 #[test]

@@ -152,6 +152,15 @@ impl Cut {
         Ok((0..self.pp).flat_map(|p| pairs.iter().map(move |&(t, e)| Rank { t, p, e })).collect())
     }
 
+    /// The number of files that [`Cut::ranks`] lists, without listing them.
+    pub(crate) fn files(&self) -> usize {
+        let pairs = match self.expert_tp {
+            ExpertTp::Whole => self.tp.max(self.ep),
+            _ => self.tp.saturating_mul(self.ep),
+        };
+        pairs.saturating_mul(self.pp)
+    }
+
     /// Checks that the model can be cut so.
     ///
     /// # Errors
@@ -267,6 +276,10 @@ mod tests {
         };
         assert_eq!(pairs(2, 4).unwrap(), [(0, 0), (1, 1), (0, 2), (1, 3)]);
         assert_eq!(pairs(4, 2).unwrap(), [(0, 0), (1, 1), (2, 0), (3, 1)]);
+        for expert_tp in [ExpertTp::Cut, ExpertTp::Whole, ExpertTp::Extend] {
+            let cut = Cut { tp: 2, pp: 3, ep: 4, expert_tp, ..Cut::default() };
+            assert_eq!(cut.files(), cut.ranks().unwrap().len());
+        }
         assert!(pairs(2, 3).unwrap_err().to_string().contains("do not divide each other"));
     }
 

@@ -106,9 +106,9 @@ impl RankFile {
 /// Opens the files of an iteration.
 pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
     let mut opened = Opened::read(folder)?;
-    let fields = opened.number()?;
+    opened.number()?;
     let (mut config, config_json) = opened.config(root, folder, hints)?;
-    let cut = opened.cut(folder, &config, fields, hints)?;
+    let cut = opened.cut(folder, &config, hints)?;
     let spelling = opened.spelling();
     opened.rows(&mut config, &cut);
     let config = config.validate().map_err(Error::spec(folder))?;
@@ -198,8 +198,8 @@ impl Opened {
         self.args.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Finds out what the numbers of the folder names mean. Returns whether there are stages and expert ranks.
-    fn number(&mut self) -> Result<(bool, bool)> {
+    /// Finds out what the numbers of the folder names mean.
+    fn number(&mut self) -> Result<()> {
         let fields = self.numbers[0].len();
         if self.numbers.iter().any(|n| n.len() != fields) {
             return Err(Error::folder(&self.folder, "the folders of ranks have different numbers of fields"));
@@ -225,7 +225,7 @@ impl Opened {
                 _ => 0,
             };
         }
-        Ok((pp, ep))
+        Ok(())
     }
 
     /// The model: from `args`, made complete by a `config.json` if that describes the same one.
@@ -292,7 +292,7 @@ impl Opened {
         ModelConfig { mtp, ..config }
     }
 
-    fn cut(&self, folder: &Path, config: &ModelConfig, fields: (bool, bool), hints: &Hints) -> Result<Cut> {
+    fn cut(&self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Cut> {
         let most = |of: fn(&Rank) -> usize| self.ranks.iter().map(|r| of(&r.rank)).max().unwrap_or(0) + 1;
         let mut cut = Cut { tp: most(|r| r.t), pp: most(|r| r.p), ep: most(|r| r.e), ..Cut::default() };
         for (name, have) in [
@@ -314,17 +314,16 @@ impl Opened {
             true if cut.tp > 1 => ExpertTp::Extend,
             _ => self.expert_tp(config, &cut),
         };
-        let want = cut.ranks()?;
         let have: BTreeSet<Rank> = self.ranks.iter().map(|r| r.rank).collect();
-        if have.len() != want.len() || want.iter().any(|r| !have.contains(r)) {
+        // Counted first: the numbers come from folder names, and a list of all ranks may be endless.
+        let want = cut.files();
+        if have.len() != want || cut.ranks()?.iter().any(|r| !have.contains(r)) {
             let names: Vec<String> = self
                 .ranks
                 .iter()
                 .filter_map(|r| r.path.parent()?.file_name()?.to_str().map(str::to_owned))
                 .collect();
-            let _ = fields;
-            let what =
-                format!("{} of {} rank folders are there: {}", have.len(), want.len(), names.join(" "));
+            let what = format!("{} of {want} rank folders are there: {}", have.len(), names.join(" "));
             return Err(Error::folder(folder, what));
         }
         Ok(cut)

@@ -39,6 +39,16 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
             format!("an adapter of kind {kind}: only plain LoRA is read"),
         ));
     }
+    // A rank or scale of their own for some modules: one for all of them would merge wrong weights.
+    for field in ["rank_pattern", "alpha_pattern"] {
+        let pattern = &settings[field];
+        if !pattern.is_null() && pattern.as_object().is_none_or(|p| !p.is_empty()) {
+            return Err(Error::malformed(
+                &path.join(CONFIG),
+                format!("{field} is not empty: only adapters with one rank and one lora_alpha are read"),
+            ));
+        }
+    }
     let Some(weights) = WEIGHTS.iter().map(|n| path.join(n)).find(|p| p.is_file()) else {
         return Err(Error::folder(path, format!("no {}", WEIGHTS[0])));
     };
@@ -174,4 +184,24 @@ pub(crate) fn settings(config: &ModelConfig, rank: usize, alpha: f64, modules: &
         "modules_to_save": null, "target_modules": modules, "base_model_name_or_path": null,
         "base_model_class": base.and_then(|b| b["architectures"][0].as_str().map(str::to_owned))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_ranks_and_scales_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = |more: Value| {
+            let mut json = json!({"peft_type": "LORA", "r": 4, "lora_alpha": 8});
+            json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            std::fs::write(dir.path().join(CONFIG), json.to_string()).unwrap();
+            open(dir.path(), &ModelConfig::default()).err().unwrap().to_string()
+        };
+        assert!(message(json!({"alpha_pattern": {"q_proj": 16}})).contains("alpha_pattern is not empty"));
+        assert!(message(json!({"rank_pattern": {"q_proj": 16}})).contains("rank_pattern is not empty"));
+        let plain = message(json!({"alpha_pattern": {}, "rank_pattern": null}));
+        assert!(plain.contains("no adapter_model.safetensors"), "{plain}");
+    }
 }

@@ -79,6 +79,24 @@ mod tests {
     }
 
     #[test]
+    fn sizes_beyond_all_bounds_are_refused() {
+        let json = json!({
+            "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "vocab_size": 100
+        });
+        let args = to_args(&hf::read_config(&json).unwrap());
+        let mut wide = args.clone();
+        wide.insert("hidden_size".into(), json!(1_u64 << 62));
+        assert!(from_args(&wide).is_err());
+        wide.insert("ffn_hidden_size".into(), json!(null));
+        assert!(from_args(&wide).is_err());
+        let mut shared = args;
+        shared.insert("num_experts".into(), json!(4));
+        shared.insert("n_shared_experts".into(), json!(1_u64 << 62));
+        assert!(from_args(&shared).is_err());
+    }
+
+    #[test]
     fn what_is_not_supported_says_which_flag_would_do() {
         let mut args = to_args(
             &hf::read_config(&json!({

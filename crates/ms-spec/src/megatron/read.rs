@@ -52,12 +52,15 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     let all_biases = on(&f, "add_bias_linear")?;
     let max_positions = f.size("max_position_embeddings")?.or(f.size("seq_length")?).unwrap_or(2048);
     // Megatron's default for gated layers: two thirds of 4 H, rounded down to a multiple of 64.
-    let default_ffn = if activation.gated() { 4 * hidden * 2 / 3 / 64 * 64 } else { 4 * hidden };
+    let default_ffn = || match activation.gated() {
+        true => hidden.saturating_mul(8) / 3 / 64 * 64,
+        false => hidden.saturating_mul(4),
+    };
     let mut c = ModelConfig {
         family: Family::Megatron,
         layers,
         hidden,
-        ffn: f.size("ffn_hidden_size")?.unwrap_or(default_ffn),
+        ffn: f.size("ffn_hidden_size")?.unwrap_or_else(default_ffn),
         heads,
         groups,
         head_dim,
@@ -188,7 +191,7 @@ fn latent(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     };
     c.attention = Attention::Latent(mla);
     c.groups = c.heads;
-    c.head_dim = mla.nope + mla.rope;
+    c.head_dim = mla.nope.saturating_add(mla.rope);
     c.qk_norm = QkNorm::None; // --qk-layernorm names the norms of the latents
     c.rope.fraction = 1.0;
     // Upstream rotates neighbouring pairs in latent attention, except in MiniCPM3, which alone has scale_depth.
@@ -303,7 +306,7 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
     };
     let ffn = f.size_of(&["moe_ffn_hidden_size", "moe_intermediate_size"])?.unwrap_or(c.ffn);
-    let counted = f.size("n_shared_experts")?.map(|n| n * ffn);
+    let counted = f.size("n_shared_experts")?.map(|n| n.saturating_mul(ffn));
     let shared = f.size("moe_shared_expert_intermediate_size")?.or(counted).filter(|&n| n > 0);
     let gate = on(f, "shared_expert_gate")?;
     c.moe = Some(Moe {
