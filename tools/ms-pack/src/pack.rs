@@ -184,6 +184,7 @@ fn compare(
     let Some(options) = wish.options else {
         return Err(Usage("--dry-run compares ways of packing; these rows are not packed".into()).into());
     };
+    options.check().map_err(as_usage)?;
     let ids = columns.iter().position(|name| name == "input_ids").unwrap_or(0);
     let mut lengths = Vec::new();
     for row in streams.into_iter().flatten() {

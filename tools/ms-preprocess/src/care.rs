@@ -4,7 +4,7 @@ use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_data::handler::Kind;
-use ms_data::preprocess::{Intake, OnError};
+use ms_data::preprocess::{Intake, OnError, file_sha256};
 use ms_data::select::{Dedup, Filter, Sampling, Scope};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -117,6 +117,11 @@ impl Care {
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
         settings.insert("upstream".into(), args.upstream().name().into());
+        for (name, path) in read_beside(args, kind) {
+            if path.is_file() {
+                settings.insert(name.into(), file_sha256(&path)?.into());
+            }
+        }
         settings.sort_keys();
         Ok(Self {
             intake,
@@ -129,6 +134,29 @@ impl Care {
             settings,
         })
     }
+}
+
+/// Files besides the inputs and the vocabulary that decide what is written, and their names among the settings.
+fn read_beside(args: &Args, kind: Kind) -> Vec<(&'static str, PathBuf)> {
+    let mut files = Vec::new();
+    if args.text("tokenizer_type").is_none_or(|kind| kind == "PretrainedFromHF")
+        && let Some(path) = args.text("tokenizer_name_or_path").map(Path::new)
+    {
+        let config = "tokenizer_config.json";
+        let path = if path.is_file() { path.with_file_name(config) } else { path.join(config) };
+        files.push(("tokenizer_config_sha256", path));
+    }
+    if args.has("prompt_type_path")
+        && let Some(path) = args.text("prompt_type_path")
+    {
+        files.push(("prompt_type_path_sha256", path.into()));
+    }
+    if kind == Kind::LlamaFactory
+        && let Some(folder) = args.text("dataset_dir")
+    {
+        files.push(("dataset_info_sha256", Path::new(folder).join("dataset_info.json")));
+    }
+    files
 }
 
 /// `PREFIX.WHAT`.

@@ -4,7 +4,7 @@ use crate::as_usage;
 use crate::care::beside;
 use crate::cli::{Target, Tokenize};
 use crate::peers::{Peers, peers};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_data::handler::Handler;
@@ -70,8 +70,12 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
         in_one_go(args, job, &handler).map(Some)
     };
     let Some(done) = result? else { return Ok(()) };
-    if let (Some(path), Target::Files { prefix, .. }) = (&manifest_path, &job.target) {
-        write_manifest(path, prefix, wanted, &done)?;
+    let stats = match &job.target {
+        Target::Files { prefix, .. } => write_stats(prefix, &done)?,
+        Target::Stream => Vec::new(),
+    };
+    if let Some(path) = &manifest_path {
+        write_manifest(path, wanted, &done, stats)?;
     }
     finish(args, job, &done, started.elapsed().as_secs_f64())
 }
@@ -122,6 +126,7 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     })?;
     bar.finish_and_clear();
     let lengths = output.lengths().cloned();
+    forget_manifest(job)?;
     let (report, summary) = output.finish()?;
     let digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Done { report, summary, lengths, inputs: input_records(job, &digests)? })
@@ -185,6 +190,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
                 .and_then(|digests| {
                     bar.finish_and_clear();
                     let lengths = output.lengths().cloned();
+                    forget_manifest(job)?;
                     let (report, summary) = output.finish()?;
                     shards.remove()?;
                     Ok(Some(Done { report, summary, lengths, inputs: input_records(job, &digests)? }))
@@ -224,7 +230,35 @@ fn wanted_manifest(job: &Tokenize, handler: &Handler) -> Manifest {
     manifest
 }
 
-fn write_manifest(path: &Path, prefix: &Path, mut manifest: Manifest, done: &Done) -> Result<()> {
+/// Removes the manifest of the dataset that is about to be replaced: a run that ends amid its outputs must not leave one
+/// that describes other files.
+fn forget_manifest(job: &Tokenize) -> Result<()> {
+    let Target::Files { prefix, .. } = &job.target else { return Ok(()) };
+    let path = beside(prefix, "manifest.json");
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Files of `--stats`.
+fn stats_paths(prefix: &Path) -> [PathBuf; 2] {
+    [beside(prefix, "stats.json"), beside(prefix, "stats.svg")]
+}
+
+/// Writes what `--stats` counted; returns the files.
+fn write_stats(prefix: &Path, done: &Done) -> Result<Vec<PathBuf>> {
+    let Some(lengths) = &done.lengths else { return Ok(Vec::new()) };
+    let [json, svg] = stats_paths(prefix);
+    let title = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    ms_cli::write_file(&json, format!("{:#}\n", lengths.to_json(0.0)).as_bytes())?;
+    ms_cli::write_file(&svg, lengths.to_svg(&title).as_bytes())?;
+    Ok(vec![json, svg])
+}
+
+fn write_manifest(path: &Path, mut manifest: Manifest, done: &Done, stats: Vec<PathBuf>) -> Result<()> {
     manifest.inputs.clone_from(&done.inputs);
     manifest.report = done.report;
     let mut outputs: Vec<PathBuf> = done
@@ -233,13 +267,7 @@ fn write_manifest(path: &Path, prefix: &Path, mut manifest: Manifest, done: &Don
         .iter()
         .flat_map(|output| [bin_path(&output.prefix), idx_path(&output.prefix)])
         .collect();
-    if let Some(lengths) = &done.lengths {
-        let (json, svg) = (beside(prefix, "stats.json"), beside(prefix, "stats.svg"));
-        let title = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        ms_cli::write_file(&json, format!("{:#}\n", lengths.to_json(0.0)).as_bytes())?;
-        ms_cli::write_file(&svg, lengths.to_svg(&title).as_bytes())?;
-        outputs.extend([json, svg]);
-    }
+    outputs.extend(stats);
     manifest.outputs = outputs.iter().map(|path| OutputRecord::new(path)).collect::<ms_data::Result<_>>()?;
     Ok(manifest.write(path)?)
 }
@@ -269,6 +297,7 @@ fn stream_info(handler: &Handler) -> Result<StreamInfo> {
 }
 
 fn open_output(job: &Tokenize, handler: &Handler) -> Result<Output<'static>> {
+    check_beside_absent(job)?;
     let mut output = Output::new(open_sink(job, handler)?);
     if let Some(path) = &job.care.rejects {
         output.keep_rejects(path)?;
@@ -278,6 +307,19 @@ fn open_output(job: &Tokenize, handler: &Handler) -> Result<Output<'static>> {
         output.keep_lengths(Lengths::new(handler.columns(), limit));
     }
     Ok(output)
+}
+
+/// Refuses to replace the files beside the dataset, as [`check_absent`] does those of it.
+fn check_beside_absent(job: &Tokenize) -> Result<()> {
+    let (prefix, force) = match &job.target {
+        Target::Files { prefix, force } => (Some(prefix), *force),
+        Target::Stream => (None, job.care.force),
+    };
+    let stats = prefix.filter(|_| job.care.stats).map(|prefix| stats_paths(prefix));
+    match stats.into_iter().flatten().chain(job.care.rejects.clone()).find(|path| !force && path.exists()) {
+        Some(path) => Err(ms_data::Error::Exists { path }.into()),
+        None => Ok(()),
+    }
 }
 
 fn open_sink(job: &Tokenize, handler: &Handler) -> Result<Box<dyn Sink>> {

@@ -121,6 +121,21 @@ fn records_are_chosen_by_sample_filter_and_first_occurrence() {
 }
 
 #[test]
+fn files_beside_the_set_are_kept_without_force_and_its_manifest_goes_with_it() {
+    let bench = Bench::new();
+    let args = ["--input", "in.jsonl", "--stats", "--output-prefix", "x"];
+    std::fs::write(bench.path("x.stats.json"), "mine").unwrap();
+    let refused = bench.run(&[&PRETRAIN[..], &args].concat());
+    assert!(text(&refused.stderr).contains("x.stats.json: exists already"), "{}", text(&refused.stderr));
+    assert_eq!(std::fs::read(bench.path("x.stats.json")).unwrap(), b"mine");
+    run(&bench, &[&args[..], &["--force"]].concat());
+    assert!(bench.path("x.manifest.json").exists());
+    std::fs::remove_file(bench.path("x.stats.svg")).unwrap();
+    run(&bench, &[&args[..], &["--force", "--no-manifest"]].concat());
+    assert!(bench.path("x.stats.svg").exists() && !bench.path("x.manifest.json").exists());
+}
+
+#[test]
 fn a_shuffled_set_depends_on_the_seed_and_not_on_the_memory() {
     let bench = Bench::new();
     let shuffled = |name: &str, more: &[&str]| {

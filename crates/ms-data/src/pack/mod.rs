@@ -9,8 +9,8 @@ mod window;
 
 pub use knapsack::{knapsack, knapsack_bins};
 
-use crate::Result;
 use crate::sft::IGNORED;
+use crate::{Error, Result};
 use std::path::PathBuf;
 use store::SampleStore;
 use window::Window;
@@ -52,6 +52,21 @@ impl PackOptions {
     /// Upstream's packing into rows of `row_tokens`.
     pub fn new(row_tokens: usize, neat: bool, pad: i32) -> Self {
         Self { row_tokens, neat, pad, packing: Packing::Knapsack, multiple: 1 }
+    }
+
+    /// Refuses what no row can be packed with. To be called before [`Packer::new`] and [`plan`].
+    ///
+    /// # Errors
+    /// [`Error::Options`] if a row has no room for a sample, or more than 2³¹ − 1 tokens.
+    pub fn check(&self) -> Result<()> {
+        // One place stays free, and a sample needs one of its multiples.
+        if self.multiple > 0 && self.row_tokens > self.multiple && i32::try_from(self.row_tokens).is_ok() {
+            return Ok(());
+        }
+        Err(Error::options(format!(
+            "cannot pack into rows of {} tokens in multiples of {}",
+            self.row_tokens, self.multiple
+        )))
     }
 
     /// The place of a sample of so many tokens: how many are kept, and how many it takes up; `None` if it is left out.

@@ -43,6 +43,16 @@ fn samples_are_filled_up_to_a_multiple_inside_their_row() {
     assert_eq!((counts.fill(10), counts.rows), (0.4, 1));
 }
 
+#[test]
+fn rows_without_room_and_rows_beyond_i32_are_refused() {
+    let check =
+        |row_tokens, multiple| PackOptions { multiple, ..PackOptions::new(row_tokens, false, 0) }.check();
+    assert!(check(2, 1).is_ok() && check(i32::MAX as usize, 8).is_ok());
+    for (row_tokens, multiple) in [(0, 1), (1, 1), (8, 8), (8, 0), (1 << 31, 1), (1 << 33, 1)] {
+        assert!(check(row_tokens, multiple).is_err(), "{row_tokens} {multiple}");
+    }
+}
+
 proptest! {
     #[test]
     fn every_packing_keeps_every_sample_whole_and_the_plan_is_right(

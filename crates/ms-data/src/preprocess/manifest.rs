@@ -96,7 +96,7 @@ impl InputRecord {
         if bytes != self.bytes {
             return Ok(false);
         }
-        Ok((modified_ns == self.modified_ns && modified_ns > 0) || digest_of(path)? == self.sha256)
+        Ok((modified_ns == self.modified_ns && modified_ns > 0) || file_sha256(path)? == self.sha256)
     }
 }
 
@@ -189,7 +189,11 @@ pub(super) fn size_and_time(path: &Path) -> Result<(u64, u64)> {
     Ok((data.len(), since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)))
 }
 
-fn digest_of(path: &Path) -> Result<String> {
+/// SHA-256 of a file, in hexadecimal.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn file_sha256(path: &Path) -> Result<String> {
     let mut file = std::fs::File::open(path).map_err(Error::io(path))?;
     let (mut state, mut buffer) = (Sha256::new(), vec![0; 1 << 18]);
     loop {

@@ -17,7 +17,7 @@ pub mod shards;
 
 pub use intake::{Intake, OnError, Reject};
 pub use lengths::Lengths;
-pub use manifest::{InputRecord, Manifest, OutputRecord, Standing};
+pub use manifest::{InputRecord, Manifest, OutputRecord, Standing, file_sha256};
 pub use output::Output;
 
 use crate::handler::{Handler, Row};

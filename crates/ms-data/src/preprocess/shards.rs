@@ -210,11 +210,31 @@ impl<'a> Shards<'a> {
         Ok(digests)
     }
 
-    /// Removes the work folder.
+    /// Removes the files of the shards, and the work folder unless it holds anything else.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn remove(self) -> Result<()> {
-        std::fs::remove_dir_all(&self.folder).map_err(Error::io(&self.folder))
+        let own = |name: &str| {
+            let (number, suffix) = name.split_once('.').unwrap_or_default();
+            // A run that was killed leaves `NAME.PID-N.part`.
+            let whole = suffix.strip_suffix(".part").and_then(|name| name.split_once('.'));
+            let suffix = whole.map_or(suffix, |(suffix, _)| suffix);
+            let shard = number.parse::<usize>().is_ok_and(|shard| format!("{shard:06}") == number);
+            shard && ["tokens", "json"].contains(&suffix)
+        };
+        for entry in std::fs::read_dir(&self.folder).map_err(Error::io(&self.folder))? {
+            let path = entry.map_err(Error::io(&self.folder))?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(own) {
+                std::fs::remove_file(&path).map_err(Error::io(&path))?;
+            }
+        }
+        match std::fs::remove_dir(&self.folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+                tracing::warn!("{}: left there, as it holds other files", self.folder.display());
+                Ok(())
+            }
+            other => other.map_err(Error::io(&self.folder)),
+        }
     }
 }

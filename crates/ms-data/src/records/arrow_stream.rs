@@ -11,7 +11,7 @@ use std::io::{Error, ErrorKind, Read, Result};
 
 const FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// Longest metadata and body of a message, in bytes, and largest buffer after decompression.
+/// Longest metadata and body of a message, in bytes, and largest body after decompression.
 const MAX_METADATA: u64 = 1 << 26;
 const MAX_BODY: u64 = 1 << 32;
 
@@ -143,6 +143,7 @@ impl Claims {
 
     /// A compressed buffer begins with the length that it will have; that is what would be allocated.
     fn check(&self, body: &[u8]) -> std::result::Result<(), String> {
+        let mut sum = 0u64;
         for &(offset, length) in &self.compressed {
             if length == 0 {
                 continue;
@@ -151,8 +152,12 @@ impl Claims {
             let word = word.ok_or("a buffer outside its message")?;
             let claim = i64::from_le_bytes(word.try_into().expect("eight bytes"));
             // -1 says that the buffer is not compressed after all.
-            if claim < -1 || claim > MAX_BODY as i64 {
+            if claim < -1 {
                 return Err(format!("a compressed buffer claims {claim} bytes"));
+            }
+            sum = sum.saturating_add(u64::try_from(claim).unwrap_or(0));
+            if sum > MAX_BODY {
+                return Err(format!("the compressed buffers of a message claim {sum} bytes or more"));
             }
         }
         Ok(())
@@ -161,4 +166,18 @@ impl Claims {
 
 fn bad(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidData, reason.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffers_of_a_message_are_bounded_together() {
+        let body: Vec<u8> = [MAX_BODY as i64 / 2, -1].iter().flat_map(|n| n.to_le_bytes()).collect();
+        let check = |compressed: &[(i64, i64)]| Claims { compressed: compressed.to_vec() }.check(&body);
+        assert_eq!(check(&[(0, 8), (0, 8), (8, 8), (0, 0)]), Ok(()));
+        assert!(check(&[(0, 8), (0, 8), (0, 8)]).unwrap_err().contains("of a message claim"));
+        assert!(check(&[(9, 8)]).is_err());
+    }
 }

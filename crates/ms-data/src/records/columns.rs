@@ -88,27 +88,32 @@ pub(super) fn object(batch: &RecordBatch, row: usize) -> std::result::Result<Map
     let schema = batch.schema_ref();
     let mut out = Map::new();
     for (field, column) in schema.fields().iter().zip(batch.columns()) {
-        if let Some(value) = value(column.as_ref(), row) {
+        if let Some(value) =
+            value(column.as_ref(), row).map_err(|reason| format!("{}: {reason}", field.name()))?
+        {
             out.insert(field.name().clone(), value);
         }
     }
     Ok(out)
 }
 
+/// A cell, or what is wrong with it.
+type Cell = std::result::Result<Option<Value>, String>;
+
 /// A cell; `None` if its type has no counterpart.
-fn value(array: &dyn Array, row: usize) -> Option<Value> {
+fn value(array: &dyn Array, row: usize) -> Cell {
     macro_rules! integer {
         ($t:ty) => {
             Value::from(array.as_primitive::<$t>().value(row))
         };
     }
     if !known(array.data_type()) {
-        return None;
+        return Ok(None);
     }
     if array.is_null(row) {
-        return Some(Value::Null);
+        return Ok(Some(Value::Null));
     }
-    Some(match array.data_type() {
+    Ok(Some(match array.data_type() {
         DataType::Null => Value::Null,
         DataType::Boolean => Value::Bool(array.as_boolean().value(row)),
         DataType::Utf8 => array.as_string::<i32>().value(row).into(),
@@ -124,30 +129,49 @@ fn value(array: &dyn Array, row: usize) -> Option<Value> {
         DataType::UInt64 => integer!(t::UInt64Type),
         DataType::Float32 => float(array.as_primitive::<t::Float32Type>().value(row).into()),
         DataType::Float64 => float(array.as_primitive::<t::Float64Type>().value(row)),
-        DataType::List(_) => list(&array.as_list::<i32>().value(row)),
-        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row)),
-        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row)),
+        DataType::List(_) => list(&array.as_list::<i32>().value(row))?,
+        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row))?,
+        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row))?,
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
-            Value::Object(
-                fields
-                    .iter()
-                    .zip(columns)
-                    .filter_map(|(field, column)| Some((field.name().clone(), value(column.as_ref(), row)?)))
-                    .collect(),
-            )
+            let mut out = Map::new();
+            for (field, column) in fields.iter().zip(columns) {
+                if let Some(value) = value(column.as_ref(), row)? {
+                    out.insert(field.name().clone(), value);
+                }
+            }
+            Value::Object(out)
         }
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
-            let key = usize::try_from(value(dictionary.keys(), row)?.as_u64()?).ok()?;
-            return value(dictionary.values().as_ref(), key);
+            let key = value(dictionary.keys(), row)?.and_then(|key| usize::try_from(key.as_u64()?).ok());
+            return key.map_or(Ok(None), |key| value(dictionary.values().as_ref(), key));
         }
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
 }
 
-fn list(items: &Arc<dyn Array>) -> Value {
-    Value::Array((0..items.len()).filter_map(|i| value(items.as_ref(), i)).collect())
+/// Items that take up no bytes may be as many as a broken file claims, so there may be none of them.
+fn list(items: &Arc<dyn Array>) -> std::result::Result<Value, String> {
+    if !items.is_empty() && weightless(items.data_type()) {
+        return Err(format!("a list of {} items that hold nothing ({})", items.len(), items.data_type()));
+    }
+    let mut out = Vec::new();
+    for i in 0..items.len() {
+        out.extend(value(items.as_ref(), i)?);
+    }
+    Ok(Value::Array(out))
+}
+
+/// Whether any number of values of a type can stand in no bytes, or in a few.
+fn weightless(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Null | DataType::FixedSizeBinary(0) | DataType::FixedSizeList(_, 0) => true,
+        DataType::RunEndEncoded(..) => true,
+        DataType::FixedSizeList(item, _) => weightless(item.data_type()),
+        DataType::Struct(fields) => fields.iter().all(|field| weightless(field.data_type())),
+        _ => false,
+    }
 }
 
 fn known(data_type: &DataType) -> bool {

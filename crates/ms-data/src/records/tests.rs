@@ -174,6 +174,26 @@ fn an_arrow_file_without_its_end_mark_is_refused() {
 }
 
 #[test]
+fn a_list_of_items_without_bytes_may_only_be_empty() {
+    let read_list = |lengths: [usize; 2]| {
+        let field = Arc::new(arrow_schema::Field::new("item", arrow_schema::DataType::Null, true));
+        let items = Arc::new(arrow_array::NullArray::new(lengths.iter().sum()));
+        let offsets = arrow_buffer::OffsetBuffer::from_lengths(lengths);
+        let lists: ArrayRef = Arc::new(arrow_array::ListArray::new(field, offsets, items, None));
+        let batch = RecordBatch::try_from_iter([("a", lists)]).unwrap();
+        let mut bytes = Vec::new();
+        let mut writer = arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        read(tempfile::tempdir().unwrap().path(), "a.arrow", &bytes)
+    };
+    assert_eq!(read_list([0, 0]).unwrap(), [r#"{"a":[]}"#; 2]);
+    let error = read_list([0, 1 << 30]).unwrap_err();
+    assert!(error.contains("a: a list of 1073741824 items that hold nothing"), "{error}");
+}
+
+#[test]
 fn csv_cells_may_hold_separators_line_ends_and_quotes() {
     let dir = tempfile::tempdir().unwrap();
     let content = b"\xef\xbb\xbftext, n\r\n\"a, \"\"b\"\"\nc\",1\r\n\r\nplain 5\" pipe,\n\"\",x\nshort";

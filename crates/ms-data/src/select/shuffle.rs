@@ -160,7 +160,8 @@ impl State {
         let folder = match &self.spill {
             Some(folder) => folder.0.clone(),
             None => {
-                std::fs::create_dir_all(&self.how.folder).map_err(Error::io(&self.how.folder))?;
+                // Another's folder must not be used, as it is removed at the end.
+                std::fs::create_dir(&self.how.folder).map_err(Error::io(&self.how.folder))?;
                 self.spill = Some(SpillFolder(self.how.folder.clone()));
                 self.how.folder.clone()
             }

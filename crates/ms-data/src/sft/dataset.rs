@@ -44,7 +44,8 @@ pub struct SftOptions {
     /// Repeat upstream's defect that puts −100 into the input ids of over-long conversations with a closing end of
     /// sequence. Only to compare with upstream: such rows cannot be trained on.
     pub negative_ids_as_upstream: bool,
-    /// Whether orders are read from files beside the data, where upstream has them, and written where they are missing.
+    /// Whether orders are read from files beside the data, where upstream has them, and written where they are missing. Not with
+    /// [`Order::full_shuffle`], which their names do not tell.
     pub index_files: bool,
 }
 
@@ -185,16 +186,16 @@ fn ordered(
     rng: &mut PythonRandom,
 ) -> Result<Vec<i64>> {
     let how = &options.order;
-    if options.index_files
-        && let Some(order) = index_file::read(prefix, NAMES[which], &range, samples, how)
-    {
+    // The files' names do not say that an order is fully shuffled.
+    let index_files = options.index_files && !how.full_shuffle;
+    if index_files && let Some(order) = index_file::read(prefix, NAMES[which], &range, samples, how) {
         return Ok(order);
     }
     let mut order = order(range, samples, how);
     if how.full_shuffle {
         rng.shuffle(&mut order);
     }
-    if options.index_files {
+    if index_files {
         index_file::write(prefix, NAMES[which], samples, how, &order)?;
     }
     Ok(order)

@@ -31,13 +31,7 @@ impl PackedSink {
                 columns.join(", ")
             )));
         };
-        // One place stays free, and a sample needs one of its multiples.
-        if options.row_tokens <= options.multiple.max(1) || i32::try_from(options.row_tokens).is_err() {
-            return Err(Error::options(format!(
-                "cannot pack into rows of {} tokens in multiples of {}",
-                options.row_tokens, options.multiple
-            )));
-        }
+        options.check()?;
         let create = |at: usize| IndexedWriter::create(&prefixes[at], TokenType::I32);
         let writers = [create(ids)?, create(mask)?, create(labels)?];
         let mut spill = prefixes[ids].as_os_str().to_os_string();
