@@ -33,6 +33,11 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
+/// `ln(1 + exp(x))`; its slope is [`sigmoid`].
+pub(crate) fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { ln(1.0 + f64::from(exp(x))) as f32 }
+}
+
 /// `tanh(x)`, relative error below 1e-6.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {

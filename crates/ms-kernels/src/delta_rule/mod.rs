@@ -339,12 +339,6 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     Ok(())
 }
 
-/// `ln(1 + exp(x))` and its slope.
-fn softplus(x: f32) -> (f32, f32) {
-    let value = if x > 20.0 { x } else { crate::float::ln(1.0 + f64::from(crate::float::exp(x))) as f32 };
-    (value, crate::float::sigmoid(x))
-}
-
 /// `g[t,n] = −exp(a_log[n]) · softplus(a[t,n] + dt_bias[n])`: the logarithm of the decay. All f32.
 ///
 /// # Errors
@@ -357,7 +351,7 @@ pub fn decay(cpu: &Cpu, g: &mut [f32], a: &[f32], a_log: &[f32], dt_bias: &[f32]
     expect_len(OP, "dt_bias", n, dt_bias.len())?;
     cpu.for_each_row(rows, 64, (g, n), (&mut [] as &mut [u8], 0), |t, g, _| {
         for i in 0..n {
-            g[i] = -crate::float::exp(a_log[i]) * softplus(a[t * n + i] + dt_bias[i]).0;
+            g[i] = -crate::float::exp(a_log[i]) * crate::float::softplus(a[t * n + i] + dt_bias[i]);
         }
     });
     Ok(())
@@ -382,7 +376,8 @@ pub fn decay_backward(
         expect_len(OP, name, n, len)?;
     }
     let at = |t: usize, i: usize| {
-        let (value, slope) = softplus(a[t * n + i] + dt_bias[i]);
+        let raw = a[t * n + i] + dt_bias[i];
+        let (value, slope) = (crate::float::softplus(raw), crate::float::sigmoid(raw));
         let rate = crate::float::exp(a_log[i]);
         (-rate * value * dg[t * n + i], -rate * slope * dg[t * n + i])
     };

@@ -5,7 +5,7 @@ mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, ln, sigmoid};
+use crate::float::{exp, sigmoid, softplus};
 use crate::{Cpu, Error, Result};
 
 /// How logits become scores.
@@ -110,11 +110,6 @@ fn softmax(out: &mut [f32], logits: &[f32], open: impl Fn(usize) -> bool) {
     for o in out {
         *o /= sum;
     }
-}
-
-/// `ln(1 + exp(x))`.
-fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { ln(1.0 + f64::from(exp(x))) as f32 }
 }
 
 fn scores(out: &mut [f32], logits: &[f32], kind: Score) {

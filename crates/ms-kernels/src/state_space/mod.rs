@@ -6,7 +6,7 @@ mod tests;
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, ln, sigmoid};
+use crate::float::{exp, sigmoid, softplus};
 use crate::isa::instances;
 use crate::{Cpu, Error, Result};
 
@@ -149,7 +149,7 @@ impl<'a> Scan<'a> {
     /// Step and decay of head `n` at token `t`: `(step, a, slope of the step by dt)`.
     fn step(&self, t: usize, n: usize) -> (f32, f32, f32) {
         let raw = self.dt[t * self.shape.heads + n] + self.dt_bias[n];
-        let soft = if raw > 20.0 { raw } else { ln(1.0 + f64::from(exp(raw))) as f32 };
+        let soft = softplus(raw);
         let (low, high) = self.shape.step_limit;
         let step = soft.clamp(low, high);
         let slope = if soft < low || soft > high { 0.0 } else { sigmoid(raw) };
