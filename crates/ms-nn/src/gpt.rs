@@ -5,6 +5,7 @@ use crate::latent::LatentShape;
 use crate::layer::{Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
+use crate::predict::Predictor;
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{DType, Device, Graph, HeadLayout, ParamId, ParamStore, Rotary, Tensor, Var};
@@ -35,6 +36,7 @@ pub struct Gpt {
     final_norm: Linear,
     norm: NormShape,
     output: Linear,
+    predictors: Vec<Predictor>,
     recompute: Recompute,
 }
 
@@ -88,6 +90,9 @@ impl Gpt {
                 Layer::new(&scope, config, l, (0, tp), &shared).map(Arc::new)
             })
             .collect::<Result<_>>()?;
+        let predictors = (0..config.mtp)
+            .map(|k| Predictor::new(&table, config, k, (0, tp), &shared))
+            .collect::<Result<_>>()?;
         let embedding = Embedding {
             table: whole.id("embedding.word_embeddings.weight"),
             positions: whole.find("embedding.position_embeddings.weight"),
@@ -104,6 +109,7 @@ impl Gpt {
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
             output: Linear { weight: output, bias: whole.find("output_layer.bias") },
             embedding,
+            predictors,
             recompute: Recompute::None,
             config: config.clone(),
             specs,
@@ -154,23 +160,73 @@ impl Gpt {
         ctx: &ParallelCtx,
         batch: &Batch,
     ) -> Result<Var> {
+        Ok(self.forward_ahead(g, store, ctx, batch, &[])?.0)
+    }
+
+    /// [`Gpt::forward`], and the hidden states `[T,H]` of the multi-token prediction modules: `ahead[k]` holds, at each
+    /// place of the batch, the token `k + 1` places further on (`[T]`, i32), and the states of module `k` predict the
+    /// token after that one. As many modules run as there are tokens.
+    ///
+    /// # Errors
+    /// As [`Gpt::forward`]; [`Error::Batch`] for more tokens than the model has modules.
+    pub fn forward_ahead(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        batch: &Batch,
+        ahead: &[Tensor],
+    ) -> Result<(Var, Vec<Var>)> {
         self.check(batch)?;
-        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch))?;
-        let group = match self.recompute {
-            Recompute::None => 0,
-            Recompute::Block(_) => 1,
-            Recompute::Uniform(n) => n.max(1),
-        };
-        let recomputed = match self.recompute {
+        if ahead.len() > self.predictors.len() {
+            let (expected, found) = (self.predictors.len(), ahead.len());
+            return Err(Error::Batch { what: "tokens ahead, at most", expected, found });
+        }
+        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch), &batch.tokens)?;
+        x = self.recomputed_layers(g, store, ctx, batch, x)?;
+        let mut pass = Pass::new(g, store, ctx, batch);
+        for layer in &self.layers[self.recomputed()..] {
+            x = layer.forward(&mut pass, None, &x)?;
+        }
+        let main = self.norm.apply(&mut pass, self.final_norm, &x)?;
+        let mut predictions = Vec::with_capacity(ahead.len());
+        for (module, tokens) in self.predictors.iter().zip(ahead) {
+            let embedded = self.embed(&mut pass, tokens)?;
+            let (next, normed) = module.forward(&mut pass, &embedded, &x)?;
+            predictions.push(normed);
+            x = next;
+        }
+        Ok((main, predictions))
+    }
+
+    /// How many of the first layers run again in the backward pass.
+    fn recomputed(&self) -> usize {
+        match self.recompute {
             Recompute::None => 0,
             Recompute::Block(n) => n.min(self.layers.len()),
             Recompute::Uniform(_) => self.layers.len(),
-        };
+        }
+    }
+
+    /// Runs the layers of which only the input is kept.
+    fn recomputed_layers(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        batch: &Batch,
+        mut x: Var,
+    ) -> Result<Var> {
+        let recomputed = self.recomputed();
         if recomputed > 0 && (0..self.layers.len()).any(|l| self.config.layer(l).borrows_index) {
             let part = "layers that borrow an indexer's picks, which recomputation would lose";
             return Err(Error::Unsupported { family: self.config.family, part });
         }
-        for layers in self.layers[..recomputed].chunks(group.max(1)) {
+        let group = match self.recompute {
+            Recompute::Uniform(n) => n.max(1),
+            _ => 1,
+        };
+        for layers in self.layers[..recomputed].chunks(group) {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(
@@ -182,16 +238,12 @@ impl Gpt {
                 }),
             )?;
         }
-        let mut pass = Pass::new(g, store, ctx, batch);
-        for layer in &self.layers[recomputed..] {
-            x = layer.forward(&mut pass, None, &x)?;
-        }
-        Ok(self.norm.apply(&mut pass, self.final_norm, &x)?)
+        Ok(x)
     }
 
-    fn embed(&self, pass: &mut Pass<'_>) -> Result<Var> {
+    fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor) -> Result<Var> {
         let table = pass.param(self.embedding.table);
-        let mut x = ops::embedding(pass.g, &table, &pass.batch.tokens)?;
+        let mut x = ops::embedding(pass.g, &table, tokens)?;
         let scale = match x.value().dtype() {
             // Rounded to the type of the stream first, as upstream does.
             DType::Bf16 => half::bf16::from_f64(self.embedding.scale).to_f32(),
@@ -298,7 +350,7 @@ impl Gpt {
         self.check(batch)?;
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
-        let mut x = self.embed(&mut pass)?;
+        let mut x = self.embed(&mut pass, &batch.tokens)?;
         for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;
         }
