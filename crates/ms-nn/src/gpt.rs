@@ -10,7 +10,7 @@ use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{DType, Device, Graph, HeadLayout, ParamId, ParamStore, Rotary, Tensor, Var};
 use ms_dist::ParallelCtx;
-use ms_spec::{Attention, Mixer, ModelConfig, Norm, ParamSpec, Position};
+use ms_spec::{Attention, Block, Mixer, ModelConfig, Norm, ParamSpec, Position};
 use std::sync::Arc;
 
 /// Which layers keep only their input and run again in the backward pass.
@@ -31,6 +31,8 @@ pub struct Gpt {
     specs: Vec<ParamSpec>,
     embedding: Embedding,
     layers: Vec<Arc<Layer>>,
+    /// Entries of `layers` that make one layer of the model: two of a shortcut block.
+    halves: usize,
     heads: HeadLayout,
     max_position: usize,
     final_norm: Linear,
@@ -62,9 +64,6 @@ impl Gpt {
             let part = if config.moe.is_some() { "experts on several tensor-parallel ranks" } else { part };
             return Err(Error::Unsupported { family: config.family, part });
         }
-        if config.scores.sinks {
-            return Err(Error::Unsupported { family: config.family, part: "attention sinks" });
-        }
         let specs = ms_spec::params(config);
         let (max_position, rotary) = positions(config, device, max_position)?;
         let table = Table::new(&specs);
@@ -84,10 +83,13 @@ impl Gpt {
                 Shared::Latent(Arc::new(LatentShape::new(config, sizes, rotary)))
             }
         };
+        let shortcut = config.block == Block::Shortcut;
+        let parts: &[Option<usize>] = if shortcut { &[Some(0), Some(1)] } else { &[None] };
         let layers = (0..config.layers)
-            .map(|l| {
+            .flat_map(|l| parts.iter().map(move |&half| (l, half)))
+            .map(|(l, half)| {
                 let scope = table.under(format!("decoder.layers.{l}."));
-                Layer::new(&scope, config, l, (0, tp), &shared).map(Arc::new)
+                Layer::new(&scope, config, (l, half), (0, tp), &shared).map(Arc::new)
             })
             .collect::<Result<_>>()?;
         let predictors = (0..config.mtp)
@@ -103,6 +105,7 @@ impl Gpt {
         let output = if config.tied { embedding.table } else { whole.id("output_layer.weight") };
         Ok(Self {
             layers,
+            halves: parts.len(),
             heads,
             max_position,
             final_norm: whole.linear(last),
@@ -203,7 +206,7 @@ impl Gpt {
     fn recomputed(&self) -> usize {
         match self.recompute {
             Recompute::None => 0,
-            Recompute::Block(n) => n.min(self.layers.len()),
+            Recompute::Block(n) => (n * self.halves).min(self.layers.len()),
             Recompute::Uniform(_) => self.layers.len(),
         }
     }
@@ -218,15 +221,16 @@ impl Gpt {
         mut x: Var,
     ) -> Result<Var> {
         let recomputed = self.recomputed();
-        if recomputed > 0 && (0..self.layers.len()).any(|l| self.config.layer(l).borrows_index) {
-            let part = "layers that borrow an indexer's picks, which recomputation would lose";
+        let borrows = |l| self.config.layer(l).borrows_index || self.config.layer(l).mixer == Mixer::SharedKv;
+        if recomputed > 0 && (0..self.config.layers).any(borrows) {
+            let part = "layers that borrow from earlier ones, which recomputation would lose";
             return Err(Error::Unsupported { family: self.config.family, part });
         }
         let group = match self.recompute {
             Recompute::Uniform(n) => n.max(1),
             _ => 1,
         };
-        for layers in self.layers[..recomputed].chunks(group) {
+        for layers in self.layers[..recomputed].chunks(group * self.halves) {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(

@@ -33,7 +33,7 @@ impl Predictor {
         shared: &Shared,
     ) -> Result<Self> {
         let scope: Scope<'_> = table.under(format!("mtp.layers.{k}."));
-        let layer = Layer::new(&scope.under("transformer_layer"), c, c.layers + k, tp, shared)?;
+        let layer = Layer::new(&scope.under("transformer_layer"), c, (c.layers + k, None), tp, shared)?;
         Ok(Self {
             enorm: scope.linear("enorm"),
             hnorm: scope.linear("hnorm"),
