@@ -274,7 +274,25 @@ pub trait AttentionBackend {
         segments: &[Segment],
         options: &AttentionOptions,
     ) -> Result<Tensor>;
-    /// Attention of new queries over cached keys and values: `out[T,N·D]`.
+    /// Lets the sinks `[N]` (f32) join the softmax of what an attention returned, `out[T,N·D]` and `lse[N,T]`: one
+    /// more score a head, of a key whose value is zero.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or an output is shared.
+    fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>;
+    /// Adds the gradient by the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn attention_sinks_backward(
+        &self,
+        dsinks: TensorMut<'_>,
+        dout: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        sinks: &Tensor,
+    ) -> Result<()>;
+    /// Attention of new queries over cached keys and values: `(out[T,N·D], lse[N,T] f32)`.
     ///
     /// `keys` and `values` are `[C, G·D]` with one row per cache place; `segments[i].k_start` counts those rows.
     /// Query `i` of a segment sees keys up to `i + k_len - q_len`.
@@ -289,7 +307,7 @@ pub trait AttentionBackend {
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
-    ) -> Result<Tensor>;
+    ) -> Result<(Tensor, Tensor)>;
     /// The `places` best keys of each query, `[T,places]` i32: rising rows of `inputs.k`, then -1.
     ///
     /// # Errors

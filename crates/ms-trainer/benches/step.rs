@@ -12,12 +12,8 @@ use ms_core::{CpuBackend, DType, Device};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_kernels::{Cpu, Isa, machine};
-use ms_nn::Recompute;
 use ms_spec::{Family, ModelConfig};
-use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, DecayStyle, Engine, Evaluation, Exit, Schedule, TrainConfig,
-    WeightDecayStyle, WsdStyle,
-};
+use ms_trainer::{Engine, TrainConfig};
 
 struct Size {
     name: &'static str,
@@ -51,49 +47,7 @@ fn config(s: &Size, dtype: DType) -> TrainConfig {
         tied: true,
         ..ModelConfig::default()
     };
-    TrainConfig {
-        flops_per_sample: ms_spec::flops::v2_0_0(&model, 1, s.seq),
-        model,
-        dtype,
-        seq_length: s.seq,
-        batch: BatchSizes { micro: s.batch, global: s.batch, rampup: None },
-        train_iters: 100,
-        train_samples: 100 * s.batch as u64,
-        skip_train: false,
-        schedule: Schedule {
-            init_lr: 0.0,
-            max_lr: 1e-3,
-            min_lr: 1e-4,
-            warmup: 0.0,
-            decay: 1000,
-            style: DecayStyle::Constant,
-            wsd_decay: 0,
-            wsd_style: WsdStyle::Linear,
-            start_weight_decay: 0.1,
-            end_weight_decay: 0.1,
-            weight_decay_samples: 0,
-            weight_decay_style: WeightDecayStyle::Constant,
-        },
-        adam: Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 },
-        clip_grad: 1.0,
-        per_token_loss: false,
-        log_token_mean: false,
-        recompute: Recompute::None,
-        routing: Default::default(),
-        seed: 1,
-        bucket_size: None,
-        check_for_nan: true,
-        eval: Evaluation { interval: 0, iters: 0 },
-        log_interval: 1,
-        log_throughput: false,
-        log_params_norm: false,
-        checkpoint: Checkpointing::default(),
-        exit: Exit::default(),
-        metrics_file: None,
-        tensorboard: None,
-        profile: None,
-        args: serde_json::Map::new(),
-    }
+    TrainConfig::steps(model, dtype, s.seq, s.batch)
 }
 
 fn micro_batch(s: &Size) -> MicroBatch {

@@ -70,6 +70,15 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let tokenizer = tokenizer(args)?;
     let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()))?;
     model.max_positions = model.max_positions.max(seq_length);
+    if let Some(modules) = args.size("mtp_num_layers")?.filter(|_| args.has("mtp_num_layers")) {
+        if modules > model.mtp {
+            bail!(Usage(format!(
+                "--mtp-num-layers: expected at most {}, as the model has it, found {modules}",
+                model.mtp
+            )));
+        }
+        model.mtp = modules;
+    }
 
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
     let global = args.size("global_batch_size")?.unwrap_or(micro * world);
@@ -125,6 +134,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
         recompute: recompute(args)?,
         routing,
+        mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, world)?,
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
