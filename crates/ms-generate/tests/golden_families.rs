@@ -4,7 +4,7 @@
 
 use ms_core::{DType, Device};
 use ms_generate::{LoadedModel, Session};
-use ms_testing::{assert_close, read_golden, sample_model, sample_models};
+use ms_testing::{assert_close, golden_model, read_golden};
 
 struct Golden {
     model: LoadedModel,
@@ -16,7 +16,7 @@ struct Golden {
 }
 
 fn open(family: &str) -> Option<Golden> {
-    let dir = sample_model(family)?;
+    let dir = golden_model(family)?;
     let golden: serde_json::Value =
         serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
     let (reference, _) = read_golden(&dir.join("reference.safetensors"));
@@ -63,40 +63,4 @@ fn check(family: &str) {
     assert_close(&format!("{family}, after going back"), &again, &fresh, 1e-4, 1e-4);
 }
 
-/// Samples with a part that cannot be computed yet: refused by name, never computed wrongly.
-const NOT_COMPUTED: &[&str] = &["gpt_oss", "hunyuan_large", "longcat_flash"];
-
-#[test]
-fn models_with_parts_that_cannot_be_computed_are_refused_by_name() {
-    for name in NOT_COMPUTED {
-        let dir = sample_model(name).unwrap();
-        let Err(refused) = LoadedModel::open(&dir, DType::F32, Device::cpu(1).unwrap(), None) else {
-            panic!("{name} opens")
-        };
-        assert!(refused.to_string().contains("cannot be computed yet"), "{name}: {refused}");
-    }
-}
-
-macro_rules! families {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            check(stringify!($name));
-        })*
-
-        #[test]
-        fn every_family_that_has_a_golden_is_tested() {
-            let known = [$(stringify!($name)),*];
-            for name in sample_models().keys().map(String::as_str) {
-                assert!(known.contains(&name) || NOT_COMPUTED.contains(&name), "{name} is not tested");
-            }
-        }
-    };
-}
-
-families! {
-    aquila baichuan2_13b baichuan2_7b baichuan_13b baichuan_7b bloom chatglm3 deepseek_v2 deepseek_v2_lite deepseek_v3
-    deepseek_v32 gemma gemma2 glm45_air glm4_0414 glm_9b_chat glm_moe_dsa gpt2 hunyuan_v1_moe hy_v3 internlm internlm2
-    internlm3 kimi_k2 ling_v2 llama2_mha llama3_gqa mamba2 minicpm minicpm3 minicpm_moe minimax_m2 mistral_swa mixtral
-    phi3_longrope phimoe plm qwen1 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss
-}
+ms_testing::golden_model_tests!(check);

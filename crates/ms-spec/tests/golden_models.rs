@@ -14,7 +14,10 @@ fn read(path: &std::path::Path) -> Value {
 
 /// The folders of all sample models.
 fn samples() -> Vec<std::path::PathBuf> {
-    ms_testing::sample_models().into_values().collect()
+    let mut models: Vec<_> =
+        ms_testing::golden_models().iter().filter_map(|name| ms_testing::golden_model(name)).collect();
+    models.sort();
+    models
 }
 
 /// Elements of every tensor in a safetensors folder.

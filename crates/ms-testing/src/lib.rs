@@ -6,6 +6,10 @@
 //! which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
 //! `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test cannot be skipped unnoticed.
 
+mod families;
+
+pub use families::{golden_model, golden_models};
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -29,38 +33,6 @@ pub fn shared(relative: &str) -> Option<PathBuf> {
         path.display()
     );
     None
-}
-
-/// Folders of all sample models, by name: those of the repository, and those of the shared reference folder if it is
-/// there.
-///
-/// # Panics
-/// If a folder cannot be listed, or two samples have one name.
-pub fn sample_models() -> BTreeMap<String, PathBuf> {
-    let own = workspace_root().join("tests/golden/models");
-    let mut all = BTreeMap::new();
-    for root in [Some(own), shared("goldens/models")].into_iter().flatten() {
-        let entries = std::fs::read_dir(&root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
-        for path in entries.map(|e| e.expect("the entry can be read").path()) {
-            if path.join("golden.json").is_file() {
-                let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
-                assert!(all.insert(name.clone(), path).is_none(), "two samples are named {name}");
-            }
-        }
-    }
-    assert!(all.len() >= 20, "the repository has 20 samples");
-    all
-}
-
-/// Folder of the sample model `name`, or `None` if it lies in the shared reference folder and that is absent.
-///
-/// # Panics
-/// As [`shared`] and [`sample_models`].
-pub fn sample_model(name: &str) -> Option<PathBuf> {
-    match sample_models().remove(name) {
-        Some(path) => Some(path),
-        None => shared(&format!("goldens/models/{name}")),
-    }
 }
 
 /// One tensor of a golden file, widened for comparison.

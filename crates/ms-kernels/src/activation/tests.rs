@@ -1,10 +1,11 @@
 //! Values against the formulas in f64, slopes against finite differences.
 
 use super::*;
+use crate::Isa;
 use crate::trial::{random, same_everywhere};
 use ms_testing::assert_close;
 
-const ALL: [Activation; 5] = [
+const ALL: [Activation; 6] = [
     Activation::Silu,
     Activation::GeluTanh,
     Activation::GeluErf,
