@@ -142,6 +142,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         }
     }
     take_rows(path, &mut config, &by_name, &stored)?;
+    take_predictions(&mut config, &by_name);
     let globals = assemble(path, &config, &files, &stored, &by_name)?;
     report_unused(path, &config, &by_name, &globals);
     Ok(Checkpoint {
@@ -179,6 +180,16 @@ fn take_rows(
         return Err(Error::Shape { path: path.to_owned(), name, want, got });
     }
     Ok(())
+}
+
+/// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them.
+fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>) {
+    if config.mtp == 0 {
+        return;
+    }
+    let number = |name: &String| name.split_once("layers.")?.1.split('.').next()?.parse::<usize>().ok();
+    let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
+    config.mtp = config.mtp.min(layers.saturating_sub(config.layers));
 }
 
 fn assemble(
