@@ -93,6 +93,24 @@ def stored(model, folder):
     return {n: t.to(keep(n)) for n, t in tensors.items()}
 
 
+def closest_pick(model, ids):
+    """Smallest distance between the last key that an indexer picks and the first that it does not."""
+    margins, topk = [], torch.Tensor.topk
+
+    def watched(scores, k, *rest, **more):
+        if scores.dim() == 3 and k == getattr(model.config, "index_topk", None):
+            ordered = scores.sort(-1, descending=True)[0]
+            margins.append((ordered[:, k:, k - 1] - ordered[:, k:, k]).min().item())
+        return topk(scores, k, *rest, **more)
+
+    torch.Tensor.topk = watched
+    try:
+        run(model, ids)
+    finally:
+        torch.Tensor.topk = topk
+    return min(margins, default=math.inf)
+
+
 def make(name, length=16, batch=2):
     what, derived, function = SAMPLES[name]
     made = function()
@@ -105,6 +123,7 @@ def make(name, length=16, batch=2):
     ids = torch.randint(3, vocab, (batch, length), generator=g)
     logits, hidden = run(model, ids)
     assert torch.isfinite(logits).all()
+    assert closest_pick(model, ids) > 1e-3, f"{name}: an indexer has the choice between equal keys; take another seed"
     swapped = ids.clone()
     swapped[:, [3, 10]] = ids[:, [10, 3]]
     change = (run(model, swapped)[0][:, -1] - logits[:, -1]).abs().max().item()
@@ -375,7 +394,7 @@ def latent(cls, seed, **more):
 @sample("latent and sparse attention: an interleaved indexer picks 5 keys, every second layer from the second on borrows its picks")
 def glm_moe_dsa():
     model = latent(
-        T.GlmMoeDsaConfig, 112, n_group=1, topk_group=1, index_topk=5, index_head_dim=16, index_n_heads=4, num_hidden_layers=4,
+        T.GlmMoeDsaConfig, 112, n_group=1, topk_group=1, index_topk=5, index_head_dim=16, index_n_heads=8, num_hidden_layers=4,
         indexer_types=["full", "full", "shared", "full"], rms_norm_eps=1e-5,
     )
     return {"model": model, "seed": 112}
