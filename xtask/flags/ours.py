@@ -414,6 +414,9 @@ _SUPPORT_OTHER = {
         "--reasoning-effort": ("Prompt", "deepseek4: ask for maximal effort; needs --enable-thinking true"),
         "--drop-thinking": ("Prompt", "deepseek4: leave out thoughts before the last question"),
         "--dataset-dir": ("Input", "LlamaFactory: folder of dataset_info.json, whose sets --input names"),
+        "--max-samples": ("Input", "LlamaFactory: take so many records of each set"),
+        "--mix-strategy": ("Input", "LlamaFactory: sets one after the other, or in turns until the first or until every one has ended"),
+        "--interleave-probs": ("Input", "LlamaFactory: draw the sets with these probabilities, as A,B,C, by --seed"),
         "--tokenizer-model": ("Tokenizer", "SentencePiece model, for GPTSentencePieceTokenizer"),
         "--vocab-file": ("Tokenizer", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece"),
         "--merge-file": ("Tokenizer", "merges.txt of GPT2BPETokenizer"),
@@ -424,7 +427,7 @@ _SUPPORT_OTHER = {
         "--workers": ("Output", "threads"),
         "--n-subs": ("Output", "parts to cut the work into"),
         "--log-interval": ("Output", "documents between progress lines"),
-        "--seed": ("Input", "seed of sampling and shuffling"),
+        "--seed": ("Input", "seed of sampling, shuffling and mixing"),
     },
     "convert1": {
         "--load-dir": ("Input", "checkpoint to read"),
@@ -486,9 +489,6 @@ _CONVERT_REFUSED = [
 _PREPROCESS_REFUSED = [
     (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
     (r"--split-sentences", ("sentences are cut by NLTK's trained model, which is not part of this program: split them before, and pass a text per record", "")),
-    (r"--interleave", ("sets are read one after the other: interleaving them is " + LATER, "")),
-    (r"--max-samples", (LATER + ": --sample takes each record with a probability", "")),
-    (r"--mix-strategy", ("sets are read one after the other: interleaving them is " + LATER, "concat")),
     (r"--data-obfuscation", ("it needs a proprietary library", "")),
 ]
 
@@ -562,7 +562,7 @@ OWN = [
     ("--format", "convert1,convert2", "1", "str", "format", None, "torch,safetensors", "Output", "container of a Megatron checkpoint: .pt files, or this toolchain's safetensors"),
     ("--no-args", "convert1,convert2", "0", "true", "no_args", False, "", "Output", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them"),
     ("--args-as", "convert1,convert2", "1", "str", "args_as", "namespace", "namespace,dict", "Output", "how args are stored in .pt files"),
-    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
+    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,sharegpt-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
     ("--strict", "preprocess", "0", "true", "strict", False, "", "Input", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish"),
     ("--documents", "preprocess", "1", "str", "documents", "records", "records,files", "Input", "what a document is: a record as the extension says, or every file as a whole"),
     ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),
@@ -571,7 +571,7 @@ OWN = [
     ("--sample", "preprocess", "1", "float", "sample", None, "", "Selection", "take each record with this probability, by its place and --seed"),
     ("--filter", "preprocess", "+", "str", "filter", None, "", "Selection", "rules to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX"),
     ("--filter-key", "preprocess", "+", "str", "filter_key", None, "", "Selection", "fields that filters look at (default: those that are tokenized, else all texts)"),
-    ("--dedup", "preprocess", "1", "str", "dedup", None, "exact,minhash", "Selection", "leave out records that occurred before: the same bytes, or nearly the same phrases"),
+    ("--dedup", "preprocess", "1", "str", "dedup", None, "exact,minhash", "Selection", "leave out records that occurred before: the same bytes (at most 60 bytes of memory per kept record), or nearly the same phrases (at most 1100)"),
     ("--dedup-key", "preprocess", "+", "str", "dedup_key", None, "", "Selection", "fields that duplicates are compared by (default as --filter-key)"),
     ("--dedup-threshold", "preprocess", "1", "float", "dedup_threshold", 0.8, "", "Selection", "minhash: estimated share of common phrases from which on records are duplicates"),
     ("--shuffle", "preprocess", "0", "true", "shuffle", False, "", "Selection", "random order of the records, by --seed"),

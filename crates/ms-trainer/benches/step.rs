@@ -79,6 +79,14 @@ fn main() {
     }
 }
 
+/// Pages that the system has given to this process: what memory costs that is taken anew.
+fn page_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may hold spaces; minor faults are the eighth field after it.
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.nth(7).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
 fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
     let config = config(s, dtype);
     let device = Device::new(CpuBackend::new(1, isa).expect("one thread can be had"));
@@ -93,7 +101,9 @@ fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
     let first = step(&mut engine);
     step(&mut engine);
     let settled = device.arena().stats().system_allocations;
+    let faults_before = page_faults();
     let last = (2..warm).map(|_| step(&mut engine)).last().expect("at least one step");
+    let faults = (page_faults() - faults_before) / (warm - 2);
     assert!(last < first, "the loss must fall on a repeated batch: {first} -> {last}");
 
     let cpu = Cpu::new(1, isa).expect("one thread can be had");
@@ -121,12 +131,13 @@ fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
             "{}",
             serde_json::json!({"bench": "step", "size": s.name, "dtype": dtype.name(), "isa": isa.to_string(),
                 "tokens_per_cpu_second": tokens, "mfu_full": mfu, "mfu_causal": mfu_causal, "peak_gflops": peak,
-                "seconds": median, "peak_tensor_bytes": stats.peak_bytes, "late_allocations": late})
+                "seconds": median, "peak_tensor_bytes": stats.peak_bytes, "late_allocations": late,
+                "page_faults_per_step": faults})
         );
     } else {
         println!(
             "step {} {}: {tokens:7.0} tokens/s, MFU {:.3} full / {:.3} causal of {peak:.1} GFLOP/s ({isa}, one thread), \
-             {median:.3} s, {:.0} MiB, {late} blocks from the system after step 2",
+             {median:.3} s, {:.0} MiB, {late} blocks and {faults} pages a step from the system after step 2",
             s.name,
             dtype,
             mfu,

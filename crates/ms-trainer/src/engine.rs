@@ -5,7 +5,7 @@ use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
 use ms_core::ops::{self, Balance};
-use ms_core::{DType, Device, GradBuffer, Graph, ParamStore, Tensor};
+use ms_core::{DType, Device, GradBuffer, Graph, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::buckets::{BucketPlan, Placed};
 use ms_dist::{Communicator, DataParallel, ParallelCtx, ReduceOp};
@@ -120,7 +120,7 @@ impl Engine {
         let grads = GradBuffer::zeros(device.arena(), plan.layout.clone());
         let dp = DataParallel::new(ctx.dp_cp.clone(), plan);
         let optimizer = Optimizer::new(&device, &dp, ctx.dp_cp.rank(), model.specs(), &store, config.adam)?;
-        Ok(Self {
+        let mut this = Self {
             device,
             ctx,
             model,
@@ -135,7 +135,9 @@ impl Engine {
             routing: config.routing,
             mtp_loss_scale: config.mtp_loss_scale,
             load: Arc::default(),
-        })
+        };
+        this.publish_biases()?;
+        Ok(this)
     }
 
     /// Runs the micro-batches of iteration `iteration` (from 1) and updates the weights.
@@ -182,6 +184,7 @@ impl Engine {
         let dtype = self.store.dtype();
         let weights = self.optimizer.update(&self.device, &parts, clip as f32, (lr, weight_decay), dtype)?;
         self.dp.gather_weights(&mut self.store, weights)?;
+        self.publish_biases()?;
         Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64, ahead, experts })
     }
 
@@ -191,7 +194,35 @@ impl Engine {
     /// If a rank fails.
     pub fn publish_masters(&mut self) -> Result<()> {
         let weights = self.optimizer.weights(&self.device, self.store.dtype())?;
-        Ok(self.dp.gather_weights(&mut self.store, weights)?)
+        self.dp.gather_weights(&mut self.store, weights)?;
+        self.publish_biases()
+    }
+
+    /// Puts the f32 values of what no gradient moves, the routers' biases, into a model of a narrower type: each rank has
+    /// its share of them among its master weights.
+    fn publish_biases(&mut self) -> Result<()> {
+        if self.dtype() == DType::F32 {
+            return Ok(());
+        }
+        let specs = self.model.specs();
+        let kept = |id: ParamId| !specs[id.0 as usize].trained;
+        let mut shares: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
+        for (i, spec) in specs.iter().enumerate().filter(|(i, _)| kept(ParamId(*i as u32))) {
+            shares.insert(i as u32, vec![0.0; spec.shape.numel()]);
+        }
+        for part in self.optimizer.parts(0) {
+            let (id, range, values) = part?;
+            if let Some(share) = shares.get_mut(&id.0) {
+                share[range].copy_from_slice(values);
+            }
+        }
+        for (id, share) in shares {
+            let share =
+                Tensor::from_slice(self.device.arena(), self.model.specs()[id as usize].shape, &share)?;
+            let whole = self.ctx.dp_cp.all_reduce("router biases", share, ReduceOp::Sum)?.wait()?;
+            self.store.set_wide(ParamId(id), whole)?;
+        }
+        Ok(())
     }
 
     /// Takes the model's weights as master weights, as after loading a model without optimizer state.
@@ -199,7 +230,8 @@ impl Engine {
     /// # Errors
     /// Never in a sound program.
     pub fn adopt_weights(&mut self) -> Result<()> {
-        self.optimizer.take_masters(&self.device, &self.dp, self.ctx.dp_cp.rank(), &self.store)
+        self.optimizer.take_masters(&self.device, &self.dp, self.ctx.dp_cp.rank(), &self.store)?;
+        self.publish_biases()
     }
 
     fn not_finite(&self, iteration: u64, what: &'static str, value: f64) -> Error {
