@@ -286,7 +286,8 @@ def small(kind, scratch, **more):
     """A small random model made here, with its folder."""
     base = dict(vocab_size=300, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=2, head_dim=8, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-    config = transformers.AutoConfig.for_model(kind, **{**base, **more})
+    known = transformers.AutoConfig.for_model(kind)
+    config = transformers.AutoConfig.for_model(kind, **{k: v for k, v in base.items() if hasattr(known, k)} | more)
     config._attn_implementation = "eager"
     torch.manual_seed(11)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
