@@ -206,6 +206,8 @@ SUPPORTED = {
     "--use-glm-rope": (FAMILY, ALL, "rotate neighbouring pairs of half a head"),
     "--v-head-dim": (FAMILY, ALL, "size of a latent value head"),
     "--moe-router-topk": (MODEL, ALL, "experts per token"),
+    "--mtp-num-layers": (FAMILY, "train", "multi-token prediction modules to train"),
+    "--mtp-loss-scaling-factor": (OPTIM, "train", "factor of the mean loss of multi-token prediction modules"),
     "--router-gating-in-fp32": (MODEL, "train", "form the router's logits in float32"),
     "--moe-aux-loss-coeff": (OPTIM, "train", "coefficient of the load-balancing loss"),
     "--moe-router-load-balancing-type": (OPTIM, "train", "the load-balancing loss: aux_loss or none"),
@@ -387,7 +389,7 @@ REFUSED = [
     (r"--fp16$", ("float16 is " + LATER + "; use --bf16", "")),
     (r"--fp8-format|--qat-|--quant-", ("low precision is " + LATER, "")),
     (r"--multi-(head-)?latent-attention|--enable-dsa|--enable-mhc|--kv-compress|--share-kvstates|--cla-share", ("this attention kind is " + LATER, "1")),
-    (r"--num-nextn|--mtp-num-layers", ("multi-token prediction is " + LATER, "0")),
+    (r"--num-nextn|--mtp-loss-scale$", ("the older form of multi-token prediction is " + LATER + "; use --mtp-num-layers", "0")),
     (r"--is-pairwise-dataset", ("preference training is " + LATER, "")),
     (r"--sliding-window|--interleave-sliding|--attn-logit|--output-logit|--query-pre-attn|--post-norm|--geglu|--gelu-tanh|--squared-relu|--add-rmsnorm-offset|--apply-layernorm-1p|--embed-layernorm|--input-embeds-norm|--embedding-multiplier|--output-multiplier|--scale-|--dim-model-base|--add-dense-bias|--add-output-layer-bias|--use-glm-rope|--square-alibi|--fill-neg|--apply-residual|--no-post-layer|--apply-query-key|--no-enable-linear|--skip-bias-add|--enable-mla-scale|--use-rope-scaling|--apply-rope", ("models of this kind are " + LATER, "1.0")),
 ]

@@ -23,7 +23,7 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     };
     let mut w = Writer { out: Map::new() };
     w.set("architectures", json!([class(c, row)]));
-    w.set("model_type", json!(row.types[0]));
+    w.set("model_type", json!(model_type(c, row)));
     w.set("vocab_size", json!(c.vocab));
     sizes(&mut w, c);
     w.set("initializer_range", json!(c.init_std));
@@ -70,9 +70,23 @@ impl Writer {
     }
 }
 
+/// Whether transformers' class of Hunyuan computes this model: it knows neither shared keys nor a plain top-1.
+fn native_hunyuan(c: &ModelConfig) -> bool {
+    let weights = c.moe.as_ref().is_some_and(|m| m.router.renormalise && m.shared.is_some());
+    weights && c.qk_norm == QkNorm::PerHeadAfterRope && !c.has(Mixer::SharedKv)
+}
+
+fn model_type<'a>(c: &ModelConfig, row: &Row) -> &'a str {
+    match c.family {
+        Family::HunyuanMoe if native_hunyuan(c) => "hunyuan_v1_moe",
+        _ => row.types[0],
+    }
+}
+
 fn class<'a>(c: &ModelConfig, row: &Row) -> &'a str {
     match (c.family, c.unit_head_rows) {
         (Family::Baichuan, false) => "BaiChuanForCausalLM",
+        (Family::HunyuanMoe, _) if !native_hunyuan(c) => "HunYuanForCausalLM",
         _ => row.class,
     }
 }
@@ -264,6 +278,7 @@ fn experts(w: &mut Writer, c: &ModelConfig, moe: &Moe) {
         Family::HunyuanMoe => {
             w.set("moe_intermediate_size", json!(moe.ffn));
             w.set("num_shared_expert", json!(moe.shared.map_or(0, |s| s.ffn / c.ffn.max(1))));
+            w.set("use_mixed_mlp_moe", json!(moe.shared.is_some()));
         }
         Family::HyV3 | Family::Ling => {
             w.set("moe_intermediate_size", json!(moe.ffn));
@@ -382,7 +397,8 @@ fn special(w: &mut Writer, c: &ModelConfig) {
             w.set("cla_share_factor", json!(share));
         }
         Family::GptOss => {
-            if let Activation::SwigluClamped { limit, .. } = c.activation {
+            if let Activation::SwigluClamped { alpha, limit } = c.activation {
+                w.set("swiglu_alpha", json!(alpha));
                 w.set("swiglu_limit", json!(limit));
             }
         }
