@@ -18,11 +18,12 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
 import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from forms import FORMS
 
 ROWS = []
 
@@ -78,7 +79,8 @@ def hf_tensors(folder):
 
 
 def same(a, b):
-    """Number of tensors, all equal bit by bit."""
+    """Number of tensors, all equal bit by bit; tables of frequencies are not weights."""
+    a, b = ({n: t for n, t in x.items() if not n.endswith("inv_freq")} for x in (a, b))
     if a.keys() != b.keys():
         raise AssertionError(f"other names: {sorted(a.keys() ^ b.keys())[:4]}")
     for name in a:
@@ -195,6 +197,15 @@ def automodel(folder, **more):
     return model.float().eval()
 
 
+def with_zero_experts(folder):
+    config, path = json.loads((folder / "config.json").read_text()), next(folder.glob("*.safetensors"))
+    tensors, real = load_file(path), config["n_routed_experts"]
+    for name in [n for n in tensors if ".experts.0.gate_proj" in n or ".experts.0.up_proj" in n]:
+        for e in range(real, real + config["zero_expert_num"]):
+            tensors[name.replace(".experts.0.", f".experts.{e}.")] = torch.zeros_like(tensors[name])
+    save_file(tensors, path, {"format": "pt"})
+
+
 def folders(tools, models, scratch):
     part = "transformers.from_pretrained"
     known = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -205,18 +216,67 @@ def folders(tools, models, scratch):
         golden, reference = json.loads((source / "golden.json").read_text()), load_file(source / "reference.safetensors")
         ids, tolerance = reference["input_ids"], golden["suggested_atol_float32"]
         for anew in (False, True):
-            with one(part, f"{name}: {'config.json from Megatron arguments alone' if anew else 'through mcore and back'}") as say:
+            with one(part, f"{name}: {'configuration and layout written anew' if anew else 'through mcore and back'}") as say:
                 mcore = tools.convert("hf mcore", source, scratch / "mcore")
                 if anew:
                     for file in ("config.json", "hf_layout.json"):
                         (mcore / file).unlink(missing_ok=True)
                 folder = tools.convert("mcore hf", mcore, scratch / "hf")
+                if kind == "longcat_flash":
+                    say.append("zero matrices added that the class has for experts without weights")
+                    with_zero_experts(folder)
+                # A class may name a padding token beyond the small vocabularies of samples.
                 with torch.no_grad():
-                    theirs = automodel(folder)(input_ids=ids, use_cache=False).logits
+                    theirs = automodel(folder, pad_token_id=0)(input_ids=ids, use_cache=False).logits
                 say.append(near(tools.logits(folder, ids, scratch), theirs, tolerance))
-                if not anew:
+                if not anew and kind != "longcat_flash":
                     same(hf_tensors(folder), hf_tensors(source))
                     say.append("tensors equal to the source")
+
+
+def noise(model, ids):
+    """Largest change of a logit when every weight changes by one part in a million."""
+    g, before = torch.Generator().manual_seed(7), {n: p.detach().clone() for n, p in model.named_parameters()}
+    with torch.no_grad():
+        want = model(input_ids=ids, use_cache=False).logits
+        for p in model.parameters():
+            p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=g))
+        moved = (model(input_ids=ids, use_cache=False).logits - want).abs().max().item()
+        for n, p in model.named_parameters():
+            p.copy_(before[n])
+    return want, moved
+
+
+def forms(tools, _models, scratch):
+    part = "transformers, forms of models"
+    ids = torch.randint(3, 300, (2, 24), generator=torch.Generator().manual_seed(4))
+    for kind, fields in FORMS:
+        sizes = ("lora", "head_dim", "linear_", "index_", "intermediate", "n_", "num_", "head", "expand", "state", "shared_expert")
+        shown = {k: v for k, v in fields.items() if not any(s in k for s in sizes) or k in ("n_group", "n_inner")}
+        with one(part, f"{kind} {', '.join(f'{k}={v}' for k, v in shown.items())}".replace("'", "")) as say:
+            model, folder = small(kind, scratch, **fields)
+            g = torch.Generator().manual_seed(9)
+            with torch.no_grad():
+                for n, p in model.named_parameters():
+                    if p.dim() == 1 and not n.endswith(("A_log", "dt_bias", ".D")):
+                        p.add_(0.2 * torch.randn(p.shape, generator=g))
+                for n, b in model.named_buffers():
+                    if "correction" in n or "expert_bias" in n:
+                        b.copy_(0.3 * torch.rand(b.shape, generator=g))
+            shutil.rmtree(folder)
+            model.save_pretrained(folder)
+            want, moved = noise(model, ids)
+            tolerance = max(5e-4, 10 * moved)
+            say.append(near(tools.logits(folder, ids, scratch), want, tolerance))
+            # Back from Megatron's files the configuration is written by ms-convert.
+            mcore = tools.convert("hf mcore", folder, scratch / "mcore")
+            for file in ("config.json", "hf_layout.json"):
+                (mcore / file).unlink(missing_ok=True)
+            back = tools.convert("mcore hf", mcore, scratch / "hf")
+            if kind == "longcat_flash":
+                with_zero_experts(back)
+            with torch.no_grad():
+                say.append("written anew: " + near(automodel(back, pad_token_id=0)(input_ids=ids, use_cache=False).logits, want, tolerance))
 
 
 # --- (c) adapters through peft -----------------------------------------------------------------------------------------
@@ -361,37 +421,81 @@ def megatron(tools, models, scratch):
     os.environ.setdefault("MASTER_PORT", "29611")
     torch.cuda.current_device = lambda: "cpu"  # Megatron asks for it without a way round
     import megatron.core.tensor_parallel.random as randomness
+    import megatron.core.transformer.moe.moe_utils as moe_utils
+    import megatron.core.transformer.multi_latent_attention as latent
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-    from megatron.core.transformer import TransformerConfig
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec
+    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
+    moe_utils.te_general_gemm = getattr(moe_utils, "te_general_gemm", None)  # named there also without TransformerEngine
+    from megatron.core.models.backends import LocalSpecProvider
+
+    class PlainAttention(torch.nn.Module):
+        """Stands in for TransformerEngine's, the only one of Megatron-core whose keys and values may differ in size."""
+
+        def __init__(self, config, softmax_scale=None, **_):
+            super().__init__()
+            self.scale = softmax_scale
+
+        def forward(self, q, k, v, attention_mask, **_):
+            scores = torch.einsum("sbnd,tbnd->bnst", q, k) * self.scale
+            weights = torch.softmax(scores.masked_fill(attention_mask, -torch.inf), -1)
+            return torch.einsum("bnst,tbnd->sbnd", weights, v).flatten(2)
+
+    for name in [n for n, v in vars(latent).items() if n.startswith("TE") and not isinstance(v, type)]:
+        setattr(latent, name, ())  # isinstance asks for these also without TransformerEngine
+    of_megatron = LocalSpecProvider.core_attention
     torch.distributed.init_process_group("gloo", rank=0, world_size=1)
     parallel_state.initialize_model_parallel(1, 1)
     randomness.CudaRNGStatesTracker.fork = lambda self, *_, **__: contextlib.nullcontext()
-    for name in ("aquila", "internlm", "seed_oss", "gpt2", "llama2_mha", "qwen2", "qwen3", "mixtral", "qwen3_moe"):
+    for name in ("aquila", "internlm", "seed_oss", "gpt2", "llama2_mha", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "kimi_k2"):
         if name not in models:
             continue
         with one(part, f"{name}: load_state_dict(strict=True), logits") as say:
             source = models[name]
-            folder = tools.convert("hf mcore", source, scratch / "mcore")
+            folder = tools.convert("hf mcore", source, scratch / "mcore", "--upstream", "head")
             saved = load_pt(folder / "iter_0000001/mp_rank_00/model_optim_rng.pt")
             a = saved["args"]
-            moe = {}
+            given = lambda name: getattr(a, name, None)
+            more, kind = {}, TransformerConfig
             if a.num_experts:
-                moe = dict(num_moe_experts=a.num_experts, moe_router_topk=a.moe_router_topk, moe_ffn_hidden_size=a.moe_intermediate_size or a.ffn_hidden_size,
-                           moe_token_dispatcher_type="allgather", moe_router_load_balancing_type="none", moe_grouped_gemm=False,
-                           moe_router_pre_softmax=False)
+                width = a.moe_intermediate_size or a.ffn_hidden_size
+                shared = given("moe_shared_expert_intermediate_size") or (a.n_shared_experts or 0) * width
+                more |= dict(
+                    num_moe_experts=a.num_experts, moe_router_topk=a.moe_router_topk, moe_ffn_hidden_size=width, moe_token_dispatcher_type="allgather",
+                    moe_router_load_balancing_type="none", moe_grouped_gemm=False, moe_shared_expert_intermediate_size=shared or None,
+                    moe_shared_expert_gate=bool(a.shared_expert_gate), moe_router_dtype="fp32",
+                )
+                if name == "qwen2_moe":  # weights that are not divided by their sum
+                    more |= dict(moe_router_pre_softmax=True)
+                if name == "kimi_k2":  # one group of experts; with more, Megatron scores groups by their best top_k / groups experts
+                    more |= dict(
+                        moe_router_score_function="sigmoid", moe_router_enable_expert_bias=True, moe_router_topk_scaling_factor=a.moe_router_topk_scaling_factor,
+                        moe_layer_freq=[int(l >= (a.first_k_dense_replace or 0)) for l in range(a.num_layers)],
+                    )
+            if a.multi_head_latent_attention:
+                kind = MLATransformerConfig
+                more |= dict(
+                    multi_latent_attention=True, q_lora_rank=a.q_lora_rank, kv_lora_rank=a.kv_lora_rank, qk_head_dim=a.qk_nope_head_dim,
+                    qk_pos_emb_head_dim=a.qk_rope_head_dim, v_head_dim=a.v_head_dim, rope_type="yarn", rotary_base=a.rotary_base,
+                    rotary_scaling_factor=a.rope_scaling_factor, original_max_position_embeddings=a.rope_scaling_original_max_position_embeddings,
+                    mscale=a.rope_scaling_mscale, mscale_all_dim=a.rope_scaling_mscale_all_dim,
+                )
             gelu = lambda x: torch.nn.functional.gelu(x, approximate="tanh")
-            config = TransformerConfig(
+            config = kind(
                 num_layers=a.num_layers, hidden_size=a.hidden_size, num_attention_heads=a.num_attention_heads, num_query_groups=a.num_query_groups,
                 kv_channels=a.kv_channels, ffn_hidden_size=a.ffn_hidden_size, gated_linear_unit=a.swiglu,
                 activation_func=torch.nn.functional.silu if a.swiglu else gelu, add_bias_linear=a.add_bias_linear or a.add_dense_bias,
                 add_qkv_bias=a.add_qkv_bias, normalization=a.normalization, layernorm_epsilon=a.norm_epsilon, qk_layernorm=a.qk_layernorm,
                 attention_dropout=0.0, hidden_dropout=0.0, params_dtype=torch.float32, use_cpu_initialization=True, perform_initialization=False,
-                bias_dropout_fusion=False, bias_activation_fusion=False, masked_softmax_fusion=False, gradient_accumulation_fusion=False, apply_rope_fusion=False, **moe,
+                bias_dropout_fusion=False, bias_activation_fusion=False, masked_softmax_fusion=False, gradient_accumulation_fusion=False, apply_rope_fusion=False, **more,
             )
-            spec = get_gpt_layer_local_spec(num_experts=a.num_experts, qk_layernorm=a.qk_layernorm, normalization=a.normalization)
+            LocalSpecProvider.core_attention = (lambda _: PlainAttention) if a.multi_head_latent_attention else of_megatron
+            if given("first_k_dense_replace"):
+                spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=a.normalization)
+            else:
+                spec = get_gpt_layer_local_spec(num_experts=a.num_experts, qk_layernorm=a.qk_layernorm, normalization=a.normalization)
             model = GPTModel(
                 config, spec, vocab_size=a.padded_vocab_size, max_sequence_length=a.max_position_embeddings, rotary_base=a.rotary_base,
                 position_embedding_type=a.position_embedding_type, rotary_percent=a.rotary_percent, parallel_output=False,
@@ -402,6 +506,11 @@ def megatron(tools, models, scratch):
                 for n, p in model.state_dict().items():
                     if n.endswith("linear_fc1.bias") or n.endswith("linear_fc2.bias"):
                         weights[n] = torch.zeros_like(p)
+            for n in [n for n in weights if a.multi_head_latent_attention and n.endswith("linear_qkv.weight")]:
+                # Upstream's layout has both down-projections in one matrix, Megatron-core's has two.
+                both = weights.pop(n)
+                weights[n.replace("linear_qkv", "linear_q_down_proj")] = both[: a.q_lora_rank]
+                weights[n.replace("linear_qkv", "linear_kv_down_proj")] = both[a.q_lora_rank :]
             model.load_state_dict(weights, strict=False)
             missing = {n for n in model.state_dict() if not n.endswith("_extra_state")} ^ set(weights)
             assert not missing, f"names differ: {sorted(missing)[:4]}"
@@ -483,7 +592,7 @@ def generation(tools, _models, scratch):
 
 
 PARTS = {
-    "torch": torch_files, "transformers": folders, "peft": adapters, "save": written_by_torch, "safetensors": containers, "megatron": megatron,
+    "torch": torch_files, "transformers": folders, "forms": forms, "peft": adapters, "save": written_by_torch, "safetensors": containers, "megatron": megatron,
     "folders": saved_by_transformers, "generate": generation,
 }
 

@@ -24,6 +24,7 @@ mod cast;
 mod checkpoint;
 mod compare;
 mod error;
+mod fp8;
 pub mod layout;
 mod lens;
 mod mapped;

@@ -278,7 +278,8 @@ fn every_sample_model_goes_through_megatrons_files_and_comes_back_byte_for_byte(
             let dir = tempfile::tempdir().unwrap();
             convert(&model, &case("head", "", tp, pp), &dir.path().join("mcore"));
             std::fs::copy(model.join("config.json"), dir.path().join("mcore/config.json")).unwrap();
-            let source = open(&dir.path().join("mcore")).unwrap_or_else(|e| panic!("{name} tp {tp} pp {pp}: {e}"));
+            let source =
+                open(&dir.path().join("mcore")).unwrap_or_else(|e| panic!("{name} tp {tp} pp {pp}: {e}"));
             let dtype = |n: &str| source.dtype(n);
             let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap();
             let like = like.unwrap_or_else(|| panic!("{name}: tensors left over"));
@@ -288,5 +289,26 @@ fn every_sample_model_goes_through_megatrons_files_and_comes_back_byte_for_byte(
                 assert!(bytes == want, "{name} tp {tp} pp {pp}: {}", file.display());
             }
         }
+    }
+}
+
+#[test]
+fn prediction_layers_that_are_counted_but_not_there_are_left_out() {
+    let model = ms_testing::golden_model("kimi_k2").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(model.join("model.safetensors"), dir.path().join("model.safetensors")).unwrap();
+    let mut config = json(&model.join("config.json"));
+    config["num_nextn_predict_layers"] = Value::from(1);
+    std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    assert_eq!(open(dir.path()).unwrap().config(), open(&model).unwrap().config());
+}
+
+#[test]
+fn what_arguments_cannot_say_comes_back_from_a_file_of_ours_without_its_configuration() {
+    for name in ["gpt_oss", "glm_moe_dsa", "hunyuan_large", "longcat_flash", "internlm3"] {
+        let model = ms_testing::golden_model(name).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let config = convert(&model, &case("head", "", 1, 1), dir.path());
+        assert_eq!(open(dir.path()).unwrap().config(), &config, "{name}");
     }
 }

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::Fields;
 use crate::parts::{
-    Activation, Attention, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Position, QkNorm, Scales,
+    Activation, Attention, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Position, QkNorm,
+    Scales,
 };
 use crate::{Error, Family, ModelConfig, Norm, Result, RopeScaling};
 
@@ -73,7 +74,9 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
             if f.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false)
                 || !f.flag("scale_attn_weights")?.unwrap_or(true)
             {
-                return Err(f.unsupported("scores that are not scaled by the root of the head size are not supported"));
+                return Err(f.unsupported(
+                    "scores that are not scaled by the root of the head size are not supported",
+                ));
             }
         }
         Family::GptOss => {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Dialect, rope};
 use crate::family::{BiasRule, Row, WindowRule};
 use crate::parts::{Attention, Feed, GroupLimit, Mixer, Mla, Moe, Position, Score};
-use crate::{Activation, Error, Family, ModelConfig, QkNorm, Result};
+use crate::{Activation, Error, Family, ModelConfig, QkNorm, Result, RopeScaling};
 
 /// Writes a configuration that `transformers` reads.
 ///
@@ -216,7 +216,15 @@ fn positions(w: &mut Writer, c: &ModelConfig, row: &Row, dialect: Dialect) {
     if c.family == Family::Qwen1 {
         return w.set("rotary_emb_base", json!(c.rope.base));
     }
-    let scaling = rope::scaling_object(&c.rope);
+    let mut scaling = rope::scaling_object(&c.rope);
+    // One magnitude for all lengths; only Phi-3.5-MoE has words for two.
+    if let (Some(s), false, RopeScaling::LongRope { magnitude: Some((short, long)), .. }) =
+        (&mut scaling, c.family == Family::PhiMoe, &c.rope.scaling)
+        && short == long
+    {
+        s.retain(|key, _| !matches!(key.as_str(), "short_mscale" | "long_mscale"));
+        s.insert("attention_factor".to_owned(), json!(short));
+    }
     // Classes that keep the original length beside the scaling look for it there.
     if let (Family::Phi3 | Family::PhiMoe, Some(s)) = (c.family, &scaling)
         && let Some(original) = s.get("original_max_position_embeddings")
@@ -375,14 +383,14 @@ fn special(w: &mut Writer, c: &ModelConfig) {
         }
         Family::Gemma2 => {
             let scale = c.scores.scale.map_or(c.head_dim as f64, |s| (s.powi(-2) * 1e6).round() / 1e6);
-            w.set("query_pre_attn_scalar", json!(scale));
+            w.set("query_pre_attn_scalar", number(scale));
             w.set("attn_logit_softcapping", json!(c.scores.softcap));
             w.set("final_logit_softcapping", json!(c.logit_softcap));
         }
         Family::MiniCpm | Family::MiniCpm3 => {
-            w.set("scale_emb", json!(c.scales.embedding));
+            w.set("scale_emb", number(c.scales.embedding));
             w.set("scale_depth", json!(c.scales.residual * (c.layers as f64).sqrt()));
-            w.set("dim_model_base", json!(c.scales.logits * c.hidden as f64));
+            w.set("dim_model_base", number(c.scales.logits * c.hidden as f64));
         }
         Family::LongCat => {
             if let Some(m) = c.mla() {
@@ -418,6 +426,15 @@ fn special(w: &mut Writer, c: &ModelConfig) {
         }
         Family::Mamba2 => mamba2(w, c),
         _ => {}
+    }
+}
+
+/// A number that classes may want as an integer: written as one if it is, but for the rounding of products.
+fn number(value: f64) -> Value {
+    let whole = value.round();
+    match (value - whole).abs() <= 1e-9 * whole.abs() && whole.abs() < 1e15 {
+        true => json!(whole as i64),
+        false => json!(value),
     }
 }
 
