@@ -14,7 +14,7 @@ fn samples(family: Family) -> &'static [&'static str] {
         Family::Qwen2 => &["qwen2"],
         Family::Qwen3 => &["qwen3"],
         Family::InternLm2 => &["internlm2"],
-        Family::Baichuan => &["baichuan_7b"],
+        Family::Baichuan => &["baichuan_7b", "baichuan_13b", "baichuan2_7b", "baichuan2_13b"],
         Family::Qwen2Moe => &["qwen2_moe"],
         Family::Qwen3Moe => &["qwen3_moe"],
         Family::Qwen3Next => &["qwen3_next"],
@@ -30,19 +30,37 @@ fn samples(family: Family) -> &'static [&'static str] {
         Family::PhiMoe => &["phimoe"],
         Family::Gemma2 => &["gemma2"],
         Family::MiniCpm3 => &["minicpm3"],
-        Family::DeepseekV2 => &["deepseek_v2_lite"],
+        Family::DeepseekV2 => &["deepseek_v2_lite", "deepseek_v2"],
         Family::DeepseekV3 => &["deepseek_v3"],
         Family::DeepseekV32 => &["deepseek_v32"],
         Family::Bloom => &["bloom"],
         Family::Mamba2 => &["mamba2"],
-        _ => &[],
+        Family::Aquila => &["aquila"],
+        Family::InternLm => &["internlm"],
+        Family::InternLm3 => &["internlm3"],
+        Family::SeedOss => &["seed_oss"],
+        Family::Qwen1 => &["qwen1"],
+        Family::GlmMoeDsa => &["glm_moe_dsa"],
+        Family::HunyuanMoe => &["hunyuan_v1_moe", "hunyuan_large"],
+        Family::Gemma => &["gemma"],
+        Family::MiniCpm => &["minicpm", "minicpm_moe"],
+        Family::Plm => &["plm"],
+        Family::KimiK2 => &["kimi_k2"],
+        Family::Gpt2 => &["gpt2"],
+        Family::GptOss => &["gpt_oss"],
+        Family::LongCat => &["longcat_flash"],
+        Family::Megatron => &[],
     }
 }
 
-/// Words of the list that a golden test is generated from.
+/// Names of the list that the tests over all samples are generated from, if `file` uses it.
 fn listed(root: &Path, file: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
-    let list = text.rsplit_once("families! {").map_or("", |(_, rest)| rest);
+    let text = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
+    if !text(file).contains("golden_model_tests!(") {
+        return BTreeSet::new();
+    }
+    let list = text("crates/ms-testing/src/families.rs");
+    let list = list.split_once("$check:\n").map_or("", |(_, rest)| rest);
     list.split_whitespace().take_while(|w| *w != "}").map(str::to_owned).collect()
 }
 
@@ -62,8 +80,7 @@ pub(crate) fn page(root: &Path) -> String {
         let samples = samples(family);
         let in_all =
             |list: &BTreeSet<String>| !samples.is_empty() && samples.iter().all(|s| list.contains(*s));
-        let converted = round_trips.contains(&format!("named(\"{model_type}\""))
-            || family == Family::HunyuanMoe && round_trips.contains("named(\"hunyuan_v1_moe\"");
+        let converted = round_trips.contains(&format!("named(\"{model_type}\""));
         let configuration = match samples {
             [] => "read; no sample".to_owned(),
             _ => format!("sample {}", samples.join(", ")),
@@ -80,7 +97,7 @@ pub(crate) fn page(root: &Path) -> String {
         "\n- configuration: `crates/ms-spec/tests/golden_models.rs` reads each sample's `config.json`, counts its \
          parameters against the stored tensors, and sends it through both dialects and Megatron's arguments.\n\
          - logits: `crates/ms-generate/tests/golden_families.rs`, float32, against Hugging Face transformers; the \
-         tolerance stands beside each sample.\n\
+         tolerance stands beside each sample. Samples lie in `tests/golden/models` and in `../shared/goldens/models`.\n\
          - gradients: `crates/ms-generate/tests/golden_gradients.rs`, against differences of the loss.\n\
          - conversion: `crates/ms-ckpt/tests/families.rs`, Hugging Face to Megatron under random cuts and back, byte \
          for byte; `tools/ms-convert/tests/goldens.rs`, upstream's own manifests through the program.\n\

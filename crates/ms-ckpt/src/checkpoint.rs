@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
+use crate::fp8::Blocks;
 use crate::layout::mcore::Hints;
 use crate::nf4::Quantised;
 use crate::optim::{STATES, parameter_of};
@@ -65,7 +66,30 @@ pub(crate) struct Stored {
     /// Elements between neighbours along each dimension; `None`: row-major without gaps.
     pub(crate) strides: Option<Vec<usize>>,
     /// The elements are codes: `dtype` and `shape` are those of what they stand for.
-    pub(crate) quantised: Option<Arc<Quantised>>,
+    pub(crate) quantised: Option<Arc<Codes>>,
+}
+
+/// What elements that are codes stand for.
+#[derive(Clone, Debug)]
+pub(crate) enum Codes {
+    /// 4-bit codes with nested scales.
+    FourBit(Quantised),
+    /// 8-bit floats with a scale per block.
+    Blocks(Blocks),
+    /// 8-bit floats whose scales were not looked for: only while a folder is opened.
+    Unscaled,
+}
+
+impl Codes {
+    /// Elements `first..first + n` of `stored`, in its type.
+    fn read(&self, files: &[Mapped], stored: &Stored, first: usize, n: usize, out: &mut Vec<u8>) {
+        let bytes = files[stored.file].bytes();
+        match self {
+            Self::FourBit(codes) => codes.read(bytes, stored.start, first, n, stored.dtype, out),
+            Self::Blocks(codes) => codes.read(files, bytes, stored.start, first, n, out),
+            Self::Unscaled => unreachable!("no open checkpoint has codes without scales"),
+        }
+    }
 }
 
 /// A part of a global tensor.
@@ -426,7 +450,7 @@ impl Checkpoint {
             for first in (local..local + len).step_by(1 << 16) {
                 let n = (1 << 16).min(local + len - first);
                 values.clear();
-                quantised.read(bytes, stored.start, first, n, stored.dtype, &mut values);
+                quantised.read(&self.files, stored, first, n, &mut values);
                 out(&values, stored.dtype)?;
             }
             return Ok(());

@@ -25,6 +25,7 @@ mod checkpoint;
 mod compare;
 mod dcp;
 mod error;
+mod fp8;
 pub mod layout;
 mod lens;
 mod mapped;

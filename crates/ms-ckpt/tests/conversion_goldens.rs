@@ -243,14 +243,9 @@ fn a_hugging_face_folder_comes_back_byte_for_byte() {
 
 #[test]
 fn every_sample_model_is_read_and_written_again_byte_for_byte() {
-    let Some(root) = ms_testing::shared("goldens/models") else {
-        return println!("skipped: no shared folder");
-    };
-    let entries = std::fs::read_dir(&root).unwrap().map(|e| e.unwrap().path());
-    let mut models: Vec<PathBuf> = entries.filter(|p| p.join("config.json").is_file()).collect();
-    models.push(root.join("../convert/src/deepseek_v3_mtp"));
-    models.sort();
-    assert!(models.len() >= 28);
+    let names = ms_testing::golden_models();
+    let mut models: Vec<PathBuf> = names.iter().filter_map(|name| ms_testing::golden_model(name)).collect();
+    models.extend(ms_testing::shared("goldens/convert/src/deepseek_v3_mtp"));
     for model in models {
         let source = open(&model).unwrap_or_else(|e| panic!("{}: {e}", model.display()));
         let dir = tempfile::tempdir().unwrap();
@@ -268,5 +263,53 @@ fn every_sample_model_is_read_and_written_again_byte_for_byte() {
                 name.display()
             );
         }
+    }
+}
+
+#[test]
+fn every_sample_model_goes_through_megatrons_files_and_comes_back_byte_for_byte() {
+    for name in ms_testing::golden_models() {
+        let model = ms_testing::golden_model(&name).unwrap();
+        let Some(layout) = HfLayout::find(&model).unwrap() else { continue };
+        let config = open(&model).unwrap().config().clone();
+        let tp = if ms_spec::check_cut(&config, 2).is_ok() { 2 } else { 1 };
+        for (tp, pp) in [(1, 1), (tp, 2)] {
+            let cut = Cut { tp, pp, ..Cut::default() };
+            let pp = if cut.placement(config.layers).is_ok() { pp } else { 1 };
+            let dir = tempfile::tempdir().unwrap();
+            convert(&model, &case("head", "", tp, pp), &dir.path().join("mcore"));
+            std::fs::copy(model.join("config.json"), dir.path().join("mcore/config.json")).unwrap();
+            let source =
+                open(&dir.path().join("mcore")).unwrap_or_else(|e| panic!("{name} tp {tp} pp {pp}: {e}"));
+            let dtype = |n: &str| source.dtype(n);
+            let like = Plan::hf_like(source.config(), &layout, &dtype).unwrap();
+            let like = like.unwrap_or_else(|| panic!("{name}: tensors left over"));
+            like.run(&source, &dir.path().join("like"), &RUN, &|_| ()).unwrap();
+            for (file, bytes) in files(&dir.path().join("like")) {
+                let want = std::fs::read(model.join(&file)).unwrap();
+                assert!(bytes == want, "{name} tp {tp} pp {pp}: {}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn prediction_layers_that_are_counted_but_not_there_are_left_out() {
+    let model = ms_testing::golden_model("kimi_k2").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(model.join("model.safetensors"), dir.path().join("model.safetensors")).unwrap();
+    let mut config = json(&model.join("config.json"));
+    config["num_nextn_predict_layers"] = Value::from(1);
+    std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    assert_eq!(open(dir.path()).unwrap().config(), open(&model).unwrap().config());
+}
+
+#[test]
+fn what_arguments_cannot_say_comes_back_from_a_file_of_ours_without_its_configuration() {
+    for name in ["gpt_oss", "glm_moe_dsa", "hunyuan_large", "longcat_flash", "internlm3"] {
+        let model = ms_testing::golden_model(name).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let config = convert(&model, &case("head", "", 1, 1), dir.path());
+        assert_eq!(open(dir.path()).unwrap().config(), &config, "{name}");
     }
 }

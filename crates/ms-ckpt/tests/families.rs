@@ -89,7 +89,7 @@ fn families() -> Vec<Value> {
             with(&[&moe, &json!({"num_shared_experts": 1, "first_k_dense_replace": 1, "head_dim": 8})]),
         ),
         named(
-            "hunyuan_v1_moe",
+            "hunyuan",
             json!({"num_experts": 8, "moe_topk": 1, "num_shared_expert": 1, "use_cla": true, "use_qk_norm": true}),
         ),
         named(

@@ -1,6 +1,7 @@
 //! Weights and their gradients in flat buffers.
 
 use crate::{Arena, DType, Error, GradSink, Result, Shape, Tensor, TensorMut};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Number of a parameter: its place in the model's parameter table.
@@ -77,13 +78,15 @@ impl ParamLayout {
 pub struct ParamStore {
     layout: Arc<ParamLayout>,
     values: Tensor,
+    /// Parameters that are kept in f32 whatever the others are.
+    wide: BTreeMap<u32, Tensor>,
 }
 
 impl ParamStore {
     /// A store of zeros.
     pub fn zeros(arena: &Arena, dtype: DType, layout: Arc<ParamLayout>) -> Self {
         let values = Tensor::zeros(arena, dtype, [layout.numel()]);
-        Self { layout, values }
+        Self { layout, values, wide: BTreeMap::new() }
     }
 
     /// Where the parameters lie.
@@ -96,11 +99,26 @@ impl ParamStore {
         self.values.dtype()
     }
 
+    /// Keeps one parameter as `values` (f32), whatever the type of the others and whatever [`ParamStore::replace`]
+    /// brings later: what no gradient moves, such as a router's biases, may move by less than a rounding.
+    ///
+    /// # Errors
+    /// If shape or element type do not fit.
+    pub fn set_wide(&mut self, id: ParamId, values: Tensor) -> Result<()> {
+        values.expect_dtype("wide parameter", DType::F32)?;
+        values.expect_shape("wide parameter", "values", self.layout.slots[id.0 as usize].1)?;
+        self.wide.insert(id.0, values);
+        Ok(())
+    }
+
     /// One weight, sharing the store's memory.
     ///
     /// # Panics
     /// If the store has no such parameter: ids come from the table the store was made of.
     pub fn get(&self, id: ParamId) -> Tensor {
+        if let Some(wide) = self.wide.get(&id.0) {
+            return wide.clone();
+        }
         let (start, shape) = self.layout.slots[id.0 as usize];
         self.values.slice_flat(start, shape).expect("the layout was checked against the buffer")
     }

@@ -10,7 +10,7 @@ use ms_data::indexed::{IndexedDataset, IndexedWriter, TokenType, bin_path};
 use ms_data::pack::{PackOptions, Packing, knapsack_bins, plan};
 use ms_data::records::{Documents, RecordReader, discover};
 use ms_data::sink::{PackedSink, Sink};
-use ms_data::token_stream::{StreamInfo, TokenReader, TokenWriter};
+use ms_data::token_stream::{StreamInfo, TokenMap, TokenReader, TokenWriter};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -114,14 +114,23 @@ fn pack(bench: &Bench, dir: &Path) {
     let bytes = stream(bench, &path);
     let columns = ["input_ids", "attention_mask", "labels"].map(str::to_owned);
     let prefixes = columns.clone().map(|key| dir.join(key));
-    for (name, packing) in
-        [("pack, knapsack", Packing::Knapsack), ("pack, first fit", Packing::FirstFit { window: 64 })]
-    {
+    // As `ms-pack` does with files, and with a pipe.
+    for (name, packing, mapped) in [
+        ("pack, knapsack", Packing::Knapsack, true),
+        ("pack, first fit", Packing::FirstFit { window: 64 }, true),
+        ("pack, knapsack, piped", Packing::Knapsack, false),
+        ("pack, first fit, piped", Packing::FirstFit { window: 64 }, false),
+    ] {
         let run = || {
             let options = PackOptions { packing, ..PackOptions::new(4096, true, 0) };
             let mut sink = Box::new(PackedSink::create(&prefixes, &columns, options).expect("a sink"));
-            for row in TokenReader::new(File::open(&path).expect("a stream"), "bench").expect("a stream") {
-                sink.row(row.expect("a row")).expect("a row");
+            if mapped {
+                sink.pack_maps(&[TokenMap::open(&path).expect("a stream")]).expect("rows");
+            } else {
+                for row in TokenReader::new(File::open(&path).expect("a stream"), "bench").expect("a stream")
+                {
+                    sink.row(row.expect("a row")).expect("a row");
+                }
             }
             let summary = sink.finish().expect("a dataset");
             assert!(summary.fill.is_some_and(|fill| fill > 0.9));

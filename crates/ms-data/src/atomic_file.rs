@@ -5,12 +5,23 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+/// Bytes after which the system is asked to bring what was written to the disk.
+const SYNC_BYTES: u64 = 1 << 24;
 
 /// A file that is written under a temporary name in its own folder and gets its name in [`AtomicFile::commit`].
 ///
 /// Dropped without a commit, it leaves nothing behind; killed, it leaves a `.part` file that nobody reads.
+///
+/// A commit waits until the disk has everything. So that this is soon, a thread asks for it while a large file is still
+/// being written; it waits most of the time.
 pub struct AtomicFile {
     writer: Option<BufWriter<File>>,
+    /// Bytes since the disk was asked last.
+    unsynced: u64,
+    syncer: Option<Syncer>,
     temporary: PathBuf,
     path: PathBuf,
 }
@@ -34,7 +45,8 @@ impl AtomicFile {
                 Err(e) => return Err(Error::Io { path, source: e }),
             }
         };
-        Ok(Self { writer: Some(BufWriter::with_capacity(1 << 20, file)), temporary, path })
+        let writer = Some(BufWriter::with_capacity(1 << 20, file));
+        Ok(Self { writer, unsynced: 0, syncer: None, temporary, path })
     }
 
     /// The name it will have.
@@ -51,12 +63,38 @@ impl AtomicFile {
         writer.flush().map_err(Error::io(&self.path))?;
         let mut from = File::open(source).map_err(Error::io(source))?;
         from.seek(SeekFrom::Start(range.start)).map_err(Error::io(source))?;
-        let length = range.end.saturating_sub(range.start);
-        let copied = std::io::copy(&mut from.take(length), writer.get_mut()).map_err(Error::io(source))?;
-        if copied == length {
-            return Ok(());
+        let mut left = range.end.saturating_sub(range.start);
+        while left > 0 {
+            let piece = left.min(SYNC_BYTES);
+            let writer = self.writer.as_mut().expect("the writer is there until commit");
+            let copied =
+                std::io::copy(&mut (&mut from).take(piece), writer.get_mut()).map_err(Error::io(source))?;
+            if copied < piece {
+                return Err(Error::Io {
+                    path: source.into(),
+                    source: std::io::ErrorKind::UnexpectedEof.into(),
+                });
+            }
+            left -= piece;
+            self.wrote(piece).map_err(Error::io(&self.path))?;
         }
-        Err(Error::Io { path: source.into(), source: std::io::ErrorKind::UnexpectedEof.into() })
+        Ok(())
+    }
+
+    /// Counts bytes, and asks for a sync when they are many.
+    fn wrote(&mut self, bytes: u64) -> std::io::Result<()> {
+        self.unsynced += bytes;
+        if self.unsynced >= SYNC_BYTES {
+            self.unsynced = 0;
+            let writer = self.writer.as_ref().expect("the writer is there until commit");
+            if self.syncer.is_none() {
+                self.syncer = Some(Syncer::start(writer.get_ref().try_clone()?)?);
+            }
+            if let Some(syncer) = &self.syncer {
+                syncer.ask();
+            }
+        }
+        Ok(())
     }
 
     /// Writes out what is buffered, syncs, and gives the file its name.
@@ -67,6 +105,9 @@ impl AtomicFile {
         let writer = self.writer.take().expect("the writer is there until commit");
         let file =
             writer.into_inner().map_err(|e| Error::Io { path: self.path.clone(), source: e.into_error() })?;
+        if let Some(syncer) = self.syncer.take() {
+            syncer.finish().map_err(Error::io(&self.path))?;
+        }
         file.sync_all().map_err(Error::io(&self.path))?;
         std::fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path))
     }
@@ -74,7 +115,9 @@ impl AtomicFile {
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.writer.as_mut().expect("the writer is there until commit").write(bytes)
+        let count = self.writer.as_mut().expect("the writer is there until commit").write(bytes)?;
+        self.wrote(count as u64)?;
+        Ok(count)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -86,5 +129,64 @@ impl Drop for AtomicFile {
     fn drop(&mut self) {
         // After a commit the temporary name is gone and this does nothing.
         let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+/// A thread that brings a file to the disk whenever it is asked.
+struct Syncer {
+    ask: SyncSender<()>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Syncer {
+    fn start(file: File) -> std::io::Result<Self> {
+        let (ask, asked) = sync_channel(1);
+        let work = move || {
+            // The system reports an error of the disk once, so it is kept.
+            asked.iter().try_for_each(|()| file.sync_data())
+        };
+        let thread = std::thread::Builder::new().name("sync".into()).spawn(work)?;
+        Ok(Self { ask, thread })
+    }
+
+    /// Asks for a sync; while one is waited for, another is enough.
+    fn ask(&self) {
+        match self.ask.try_send(()) {
+            Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
+        }
+    }
+
+    /// Waits for the thread; gives its error.
+    fn finish(self) -> std::io::Result<()> {
+        drop(self.ask);
+        self.thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread that syncs panicked")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_file_is_synced_on_the_way_and_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        let piece: Vec<u8> = (0..1u32 << 20).map(|i| (i % 251) as u8).collect();
+        let mut file = AtomicFile::create(&path).unwrap();
+        for _ in 0..40 {
+            file.write_all(&piece).unwrap();
+        }
+        assert!(file.syncer.is_some() && !path.exists());
+        file.commit().unwrap();
+        let mut copy = AtomicFile::create(dir.path().join("copy")).unwrap();
+        copy.write_all(b"head").unwrap();
+        copy.copy_from(&path, 7..(40 << 20)).unwrap();
+        let error = copy.copy_from(&path, 0..(40 << 20) + 1).unwrap_err().to_string();
+        assert!(error.contains("large"), "{error}");
+        drop(copy);
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.len() == 40 << 20 && bytes.chunks(1 << 20).all(|part| part == piece));
+        // What was not committed leaves nothing.
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -4,7 +4,7 @@
 
 use ms_core::{DType, Device};
 use ms_generate::{LoadedModel, Session};
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden_model, read_golden};
 
 struct Golden {
     model: LoadedModel,
@@ -16,7 +16,7 @@ struct Golden {
 }
 
 fn open(family: &str) -> Option<Golden> {
-    let dir = shared("goldens/models")?.join(family);
+    let dir = golden_model(family)?;
     let golden: serde_json::Value =
         serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
     let (reference, _) = read_golden(&dir.join("reference.safetensors"));
@@ -63,28 +63,4 @@ fn check(family: &str) {
     assert_close(&format!("{family}, after going back"), &again, &fresh, 1e-4, 1e-4);
 }
 
-macro_rules! families {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            check(stringify!($name));
-        })*
-
-        #[test]
-        fn every_family_that_has_a_golden_is_tested() {
-            let Some(dir) = shared("goldens/models") else { return };
-            let known = [$(stringify!($name)),*];
-            for entry in std::fs::read_dir(dir).unwrap() {
-                let entry = entry.unwrap();
-                let name = entry.file_name().into_string().unwrap();
-                assert!(!entry.path().is_dir() || known.contains(&name.as_str()), "{name} is not tested");
-            }
-        }
-    };
-}
-
-families! {
-    baichuan_7b bloom chatglm3 deepseek_v2_lite deepseek_v3 deepseek_v32 gemma2 glm45_air glm4_0414 glm_9b_chat hy_v3
-    internlm2 ling_v2 llama2_mha llama3_gqa mamba2 minicpm3 minimax_m2 mistral_swa mixtral phi3_longrope phimoe qwen2
-    qwen2_moe qwen3 qwen3_moe qwen3_next
-}
+ms_testing::golden_model_tests!(check);

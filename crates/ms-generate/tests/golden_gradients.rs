@@ -5,7 +5,7 @@
 use ms_core::{DType, Device, GradBuffer, Graph, ParamLayout, ParamStore, Rng, Tensor};
 use ms_generate::LoadedModel;
 use ms_nn::Batch;
-use ms_testing::{read_golden, shared};
+use ms_testing::{golden_model, read_golden};
 use std::sync::Arc;
 
 /// Loss of the model with weights `store`, and its gradient.
@@ -35,8 +35,7 @@ fn run(
 }
 
 fn check(family: &str) {
-    let Some(dir) = shared("goldens/models") else { return };
-    let dir = dir.join(family);
+    let Some(dir) = golden_model(family) else { return };
     let (reference, _) = read_golden(&dir.join("reference.safetensors"));
     let ids = &reference["input_ids"];
     let (rows, seq) = (ids.shape[0], ids.shape[1]);
@@ -103,17 +102,4 @@ fn check(family: &str) {
     }
 }
 
-macro_rules! families {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            check(stringify!($name));
-        })*
-    };
-}
-
-families! {
-    baichuan_7b bloom chatglm3 deepseek_v2_lite deepseek_v3 deepseek_v32 gemma2 glm45_air glm4_0414 glm_9b_chat hy_v3
-    internlm2 ling_v2 llama2_mha llama3_gqa mamba2 minicpm3 minimax_m2 mistral_swa mixtral phi3_longrope phimoe qwen2
-    qwen2_moe qwen3 qwen3_moe qwen3_next
-}
+ms_testing::golden_model_tests!(check);

@@ -53,6 +53,7 @@ pub mod rms_norm;
 pub mod rope;
 pub mod routing;
 pub mod selected;
+pub mod sinks;
 pub mod state_space;
 pub mod swiglu;
 

@@ -5,9 +5,9 @@ use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{
-    Activation, Alibi, AttentionOptions, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var, ops,
+    Activation, Alibi, AttentionOptions, Error, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var, ops,
 };
-use ms_spec::{ModelConfig, Norm, Position, QkNorm};
+use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
 use std::sync::Arc;
 
 /// How queries, keys and values come out of the stream.
@@ -17,6 +17,8 @@ enum Projection {
     Packed(Linear),
     /// A matrix each; with an output gate the queries' has `[query, gate]` per head.
     Separate { q: Linear, k: Linear, v: Linear },
+    /// Queries alone; keys and values are those of the last layer with its own, before rotation and norms.
+    Borrowed { q: Linear },
 }
 
 /// Attention of one layer.
@@ -25,6 +27,8 @@ pub(crate) struct Attention {
     projection: Projection,
     qk_norm: Option<(Linear, Linear)>,
     out: Linear,
+    /// A score per head of a key whose value is zero.
+    sinks: Option<ParamId>,
     options: AttentionOptions,
     shape: Arc<Grouped>,
 }
@@ -36,6 +40,8 @@ pub(crate) struct Grouped {
     norm: NormShape,
     qk_norm: QkNorm,
     output_gate: bool,
+    /// Some layers borrow keys and values.
+    lends: bool,
     /// `None`: positions enter elsewhere.
     rotary: Option<Rotary>,
     /// Columns of `[queries | keys | values]` in packed order.
@@ -71,6 +77,7 @@ impl Grouped {
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
             qk_norm: c.qk_norm,
             output_gate: c.scores.output_gate,
+            lends: c.has(Mixer::SharedKv),
             rotary,
             pack: pack.collect(),
             unpack: unpack.collect(),
@@ -98,7 +105,9 @@ impl Attention {
         tp: (usize, usize),
         shape: &Arc<Grouped>,
     ) -> Self {
-        let projection = if c.scores.output_gate {
+        let projection = if c.layer(layer).mixer == Mixer::SharedKv {
+            Projection::Borrowed { q: scope.linear("linear_qkv") }
+        } else if c.scores.output_gate {
             let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|name| scope.linear(name));
             Projection::Separate { q, k, v }
         } else {
@@ -109,6 +118,7 @@ impl Attention {
             projection,
             qk_norm: (c.qk_norm != QkNorm::None).then(norms),
             out: scope.linear("linear_proj"),
+            sinks: scope.find("sinks"),
             options: score_options(c, layer, tp),
             shape: shape.clone(),
         }
@@ -124,7 +134,8 @@ impl Attention {
         let x = pass.ctx.enter_tp(pass.g, x)?;
         let (qkv, gate) = self.project(pass, &x)?;
         let qkv = self.prepare(pass, qkv)?;
-        let mut out = attend(pass, cache, &qkv, self.shape.heads, self.options)?;
+        let sinks = self.sinks.map(|id| pass.param(id));
+        let mut out = attend(pass, cache, &qkv, self.shape.heads, sinks.as_ref(), self.options)?;
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
         }
@@ -134,7 +145,27 @@ impl Attention {
     /// Packed rows, normed by whole projections if the model does that, and the output gate.
     fn project(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Option<Var>)> {
         match self.projection {
-            Projection::Packed(qkv) => Ok((pass.linear(x, qkv)?, None)),
+            Projection::Packed(qkv) => {
+                let qkv = pass.linear(x, qkv)?;
+                if self.shape.lends {
+                    pass.lent = Some(qkv.clone());
+                }
+                Ok((qkv, None))
+            }
+            Projection::Borrowed { q } => {
+                let q = pass.linear(x, q)?;
+                let Some(lent) = pass.lent.clone() else {
+                    return Err(Error::Range {
+                        what: "keys and values of a layer before",
+                        start: 0,
+                        end: 1,
+                        len: 0,
+                    });
+                };
+                let [_, k, v] = self.apart(pass, &lent)?;
+                let all = ops::concat(pass.g, &[&q, &k, &v])?;
+                Ok((ops::columns(pass.g, &all, &self.shape.pack)?, None))
+            }
             Projection::Separate { q, k, v } => {
                 let [q, k, v] = [q, k, v].map(|w| pass.linear(x, w));
                 let (mut q, k, v, mut gate) = (q?, k?, v?, None);
@@ -171,17 +202,20 @@ impl Attention {
         Ok(qkv)
     }
 
+    /// Queries `[T,N·D]`, keys and values `[T,G·D]` of packed rows.
+    fn apart(&self, pass: &mut Pass<'_>, qkv: &Var) -> Result<[Var; 3]> {
+        let HeadLayout { groups, head_dim, .. } = self.shape.heads;
+        let (queries, keys) = (self.shape.heads.heads() * head_dim, groups * head_dim);
+        let apart = ops::columns(pass.g, qkv, &self.shape.unpack)?;
+        ops::split(pass.g, &apart, [queries, keys, keys])
+    }
+
     /// Norms of queries and keys that the rotation's kernel does not know.
     fn norm_apart(&self, pass: &mut Pass<'_>, qkv: &Var) -> Result<Var> {
         let Some((q_norm, k_norm)) = self.qk_norm else { return Ok(qkv.clone()) };
         let shape = &*self.shape;
-        let (d, queries, keys) = (
-            shape.heads.head_dim,
-            shape.heads.heads() * shape.heads.head_dim,
-            shape.heads.groups * shape.heads.head_dim,
-        );
-        let apart = ops::columns(pass.g, qkv, &shape.unpack)?;
-        let [q, k, v] = ops::split(pass.g, &apart, [queries, keys, keys])?;
+        let d = shape.heads.head_dim;
+        let [q, k, v] = self.apart(pass, qkv)?;
         let (q, k) = if shape.qk_norm == QkNorm::WholeProjection {
             (shape.norm.apply(pass, q_norm, &q)?, shape.norm.apply(pass, k_norm, &k)?)
         } else {
@@ -198,14 +232,17 @@ pub(crate) fn attend(
     cache: Option<&mut LayerCache>,
     qkv: &Var,
     heads: HeadLayout,
+    sinks: Option<&Var>,
     options: AttentionOptions,
 ) -> Result<Var> {
     let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
-        return ops::attention(pass.g, qkv, heads, &pass.batch.segments, options);
+        return ops::attention(pass.g, qkv, heads, sinks, &pass.batch.segments, options);
     };
     let device = pass.g.device().clone();
     device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
-    let out = device.attention_cached(qkv.value(), keys, values, heads, &pass.batch.segments, &options)?;
+    let segments = &pass.batch.segments;
+    let (mut out, mut lse) = device.attention_cached(qkv.value(), keys, values, heads, segments, &options)?;
+    ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
     Ok(pass.g.constant(out))
 }
 

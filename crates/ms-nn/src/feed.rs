@@ -2,22 +2,22 @@
 
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use crate::{Error, Result};
-use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Var, ops};
+use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Var, ops};
 use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, ModelConfig, Moe, Score};
+use std::sync::Arc;
 
 /// The activation of a configuration: its function, and whether there is a gate.
-pub(crate) fn activation(c: &ModelConfig) -> Result<(Activation, bool)> {
+pub(crate) fn activation(c: &ModelConfig) -> (Activation, bool) {
     let kind = match c.activation {
         Kind::Swiglu => Activation::Silu,
         Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
         Kind::GeluErf => Activation::GeluErf,
         Kind::ReluSquared => Activation::Relu2,
-        Kind::SwigluClamped { .. } => {
-            return Err(Error::Unsupported { family: c.family, part: "a clamped activation" });
+        Kind::SwigluClamped { alpha, limit } => {
+            Activation::Clamped { alpha: alpha as f32, limit: limit as f32 }
         }
     };
-    Ok((kind, c.activation.gated()))
+    (kind, c.activation.gated())
 }
 
 /// `fc2(f(fc1(x)))`.
@@ -29,9 +29,9 @@ pub(crate) struct Dense {
 }
 
 impl Dense {
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Result<Self> {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Self {
         let (fc1, fc2) = (scope.linear("linear_fc1"), scope.linear("linear_fc2"));
-        Ok(Self { fc1, fc2, activation: activation(c)? })
+        Self { fc1, fc2, activation: activation(c) }
     }
 
     /// `[T,H]` to `[T,H]`.
@@ -50,6 +50,8 @@ pub(crate) struct Experts {
     router_weight: Linear,
     expert_bias: Option<ParamId>,
     router: Router,
+    /// Experts with weights; the router's further choices return what they are given.
+    experts: usize,
     /// Logits are formed in f32.
     wide: bool,
     fc1: Linear,
@@ -58,10 +60,7 @@ pub(crate) struct Experts {
     shared: Option<(Dense, Option<ParamId>)>,
 }
 
-fn router(c: &ModelConfig, moe: &Moe) -> Result<Router> {
-    if moe.zero_experts > 0 {
-        return Err(Error::Unsupported { family: c.family, part: "experts without weights" });
-    }
+fn router(moe: &Moe) -> Router {
     let r = &moe.router;
     let (score, normalise) = match r.score {
         Score::Softmax => (RouterScore::Softmax, r.renormalise),
@@ -76,28 +75,27 @@ fn router(c: &ModelConfig, moe: &Moe) -> Result<Router> {
         SpecGroupScore::BestTwo => GroupScore::BestTwo,
     };
     let groups = r.groups.map(|g| (g.groups, g.keep, judge(g.by)));
-    Ok(Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 })
+    Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
 }
 
 impl Experts {
     /// The experts under `scope`, a layer's `mlp`.
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Result<Self> {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Self {
         let moe = c.moe.as_ref().expect("a validated model with a layer of experts has their sizes");
         let shared = scope.under("shared_experts");
-        let shared = match &moe.shared {
-            Some(s) => Some((Dense::new(&shared, c)?, s.gate.then(|| shared.id("gate_weight")))),
-            None => None,
-        };
-        Ok(Self {
+        let shared =
+            moe.shared.as_ref().map(|s| (Dense::new(&shared, c), s.gate.then(|| shared.id("gate_weight"))));
+        Self {
             router_weight: scope.linear("router"),
             expert_bias: scope.find("router.expert_bias"),
-            router: router(c, moe)?,
+            router: router(moe),
+            experts: moe.experts,
             wide: moe.router.f32,
             fc1: scope.linear("experts.linear_fc1"),
             fc2: scope.linear("experts.linear_fc2"),
-            activation: activation(c)?,
+            activation: activation(c),
             shared,
-        })
+        }
     }
 
     /// `[T,H]` to `[T,H]`.
@@ -121,14 +119,7 @@ impl Experts {
             load.add(pass.layer, routed.balance, &routed.routes);
         }
         let rows = ops::dispatch(pass.g, x, &routed.routes)?;
-        let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear| {
-            let (w, b) = (pass.param(layer.weight), layer.bias.map(|b| pass.param(b)));
-            ops::expert_linear(pass.g, x, &w, b.as_ref(), &routed.routes)
-        };
-        let inner = through(pass, &rows, self.fc1)?;
-        let (kind, gated) = self.activation;
-        let inner = ops::activation(pass.g, &inner, kind, gated)?;
-        let out = through(pass, &inner, self.fc2)?;
+        let out = self.through_experts(pass, &rows, &routed.routes)?;
         let out = ops::combine(pass.g, &out, &routed.weights, &routed.routes)?;
         let Some((shared, gate)) = &self.shared else { return Ok(out) };
         let mut beside = shared.forward(pass, x)?;
@@ -138,5 +129,37 @@ impl Experts {
             beside = ops::gate(pass.g, &beside, &by, Activation::Sigmoid)?;
         }
         ops::add(pass.g, &out, &beside)
+    }
+    /// Rows sorted by expert, each through its expert. Rows of choices without weights come last and stay what they are.
+    fn through_experts(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
+        let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear, routes: &Arc<Routes>| {
+            let (w, b) = (pass.param(layer.weight), layer.bias.map(|b| pass.param(b)));
+            ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
+        };
+        let (kind, gated) = self.activation;
+        let both = |pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>| {
+            let inner = through(pass, x, self.fc1, routes)?;
+            let inner = ops::activation(pass.g, &inner, kind, gated)?;
+            through(pass, &inner, self.fc2, routes)
+        };
+        let (all, width) = rows.value().as_matrix();
+        let worked = routes.starts[self.experts];
+        if worked == all {
+            return match routes.starts.len() - 1 == self.experts {
+                true => both(pass, rows, routes),
+                false => both(pass, rows, &Arc::new(routes.first(self.experts))),
+            };
+        }
+        if worked == 0 {
+            return Ok(rows.clone());
+        }
+        // Rows stand one after the other, so parts of the matrix are runs of columns of one long row.
+        let long = ops::reshape(pass.g, rows, [1, all * width])?;
+        let [head, tail] = ops::split(pass.g, &long, [worked * width, (all - worked) * width])?;
+        let head = ops::reshape(pass.g, &head, [worked, width])?;
+        let head = both(pass, &head, &Arc::new(routes.first(self.experts)))?;
+        let head = ops::reshape(pass.g, &head, [1, worked * width])?;
+        let long = ops::concat(pass.g, &[&head, &tail])?;
+        ops::reshape(pass.g, &long, [all, width])
     }
 }

@@ -5,11 +5,12 @@ use crate::latent::LatentShape;
 use crate::layer::{Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
+use crate::predict::Predictor;
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{DType, Device, Graph, HeadLayout, ParamId, ParamStore, Rotary, Tensor, Var};
 use ms_dist::ParallelCtx;
-use ms_spec::{Attention, Mixer, ModelConfig, Norm, ParamSpec, Position};
+use ms_spec::{Attention, Block, Mixer, ModelConfig, Norm, ParamSpec, Position};
 use std::sync::Arc;
 
 /// Which layers keep only their input and run again in the backward pass.
@@ -30,11 +31,14 @@ pub struct Gpt {
     specs: Vec<ParamSpec>,
     embedding: Embedding,
     layers: Vec<Arc<Layer>>,
+    /// Entries of `layers` that make one layer of the model: two of a shortcut block.
+    halves: usize,
     heads: HeadLayout,
     max_position: usize,
     final_norm: Linear,
     norm: NormShape,
     output: Linear,
+    predictors: Vec<Predictor>,
     recompute: Recompute,
 }
 
@@ -60,9 +64,6 @@ impl Gpt {
             let part = if config.moe.is_some() { "experts on several tensor-parallel ranks" } else { part };
             return Err(Error::Unsupported { family: config.family, part });
         }
-        if config.scores.sinks {
-            return Err(Error::Unsupported { family: config.family, part: "attention sinks" });
-        }
         let specs = ms_spec::params(config);
         let (max_position, rotary) = positions(config, device, max_position)?;
         let table = Table::new(&specs);
@@ -82,11 +83,17 @@ impl Gpt {
                 Shared::Latent(Arc::new(LatentShape::new(config, sizes, rotary)))
             }
         };
+        let shortcut = config.block == Block::Shortcut;
+        let parts: &[Option<usize>] = if shortcut { &[Some(0), Some(1)] } else { &[None] };
         let layers = (0..config.layers)
-            .map(|l| {
+            .flat_map(|l| parts.iter().map(move |&half| (l, half)))
+            .map(|(l, half)| {
                 let scope = table.under(format!("decoder.layers.{l}."));
-                Layer::new(&scope, config, l, (0, tp), &shared).map(Arc::new)
+                Layer::new(&scope, config, (l, half), (0, tp), &shared).map(Arc::new)
             })
+            .collect::<Result<_>>()?;
+        let predictors = (0..config.mtp)
+            .map(|k| Predictor::new(&table, config, k, (0, tp), &shared))
             .collect::<Result<_>>()?;
         let embedding = Embedding {
             table: whole.id("embedding.word_embeddings.weight"),
@@ -98,12 +105,14 @@ impl Gpt {
         let output = if config.tied { embedding.table } else { whole.id("output_layer.weight") };
         Ok(Self {
             layers,
+            halves: parts.len(),
             heads,
             max_position,
             final_norm: whole.linear(last),
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
             output: Linear { weight: output, bias: whole.find("output_layer.bias") },
             embedding,
+            predictors,
             recompute: Recompute::None,
             config: config.clone(),
             specs,
@@ -154,23 +163,74 @@ impl Gpt {
         ctx: &ParallelCtx,
         batch: &Batch,
     ) -> Result<Var> {
+        Ok(self.forward_ahead(g, store, ctx, batch, &[])?.0)
+    }
+
+    /// [`Gpt::forward`], and the hidden states `[T,H]` of the multi-token prediction modules: `ahead[k]` holds, at each
+    /// place of the batch, the token `k + 1` places further on (`[T]`, i32), and the states of module `k` predict the
+    /// token after that one. As many modules run as there are tokens.
+    ///
+    /// # Errors
+    /// As [`Gpt::forward`]; [`Error::Batch`] for more tokens than the model has modules.
+    pub fn forward_ahead(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        batch: &Batch,
+        ahead: &[Tensor],
+    ) -> Result<(Var, Vec<Var>)> {
         self.check(batch)?;
-        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch))?;
-        let group = match self.recompute {
+        if ahead.len() > self.predictors.len() {
+            let (expected, found) = (self.predictors.len(), ahead.len());
+            return Err(Error::Batch { what: "tokens ahead, at most", expected, found });
+        }
+        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch), &batch.tokens)?;
+        x = self.recomputed_layers(g, store, ctx, batch, x)?;
+        let mut pass = Pass::new(g, store, ctx, batch);
+        for layer in &self.layers[self.recomputed()..] {
+            x = layer.forward(&mut pass, None, &x)?;
+        }
+        let main = self.norm.apply(&mut pass, self.final_norm, &x)?;
+        let mut predictions = Vec::with_capacity(ahead.len());
+        for (module, tokens) in self.predictors.iter().zip(ahead) {
+            let embedded = self.embed(&mut pass, tokens)?;
+            let (next, normed) = module.forward(&mut pass, &embedded, &x)?;
+            predictions.push(normed);
+            x = next;
+        }
+        Ok((main, predictions))
+    }
+
+    /// How many of the first layers run again in the backward pass.
+    fn recomputed(&self) -> usize {
+        match self.recompute {
             Recompute::None => 0,
-            Recompute::Block(_) => 1,
-            Recompute::Uniform(n) => n.max(1),
-        };
-        let recomputed = match self.recompute {
-            Recompute::None => 0,
-            Recompute::Block(n) => n.min(self.layers.len()),
+            Recompute::Block(n) => (n * self.halves).min(self.layers.len()),
             Recompute::Uniform(_) => self.layers.len(),
-        };
-        if recomputed > 0 && (0..self.layers.len()).any(|l| self.config.layer(l).borrows_index) {
-            let part = "layers that borrow an indexer's picks, which recomputation would lose";
+        }
+    }
+
+    /// Runs the layers of which only the input is kept.
+    fn recomputed_layers(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        batch: &Batch,
+        mut x: Var,
+    ) -> Result<Var> {
+        let recomputed = self.recomputed();
+        let borrows = |l| self.config.layer(l).borrows_index || self.config.layer(l).mixer == Mixer::SharedKv;
+        if recomputed > 0 && (0..self.config.layers).any(borrows) {
+            let part = "layers that borrow from earlier ones, which recomputation would lose";
             return Err(Error::Unsupported { family: self.config.family, part });
         }
-        for layers in self.layers[..recomputed].chunks(group.max(1)) {
+        let group = match self.recompute {
+            Recompute::Uniform(n) => n.max(1),
+            _ => 1,
+        };
+        for layers in self.layers[..recomputed].chunks(group * self.halves) {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(
@@ -182,16 +242,12 @@ impl Gpt {
                 }),
             )?;
         }
-        let mut pass = Pass::new(g, store, ctx, batch);
-        for layer in &self.layers[recomputed..] {
-            x = layer.forward(&mut pass, None, &x)?;
-        }
-        Ok(self.norm.apply(&mut pass, self.final_norm, &x)?)
+        Ok(x)
     }
 
-    fn embed(&self, pass: &mut Pass<'_>) -> Result<Var> {
+    fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor) -> Result<Var> {
         let table = pass.param(self.embedding.table);
-        let mut x = ops::embedding(pass.g, &table, &pass.batch.tokens)?;
+        let mut x = ops::embedding(pass.g, &table, tokens)?;
         let scale = match x.value().dtype() {
             // Rounded to the type of the stream first, as upstream does.
             DType::Bf16 => half::bf16::from_f64(self.embedding.scale).to_f32(),
@@ -298,7 +354,7 @@ impl Gpt {
         self.check(batch)?;
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
-        let mut x = self.embed(&mut pass)?;
+        let mut x = self.embed(&mut pass, &batch.tokens)?;
         for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;
         }

@@ -127,7 +127,7 @@ impl Latent {
         let qkv = ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)?;
         let out = match pass.picks.clone() {
             Some(picks) => attend_picked(pass, cache, &qkv, shape.heads, &picks, self.options)?,
-            None => attend(pass, cache, &qkv, shape.heads, self.options)?,
+            None => attend(pass, cache, &qkv, shape.heads, None, self.options)?,
         };
         let out = ops::columns(pass.g, &out, &shape.values)?;
         pass.row_parallel(&out, self.out)

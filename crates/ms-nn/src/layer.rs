@@ -27,6 +27,10 @@ pub(crate) struct Pass<'a> {
     pub(crate) slots: &'a [usize],
     /// The keys that the last indexer picked.
     pub(crate) picks: Option<Tensor>,
+    /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
+    pub(crate) lent: Option<Var>,
+    /// What the experts of a shortcut block made, until it joins the stream.
+    pub(crate) aside: Option<Var>,
     /// The auxiliary loss of routers.
     pub(crate) balance: Option<Balance>,
     /// Where routers report.
@@ -51,6 +55,8 @@ impl<'a> Pass<'a> {
             places: &[],
             slots: &[],
             picks: None,
+            lent: None,
+            aside: None,
             balance: batch.balance,
             load: batch.load.clone(),
             layer: 0,
@@ -88,6 +94,10 @@ enum Mix {
 enum Network {
     Dense(Dense),
     Experts(Experts),
+    /// First half of a shortcut block: the experts' output joins the stream at the end of the second half.
+    DenseAndAside(Dense, Experts),
+    /// The second half.
+    DenseThenAside(Dense),
 }
 
 /// A sublayer between its norms.
@@ -122,29 +132,29 @@ fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
 }
 
 impl Layer {
-    /// Layer `number` of `c`, whose parameters are under `scope`.
+    /// Layer `number` of `c`, whose parameters are under `scope`; of shortcut blocks the first or second `half`.
     pub(crate) fn new(
         scope: &Scope<'_>,
         c: &ModelConfig,
-        number: usize,
+        (number, half): (usize, Option<usize>),
         tp: (usize, usize),
         shared: &Shared,
     ) -> Result<Self> {
-        if c.block == Block::Shortcut {
-            return Err(unsupported(c, "shortcut blocks"));
-        }
         let kind = c.layer(number);
-        let attention = scope.under("self_attention");
+        let named = |name: &str| half.map_or_else(|| name.to_owned(), |half| format!("{name}_{half}"));
+        let attention = scope.under(&named("self_attention"));
         let mut memory = LayerMemory::None;
         let mix = match (kind.mixer, &c.attention) {
             (Mixer::None, _) => None,
-            (Mixer::SharedKv, _) => return Err(unsupported(c, "layers that share keys and values")),
-            (Mixer::Attention, Kind::Grouped) => {
+            (Mixer::Attention | Mixer::SharedKv, Kind::Grouped) => {
                 let Shared::Grouped(shape, heads) = shared else {
                     unreachable!("a model of grouped attention shares its shape")
                 };
                 memory = LayerMemory::Attention { width: heads.groups * heads.head_dim, index: None };
                 Some(Mix::Attention(Attention::new(&attention, c, number, tp, shape)))
+            }
+            (Mixer::SharedKv, Kind::Latent(_)) => {
+                return Err(unsupported(c, "latent layers that share keys and values"));
             }
             (Mixer::Attention, Kind::Latent(_)) => {
                 let Shared::Latent(shape) = shared else {
@@ -175,19 +185,31 @@ impl Layer {
                 Some(Mix::Delta(DeltaMixer::new(&attention, c, sizes)))
             }
         };
-        let network = match kind.feed {
-            Feed::None => None,
-            Feed::Dense => Some(Network::Dense(Dense::new(&scope.under("mlp"), c)?)),
-            Feed::Moe => Some(Network::Experts(Experts::new(&scope.under("mlp"), c)?)),
+        let mlp = scope.under("mlp");
+        let network = match (half, kind.feed) {
+            (Some(half), _) => {
+                let dense = Dense::new(&scope.under(&named("mlps")), c);
+                Some(match half {
+                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c)),
+                    _ => Network::DenseThenAside(dense),
+                })
+            }
+            (None, Feed::None) => None,
+            (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c))),
+            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c))),
         };
         let sandwich = c.block == Block::Sandwich;
         let post = |name: &str| sandwich.then(|| scope.linear(name));
         let input = if kind.mixer == Mixer::Mamba2 { "norm" } else { "input_layernorm" };
         Ok(Self {
             number,
-            mix: mix.map(|part| Sub { norm: scope.linear(input), part, post_norm: post("post_attn_norm") }),
+            mix: mix.map(|part| Sub {
+                norm: scope.linear(&named(input)),
+                part,
+                post_norm: post("post_attn_norm"),
+            }),
             network: network.map(|part| Sub {
-                norm: scope.linear("pre_mlp_layernorm"),
+                norm: scope.linear(&named("pre_mlp_layernorm")),
                 part,
                 post_norm: post("post_mlp_layernorm"),
             }),
@@ -234,6 +256,17 @@ impl Layer {
         let out = match &network.part {
             Network::Dense(part) => part.forward(pass, h)?,
             Network::Experts(part) => part.forward(pass, h)?,
+            Network::DenseAndAside(part, experts) => {
+                pass.aside = Some(experts.forward(pass, h)?);
+                part.forward(pass, h)?
+            }
+            Network::DenseThenAside(part) => {
+                let out = part.forward(pass, h)?;
+                match pass.aside.take() {
+                    Some(aside) => ops::add(pass.g, &out, &aside)?,
+                    None => out,
+                }
+            }
         };
         self.finish(pass, network.post_norm, out)
     }

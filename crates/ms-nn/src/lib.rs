@@ -18,6 +18,7 @@ mod latent;
 mod layer;
 mod norm;
 mod params;
+mod predict;
 mod recurrent;
 mod rotary;
 mod routing;

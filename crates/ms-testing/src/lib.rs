@@ -6,6 +6,10 @@
 //! which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
 //! `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test cannot be skipped unnoticed.
 
+mod families;
+
+pub use families::{golden_model, golden_models};
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

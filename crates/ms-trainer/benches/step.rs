@@ -12,12 +12,8 @@ use ms_core::{CpuBackend, DType, Device};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_kernels::{Cpu, Isa, machine};
-use ms_nn::Recompute;
 use ms_spec::{Family, ModelConfig};
-use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, DecayStyle, Engine, Evaluation, Exit, Schedule, TrainConfig,
-    WeightDecayStyle, WsdStyle,
-};
+use ms_trainer::{Engine, TrainConfig};
 
 struct Size {
     name: &'static str,
@@ -51,49 +47,7 @@ fn config(s: &Size, dtype: DType) -> TrainConfig {
         tied: true,
         ..ModelConfig::default()
     };
-    TrainConfig {
-        flops_per_sample: ms_spec::flops::v2_0_0(&model, 1, s.seq),
-        model,
-        dtype,
-        seq_length: s.seq,
-        batch: BatchSizes { micro: s.batch, global: s.batch, rampup: None },
-        train_iters: 100,
-        train_samples: 100 * s.batch as u64,
-        skip_train: false,
-        schedule: Schedule {
-            init_lr: 0.0,
-            max_lr: 1e-3,
-            min_lr: 1e-4,
-            warmup: 0.0,
-            decay: 1000,
-            style: DecayStyle::Constant,
-            wsd_decay: 0,
-            wsd_style: WsdStyle::Linear,
-            start_weight_decay: 0.1,
-            end_weight_decay: 0.1,
-            weight_decay_samples: 0,
-            weight_decay_style: WeightDecayStyle::Constant,
-        },
-        adam: Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 },
-        clip_grad: 1.0,
-        per_token_loss: false,
-        log_token_mean: false,
-        recompute: Recompute::None,
-        routing: Default::default(),
-        seed: 1,
-        bucket_size: None,
-        check_for_nan: true,
-        eval: Evaluation { interval: 0, iters: 0 },
-        log_interval: 1,
-        log_throughput: false,
-        log_params_norm: false,
-        checkpoint: Checkpointing::default(),
-        exit: Exit::default(),
-        metrics_file: None,
-        tensorboard: None,
-        profile: None,
-        args: serde_json::Map::new(),
-    }
+    TrainConfig::steps(model, dtype, s.seq, s.batch)
 }
 
 fn micro_batch(s: &Size) -> MicroBatch {
@@ -125,6 +79,14 @@ fn main() {
     }
 }
 
+/// Pages that the system has given to this process: what memory costs that is taken anew.
+fn page_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may hold spaces; minor faults are the eighth field after it.
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.nth(7).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
 fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
     let config = config(s, dtype);
     let device = Device::new(CpuBackend::new(1, isa).expect("one thread can be had"));
@@ -139,7 +101,9 @@ fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
     let first = step(&mut engine);
     step(&mut engine);
     let settled = device.arena().stats().system_allocations;
+    let faults_before = page_faults();
     let last = (2..warm).map(|_| step(&mut engine)).last().expect("at least one step");
+    let faults = (page_faults() - faults_before) / (warm - 2);
     assert!(last < first, "the loss must fall on a repeated batch: {first} -> {last}");
 
     let cpu = Cpu::new(1, isa).expect("one thread can be had");
@@ -167,12 +131,13 @@ fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
             "{}",
             serde_json::json!({"bench": "step", "size": s.name, "dtype": dtype.name(), "isa": isa.to_string(),
                 "tokens_per_cpu_second": tokens, "mfu_full": mfu, "mfu_causal": mfu_causal, "peak_gflops": peak,
-                "seconds": median, "peak_tensor_bytes": stats.peak_bytes, "late_allocations": late})
+                "seconds": median, "peak_tensor_bytes": stats.peak_bytes, "late_allocations": late,
+                "page_faults_per_step": faults})
         );
     } else {
         println!(
             "step {} {}: {tokens:7.0} tokens/s, MFU {:.3} full / {:.3} causal of {peak:.1} GFLOP/s ({isa}, one thread), \
-             {median:.3} s, {:.0} MiB, {late} blocks from the system after step 2",
+             {median:.3} s, {:.0} MiB, {late} blocks and {faults} pages a step from the system after step 2",
             s.name,
             dtype,
             mfu,

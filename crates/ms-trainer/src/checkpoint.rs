@@ -230,8 +230,9 @@ fn write_megatron(
     let specs = engine.model.specs();
     let id = |name: &str| specs.iter().position(|s| s.name == name).expect("the model's own parameter");
     let mut bytes = |spec: &ParamSpec| {
-        let id = ParamId(id(&spec.name) as u32);
-        Ok(engine.store.get(id).bytes().to_vec())
+        let weight = engine.store.get(ParamId(id(&spec.name) as u32));
+        let weight = engine.device.cast(&weight, engine.dtype()).expect("weights are f32 or bf16");
+        Ok(weight.bytes().to_vec())
     };
     let cut = Cut::default();
     Ok(writer.write_megatron(&config.model, &cut, engine.dtype(), &more, &mut bytes)?)
@@ -269,7 +270,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
     let ours = source.kind() == Kind::Sharded && !source.state()["schedule"].is_null();
     if config.checkpoint.finetune || !(ours || source.has_optimizer()) {
-        engine.adopt_weights()?;
+        read_masters(&source, engine)?;
         return Ok(Some(state));
     }
     let stored: Stored = match ours {
@@ -283,7 +284,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
     if config.checkpoint.no_load_optim || !source.has_optimizer() {
-        engine.adopt_weights()?;
+        read_masters(&source, engine)?;
     } else {
         read_optimizer(&source, engine, stored.optimizer_step)?;
     }
@@ -314,11 +315,23 @@ fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     Ok(())
 }
 
+/// Takes the stored weights as master weights, without the rounding of the run's own type.
+fn read_masters(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
+    let specs = engine.model.specs().to_vec();
+    let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
+    engine.optimizer.fill(0, |id, range, out| {
+        let i = id.0 as usize;
+        let bytes = bytemuck::cast_slice_mut(out);
+        Ok::<_, Error>(source.read_named(&specs[i].name, &regions[i], Some(range), DType::F32, bytes)?)
+    })?;
+    engine.publish_masters()
+}
+
 fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result<()> {
     // Master weights that were not stored are the weights themselves.
     let has_masters = source.has(&state_name(0, &engine.model.specs()[0]));
     if !has_masters {
-        engine.adopt_weights()?;
+        read_masters(source, engine)?;
     }
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;

@@ -1,6 +1,6 @@
 //! Everything a run is told, resolved.
 
-use crate::schedule::Schedule;
+use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_nn::Recompute;
@@ -67,8 +67,61 @@ pub struct TrainConfig {
     pub tensorboard: Option<(PathBuf, u64)>,
     /// Iterations that are recorded: `start..end`, counted from 0.
     pub profile: Option<std::ops::Range<u64>>,
+    /// Factor of the mean loss of multi-token prediction modules, where the model has some.
+    pub mtp_loss_scale: f64,
     /// The flags as given, for the checkpoint.
     pub args: Map<String, Value>,
+}
+
+impl TrainConfig {
+    /// A run of single steps for a program that calls [`crate::Engine::step`] itself: micro-batches of `batch` samples of
+    /// `seq_length` tokens, one an iteration, constant learning rate, nothing validated, logged or saved.
+    pub fn steps(model: ModelConfig, dtype: DType, seq_length: usize, batch: usize) -> Self {
+        Self {
+            flops_per_sample: ms_spec::flops::v2_0_0(&model, 1, seq_length),
+            model,
+            dtype,
+            seq_length,
+            batch: BatchSizes { micro: batch, global: batch, rampup: None },
+            train_iters: 0,
+            train_samples: 0,
+            skip_train: false,
+            schedule: Schedule {
+                init_lr: 0.0,
+                max_lr: 1e-3,
+                min_lr: 1e-3,
+                warmup: 0.0,
+                decay: 1,
+                style: DecayStyle::Constant,
+                wsd_decay: 0,
+                wsd_style: WsdStyle::Linear,
+                start_weight_decay: 0.1,
+                end_weight_decay: 0.1,
+                weight_decay_samples: 0,
+                weight_decay_style: WeightDecayStyle::Constant,
+            },
+            adam: Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 },
+            clip_grad: 1.0,
+            per_token_loss: false,
+            log_token_mean: false,
+            recompute: Recompute::None,
+            routing: Routing::default(),
+            mtp_loss_scale: 0.1,
+            seed: 1,
+            bucket_size: None,
+            check_for_nan: true,
+            eval: Evaluation { interval: 0, iters: 0 },
+            log_interval: 1,
+            log_throughput: false,
+            log_params_norm: false,
+            checkpoint: Checkpointing::default(),
+            exit: Exit::default(),
+            metrics_file: None,
+            tensorboard: None,
+            profile: None,
+            args: Map::new(),
+        }
+    }
 }
 
 /// Batch sizes, in samples.

@@ -1,10 +1,11 @@
 //! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
 
+use crate::ahead::{Ahead, ahead};
 use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
 use crate::{Error, Result};
-use ms_core::ops::Balance;
-use ms_core::{DType, Device, GradBuffer, Graph, ParamStore, Tensor};
+use ms_core::ops::{self, Balance};
+use ms_core::{DType, Device, GradBuffer, Graph, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::buckets::{BucketPlan, Placed};
 use ms_dist::{Communicator, DataParallel, ParallelCtx, ReduceOp};
@@ -31,6 +32,7 @@ pub struct Engine {
     log_token_mean: bool,
     check_for_nan: bool,
     routing: Routing,
+    mtp_loss_scale: f64,
     load: Arc<RouterLoad>,
 }
 
@@ -43,6 +45,8 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// Tokens that counted in the loss, over all ranks.
     pub tokens: u64,
+    /// The loss of each multi-token prediction module, without its factor.
+    pub ahead: Vec<f64>,
     /// The load of the experts, if the model has some.
     pub experts: Option<ExpertReport>,
 }
@@ -116,7 +120,7 @@ impl Engine {
         let grads = GradBuffer::zeros(device.arena(), plan.layout.clone());
         let dp = DataParallel::new(ctx.dp_cp.clone(), plan);
         let optimizer = Optimizer::new(&device, &dp, ctx.dp_cp.rank(), model.specs(), &store, config.adam)?;
-        Ok(Self {
+        let mut this = Self {
             device,
             ctx,
             model,
@@ -129,8 +133,11 @@ impl Engine {
             log_token_mean: config.log_token_mean || config.per_token_loss,
             check_for_nan: config.check_for_nan,
             routing: config.routing,
+            mtp_loss_scale: config.mtp_loss_scale,
             load: Arc::default(),
-        })
+        };
+        this.publish_biases()?;
+        Ok(this)
     }
 
     /// Runs the micro-batches of iteration `iteration` (from 1) and updates the weights.
@@ -149,9 +156,10 @@ impl Engine {
     ) -> Result<StepReport> {
         self.device.fill_zero(self.grads.values_mut())?;
         let mut sums = LossSums::default();
+        let mut ahead = vec![LossSums::default(); self.model.config().mtp];
         for mb in micro_batches {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
-            self.forward_backward(mb, micro_batches.len(), &mut sums)?;
+            self.forward_backward(mb, micro_batches.len(), &mut sums, &mut ahead)?;
         }
         let _span = tracing::trace_span!(target: "ms_step", "optimizer").entered();
         let dp = self.ctx.dp_cp.clone();
@@ -160,6 +168,8 @@ impl Engine {
         if self.check_for_nan && !loss.is_finite() {
             return Err(self.not_finite(iteration, "the loss", loss));
         }
+        let ahead = ahead.into_iter().map(|s| Ok(s.over_ranks(&self.device, &*dp)?.value(false)));
+        let ahead = ahead.collect::<Result<_>>()?;
         let factor = if self.per_token_loss { 1.0 / sums.tokens.max(1.0) } else { 1.0 / dp.size() as f64 };
         let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor as f32)?;
         let grad_norm = self.grad_norm(&parts)?;
@@ -174,7 +184,8 @@ impl Engine {
         let dtype = self.store.dtype();
         let weights = self.optimizer.update(&self.device, &parts, clip as f32, (lr, weight_decay), dtype)?;
         self.dp.gather_weights(&mut self.store, weights)?;
-        Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64, experts })
+        self.publish_biases()?;
+        Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64, ahead, experts })
     }
 
     /// Puts the optimizer's master weights into the model, as after an update.
@@ -183,7 +194,35 @@ impl Engine {
     /// If a rank fails.
     pub fn publish_masters(&mut self) -> Result<()> {
         let weights = self.optimizer.weights(&self.device, self.store.dtype())?;
-        Ok(self.dp.gather_weights(&mut self.store, weights)?)
+        self.dp.gather_weights(&mut self.store, weights)?;
+        self.publish_biases()
+    }
+
+    /// Puts the f32 values of what no gradient moves, the routers' biases, into a model of a narrower type: each rank has
+    /// its share of them among its master weights.
+    fn publish_biases(&mut self) -> Result<()> {
+        if self.dtype() == DType::F32 {
+            return Ok(());
+        }
+        let specs = self.model.specs();
+        let kept = |id: ParamId| !specs[id.0 as usize].trained;
+        let mut shares: BTreeMap<u32, Vec<f32>> = BTreeMap::new();
+        for (i, spec) in specs.iter().enumerate().filter(|(i, _)| kept(ParamId(*i as u32))) {
+            shares.insert(i as u32, vec![0.0; spec.shape.numel()]);
+        }
+        for part in self.optimizer.parts(0) {
+            let (id, range, values) = part?;
+            if let Some(share) = shares.get_mut(&id.0) {
+                share[range].copy_from_slice(values);
+            }
+        }
+        for (id, share) in shares {
+            let share =
+                Tensor::from_slice(self.device.arena(), self.model.specs()[id as usize].shape, &share)?;
+            let whole = self.ctx.dp_cp.all_reduce("router biases", share, ReduceOp::Sum)?.wait()?;
+            self.store.set_wide(ParamId(id), whole)?;
+        }
+        Ok(())
     }
 
     /// Takes the model's weights as master weights, as after loading a model without optimizer state.
@@ -191,7 +230,8 @@ impl Engine {
     /// # Errors
     /// Never in a sound program.
     pub fn adopt_weights(&mut self) -> Result<()> {
-        self.optimizer.take_masters(&self.device, &self.dp, self.ctx.dp_cp.rank(), &self.store)
+        self.optimizer.take_masters(&self.device, &self.dp, self.ctx.dp_cp.rank(), &self.store)?;
+        self.publish_biases()
     }
 
     fn not_finite(&self, iteration: u64, what: &'static str, value: f64) -> Error {
@@ -235,9 +275,16 @@ impl Engine {
             return Ok(());
         }
         let specs = self.model.specs();
+        let layers = self.model.config().layers;
         let layer_of = |name: &str| {
-            let rest = name.strip_prefix("decoder.layers.")?.strip_suffix(".mlp.router.expert_bias")?;
-            rest.parse::<usize>().ok()
+            let module = name.strip_suffix(".mlp.router.expert_bias")?;
+            match module.strip_prefix("decoder.layers.") {
+                Some(number) => number.parse::<usize>().ok(),
+                None => {
+                    let number = module.strip_prefix("mtp.layers.")?.strip_suffix(".transformer_layer")?;
+                    Some(layers + number.parse::<usize>().ok()?)
+                }
+            }
         };
         self.optimizer.change_masters(|id, range, values| {
             let Some(counts) = layer_of(&specs[id.0 as usize].name).and_then(|l| report.tokens.get(&l))
@@ -260,27 +307,52 @@ impl Engine {
         Ok((batch, Tensor::from_slice(arena, [mb.labels.len()], &mb.labels)?))
     }
 
-    fn forward_backward(&mut self, mb: &MicroBatch, micro_batches: usize, sums: &mut LossSums) -> Result<()> {
-        let (mut batch, labels) = self.batch(mb)?;
-        let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-        // The loss scale of one token: its share in the mean that is optimised.
+    /// Weights `[T]` of the tokens in the loss that is optimised: `scale` times the mean over those that count, shared
+    /// out over micro-batches, or with per-token loss their plain sum.
+    fn loss_weights(&self, mask: &[f32], micro_batches: usize, scale: f64) -> Result<Tensor> {
+        let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
         let share = if self.per_token_loss { 1.0 } else { 1.0 / (counted.max(1.0) * micro_batches as f64) };
-        let weights: Vec<f32> = mb.loss_mask.iter().map(|&m| (f64::from(m) * share) as f32).collect();
-        let weights = Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?;
+        let weights: Vec<f32> = mask.iter().map(|&m| (f64::from(m) * share * scale) as f32).collect();
+        Ok(Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?)
+    }
 
+    fn forward_backward(
+        &mut self,
+        mb: &MicroBatch,
+        micro_batches: usize,
+        sums: &mut LossSums,
+        ahead_sums: &mut [LossSums],
+    ) -> Result<()> {
+        let (mut batch, labels) = self.batch(mb)?;
+        let weights = self.loss_weights(&mb.loss_mask, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
+            let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
             let grad_scale = if self.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
             let coeff = self.routing.balance_coeff as f32;
             batch.balance = (coeff != 0.0).then_some(Balance { coeff, grad_scale: grad_scale as f32 });
             batch.load = Some(self.load.clone());
         }
-        let mut g = Graph::train(&self.device);
-        let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
+        let device = self.device.clone();
+        let ints = |values: &[i32]| Tensor::from_slice(device.arena(), [values.len()], values);
+        let seen: Vec<Ahead> = ahead(mb, ahead_sums.len());
+        let tokens = seen.iter().map(|a| ints(&a.tokens)).collect::<ms_core::Result<Vec<_>>>()?;
+        let mut g = Graph::train(&device);
+        let (hidden, predictions) =
+            self.model.forward_ahead(&mut g, &self.store, &self.ctx, &batch, &tokens)?;
         let out = self.model.loss(&mut g, &self.store, &hidden, &labels, &weights)?;
         drop(hidden);
-        let one = Tensor::from_slice(self.device.arena(), [1], &[1f32])?;
-        g.backward(&out.loss, one, &[], &mut self.grads)?;
-        sums.add(&out.nll, &mb.loss_mask)
+        sums.add(&out.nll, &mb.loss_mask)?;
+        let mut loss = out.loss;
+        let scale = self.mtp_loss_scale / seen.len().max(1) as f64;
+        for ((hidden, a), sums) in predictions.into_iter().zip(&seen).zip(ahead_sums) {
+            let weights = self.loss_weights(&a.loss_mask, micro_batches, scale)?;
+            let out = self.model.loss(&mut g, &self.store, &hidden, &ints(&a.labels)?, &weights)?;
+            sums.add(&out.nll, &a.loss_mask)?;
+            loss = ops::add(&mut g, &loss, &out.loss)?;
+        }
+        let one = Tensor::from_slice(device.arena(), [1], &[1f32])?;
+        g.backward(&loss, one, &[], &mut self.grads)?;
+        Ok(())
     }
 
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {

@@ -7,6 +7,7 @@
 //! Weights and activations are f32 or bf16; gradients, master weights and optimizer state are always f32 and are
 //! shared out over the data-parallel ranks. `k` iterations, a checkpoint and `n - k` more give the same bits as `n`.
 
+mod ahead;
 mod checkpoint;
 mod config;
 mod engine;

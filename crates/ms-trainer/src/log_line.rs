@@ -25,6 +25,8 @@ pub struct LogLine {
     pub global_batch_size: usize,
     /// Mean loss since the last line; left out when it is not above 0, as Megatron does.
     pub loss: f64,
+    /// Mean loss of each multi-token prediction module since the last line.
+    pub ahead: Vec<f64>,
     /// Norm of the last gradient before clipping.
     pub grad_norm: f64,
     /// Norm of the weights, if asked for.
@@ -47,6 +49,9 @@ impl LogLine {
         let _ = write!(s, " global batch size: {:5} |", self.global_batch_size);
         if self.loss > 0.0 {
             let _ = write!(s, " lm loss: {} |", exponent(self.loss));
+        }
+        for (k, loss) in self.ahead.iter().enumerate().filter(|(_, loss)| **loss > 0.0) {
+            let _ = write!(s, " mtp_{} loss: {} |", k + 1, exponent(*loss));
         }
         let _ = write!(s, " loss scale: 1.0 | grad norm: {:.3} |", self.grad_norm);
         if let Some(norm) = self.params_norm {
@@ -118,6 +123,7 @@ mod tests {
             learning_rate: 1.25e-6,
             global_batch_size: 16,
             loss: 10.5,
+            ahead: vec![11.0],
             grad_norm: 1.23456,
             params_norm: None,
             nan_iterations: 0,
@@ -127,8 +133,8 @@ mod tests {
             line.format(leap_day),
             " [2024-02-29 23:59:59] iteration       10/    2000 | consumed samples:          160 | elapsed time per \
              iteration (ms): 1234.6 | throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.250000E-06 | global \
-             batch size:    16 | lm loss: 1.050000E+01 | loss scale: 1.0 | grad norm: 1.235 | number of skipped \
-             iterations:   0 | number of nan iterations:   0 |"
+             batch size:    16 | lm loss: 1.050000E+01 | mtp_1 loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 1.235 \
+             | number of skipped iterations:   0 | number of nan iterations:   0 |"
         );
         assert_eq!(exponent(0.0), "0.000000E+00");
         assert_eq!(exponent(2.5e-130), "2.500000E-130");

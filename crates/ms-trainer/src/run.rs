@@ -223,7 +223,7 @@ impl Loop<'_> {
             outcome.last_loss = Some(report.loss);
             trained_seconds += seconds;
             trained_tokens += (global * self.config.seq_length) as f64;
-            interval.add(report.loss, seconds);
+            interval.add(&report, seconds);
             self.write_metrics(&report, lr_used, seconds, global)?;
             if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, report.grad_norm, global)?;
@@ -386,6 +386,9 @@ impl Loop<'_> {
                 "tokens": report.tokens,
                 "seconds": seconds,
             }));
+            for (k, loss) in report.ahead.iter().enumerate() {
+                line.insert(format!("mtp_{} loss", k + 1), json!(loss));
+            }
             if let Some(experts) = &report.experts {
                 line.insert("load_balancing_loss".into(), json!(experts.balance));
                 line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
@@ -403,7 +406,9 @@ impl Loop<'_> {
                 ("batch-size", global as f64),
                 ("iteration-time", seconds),
             ];
-            let values: Vec<(&str, f64)> = values.into_iter().chain(balance).collect();
+            let names: Vec<String> = (1..=report.ahead.len()).map(|k| format!("mtp_{k} loss")).collect();
+            let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
+            let values: Vec<(&str, f64)> = values.into_iter().chain(balance).chain(ahead).collect();
             board.scalars(self.iteration, &values)?;
         }
         Ok(())
@@ -411,7 +416,7 @@ impl Loop<'_> {
 
     fn log(&self, interval: &mut Interval, grad_norm: f64, global: usize) -> Result<()> {
         let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
-        let Interval { loss, seconds, iterations, nan } = std::mem::take(interval);
+        let Interval { loss, ahead, seconds, iterations, nan } = std::mem::take(interval);
         if !self.reports {
             return Ok(());
         }
@@ -427,6 +432,7 @@ impl Loop<'_> {
             learning_rate: self.schedule.lr(self.consumed),
             global_batch_size: global,
             loss: loss / (iterations - nan).max(1) as f64,
+            ahead: ahead.iter().map(|sum| sum / (iterations - nan).max(1) as f64).collect(),
             grad_norm,
             params_norm,
             nan_iterations: nan,
@@ -441,17 +447,22 @@ impl Loop<'_> {
 #[derive(Default)]
 struct Interval {
     loss: f64,
+    ahead: Vec<f64>,
     seconds: f64,
     iterations: u64,
     nan: u64,
 }
 
 impl Interval {
-    fn add(&mut self, loss: f64, seconds: f64) {
+    fn add(&mut self, report: &crate::StepReport, seconds: f64) {
         self.seconds += seconds;
         self.iterations += 1;
-        if loss.is_finite() {
-            self.loss += loss;
+        if report.loss.is_finite() {
+            self.loss += report.loss;
+            self.ahead.resize(report.ahead.len(), 0.0);
+            for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {
+                *sum += loss;
+            }
         } else {
             self.nan += 1;
         }

@@ -242,9 +242,15 @@ fn add_companions(
         Some(mut json) => {
             let named = if json.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
             let stated = hf::read_config(&json).ok().and_then(|c| c.dtype);
-            let layers = json.get("num_hidden_layers").and_then(Value::as_u64) != Some(config.layers as u64);
+            let count =
+                ["num_hidden_layers", "num_layers", "n_layer"].into_iter().find(|k| json.get(k).is_some());
+            let count = count.unwrap_or("num_hidden_layers");
+            let layers = json.get(count).and_then(Value::as_u64) != Some(config.layers as u64);
+            // Weights are written as elements, whatever they were read from.
+            let codes = request.to == Form::Hf
+                && json.as_object_mut().is_some_and(|fields| fields.remove("quantization_config").is_some());
             let other_type = fixed.is_some_and(|d| Some(d) != stated);
-            if request.to == Form::Hf && (other_type || layers) {
+            if request.to == Form::Hf && (other_type || layers || codes) {
                 if let (true, Some(dtype)) = (other_type, fixed) {
                     json[named] = json!(match dtype {
                         DType::Bf16 => "bfloat16",
@@ -252,7 +258,7 @@ fn add_companions(
                         _ => "float32",
                     });
                 }
-                json["num_hidden_layers"] = json!(config.layers);
+                json[count] = json!(config.layers);
                 plan.copies.retain(|(_, to)| to != Path::new("config.json"));
                 plan.texts.push(("config.json".into(), pretty(&json)));
             } else if !plan.copies.iter().any(|(_, to)| to == Path::new("config.json")) {

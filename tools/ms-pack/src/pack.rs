@@ -4,12 +4,13 @@ use crate::as_usage;
 use crate::cli::Pack;
 use anyhow::{Context, Result, bail};
 use ms_cli::{Common, Usage};
-use ms_data::handler::Kind;
+use ms_data::handler::{Kind, Row};
 use ms_data::pack::{PackOptions, Packing, plan};
 use ms_data::sink::{IndexedSink, PackedSink, Sink, check_absent, dataset_prefixes};
-use ms_data::token_stream::{StreamInfo, TokenReader};
+use ms_data::token_stream::{StreamInfo, TokenMap, TokenReader};
 use ms_text::Tokenizer;
 use serde_json::json;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
@@ -34,29 +35,100 @@ pub(crate) fn open_stream(input: Option<&Path>) -> Result<TokenReader<Box<dyn Re
 }
 
 /// The streams of a run, which must be of one kind.
-fn open_streams(args: &Pack) -> Result<Vec<TokenReader<Box<dyn Read>>>> {
-    let mut streams = Vec::new();
-    if args.input.is_empty() {
-        streams.push(open_stream(None)?);
-    }
-    for path in &args.input {
-        streams.push(open_stream(Some(path))?);
-    }
-    let (first, others) = streams.split_first().expect("at least one stream");
-    for (stream, path) in others.iter().zip(args.input.iter().skip(1)) {
-        if stream.columns() != first.columns() {
-            bail!(
-                "{}: its columns are {}, those of the first stream are {}",
-                path.display(),
-                stream.columns().join(", "),
-                first.columns().join(", ")
-            );
+enum Streams {
+    /// All of them are files.
+    Mapped(Vec<TokenMap>),
+    /// At least one is a pipe.
+    Piped(Vec<TokenReader<Box<dyn Read>>>),
+}
+
+impl Streams {
+    fn open(args: &Pack) -> Result<Self> {
+        let streams = if !args.input.is_empty() && args.input.iter().all(|path| path.is_file()) {
+            Self::Mapped(args.input.iter().map(|path| TokenMap::open(path)).collect::<ms_data::Result<_>>()?)
+        } else if args.input.is_empty() {
+            Self::Piped(vec![open_stream(None)?])
+        } else {
+            Self::Piped(args.input.iter().map(|path| open_stream(Some(path))).collect::<Result<_>>()?)
+        };
+        let heads = streams.heads();
+        let ((columns, info), others) = heads.split_first().expect("at least one stream");
+        for ((other_columns, other_info), path) in others.iter().zip(args.input.iter().skip(1)) {
+            if other_columns != columns {
+                bail!(
+                    "{}: its columns are {}, those of the first stream are {}",
+                    path.display(),
+                    other_columns.join(", "),
+                    columns.join(", ")
+                );
+            }
+            if let Some((what, want, found)) = difference(info, other_info) {
+                bail!("{}: its {what} is {found}, that of the first stream is {want}", path.display());
+            }
         }
-        if let Some((what, want, found)) = difference(first.info(), stream.info()) {
-            bail!("{}: its {what} is {found}, that of the first stream is {want}", path.display());
+        Ok(streams)
+    }
+
+    /// Columns of the streams, and what they say of themselves.
+    fn heads(&self) -> Vec<(&[String], &StreamInfo)> {
+        match self {
+            Self::Mapped(maps) => maps.iter().map(|map| (map.columns(), map.info())).collect(),
+            Self::Piped(readers) => readers.iter().map(|reader| (reader.columns(), reader.info())).collect(),
         }
     }
-    Ok(streams)
+
+    /// Lengths of the sequences of a column, in order.
+    fn lengths(self, column: usize) -> Result<Vec<usize>> {
+        let mut lengths = Vec::new();
+        match self {
+            Self::Mapped(maps) => {
+                for map in &maps {
+                    lengths.extend(map.rows().filter_map(|row| Some(map.sequence(row, column)?.len())));
+                }
+            }
+            Self::Piped(readers) => {
+                for row in readers.into_iter().flatten() {
+                    lengths.extend(row?.columns[column].as_ref().map(Vec::len));
+                }
+            }
+        }
+        Ok(lengths)
+    }
+
+    /// All rows, one after the other.
+    fn rows(self) -> Box<dyn Iterator<Item = ms_data::Result<Row>>> {
+        match self {
+            Self::Mapped(maps) => Box::new(maps.into_iter().flat_map(|map| {
+                let places: Vec<_> = map.rows().collect();
+                places.into_iter().map(move |place| {
+                    let sequence = |column| map.sequence(place, column).map(Cow::into_owned);
+                    Ok(Row::new((0..map.columns().len()).map(sequence).collect()))
+                })
+            })),
+            Self::Piped(readers) => Box::new(readers.into_iter().flatten()),
+        }
+    }
+
+    /// Packs all rows; returns their number.
+    fn pack(self, sink: &mut PackedSink) -> Result<u64> {
+        match self {
+            Self::Mapped(maps) => {
+                sink.pack_maps(&maps)?;
+                Ok(maps.iter().map(TokenMap::len).sum())
+            }
+            Self::Piped(_) => pour(self.rows(), sink),
+        }
+    }
+}
+
+/// Gives all rows to a sink; returns their number.
+fn pour(rows: impl Iterator<Item = ms_data::Result<Row>>, sink: &mut dyn Sink) -> Result<u64> {
+    let mut count = 0;
+    for row in rows {
+        sink.row(row?)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// What streams of one run must have in common.
@@ -111,8 +183,8 @@ impl Wish {
 
 pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
     let started = Instant::now();
-    let streams = open_streams(args)?;
-    let (columns, info) = (streams[0].columns().to_vec(), streams[0].info().clone());
+    let streams = Streams::open(args)?;
+    let (columns, info) = (streams.heads()[0].0.to_vec(), streams.heads()[0].1.clone());
     if let Some(dir) = &args.tokenizer_name_or_path {
         let tokenizer = Tokenizer::load(dir)?;
         if tokenizer.content_hash() != info.tokenizer {
@@ -133,16 +205,17 @@ pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
     let prefixes = dataset_prefixes(prefix, &columns, info.packed_name);
     check_absent(&prefixes, args.force)?;
     let packing = wish.options.is_some();
-    let mut sink: Box<dyn Sink> = match wish.options {
-        Some(options) => Box::new(PackedSink::create(&prefixes, &columns, options).map_err(as_usage)?),
-        None => Box::new(IndexedSink::create(&prefixes, wish.seq_length)?),
-    };
     let spinner = common.progress().spinner("packing");
-    let mut rows = 0u64;
-    for row in streams.into_iter().flatten() {
-        sink.row(row?)?;
-        rows += 1;
-    }
+    let (rows, sink): (u64, Box<dyn Sink>) = match wish.options {
+        Some(options) => {
+            let mut sink = Box::new(PackedSink::create(&prefixes, &columns, options).map_err(as_usage)?);
+            (streams.pack(&mut sink)?, sink)
+        }
+        None => {
+            let mut sink = Box::new(IndexedSink::create(&prefixes, wish.seq_length)?);
+            (pour(streams.rows(), sink.as_mut())?, sink)
+        }
+    };
     let summary = sink.finish()?;
     spinner.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
@@ -174,22 +247,13 @@ pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
 }
 
 /// What every way of packing would give.
-fn compare(
-    streams: Vec<TokenReader<Box<dyn Read>>>,
-    columns: &[String],
-    wish: &Wish,
-    window: usize,
-    common: &Common,
-) -> Result<()> {
+fn compare(streams: Streams, columns: &[String], wish: &Wish, window: usize, common: &Common) -> Result<()> {
     let Some(options) = wish.options else {
         return Err(Usage("--dry-run compares ways of packing; these rows are not packed".into()).into());
     };
     options.check().map_err(as_usage)?;
     let ids = columns.iter().position(|name| name == "input_ids").unwrap_or(0);
-    let mut lengths = Vec::new();
-    for row in streams.into_iter().flatten() {
-        lengths.extend(row?.columns[ids].as_ref().map(Vec::len));
-    }
+    let lengths = streams.lengths(ids)?;
     let mut out = std::io::stdout().lock();
     let ways = [
         ("knapsack", Packing::Knapsack),

@@ -40,15 +40,15 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
         return plan(args, job, &handler);
     }
     let peers = peers();
-    let wanted = wanted_manifest(job, &handler);
     let manifest_path = match &job.target {
         Target::Files { prefix, .. } if job.care.manifest => Some(beside(prefix, "manifest.json")),
         _ => None,
     };
     if let Some(path) = &manifest_path
         && !job.care.force
+        && path.exists()
     {
-        match Manifest::standing(path, &wanted)? {
+        match Manifest::standing(path, &wanted_manifest(job, &handler))? {
             Standing::Absent => {}
             Standing::UpToDate(made) => {
                 return if peers.rank() == 0 { up_to_date(args, path, &made) } else { Ok(()) };
@@ -67,7 +67,13 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
     let result = if job.care.resume || peers.size() > 1 {
         by_shards(args, job, &handler, peers.as_ref())
     } else {
-        in_one_go(args, job, &handler).map(Some)
+        std::thread::scope(|scope| {
+            if manifest_path.is_some() && job.workers > 1 {
+                // Only the manifest needs the hash: nobody waits for it before the end.
+                scope.spawn(|| handler.tokenizer().content_hash().len());
+            }
+            in_one_go(args, job, &handler).map(Some)
+        })
     };
     let Some(done) = result? else { return Ok(()) };
     let stats = match &job.target {
@@ -75,7 +81,7 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
         Target::Stream => Vec::new(),
     };
     if let Some(path) = &manifest_path {
-        write_manifest(path, wanted, &done, stats)?;
+        write_manifest(path, wanted_manifest(job, &handler), &done, stats)?;
     }
     finish(args, job, &done, started.elapsed().as_secs_f64())
 }

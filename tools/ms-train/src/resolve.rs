@@ -70,6 +70,15 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let tokenizer = tokenizer(args)?;
     let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()))?;
     model.max_positions = model.max_positions.max(seq_length);
+    if let Some(modules) = args.size("mtp_num_layers")?.filter(|_| args.has("mtp_num_layers")) {
+        if modules > model.mtp {
+            bail!(Usage(format!(
+                "--mtp-num-layers: expected at most {}, as the model has it, found {modules}",
+                model.mtp
+            )));
+        }
+        model.mtp = modules;
+    }
 
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
     let global = args.size("global_batch_size")?.unwrap_or(micro * world);
@@ -125,6 +134,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
         recompute: recompute(args)?,
         routing,
+        mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, world)?,
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
@@ -196,31 +206,48 @@ fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
     Ok(Some((tokenizer, closing)))
 }
 
-/// Flags that describe the shape of a model.
-const SHAPE_FLAGS: [&str; 22] = [
-    "num_layers",
-    "hidden_size",
-    "ffn_hidden_size",
-    "num_attention_heads",
-    "group_query_attention",
-    "num_query_groups",
-    "kv_channels",
-    "max_position_embeddings",
-    "rotary_base",
-    "rotary_percent",
-    "rotary_seq_len_interpolation_factor",
-    "rope_scaling_type",
-    "rope_scaling_factor",
-    "norm_epsilon",
-    "untie_embeddings_and_output_weights",
-    "add_qkv_bias",
-    "qk_layernorm",
-    "vocab_size",
-    "padded_vocab_size",
-    "init_method_std",
-    "low_freq_factor",
-    "high_freq_factor",
-];
+/// Groups of the flag table that describe a model.
+const MODEL_GROUPS: [&str; 2] = ["Model", "Model families"];
+
+/// The given flags that describe a model, with how they are spelt.
+fn shape_flags(args: &Args) -> Map<String, Value> {
+    let upstream = args.upstream();
+    let described = |dest: &str| {
+        flags(Program::Train, upstream)
+            .any(|flag| MODEL_GROUPS.contains(&flag.group) && flag.dest(upstream) == dest)
+    };
+    let given = args.given().iter().filter(|(dest, _)| described(dest));
+    given.map(|(dest, value)| (dest.clone(), value.clone())).collect()
+}
+
+/// The model of a checkpoint with the given flags in place of what it says.
+///
+/// # Errors
+/// If a flag changes a model that Megatron's arguments do not describe whole.
+fn changed(config: &ModelConfig, given: Map<String, Value>) -> Result<ModelConfig> {
+    let said = ms_spec::megatron::to_args(config);
+    let with = |given: Map<String, Value>| -> Result<ModelConfig> {
+        let mut map = said.clone();
+        map.extend(given);
+        // What Megatron's arguments cannot say stays as the checkpoint has it.
+        let c = config;
+        let whole = ms_spec::megatron::from_args(&map)?;
+        Ok(ModelConfig { family: c.family, bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
+    };
+    let plain = with(Map::new())?;
+    if plain == *config {
+        return with(given);
+    }
+    for (dest, value) in given {
+        if with(Map::from_iter([(dest.clone(), value)]))? != plain {
+            bail!(Usage(format!(
+                "--{}: the flags cannot describe the model of --load whole, so they cannot change it; leave it out",
+                dest.replace('_', "-")
+            )));
+        }
+    }
+    Ok(config.clone())
+}
 
 /// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
 fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
@@ -234,18 +261,9 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
                 .to_owned()
         })?;
         let mut config = checkpoint.config().clone();
-        let given: Map<String, Value> = args
-            .given()
-            .iter()
-            .filter(|(dest, _)| SHAPE_FLAGS.contains(&dest.as_str()))
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect();
+        let given = shape_flags(args);
         if !given.is_empty() && !args.flag("use_checkpoint_args") {
-            map = ms_spec::megatron::to_args(&config);
-            map.extend(given);
-            // What Megatron's arguments cannot say stays as the checkpoint has it.
-            let whole = ms_spec::megatron::from_args(&map)?;
-            config = ModelConfig { family: config.family, bos: config.bos, eos: config.eos, ..whole };
+            config = changed(&config, given)?;
         }
         return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
     }
@@ -518,6 +536,7 @@ fn data(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn samples_of_a_growing_batch_are_counted_as_megatron_does() {
@@ -525,5 +544,32 @@ mod tests {
         let growing = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)) };
         assert_eq!(iterations_for(&growing, 100), 5 + 3 + 2 + 2);
         assert_eq!(iterations_for(&BatchSizes { rampup: None, ..growing }, 100), 6);
+    }
+
+    fn sample() -> ModelConfig {
+        let path = ms_testing::golden_model("minicpm").unwrap().join("config.json");
+        ms_spec::hf::read_config(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
+    }
+
+    fn given(pairs: &Value) -> Map<String, Value> {
+        pairs.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn flags_beside_a_checkpoint_win_and_the_rest_stays() {
+        let config = sample();
+        let flags = given(&json!({"rotary_base": 50000, "sliding_window": 9}));
+        let other = changed(&config, flags).unwrap();
+        assert_eq!((other.rope.base, other.sliding_window), (50000.0, Some(9)));
+        assert_eq!((&other.scales, other.family, &other.eos), (&config.scales, config.family, &config.eos));
+    }
+
+    #[test]
+    fn a_model_that_flags_do_not_describe_whole_cannot_be_changed_by_them() {
+        let config = ModelConfig { qk_norm: ms_spec::QkNorm::WholeProjection, ..sample() };
+        let same = given(&json!({"hidden_size": config.hidden}));
+        assert_eq!(changed(&config, same).unwrap(), config);
+        let refused = changed(&config, given(&json!({"rotary_base": 5}))).unwrap_err().to_string();
+        assert!(refused.starts_with("--rotary-base: the flags cannot describe"), "{refused}");
     }
 }

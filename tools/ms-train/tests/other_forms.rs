@@ -75,7 +75,8 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
                 &["--nproc-per-node", "2", "--tensor-model-parallel-size", "2"],
             ] {
                 let metrics = path(&format!("{name}{}.jsonl", ranks.len()));
-                let extra = [&[precision, "--load", &text(name)], ranks].concat();
+                let load = text(name);
+                let extra = [&[precision, "--load", &load], ranks].concat();
                 let rest = train(&data, &metrics, &extra);
                 assert_eq!(rest.iter().map(|r| r.0).collect::<Vec<_>>(), [4, 5, 6], "{name} {ranks:?}");
                 for (got, want) in rest.iter().zip(&whole[3..]) {

@@ -158,6 +158,48 @@ fn an_interrupted_run_goes_on_bit_for_bit() {
 }
 
 #[test]
+fn prediction_modules_and_router_biases_train_and_go_on_bit_for_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 6);
+    let more = "--bf16 --mtp-num-layers 2 --mtp-loss-scaling-factor 0.3 --num-experts 4 --moe-router-topk 2 \
+                --moe-router-score-function sigmoid --moe-router-enable-expert-bias \
+                --moe-router-load-balancing-type none --moe-router-bias-update-rate 1e-4";
+    let run = |name: &str, ranks: &str, extra: &[&str]| {
+        let (save, file) = (dir.path().join(name), dir.path().join(format!("{name}.jsonl")));
+        let mut command = ms_train();
+        command.args(model()).args(more.split_whitespace()).args(["--nproc-per-node", ranks]);
+        command.args(["--train-iters", "6"]).args(extra);
+        command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
+        let out = command.arg("--metrics-file").arg(&file).assert().success();
+        String::from_utf8_lossy(&out.get_output().stdout).into_owned()
+            + &String::from_utf8_lossy(&out.get_output().stderr)
+    };
+    let log = run("whole", "2", &[]);
+    assert!(log.contains(" mtp_1 loss: ") && log.contains(" mtp_2 loss: "), "{log}");
+    run("parts", "2", &["--exit-interval", "4"]);
+    run("parts", "2", &[]);
+    let file = |name: &str| dir.path().join(format!("{name}.jsonl"));
+    assert_eq!(curve(&file("whole")), curve(&file("parts")));
+    assert_eq!(tensors(&dir.path().join("whole"), 6), tensors(&dir.path().join("parts"), 6));
+    let (first, last) = (&metrics(&file("whole"))[0], &metrics(&file("whole"))[5]);
+    for name in ["lm loss", "mtp_1 loss", "mtp_2 loss"] {
+        assert!(last[name].as_f64().unwrap() < first[name].as_f64().unwrap(), "{name}");
+    }
+    // Steps far below what bf16 tells apart at 1 add up exactly: after six, every bias is a whole number of them.
+    let whole = tensors(&dir.path().join("whole"), 6);
+    let biases: Vec<f32> = whole
+        .iter()
+        .filter(|(name, _)| name.ends_with("router.expert_bias") && !name.contains("optimizer"))
+        .flat_map(|(_, bytes)| bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())))
+        .collect();
+    assert!(biases.len() >= 4 * 4 && biases.iter().any(|b| *b != 0.0), "{biases:?}");
+    for bias in biases {
+        let steps = bias / 1e-4;
+        assert!((steps - steps.round()).abs() < 1e-3 && steps.abs() < 6.5, "{bias}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 10);

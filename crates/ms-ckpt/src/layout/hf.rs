@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec, hf, params};
@@ -11,10 +12,10 @@ use serde_json::Value;
 use super::names::{Named, Names};
 use super::schemes::ALIASES;
 use crate::adapter::Adapters;
-use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
+use crate::checkpoint::{Checkpoint, Codes, Global, Kind, Piece, Stored};
 use crate::plan;
 use crate::torch::{Node, TorchFile};
-use crate::{Error, Mapped, Result, safetensors};
+use crate::{Error, Mapped, Result, fp8, safetensors};
 
 /// Name of the file that says which tensor is in which file.
 pub const INDEX: &str = "model.safetensors.index.json";
@@ -81,7 +82,9 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
     if path.extension().is_some_and(|e| e == "safetensors") {
         let mapped = Mapped::open(path)?;
         for t in safetensors::read_header(&mapped)?.tensors {
-            let dtype = t.dtype.ok_or_else(|| {
+            // Codes stand for bfloat16; whoever asked for the file finds their scales.
+            let codes = (t.dtype_name == fp8::CODES).then(|| Arc::new(Codes::Unscaled));
+            let dtype = t.dtype.or(codes.is_some().then_some(DType::Bf16)).ok_or_else(|| {
                 Error::malformed(path, format!("tensor {}: dtype {} is not supported", t.name, t.dtype_name))
             })?;
             stored.push(Stored {
@@ -91,7 +94,7 @@ pub(super) fn read_file(path: &Path, file: usize) -> Result<(Mapped, Vec<Stored>
                 shape: t.shape,
                 start: t.start,
                 strides: None,
-                quantised: None,
+                quantised: codes,
             });
         }
         return Ok((mapped, stored));
@@ -141,7 +144,9 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
             by_name.insert((*usual).to_owned(), i);
         }
     }
+    fp8::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     take_rows(path, &mut config, &by_name, &stored)?;
+    take_predictions(&mut config, &by_name);
     let globals = assemble(path, &config, &files, &stored, &by_name)?;
     report_unused(path, &config, &by_name, &globals);
     Ok(Checkpoint {
@@ -181,6 +186,16 @@ fn take_rows(
     Ok(())
 }
 
+/// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them.
+fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>) {
+    if config.mtp == 0 {
+        return;
+    }
+    let number = |name: &String| name.split_once("layers.")?.1.split('.').next()?.parse::<usize>().ok();
+    let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
+    config.mtp = config.mtp.min(layers.saturating_sub(config.layers));
+}
+
 fn assemble(
     path: &Path,
     config: &ModelConfig,
@@ -209,6 +224,10 @@ fn assemble(
                 });
             }
             dtype.get_or_insert(stored[i].dtype);
+            if named.lens.transposed && stored[i].quantised.is_some() {
+                let what = format!("tensor {}: codes of a turned matrix are not supported", named.name);
+                return Err(Error::malformed(files[stored[i].file].path(), what));
+            }
             let view = named.lens.view(stored[i].strides.as_deref());
             let view = view.map_err(|what| Error::malformed(files[stored[i].file].path(), what))?;
             pieces.push(Piece { stored: i, region: named.lens.region, flat: None, view });

@@ -53,6 +53,12 @@ pub fn open(path: &Path, config: &ModelConfig) -> Result<Checkpoint> {
         return Err(Error::folder(path, format!("no {}", WEIGHTS[0])));
     };
     let (file, stored) = hf::read_file(&weights, 0)?;
+    if let Some(codes) = stored.iter().find(|s| s.quantised.is_some()) {
+        return Err(Error::malformed(
+            &weights,
+            format!("tensor {}: adapters of codes are not supported", codes.name),
+        ));
+    }
     let by_name: BTreeMap<&str, usize> =
         stored.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
     let mut globals = BTreeMap::new();

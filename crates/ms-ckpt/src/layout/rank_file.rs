@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ms_core::DType;
 
-use crate::checkpoint::Stored;
+use crate::checkpoint::{Codes, Stored};
 use crate::nf4::{self, Quantised};
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
@@ -89,7 +89,7 @@ fn quantised(
     name: &str,
     all: &BTreeMap<&str, &TensorRef>,
     view: &mut TensorView,
-) -> Result<Option<Arc<Quantised>>> {
+) -> Result<Option<Arc<Codes>>> {
     let Some(state) = all.get(format!("{name}{STATE}").as_str()) else { return Ok(None) };
     let wrong = |what: String| Error::malformed(path, format!("tensor {name}: {what}"));
     let part = |ending: &str, dtype: DType| {
@@ -119,7 +119,7 @@ fn quantised(
     }
     (view.dtype, view.shape) = (dtype, shape);
     let (nested, table, map) = (floats(&nested), floats(&table), floats(&map));
-    Ok(Some(Arc::new(Quantised { absmax, nested, table, map, offset })))
+    Ok(Some(Arc::new(Codes::FourBit(Quantised { absmax, nested, table, map, offset }))))
 }
 
 /// The tensors of nested dictionaries. None entries are left by modules with extra state.

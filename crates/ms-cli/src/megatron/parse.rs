@@ -100,6 +100,11 @@ pub fn parse_or_exit(
         let text = arg.to_str().ok_or_else(|| Usage(format!("argument {arg:?} is not UTF-8")))?;
         texts.push(text.to_owned());
     }
+    if texts.iter().any(|t| t == "--version" || t == "-V") {
+        writeln!(out, "{name} {}", env!("CARGO_PKG_VERSION"))?;
+        out.flush()?;
+        std::process::exit(0);
+    }
     let upstream = upstream_of(&texts)?;
     if let Some(asked) = texts.iter().find(|t| *t == "-h" || *t == "--help") {
         let text = if asked == "-h" {

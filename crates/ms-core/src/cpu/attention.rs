@@ -3,11 +3,11 @@
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
     AttentionBackend, AttentionOptions, DType, Error, HeadLayout, IndexerInputs, QkNorm, Result, Rotary,
-    Scalar, Segment, Tensor,
+    Scalar, Segment, Tensor, TensorMut,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
-use ms_kernels::{rope, selected};
+use ms_kernels::{rope, selected, sinks};
 
 fn packed(heads: HeadLayout, tokens: usize) -> Packed {
     Packed { tokens, groups: heads.groups, heads_per_group: heads.heads_per_group, head_dim: heads.head_dim }
@@ -184,6 +184,32 @@ impl AttentionBackend for CpuBackend {
         Ok(dqkv)
     }
 
+    fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()> {
+        op_span!("attention_sinks", 2 * out.numel(), 2 * size(&[out, lse]));
+        with_float!(out.dtype(), "attention_sinks", E => {
+            let (out, lse) = (out.as_mut_slice::<E>()?, lse.as_mut_slice()?);
+            sinks::forward(&self.cpu, out, lse, sinks.as_slice()?)?;
+            Ok(())
+        })
+    }
+
+    fn attention_sinks_backward(
+        &self,
+        mut dsinks: TensorMut<'_>,
+        dout: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        sinks: &Tensor,
+    ) -> Result<()> {
+        expect("attention_sinks_backward", "dout", dout, out.dtype(), &out.shape())?;
+        op_span!("attention_sinks_backward", 2 * out.numel(), size(&[dout, out, lse]));
+        with_float!(out.dtype(), "attention_sinks_backward", E => {
+            let (dsinks, dout, out) = (dsinks.as_mut_slice()?, dout.as_slice::<E>()?, out.as_slice()?);
+            sinks::backward(&self.cpu, dsinks, dout, out, lse.as_slice()?, sinks.as_slice()?)?;
+            Ok(())
+        })
+    }
+
     fn attention_cached(
         &self,
         x: &Tensor,
@@ -192,12 +218,13 @@ impl AttentionBackend for CpuBackend {
         heads: HeadLayout,
         segments: &[Segment],
         o: &AttentionOptions,
-    ) -> Result<Tensor> {
+    ) -> Result<(Tensor, Tensor)> {
         let (tokens, places, width) = (x.as_matrix().0, keys.as_matrix().0, heads.groups * heads.head_dim);
         expect("attention_cached", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
         expect("attention_cached", "keys", keys, x.dtype(), &[places, width])?;
         expect("attention_cached", "values", values, x.dtype(), &[places, width])?;
         let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
+        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
         op_span!(
             "attention_cached",
             forward_flops(heads, segments),
@@ -209,10 +236,11 @@ impl AttentionBackend for CpuBackend {
             let cached = |data| Heads { data, offset: 0, token_stride: width, group_stride: d, head_stride: d };
             let (k, v) = (cached(keys.as_slice::<E>()?), cached(values.as_slice::<E>()?));
             let (g, n) = (heads.groups, heads.heads_per_group);
-            attention::forward(&self.cpu, out.as_mut_slice()?, None, q, k, v, g, n, d, segments, &options(o))?;
+            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
+            attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options(o))?;
             Ok(())
         })?;
-        Ok(out)
+        Ok((out, lse))
     }
 
     fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {

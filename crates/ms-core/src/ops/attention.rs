@@ -3,7 +3,8 @@
 use super::layout::op;
 use super::only;
 use crate::{
-    AttentionOptions, BackwardCx, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary, Segment, Tensor, Var,
+    AttentionOptions, BackwardCx, DType, Device, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary,
+    Segment, Tensor, Var,
 };
 use std::sync::Arc;
 
@@ -36,8 +37,8 @@ impl Op for PrepareQkv {
         };
         // Two small gradients from one kernel: they go through temporaries, because the two main gradients
         // cannot be borrowed at once.
-        let mut dq = Tensor::zeros(device.arena(), crate::DType::F32, q.shape());
-        let mut dk = Tensor::zeros(device.arena(), crate::DType::F32, k.shape());
+        let mut dq = Tensor::zeros(device.arena(), DType::F32, q.shape());
+        let mut dk = Tensor::zeros(device.arena(), DType::F32, k.shape());
         let norm = QkNorm { q: &q, k: &k, eps };
         let d = device.prepare_qkv_backward(
             dprepared,
@@ -91,6 +92,8 @@ struct Attention {
     qkv: Tensor,
     out: Tensor,
     lse: Tensor,
+    /// The parameter and its values as f32.
+    sinks: Option<(Tensor, Tensor)>,
     heads: HeadLayout,
     segments: Arc<[Segment]>,
     options: AttentionOptions,
@@ -106,14 +109,21 @@ impl Op for Attention {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { qkv, out, lse, heads, segments, options } = *self;
-        let dqkv = cx.device.attention_backward(&only(dys), &qkv, &out, &lse, heads, &segments, &options)?;
-        Ok(vec![Some(dqkv)])
+        let Self { qkv, out, lse, sinks, heads, segments, options } = *self;
+        let dout = only(dys);
+        let dqkv = cx.device.attention_backward(&dout, &qkv, &out, &lse, heads, &segments, &options)?;
+        let dsinks = match sinks {
+            Some((param, values)) => cx.weight_gradient(1, &param, move |device, grad| {
+                device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
+            })?,
+            None => None,
+        };
+        Ok(vec![Some(dqkv), dsinks])
     }
 }
 
 /// Causal attention inside each segment of prepared packed rows: `[T,N·D]`. Keeps rows, output and the log of
-/// each row's softmax sum, not the probabilities.
+/// each row's softmax sum, not the probabilities. `sinks[N]` is one more score a head, of a key whose value is zero.
 ///
 /// # Errors
 /// If shapes, element types or segments do not fit.
@@ -121,6 +131,7 @@ pub fn attention(
     g: &mut Graph,
     qkv: &Var,
     heads: HeadLayout,
+    sinks: Option<&Var>,
     segments: &Arc<[Segment]>,
     options: AttentionOptions,
 ) -> Result<Var> {
@@ -129,18 +140,38 @@ pub fn attention(
     if covered != tokens {
         return Err(Error::Range { what: "tokens covered by segments", start: 0, end: covered, len: tokens });
     }
-    let (out, lse) = g.device().attention(qkv.value(), heads, segments, &options)?;
+    let device = g.device().clone();
+    let (mut out, mut lse) = device.attention(qkv.value(), heads, segments, &options)?;
+    let values = join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
     let keep = out.clone();
-    Ok(g.apply(out, &[qkv], || {
+    let none = g.constant(keep.clone());
+    Ok(g.apply(out, &[qkv, sinks.unwrap_or(&none)], || {
         Box::new(Attention {
             qkv: qkv.value().clone(),
             out: keep,
             lse,
+            sinks: sinks.map(|s| s.value().clone()).zip(values),
             heads,
             segments: segments.clone(),
             options,
         })
     }))
+}
+
+/// Lets the sinks join an attention's output; returns them as f32.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn join_sinks(
+    device: &Device,
+    out: &mut Tensor,
+    lse: &mut Tensor,
+    sinks: Option<&Tensor>,
+) -> Result<Option<Tensor>> {
+    let Some(sinks) = sinks else { return Ok(None) };
+    let values = device.cast(sinks, DType::F32)?;
+    device.attention_sinks(out, lse, &values)?;
+    Ok(Some(values))
 }
 
 struct Picked {

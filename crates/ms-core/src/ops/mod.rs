@@ -17,7 +17,7 @@ mod recurrent;
 mod tests;
 
 pub use act::{activation, add, gate, swiglu};
-pub use attention::{attention, attention_picked, prepare_qkv};
+pub use attention::{attention, attention_picked, join_sinks, prepare_qkv};
 pub use embedding::embedding;
 pub use layout::{cast, columns, concat, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::linear;

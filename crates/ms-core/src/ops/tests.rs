@@ -161,7 +161,7 @@ fn attention_with_head_norms_over_two_documents() {
             let (q, k) = (g.param(store, P[0]), g.param(store, P[1]));
             let scales = norm.then_some((&q, &k, 1e-5));
             let qkv = prepare_qkv(g, x, heads, scales, &rotary(&device, 4), &positions)?;
-            attention(g, &qkv, heads, &segments, options)
+            attention(g, &qkv, heads, None, &segments, options)
         };
         check("attention", &[9, 32], &[(&[4], 0.2, 1.0), (&[4], 0.2, 1.0)], &case);
     }

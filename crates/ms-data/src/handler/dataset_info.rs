@@ -60,8 +60,9 @@ fn described(folder: &Path, name: &str, entry: &Value) -> std::result::Result<De
         None | Some("alpaca") => {
             (Kind::AlpacaInstruction, &["prompt", "query", "response", "history", "system"])
         }
-        Some("sharegpt") => (Kind::SharegptInstruction, &["messages", "system", "tools"]),
-        Some(other) => return Err(format!("formatting: {other:?} is neither alpaca nor sharegpt")),
+        // Upstream reads both alike; of sets of OpenAI's form it ignores the tags.
+        Some("sharegpt" | "openai") => (Kind::SharegptInstruction, &["messages", "system", "tools"]),
+        Some(other) => return Err(format!("formatting: {other:?} is neither alpaca, sharegpt nor openai")),
     };
     let mut map = Map::new();
     if !columns.is_empty() {
@@ -70,7 +71,7 @@ fn described(folder: &Path, name: &str, entry: &Value) -> std::result::Result<De
             map.insert((*key).to_owned(), columns.get(*key).cloned().unwrap_or(Value::Null));
         }
     }
-    if let (Kind::SharegptInstruction, Some(tags)) = (kind, entry.get("tags")) {
+    if let (Some("sharegpt"), Some(tags)) = (entry.get("formatting").and_then(Value::as_str), entry.get("tags")) {
         map.insert("tags".into(), tags.clone());
     }
     let fields = FieldMap::new(kind, Some(&map)).map_err(|e| e.to_string())?;

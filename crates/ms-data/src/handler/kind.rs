@@ -30,6 +30,8 @@ pub enum Kind {
     AlpacaPretrain,
     /// Questions and answers about Python as one text.
     StackOverflowPretrain,
+    /// Lists of messages whose texts, one after the other, are one text.
+    SharegptPretrain,
     /// OpenAI's messages, with reasoning and structured tool calls.
     OpenAiInstruction,
     /// Lists of messages in threes, rendered by the tokenizer's own chat template.
@@ -47,7 +49,7 @@ pub enum Kind {
 }
 
 /// Style names of this program, upstream's handler names, kinds.
-const NAMES: [(&str, &str, Kind); 19] = [
+const NAMES: [(&str, &str, Kind); 20] = [
     ("pretrain", "GeneralPretrainHandler", Kind::Pretrain),
     ("general-instruction", "GeneralInstructionHandler", Kind::GeneralInstruction),
     ("alpaca", "AlpacaStyleInstructionHandler", Kind::AlpacaInstruction),
@@ -60,6 +62,7 @@ const NAMES: [(&str, &str, Kind); 19] = [
     ("r1-sharegpt", "R1SharegptStyleInstructionHandler", Kind::SharegptR1),
     ("alpaca-pretrain", "AlpacaPretrainHandler", Kind::AlpacaPretrain),
     ("stackoverflow-pretrain", "StackOverflowPythonPretrainHandler", Kind::StackOverflowPretrain),
+    ("sharegpt-pretrain", "SharegptPretrainHandler", Kind::SharegptPretrain),
     ("openai", "OpenAIInstructionHandler", Kind::OpenAiInstruction),
     ("llama-factory", "LlamaFactoryInstructionHandler", Kind::LlamaFactory),
     ("hunyuan", "HunyuanInstructionHandler", Kind::Hunyuan),
@@ -70,13 +73,7 @@ const NAMES: [(&str, &str, Kind); 19] = [
 ];
 
 /// Handlers of upstream that this program does not have, and why.
-const UNSUPPORTED: [(&str, &str); 2] = [
-    (
-        "SharegptPretrainHandler",
-        "how it frames a conversation as text is not documented\nhint: --style sharegpt trains on conversations",
-    ),
-    ("HuggingfaceEncoder", "it is an internal class"),
-];
+const UNSUPPORTED: [(&str, &str); 1] = [("HuggingfaceEncoder", "it is an internal class")];
 
 impl Kind {
     /// The kind called `style` (`pretrain`, `alpaca`, …).
@@ -156,12 +153,15 @@ impl Kind {
 
     /// Whether records become texts, without labels.
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Pretrain | Self::AlpacaPretrain | Self::StackOverflowPretrain)
+        matches!(
+            self,
+            Self::Pretrain | Self::AlpacaPretrain | Self::StackOverflowPretrain | Self::SharegptPretrain
+        )
     }
 
     /// Whether only upstream's head has it.
     pub(super) fn head_only(self) -> bool {
-        matches!(self, Self::OpenAiInstruction | Self::LlamaFactory)
+        matches!(self, Self::OpenAiInstruction | Self::LlamaFactory | Self::SharegptPretrain)
     }
 
     /// Whether file names get `_packed`, as all of upstream's instruction handlers do, packed or not.
@@ -188,7 +188,7 @@ impl Kind {
 
     pub(super) fn columns(self, options: &HandlerOptions) -> Vec<String> {
         let names: &[&str] = match self {
-            Self::Pretrain => return options.json_keys.clone(),
+            Self::Pretrain | Self::SharegptPretrain => return options.json_keys.clone(),
             Self::AlpacaPretrain | Self::StackOverflowPretrain => &["text"],
             _ if self.packable() => &["input_ids", "attention_mask", "labels"],
             Self::AlpacaPairwise | Self::SharegptPairwise => {

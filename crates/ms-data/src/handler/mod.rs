@@ -265,6 +265,7 @@ impl Handler {
             Kind::Pretrain => self.pretrain(record).map(Encoded::Row),
             Kind::AlpacaPretrain => self.alpaca_pretrain(record).map(Encoded::Row),
             Kind::StackOverflowPretrain => self.stack_overflow(record).map(Encoded::Row),
+            Kind::SharegptPretrain => self.sharegpt_pretrain(record).map(Encoded::Row),
             Kind::GeneralInstruction => self.general_instruction(record).map(Encoded::Row),
             Kind::BelleMultiTurn => self.belle(record).map(Encoded::Row),
             Kind::LeetcodePython => self.leetcode(record).map(Encoded::Row),

@@ -17,7 +17,7 @@ impl Handler {
     pub(super) fn pretrain(&self, record: &Record) -> Result<Row> {
         let mut columns = Vec::with_capacity(self.columns.len());
         for key in &self.columns {
-            columns.push(self.document(text(record, key)?)?);
+            columns.push(self.document(text(record, key)?, true)?);
         }
         Ok(Row::new(columns))
     }
@@ -34,7 +34,7 @@ impl Handler {
             field("instruction")?,
             field("output")?
         );
-        Ok(Row::new(vec![self.document(&text)?]))
+        Ok(Row::new(vec![self.document(&text, false)?]))
     }
 
     /// The text that upstream means: its own handler fails on every record.
@@ -45,16 +45,37 @@ impl Handler {
             text(record, "question_body")?,
             text(record, "answer_body")?
         );
-        Ok(Row::new(vec![self.document(&text)?]))
+        Ok(Row::new(vec![self.document(&text, true)?]))
     }
 
-    /// Ids of a document; none for an empty text.
-    fn document(&self, text: &str) -> Result<Option<Vec<i32>>> {
+    /// The texts of a conversation without anything between them. Source: MindSpeed-LLM head, `data_handler.py`; a text is
+    /// a message's `value`, else its `content`.
+    pub(super) fn sharegpt_pretrain(&self, record: &Record) -> Result<Row> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for key in &self.columns {
+            let messages = record.get(key).and_then(Value::as_array);
+            let messages = messages.ok_or_else(|| format!("{key}: expected a list of messages"))?;
+            let mut all = String::new();
+            for (i, message) in messages.iter().enumerate() {
+                let field = |name: &str| message.get(name).filter(|value| !value.is_null());
+                let text = field("value").or_else(|| field("content")).and_then(Value::as_str);
+                all.push_str(text.ok_or_else(|| {
+                    format!("{key}: message {}: expected a text as value or content", i + 1)
+                })?);
+            }
+            columns.push(self.document(&all, false)?);
+        }
+        Ok(Row::new(columns))
+    }
+
+    /// Ids of a document; none for an empty text. `fills`: whether `--pad-to-multiple-of` acts, as upstream's handlers of
+    /// conversations as texts ignore it.
+    fn document(&self, text: &str, fills: bool) -> Result<Option<Vec<i32>>> {
         if text.is_empty() {
             return Ok(None);
         }
         let mut ids = self.framed(text)?;
-        if self.options.upstream == Upstream::Head && self.options.pad_to_multiple_of > 1 {
+        if fills && self.options.upstream == Upstream::Head && self.options.pad_to_multiple_of > 1 {
             // A whole multiple is added even where the document is aligned already.
             let multiple = self.options.pad_to_multiple_of;
             let full = (ids.len() / multiple + 1) * multiple - usize::from(self.options.append_eod);

@@ -4,12 +4,14 @@
 //! with a bounded number of rows open ([`Packing`]).
 
 mod knapsack;
+mod mapped_rows;
 mod store;
 mod window;
 
 pub use knapsack::{knapsack, knapsack_bins};
 
 use crate::sft::IGNORED;
+use crate::token_stream::TokenMap;
 use crate::{Error, Result};
 use std::path::PathBuf;
 use store::SampleStore;
@@ -116,6 +118,14 @@ pub struct PackCounts {
 }
 
 impl PackCounts {
+    fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.dropped += other.dropped;
+        self.cut += other.cut;
+        self.tokens += other.tokens;
+        self.rows += other.rows;
+    }
+
     /// Share of the rows' places that hold tokens of samples.
     pub fn fill(&self, row_tokens: usize) -> f64 {
         if self.rows == 0 { 0.0 } else { self.tokens as f64 / (self.rows as f64 * row_tokens as f64) }
@@ -177,6 +187,25 @@ impl Packer {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Packs all rows of streams that are files, whose columns `columns` hold input ids and labels, apart from what was
+    /// added; nothing waits in a file of its own, and no sample is copied before its row is written.
+    ///
+    /// # Errors
+    /// What `write` returns.
+    ///
+    /// # Panics
+    /// If a stream has no such columns.
+    pub fn pack_maps(
+        &mut self,
+        maps: &[TokenMap],
+        columns: (usize, usize),
+        write: impl FnMut(&PackedRow) -> Result<()>,
+    ) -> Result<()> {
+        let counts = mapped_rows::pack_maps(&self.options, &mut self.row, maps, columns, write)?;
+        self.counts.add(&counts);
         Ok(())
     }
 

@@ -53,6 +53,28 @@ fn rows_without_room_and_rows_beyond_i32_are_refused() {
     }
 }
 
+/// The samples as two streams with columns of labels, masks and ids.
+fn maps_of(dir: &std::path::Path, samples: &[(Vec<i32>, Vec<i32>)]) -> Vec<TokenMap> {
+    let columns = ["labels", "attention_mask", "input_ids"].map(str::to_owned);
+    let half = samples.len() / 2;
+    [("a", &samples[..half]), ("b", &samples[half..])]
+        .into_iter()
+        .map(|(name, samples)| {
+            let path = dir.join(name);
+            let info = crate::token_stream::StreamInfo::default();
+            let file = std::fs::File::create(&path).unwrap();
+            let mut writer = crate::token_stream::TokenWriter::new(file, name, &columns, &info).unwrap();
+            for (ids, labels) in samples {
+                let row = vec![Some(labels.clone()), None, Some(ids.clone())];
+                writer.push(crate::handler::Row::new(row)).unwrap();
+                writer.push(crate::handler::Row::new(vec![None, Some(vec![1]), Some(vec![1])])).unwrap();
+            }
+            writer.finish().unwrap();
+            TokenMap::open(&path).unwrap()
+        })
+        .collect()
+}
+
 proptest! {
     #[test]
     fn every_packing_keeps_every_sample_whole_and_the_plan_is_right(
@@ -75,6 +97,16 @@ proptest! {
         }
         packer.finish(&mut keep).unwrap();
         prop_assert_eq!(packer.counts(), plan(&lengths, &options));
+        // From a file, in two streams, one of them with rows that are no samples.
+        let maps = maps_of(dir.path(), &samples);
+        let mut mapped = Packer::new(options, dir.path().join("unused"));
+        let mut from_maps = Vec::new();
+        mapped.pack_maps(&maps, (2, 0), |row| { from_maps.push(row.clone()); Ok(()) }).unwrap();
+        prop_assert_eq!(&from_maps, &rows);
+        prop_assert_eq!(mapped.counts(), packer.counts());
+        drop(maps);
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+        std::fs::remove_file(dir.path().join("b")).unwrap();
         drop(packer);
         prop_assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         let mut seen = std::collections::BTreeMap::new();

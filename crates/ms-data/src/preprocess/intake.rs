@@ -3,10 +3,9 @@
 use super::{Chunk, Encoding};
 use crate::handler::{Encoded, Handler};
 use crate::records::RawRecord;
-use crate::select::{Dedup, Deduplicator, Filter, Sampling, Scope};
+use crate::select::{Dedup, Filter, Sampling, Scope};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, PoisonError, RwLock};
 
 /// What happens to a record that cannot be used (`--on-error`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,14 +48,10 @@ pub struct Intake {
     pub on_error: OnError,
 }
 
-/// The records that were kept so far, if duplicates are looked for.
-pub(super) type Known = Option<Arc<RwLock<Deduplicator>>>;
-
 /// What became of a record.
 enum Fate {
     Unsampled,
     Filtered,
-    Duplicate,
     Dropped,
     Kept(Encoding),
     Replaced(Encoding),
@@ -71,12 +66,15 @@ impl Intake {
             && self.on_error == OnError::Stop
     }
 
-    pub(super) fn encode(&self, handler: &Handler, records: &[RawRecord], known: &Known) -> Result<Chunk> {
+    /// Encodes a chunk of records. Duplicates are not looked for here: which record came first is known only where chunks
+    /// are in order. So a record that cannot be used is an error or a reject, and one that a filter refuses is counted as
+    /// such, whether or not it occurred before.
+    pub(super) fn encode(&self, handler: &Handler, records: &[RawRecord]) -> Result<Chunk> {
         let mut out = Chunk { encodings: Vec::with_capacity(records.len()), ..Chunk::default() };
         for record in records {
             out.report.records += 1;
             out.report.bytes += record.size() as u64;
-            let encoding = match self.fate(handler, record, known) {
+            let encoding = match self.fate(handler, record) {
                 Ok(Fate::Kept(encoding)) => encoding,
                 Ok(Fate::Replaced(encoding)) => {
                     out.report.replaced += 1;
@@ -86,7 +84,6 @@ impl Intake {
                     *match other {
                         Fate::Unsampled => &mut out.report.unsampled,
                         Fate::Filtered => &mut out.report.filtered,
-                        Fate::Duplicate => &mut out.report.duplicates,
                         _ => &mut out.report.dropped,
                     } += 1;
                     continue;
@@ -116,7 +113,7 @@ impl Intake {
         Ok(out)
     }
 
-    fn fate(&self, handler: &Handler, record: &RawRecord, known: &Known) -> Result<Fate> {
+    fn fate(&self, handler: &Handler, record: &RawRecord) -> Result<Fate> {
         if self.sampling.is_some_and(|sampling| !sampling.takes(record)) {
             return Ok(Fate::Unsampled);
         }
@@ -133,13 +130,7 @@ impl Intake {
             None => None,
             Some(dedup) => {
                 let text = self.dedup_scope.text(&object).map_err(|reason| record.error(reason))?;
-                let key = dedup.key(&text);
-                // Whatever is known now came earlier in the input, so the answer yes is final.
-                let known = known.as_ref().map(|known| known.read().unwrap_or_else(PoisonError::into_inner));
-                if known.is_some_and(|known| known.knows(&key)) {
-                    return Ok(Fate::Duplicate);
-                }
-                Some(key)
+                Some(dedup.key(&text))
             }
         };
         let (rows, replaced) =

@@ -1,8 +1,8 @@
 //! Records through a handler into a sink, on several threads, in input order.
 //!
-//! One thread reads and deals chunks of records to the workers in turn; the caller's thread takes the encoded chunks back
-//! in the same turn. So rows arrive in input order for any number of workers, and memory is bounded by a few chunks per
-//! worker: a chunk is 64 records or 256 KB, and at most five chunks per worker wait or are worked on.
+//! Every worker reads a chunk of records, encodes it, and writes what is next in order. So rows arrive in input order for
+//! any number of workers, and memory is bounded by a few chunks per worker: a chunk is 64 records or 256 KB, and at most
+//! four chunks per worker are read and not yet written.
 //!
 //! - [`run`] does that in one go; [`shards`] keeps the rows of every input file apart, so that an interrupted run goes on,
 //!   or several processes share the work, with the same bytes at the end.
@@ -14,6 +14,7 @@ mod lengths;
 mod manifest;
 mod output;
 pub mod shards;
+mod workers;
 
 pub use intake::{Intake, OnError, Reject};
 pub use lengths::Lengths;
@@ -26,13 +27,7 @@ use crate::select::DedupKey;
 use crate::sink::{Sink, Summary};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-
-/// Records or bytes after which a chunk is full.
-const CHUNK_RECORDS: usize = 64;
-const CHUNK_BYTES: usize = 1 << 18;
-/// Chunks that may wait in front of and behind each worker.
-const WAITING: usize = 2;
+use workers::encode_all;
 
 /// What happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +102,7 @@ pub fn run(
     workers: usize,
     part_rows: Option<u64>,
     sink: Box<dyn Sink + '_>,
-    progress: impl FnMut(&Report),
+    progress: impl FnMut(&Report) + Send,
 ) -> Result<(Report, Summary)> {
     let mut output = Output::new(sink);
     output.part_rows = part_rows;
@@ -125,43 +120,13 @@ pub fn run_into(
     workers: usize,
     intake: &Intake,
     output: &mut Output<'_>,
-    mut progress: impl FnMut(&Report),
+    mut progress: impl FnMut(&Report) + Send,
 ) -> Result<()> {
     output.start(intake);
-    let known = output.known();
-    let encode = |records: &[RawRecord]| intake.encode(handler, records, &known);
+    let encode = |records: &[RawRecord]| intake.encode(handler, records);
     encode_all(records, workers, encode, |chunk| {
         output.take(chunk)?;
         progress(output.report());
-        Ok(())
-    })
-}
-
-/// Encodes chunks of records on `workers` threads and gives the results to `take` in input order.
-fn encode_all(
-    records: impl Iterator<Item = Result<RawRecord>> + Send,
-    workers: usize,
-    encode: impl Fn(&[RawRecord]) -> Result<Chunk> + Sync,
-    mut take: impl FnMut(Chunk) -> Result<()>,
-) -> Result<()> {
-    let workers = workers.max(1);
-    let encode = &encode;
-    std::thread::scope(|scope| -> Result<()> {
-        let mut feeds = Vec::with_capacity(workers);
-        let mut results = Vec::with_capacity(workers);
-        for _ in 0..workers {
-            let (feed, work) = sync_channel::<Result<Vec<RawRecord>>>(WAITING);
-            let (done, result) = sync_channel::<Result<Chunk>>(WAITING);
-            feeds.push(feed);
-            results.push(result);
-            scope.spawn(move || work_off(encode, &work, &done));
-        }
-        scope.spawn(move || deal(records, &feeds));
-        for turn in 0.. {
-            // A worker hangs up when the reader has nothing more for it; the turns before it are complete.
-            let Ok(chunk) = results[turn % workers].recv() else { break };
-            take(chunk?)?;
-        }
         Ok(())
     })
 }
@@ -188,53 +153,6 @@ pub fn rows_per_part(rows: u64, parts: u64) -> Result<u64> {
     match rows.checked_div(parts) {
         Some(0) | None => Err(Error::options(format!("{rows} records cannot be cut into {parts} parts"))),
         Some(each) => Ok(each),
-    }
-}
-
-fn deal(records: impl Iterator<Item = Result<RawRecord>>, feeds: &[SyncSender<Result<Vec<RawRecord>>>]) {
-    let mut turn = 0;
-    let mut chunk = Vec::new();
-    let mut bytes = 0;
-    let mut send = |chunk: Result<Vec<RawRecord>>| {
-        turn += 1;
-        // A hung-up worker means that the run has failed elsewhere.
-        feeds[(turn - 1) % feeds.len()].send(chunk).is_ok()
-    };
-    for record in records {
-        match record {
-            Ok(record) => {
-                bytes += record.size();
-                chunk.push(record);
-            }
-            Err(error) => {
-                // What came before the error is still encoded: its errors come first.
-                let _ = send(Ok(std::mem::take(&mut chunk))) && send(Err(error));
-                return;
-            }
-        }
-        if chunk.len() == CHUNK_RECORDS || bytes >= CHUNK_BYTES {
-            bytes = 0;
-            if !send(Ok(std::mem::take(&mut chunk))) {
-                return;
-            }
-        }
-    }
-    if !chunk.is_empty() {
-        let _ = send(Ok(chunk));
-    }
-}
-
-fn work_off(
-    encode: impl Fn(&[RawRecord]) -> Result<Chunk>,
-    work: &Receiver<Result<Vec<RawRecord>>>,
-    done: &SyncSender<Result<Chunk>>,
-) {
-    while let Ok(chunk) = work.recv() {
-        let encodings = chunk.and_then(|records| encode(&records));
-        let failed = encodings.is_err();
-        if done.send(encodings).is_err() || failed {
-            return;
-        }
     }
 }
 

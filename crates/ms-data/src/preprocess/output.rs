@@ -1,13 +1,12 @@
 //! The end of the pipeline: what is a duplicate after all, counts, rejects, and the sink.
 
-use super::intake::{Intake, Known};
+use super::intake::Intake;
 use super::{Chunk, Encoding, Lengths, Reject, Report};
 use crate::select::Deduplicator;
 use crate::sink::{Sink, Summary};
 use crate::{AtomicFile, Error, Result};
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
 
 /// Takes encoded records in input order.
 pub struct Output<'a> {
@@ -16,7 +15,8 @@ pub struct Output<'a> {
     pub part_rows: Option<u64>,
     rows: u64,
     report: Report,
-    known: Known,
+    /// The records that were kept so far, if duplicates are looked for.
+    known: Option<Deduplicator>,
     rejects: Option<AtomicFile>,
     lengths: Option<Lengths>,
 }
@@ -60,11 +60,7 @@ impl<'a> Output<'a> {
     }
 
     pub(super) fn start(&mut self, intake: &Intake) {
-        self.known = intake.dedup.map(|kind| Arc::new(RwLock::new(Deduplicator::new(kind))));
-    }
-
-    pub(super) fn known(&self) -> Known {
-        self.known.clone()
+        self.known = intake.dedup.map(Deduplicator::new);
     }
 
     pub(super) fn take(&mut self, chunk: Chunk) -> Result<()> {
@@ -92,8 +88,8 @@ impl<'a> Output<'a> {
     }
 
     pub(super) fn encoding(&mut self, encoding: Encoding) -> Result<()> {
-        if let (Some(known), Some(key)) = (&self.known, &encoding.key)
-            && !known.write().unwrap_or_else(PoisonError::into_inner).admit(key)
+        if let (Some(known), Some(key)) = (&mut self.known, &encoding.key)
+            && !known.admit(key)
         {
             self.report.duplicates += 1;
             self.report.tokens -= encoding.tokens();

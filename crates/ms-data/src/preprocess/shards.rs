@@ -7,7 +7,8 @@
 
 use super::intake::{Intake, Reject};
 use super::manifest::{hex, size_and_time};
-use super::{Encoding, Output, Report, encode_all};
+use super::workers::encode_all;
+use super::{Encoding, Output, Report};
 use crate::handler::{Handler, Row};
 use crate::records::{FileDigest, InputFile, RecordReader};
 use crate::select::DedupKey;
@@ -129,7 +130,12 @@ impl<'a> Shards<'a> {
     ///
     /// # Errors
     /// As [`super::run`].
-    pub fn encode(&self, shard: usize, workers: usize, mut progress: impl FnMut(&Report)) -> Result<()> {
+    pub fn encode(
+        &self,
+        shard: usize,
+        workers: usize,
+        mut progress: impl FnMut(&Report) + Send,
+    ) -> Result<()> {
         let fingerprint = self.fingerprint(shard)?;
         let mut columns = self.handler.columns().to_vec();
         columns.push(CONTINUES_COLUMN.to_owned());
@@ -141,9 +147,9 @@ impl<'a> Shards<'a> {
         let mut writer = TokenWriter::new(&mut file, &path.display().to_string(), &columns, &self.info)?;
         let digests: Arc<Mutex<Vec<FileDigest>>> = Arc::default();
         let records =
-            RecordReader::of_file(shard as u32, self.files[shard].clone()).with_digests(Arc::clone(&digests));
+            RecordReader::numbered([(shard as u32, self.files[shard].clone())]).with_digests(Arc::clone(&digests));
         let (mut report, mut rejects) = (Report::default(), Vec::new());
-        let encode = |records: &[_]| self.intake.encode(self.handler, records, &None);
+        let encode = |records: &[_]| self.intake.encode(self.handler, records);
         encode_all(records, workers, encode, |chunk| {
             report.add(&chunk.report);
             rejects.extend(chunk.rejects);

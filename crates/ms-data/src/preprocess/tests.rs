@@ -141,6 +141,109 @@ fn the_choice_of_records_does_not_depend_on_workers_or_shards() {
 }
 
 #[test]
+fn a_record_that_cannot_be_used_is_an_error_whether_or_not_it_occurred_before() {
+    let bench = Bench::new();
+    let options = HandlerOptions {
+        json_keys: vec!["text".into(), "more".into()],
+        ..HandlerOptions::new(Kind::Pretrain)
+    };
+    let handler = Handler::new(options, Tokenizer::load(bench.path("tok")).unwrap()).unwrap();
+    let mut text = String::new();
+    for i in 0..400 {
+        // From the second one on, all have the text of the first; the last one has no second text.
+        let more = if i == 399 { "3".to_owned() } else { format!("\"more {i}\"") };
+        text.push_str(&format!("{{\"text\": \"same\", \"more\": {more}}}\n"));
+    }
+    std::fs::write(bench.path("d.jsonl"), text).unwrap();
+    let files = || discover(&bench.path("d.jsonl"), Documents::Records).unwrap();
+    let intake = |on_error| Intake {
+        dedup: Some(Dedup::Exact),
+        dedup_scope: crate::select::Scope::Fields(vec!["text".into()]),
+        on_error,
+        ..Intake::default()
+    };
+    for workers in [1, 2, 3] {
+        let run = |name: &str, intake: &Intake| {
+            let sink =
+                IndexedSink::create(&[bench.path(name), bench.path(&format!("{name}2"))], None).unwrap();
+            let mut output = Output::new(Box::new(sink));
+            run_into(RecordReader::new(files()), &handler, workers, intake, &mut output, |_| ())
+                .and_then(|()| output.finish())
+        };
+        let error = run("stop", &intake(OnError::Stop)).unwrap_err().to_string();
+        assert!(error.ends_with("d.jsonl: record 400: more: expected a text"), "{error}");
+        let (report, _) = run("skip", &intake(OnError::Skip)).unwrap();
+        assert_eq!((report.records, report.duplicates, report.rejected), (400, 398, 1), "{workers} workers");
+    }
+}
+
+/// Counts rows, and refuses them from the limit on.
+struct Limited(u64, u64);
+
+impl crate::sink::Sink for Limited {
+    fn row(&mut self, _: Row) -> Result<()> {
+        self.0 += 1;
+        if self.0 > self.1 { Err(Error::options("full")) } else { Ok(()) }
+    }
+
+    fn end_part(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Summary> {
+        Ok(Summary { packed: self.0, ..Summary::default() })
+    }
+}
+
+#[test]
+fn the_first_error_in_input_order_ends_the_run_for_any_number_of_workers() {
+    let bench = Bench::new();
+    let records = || RecordReader::new(bench.files[..1].to_vec()).cycle_records(40);
+    for workers in [1, 2, 4, 9] {
+        let run = |limit, tail: Option<Error>| {
+            let sink = Box::new(Limited(0, limit));
+            let records = records().chain(tail.map(Err));
+            run(records, &bench.handler, workers, None, sink, |_| ()).map(|(_, summary)| summary.packed)
+        };
+        assert_eq!(run(u64::MAX, None).unwrap(), 8000);
+        // What the reader cannot read comes after all rows before it; what the sink refuses comes first.
+        assert_eq!(run(u64::MAX, Some(Error::options("unread"))).unwrap_err().to_string(), "unread");
+        assert_eq!(run(7999, Some(Error::options("unread"))).unwrap_err().to_string(), "full");
+        assert_eq!(run(8000, Some(Error::options("unread"))).unwrap_err().to_string(), "unread");
+    }
+}
+
+/// A list of records many times over.
+trait CycleRecords {
+    fn cycle_records(self, times: usize) -> impl Iterator<Item = Result<RawRecord>> + Send;
+}
+
+impl<I: Iterator<Item = Result<RawRecord>>> CycleRecords for I {
+    fn cycle_records(self, times: usize) -> impl Iterator<Item = Result<RawRecord>> + Send {
+        let all: Vec<RawRecord> = self.map(Result::unwrap).collect();
+        (0..times).flat_map(move |_| all.clone()).map(Ok)
+    }
+}
+
+#[test]
+#[should_panic(expected = "a scoped thread panicked")]
+fn a_panic_of_a_worker_ends_the_run_instead_of_hanging_it() {
+    let bench = Bench::new();
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let caller = std::thread::current().id();
+    let encode = |_: &[RawRecord]| {
+        // Not on the caller's thread, whose panic would pass through by itself.
+        while std::thread::current().id() == caller && first.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        assert!(!first.swap(false, std::sync::atomic::Ordering::SeqCst), "a mistake");
+        Ok(Chunk::default())
+    };
+    let records = RecordReader::new(bench.files.clone()).cycle_records(200);
+    let _ = encode_all(records, 2, encode, |_| Ok(()));
+}
+
+#[test]
 fn a_shard_is_done_again_when_its_input_changes() {
     let bench = Bench::new();
     let intake = Intake { on_error: OnError::Skip, ..Intake::default() };

@@ -141,13 +141,12 @@ pub struct RecordReader {
 impl RecordReader {
     /// A reader over `files`; each is opened when its turn comes.
     pub fn new(files: impl IntoIterator<Item = InputFile>) -> Self {
-        let files = (0..).zip(files).collect();
-        Self { files, open: None, bytes_read: 0, digests: None }
+        Self::numbered((0..).zip(files))
     }
 
-    /// A reader over one file that has the number `file` among the inputs.
-    pub fn of_file(file: u32, input: InputFile) -> Self {
-        Self { files: VecDeque::from([(file, input)]), open: None, bytes_read: 0, digests: None }
+    /// A reader over files that have these numbers among the inputs.
+    pub fn numbered(files: impl IntoIterator<Item = (u32, InputFile)>) -> Self {
+        Self { files: files.into_iter().collect(), open: None, bytes_read: 0, digests: None }
     }
 
     /// A reader over bytes, as they would come from standard input.

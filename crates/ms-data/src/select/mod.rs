@@ -1,13 +1,15 @@
-//! Which records are taken: samples, filters, duplicates, and in which order.
+//! Which records are taken: samples, filters, duplicates, mixtures, and in which order.
 //!
 //! Everything here is deterministic: it depends on the records, their places and the seed, not on threads or time.
 
 mod dedup;
 mod filter;
+mod mix;
 mod shuffle;
 
 pub use dedup::{Dedup, DedupKey, Deduplicator};
 pub use filter::Filter;
+pub use mix::{Mix, mixed};
 pub use shuffle::{Shuffle, shuffled};
 
 use crate::records::RawRecord;

@@ -4,6 +4,7 @@ use super::{Output, Sink, Summary};
 use crate::Result;
 use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Rows that upstream looks at together.
@@ -11,10 +12,11 @@ const BATCH: usize = 50;
 
 /// Writes one indexed dataset per column, with upstream's rules.
 ///
-/// Rows are taken in batches of 50. Per column, rows without a sequence are left out of the batch; a sequence of
-/// `--seq-length` tokens or more marks its place *among those that are left* as skipped, for all columns; then every
-/// column writes what is not skipped and closes a document for each place, also where nothing was written. So skipped
-/// samples leave empty documents, and columns with gaps may skip a neighbour's place: files must match.
+/// Documents are taken in batches of 50. Per column, documents without a sequence are left out of the batch; a sequence of
+/// `--seq-length` tokens or more marks its place (the document's *among those that are left*, and its own in the document)
+/// as skipped, for all columns; then every column writes what is not skipped and closes each document, also where nothing
+/// was written. So skipped samples leave empty documents, and columns with gaps may skip a neighbour's place: files must
+/// match.
 pub struct IndexedSink {
     writers: Vec<IndexedWriter>,
     limit: Option<usize>,
@@ -37,18 +39,17 @@ impl IndexedSink {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let mut skipped = vec![false; self.batch.len()];
+        let mut skipped = BTreeSet::new();
         if let Some(limit) = self.limit {
             for column in 0..self.writers.len() {
-                for (place, (sequence, _)) in column_of(&self.batch, column).enumerate() {
-                    skipped[place] |= sequence.len() >= limit;
-                }
+                let long = column_of(&self.batch, column).filter(|(_, sequence, _)| sequence.len() >= limit);
+                skipped.extend(long.map(|(place, ..)| place));
             }
-            self.too_long += skipped.iter().filter(|&&s| s).count() as u64;
+            self.too_long += skipped.len() as u64;
         }
         for (column, writer) in self.writers.iter_mut().enumerate() {
-            for (place, (sequence, continues)) in column_of(&self.batch, column).enumerate() {
-                if !skipped[place] {
+            for (place, sequence, continues) in column_of(&self.batch, column) {
+                if !skipped.contains(&place) {
                     writer.sequence(sequence)?;
                 }
                 if !continues {
@@ -62,9 +63,15 @@ impl IndexedSink {
     }
 }
 
-/// Sequences of a column, and whether the document goes on after them.
-fn column_of(batch: &[Row], column: usize) -> impl Iterator<Item = (&Vec<i32>, bool)> {
-    batch.iter().filter_map(move |row| row.columns[column].as_ref().map(|column| (column, row.continues)))
+/// Sequences of a column, their places (document and sequence), and whether the document goes on after them.
+fn column_of(batch: &[Row], column: usize) -> impl Iterator<Item = ((usize, usize), &Vec<i32>, bool)> {
+    let mut place = (0, 0);
+    batch.iter().filter_map(move |row| {
+        let sequence = row.columns[column].as_ref()?;
+        let here = place;
+        place = if row.continues { (here.0, here.1 + 1) } else { (here.0 + 1, 0) };
+        Some((here, sequence, row.continues))
+    })
 }
 
 impl Sink for IndexedSink {
@@ -112,5 +119,23 @@ mod tests {
         let [a, b] = prefixes.map(|p| IndexedDataset::open(p).unwrap());
         assert_eq!((a.len(), a.documents(), b.len(), b.documents()), (2, 3, 3, 4));
         assert_eq!((a.document(1), b.document(1)), (1..1, 1..1));
+    }
+
+    #[test]
+    fn a_long_sequence_is_skipped_at_its_place_in_its_document() {
+        let dir = tempfile::tempdir().unwrap();
+        let prefixes = [dir.path().join("a"), dir.path().join("b")];
+        let mut sink = Box::new(IndexedSink::create(&prefixes, Some(3)).unwrap());
+        // Two documents: of 2 and 1 sequences, and of 3 and 3, of which the second of the second column is too long.
+        let row = |a: Option<Vec<i32>>, b: Option<Vec<i32>>, continues| Row { columns: vec![a, b], continues };
+        sink.row(row(Some(vec![1]), None, true)).unwrap();
+        sink.row(row(Some(vec![2]), Some(vec![3]), false)).unwrap();
+        sink.row(row(Some(vec![4]), Some(vec![5]), true)).unwrap();
+        sink.row(row(Some(vec![6]), Some(vec![7, 7, 7]), true)).unwrap();
+        sink.row(row(Some(vec![8]), Some(vec![9]), false)).unwrap();
+        assert_eq!(sink.finish().unwrap().too_long, 1);
+        let [a, b] = prefixes.map(|p| IndexedDataset::open(p).unwrap());
+        assert_eq!((a.len(), a.document(0), a.document(1)), (4, 0..2, 2..4));
+        assert_eq!((b.len(), b.document(0), b.document(1)), (3, 0..1, 1..3));
     }
 }

@@ -11,8 +11,8 @@ use crate::handler::Row;
 use crate::indexed::{bin_path, idx_path};
 use std::path::{Path, PathBuf};
 
-/// Takes rows in order.
-pub trait Sink {
+/// Takes rows in order, on whichever thread has the next one.
+pub trait Sink: Send {
     /// The next row.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use super::{Output, Sink, Summary};
 use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};
 use crate::pack::{PackOptions, PackedRow, Packer};
+use crate::token_stream::TokenMap;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,18 @@ impl PackedSink {
         spill.push(format!(".samples.{}.part", std::process::id()));
         let packer = Packer::new(options, spill.into());
         Ok(Self { packer, writers, columns: (ids, labels), row_tokens: options.row_tokens })
+    }
+
+    /// Packs all rows of streams that are files, faster than row by row and with the same result.
+    ///
+    /// # Errors
+    /// What writing gives.
+    ///
+    /// # Panics
+    /// If the columns of a stream are not those that the sink was made for.
+    pub fn pack_maps(&mut self, maps: &[TokenMap]) -> Result<()> {
+        let writers = &mut self.writers;
+        self.packer.pack_maps(maps, self.columns, |row| write(writers, row))
     }
 }
 

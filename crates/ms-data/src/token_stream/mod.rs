@@ -5,7 +5,7 @@
 //! an error, not a short dataset. (Arrow's own reader takes the end of the file for the end of the stream.)
 //!
 //! Any Arrow implementation reads these streams. [`TokenReader`] reads streams of this one form and checks every length
-//! before it allocates or slices.
+//! before it allocates or slices; [`TokenMap`] does the same for a file, and gives its rows in any order.
 //!
 //! ```
 //! use ms_data::handler::Row;
@@ -23,11 +23,14 @@
 //! # Ok::<(), ms_data::Error>(())
 //! ```
 
+mod batch;
 mod info;
+mod map;
 mod reader;
 mod writer;
 
 pub use info::StreamInfo;
+pub use map::{RowPlace, TokenMap};
 pub use reader::TokenReader;
 pub use writer::{TokenStreamSink, TokenWriter};
 

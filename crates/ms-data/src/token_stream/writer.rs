@@ -143,7 +143,7 @@ impl<W: Write> TokenStreamSink<W> {
     }
 }
 
-impl<W: Write> Sink for TokenStreamSink<W> {
+impl<W: Write + Send> Sink for TokenStreamSink<W> {
     fn row(&mut self, row: Row) -> Result<()> {
         for (output, sequence) in self.outputs.iter_mut().zip(&row.columns) {
             output.sequences += u64::from(sequence.is_some());

@@ -8,7 +8,7 @@ use crate::isa::instances;
 use crate::{Cpu, Element, Error, Result};
 
 /// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `x · σ(x)`.
     Silu,
@@ -20,6 +20,13 @@ pub enum Activation {
     Relu2,
     /// `σ(x)`.
     Sigmoid,
+    /// `g · σ(alpha · g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` and raised by 1.
+    Clamped {
+        /// Slope inside the sigmoid.
+        alpha: f32,
+        /// The limit.
+        limit: f32,
+    },
 }
 
 pub(crate) mod body {
@@ -76,10 +83,28 @@ pub(crate) mod body {
                 let phi = 0.5 * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
                 (x * phi, phi + x * 0.398_942_3 * exp(-0.5 * x * x))
             }
+            Activation::Clamped { alpha, limit } => {
+                let g = if x < limit { x } else { limit };
+                let s = sigmoid(alpha * g);
+                (g * s, if x < limit { s * (1.0 + alpha * g * (1.0 - s)) } else { 0.0 })
+            }
             Activation::Relu2 => {
                 let r = if x > 0.0 { x } else { 0.0 };
                 (r * r, 2.0 * r)
             }
+        }
+    }
+
+    /// What a gate of `kind` multiplies for `x`, and its slope.
+    #[inline(always)]
+    fn gated(kind: Activation, x: f32) -> (f32, f32) {
+        match kind {
+            Activation::Clamped { limit, .. } => {
+                let inside = x > -limit && x < limit;
+                let clamped = if inside { x } else { limit.copysign(x) };
+                (clamped + 1.0, if inside { 1.0 } else { 0.0 })
+            }
+            _ => (x, 1.0),
         }
     }
 
@@ -102,7 +127,7 @@ pub(crate) mod body {
         let one = gate.len() == 1;
         for i in 0..y.len() {
             let g = gate[if one { 0 } else { i }].to_f32();
-            y[i] = E::from_f32(x[i].to_f32() * at(kind, g).0);
+            y[i] = E::from_f32(gated(kind, x[i].to_f32()).0 * at(kind, g).0);
         }
     }
 
@@ -119,17 +144,18 @@ pub(crate) mod body {
             let (value, slope) = at(kind, gate[0].to_f32());
             let mut sum = 0.0;
             for i in 0..dx.len() {
-                let d = dy[i].to_f32();
-                dx[i] = E::from_f32(d * value);
-                sum += d * x[i].to_f32();
+                let (d, (up, by)) = (dy[i].to_f32(), gated(kind, x[i].to_f32()));
+                dx[i] = E::from_f32(d * value * by);
+                sum += d * up;
             }
             dgate[0] = E::from_f32(sum * slope);
             return;
         }
         for i in 0..dx.len() {
             let ((value, slope), d) = (at(kind, gate[i].to_f32()), dy[i].to_f32());
-            dx[i] = E::from_f32(d * value);
-            dgate[i] = E::from_f32(d * x[i].to_f32() * slope);
+            let (up, by) = gated(kind, x[i].to_f32());
+            dx[i] = E::from_f32(d * value * by);
+            dgate[i] = E::from_f32(d * up * slope);
         }
     }
 }
@@ -193,6 +219,8 @@ fn gate_sizes(op: &'static str, rows: usize, len: usize, gate: usize) -> Result<
 /// | `y`    | `[T,W]`            | `E`   | output   |
 /// | `x`    | `[T,W]`            | `E`   | what is gated |
 /// | `gate` | `[T,W]` or `[T,1]` | `E`   | argument of the activation |
+///
+/// [`Activation::Clamped`] clamps and raises `x` as well.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

@@ -1,11 +1,18 @@
 //! Values against the formulas in f64, slopes against finite differences.
 
 use super::*;
+use crate::Isa;
 use crate::trial::{random, same_everywhere};
 use ms_testing::assert_close;
 
-const ALL: [Activation; 5] =
-    [Activation::Silu, Activation::GeluTanh, Activation::GeluErf, Activation::Relu2, Activation::Sigmoid];
+const ALL: [Activation; 6] = [
+    Activation::Silu,
+    Activation::GeluTanh,
+    Activation::GeluErf,
+    Activation::Relu2,
+    Activation::Sigmoid,
+    Activation::Clamped { alpha: 1.702, limit: 7.0 },
+];
 
 /// Simpson's rule for the normal distribution function: independent of the polynomial in the kernel.
 fn normal_distribution(x: f64) -> f64 {
@@ -29,6 +36,10 @@ fn formula(kind: Activation, x: f64) -> f64 {
         }
         Activation::GeluErf => x * normal_distribution(x),
         Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::Clamped { alpha, limit } => {
+            let g = x.min(f64::from(limit));
+            g / (1.0 + (-f64::from(alpha) * g).exp())
+        }
     }
 }
 
@@ -47,6 +58,22 @@ fn values_and_slopes_follow_the_formulas_from_minus_eight_to_eight() {
         let slope = |v: f64| (formula(kind, v + 1e-5) - formula(kind, v - 1e-5)) / 2e-5;
         assert_close(&format!("slope of {kind:?}"), &dx, &wide(&slope), 1e-5, 2e-6);
     }
+}
+
+#[test]
+fn a_clamped_gate_clamps_and_raises_what_it_gates() {
+    let cpu = Cpu::new(1, Isa::detect()).unwrap();
+    let kind = Activation::Clamped { alpha: 1.702, limit: 7.0 };
+    // Rows [gate, up].
+    let x = [1.0f32, 2.0, 9.0, 2.0, 1.0, 8.0, 1.0, -8.0];
+    let mut y = [0f32; 4];
+    glu(&cpu, &mut y, &x, 1, kind).unwrap();
+    let f = |g: f64| formula(kind, g);
+    assert_close("clamped", &y, &[3.0 * f(1.0), 3.0 * f(7.0), 8.0 * f(1.0), -6.0 * f(1.0)], 1e-5, 1e-6);
+    let mut dx = [0f32; 8];
+    glu_backward(&cpu, &mut dx, &[1.0; 4], &x, 1, kind).unwrap();
+    assert_eq!((dx[2], dx[5], dx[7]), (0.0, 0.0, 0.0));
+    assert!(dx[1] > 0.0 && dx[3] > 0.0 && dx[6] < 0.0);
 }
 
 #[test]

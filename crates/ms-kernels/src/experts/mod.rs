@@ -45,6 +45,17 @@ impl Routes {
         Ok(Self { copies, rows, starts, top_k })
     }
 
+    /// The rows of the first `experts` experts alone, for the experts' own layers; the way back to tokens is that of the
+    /// whole.
+    ///
+    /// # Panics
+    /// If there are fewer experts.
+    pub fn first(&self, experts: usize) -> Self {
+        let starts = self.starts[..=experts].to_vec();
+        let copies = self.copies[..starts[experts]].to_vec();
+        Self { copies, rows: Vec::new(), starts, top_k: self.top_k }
+    }
+
     /// Tokens `T`.
     pub fn tokens(&self) -> usize {
         self.rows.len().checked_div(self.top_k).unwrap_or(0)

@@ -34,7 +34,7 @@ fn same(f: &Fields<'_>, field: &'static str) -> Result<Option<usize>> {
 /// Reads the experts of the families that have some, and which layers have them.
 pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let renormalise = |default: bool| Ok::<_, crate::Error>(f.flag("norm_topk_prob")?.unwrap_or(default));
-    let fe = f.size_of(&["moe_intermediate_size"])?.unwrap_or(c.ffn);
+    let fe = same(f, "moe_intermediate_size")?.unwrap_or(c.ffn);
     let shared = |field| -> Result<Option<SharedExpert>> {
         let n = f.size(field)?.unwrap_or(0);
         Ok((n > 0).then_some(SharedExpert { ffn: n * fe, gate: false }))
@@ -63,10 +63,14 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Family::Qwen3Moe => (Router { renormalise: renormalise(false)?, ..PLAIN }, fe, None),
         Family::MiniCpm => (Router { renormalise: true, ..PLAIN }, c.ffn, None),
         Family::HunyuanMoe => {
-            let fe = same(f, "moe_intermediate_size")?.unwrap_or(c.ffn);
-            let n = same(f, "num_shared_expert")?.unwrap_or(0);
-            let shared = (n > 0).then_some(SharedExpert { ffn: n * c.ffn, gate: false });
-            (Router { renormalise: true, f32: true, ..PLAIN }, fe, shared)
+            // The class of transformers always has a shared expert and divides the weights by their sum; the
+            // published code of Hunyuan-Large divides only where there is more than one.
+            let native = f.text("model_type")? == Some("hunyuan_v1_moe");
+            let n = same(f, "num_shared_expert")?.unwrap_or(usize::from(native));
+            let mixed = f.flag("use_mixed_mlp_moe")?.unwrap_or(true);
+            let shared = (mixed && n > 0).then_some(SharedExpert { ffn: n * c.ffn, gate: false });
+            let renormalise = native || same(f, "moe_topk")?.unwrap_or(1) > 1;
+            (Router { renormalise, f32: true, ..PLAIN }, fe, shared)
         }
         Family::HyV3 => {
             let scale = f.float("router_scaling_factor")?.unwrap_or(1.0);

@@ -91,7 +91,11 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
         hidden,
         ffn,
         heads,
-        groups: f.size("num_key_value_heads")?.unwrap_or(heads),
+        groups: match row.family {
+            // Classes without the field.
+            Family::Bloom | Family::Gpt2 => heads,
+            _ => f.size("num_key_value_heads")?.unwrap_or(heads),
+        },
         head_dim,
         vocab,
         padded_vocab: vocab,

@@ -58,7 +58,10 @@ fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<Ro
         "longrope" | "su" => {
             let list = |field| s.floats(field)?.ok_or(Error::Missing { source_name: f.source, field });
             let original = original()?;
-            let factor = match s.float("factor")?.filter(|_| given_original().ok().flatten().is_none()) {
+            // Where the original length stands beside the older object, their ratio counts instead of a given factor.
+            let ratio =
+                f.get("rope_parameters").is_none() && f.get("original_max_position_embeddings").is_some();
+            let factor = match s.float("factor")?.filter(|_| !ratio) {
                 Some(given) => given,
                 None => max_positions as f64 / original.max(1) as f64,
             };
@@ -93,10 +96,10 @@ pub(super) fn scaling_object(rope: &Rope) -> Option<Map<String, Value>> {
             "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
             "original_max_position_embeddings": original
         }),
-        RopeScaling::LongRope { short, long, original, magnitude, .. } => {
+        RopeScaling::LongRope { short, long, original, factor, magnitude } => {
             let mut v = json!({
                 "rope_type": "longrope", "short_factor": short, "long_factor": long,
-                "original_max_position_embeddings": original
+                "original_max_position_embeddings": original, "factor": factor
             });
             if let Some((short, long)) = magnitude {
                 v["short_mscale"] = json!(short);

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::Fields;
 use crate::parts::{
-    Attention, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Position, QkNorm, Scales,
+    Activation, Attention, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Position, QkNorm,
+    Scales,
 };
 use crate::{Error, Family, ModelConfig, Norm, Result, RopeScaling};
 
@@ -21,9 +22,12 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
             (c.bias.qkv, c.bias.out) = (bias, bias);
         }
         Family::InternLm3 => {
-            let bias = f.flag("bias")?.unwrap_or(false);
-            c.bias.qkv = f.flag("qkv_bias")?.unwrap_or(false);
-            (c.bias.out, c.bias.mlp) = (bias, bias);
+            // The published class has fields of its own; transformers' takes Llama's, `attention_bias` for all four.
+            let (qkv, rest) = (f.flag("qkv_bias")?, f.flag("bias")?);
+            if qkv.or(rest).is_some() {
+                (c.bias.qkv, c.bias.out) = (qkv.unwrap_or(false), rest.unwrap_or(false));
+            }
+            c.bias.mlp = rest.or(f.flag("mlp_bias")?).unwrap_or(false);
         }
         Family::SeedOss => c.bias.out = f.flag("attention_out_bias")?.unwrap_or(false),
         Family::Baichuan => baichuan(f, c)?,
@@ -65,13 +69,22 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
                 return Err(f.unsupported("the residual after the norm is not supported"));
             }
         }
-        Family::Gpt2 => c.position = Position::Learned,
+        Family::Gpt2 => {
+            c.position = Position::Learned;
+            if f.flag("scale_attn_by_inverse_layer_idx")?.unwrap_or(false)
+                || !f.flag("scale_attn_weights")?.unwrap_or(true)
+            {
+                return Err(f.unsupported(
+                    "scores that are not scaled by the root of the head size are not supported",
+                ));
+            }
+        }
         Family::GptOss => {
             c.scores.sinks = true;
             c.bias.mlp = true;
-            if let Some(limit) = f.float("swiglu_limit")? {
-                c.activation = crate::Activation::SwigluClamped { alpha: 1.702, limit };
-            }
+            let alpha = f.float("swiglu_alpha")?.unwrap_or(1.702);
+            let limit = f.float("swiglu_limit")?.unwrap_or(7.0);
+            c.activation = Activation::SwigluClamped { alpha, limit };
         }
         Family::Qwen3Next => qwen3_next(f, c)?,
         Family::Mamba2 => mamba2(f, c)?,
@@ -193,7 +206,7 @@ fn latent(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
 }
 
 fn indexer(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    let heads = f.size("index_n_heads")?.unwrap_or(64);
+    let heads = f.size("index_n_heads")?.unwrap_or(if c.family == Family::GlmMoeDsa { 32 } else { 64 });
     c.indexer = Some(Indexer {
         heads,
         head_dim: f.size("index_head_dim")?.unwrap_or(128),
@@ -208,8 +221,11 @@ fn index_owners(f: &Fields<'_>, layers: usize) -> Result<Vec<bool>> {
     if let Some(types) = f.texts("indexer_types")? {
         return Ok(types.iter().map(|t| *t == "full").collect());
     }
+    if let Some(Value::String(pattern)) = f.get("index_topk_pattern") {
+        return Ok(pattern.chars().map(|c| c == 'F').collect());
+    }
     let Some(freq) = f.size("index_topk_freq")?.filter(|&n| n > 0) else { return Ok(vec![true; layers]) };
-    let skip = f.size("index_skip_topk_offset")?.unwrap_or(0);
+    let skip = f.size("index_skip_topk_offset")?.unwrap_or(2);
     Ok((0..layers).map(|l| (l + 1).saturating_sub(skip) % freq == 0).collect())
 }
 
@@ -229,7 +245,8 @@ fn longcat(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
 }
 
 fn hunyuan(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    if f.flag("use_qk_norm")?.unwrap_or(false) {
+    let native = f.text("model_type")? == Some("hunyuan_v1_moe");
+    if f.flag("use_qk_norm")?.unwrap_or(native) {
         c.qk_norm = QkNorm::PerHeadAfterRope;
     }
     // Cross-layer attention: of `cla_share_factor` layers only the first has keys and values.

@@ -110,3 +110,46 @@ fn a_hostile_number_of_layers_is_refused_before_anything_is_listed() {
     json["num_hidden_layers"] = json!(1u64 << 40);
     assert!(read_config(&json).unwrap_err().to_string().contains("layers: expected 1 to"));
 }
+
+#[test]
+fn numbers_that_transformers_wants_as_integers_are_written_so() {
+    let mut gemma = minimal("gemma2");
+    gemma["query_pre_attn_scalar"] = json!(24);
+    let mut minicpm = minimal("minicpm");
+    minicpm["dim_model_base"] = json!(28);
+    for (json, field) in [(gemma, "query_pre_attn_scalar"), (minicpm, "dim_model_base")] {
+        let written = write_config(&read_config(&json).unwrap(), Dialect::V5).unwrap();
+        assert!(written[field].is_i64(), "{field}: {}", written[field]);
+        assert_eq!(written[field], json[field]);
+    }
+}
+
+#[test]
+fn biases_of_internlm3_are_read_in_both_spellings() {
+    let read = |fields: Value| {
+        let mut json = minimal("internlm3");
+        json.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        read_config(&json).unwrap().bias
+    };
+    let all = Biases { qkv: true, out: true, mlp: true, head: false };
+    assert_eq!(read(json!({"attention_bias": true, "mlp_bias": true})), all);
+    assert_eq!(read(json!({"qkv_bias": true, "bias": true})), all);
+    assert_eq!(read(json!({"qkv_bias": true, "bias": false})), Biases { qkv: true, ..Biases::default() });
+    assert_eq!(read(json!({})), Biases::default());
+}
+
+#[test]
+fn hunyuans_two_classes_weigh_a_single_expert_differently() {
+    let moe = |model_type: &str, top_k: usize| {
+        let mut json = minimal(model_type);
+        let experts = json!({
+            "num_experts": 4, "moe_topk": [top_k, top_k], "moe_intermediate_size": [48, 48], "num_shared_expert": [1, 1]
+        });
+        json.as_object_mut().unwrap().extend(experts.as_object().unwrap().clone());
+        read_config(&json).unwrap().moe.unwrap()
+    };
+    assert!(moe("hunyuan_v1_moe", 1).router.renormalise);
+    assert!(!moe("hunyuan", 1).router.renormalise);
+    assert!(moe("hunyuan", 2).router.renormalise);
+    assert_eq!((moe("hunyuan", 2).ffn, moe("hunyuan", 2).shared.unwrap().ffn), (48, 96));
+}

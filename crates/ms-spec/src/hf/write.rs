@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Dialect, rope};
 use crate::family::{BiasRule, Row, WindowRule};
 use crate::parts::{Attention, Feed, GroupLimit, Mixer, Mla, Moe, Position, Score};
-use crate::{Activation, Error, Family, ModelConfig, QkNorm, Result};
+use crate::{Activation, Error, Family, ModelConfig, QkNorm, Result, RopeScaling};
 
 /// Writes a configuration that `transformers` reads.
 ///
@@ -23,7 +23,7 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     };
     let mut w = Writer { out: Map::new() };
     w.set("architectures", json!([class(c, row)]));
-    w.set("model_type", json!(row.types[0]));
+    w.set("model_type", json!(model_type(c, row)));
     w.set("vocab_size", json!(c.vocab));
     sizes(&mut w, c);
     w.set("initializer_range", json!(c.init_std));
@@ -70,9 +70,23 @@ impl Writer {
     }
 }
 
+/// Whether transformers' class of Hunyuan computes this model: it knows neither shared keys nor a plain top-1.
+fn native_hunyuan(c: &ModelConfig) -> bool {
+    let weights = c.moe.as_ref().is_some_and(|m| m.router.renormalise && m.shared.is_some());
+    weights && c.qk_norm == QkNorm::PerHeadAfterRope && !c.has(Mixer::SharedKv)
+}
+
+fn model_type<'a>(c: &ModelConfig, row: &Row) -> &'a str {
+    match c.family {
+        Family::HunyuanMoe if native_hunyuan(c) => "hunyuan_v1_moe",
+        _ => row.types[0],
+    }
+}
+
 fn class<'a>(c: &ModelConfig, row: &Row) -> &'a str {
     match (c.family, c.unit_head_rows) {
         (Family::Baichuan, false) => "BaiChuanForCausalLM",
+        (Family::HunyuanMoe, _) if !native_hunyuan(c) => "HunYuanForCausalLM",
         _ => row.class,
     }
 }
@@ -202,7 +216,15 @@ fn positions(w: &mut Writer, c: &ModelConfig, row: &Row, dialect: Dialect) {
     if c.family == Family::Qwen1 {
         return w.set("rotary_emb_base", json!(c.rope.base));
     }
-    let scaling = rope::scaling_object(&c.rope);
+    let mut scaling = rope::scaling_object(&c.rope);
+    // One magnitude for all lengths; only Phi-3.5-MoE has words for two.
+    if let (Some(s), false, RopeScaling::LongRope { magnitude: Some((short, long)), .. }) =
+        (&mut scaling, c.family == Family::PhiMoe, &c.rope.scaling)
+        && short == long
+    {
+        s.retain(|key, _| !matches!(key.as_str(), "short_mscale" | "long_mscale"));
+        s.insert("attention_factor".to_owned(), json!(short));
+    }
     // Classes that keep the original length beside the scaling look for it there.
     if let (Family::Phi3 | Family::PhiMoe, Some(s)) = (c.family, &scaling)
         && let Some(original) = s.get("original_max_position_embeddings")
@@ -264,6 +286,7 @@ fn experts(w: &mut Writer, c: &ModelConfig, moe: &Moe) {
         Family::HunyuanMoe => {
             w.set("moe_intermediate_size", json!(moe.ffn));
             w.set("num_shared_expert", json!(moe.shared.map_or(0, |s| s.ffn / c.ffn.max(1))));
+            w.set("use_mixed_mlp_moe", json!(moe.shared.is_some()));
         }
         Family::HyV3 | Family::Ling => {
             w.set("moe_intermediate_size", json!(moe.ffn));
@@ -360,14 +383,14 @@ fn special(w: &mut Writer, c: &ModelConfig) {
         }
         Family::Gemma2 => {
             let scale = c.scores.scale.map_or(c.head_dim as f64, |s| (s.powi(-2) * 1e6).round() / 1e6);
-            w.set("query_pre_attn_scalar", json!(scale));
+            w.set("query_pre_attn_scalar", number(scale));
             w.set("attn_logit_softcapping", json!(c.scores.softcap));
             w.set("final_logit_softcapping", json!(c.logit_softcap));
         }
         Family::MiniCpm | Family::MiniCpm3 => {
-            w.set("scale_emb", json!(c.scales.embedding));
+            w.set("scale_emb", number(c.scales.embedding));
             w.set("scale_depth", json!(c.scales.residual * (c.layers as f64).sqrt()));
-            w.set("dim_model_base", json!(c.scales.logits * c.hidden as f64));
+            w.set("dim_model_base", number(c.scales.logits * c.hidden as f64));
         }
         Family::LongCat => {
             if let Some(m) = c.mla() {
@@ -382,7 +405,8 @@ fn special(w: &mut Writer, c: &ModelConfig) {
             w.set("cla_share_factor", json!(share));
         }
         Family::GptOss => {
-            if let Activation::SwigluClamped { limit, .. } = c.activation {
+            if let Activation::SwigluClamped { alpha, limit } = c.activation {
+                w.set("swiglu_alpha", json!(alpha));
                 w.set("swiglu_limit", json!(limit));
             }
         }
@@ -402,6 +426,15 @@ fn special(w: &mut Writer, c: &ModelConfig) {
         }
         Family::Mamba2 => mamba2(w, c),
         _ => {}
+    }
+}
+
+/// A number that classes may want as an integer: written as one if it is, but for the rounding of products.
+fn number(value: f64) -> Value {
+    let whole = value.round();
+    match (value - whole).abs() <= 1e-9 * whole.abs() && whole.abs() < 1e15 {
+        true => json!(whole as i64),
+        false => json!(value),
     }
 }
 

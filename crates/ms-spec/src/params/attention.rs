@@ -51,7 +51,7 @@ pub(super) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &
     }
 }
 
-/// Attention to the keys and values of the layer before: only a query projection.
+/// Attention to the keys and values of the layer before: only a query projection, but norms of its own for both.
 pub(super) fn query_only(t: &mut Table<'_>, c: &ModelConfig) {
     let rows = c.heads * c.head_dim;
     t.matrix("self_attention.linear_proj.weight", [c.hidden, rows], Table::columns(), t.out_std());
@@ -62,9 +62,7 @@ pub(super) fn query_only(t: &mut Table<'_>, c: &ModelConfig) {
     if c.bias.qkv {
         t.vector("self_attention.linear_qkv.bias", rows, Table::rows(1), Init::Zeros, SumGrad::No);
     }
-    if c.qk_norm != QkNorm::None {
-        t.norm_of(c.norm, "self_attention.q_layernorm", c.head_dim, SumGrad::OverTp);
-    }
+    head_norms(t, c, "self_attention");
 }
 
 fn head_norms(t: &mut Table<'_>, c: &ModelConfig, module: &str) {

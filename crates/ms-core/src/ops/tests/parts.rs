@@ -19,6 +19,22 @@ fn activations_with_and_without_gate() {
 }
 
 #[test]
+fn a_gate_that_is_clamped() {
+    let kind = Activation::Clamped { alpha: 1.7, limit: 0.9 };
+    check("activation", &[3, 10], &[], &move |g, _, x| activation(g, x, kind, true));
+}
+
+#[test]
+fn attention_with_sinks() {
+    let heads = HeadLayout { groups: 1, heads_per_group: 2, head_dim: 8 };
+    let options = AttentionOptions { scale: 0.4, window: Some(3), softcap: None, alibi: None };
+    check("sinks", &[8, 32], &[(&[2], 0.5, 0.2)], &move |g, store, x| {
+        let sinks = g.param(store, P[0]);
+        attention(g, x, heads, Some(&sinks), &documents(), options)
+    });
+}
+
+#[test]
 fn a_gate_for_all_columns_and_one_for_the_row() {
     for width in [6, 1] {
         check("gate", &[4, 6], &[(&[width, 6], 0.5, 0.0)], &move |g, store, x| {
@@ -74,7 +90,7 @@ fn attention_with_slopes() {
         softcap: None,
         alibi: Some(Alibi { heads: 3, first: 0 }),
     };
-    check("alibi", &[8, 36], &[], &move |g, _, x| attention(g, x, heads, &documents(), options));
+    check("alibi", &[8, 36], &[], &move |g, _, x| attention(g, x, heads, None, &documents(), options));
 }
 
 #[test]

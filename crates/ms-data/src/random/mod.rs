@@ -1,6 +1,12 @@
-//! The random numbers upstream draws: numpy's legacy `RandomState`, Python's `random` and torch's CPU `randperm`.
+//! The random numbers upstream draws: numpy's legacy `RandomState` and its `default_rng`, Python's `random` and torch's CPU
+//! `randperm`.
 //!
-//! All are the Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998); orders of samples must match bit for bit.
+//! All but `default_rng` are the Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998); orders of samples must match bit
+//! for bit.
+
+mod pcg64;
+
+pub use pcg64::{Choice, DefaultRng};
 
 const N: usize = 624;
 const M: usize = 397;

@@ -1,0 +1,217 @@
+//! Attention of a device, and how its operands are described.
+
+use crate::{Result, Tensor, TensorMut};
+
+/// Heads of an attention layer as this rank holds them.
+///
+/// Packed rows are Megatron's grouping: for each key/value group its query heads, its key head, its value head;
+/// `(N + 2 G) · D` elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLayout {
+    /// Key/value groups `G`.
+    pub groups: usize,
+    /// Query heads per group, `N / G`.
+    pub heads_per_group: usize,
+    /// Head size `D`.
+    pub head_dim: usize,
+}
+
+impl HeadLayout {
+    /// Query heads `N`.
+    pub fn heads(&self) -> usize {
+        self.groups * self.heads_per_group
+    }
+    /// Elements of a packed row, `(N + 2 G) · D`.
+    pub fn packed_width(&self) -> usize {
+        self.groups * (self.heads_per_group + 2) * self.head_dim
+    }
+}
+
+/// Rotary tables, shared by all layers.
+#[derive(Clone, Debug)]
+pub struct Rotary {
+    /// Cosines `[P, R/2]` f32 for positions `0..P`.
+    pub cos: Tensor,
+    /// Sines `[P, R/2]` f32.
+    pub sin: Tensor,
+    /// Rotated dimensions `R` of a head; the rest passes through.
+    pub dim: usize,
+    /// Pairs are neighbours `(x0,x1)` instead of halves `(x0,x[R/2])`.
+    pub interleaved: bool,
+}
+
+/// Scales of the per-head norms of queries and keys (Qwen3).
+#[derive(Clone, Debug)]
+pub struct QkNorm<'a> {
+    /// Scale of query heads, `[D]`.
+    pub q: &'a Tensor,
+    /// Scale of key heads, `[D]`.
+    pub k: &'a Tensor,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// One sequence of a packed run of tokens: where its queries and its keys stand.
+pub type Segment = ms_kernels::attention::Segment;
+
+/// Which keys a query sees and how scores are scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionOptions {
+    /// Factor on `q·k`, usually `D^-1/2`.
+    pub scale: f32,
+    /// A query sees at most this many of the latest keys.
+    pub window: Option<usize>,
+    /// `c · tanh(s / c)` on the scaled score.
+    pub softcap: Option<f32>,
+    /// A penalty by distance, a slope per head.
+    pub alibi: Option<Alibi>,
+}
+
+/// The slopes of attention with linear biases.
+pub type Alibi = ms_kernels::attention::Alibi;
+
+/// Operands of an indexer on the device: queries `[T,N·D]`, keys `[C,D]` and head weights `[T,N]`, all f32.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexerInputs<'a> {
+    /// Queries.
+    pub q: &'a Tensor,
+    /// Keys; segments count their rows.
+    pub k: &'a Tensor,
+    /// Weights of the heads.
+    pub w: &'a Tensor,
+}
+
+/// Attention.
+pub trait AttentionBackend {
+    /// Per-head norm (optional) and rotation of the queries and keys of `qkv[T,(N+2G)D]`; values are copied.
+    /// Returns the prepared rows and `rstd[T,N+G]` (empty without norm).
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or a position is outside the tables.
+    fn prepare_qkv(
+        &self,
+        qkv: &Tensor,
+        heads: HeadLayout,
+        norm: Option<&QkNorm<'_>>,
+        rotary: &Rotary,
+        positions: &Tensor,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradient of [`AttentionBackend::prepare_qkv`] by `qkv`; `dprepared` is overwritten and returned.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn prepare_qkv_backward(
+        &self,
+        dprepared: Tensor,
+        qkv: &Tensor,
+        rstd: &Tensor,
+        heads: HeadLayout,
+        norm: Option<&QkNorm<'_>>,
+        dnorm: Option<(&mut Tensor, &mut Tensor)>,
+        rotary: &Rotary,
+        positions: &Tensor,
+    ) -> Result<Tensor>;
+    /// Causal attention inside each segment of packed rows: `(out[T,N·D], lse[N,T] f32)`.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn attention(
+        &self,
+        qkv: &Tensor,
+        heads: HeadLayout,
+        segments: &[Segment],
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradient of [`AttentionBackend::attention`] by `qkv`.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn attention_backward(
+        &self,
+        dout: &Tensor,
+        qkv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        segments: &[Segment],
+        options: &AttentionOptions,
+    ) -> Result<Tensor>;
+    /// Lets the sinks `[N]` (f32) join the softmax of what an attention returned, `out[T,N·D]` and `lse[N,T]`: one
+    /// more score a head, of a key whose value is zero.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or an output is shared.
+    fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()>;
+    /// Adds the gradient by the sinks to `dsinks[N]` (f32); `out` and `lse` are those with the sinks.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn attention_sinks_backward(
+        &self,
+        dsinks: TensorMut<'_>,
+        dout: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        sinks: &Tensor,
+    ) -> Result<()>;
+    /// Attention of new queries over cached keys and values: `(out[T,N·D], lse[N,T] f32)`.
+    ///
+    /// `keys` and `values` are `[C, G·D]` with one row per cache place; `segments[i].k_start` counts those rows.
+    /// Query `i` of a segment sees keys up to `i + k_len - q_len`.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn attention_cached(
+        &self,
+        qkv: &Tensor,
+        keys: &Tensor,
+        values: &Tensor,
+        heads: HeadLayout,
+        segments: &[Segment],
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
+    /// The `places` best keys of each query, `[T,places]` i32: rising rows of `inputs.k`, then -1.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor>;
+    /// Attention of packed rows over `picks[T,P]` alone: `(out[T,N·D], lse[N,T] f32)`. Keys and values are those of
+    /// `cached` if given, `[C,G·D]` each, otherwise of the rows themselves.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked(
+        &self,
+        qkv: &Tensor,
+        cached: Option<(&Tensor, &Tensor)>,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradient of [`AttentionBackend::attention_picked`] without cache by `qkv`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_backward(
+        &self,
+        dout: &Tensor,
+        qkv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<Tensor>;
+    /// Copies the key and value heads of prepared rows `qkv[T,..]` into cache rows `places[t]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, a place is outside the cache, or the cache is shared.
+    fn cache_append(
+        &self,
+        keys: &mut Tensor,
+        values: &mut Tensor,
+        qkv: &Tensor,
+        heads: HeadLayout,
+        places: &[usize],
+    ) -> Result<()>;
+}

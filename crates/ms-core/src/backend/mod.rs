@@ -1,0 +1,351 @@
+//! The seam between the graph and a device: fused entry points on tensors.
+//!
+//! One trait per family of operations, so that a device can be written and tested family by family. Every
+//! method allocates its results from the backend's arena; a gradient of a weight is accumulated in f32 into a
+//! [`TensorMut`]. Shapes use the letters `T` tokens, `H` hidden, `F` feed-forward, `N` query heads, `G` key/value
+//! groups, `D` head size, `V` vocabulary. `x.dtype()` decides the element type `E` (f32 or bf16).
+
+mod attention;
+mod moe;
+mod recurrent;
+
+pub use attention::{
+    Alibi, AttentionBackend, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary, Segment,
+};
+pub use moe::{GroupScore, MoeBackend, Router, RouterScore, Routes};
+pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace};
+
+use crate::{Arena, DType, Result, Tensor, TensorMut};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A device is its backend instance: a CPU thread pool, or an NPU ordinal with a stream. Cloning shares it.
+#[derive(Clone)]
+pub struct Device(Arc<dyn Backend>);
+
+impl Device {
+    /// A device that runs on `backend`.
+    pub fn new(backend: impl Backend + 'static) -> Self {
+        Self(Arc::new(backend))
+    }
+}
+
+impl Deref for Device {
+    type Target = dyn Backend;
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+/// Everything a device must do.
+pub trait Backend:
+    MatmulBackend
+    + NormBackend
+    + AttentionBackend
+    + ActBackend
+    + LayoutBackend
+    + EmbedBackend
+    + MoeBackend
+    + RecurrentBackend
+    + LossBackend
+    + OptimBackend
+    + Send
+    + Sync
+{
+    /// Name for messages, such as `cpu (avx512, 2 threads)`.
+    fn name(&self) -> String;
+    /// Where the device's tensors live.
+    fn arena(&self) -> &Arena;
+    /// Waits until everything that was started has finished.
+    fn synchronize(&self) -> Result<()>;
+}
+
+/// Matrix products of a linear layer.
+pub trait MatmulBackend {
+    /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
+    /// `dx[T,K] = dy[T,N] · w[N,K]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor>;
+    /// `dw[N,K] += dy[T,N]ᵀ · x[T,K]` in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    /// `db[N] += Σ_t dy[T,N]` in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn linear_db(&self, db: TensorMut<'_>, dy: &Tensor) -> Result<()>;
+}
+
+/// Row normalisation.
+pub trait NormBackend {
+    /// RMSNorm of the rows of `x[T,H]` with scale `w[H]`: `(y[T,H], rstd[T] f32)`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn rms_norm(&self, x: &Tensor, w: &Tensor, norm: &Norm) -> Result<(Tensor, Tensor)>;
+    /// `sum = x + residual`, then RMSNorm of `sum`: `(sum[T,H], y[T,H], rstd[T])`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn add_rms_norm(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        w: &Tensor,
+        norm: &Norm,
+    ) -> Result<(Tensor, Tensor, Tensor)>;
+    /// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`: `(y[T,H], stats[T,2] f32)`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn layer_norm(&self, x: &Tensor, w: &Tensor, b: Option<&Tensor>, eps: f32) -> Result<(Tensor, Tensor)>;
+    /// Gradient of [`NormBackend::layer_norm`] by `x`, and by scale and shift as `[2,H]` f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn layer_norm_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        stats: &Tensor,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradient by the normalised input `x`, plus `dresidual` if given; `dw[H]` accumulated in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn rms_norm_backward(
+        &self,
+        dw: Option<TensorMut<'_>>,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        rstd: &Tensor,
+        dresidual: Option<&Tensor>,
+        norm: &Norm,
+    ) -> Result<Tensor>;
+}
+
+/// How rows are normalised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Added to the mean square, in squared units of the input.
+    pub eps: f32,
+    /// The scale is used as `1 + w` (Gemma, Qwen3-Next).
+    pub unit_offset: bool,
+}
+
+/// Activations and sums.
+pub trait ActBackend {
+    /// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn swiglu(&self, x: &Tensor) -> Result<Tensor>;
+    /// Gradient of [`ActBackend::swiglu`] by `x`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn swiglu_backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor>;
+    /// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn activation(&self, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    /// Gradient of [`ActBackend::activation`] by `x`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn activation_backward(&self, dy: &Tensor, x: &Tensor, kind: Activation, gated: bool) -> Result<Tensor>;
+    /// `x[T,W] · f(gate)` with `gate[T,W]` or `[T,1]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn gate(&self, x: &Tensor, gate: &Tensor, kind: Activation) -> Result<Tensor>;
+    /// Gradients of [`ActBackend::gate`] by `x` and `gate`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn gate_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        gate: &Tensor,
+        kind: Activation,
+    ) -> Result<(Tensor, Tensor)>;
+    /// `x = c · tanh(x / c)`.
+    ///
+    /// # Errors
+    /// If the tensor is shared or not of a floating type.
+    fn softcap(&self, x: &mut Tensor, cap: f32) -> Result<()>;
+    /// `d = d · (1 − (y/c)²)` with `y` the result of [`ActBackend::softcap`].
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or `d` is shared.
+    fn softcap_backward(&self, d: &mut Tensor, y: &Tensor, cap: f32) -> Result<()>;
+    /// `a + b`, element by element.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    /// `a += b`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or `a` is shared.
+    fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()>;
+    /// `x` with elements of another type.
+    ///
+    /// # Errors
+    /// If there is no such conversion.
+    fn cast(&self, x: &Tensor, dtype: DType) -> Result<Tensor>;
+}
+
+/// An activation function.
+pub type Activation = ms_kernels::activation::Activation;
+
+/// A run of output columns: copies of input columns, or zeros.
+pub type Run = ms_kernels::columns::Run;
+
+/// Rearranging and scaling columns.
+pub trait LayoutBackend {
+    /// The runs of columns of each row of `x[T,W]`, one after the other.
+    ///
+    /// # Errors
+    /// If element types do not fit or a run reads outside the row.
+    fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor>;
+    /// Gradient of [`LayoutBackend::columns`] by `x[T,width]`.
+    ///
+    /// # Errors
+    /// As [`LayoutBackend::columns`].
+    fn columns_backward(&self, dy: &Tensor, width: usize, runs: &[Run]) -> Result<Tensor>;
+    /// Matrices of as many rows side by side.
+    ///
+    /// # Errors
+    /// If rows or element types differ.
+    fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
+    /// `y[t,w] = x[t,w] · s[w]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    /// Gradient of [`LayoutBackend::scale_columns`] by `s`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn scale_columns_backward(&self, ds: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+    /// Rows scaled to length 1.
+    ///
+    /// # Errors
+    /// If the element type has no kernel.
+    fn unit_rows(&self, x: &Tensor) -> Result<Tensor>;
+    /// Gradient of [`LayoutBackend::unit_rows`] by `x`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn unit_rows_backward(&self, dx: TensorMut<'_>, dy: &Tensor, x: &Tensor) -> Result<()>;
+}
+
+/// Token embedding.
+pub trait EmbedBackend {
+    /// Rows `ids[T]` (i32) of `table[V,H]`.
+    ///
+    /// # Errors
+    /// If an id is outside the table.
+    fn embedding(&self, table: &Tensor, ids: &Tensor) -> Result<Tensor>;
+    /// `dtable[ids[t]] += dy[t]` in f32, in token order.
+    ///
+    /// # Errors
+    /// If an id is outside the table.
+    fn embedding_backward(&self, dtable: TensorMut<'_>, dy: &Tensor, ids: &Tensor) -> Result<()>;
+}
+
+/// Cross entropy over the vocabulary.
+pub trait LossBackend {
+    /// Negative log-likelihood `[T]` f32 of `targets[T]` (i32) under softmax of `logits[T,V]`; with `weights[T]`
+    /// (f32) the logits are replaced by `weights · (softmax - onehot)`, the gradient of `Σ weights · nll`.
+    /// A negative target is allowed where the weight is zero (or no gradient is asked for) and has nll 0.
+    ///
+    /// # Errors
+    /// If shapes, element types or targets do not fit, or `logits` is shared.
+    fn cross_entropy(
+        &self,
+        logits: &mut Tensor,
+        targets: &Tensor,
+        weights: Option<&Tensor>,
+    ) -> Result<Tensor>;
+}
+
+/// One AdamW step's numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate of this step.
+    pub lr: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Steps taken, this one included; 1 for the first.
+    pub step: u64,
+}
+
+/// What the optimizer does to flat f32 buffers.
+pub trait OptimBackend {
+    /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies
+    /// the gradient first.
+    ///
+    /// # Errors
+    /// If sizes do not fit or a buffer is shared.
+    fn adamw(
+        &self,
+        master: TensorMut<'_>,
+        m: TensorMut<'_>,
+        v: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f32,
+        step: &AdamW,
+    ) -> Result<()>;
+    /// `Σ x²` in f64, in a fixed order.
+    ///
+    /// # Errors
+    /// If `x` is not f32.
+    fn sum_squares(&self, x: &Tensor) -> Result<f64>;
+    /// Sets every element to zero.
+    ///
+    /// # Errors
+    /// If the tensor is shared.
+    fn fill_zero(&self, x: &mut Tensor) -> Result<()>;
+    /// Multiplies every element by `factor`.
+    ///
+    /// # Errors
+    /// If the tensor is shared or not of a floating type.
+    fn scale(&self, x: &mut Tensor, factor: f32) -> Result<()>;
+    /// `sum += factor · x`, both f32.
+    ///
+    /// # Errors
+    /// If sizes or element types do not fit.
+    fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f32) -> Result<()>;
+    /// Whether an element is infinite or not a number.
+    ///
+    /// # Errors
+    /// If `x` is not f32.
+    fn has_non_finite(&self, x: &Tensor) -> Result<bool>;
+}

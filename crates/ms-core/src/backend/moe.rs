@@ -1,0 +1,93 @@
+//! Mixtures of experts of a device.
+
+use crate::{Result, Tensor, TensorMut};
+
+/// A router of a mixture of experts.
+pub type Router = ms_kernels::routing::Router;
+/// How logits become scores.
+pub type RouterScore = ms_kernels::routing::Score;
+/// How a group of experts is judged.
+pub type GroupScore = ms_kernels::routing::GroupScore;
+/// Where each copy of a token goes.
+pub type Routes = ms_kernels::experts::Routes;
+
+/// Mixtures of experts. `K` experts per token of `E`.
+pub trait MoeBackend {
+    /// Experts `[T,K]` i32 and weights `[T,K]` f32 of tokens with router logits `[T,E]` f32; `bias[E]` f32 takes part
+    /// in the choice.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or the router cannot pick `K` of `E`.
+    fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>;
+    /// Gradient of the weights by the logits.
+    ///
+    /// # Errors
+    /// As [`MoeBackend::route`].
+    fn route_backward(
+        &self,
+        dweights: &Tensor,
+        experts: &Tensor,
+        logits: &Tensor,
+        router: &Router,
+    ) -> Result<Tensor>;
+    /// The load-balancing loss, and `grad_scale` times its gradient added to `dlogits` if given.
+    ///
+    /// # Errors
+    /// As [`MoeBackend::route`].
+    fn balance(
+        &self,
+        dlogits: Option<&mut Tensor>,
+        logits: &Tensor,
+        experts: &Tensor,
+        router: &Router,
+        coeff: f32,
+        grad_scale: f32,
+    ) -> Result<f32>;
+    /// A row of `x[T,H]` for every copy, sorted by expert: `[T·K,H]`.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// Gradient of [`MoeBackend::dispatch`].
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// The weighted sum of each token's copies: `[T,H]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// Gradients of [`MoeBackend::combine`] by rows and weights.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn combine_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        weights: &Tensor,
+        routes: &Routes,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Each expert's rows of `x[R,K]` through its matrix of `w[E,N,K]`, plus its row of `bias[E,N]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, routes: &Routes)
+    -> Result<Tensor>;
+    /// Gradient of [`MoeBackend::expert_linear`] by `x`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear_dx(&self, dy: &Tensor, w: &Tensor, routes: &Routes) -> Result<Tensor>;
+    /// Gradient by `w`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear_dw(&self, dw: TensorMut<'_>, dy: &Tensor, x: &Tensor, routes: &Routes) -> Result<()>;
+    /// Gradient by `bias`, added in f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expert_linear_db(&self, db: TensorMut<'_>, dy: &Tensor, routes: &Routes) -> Result<()>;
+}

@@ -1,0 +1,101 @@
+//! Recurrent layers of a device.
+
+use crate::{Result, Segment, Tensor};
+
+/// Sizes of a state-space scan.
+pub type StateSpace = ms_kernels::state_space::Shape;
+/// Sizes of a delta-rule scan.
+pub type DeltaRule = ms_kernels::delta_rule::Shape;
+
+/// Recurrent mixers, all f32. Segments must cover the tokens in order.
+pub trait RecurrentBackend {
+    /// Causal depthwise convolution and SiLU of `x[T,C]` with taps `w[C,1,W]`. `history[S,W-1,C]` is what came
+    /// before each segment and is replaced by what the next call needs.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn convolution(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        b: Option<&Tensor>,
+        history: Option<&mut Tensor>,
+        segments: &[Segment],
+    ) -> Result<Tensor>;
+    /// Gradients by `x`, by `w` and by `b` (empty without).
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn convolution_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        b: Option<&Tensor>,
+        segments: &[Segment],
+    ) -> Result<[Tensor; 3]>;
+    /// Mamba-2's scan of `[x, b, c, dt]` with weights `[a_log, d, dt_bias]`; shapes as in
+    /// [`ms_kernels::state_space::Scan`]. `states[S,N,P,S']` is read and replaced.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn state_space(
+        &self,
+        inputs: [&Tensor; 4],
+        weights: [&Tensor; 3],
+        states: Option<&mut Tensor>,
+        segments: &[Segment],
+        shape: &StateSpace,
+    ) -> Result<Tensor>;
+    /// Gradients by the inputs and by the weights.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn state_space_backward(
+        &self,
+        dy: &Tensor,
+        inputs: [&Tensor; 4],
+        weights: [&Tensor; 3],
+        segments: &[Segment],
+        shape: &StateSpace,
+    ) -> Result<([Tensor; 4], [Tensor; 3])>;
+    /// The gated delta rule of `[q, k, v, g, beta]`; shapes as in [`ms_kernels::delta_rule::Scan`].
+    /// `states[S,N,K,V]` is read and replaced.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn delta_rule(
+        &self,
+        inputs: [&Tensor; 5],
+        states: Option<&mut Tensor>,
+        segments: &[Segment],
+        shape: &DeltaRule,
+    ) -> Result<Tensor>;
+    /// Gradients by the inputs.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn delta_rule_backward(
+        &self,
+        dy: &Tensor,
+        inputs: [&Tensor; 5],
+        segments: &[Segment],
+        shape: &DeltaRule,
+    ) -> Result<[Tensor; 5]>;
+    /// `g[T,N] = −exp(a_log[N]) · softplus(a[T,N] + dt_bias[N])`: the logarithm of a decay.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor>;
+    /// Gradients of [`RecurrentBackend::decay`] by `a`, `a_log` and `dt_bias`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn decay_backward(
+        &self,
+        dy: &Tensor,
+        a: &Tensor,
+        a_log: &Tensor,
+        dt_bias: &Tensor,
+    ) -> Result<[Tensor; 3]>;
+}

@@ -1,0 +1,118 @@
+//! What multi-token prediction modules see and must predict: a micro-batch seen from further on.
+
+use ms_data::MicroBatch;
+
+/// A micro-batch whose places were all moved on by one or more tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ahead {
+    /// `[T]`.
+    pub(crate) tokens: Vec<i32>,
+    /// `[T]`.
+    pub(crate) labels: Vec<i32>,
+    /// `[T]`.
+    pub(crate) loss_mask: Vec<f32>,
+}
+
+/// A row moved left by one, in place; zero comes in at its end.
+fn roll<T: Copy + Default>(values: &mut [T], rows: &[usize]) {
+    let mut start = 0;
+    for &end in rows {
+        let row = &mut values[start..end];
+        if let Some(last) = row.len().checked_sub(1) {
+            row.copy_within(1.., 0);
+            row[last] = T::default();
+        }
+        start = end;
+    }
+}
+
+/// Ends of the rows: equally long ones, or, where rows were laid side by side without padding, the stretches that attend
+/// within themselves.
+fn row_ends(mb: &MicroBatch) -> Vec<usize> {
+    let total = mb.tokens.len();
+    let length = total / mb.rows.max(1);
+    let equal: Vec<usize> = (1..=mb.rows.max(1)).map(|r| r * length).collect();
+    let borders: Vec<usize> = mb.cu_seqlens.iter().skip(1).map(|&end| end as usize).collect();
+    if equal.last() == Some(&total) && equal.iter().all(|end| borders.binary_search(end).is_ok()) {
+        equal
+    } else {
+        borders
+    }
+}
+
+/// The micro-batch as module 0, 1, ... of `depth` sees it: tokens, labels and mask moved on by 1, 2, ... tokens in each
+/// row. Borders of documents inside a row do not stop them, as upstream.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/multi_token_prediction.py`, `roll_tensor`.
+pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead> {
+    let rows = row_ends(mb);
+    let mut now =
+        Ahead { tokens: mb.tokens.clone(), labels: mb.labels.clone(), loss_mask: mb.loss_mask.clone() };
+    (0..depth)
+        .map(|_| {
+            roll(&mut now.tokens, &rows);
+            roll(&mut now.labels, &rows);
+            roll(&mut now.loss_mask, &rows);
+            now.clone()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(rows: usize, cu_seqlens: &[i32]) -> MicroBatch {
+        let total = *cu_seqlens.last().unwrap();
+        MicroBatch {
+            tokens: (1..=total).collect(),
+            labels: (2..=total + 1).collect(),
+            loss_mask: vec![1.0; total as usize],
+            position_ids: vec![0; total as usize],
+            cu_seqlens: cu_seqlens.to_vec(),
+            rows,
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn equal_rows_roll_across_documents_and_never_into_the_next_row() {
+        let seen = ahead(&batch(2, &[0, 2, 4, 8]), 2);
+        assert_eq!(seen[0].tokens, [2, 3, 4, 0, 6, 7, 8, 0]);
+        assert_eq!(seen[1].tokens, [3, 4, 0, 0, 7, 8, 0, 0]);
+        assert_eq!(seen[1].labels, [4, 5, 0, 0, 8, 9, 0, 0]);
+        assert_eq!(seen[1].loss_mask, [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn rows_of_unequal_length_end_where_attention_ends() {
+        let seen = ahead(&batch(2, &[0, 3, 8]), 1);
+        assert_eq!(seen[0].tokens, [2, 3, 0, 5, 6, 7, 8, 0]);
+        assert!(ahead(&batch(1, &[0, 1]), 1)[0].tokens == [0]);
+    }
+
+    #[test]
+    fn windows_and_depth_losses_are_upstreams() {
+        let Some(dir) = ms_testing::shared("goldens/ops") else { return };
+        let (golden, _) = ms_testing::read_golden(&dir.join("mtp_shift.safetensors"));
+        let ints = |name: &str| -> Vec<i32> { golden[name].i64().iter().map(|&v| v as i32).collect() };
+        let floats = |name: &str| golden[name].f32();
+        let length = golden["roll.tokens0"].shape[1] as i32;
+        let mb = MicroBatch {
+            tokens: ints("roll.tokens0"),
+            labels: ints("roll.labels0"),
+            loss_mask: floats("roll.loss_mask0"),
+            position_ids: vec![0; 2 * length as usize],
+            cu_seqlens: vec![0, length, 2 * length],
+            rows: 2,
+            samples: Vec::new(),
+        };
+        let seen = &ahead(&mb, 1)[0];
+        assert_eq!(seen.tokens, ints("roll.tokens1"));
+        assert_eq!(seen.labels, ints("roll.labels1"));
+        assert_eq!(seen.loss_mask, floats("roll.loss_mask1"));
+        let counted: f32 = seen.loss_mask.iter().sum();
+        assert_eq!(counted, floats("roll.num_tokens1")[0]);
+    }
+}

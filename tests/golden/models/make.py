@@ -1,0 +1,539 @@
+#!/usr/bin/env python3
+"""Makes the sample models of this folder: tiny random checkpoints with the logits of the Python classes.
+
+    python make.py [NAME ...]        writes ./NAME/{config.json,model.safetensors,reference.safetensors,golden.json}
+
+Weights are seeded, rounded to bfloat16 and stored so; logits are computed in float32 from the stored values.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional as F
+
+HERE = pathlib.Path(__file__).resolve().parent
+SAMPLES = {}
+F32_NAMES = ("e_score_correction_bias", "expert_bias", "gate.wg.weight", "router.classifier.weight")
+
+
+def sample(what, derived=False):
+    def keep(function):
+        SAMPLES[function.__name__] = (what, derived, function)
+        return function
+
+    return keep
+
+
+def fill(model, seed):
+    """Random values of a size that lets every part of the model matter, all of them bfloat16 numbers."""
+    g = torch.Generator().manual_seed(seed)
+    normal = lambda t, std: torch.randn(t.shape, generator=g) * std
+    tied = model.config.get_text_config().tie_word_embeddings
+    with torch.no_grad():
+        for name, p in sorted(model.named_parameters(remove_duplicate=True)):
+            leaf = name.rsplit(".", 1)[-1]
+            if p.dim() == 1 and leaf == "weight":
+                offset = 0.0 if "Gemma" in type(model).__name__ else 1.0
+                value = offset + normal(p, 0.2)
+            elif leaf == "sinks":
+                value = normal(p, 1.0)
+            elif "bias" in leaf:
+                value = normal(p, 0.2)
+            elif "embed" in name or name.endswith(("wte.weight", "wpe.weight")):
+                value = normal(p, 1.5 / math.sqrt(p.shape[1]) if tied else 1.0)
+            else:
+                # Stacked and transposed weights have their inputs elsewhere; the square root of either is near enough.
+                inputs = p.shape[-2] if "GptOss" in type(model).__name__ and p.dim() == 3 else p.shape[-1]
+                value = normal(p, 1.4 / math.sqrt(inputs))
+            p.copy_(value.bfloat16().float())
+        for name, b in sorted(model.named_buffers()):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
+                b.copy_((torch.rand(b.shape, generator=g) * 0.3).bfloat16().float())
+
+
+def build(config, seed):
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    fill(model, seed)
+    return model
+
+
+def run(model, ids):
+    with torch.no_grad():
+        out = model(input_ids=ids, use_cache=False, output_hidden_states=True)
+    return out.logits.float(), [h.float() for h in out.hidden_states or ()]
+
+
+def noise_of(model, ids, logits):
+    """Largest change of a logit when every weight changes by one part in a million."""
+    g = torch.Generator().manual_seed(7)
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + 1e-6 * torch.randn(p.shape, generator=g))
+    moved = (run(model, ids)[0] - logits).abs().max().item()
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            p.copy_(before[n])
+    return moved
+
+
+def stored(model, folder):
+    """The files that `save_pretrained` makes, in bfloat16, without what only generation reads."""
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tensors = load_file(folder / "model.safetensors")
+    keep = lambda name: torch.float32 if name.endswith(F32_NAMES) else torch.bfloat16
+    return {n: t.to(keep(n)) for n, t in tensors.items()}
+
+
+def closest_pick(model, ids):
+    """Smallest distance between the last key that an indexer picks and the first that it does not."""
+    margins, topk = [], torch.Tensor.topk
+
+    def watched(scores, k, *rest, **more):
+        if scores.dim() == 3 and k == getattr(model.config, "index_topk", None):
+            ordered = scores.sort(-1, descending=True)[0]
+            margins.append((ordered[:, k:, k - 1] - ordered[:, k:, k]).min().item())
+        return topk(scores, k, *rest, **more)
+
+    torch.Tensor.topk = watched
+    try:
+        run(model, ids)
+    finally:
+        torch.Tensor.topk = topk
+    return min(margins, default=math.inf)
+
+
+def make(name, length=16, batch=2):
+    what, derived, function = SAMPLES[name]
+    made = function()
+    model, seed = made["model"], made["seed"]
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    print(name, end=" ", flush=True)
+    vocab = model.config.vocab_size
+    g = torch.Generator().manual_seed(seed + 1)
+    ids = torch.randint(3, vocab, (batch, length), generator=g)
+    logits, hidden = run(model, ids)
+    assert torch.isfinite(logits).all()
+    assert closest_pick(model, ids) > 1e-3, f"{name}: an indexer has the choice between equal keys; take another seed"
+    swapped = ids.clone()
+    swapped[:, [3, 10]] = ids[:, [10, 3]]
+    change = (run(model, swapped)[0][:, -1] - logits[:, -1]).abs().max().item()
+    noise = noise_of(model, ids, logits)
+    tensors = stored(model, folder)
+    config = json.loads((folder / "config.json").read_text()) | {"dtype": "bfloat16"}
+
+    def write(tensors, config):
+        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        save_file({n: t.contiguous() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+
+    if not derived:
+        write(tensors, config)
+        again = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+        difference = (run(again, ids)[0] - logits).abs().max().item()
+        assert difference <= 1e-6, f"{name}: the stored model differs by {difference}"
+    write(made.get("weights", lambda t: t)(tensors), made.get("config", lambda c: c)(config))
+    reference = {"input_ids": ids, "logits": logits.contiguous()}
+    reference |= {f"hidden_states.{i}": h.contiguous() for i, h in enumerate(hidden)}
+    save_file(reference, folder / "reference.safetensors")
+    golden = {
+        "family": name,
+        "what": what,
+        "seed": seed,
+        "weights_dtype": "bf16",
+        "reference": {
+            "library": "transformers",
+            "version": transformers.__version__,
+            "torch": torch.__version__.split("+")[0],
+            "compute_dtype": "float32",
+            "attention": "eager",
+            "use_cache": False,
+            "derived": derived or False,
+        },
+        "logits_std": logits.std().item(),
+        "max_abs_logit_change_under_1e-6_relative_weight_noise": noise,
+        "change_of_last_logits_over_std_when_tokens_3_and_10_are_swapped": change / logits.std().item(),
+        "suggested_atol_float32": float(f"{max(5e-4, 10 * noise):.2g}"),
+    }
+    (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name:20} {size:8} bytes, std {logits.std().item():.2f}, noise {noise:.1e}, order {change / logits.std().item():.2f}")
+
+
+T = transformers
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 32.0, "beta_slow": 1.0}
+
+
+@sample("sinks, clamped SwiGLU (limit 1.5 so that it acts), alternating window 6, yarn without truncation, biases everywhere")
+def gpt_oss():
+    config = T.GptOssConfig(
+        vocab_size=128, hidden_size=32, intermediate_size=24, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=6,
+        swiglu_limit=1.5, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+        rope_parameters=YARN | {"truncate": False, "rope_theta": 150000.0},
+    )
+    return {"model": build(config, 101), "seed": 101}
+
+
+@sample("two latent attentions and two dense halves a layer, experts on a shortcut, zero experts, scaled latents, softmax with bias")
+def longcat_flash():
+    config = T.LongcatFlashConfig(
+        vocab_size=128, hidden_size=32, num_layers=2, num_attention_heads=4, ffn_hidden_size=48, q_lora_rank=20,
+        kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, head_dim=8, v_head_dim=16, moe_topk=3,
+        n_routed_experts=4, zero_expert_num=3, expert_ffn_hidden_size=20, routed_scaling_factor=2.0,
+        max_position_embeddings=64, bos_token_id=1, eos_token_id=2, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )
+    # The class holds unused gate and up matrices of zero experts too; published files do not.
+    zero = tuple(f"experts.{e}.{part}_proj.weight" for e in range(4, 7) for part in ("gate", "up"))
+    drop = lambda tensors: {n: t for n, t in tensors.items() if not n.endswith(zero)}
+    hub = lambda c: c | {"attention_method": "MLA", "mla_scale_q_lora": True, "mla_scale_kv_lora": True, "zero_expert_type": "identity", "router_bias": False}
+    return {"model": build(config, 102), "seed": 102, "weights": drop, "config": hub}
+
+
+def hunyuan_config(**more):
+    return T.HunYuanMoEV1Config(**{**dict(
+        vocab_size=128, hidden_size=32, intermediate_size=20, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, num_experts=4, moe_topk=2, max_position_embeddings=64, bos_token_id=1,
+        eos_token_id=2, pad_token_id=0, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 10000.0},
+    ), **more})
+
+
+@sample("norms of query and key after the rotation, NTK alpha, renormalised softmax top-2, one shared expert")
+def hunyuan_v1_moe():
+    hub = lambda c: c | {
+        "num_shared_expert": 1, "use_qk_norm": True, "use_cla": False, "cla_share_factor": 2, "use_mixed_mlp_moe": True,
+        "moe_intermediate_size": [20] * 4, "moe_topk": [2] * 4, "num_shared_expert": [1] * 4, "moe_layer_num_skipped": 0,
+    }
+    return {"model": build(hunyuan_config(), 103), "seed": 103, "config": hub}
+
+
+class CrossLayer(nn.Module):
+    """Attention of Hunyuan-Large as its published code has it: a layer whose index does not divide by the share factor
+    takes the projected keys and values of the last one that does; rotation and norms are its own."""
+
+    def __init__(self, attention, shared, owner):
+        super().__init__()
+        self.inner, self.shared, self.owner = attention, shared, owner
+
+    def forward(self, hidden_states, position_embeddings, attention_mask, **_):
+        a, (b, s, _h) = self.inner, hidden_states.shape
+        q = a.q_proj(hidden_states)
+        if self.owner:
+            self.shared["kv"] = (a.k_proj(hidden_states), a.v_proj(hidden_states))
+        k, v = self.shared["kv"]
+        q, k, v = (t.view(b, s, -1, a.head_dim).transpose(1, 2) for t in (q, k, v))
+        cos, sin = (t.unsqueeze(1) for t in position_embeddings)
+        half = a.head_dim // 2
+        turn = lambda t: t * cos + torch.cat([-t[..., half:], t[..., :half]], -1) * sin
+        q, k = a.query_layernorm(turn(q)), a.key_layernorm(turn(k))
+        k, v = (t.repeat_interleave(a.num_key_value_groups, 1) for t in (k, v))
+        scores = q @ k.transpose(2, 3) * a.scaling
+        mask = torch.full((s, s), -torch.inf).triu(1)
+        out = torch.softmax(scores + mask, -1) @ v
+        return a.o_proj(out.transpose(1, 2).reshape(b, s, -1)), None
+
+
+@sample("cross-layer attention: odd layers have queries only; top-1 without renormalisation; NTK alpha; norms after the rotation",
+        derived="the native class hunyuan_v1_moe with attention and gate as in the published code of Hunyuan-Large")
+def hunyuan_large():
+    model = build(hunyuan_config(moe_topk=1, num_hidden_layers=4), 104)
+    shared = {}
+    for i, layer in enumerate(model.model.layers):
+        layer.self_attn = CrossLayer(layer.self_attn, shared, i % 2 == 0)
+        gate = layer.mlp.gate
+
+        def forward(hidden, gate=gate):
+            p = torch.softmax(gate.wg(hidden.reshape(-1, hidden.shape[-1])), -1)
+            w, e = p.max(-1, keepdim=True)
+            return p, w, e
+
+        gate.forward = forward
+
+    def names(tensors):
+        tensors = {n.replace("self_attn.inner.", "self_attn."): t for n, t in tensors.items()}
+        return {n: t for n, t in tensors.items() if not any(f"layers.{l}.self_attn.{p}_proj" in n for l in (1, 3) for p in "kv")}
+
+    hub = lambda _: {
+        "architectures": ["HunYuanForCausalLM"], "model_type": "hunyuan", "attention_bias": False, "vocab_size": 128,
+        "hidden_size": 32, "intermediate_size": 20, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "num_experts": 4, "moe_topk": 1, "num_shared_expert": 1, "use_mixed_mlp_moe": True, "use_qk_norm": True, "use_cla": True,
+        "cla_share_factor": 2, "rope_theta": 10000.0, "rope_scaling": {"alpha": 50.0, "factor": 1.0, "type": "dynamic"},
+        "rms_norm_eps": 1e-05, "hidden_act": "silu", "max_position_embeddings": 64, "tie_word_embeddings": False,
+        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "mlp_bias": False, "torch_dtype": "bfloat16",
+    }
+    return {"model": model, "seed": 104, "weights": names, "config": hub}
+
+
+def llama_like(seed, cls=T.LlamaConfig, **more):
+    base = dict(
+        vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, rms_norm_eps=1e-6,
+        tie_word_embeddings=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    )
+    return build(cls(**{**base, **more}), seed)
+
+
+def as_type(model_type, architecture, **more):
+    """The native configuration under another name, in the older dialect."""
+
+    def change(c):
+        rope = c.pop("rope_parameters", None) or {}
+        drop = ("transformers_version", "layer_types", "pretraining_tp", "use_cache")
+        c = {k: v for k, v in c.items() if k not in drop}
+        c |= {"model_type": model_type, "architectures": [architecture], "rope_theta": rope.get("rope_theta", 10000.0)}
+        c["torch_dtype"] = c.pop("dtype")
+        c |= more
+        return {k: v for k, v in c.items() if v is not ...}
+
+    return change
+
+
+def renamed(*rules):
+    def change(tensors):
+        out = {}
+        for name, t in tensors.items():
+            for old, new in rules:
+                name = name.replace(old, new)
+            out[name] = t
+        return out
+
+    return change
+
+
+def packed_qkv(target):
+    """q, k and v rows, and their biases, as one tensor."""
+
+    def change(tensors):
+        out = {n: t for n, t in tensors.items() if not any(f"{p}_proj" in n for p in "qkv")}
+        for name, t in tensors.items():
+            if ".q_proj." in name:
+                parts = [tensors[name.replace(".q_proj.", f".{p}_proj.")] for p in "qkv"]
+                out[name.replace("self_attn.q_proj", target)] = torch.cat(parts)
+        return out
+
+    return change
+
+
+@sample("a Llama under its own class name", derived="LlamaForCausalLM: the same arithmetic under other names")
+def aquila():
+    return {"model": llama_like(105, num_key_value_heads=4), "seed": 105, "config": as_type("aquila", "AquilaForCausalLM")}
+
+
+@sample("biases in query, key, value and output projections", derived="LlamaForCausalLM with attention_bias")
+def internlm():
+    model = llama_like(106, num_key_value_heads=4, attention_bias=True)
+    return {"model": model, "seed": 106, "config": as_type("internlm", "InternLMForCausalLM", bias=True, attention_bias=..., mlp_bias=...)}
+
+
+@sample("biases in attention and feed-forward layers, head size given, dynamic NTK beyond the trained length")
+def internlm3():
+    rope = {"rope_type": "dynamic", "factor": 6.0, "rope_theta": 50000.0}
+    model = llama_like(107, T.InternLM3Config, head_dim=12, attention_bias=True, mlp_bias=True, rope_parameters=rope, max_position_embeddings=12)
+    return {"model": model, "seed": 107}
+
+
+@sample("biases in query, key and value only; heads times head size is not the hidden size")
+def seed_oss():
+    model = llama_like(108, T.SeedOssConfig, head_dim=12, attention_bias=True, attention_dropout=0.0, residual_dropout=0.0)
+    return {"model": model, "seed": 108}
+
+
+@sample("first generation: packed q, k, v with bias, gate in w2, intermediate_size counts both halves",
+        derived="Qwen2ForCausalLM: the same arithmetic, weights renamed and packed")
+def qwen1():
+    model = llama_like(109, T.Qwen2Config, num_key_value_heads=4, use_sliding_window=False)
+    steps = [
+        packed_qkv("attn.c_attn"),
+        renamed(
+            ("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.ln_f"), ("model.layers", "transformer.h"),
+            ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"), ("self_attn.o_proj", "attn.c_proj"),
+            ("mlp.up_proj", "mlp.w1"), ("mlp.gate_proj", "mlp.w2"), ("mlp.down_proj", "mlp.c_proj"),
+        ),
+    ]
+    hub = lambda _: {
+        "architectures": ["QWenLMHeadModel"], "model_type": "qwen", "attn_dropout_prob": 0.0, "bf16": True, "emb_dropout_prob": 0.0,
+        "hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 96, "kv_channels": 8, "layer_norm_epsilon": 1e-06,
+        "max_position_embeddings": 64, "no_bias": True, "num_attention_heads": 4, "num_hidden_layers": 3, "rotary_emb_base": 10000,
+        "rotary_pct": 1.0, "scale_attn_weights": True, "seq_length": 64, "tie_word_embeddings": False, "tokenizer_class": "QWenTokenizer",
+        "use_dynamic_ntk": True, "use_flash_attn": "auto", "use_logn_attn": True, "vocab_size": 128, "torch_dtype": "bfloat16",
+    }
+    return {"model": model, "seed": 109, "weights": lambda t: steps[1](steps[0](t)), "config": hub}
+
+
+@sample("norms scale by 1 + w, embedding times the root of the hidden size, tanh GELU gate, tied, one key head")
+def gemma():
+    return {"model": llama_like(110, T.GemmaConfig, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True), "seed": 110}
+
+
+@sample("learned positions, LayerNorm, transposed weights with biases, tied")
+def gpt2():
+    config = T.GPT2Config(vocab_size=128, n_positions=32, n_embd=32, n_layer=3, n_head=4, bos_token_id=1, eos_token_id=2)
+    return {"model": build(config, 111), "seed": 111}
+
+
+def latent(cls, seed, **more):
+    base = dict(
+        intermediate_size=40, moe_intermediate_size=12, n_shared_experts=1, n_routed_experts=8, num_experts_per_tok=3,
+        kv_lora_rank=16, q_lora_rank=20, qk_rope_head_dim=8, qk_nope_head_dim=12, v_head_dim=8, num_key_value_heads=4,
+        first_k_dense_replace=1, routed_scaling_factor=2.0, num_hidden_layers=3,
+    )
+    return llama_like(seed, cls, **{**base, **more})
+
+
+@sample("latent and sparse attention: an interleaved indexer picks 5 keys, every second layer from the second on borrows its picks")
+def glm_moe_dsa():
+    model = latent(
+        T.GlmMoeDsaConfig, 112, n_group=1, topk_group=1, index_topk=5, index_head_dim=16, index_n_heads=8, num_hidden_layers=4,
+        indexer_types=["full", "full", "shared", "full"], rms_norm_eps=1e-5,
+    )
+    return {"model": model, "seed": 112}
+
+
+@sample("DeepSeek-V3 with one group of experts", derived="DeepseekV3ForCausalLM, which its configuration names as its class")
+def kimi_k2():
+    yarn = YARN | {"rope_theta": 50000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+    model = latent(T.DeepseekV3Config, 113, n_group=1, topk_group=1, routed_scaling_factor=2.827, num_mtp_layers=0, rope_parameters=yarn)
+    scaling = {k if k != "rope_type" else "type": v for k, v in yarn.items() if k != "rope_theta"}
+    more = {"rope_scaling": scaling, "num_nextn_predict_layers": 0, "num_mtp_layers": ..., "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+            "moe_layer_freq": 1, "head_dim": ..., "qk_head_dim": ...}
+    return {"model": model, "seed": 113, "config": as_type("kimi_k2", "DeepseekV3ForCausalLM", **more)}
+
+
+@sample("the large form: query latent, experts limited to 2 of 4 groups by their best, scaled without renormalisation, yarn")
+def deepseek_v2():
+    yarn = YARN | {"rope_theta": 10000.0, "mscale": 0.707, "mscale_all_dim": 0.707}
+    model = latent(
+        T.DeepseekV2Config, 114, n_group=4, topk_group=2, topk_method="group_limited_greedy", norm_topk_prob=False,
+        n_shared_experts=2, routed_scaling_factor=4.0, rope_parameters=yarn,
+    )
+    return {"model": model, "seed": 114}
+
+
+MINICPM = {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16, "embedding_multiplier": ..., "residual_multiplier": ...,
+           "attention_multiplier": ..., "logits_scaling": ...}
+GRANITE = dict(embedding_multiplier=12.0, residual_multiplier=1.4 / math.sqrt(3), attention_multiplier=8**-0.5, logits_scaling=2.0)
+
+
+@sample("scaled embedding, residuals and logits, tied", derived="GraniteForCausalLM, whose multipliers do the same")
+def minicpm():
+    model = llama_like(115, T.GraniteConfig, tie_word_embeddings=True, num_key_value_heads=4, **GRANITE)
+    return {"model": model, "seed": 115, "config": as_type("minicpm", "MiniCPMForCausalLM", **MINICPM)}
+
+
+@sample("MiniCPM with experts (w1, w2, w3), renormalised top-2", derived="GraniteMoeForCausalLM, whose multipliers and router do the same")
+def minicpm_moe():
+    model = llama_like(116, T.GraniteMoeConfig, intermediate_size=16, tie_word_embeddings=True, num_local_experts=4, num_experts_per_tok=2, **GRANITE)
+
+    def names(tensors):
+        out = {}
+        for name, t in tensors.items():
+            if "router.layer" in name:
+                out[name.replace("block_sparse_moe.router.layer", "mlp.gate")] = t
+            elif "block_sparse_moe.input_linear" in name:
+                for e, w in enumerate(t):
+                    gate, up = w.chunk(2)
+                    out[name.replace("block_sparse_moe.input_linear", f"mlp.experts.{e}.w1")] = gate
+                    out[name.replace("block_sparse_moe.input_linear", f"mlp.experts.{e}.w3")] = up
+            elif "block_sparse_moe.output_linear" in name:
+                for e, w in enumerate(t):
+                    out[name.replace("block_sparse_moe.output_linear", f"mlp.experts.{e}.w2")] = w
+            else:
+                out[name] = t
+        return out
+
+    more = MINICPM | {"num_experts": 4, "num_local_experts": ..., "output_router_logits": ..., "router_aux_loss_coef": ...}
+    return {"model": model, "seed": 116, "weights": names, "config": as_type("minicpm", "MiniCPMForCausalLM", **more)}
+
+
+class SquaredRelu(nn.Module):
+    def __init__(self, hidden, ffn):
+        super().__init__()
+        self.up_proj, self.down_proj = nn.Linear(hidden, ffn, bias=False), nn.Linear(ffn, hidden, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.relu(self.up_proj(x)).square())
+
+
+@sample("latent attention without query latent, squared ReLU without gate, tied",
+        derived="DeepseekV3ForCausalLM without experts and with another feed-forward layer")
+def plm():
+    model = latent(T.DeepseekV3Config, 117, q_lora_rank=None, first_k_dense_replace=3, tie_word_embeddings=True, num_mtp_layers=0)
+    for layer in model.model.layers:
+        layer.mlp = SquaredRelu(32, 48)
+    fill(model, 117)
+    hub = lambda _: {
+        "architectures": ["PLMForCausalLM"], "model_type": "plm", "attention_bias": False, "hidden_act": "relu2", "hidden_size": 32,
+        "intermediate_size": 48, "kv_lora_rank": 16, "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 3,
+        "num_key_value_heads": 4, "q_lora_rank": None, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "rms_norm_eps": 1e-06,
+        "rope_scaling": None, "rope_theta": 10000.0, "tie_word_embeddings": True, "v_head_dim": 8, "vocab_size": 128,
+        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16",
+    }
+    return {"model": model, "seed": 117, "config": hub}
+
+
+class Alibi(nn.Module):
+    """Attention without rotation; scores grow with the key's position by a slope per head."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.inner = attention
+        heads = attention.config.num_attention_heads
+        power = 2 ** math.floor(math.log2(heads))
+        slopes = [2 ** (-8 * (k + 1) / power) for k in range(power)]
+        slopes += [2 ** (-8 * (2 * k + 1) / (2 * power)) for k in range(heads - power)]
+        self.slopes = torch.tensor(slopes)
+
+    def forward(self, hidden_states, position_embeddings, attention_mask, **_):
+        a, (b, s, _h) = self.inner, hidden_states.shape
+        q, k, v = (p(hidden_states).view(b, s, -1, a.head_dim).transpose(1, 2) for p in (a.q_proj, a.k_proj, a.v_proj))
+        scores = q @ k.transpose(2, 3) * a.scaling + self.slopes[:, None, None] * torch.arange(s).float()
+        out = torch.softmax(scores + torch.full((s, s), -torch.inf).triu(1), -1) @ v
+        return a.o_proj(out.transpose(1, 2).reshape(b, s, -1)), None
+
+
+def baichuan(seed, architecture, alibi, unit_rows):
+    model = llama_like(seed, hidden_size=36, num_attention_heads=6, num_key_value_heads=6)
+    if alibi:
+        for layer in model.model.layers:
+            layer.self_attn = Alibi(layer.self_attn)
+    if unit_rows:
+        head = model.lm_head
+        head.forward = lambda x: F.linear(x, F.normalize(head.weight))
+    pack = packed_qkv("self_attn.W_pack")
+    more = {"head_dim": ..., "num_key_value_heads": ..., "attention_bias": ..., "mlp_bias": ...}
+    if alibi:
+        more |= {"model_max_length": 64, "max_position_embeddings": ..., "rope_theta": ...}
+    names = lambda t: pack({n.replace("self_attn.inner.", "self_attn."): v for n, v in t.items()})
+    return {"model": model, "seed": seed, "weights": names, "config": as_type("baichuan", architecture, **more)}
+
+
+@sample("ALiBi with 6 heads, packed q, k, v", derived="LlamaForCausalLM with another attention")
+def baichuan_13b():
+    return baichuan(118, "BaiChuanForCausalLM", True, False)
+
+
+@sample("packed q, k, v, rows of the output layer normalised", derived="LlamaForCausalLM with another output layer")
+def baichuan2_7b():
+    return baichuan(119, "BaichuanForCausalLM", False, True)
+
+
+@sample("ALiBi with 6 heads, rows of the output layer normalised", derived="LlamaForCausalLM with another attention and output layer")
+def baichuan2_13b():
+    return baichuan(120, "BaichuanForCausalLM", True, True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for chosen in sys.argv[1:] or SAMPLES:
+        make(chosen)
