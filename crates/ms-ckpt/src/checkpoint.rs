@@ -14,6 +14,7 @@ use crate::cast::{cast, possible};
 use crate::fp8::Blocks;
 use crate::layout::mcore::Hints;
 use crate::nf4::Quantised;
+use crate::optim::{STATES, parameter_of};
 use crate::runs::{Gap, RunIndex};
 use crate::strided::gather;
 use crate::{Error, Mapped, Result, layout};
@@ -29,18 +30,21 @@ pub enum Kind {
     Legacy,
     /// This toolchain's own: safetensors with a manifest of global tensors.
     Sharded,
+    /// Megatron's distributed form: `iter_*/.metadata` and chunks of global tensors.
+    TorchDist,
     /// An adapter folder of Hugging Face's peft.
     Peft,
 }
 
 impl Kind {
-    /// `hf`, `mcore`, `legacy`, `sharded` or `peft`.
+    /// `hf`, `mcore`, `legacy`, `sharded`, `torch_dist` or `peft`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hf => "hf",
             Self::Mcore => "mcore",
             Self::Legacy => "legacy",
             Self::Sharded => "sharded",
+            Self::TorchDist => "torch_dist",
             Self::Peft => "peft",
         }
     }
@@ -207,6 +211,17 @@ impl Checkpoint {
         &self.state
     }
 
+    /// Whether the moments of every trained parameter are there, and their float32 weights, or weights that are float32.
+    pub fn has_optimizer(&self) -> bool {
+        let mut trained = ms_spec::params(&self.config).into_iter().filter(|spec| spec.trained);
+        trained.all(|spec| {
+            let have =
+                |state: &str| self.globals.contains_key(&format!("optimizer.state.{state}.{}", spec.name));
+            let wide = self.globals.get(&spec.name).is_some_and(|g| g.dtype == DType::F32);
+            (wide || have(STATES[0])) && have(STATES[1]) && have(STATES[2])
+        })
+    }
+
     /// Names, global shapes and element types, in the order of names.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, &Shape, DType)> {
         self.globals.iter().map(|(name, g)| (name.as_str(), &g.shape, g.dtype))
@@ -297,9 +312,10 @@ impl Checkpoint {
     }
 
     pub(crate) fn global(&self, name: &str) -> Result<&Global> {
-        self.globals
-            .get(name)
-            .ok_or_else(|| Error::Missing { path: self.root.clone(), name: name.to_owned() })
+        let found = self.globals.get(name);
+        // Weights that are float32 have no second copy in the optimizer.
+        let weight = || name.strip_prefix("optimizer.state.fp32_param.").and_then(|p| self.globals.get(p));
+        found.or_else(weight).ok_or_else(|| Error::Missing { path: self.root.clone(), name: name.to_owned() })
     }
 
     /// Hands the bytes of a region, in its local order and as `dtype`, to `sink`, piece by piece.
@@ -359,6 +375,14 @@ impl Checkpoint {
             while at < end {
                 let (source, n) = if at < stored {
                     (at, end.min(stored) - at)
+                } else if name.starts_with("optimizer.state.exp_avg") {
+                    // Nothing was learned of them: their moments are zero.
+                    out.push(
+                        &vec![0; row * global.dtype.size()][..(end - at).min(row) * global.dtype.size()],
+                        global.dtype,
+                    )?;
+                    at += (end - at).min(row);
+                    continue;
                 } else {
                     let column = at % row;
                     (last_row + column, (row - column).min(end - at))
@@ -395,8 +419,10 @@ impl Checkpoint {
     }
 
     fn check_shape(&self, name: &str, global: &Global, region: &Region) -> Result<()> {
-        let vocabulary =
-            matches!(name, "embedding.word_embeddings.weight" | "output_layer.weight" | "output_layer.bias");
+        let vocabulary = matches!(
+            parameter_of(name),
+            "embedding.word_embeddings.weight" | "output_layer.weight" | "output_layer.bias"
+        );
         let skip = usize::from(vocabulary);
         if global.shape.len() == region.shape.len() && global.shape[skip..] == region.shape[skip..] {
             return Ok(());

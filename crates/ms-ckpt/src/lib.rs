@@ -23,12 +23,14 @@ mod adapter;
 mod cast;
 mod checkpoint;
 mod compare;
+mod dcp;
 mod error;
 mod fp8;
 pub mod layout;
 mod lens;
 mod mapped;
 mod nf4;
+mod optim;
 mod plan;
 mod runs;
 pub mod safetensors;
@@ -44,7 +46,7 @@ pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use layout::{TRACKER, iteration_name, latest_iteration};
 pub use mapped::Mapped;
-pub use plan::{ArgsForm, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, RunOptions, Sharding, Target};
+pub use plan::{ArgsForm, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target};
 
 impl Checkpoint {
     /// Rounds every element to `dtype` before it is converted to what is asked for.

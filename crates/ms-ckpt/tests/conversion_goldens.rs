@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Cut, Spelling};
 use ms_ckpt::torch::{Node, TorchFile};
-use ms_ckpt::{ArgsForm, HfLayout, Mapped, Plan, RunOptions, Sharding, open, safetensors};
+use ms_ckpt::{ArgsForm, HfLayout, Mapped, Plan, Run, RunOptions, Sharding, open, safetensors};
 use ms_core::DType;
 use ms_spec::ModelConfig;
 use serde_json::Value;
@@ -120,7 +120,8 @@ fn convert(source: &Path, case: &Case, out: &Path) -> ModelConfig {
     let mut config = source.config().clone();
     config.padded_vocab = config.padded(case.divisor, case.cut.tp);
     let dtype = |name: &str| case.dtype.map_or_else(|| source.dtype(name), Ok);
-    let plan = Plan::mcore(&config, &case.cut, case.spelling, ArgsForm::Namespace, &dtype).unwrap();
+    let plan =
+        Plan::mcore(&config, &case.cut, case.spelling, ArgsForm::Namespace, &dtype, &Run::default()).unwrap();
     plan.run(&source, out, &RUN, &|_| ()).unwrap();
     config
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Hints, Spelling, Version};
-use ms_ckpt::{ArgsForm, HfLayout, Plan, RunOptions, Sharding, open, open_with};
+use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
 use ms_core::DType;
 use ms_spec::{Block, ModelConfig, hf};
 use proptest::prelude::*;
@@ -49,7 +49,8 @@ fn families() -> Vec<Value> {
                 &moe,
                 &json!({
                     "head_dim": 8, "shared_expert_intermediate_size": 8, "linear_num_key_heads": 2,
-                    "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 6
+                    "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                    "num_nextn_predict_layers": 1
                 }),
             ]),
         ),
@@ -187,6 +188,7 @@ struct Way {
     cut: Cut,
     spelling: Spelling,
     sharded: bool,
+    distributed: bool,
 }
 
 /// A cut and spelling that the model allows, from free choices.
@@ -224,7 +226,7 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     };
     let spelling =
         if spelling.mla_split { Spelling { version: Version::Head, ..spelling } } else { spelling };
-    Way { cut, spelling, sharded: bit(7) }
+    Way { cut, spelling, sharded: bit(7), distributed: bit(10) }
 }
 
 fn convert(from: &Path, to: &Path, way: &Way) {
@@ -232,9 +234,11 @@ fn convert(from: &Path, to: &Path, way: &Way) {
     let source = open_with(from, None, &hints).unwrap_or_else(|e| panic!("{way:?}: {e}"));
     let c = source.config();
     let dtype = |name: &str| source.dtype(name);
-    let plan = match way.sharded {
-        true => Plan::sharded(c, &way.cut, &dtype),
-        false => Plan::mcore(c, &way.cut, way.spelling, ArgsForm::Namespace, &dtype),
+    let (args, run) = (ArgsForm::Namespace, Run::default());
+    let plan = match (way.sharded, way.distributed) {
+        (true, false) => Plan::sharded(c, &way.cut, &dtype, &run),
+        (true, true) => Plan::torch_dist(c, &way.cut, args, &dtype, &run),
+        (false, _) => Plan::mcore(c, &way.cut, way.spelling, args, &dtype, &run),
     };
     plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ms_ckpt::layout::mcore::{Cut, Spelling};
 use ms_ckpt::layout::{hf, mcore};
 use ms_ckpt::sharded::{Piece, Writer};
-use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, RunOptions, Sharding, open};
+use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{Axis, DType, Region, Topology};
 use ms_spec::{ModelConfig, ParamSpec, local, params};
 use proptest::prelude::*;
@@ -50,16 +50,26 @@ fn stored(source: &Checkpoint) -> impl Fn(&str) -> ms_ckpt::Result<DType> + use<
     move |name| Ok(all[name])
 }
 
-fn to_mcore(from: &Path, to: &Path, cut: &Cut, sharded: bool) {
+/// Forms of a Megatron checkpoint.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    RankFiles,
+    Sharded,
+    Distributed,
+}
+
+fn to_mcore(from: &Path, to: &Path, cut: &Cut, form: Form) {
     let source = open(from).unwrap();
     let mut config = source.config().clone();
     config.padded_vocab = config.padded_vocab.next_multiple_of(cut.tp);
     let dtype = stored(&source);
-    let plan = if sharded {
-        Plan::sharded(&config, cut, &dtype).unwrap()
-    } else {
-        Plan::mcore(&config, cut, Spelling::default(), ArgsForm::Namespace, &dtype).unwrap()
+    let (args, run) = (ArgsForm::Namespace, Run::default());
+    let plan = match form {
+        Form::Sharded => Plan::sharded(&config, cut, &dtype, &run),
+        Form::RankFiles => Plan::mcore(&config, cut, Spelling::default(), args, &dtype, &run),
+        Form::Distributed => Plan::torch_dist(&config, cut, args, &dtype, &run),
     };
+    let plan = plan.unwrap();
     plan.run(&source, to, &RUN, &|_| ()).unwrap();
     std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
 }
@@ -98,17 +108,18 @@ proptest! {
 
     #[test]
     fn there_and_back_is_the_same_bytes_by_any_two_cuts(
-        (config, a, b, sharded) in some_config().prop_flat_map(|c| {
+        (config, a, b, form) in some_config().prop_flat_map(|c| {
             let (a, b) = (some_cut(c.layers), some_cut(c.layers));
-            (Just(c), a, b, any::<bool>())
+            let form = prop::sample::select(vec![Form::RankFiles, Form::Sharded, Form::Distributed]);
+            (Just(c), a, b, form)
         }),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         hf::write(&path("hf"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
-        to_mcore(&path("hf"), &path("a"), &a, sharded);
-        to_mcore(&path("a"), &path("ab"), &b, false);
-        to_mcore(&path("hf"), &path("b"), &b, false);
+        to_mcore(&path("hf"), &path("a"), &a, form);
+        to_mcore(&path("a"), &path("ab"), &b, Form::RankFiles);
+        to_mcore(&path("hf"), &path("b"), &b, Form::RankFiles);
         // Padding depends on the sizes met on the way; where it does not, the files are equal.
         let padded = |name: &str| open(&path(name)).unwrap().config().padded_vocab;
         if padded("ab") == padded("b") {
@@ -132,7 +143,7 @@ proptest! {
         prop_assert!(plan.files.iter().all(|f| f.bytes() <= most || f.tensors.len() == 1));
         plan.run(&source, &path("many"), &RUN, &|_| ()).unwrap();
         std::fs::copy(path("one").join("config.json"), path("many").join("config.json")).unwrap();
-        to_mcore(&path("many"), &path("mcore"), &Cut { tp: 2, pp: 2, ..Cut::default() }, false);
+        to_mcore(&path("many"), &path("mcore"), &Cut { tp: 2, pp: 2, ..Cut::default() }, Form::RankFiles);
         let layout = HfLayout::find(&path("many")).unwrap().unwrap();
         let source = open(&path("mcore")).unwrap();
         let plan = Plan::hf_like(source.config(), &layout, &stored(&source)).unwrap().unwrap();
@@ -265,7 +276,7 @@ fn a_changed_manifest_is_refused_or_read_but_never_out_of_bounds() {
     let source = dir.path().join("hf");
     hf::write(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
     let out = dir.path().join("sharded");
-    to_mcore(&source, &out, &Cut { tp: 2, ..Cut::default() }, true);
+    to_mcore(&source, &out, &Cut { tp: 2, ..Cut::default() }, Form::Sharded);
     let manifest = out.join("iter_0000001/manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
     for (from, to) in [

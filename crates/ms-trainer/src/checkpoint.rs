@@ -42,6 +42,86 @@ struct Stored {
     seed: u64,
     world: usize,
     args: Map<String, Value>,
+    /// Parameter groups in Megatron's words, for whoever converts the checkpoint.
+    #[serde(default)]
+    optimizer: Value,
+    /// The schedule in Megatron's words.
+    #[serde(default)]
+    opt_param_scheduler: Value,
+}
+
+/// What a Megatron checkpoint says of its run, in Megatron's words, as far as it is continued here. What it does not say
+/// is as this run has it.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer_param_scheduler.py`, `state_dict`, and `param_groups` of
+/// `megatron/core/optimizer/distrib_optimizer.py`.
+fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
+    let (args, state) = (source.args(), source.state());
+    let schedule = &state["opt_param_scheduler"];
+    let count = |name: &str| args.get(name).and_then(Value::as_u64);
+    let mut mine = json!(config.schedule);
+    for (ours, theirs) in [
+        ("max_lr", "max_lr"),
+        ("min_lr", "min_lr"),
+        ("warmup", "lr_warmup_steps"),
+        ("decay", "lr_decay_steps"),
+        ("style", "lr_decay_style"),
+        ("start_weight_decay", "start_wd"),
+        ("end_weight_decay", "end_wd"),
+        ("weight_decay_samples", "wd_incr_steps"),
+        ("weight_decay_style", "wd_incr_style"),
+    ] {
+        let theirs = &schedule[theirs];
+        // Counts may be stored as floats.
+        let whole =
+            theirs.as_f64().filter(|x| x.fract() == 0.0 && *x >= 0.0 && *x < 9e15 && mine[ours].is_u64());
+        match whole {
+            Some(n) => mine[ours] = json!(n as u64),
+            None if !theirs.is_null() => mine[ours] = theirs.clone(),
+            None => {}
+        }
+    }
+    let wrong = |e| mismatch(source.root(), "opt_param_scheduler", "Megatron's schedule", e);
+    let step = &state["optimizer"]["optimizer"]["param_groups"][0]["step"];
+    let iteration = source.iteration();
+    Ok(Stored {
+        iteration,
+        consumed_train_samples: count("consumed_train_samples")
+            .or(schedule["num_steps"].as_u64())
+            .unwrap_or(0),
+        consumed_valid_samples: count("consumed_valid_samples").unwrap_or(0),
+        num_floating_point_operations_so_far: state["num_floating_point_operations_so_far"]
+            .as_f64()
+            .unwrap_or(0.0),
+        optimizer_step: step.as_f64().map_or(iteration, |n| n as u64),
+        schedule: serde_json::from_value(mine).map_err(wrong)?,
+        seed: config.seed,
+        world: 1,
+        args: args.clone(),
+        optimizer: Value::Null,
+        opt_param_scheduler: Value::Null,
+    })
+}
+
+/// Parameter groups and schedule as Megatron's files have them.
+fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
+    let (s, adam) = (&state.schedule, &config.adam);
+    let samples = state.consumed_train_samples;
+    let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
+    let group = |multiplier: f64| {
+        json!({
+            "wd_mult": multiplier, "lr_mult": 1.0, "is_expert_parallel": false, "is_decoupled_lr": false,
+            "lr": s.lr(samples), "max_lr": s.max_lr, "min_lr": s.min_lr, "bias_correction": true, "step": step,
+            "betas": [adam.beta1, adam.beta2], "eps": adam.eps, "weight_decay": s.weight_decay(samples) * multiplier
+        })
+    };
+    let schedule = json!({
+        "max_lr": s.max_lr, "lr_warmup_steps": warmup, "num_steps": samples, "lr_decay_style": s.style,
+        "lr_decay_steps": s.decay, "min_lr": s.min_lr, "start_wd": s.start_weight_decay,
+        "end_wd": s.end_weight_decay, "wd_incr_style": s.weight_decay_style, "wd_incr_steps": s.weight_decay_samples
+    });
+    (json!({"optimizer": {"param_groups": [group(1.0), group(0.0)]}}), schedule)
 }
 
 fn state_name(which: usize, spec: &ParamSpec) -> String {
@@ -72,16 +152,20 @@ pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> R
         if config.checkpoint.megatron_files {
             write_megatron(config, engine, state, &writer)?;
         }
+        let step = engine.optimizer.step();
+        let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
         let stored = Stored {
             iteration: state.iteration,
             consumed_train_samples: state.consumed_train_samples,
             consumed_valid_samples: state.consumed_valid_samples,
             num_floating_point_operations_so_far: state.floating_point_operations,
-            optimizer_step: engine.optimizer.step(),
+            optimizer_step: step,
             schedule: state.schedule.clone(),
             seed: config.seed,
             world: engine.ctx.topo.world(),
             args: config.args.clone(),
+            optimizer,
+            opt_param_scheduler,
         };
         let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
         writer.finish(&config.model, &stored)?;
@@ -183,20 +267,23 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         floating_point_operations: 0.0,
         schedule: config.schedule.clone(),
     };
-    let resumes = source.kind() == Kind::Sharded && !config.checkpoint.finetune && !source.state().is_null();
-    if !resumes {
+    // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
+    let ours = source.kind() == Kind::Sharded && !source.state()["schedule"].is_null();
+    if config.checkpoint.finetune || !(ours || source.has_optimizer()) {
         read_masters(&source, engine)?;
         return Ok(Some(state));
     }
-    let stored: Stored = serde_json::from_value(source.state().clone())
-        .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?;
+    let stored: Stored = match ours {
+        true => serde_json::from_value(source.state().clone())
+            .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?,
+        false => from_megatron(&source, config)?,
+    };
     state.iteration = stored.iteration;
     state.consumed_train_samples = stored.consumed_train_samples;
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
-    let first_moment = state_name(1, &engine.model.specs()[0]);
-    if config.checkpoint.no_load_optim || !source.has(&first_moment) {
+    if config.checkpoint.no_load_optim || !source.has_optimizer() {
         read_masters(&source, engine)?;
     } else {
         read_optimizer(&source, engine, stored.optimizer_step)?;
@@ -210,7 +297,7 @@ fn holds_checkpoint(dir: &Path) -> bool {
         let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         entries.any(|e| e.file_name().to_string_lossy().starts_with("mp_rank_"))
     };
-    ["latest_checkpointed_iteration.txt", "config.json", sharded::MANIFEST]
+    ["latest_checkpointed_iteration.txt", "config.json", sharded::MANIFEST, ".metadata"]
         .iter()
         .any(|name| dir.join(name).is_file())
         || ranks()
@@ -252,6 +339,13 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result
         engine.optimizer.fill(which, |id, range, out| {
             let i = id.0 as usize;
             let name = state_name(which, &specs[i]);
+            // Megatron keeps no state of what no gradient changes, such as the bias of a router.
+            let kept = specs[i].trained || source.has(&name);
+            if !kept && which > 0 {
+                out.fill(0.0);
+                return Ok(());
+            }
+            let name = if kept { name } else { specs[i].name.clone() };
             let bytes = bytemuck::cast_slice_mut(out);
             Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), DType::F32, bytes)?)
         })?;

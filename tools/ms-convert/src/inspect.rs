@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use ms_ckpt::Checkpoint;
+use ms_ckpt::layout::torch_dist;
 use ms_spec::{Place, params};
 use serde_json::{Value, json};
 
@@ -13,7 +14,14 @@ use serde_json::{Value, json};
 /// # Errors
 /// A folder that is no checkpoint; a closed stdout.
 pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
-    let checkpoint = ms_ckpt::open(dir)?;
+    let checkpoint = match ms_ckpt::open(dir) {
+        Ok(checkpoint) => checkpoint,
+        // The keys of a distributed checkpoint can be told without knowing the model.
+        Err(why) => match torch_dist::keys(dir) {
+            Ok(keys) => return show_keys(dir, &keys, &why, as_json),
+            Err(_) => return Err(why.into()),
+        },
+    };
     let mut out = std::io::stdout().lock();
     if as_json {
         writeln!(out, "{}", describe(&checkpoint))?;
@@ -21,7 +29,10 @@ pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     }
     let shape = |s: &[usize]| s.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
     let mut last = None;
-    for tensor in checkpoint.stored() {
+    // Chunks of a distributed checkpoint are known by tensor, not by file.
+    let mut stored: Vec<_> = checkpoint.stored().collect();
+    stored.sort_by_key(|t| t.file);
+    for tensor in stored {
         if last != Some(tensor.file) {
             writeln!(out, "{}", tensor.file.display())?;
             last = Some(tensor.file);
@@ -54,6 +65,30 @@ pub(crate) fn run(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     for (part, count) in counts(&checkpoint) {
         writeln!(out, "{count:>16}  parameters in {part}")?;
     }
+    Ok(())
+}
+
+fn show_keys(
+    dir: &Path,
+    keys: &[torch_dist::Key],
+    why: &ms_ckpt::Error,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let keys: Vec<Value> = keys
+            .iter()
+            .map(|k| json!({"name": k.name, "dtype": k.dtype, "shape": k.shape, "chunks": k.chunks}))
+            .collect();
+        writeln!(out, "{}", json!({"kind": "torch_dist", "keys": keys, "model": null}))?;
+        return Ok(());
+    }
+    for key in keys {
+        let shape = key.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
+        writeln!(out, "  {:<64} {:>14}  {shape} ({} chunks)", key.name, key.dtype, key.chunks)?;
+    }
+    writeln!(out, "\ntorch_dist checkpoint, {} keys; its model is not known: {why}", keys.len())?;
+    tracing::info!("{}: a config.json beside it would tell the model", dir.display());
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! `ms-convert FROM TO --load DIR --save DIR`: checkpoints from one form into another.
 //!
 //! FROM and TO are `hf` (a Hugging Face folder), `mcore` (Megatron-core files; with `--format safetensors` this
-//! toolchain's own sharded form; which of the two is read is found out) or `legacy` (the nested files of Megatron's
-//! legacy models). Without FROM and TO the arguments of
+//! toolchain's own sharded form), `torch_dist` (Megatron's distributed form; which of the three is read is found out) or
+//! `legacy` (the nested files of Megatron's legacy models). The optimizer state of a training checkpoint goes along into
+//! the three forms that hold it, unless `--no-optim` is given. Without FROM and TO the arguments of
 //! upstream's `convert_ckpt.py` and, under `--upstream head`, `convert_ckpt_v2.py` work unchanged.
 //! `ms-convert inspect DIR` shows what a checkpoint holds, `ms-convert diff A B` what differs between two, across forms
 //! and cuts, and `ms-convert verify DIR` reads everything: exit code 1 if something differs or is not sound.
@@ -26,7 +27,7 @@ use ms_cli::megatron::{Program, parse_or_exit};
 use ms_cli::{ResultHint as _, Usage};
 
 const ABOUT: &str =
-    "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | legacy
+    "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | torch_dist | legacy
 ms-convert inspect DIR [--json]
 ms-convert diff DIR DIR [--json]
 ms-convert verify DIR [--json]
@@ -36,6 +37,7 @@ Converts checkpoints between Hugging Face folders and Megatron files.
 Examples:
   ms-convert hf mcore --load model --save ckpt --tp 2 --pp 2
   ms-convert mcore hf --load ckpt --save model
+  ms-convert torch_dist hf --load ckpt --save model
   ms-convert mcore mcore --load ckpt --save ckpt8 --tp 8 --dry-run
   ms-convert inspect ckpt --json";
 

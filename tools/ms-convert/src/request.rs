@@ -19,6 +19,8 @@ pub(crate) enum Form {
     Legacy,
     /// This toolchain's sharded safetensors.
     Sharded,
+    /// Megatron's distributed form.
+    TorchDist,
 }
 
 /// Element type of the output.
@@ -90,6 +92,8 @@ pub(crate) struct Request {
     pub(crate) extended: Option<bool>,
     /// Adapters to merge or write.
     pub(crate) lora: Lora,
+    /// The optimizer state of a training checkpoint goes along.
+    pub(crate) optimizer: bool,
     /// Replace an existing output.
     pub(crate) force: bool,
     /// Wait until bytes are on the disk.
@@ -105,19 +109,22 @@ pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, U
         "hf" => Ok(Form::Hf),
         "mcore" => Ok(Form::Mcore),
         "legacy" => Ok(Form::Legacy),
+        "torch_dist" => Ok(Form::TorchDist),
         other => Err(Usage(format!(
-            "unknown form '{other}'\nhint: expected hf, mcore or legacy, as in ms-convert hf mcore"
+            "unknown form '{other}'\nhint: expected hf, mcore, torch_dist or legacy, as in ms-convert hf mcore"
         ))),
     };
     let (from, mut to) = (form(from)?, form(to)?);
     match args.text("format") {
         Some("safetensors") if to == Form::Mcore => to = Form::Sharded,
-        Some("torch") if to == Form::Hf => {
-            return Err(Usage("--format torch: a Hugging Face folder is written as safetensors".to_owned()));
+        Some("torch_dist") if to == Form::Mcore => to = Form::TorchDist,
+        Some(format @ ("torch" | "torch_dist")) if to == Form::Hf => {
+            return Err(Usage(format!("--format {format}: a Hugging Face folder is written as safetensors")));
         }
         _ => {}
     }
     let mut request = common(from, to, args)?;
+    request.optimizer = !args.flag("no_optim");
     if let Some(name) = args.text("dtype") {
         request.output_type = OutputType::Fixed(dtype(name)?);
     }
@@ -138,15 +145,20 @@ pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
             let mcore = head || (args.flag("use_mcore_models") && !args.flag(named));
             Ok(if mcore { Form::Mcore } else { Form::Legacy })
         }
-        Some("optim") => {
-            Err(Usage("--load-model-type optim: optimizer states are not converted yet".to_owned()))
-        }
+        // Weights and optimizer of a training run, onto another grid of ranks.
+        Some("optim") => Ok(Form::Mcore),
         _ => Err(Usage(format!("{flag} is missing\nhint: ms-convert hf mcore --load DIR --save DIR"))),
     };
     let from = form("--load-model-type", args.text("load_model_type"))?;
     let to = form("--save-model-type", args.text("save_model_type"))?;
     let mut request = common(from, to, args)?;
     request.lora.arithmetic = Arithmetic::WeightType;
+    request.optimizer = args.text("load_model_type") == Some("optim");
+    if request.optimizer && to == Form::Hf {
+        return Err(Usage(
+            "--load-model-type optim: a Hugging Face folder holds no optimizer state".to_owned(),
+        ));
+    }
     if head {
         request.sharding = Sharding::PerLayer;
         request.mtp = Some(args.size("mtp_num_layers")?.unwrap_or(0));
@@ -246,6 +258,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             arithmetic: Arithmetic::Float32,
             alone: args.flag("save_lora_to_hf"),
         },
+        optimizer: false,
         force: args.flag("force"),
         sync: !args.flag("no_sync"),
     })

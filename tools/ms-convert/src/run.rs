@@ -1,6 +1,6 @@
 //! Carries out a conversion: open, plan, show or copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::layout::peft;
-use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, RunOptions, Sharding, TRACKER};
+use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Sharding, TRACKER};
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
@@ -61,12 +61,19 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         Some(dtype) => Ok(dtype),
         None => stored.get(name).copied().map_or_else(|| source.dtype(name), Ok),
     };
+    // A model that only some layers are kept of, or that is changed otherwise, is not the one that was trained.
+    let carried = request.optimizer
+        && whole(request)
+        && source.has_optimizer()
+        && !matches!(request.to, Form::Hf | Form::Legacy);
+    let run = if carried { Run::of(&source) } else { Run::default() };
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
-            Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of)?
+            Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of, &run)?
         }
-        Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of)?,
+        Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of, &run)?,
+        Form::TorchDist => Plan::torch_dist(&config, &request.cut, request.args_form, &dtype_of, &run)?,
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
     finish(&plan, &source, request, args)
@@ -118,7 +125,10 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
 fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     let fits = match request.from {
         Form::Hf => source.kind() == Kind::Hf,
-        Form::Mcore | Form::Sharded => matches!(source.kind(), Kind::Mcore | Kind::Sharded),
+        // Which of the three is found out.
+        Form::Mcore | Form::Sharded | Form::TorchDist => {
+            matches!(source.kind(), Kind::Mcore | Kind::Sharded | Kind::TorchDist)
+        }
         Form::Legacy => source.kind() == Kind::Legacy,
     };
     if fits {
@@ -127,6 +137,7 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     let (found, other) = match source.kind() {
         Kind::Hf => ("a Hugging Face folder", "hf"),
         Kind::Mcore | Kind::Sharded => ("a Megatron-core checkpoint", "mcore"),
+        Kind::TorchDist => ("a distributed checkpoint", "torch_dist"),
         Kind::Legacy => ("a legacy Megatron checkpoint", "legacy"),
         Kind::Peft => ("an adapter", "mcore"),
     };
@@ -323,9 +334,27 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
 }
 
 /// Checks that the output does not take the place of what is read: replacing it would remove the source.
-fn check_apart(request: &Request) -> Result<(), Usage> {
-    let Ok(save) = fs::canonicalize(&request.save) else { return Ok(()) };
-    let read = [("--load-dir", Some(&request.load)), ("--lora-load", request.lora.load.as_ref())];
+fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
+    let save = absolute(&request.save);
+    // Inside an iteration the output would be a part of what is read.
+    let iterations = source.stored().filter_map(|t| {
+        let mut parts = t.file.components();
+        let first = parts.next()?;
+        parts.next().map(|_| source.root().join(first))
+    });
+    for folder in iterations.collect::<BTreeSet<PathBuf>>() {
+        if save.starts_with(absolute(&folder)) {
+            let (save, folder) = (request.save.display(), folder.display());
+            return Err(Usage(format!(
+                "--save-dir {save} is inside {folder}, which is read\nhint: save elsewhere"
+            )));
+        }
+    }
+    let read = [
+        ("--load-dir", Some(&request.load)),
+        ("--lora-load", request.lora.load.as_ref()),
+        ("--hf-cfg-dir", request.hf_config.as_ref()),
+    ];
     for (flag, dir) in read {
         let Some(dir) = dir else { continue };
         if fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&save)) {
@@ -338,8 +367,20 @@ fn check_apart(request: &Request) -> Result<(), Usage> {
     Ok(())
 }
 
+/// A path from the root on, links followed as far as it exists.
+fn absolute(path: &Path) -> PathBuf {
+    if let Ok(path) = fs::canonicalize(path) {
+        return path;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if parent.as_os_str().is_empty() => absolute(Path::new(".")).join(name),
+        (Some(parent), Some(name)) => absolute(parent).join(name),
+        _ => path.to_owned(),
+    }
+}
+
 fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
-    check_apart(request)?;
+    check_apart(request, source)?;
     if request.force
         && request.save.exists()
         && ms_ckpt::open(&request.save).is_err()

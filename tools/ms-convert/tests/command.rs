@@ -421,6 +421,7 @@ fn an_interrupted_conversion_goes_on_at_the_files_that_are_missing() {
         Default::default(),
         ms_ckpt::ArgsForm::Namespace,
         &|n| source.dtype(n),
+        &ms_ckpt::Run::default(),
     )
     .unwrap();
     let out = path("resumed");

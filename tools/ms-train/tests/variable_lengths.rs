@@ -10,8 +10,12 @@ use std::path::Path;
 /// 24 samples of 4 to 29 tokens; the first two of every micro-batch of four have 29.
 fn samples(dir: &Path) {
     let length = |row: usize| if row % 4 < 2 { 29 } else { 4 + row % 20 };
-    let columns: [(&str, fn(usize) -> i32); 3] =
-        [("input_ids", |t| (t * 7 % 60) as i32), ("attention_mask", |_| 1), ("labels", |t| (t * 7 % 60) as i32)];
+    type Column = (&'static str, fn(usize) -> i32);
+    let columns: [Column; 3] = [
+        ("input_ids", |t| (t * 7 % 60) as i32),
+        ("attention_mask", |_| 1),
+        ("labels", |t| (t * 7 % 60) as i32),
+    ];
     for (key, value) in columns {
         let mut writer =
             IndexedWriter::create(dir.join(format!("set_packed_{key}_document")), TokenType::I32).unwrap();
@@ -41,9 +45,7 @@ fn losses(dir: &Path, name: &str, flags: &str) -> Vec<f64> {
         .unwrap();
     assert!(run.status.success(), "{flags}: {}", String::from_utf8_lossy(&run.stderr));
     let text = std::fs::read_to_string(&metrics).unwrap();
-    text.lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["lm loss"].as_f64())
-        .collect()
+    text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["lm loss"].as_f64()).collect()
 }
 
 #[test]
@@ -60,7 +62,8 @@ fn a_row_length_that_is_no_multiple_of_the_padding_trains_and_padding_changes_no
     let close = |other: &[f64]| variable.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-4 * a.abs());
     let fixed = losses(dir.path(), "b", "--seq-length 30");
     assert!(close(&fixed), "{variable:?} {fixed:?}");
-    let left = losses(dir.path(), "c", "--seq-length 30 --variable-seq-lengths --tokenizer-padding-side left");
+    let left =
+        losses(dir.path(), "c", "--seq-length 30 --variable-seq-lengths --tokenizer-padding-side left");
     assert!(close(&left), "{variable:?} {left:?}");
     let wide = losses(dir.path(), "d", "--seq-length 30 --variable-seq-lengths --pad-to-multiple-of 25");
     assert!(close(&wide), "{variable:?} {wide:?}");

@@ -75,16 +75,7 @@ impl Cut {
     /// # Errors
     /// [`Error::Cut`] with the numbers if the slots cannot be shared out so.
     pub fn placement(&self, layers: usize) -> Result<Vec<Vec<Vec<Option<usize>>>>> {
-        let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
-        for &at in &self.noop {
-            if at > slots.len() {
-                return Err(Error::Cut(format!(
-                    "empty slot {at} is beyond the {} slots before it",
-                    slots.len()
-                )));
-            }
-            slots.insert(at, None);
-        }
+        let slots = self.slots(layers)?;
         let (n, pp) = (slots.len(), self.pp);
         let ways = [self.layer_list.is_some(), self.layers_per_chunk.is_some(), self.dual_pipe];
         if ways.iter().filter(|w| **w).count() > 1 {
@@ -128,6 +119,24 @@ impl Cut {
         let chunks = n / pp / per_chunk;
         let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
         Ok((0..pp).map(|p| (0..chunks).map(|v| chunk(p, v)).collect()).collect())
+    }
+
+    /// Layers by slot, over all stages; `None`: an empty slot.
+    ///
+    /// # Errors
+    /// [`Error::Cut`] for an empty slot beyond the others.
+    pub(crate) fn slots(&self, layers: usize) -> Result<Vec<Option<usize>>> {
+        let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
+        for &at in &self.noop {
+            if at > slots.len() {
+                return Err(Error::Cut(format!(
+                    "empty slot {at} is beyond the {} slots before it",
+                    slots.len()
+                )));
+            }
+            slots.insert(at, None);
+        }
+        Ok(slots)
     }
 
     /// The ranks that have files of their own.
@@ -231,7 +240,7 @@ impl Cut {
         }
         let te = if spelling.transformer_engine { "transformer_engine" } else { "local" };
         set("transformer_impl", json!(te));
-        if said.as_ref() != Some(config) {
+        if config.beyond_plain().is_some() || said.as_ref() != Some(config) {
             let whole = serde_json::to_string(config).expect("a plain struct");
             set(MODEL, json!(whole));
         }

@@ -1,20 +1,25 @@
 //! Layouts: how a folder names and files the tensors of a model.
 
+mod assemble;
 mod cut;
+mod described;
 pub mod hf;
 pub mod mcore;
 mod names;
+pub(crate) mod optimizer;
 pub mod peft;
 mod rank_file;
+mod ranks;
 mod schemes;
 mod spelling;
+pub mod torch_dist;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use cut::{Placement, Rank};
 
 use crate::checkpoint::{Checkpoint, Kind};
-use crate::{Error, Result, sharded};
+use crate::{Error, Result, dcp, sharded};
 
 /// A folder whose layout is known.
 pub(crate) struct Detected {
@@ -37,8 +42,9 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
             Error::folder(
                 &folder,
                 format!(
-                    "{TRACKER} points here, but there is neither a {} nor an mp_rank_* folder",
-                    sharded::MANIFEST
+                    "{TRACKER} points here, but there is neither a {}, a {} nor an mp_rank_* folder",
+                    sharded::MANIFEST,
+                    dcp::METADATA
                 ),
             )
         })?;
@@ -53,8 +59,9 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
     Err(Error::folder(
         path,
         format!(
-            "no checkpoint: expected {TRACKER}, a {} file, mp_rank_* folders or safetensors files",
-            sharded::MANIFEST
+            "no checkpoint: expected {TRACKER}, a {} or {} file, mp_rank_* folders or safetensors files",
+            sharded::MANIFEST,
+            dcp::METADATA
         ),
     ))
 }
@@ -80,6 +87,7 @@ impl Detected {
             Kind::Hf => hf::open(path),
             Kind::Mcore | Kind::Legacy => mcore::open(root, &wanted, hints),
             Kind::Sharded => sharded::open(root, &wanted),
+            Kind::TorchDist => torch_dist::open(root, &wanted, hints),
             Kind::Peft => match &hints.model {
                 Some(config) => peft::open(path, config),
                 None => Err(Error::folder(path, "an adapter: open its base model first")),
@@ -92,6 +100,9 @@ fn kind_of_iteration(folder: &Path) -> Option<Kind> {
     if folder.join(sharded::MANIFEST).is_file() {
         return Some(Kind::Sharded);
     }
+    if dcp::is_folder(folder) {
+        return Some(Kind::TorchDist);
+    }
     let mut entries = std::fs::read_dir(folder).ok()?;
     let ranks = entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("mp_rank_")));
     ranks.then_some(Kind::Mcore)
@@ -103,6 +114,11 @@ pub const TRACKER: &str = "latest_checkpointed_iteration.txt";
 /// Folder name of an iteration: `iter_0000010`.
 pub fn iteration_name(iteration: u64) -> String {
     format!("iter_{iteration:07}")
+}
+
+/// The iteration that a folder is named for.
+pub(crate) fn iteration_of(folder: &Path) -> Option<u64> {
+    folder.file_name()?.to_str()?.strip_prefix("iter_")?.parse().ok()
 }
 
 /// The last complete iteration of a checkpoint folder; `None` if it has no tracker file.

@@ -1,10 +1,11 @@
 //! What Megatron's files call the tensors of a rank, and how they hold experts.
 
-use ms_core::Region;
+use ms_core::{DType, Region};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Place};
 
 use super::cut::{Cut, Rank};
 use crate::lens::Lens;
+use crate::optim::Held;
 use crate::{Error, Result};
 
 /// Which spelling of tensor names is written.
@@ -54,6 +55,25 @@ pub(crate) struct Local {
     pub(crate) lens: Lens,
     /// The same elements stand elsewhere: written for Megatron, not needed when read.
     pub(crate) copy: bool,
+    /// The model's output layer is its embedding.
+    pub(crate) tied: bool,
+}
+
+impl Local {
+    /// The parameter as the rank's optimizer sees it, with a weight of type `dtype`.
+    pub(crate) fn held(&self, cut: &Cut, dtype: DType) -> Held {
+        let embedding =
+            self.spec.place == Place::Embedding && self.spec.name.ends_with("word_embeddings.weight");
+        Held {
+            chunk: self.chunk,
+            dtype,
+            numel: self.lens.shape.iter().product(),
+            decay: Held::decays(&self.name, &self.lens.shape),
+            // Only where each rank has experts of its own they are reduced apart.
+            expert: cut.ep > 1 && self.spec.name.contains(".mlp.experts."),
+            shared: embedding && self.tied && cut.pp > 1,
+        }
+    }
 }
 
 const OUTPUT: &str = "output_layer.weight";
@@ -111,7 +131,9 @@ impl<'a> Speller<'a> {
             .partition
             .region_on(&spec.name, &spec.shape, position)
             .map_err(|e| Error::Cut(e.to_string()))?;
-        let local = |name: String, lens: Lens| Local { chunk, name, spec: spec.clone(), lens, copy: false };
+        let tied = self.config.tied;
+        let local =
+            |name: String, lens: Lens| Local { chunk, name, spec: spec.clone(), lens, copy: false, tied };
         let (transformer, layer_inner) = match inner.strip_prefix("transformer_layer.") {
             Some(rest) => ("transformer_layer.", rest),
             None => ("", inner),

@@ -1,21 +1,21 @@
 //! Plans of Megatron-core checkpoints, and of the sharded form with the same cut.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ms_spec::{ModelConfig, ParamSpec, Place};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Target, target};
+use super::optimizer::Parameter;
+use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, Target, target};
 use crate::layout::mcore::{Cut, Spelling, rank_path, rank_tensors};
 use crate::layout::{Placement, Rank, TRACKER, iteration_name};
 use crate::lens::Lens;
 use crate::safetensors::make_header;
-use crate::torch::Object;
 use crate::{Error, Result};
 
 impl Plan {
-    /// A Megatron-core checkpoint, iteration 1, `config.padded_vocab` rows in vocabulary tensors.
+    /// A Megatron-core checkpoint, `config.padded_vocab` rows in vocabulary tensors.
     ///
     /// # Errors
     /// A cut that does not divide; what `dtype_of` returns.
@@ -25,65 +25,57 @@ impl Plan {
         spelling: Spelling,
         args: ArgsForm,
         dtype_of: &DTypeOf<'_>,
+        run: &Run,
     ) -> Result<Self> {
-        Self::mcore_at(config, cut, spelling, args, dtype_of, 1, &Map::new())
-    }
-
-    /// The same for any iteration, with more arguments than the model's.
-    pub(super) fn mcore_at(
-        config: &ModelConfig,
-        cut: &Cut,
-        spelling: Spelling,
-        args: ArgsForm,
-        dtype_of: &DTypeOf<'_>,
-        iteration: u64,
-        more: &Map<String, Value>,
-    ) -> Result<Self> {
-        let mut fields = cut.args(config, spelling)?;
-        fields.insert("iteration".to_owned(), json!(iteration));
-        fields.extend(more.clone());
-        let args = match args {
-            ArgsForm::Namespace => Some(Object::Namespace(fields)),
-            ArgsForm::Dict => Some(Object::Plain(Value::Object(fields))),
-            ArgsForm::Absent => None,
-        };
+        let top = run.top(cut.args(config, spelling)?, args);
         cut.check(config)?;
         let placement = cut.placement(config.layers)?;
         let chunks = placement[0].len();
         let mut plan = Self::default();
         for rank in cut.ranks()? {
             let mut tensors = Vec::new();
+            let mut held = Vec::new();
             for local in rank_tensors(config, cut, &placement, spelling, rank)? {
                 let dtype = dtype_of(&local.spec.name)?;
+                if run.optimizer && local.spec.trained {
+                    held.push((tensors.len(), local.held(cut, dtype)));
+                }
                 let (chunk, nf4) =
                     (local.chunk, spelling.nf4 && is_linear(&local.spec) && !local.lens.transposed);
                 tensors.push(Target { chunk, nf4, ..target(local.name, &local.spec, &local.lens, dtype) });
             }
-            plan.files.push(FilePlan {
-                path: rank_path(iteration, rank, cut),
-                tensors,
-                container: Container::Torch { args: args.clone(), chunks, iteration },
-            });
+            let path = rank_path(run.iteration, rank, cut);
+            let (mut end, mut beside, mut flat) = (Vec::new(), Vec::new(), None);
+            if run.optimizer {
+                let parameters: Vec<Parameter<'_>> =
+                    held.into_iter().map(|(i, held)| Parameter { target: &tensors[i], held }).collect();
+                (end, beside) = run.beside_weights(&parameters, tensors.len());
+                flat = run.distributed().then(|| run.flat_file(&path, &parameters, rank.p));
+            }
+            tensors.extend(beside);
+            let container = Container::Torch { top: top.clone(), chunks, end };
+            plan.files.push(FilePlan { path, tensors, container });
+            plan.files.extend(flat);
         }
-        plan.texts.push((TRACKER.into(), iteration.to_string().into_bytes()));
+        plan.texts.push((TRACKER.into(), run.iteration.to_string().into_bytes()));
         Ok(plan)
     }
 
-    /// This toolchain's sharded form, iteration 1, one file per tensor-parallel rank and stage.
+    /// This toolchain's sharded form, one file per tensor-parallel rank and stage.
     ///
     /// # Errors
     /// As [`Plan::mcore`].
-    pub fn sharded(config: &ModelConfig, cut: &Cut, dtype_of: &DTypeOf<'_>) -> Result<Self> {
+    pub fn sharded(config: &ModelConfig, cut: &Cut, dtype_of: &DTypeOf<'_>, run: &Run) -> Result<Self> {
         let mut plan = Self::default();
         let mut tensors: Vec<Value> = Vec::new();
-        let mut place: Map<String, Value> = Map::new();
-        let folder = PathBuf::from(iteration_name(1));
+        let mut place: BTreeMap<String, usize> = BTreeMap::new();
+        let folder = PathBuf::from(iteration_name(run.iteration));
         cut.check(config)?;
         let placement = cut.placement(config.layers)?;
         let specs = ms_spec::params(config);
         let mut written: BTreeSet<(&str, usize)> = BTreeSet::new();
         for (number, rank) in cut.ranks()?.into_iter().enumerate() {
-            let name = format!("rank_{number:05}.safetensors");
+            let file = format!("rank_{number:05}.safetensors");
             let mut list: Vec<Target> = Vec::new();
             for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.place)) {
                 let position = cut.position(rank, spec.name.contains(".mlp.experts."));
@@ -94,37 +86,39 @@ impl Plan {
                 if !written.insert((&spec.name, start)) {
                     continue;
                 }
-                let dtype = dtype_of(&spec.name)?;
-                let part = json!({"file": name, "key": spec.name, "region": region});
-                match place.get(&spec.name).and_then(Value::as_u64) {
-                    Some(i) => {
-                        tensors[i as usize]["parts"].as_array_mut().expect("made below").push(part);
+                for (prefix, dtype) in run.tensors_of(spec, dtype_of)? {
+                    let name = format!("{prefix}{}", spec.name);
+                    let part = json!({"file": file, "key": name, "region": region});
+                    match place.get(&name) {
+                        Some(&i) => tensors[i]["parts"].as_array_mut().expect("made below").push(part),
+                        None => {
+                            place.insert(name.clone(), tensors.len());
+                            let shape = spec.shape.to_vec();
+                            tensors
+                                .push(json!({"name": name, "shape": shape, "dtype": dtype, "parts": [part]}));
+                        }
                     }
-                    None => {
-                        place.insert(spec.name.clone(), json!(tensors.len()));
-                        let shape = spec.shape.to_vec();
-                        tensors.push(
-                            json!({"name": spec.name, "shape": shape, "dtype": dtype, "parts": [part]}),
-                        );
-                    }
+                    let lens = Lens::plain(region.clone());
+                    list.push(Target { parameter: name.clone(), ..target(name, spec, &lens, dtype) });
                 }
-                list.push(target(spec.name.clone(), spec, &Lens::plain(region), dtype));
             }
             let names: Vec<_> = list.iter().map(|t| (t.name.clone(), t.dtype, t.shape.clone())).collect();
             let header = make_header(&names, &[("format", "ms-sharded")]);
             plan.files.push(FilePlan {
-                path: folder.join(name),
+                path: folder.join(file),
                 tensors: list,
                 container: Container::Safetensors { header },
             });
         }
+        let mut state = if run.state.is_object() { run.state.clone() } else { json!({}) };
+        state["args"] = Value::Object(run.merged(cut.args(config, Spelling::default())?));
         let manifest = json!({
-            "format": "ms-sharded", "version": 1, "iteration": 1, "config": config, "tensors": tensors,
-            "state": {"args": cut.args(config, Spelling::default())?}
+            "format": "ms-sharded", "version": 1, "iteration": run.iteration, "config": config, "tensors": tensors,
+            "state": state
         });
         let text = serde_json::to_vec_pretty(&manifest).expect("plain JSON");
         plan.texts.push((folder.join(crate::sharded::MANIFEST), text));
-        plan.texts.push((TRACKER.into(), b"1".to_vec()));
+        plan.texts.push((TRACKER.into(), run.iteration.to_string().into_bytes()));
         Ok(plan)
     }
 }
@@ -136,7 +130,7 @@ fn is_linear(spec: &ParamSpec) -> bool {
 }
 
 /// Whether a rank has the part of the model at `place`.
-fn holds(cut: &Cut, placement: &Placement, rank: Rank, place: Place) -> bool {
+pub(super) fn holds(cut: &Cut, placement: &Placement, rank: Rank, place: Place) -> bool {
     match place {
         Place::Embedding => rank.p == 0,
         Place::Layer(l) => placement[rank.p].iter().flatten().any(|slot| *slot == Some(l)),

@@ -7,7 +7,10 @@
 mod hf;
 mod items;
 mod megatron;
+mod optimizer;
 mod peft;
+mod run;
+mod torch_dist;
 mod write;
 
 use std::fs;
@@ -27,6 +30,7 @@ use crate::torch::Object;
 use crate::{Error, Result};
 
 pub use hf::{HF_LAYOUT, HfLayout};
+pub use run::Run;
 use write::{make_parent, write_one};
 pub(crate) use write::{write_hf, write_mcore, write_mcore_ranks};
 
@@ -55,12 +59,31 @@ impl Target {
     fn bytes(&self) -> u64 {
         (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
     }
+
+    /// The object of an archive that holds this tensor alone.
+    fn archived(&self) -> Object {
+        Object::Tensor { storage: 0, dtype: self.dtype, shape: self.shape.clone() }
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Container {
-    Safetensors { header: String },
-    Torch { args: Option<Object>, chunks: usize, iteration: u64 },
+    Safetensors {
+        header: String,
+    },
+    /// `top` stands before the model, `end` behind it.
+    Torch {
+        top: Vec<(String, Object)>,
+        chunks: usize,
+        end: Vec<(String, Object)>,
+    },
+    /// An archive for each tensor, one behind the other.
+    Chunks,
+    /// Flat buffers that targets lie in.
+    Buffers {
+        object: Object,
+        buffers: Vec<optimizer::Buffer>,
+    },
 }
 
 /// One output file.

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::items::Item;
-use super::{ArgsForm, Container, FilePlan, Plan, Sharding, Target};
+use super::{ArgsForm, Container, FilePlan, Plan, Run, Sharding, Target};
 use crate::layout::mcore::{Cut, Spelling};
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
@@ -39,9 +39,37 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
                 feed(tensor, &mut |bytes| out.write_all(bytes).map_err(io("write")))?;
             }
         }
-        Container::Torch { args, chunks, iteration } => {
+        Container::Chunks => {
+            for t in &plan.tensors {
+                let mut zip = Writer::start(out, "archive", &t.archived()).map_err(io("write"))?;
+                zip.storage::<Failure>(0, t.bytes(), &mut |sink| {
+                    feed(t, &mut |bytes| sink(bytes).map_err(|e| e.into_error(&path))).map_err(Failure::Other)
+                })
+                .map_err(|e| e.into_error(&path))?;
+                out = zip.finish().map_err(io("write"))?;
+            }
+        }
+        Container::Buffers { object, buffers } => {
+            let mut zip = Writer::start(out, "distrib_optim", object).map_err(io("write"))?;
+            for (i, buffer) in buffers.iter().enumerate() {
+                zip.storage::<Failure>(i, buffer.numel as u64 * 4, &mut |sink| {
+                    let mut sink = |bytes: &[u8]| sink(bytes).map_err(|e| e.into_error(&path));
+                    let mut at = 0;
+                    for &(place, target) in &buffer.parts {
+                        sink(&vec![0; (place - at) * 4])?;
+                        let t = &plan.tensors[target];
+                        feed(t, &mut sink)?;
+                        at = place + t.shape.iter().product::<usize>();
+                    }
+                    Ok(())
+                })
+                .map_err(|e: Failure| e.into_error(&path))?;
+            }
+            out = zip.finish().map_err(io("write"))?;
+        }
+        Container::Torch { top, chunks, end } => {
             let items = Item::list(plan, feed)?;
-            let object = saved_object(&items, args.as_ref(), *chunks, *iteration);
+            let object = saved_object(&items, top, *chunks, end);
             let mut zip = Writer::start(out, "model_optim_rng", &object).map_err(io("write"))?;
             for (i, item) in items.iter().enumerate() {
                 zip.storage::<Failure>(i, item.bytes(), &mut |sink| {
@@ -76,6 +104,12 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        Self::Other(e)
+    }
+}
+
 impl Failure {
     fn into_error(self, path: &Path) -> Error {
         match self {
@@ -85,13 +119,8 @@ impl Failure {
     }
 }
 
-fn saved_object(items: &[Item], args: Option<&Object>, chunks: usize, iteration: u64) -> Object {
-    let mut top = Vec::new();
-    if let Some(args) = args {
-        top.push(("args".to_owned(), args.clone()));
-    }
-    top.push(("checkpoint_version".to_owned(), Object::Plain(json!(3.0))));
-    top.push(("iteration".to_owned(), Object::Plain(json!(iteration))));
+fn saved_object(items: &[Item], top: &[(String, Object)], chunks: usize, end: &[(String, Object)]) -> Object {
+    let mut top = top.to_vec();
     for chunk in 0..chunks {
         let mut model = Vec::new();
         for (i, t) in items.iter().enumerate().filter(|(_, t)| t.chunk == chunk) {
@@ -101,7 +130,7 @@ fn saved_object(items: &[Item], args: Option<&Object>, chunks: usize, iteration:
         let key = if chunks == 1 { "model".to_owned() } else { format!("model{chunk}") };
         top.push((key, Object::Ordered(model)));
     }
-    top.push(("num_floating_point_operations_so_far".to_owned(), Object::Plain(json!(0))));
+    top.extend(end.iter().cloned());
     Object::Dict(top)
 }
 
@@ -199,7 +228,7 @@ pub(crate) fn write_mcore_ranks(
     more: &Map<String, Value>,
     bytes: Held<'_>,
 ) -> Result<()> {
-    let args = ArgsForm::Namespace;
-    let plan = Plan::mcore_at(config, cut, Spelling::default(), args, &|_| Ok(dtype), iteration, more)?;
+    let run = Run { iteration, args: more.clone(), ..Run::default() };
+    let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &|_| Ok(dtype), &run)?;
     write_held(&plan, folder, &iteration_name(iteration), config, dtype, bytes)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ms_core::DType;
 
@@ -15,6 +15,13 @@ use crate::{Error, Mapped, Result};
 #[derive(Debug)]
 pub struct TorchFile {
     file: Mapped,
+    archive: Archive,
+}
+
+/// What a file, or a part of one, holds. Places count from its beginning.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    path: PathBuf,
     root: Node,
     storages: BTreeMap<String, Range<usize>>,
 }
@@ -32,27 +39,12 @@ pub struct TensorView {
     pub strides: Option<Vec<usize>>,
 }
 
-impl TorchFile {
-    /// Opens and checks a file, in the zip form or the form before it.
+impl Archive {
+    /// Reads an archive that fills `bytes`, a part of the file at `path`.
     ///
     /// # Errors
     /// [`Error::Malformed`] or [`Error::Pickle`] with what is wrong and where.
-    pub fn open(path: &Path) -> Result<Self> {
-        let file = Mapped::open(path)?;
-        let bytes = file.bytes();
-        let (root, storages) = if bytes.starts_with(b"PK") {
-            Self::from_zip(path, bytes)?
-        } else {
-            legacy::read(bytes).map_err(|(offset, what)| Error::Pickle {
-                path: path.to_owned(),
-                offset,
-                what,
-            })?
-        };
-        Ok(Self { file, root, storages })
-    }
-
-    fn from_zip(path: &Path, bytes: &[u8]) -> Result<(Node, BTreeMap<String, Range<usize>>)> {
+    pub(crate) fn within(path: &Path, bytes: &[u8]) -> Result<Self> {
         let malformed = |what: String| Error::malformed(path, what);
         let entries = zip::entries(bytes).map_err(malformed)?;
         let pickled: Vec<&String> =
@@ -79,29 +71,20 @@ impl TorchFile {
             .iter()
             .filter_map(|(n, r)| Some((n.strip_prefix(&data)?.to_owned(), r.clone())))
             .collect();
-        Ok((root, storages))
+        Ok(Self { path: path.to_owned(), root, storages })
     }
 
     /// The saved object.
-    pub fn root(&self) -> &Node {
+    pub(crate) fn root(&self) -> &Node {
         &self.root
-    }
-
-    /// The mapped file.
-    pub fn file(&self) -> &Mapped {
-        &self.file
-    }
-
-    pub(crate) fn into_file(self) -> Mapped {
-        self.file
     }
 
     /// Finds a tensor's bytes.
     ///
     /// # Errors
     /// A storage that is missing or too short, or an element type that is not supported.
-    pub fn view(&self, name: &str, tensor: &TensorRef) -> Result<TensorView> {
-        let malformed = |what: String| Error::malformed(self.file.path(), format!("tensor {name}: {what}"));
+    pub(crate) fn view(&self, name: &str, tensor: &TensorRef) -> Result<TensorView> {
+        let malformed = |what: String| Error::malformed(&self.path, format!("tensor {name}: {what}"));
         let dtype =
             tensor.dtype.ok_or_else(|| malformed(format!("dtype {} is not supported", tensor.dtype_name)))?;
         let storage = self.storages.get(&tensor.storage);
@@ -126,6 +109,50 @@ impl TorchFile {
             start: storage.start + tensor.offset * dtype.size(),
             strides: (!row_major && !tensor.shape.contains(&0)).then(|| tensor.strides.clone()),
         })
+    }
+}
+
+impl TorchFile {
+    /// Opens and checks a file, in the zip form or the form before it.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] or [`Error::Pickle`] with what is wrong and where.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = Mapped::open(path)?;
+        let bytes = file.bytes();
+        let archive = if bytes.starts_with(b"PK") {
+            Archive::within(path, bytes)?
+        } else {
+            let (root, storages) = legacy::read(bytes).map_err(|(offset, what)| Error::Pickle {
+                path: path.to_owned(),
+                offset,
+                what,
+            })?;
+            Archive { path: path.to_owned(), root, storages }
+        };
+        Ok(Self { file, archive })
+    }
+
+    /// The saved object.
+    pub fn root(&self) -> &Node {
+        self.archive.root()
+    }
+
+    /// The mapped file.
+    pub fn file(&self) -> &Mapped {
+        &self.file
+    }
+
+    pub(crate) fn into_file(self) -> Mapped {
+        self.file
+    }
+
+    /// Finds a tensor's bytes.
+    ///
+    /// # Errors
+    /// A storage that is missing or too short, or an element type that is not supported.
+    pub fn view(&self, name: &str, tensor: &TensorRef) -> Result<TensorView> {
+        self.archive.view(name, tensor)
     }
 
     /// A tensor's elements in row-major order, little-endian.

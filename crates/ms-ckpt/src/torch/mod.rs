@@ -6,11 +6,15 @@
 
 mod file;
 mod legacy;
-mod pickle;
+pub(crate) mod pickle;
 mod read;
 mod write;
 mod zip;
 
+pub(crate) use file::Archive;
 pub use file::{TensorView, TorchFile};
+pub(crate) use read::torch_dtype;
 pub use read::{Node, TensorRef};
-pub(crate) use write::{Object, Writer};
+pub(crate) use write::{
+    Key, Object, Writer, archive_bytes, archive_of, int as put_int, text as put_text, type_name,
+};

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 /// Index of an object in the arena.
-pub(super) type Id = usize;
+pub(crate) type Id = usize;
 
 /// A plain object.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Obj {
+pub(crate) enum Obj {
     None,
     Bool(bool),
     Int(i64),
@@ -36,11 +36,11 @@ pub(super) enum Obj {
 
 /// What a stream describes.
 #[derive(Debug)]
-pub(super) struct Pickle {
-    pub(super) objects: Vec<Obj>,
-    pub(super) root: Id,
+pub(crate) struct Pickle {
+    pub(crate) objects: Vec<Obj>,
+    pub(crate) root: Id,
     /// Bytes of the stream.
-    pub(super) length: usize,
+    pub(crate) length: usize,
 }
 
 /// Functions and classes that may be called; the interpreter only notes the call.
@@ -59,10 +59,23 @@ const CALLS: &[&str] = &[
     "numpy.ndarray",
     "numpy.dtype",
     "_codecs.encode",
+    // The folder that a distributed checkpoint was saved to.
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
 ];
 
-/// Classes that upstream's programs keep in `args`: enumerations and plain objects. Kept as opaque data.
-const DATA_CLASSES: &[&str] = &["megatron.core.", "megatron.training.", "mindspeed.", "mindspeed_llm."];
+/// Classes that upstream's programs keep in `args`, and those that describe a distributed checkpoint: enumerations and
+/// plain objects. Kept as opaque data.
+const DATA_CLASSES: &[&str] = &[
+    "megatron.core.",
+    "megatron.training.",
+    "mindspeed.",
+    "mindspeed_llm.",
+    "torch.distributed.checkpoint.metadata.",
+    "torch.distributed.checkpoint.filesystem.",
+    "torch.distributed.checkpoint.planner.",
+    "torch.distributed._shard.sharded_tensor.metadata.",
+];
 
 fn may_be_called(name: &str) -> bool {
     CALLS.contains(&name) || DATA_CLASSES.iter().any(|p| name.starts_with(p))
@@ -83,7 +96,7 @@ type Fail = (usize, String);
 ///
 /// # Errors
 /// The byte offset and what is wrong there.
-pub(super) fn read(bytes: &[u8]) -> Result<Pickle, Fail> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Pickle, Fail> {
     let mut m = Machine {
         bytes,
         at: 0,

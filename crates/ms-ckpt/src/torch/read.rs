@@ -88,7 +88,7 @@ fn storage_dtype(name: &str) -> Option<(Option<DType>, &str)> {
     })
 }
 
-fn torch_dtype(name: &str) -> Option<DType> {
+pub(crate) fn torch_dtype(name: &str) -> Option<DType> {
     Some(match name {
         "torch.float32" | "torch.float" => DType::F32,
         "torch.float64" | "torch.double" => DType::F64,

@@ -14,10 +14,25 @@ pub(crate) enum Object {
     Ordered(Vec<(String, Object)>),
     /// `dict`.
     Dict(Vec<(String, Object)>),
+    /// `list`.
+    List(Vec<Object>),
+    /// `dict` with keys that are no text.
+    Keyed(Vec<(Key, Object)>),
     /// `argparse.Namespace`.
     Namespace(Map<String, Value>),
     /// The tensor whose storage is entry `data/N`.
     Tensor { storage: usize, dtype: DType, shape: Vec<usize> },
+}
+
+/// A key that is no text.
+#[derive(Clone, Debug)]
+pub(crate) enum Key {
+    /// A text among others.
+    Text(&'static str),
+    /// A number.
+    Int(usize),
+    /// The types of a parameter and of its gradient.
+    Types(DType, DType),
 }
 
 /// The pickle of an object.
@@ -28,13 +43,13 @@ pub(super) fn pickle(object: &Object) -> Vec<u8> {
     out
 }
 
-fn text(out: &mut Vec<u8>, s: &str) {
+pub(crate) fn text(out: &mut Vec<u8>, s: &str) {
     out.push(b'X');
     out.extend_from_slice(&(s.len() as u32).to_le_bytes());
     out.extend_from_slice(s.as_bytes());
 }
 
-fn int(out: &mut Vec<u8>, i: i64) {
+pub(crate) fn int(out: &mut Vec<u8>, i: i64) {
     match i {
         0..=0xff => out.extend_from_slice(&[b'K', i as u8]),
         0x100..=0xffff => {
@@ -117,7 +132,44 @@ fn put(out: &mut Vec<u8>, object: &Object) {
             plain(out, &Value::Object(fields.clone()));
             out.push(b'b');
         }
+        Object::List(objects) => {
+            out.extend_from_slice(b"](");
+            objects.iter().for_each(|o| put(out, o));
+            out.push(b'e');
+        }
+        Object::Keyed(entries) => {
+            out.extend_from_slice(b"}(");
+            for (key, value) in entries {
+                match key {
+                    Key::Text(name) => text(out, name),
+                    Key::Int(n) => int(out, *n as i64),
+                    Key::Types(a, b) => {
+                        global(out, "torch", type_name(*a));
+                        global(out, "torch", type_name(*b));
+                        out.push(0x86);
+                    }
+                }
+                put(out, value);
+            }
+            out.push(b'u');
+        }
         Object::Tensor { storage, dtype, shape } => tensor(out, *storage, *dtype, shape),
+    }
+}
+
+/// Name of a type in the module `torch`.
+pub(crate) fn type_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "float64",
+        DType::F32 => "float32",
+        DType::F16 => "float16",
+        DType::Bf16 => "bfloat16",
+        DType::I64 => "int64",
+        DType::I32 => "int32",
+        DType::I16 => "int16",
+        DType::I8 => "int8",
+        DType::U8 => "uint8",
+        DType::Bool => "bool",
     }
 }
 
@@ -213,6 +265,21 @@ impl<W: Write> Writer<W> {
     }
 
     fn entry<E: From<std::io::Error>>(&mut self, name: &str, size: u64, feed: Feed<'_, E>) -> Result<(), E> {
+        let (name, offset) = self.begin(name)?;
+        let mut crc = crc32fast::Hasher::new();
+        let mut written = 0u64;
+        feed(&mut |bytes| {
+            crc.update(bytes);
+            written += bytes.len() as u64;
+            self.at += bytes.len() as u64;
+            Ok(self.out.write_all(bytes)?)
+        })?;
+        assert_eq!(written, size, "{name}: bytes of its shape");
+        Ok(self.end(name, offset, size, crc.finalize())?)
+    }
+
+    /// The local header of an entry: its whole name and where it begins.
+    fn begin(&mut self, name: &str) -> std::io::Result<(String, u64)> {
         let name = format!("{}/{name}", self.prefix);
         let offset = self.at;
         // The payload starts at a multiple of 64: an extra field "FB" filled with Z, as torch pads.
@@ -230,16 +297,11 @@ impl<W: Write> Writer<W> {
         header.extend_from_slice(&(padding as u16).to_le_bytes());
         header.resize(header.len() + padding, b'Z');
         self.write(&header)?;
-        let mut crc = crc32fast::Hasher::new();
-        let mut written = 0u64;
-        feed(&mut |bytes| {
-            crc.update(bytes);
-            written += bytes.len() as u64;
-            self.at += bytes.len() as u64;
-            Ok(self.out.write_all(bytes)?)
-        })?;
-        assert_eq!(written, size, "{name}: bytes of its shape");
-        let crc = crc.finalize();
+        Ok((name, offset))
+    }
+
+    /// What follows the payload of an entry.
+    fn end(&mut self, name: String, offset: u64, size: u64, crc: u32) -> std::io::Result<()> {
         let mut descriptor = 0x0807_4b50u32.to_le_bytes().to_vec();
         descriptor.extend_from_slice(&crc.to_le_bytes());
         if size >= WIDE {
@@ -256,6 +318,11 @@ impl<W: Write> Writer<W> {
 
     /// Writes the closing entries and the directory; gives back the writer beneath.
     pub(crate) fn finish(mut self) -> std::io::Result<W> {
+        self.close()?;
+        Ok(self.out)
+    }
+
+    fn close(&mut self) -> std::io::Result<()> {
         self.small("version", b"3\n")?;
         // torch derives the id from names and checksums; so do we, by another sum.
         let mut id = crc32fast::Hasher::new();
@@ -316,7 +383,27 @@ impl<W: Write> Writer<W> {
             directory.extend_from_slice(&(v.min(WIDE) as u32).to_le_bytes());
         }
         directory.extend_from_slice(&[0, 0]);
-        self.write(&directory)?;
-        Ok(self.out)
+        self.write(&directory)
     }
+}
+
+/// Bytes of the archive that [`Writer`] makes of an object with storages of these sizes.
+pub(crate) fn archive_bytes(prefix: &'static str, object: &Object, storages: &[u64]) -> u64 {
+    let measured = || -> std::io::Result<u64> {
+        let mut w = Writer::start(std::io::sink(), prefix, object)?;
+        for (i, &size) in storages.iter().enumerate() {
+            let (name, offset) = w.begin(&format!("data/{i}"))?;
+            w.at += size;
+            w.end(name, offset, size, 0)?;
+        }
+        w.close()?;
+        Ok(w.at)
+    };
+    measured().expect("nothing is written")
+}
+
+/// A whole archive of an object without tensors.
+pub(crate) fn archive_of(prefix: &'static str, object: &Object) -> Vec<u8> {
+    let written = Writer::start(Vec::new(), prefix, object).and_then(Writer::finish);
+    written.expect("memory takes every byte")
 }

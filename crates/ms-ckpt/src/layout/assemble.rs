@@ -1,0 +1,277 @@
+//! From the tensors of rank files to the parameters of the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ms_core::Region;
+use ms_spec::{Feed, ModelConfig, params};
+
+use super::cut::{Cut, Placement};
+use super::mcore::rank_tensors;
+use super::optimizer::States;
+use super::ranks::{Opened, RankFile};
+use super::spelling::{Local, Spelling, alternative};
+use crate::adapter::{self, Adapters, Part};
+use crate::checkpoint::{Global, Piece, Stored};
+use crate::lens::Lens;
+use crate::optim::{Held, STATES};
+use crate::{Error, Result};
+
+impl Opened {
+    /// Finds every parameter's pieces.
+    pub(super) fn assemble(
+        &self,
+        folder: &Path,
+        config: &ModelConfig,
+        cut: &Cut,
+        placement: &Placement,
+        spelling: Spelling,
+    ) -> Result<Assembled> {
+        cut.check(config)?;
+        let only_adapters = !self.ranks.iter().any(|r| r.has("word_embeddings"));
+        let mut adapters = Adapters::new();
+        let mut copies = Vec::new();
+        let mut states = Vec::new();
+        let mut globals: BTreeMap<String, Global> = BTreeMap::new();
+        // Where a piece begins in its tensor: equal copies on other ranks are left out.
+        let mut seen: BTreeSet<(String, usize)> = BTreeSet::new();
+        for file in &self.ranks {
+            let mut used: BTreeSet<usize> = BTreeSet::new();
+            let mut trained: Vec<Trained> = Vec::new();
+            for local in rank_tensors(config, cut, placement, spelling, file.rank)? {
+                let names = std::iter::once(local.name.clone()).chain(alternative(&local.name));
+                let found = names.filter_map(|n| file.tensors.get(&(local.chunk, n))).next();
+                if !local.copy {
+                    self.adapter(file, &local, &mut used, &mut globals, &mut seen, &mut adapters)?;
+                }
+                let &i = match found {
+                    Some(i) => i,
+                    None if local.copy || only_adapters => continue,
+                    None => {
+                        let path = file.path.clone();
+                        return Err(Error::Missing { path, name: local.name });
+                    }
+                };
+                used.insert(i);
+                let stored = &self.stored[i];
+                if stored.shape != local.lens.shape {
+                    return Err(Error::Shape {
+                        path: file.path.clone(),
+                        name: local.name,
+                        want: local.lens.shape,
+                        got: stored.shape.clone(),
+                    });
+                }
+                let view = local.lens.view(stored.strides.as_deref());
+                let view =
+                    view.map_err(|what| Error::malformed(&file.path, format!("{}: {what}", local.name)))?;
+                if local.spec.trained {
+                    trained.push(Trained::new(i, stored, &local, cut));
+                }
+                let name = local.spec.name;
+                let region = local.lens.region;
+                let first = region.runs().next().map_or(0, |r| r.0);
+                let piece = Piece { stored: i, region, flat: None, view };
+                // The head's copy of the embedding may come before the embedding: it is compared, never read.
+                if local.copy || !seen.insert((name.clone(), first)) {
+                    copies.push((name, piece));
+                    continue;
+                }
+                let (shape, dtype) = (local.spec.shape, stored.dtype);
+                let entry =
+                    globals.entry(name).or_insert_with(|| Global { shape, dtype, pieces: Vec::new() });
+                entry.pieces.push(piece);
+            }
+            if let Some(beside) = &file.states {
+                trained.retain(|_| adapters.is_empty());
+                self.states(file, beside, trained, &mut globals, &mut states)?;
+            }
+            let extra = file.tensors.iter().find(|(key, i)| !used.contains(i) && !ignored(config, &key.1));
+            if let Some(((_, name), _)) = extra {
+                let what = format!("tensor {name}: the model has no such parameter");
+                return Err(Error::malformed(&file.path, what));
+            }
+        }
+        let mut wanted: Vec<(String, usize)> = globals
+            .iter()
+            .filter(|(name, _)| name.contains(".lora_"))
+            .map(|(name, g)| (name.clone(), g.shape.numel()))
+            .collect();
+        if !only_adapters {
+            wanted.extend(params(config).into_iter().map(|s| (s.name, s.shape.numel())));
+        }
+        if only_adapters && adapters.is_empty() {
+            return Err(Error::folder(folder, "neither weights of the model nor adapters"));
+        }
+        for (name, numel) in wanted {
+            let have: usize = globals
+                .get(&name)
+                .map_or(0, |g| g.pieces.iter().map(|p| p.region.local_shape().numel()).sum());
+            if have != numel {
+                return Err(Error::Missing { path: folder.to_owned(), name });
+            }
+        }
+        let whole = |name: &str, g: &Global| {
+            let have: usize = g.pieces.iter().map(|p| p.region.local_shape().numel()).sum();
+            !name.starts_with("optimizer.state.") || have == g.shape.numel()
+        };
+        if let Some((name, _)) = globals.iter().find(|(name, g)| !whole(name, g)) {
+            return Err(Error::Missing { path: folder.to_owned(), name: name.clone() });
+        }
+        Ok(Assembled { globals, adapters, copies, states })
+    }
+
+    /// Adds the optimizer state of a rank. Like weights, it is taken from the first rank that has it.
+    fn states(
+        &self,
+        file: &RankFile,
+        beside: &States,
+        mut trained: Vec<Trained>,
+        globals: &mut BTreeMap<String, Global>,
+        states: &mut Vec<Stored>,
+    ) -> Result<()> {
+        if trained.is_empty() {
+            tracing::warn!("{}: the optimizer state of adapters is not read", file.path.display());
+            return Ok(());
+        }
+        // The order of the file is the order in which the model registers its parameters.
+        trained.sort_by_key(|t| t.stored);
+        let held: Vec<Held> = trained.iter().map(|t| t.held.clone()).collect();
+        let shapes: Vec<Vec<usize>> = trained.iter().map(|t| self.stored[t.stored].shape.clone()).collect();
+        let found = beside.place(&held, &shapes, &self.args, file.rank.p)?;
+        for (t, state) in trained.into_iter().zip(found).filter(|(t, _)| !t.copy) {
+            for (which, stored) in STATES.iter().zip(state) {
+                let Some(stored) = stored else { continue };
+                let name = format!("optimizer.state.{which}.{}", t.name);
+                let view = t.lens.view(stored.strides.as_deref());
+                let view = view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))?;
+                let (shape, dtype) = (t.lens.region.shape, stored.dtype);
+                let global = globals.entry(name.clone()).or_insert_with(|| Global {
+                    shape,
+                    dtype,
+                    pieces: Vec::new(),
+                });
+                let first = |r: &Region| r.runs().next().map_or(0, |r| r.0);
+                if global.pieces.iter().any(|p| first(&p.region) == first(&t.lens.region)) {
+                    continue;
+                }
+                let stored_at = self.stored.len() + states.len();
+                states.push(Stored { name, ..stored });
+                global.pieces.push(Piece {
+                    stored: stored_at,
+                    region: t.lens.region.clone(),
+                    flat: None,
+                    view,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the adapter beside a tensor.
+    fn adapter(
+        &self,
+        file: &RankFile,
+        local: &Local,
+        used: &mut BTreeSet<usize>,
+        globals: &mut BTreeMap<String, Global>,
+        seen: &mut BTreeSet<(String, usize)>,
+        adapters: &mut Adapters,
+    ) -> Result<()> {
+        let [a, b] = adapter::local_names(&local.name).map(|n| file.tensors.get(&(local.chunk, n)).copied());
+        let (Some(a), Some(b)) = (a, b) else { return Ok(()) };
+        let n = local.spec.shape.len();
+        let grouped = local.lens.transposed;
+        let (a_shape, experts) = (&self.stored[a].shape, local.lens.region.local_shape()[0]);
+        // Grouped experts keep `[experts, in, r]`, under any shape.
+        let columns = if n == 3 { local.lens.region.local_shape()[2] } else { 1 };
+        let rank = match grouped {
+            true => a_shape.iter().product::<usize>() / (experts * columns).max(1),
+            false => a_shape.first().copied().unwrap_or(0),
+        };
+        if n < 2 || rank == 0 || rank > 1 << 16 || local.name.contains("linear_qk_") {
+            return Err(Error::malformed(
+                &file.path,
+                format!("tensor {}: an adapter of this form", local.name),
+            ));
+        }
+        let names = adapter::names(&local.spec.name);
+        let parts = adapter::lenses(&local.spec, &local.lens, rank);
+        for ((i, name), (shape, lens)) in [a, b].into_iter().zip(&names).zip(parts) {
+            let stored = &self.stored[i];
+            let numel = lens.shape.iter().product::<usize>();
+            if stored.shape != lens.shape && !(grouped && stored.shape.iter().product::<usize>() == numel) {
+                return Err(Error::Shape {
+                    path: file.path.clone(),
+                    name: stored.name.clone(),
+                    want: lens.shape,
+                    got: stored.shape.clone(),
+                });
+            }
+            used.insert(i);
+            let view = lens.view(stored.strides.as_deref());
+            let view = view.map_err(|what| Error::malformed(&file.path, format!("{name}: {what}")))?;
+            let first = lens.region.runs().next().map_or(0, |r| r.0);
+            let entry = globals.entry(name.clone()).or_insert_with(|| Global {
+                shape,
+                dtype: stored.dtype,
+                pieces: Vec::new(),
+            });
+            if entry.shape != shape {
+                return Err(Error::malformed(
+                    &file.path,
+                    format!("{name}: ranks have adapters of different sizes"),
+                ));
+            }
+            if seen.insert((name.clone(), first)) {
+                entry.pieces.push(Piece { stored: i, region: lens.region, flat: None, view });
+            }
+        }
+        let rows = Region::along(&local.spec.shape, n - 2, std::iter::once(0..local.spec.shape[n - 2]));
+        let [a, b] = names;
+        adapters.entry(local.spec.name.clone()).or_insert_with(|| vec![Part { a, b, rows }]);
+        Ok(())
+    }
+}
+
+/// What the files of all ranks make up together.
+pub(super) struct Assembled {
+    pub(super) globals: BTreeMap<String, Global>,
+    pub(super) adapters: Adapters,
+    /// Parts that are there once more.
+    pub(super) copies: Vec<(String, Piece)>,
+    /// Tensors of optimizers, numbered behind the stored ones.
+    pub(super) states: Vec<Stored>,
+}
+
+/// A parameter that the optimizer of a rank has.
+struct Trained {
+    /// The weight among the stored tensors.
+    stored: usize,
+    name: String,
+    lens: Lens,
+    /// The weight is another rank's too, and its state is read there.
+    copy: bool,
+    held: Held,
+}
+
+impl Trained {
+    fn new(i: usize, stored: &Stored, local: &Local, cut: &Cut) -> Self {
+        let held = local.held(cut, stored.dtype);
+        Self { stored: i, name: local.spec.name.clone(), lens: local.lens.clone(), copy: local.copy, held }
+    }
+}
+
+/// Tensors that a file may hold although the model has no such parameter.
+fn ignored(config: &ModelConfig, name: &str) -> bool {
+    // Head's converter leaves layers of earlier stages under negative numbers, and both ends everywhere (Mamba2).
+    let stray = config.has_feed(Feed::None)
+        && (name.starts_with("decoder.layers.-")
+            || matches!(
+                name,
+                "embedding.word_embeddings.weight" | "decoder.final_norm.weight" | "output_layer.weight"
+            ));
+    stray
+        || name == "output_layer.weight" && config.tied
+        || name.ends_with("word_embeddings.weight") && config.mtp > 0
+}

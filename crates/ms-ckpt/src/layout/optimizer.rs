@@ -1,0 +1,258 @@
+//! Optimizer state of rank files: flat buffers of a distributed optimizer, or tensors of one that is not.
+
+use std::path::Path;
+
+use ms_core::DType;
+use serde_json::{Map, Value};
+
+use crate::checkpoint::Stored;
+use crate::optim::{BUFFERS, Held, bucket_size, flat_places, inner, optimizers};
+use crate::torch::{Node, TorchFile};
+use crate::{Error, Result};
+
+/// The state that lies beside a rank's weights.
+#[derive(Debug)]
+pub(super) struct States {
+    path: std::path::PathBuf,
+    file: usize,
+    /// One entry for each optimizer of a chain: dense parameters, experts.
+    optimizers: Vec<Optimizer>,
+}
+
+#[derive(Debug)]
+enum Optimizer {
+    /// No parameters of its kind on this rank.
+    Absent,
+    /// Flat buffers in the order of chunks and types.
+    Flat(Vec<Buffer>),
+    /// Tensors by group.
+    Each(Vec<Group>),
+}
+
+/// The flat buffers of the parameters of one type in one chunk.
+#[derive(Debug)]
+struct Buffer {
+    /// Type of the weights, where the key says it.
+    types: String,
+    numel: usize,
+    /// First bytes of the three.
+    starts: [usize; 3],
+}
+
+#[derive(Debug)]
+struct Group {
+    decay: bool,
+    params: Vec<[Option<Stored>; 3]>,
+}
+
+/// A tensor that is stored in one row as float32: its length and first byte.
+fn row(torch: &TorchFile, name: &str, node: Option<&Node>) -> Result<(usize, usize)> {
+    let wrong = |what: &str| Error::malformed(torch.file().path(), format!("{name}: {what}"));
+    let Some(Node::Tensor(tensor)) = node else { return Err(wrong("no tensor")) };
+    let view = torch.view(name, tensor)?;
+    match (view.dtype, view.strides, &view.shape[..]) {
+        (DType::F32, None, &[n]) => Ok((n, view.start)),
+        (dtype, _, shape) => Err(wrong(&format!("expected f32 in one dimension, got {dtype} {shape:?}"))),
+    }
+}
+
+impl States {
+    /// Reads the index of a distributed optimizer's file, which is file number `file`.
+    pub(super) fn flat(torch: &TorchFile, path: &Path, file: usize) -> Result<Self> {
+        let mut all = Vec::new();
+        for optimizer in optimizers(torch.root()) {
+            let Node::Dict(entries) = optimizer else {
+                all.push(Optimizer::Absent);
+                continue;
+            };
+            if optimizer.get("buckets_coalesced").map(Node::to_json) != Some(Value::Bool(true)) {
+                return Err(Error::malformed(
+                    path,
+                    "optimizer state by buckets: only whole buffers are read",
+                ));
+            }
+            let mut buffers: Vec<(usize, Buffer)> = Vec::new();
+            for (key, node) in entries {
+                let (Ok(number), Node::Dict(by_types)) = (key.parse::<usize>(), node) else { continue };
+                for (types, node) in by_types {
+                    let name = |part: &str| format!("buffer {number} {types} {part}");
+                    let mut starts = [0; 3];
+                    let mut numel = None;
+                    for (start, part) in starts.iter_mut().zip(BUFFERS) {
+                        let (n, at) = row(torch, &name(part), node.get(part))?;
+                        if *numel.get_or_insert(n) != n {
+                            return Err(Error::malformed(path, format!("{}: {n} elements", name(part))));
+                        }
+                        *start = at;
+                    }
+                    let numel = numel.unwrap_or(0);
+                    buffers.push((number, Buffer { types: types.clone(), numel, starts }));
+                }
+            }
+            buffers.sort_by_key(|b| b.0);
+            all.push(Optimizer::Flat(buffers.into_iter().map(|b| b.1).collect()));
+        }
+        Ok(Self { path: path.to_owned(), file, optimizers: all })
+    }
+
+    /// Finds the tensors of an optimizer that is not distributed, in the file of the weights; `None` if it has none.
+    pub(super) fn each(torch: &TorchFile, path: &Path, file: usize) -> Result<Option<Self>> {
+        let Some(node) = torch.root().get("optimizer") else { return Ok(None) };
+        let mut all = Vec::new();
+        for optimizer in optimizers(node) {
+            let Some(Node::Dict(states)) = inner(optimizer).get("state") else {
+                all.push(Optimizer::Absent);
+                continue;
+            };
+            let stored = |name: String, node: Option<&Node>| -> Result<Option<Stored>> {
+                let Some(Node::Tensor(tensor)) = node else { return Ok(None) };
+                let view = torch.view(&name, tensor)?;
+                let (dtype, shape, start, strides) = (view.dtype, view.shape, view.start, view.strides);
+                Ok(Some(Stored { name, file, dtype, shape, start, strides, quantised: None }))
+            };
+            let mut groups = Vec::new();
+            for (g, group) in inner(optimizer).get("param_groups").map_or(&[][..], items).iter().enumerate() {
+                let number = |name: &str| group.get(name).and_then(|n| n.to_json().as_f64());
+                let ids = group.get("params").map(Node::to_json);
+                let ids: Vec<u64> = match ids {
+                    Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_u64).collect(),
+                    _ => {
+                        return Err(Error::malformed(
+                            path,
+                            format!("parameter group {g} without parameters"),
+                        ));
+                    }
+                };
+                let masters = optimizer.get("fp32_from_fp16_params").map_or(&[][..], items);
+                let masters = masters.get(g).map_or(&[][..], items);
+                let mut params = Vec::new();
+                for (k, id) in ids.iter().enumerate() {
+                    let own = states.iter().find(|(key, _)| *key == id.to_string()).map(|(_, node)| node);
+                    let name = |part: &str| format!("optimizer/{g}/{id}/{part}");
+                    params.push([
+                        stored(name("fp32_from_fp16_params"), masters.get(k))?,
+                        stored(name("exp_avg"), own.and_then(|n| n.get("exp_avg")))?,
+                        stored(name("exp_avg_sq"), own.and_then(|n| n.get("exp_avg_sq")))?,
+                    ]);
+                }
+                groups.push(Group { decay: number("wd_mult").unwrap_or(1.0) != 0.0, params });
+            }
+            all.push(Optimizer::Each(groups));
+        }
+        let some = all.iter().any(|o| !matches!(o, Optimizer::Absent));
+        Ok(some.then(|| Self { path: path.to_owned(), file, optimizers: all }))
+    }
+
+    /// The three state tensors of each parameter of the rank, in the order of `held`; those of parameters whose weights
+    /// are float32 may lack the first.
+    ///
+    /// # Errors
+    /// Other parameters than the rank has.
+    pub(super) fn place(
+        &self,
+        held: &[Held],
+        shapes: &[Vec<usize>],
+        args: &Map<String, Value>,
+        stage: usize,
+    ) -> Result<Vec<[Option<Stored>; 3]>> {
+        let mut out = vec![[None, None, None]; held.len()];
+        // With one optimizer experts are among the others.
+        let chained = self.optimizers.len() > 1;
+        for (number, optimizer) in self.optimizers.iter().enumerate() {
+            let mine: Vec<usize> =
+                (0..held.len()).filter(|&i| !chained || held[i].expert == (number > 0)).collect();
+            match optimizer {
+                Optimizer::Absent => {}
+                Optimizer::Flat(buffers) => self.take(buffers, &mine, held, shapes, args, stage, &mut out)?,
+                Optimizer::Each(groups) => {
+                    for decay in [true, false] {
+                        let wanted = mine.iter().copied().filter(|&i| held[i].decay == decay);
+                        let found = groups.iter().filter(|g| g.decay == decay).flat_map(|g| &g.params);
+                        let (wanted, found): (Vec<usize>, Vec<_>) = (wanted.collect(), found.collect());
+                        let fits = wanted.len() == found.len()
+                            && wanted
+                                .iter()
+                                .zip(&found)
+                                .all(|(&i, f)| f.iter().flatten().all(|s| s.shape == shapes[i]));
+                        if !fits {
+                            let (want, got) = (wanted.len(), found.len());
+                            let what = format!(
+                                "the optimizer has {got} parameters of other shapes, expected {want}"
+                            );
+                            return Err(Error::malformed(&self.path, what));
+                        }
+                        for (i, state) in wanted.into_iter().zip(found) {
+                            out[i].clone_from(state);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    #[allow(clippy::too_many_arguments)] // what place() was given, and where it goes
+    fn take(
+        &self,
+        buffers: &[Buffer],
+        mine: &[usize],
+        held: &[Held],
+        shapes: &[Vec<usize>],
+        args: &Map<String, Value>,
+        stage: usize,
+        out: &mut [[Option<Stored>; 3]],
+    ) -> Result<()> {
+        let wanted = buffer_order(mine.iter().map(|&i| &held[i]));
+        if wanted.len() != buffers.len() {
+            let (want, got) = (wanted.len(), buffers.len());
+            return Err(Error::malformed(&self.path, format!("{got} gradient buffers, expected {want}")));
+        }
+        for ((chunk, dtype), buffer) in wanted.into_iter().zip(buffers) {
+            let inside: Vec<usize> =
+                mine.iter().copied().filter(|&i| (held[i].chunk, held[i].dtype) == (chunk, dtype)).collect();
+            let list: Vec<&Held> = inside.iter().map(|&i| &held[i]).collect();
+            // As the run's arguments have it; without them, in one bucket.
+            let ways = [bucket_size(args, stage, chunk), None];
+            let found = ways.iter().map(|&size| flat_places(&list, size)).find(|(_, n)| *n == buffer.numel);
+            let Some((places, _)) = found else {
+                let want = flat_places(&list, ways[0]).1;
+                let (types, got) = (&buffer.types, buffer.numel);
+                let what = format!("the buffer of chunk {chunk} {types} has {got} elements, expected {want}");
+                return Err(Error::malformed(&self.path, what));
+            };
+            for (i, at) in inside.into_iter().zip(places) {
+                for (slot, (start, part)) in out[i].iter_mut().zip(buffer.starts.iter().zip(BUFFERS)) {
+                    *slot = Some(Stored {
+                        name: part.to_owned(),
+                        file: self.file,
+                        dtype: DType::F32,
+                        shape: shapes[i].clone(),
+                        start: start + at * 4,
+                        strides: None,
+                        quantised: None,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The buffers of an optimizer: chunk by chunk, types in the order in which parameters have them.
+pub(crate) fn buffer_order<'a>(held: impl Iterator<Item = &'a Held>) -> Vec<(usize, DType)> {
+    let mut order: Vec<(usize, DType)> = Vec::new();
+    for h in held {
+        if !order.contains(&(h.chunk, h.dtype)) {
+            order.push((h.chunk, h.dtype));
+        }
+    }
+    order.sort_by_key(|o| o.0);
+    order
+}
+
+fn items(node: &Node) -> &[Node] {
+    match node {
+        Node::List(items) => items,
+        _ => &[],
+    }
+}

@@ -1,0 +1,299 @@
+//! The rank files of an iteration, opened: what their names, args and tensors say of the cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use ms_spec::ModelConfig;
+use serde_json::{Map, Value};
+
+use super::cut::{Cut, ExpertTp, Placement, Rank};
+use super::described::number_in;
+use super::mcore::{FILE, Hints};
+use super::optimizer::States;
+use super::rank_file::{Tensors, rank_file};
+use super::spelling::{Experts, Spelling, Version};
+use crate::checkpoint::Stored;
+use crate::torch::{Node, TorchFile};
+use crate::{Error, Mapped, Result, optim};
+
+/// A rank's file.
+pub(super) struct RankFile {
+    pub(super) rank: Rank,
+    pub(super) path: PathBuf,
+    /// Tensors by chunk and name.
+    pub(super) tensors: Tensors,
+    chunks: usize,
+    /// Optimizer state beside the weights.
+    pub(super) states: Option<States>,
+}
+
+impl RankFile {
+    pub(super) fn has(&self, part: &str) -> bool {
+        self.tensors.keys().any(|(_, name)| name.contains(part))
+    }
+}
+
+pub(super) struct Opened {
+    folder: PathBuf,
+    /// Numbers in the folder names, beside the files.
+    numbers: Vec<Vec<usize>>,
+    pub(super) ranks: Vec<RankFile>,
+    pub(super) files: Vec<Mapped>,
+    pub(super) stored: Vec<Stored>,
+    pub(super) args: Map<String, Value>,
+    /// What the first file says of the run.
+    pub(super) state: Value,
+}
+
+impl Opened {
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let mut found: BTreeMap<Vec<usize>, PathBuf> = BTreeMap::new();
+        for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
+            let path = entry.map_err(Error::io(folder, "list"))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some(rest) = name.strip_prefix("mp_rank_") else { continue };
+            let numbers: Option<Vec<usize>> = rest.split('_').map(|n| n.parse().ok()).collect();
+            if let Some(numbers) = numbers.filter(|n| n.len() <= 3 && n.iter().all(|&n| n < 1 << 16)) {
+                found.insert(numbers, path);
+            }
+        }
+        let mut opened = Self {
+            folder: folder.to_owned(),
+            numbers: Vec::new(),
+            ranks: Vec::new(),
+            files: Vec::new(),
+            stored: Vec::new(),
+            args: Map::new(),
+            state: Value::Null,
+        };
+        for (numbers, path) in found {
+            let path = path.join(FILE);
+            let torch = TorchFile::open(&path)?;
+            let version = torch.root().get("checkpoint_version").and_then(|v| v.to_json().as_f64());
+            if let Some(version) = version.filter(|v| *v < 3.0) {
+                let what = format!("checkpoint version {version}: before 3.0 other orders were stored");
+                return Err(Error::malformed(&path, what));
+            }
+            if opened.args.is_empty()
+                && let Some(Value::Object(map)) = torch.root().get("args").map(Node::to_json)
+            {
+                opened.args = map;
+            }
+            let (tensors, chunks) = rank_file(&torch, &path, opened.files.len(), &mut opened.stored)?;
+            let rank = Rank { t: numbers[0], p: 0, e: 0 };
+            if opened.state.is_null() {
+                opened.state = optim::run_state(torch.root());
+            }
+            let beside = path.with_file_name(optim::FILE);
+            let file = opened.files.len();
+            let mut flat = None;
+            let states = if beside.is_file() {
+                let torch = TorchFile::open(&beside)?;
+                let states = States::flat(&torch, &beside, file + 1)?;
+                flat = Some(torch.into_file());
+                Some(states)
+            } else {
+                States::each(&torch, &path, file)?
+            };
+            opened.ranks.push(RankFile { rank, path, tensors, chunks, states });
+            opened.numbers.push(numbers);
+            opened.files.push(torch.into_file());
+            opened.files.extend(flat);
+        }
+        match opened.ranks.is_empty() {
+            true => Err(Error::folder(folder, "no folder is named mp_rank_TT[_PPP][_EEE]")),
+            false => Ok(opened),
+        }
+    }
+
+    fn arg(&self, name: &str) -> Option<usize> {
+        self.args.get(name).and_then(Value::as_u64).map(|n| n as usize)
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.args.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Finds out what the numbers of the folder names mean.
+    pub(super) fn number(&mut self) -> Result<()> {
+        let fields = self.numbers[0].len();
+        if self.numbers.iter().any(|n| n.len() != fields) {
+            return Err(Error::folder(&self.folder, "the folders of ranks have different numbers of fields"));
+        }
+        let (pp, ep) = match fields {
+            1 => (false, false),
+            3 => (true, true),
+            // The second number is a stage or an expert rank: only the contents tell.
+            _ => match (self.arg("pipeline_model_parallel_size"), self.arg("expert_model_parallel_size")) {
+                (Some(p), _) if p > 1 => (true, false),
+                (_, Some(e)) if e > 1 => (false, true),
+                _ => {
+                    let everywhere = self.ranks.iter().all(|r| r.has("word_embeddings"));
+                    (!everywhere, everywhere)
+                }
+            },
+        };
+        for (file, n) in self.ranks.iter_mut().zip(&self.numbers) {
+            file.rank.p = if pp { n[1] } else { 0 };
+            file.rank.e = match (ep, pp) {
+                (true, true) => n[2],
+                (true, false) => n[1],
+                _ => 0,
+            };
+        }
+        Ok(())
+    }
+
+    /// Prediction layers in the files.
+    pub(super) fn mtp(&self) -> usize {
+        let names = self.ranks.iter().flat_map(|r| r.tensors.keys());
+        let number = |name: &str| number_in(name, "mtp.layers.").or_else(|| number_in(name, "mtp_layers."));
+        names.filter_map(|(_, name)| number(name)).max().map_or(0, |n| n.min(63) + 1)
+    }
+
+    pub(super) fn cut(&self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Cut> {
+        let most = |of: fn(&Rank) -> usize| self.ranks.iter().map(|r| of(&r.rank)).max().unwrap_or(0) + 1;
+        let mut cut = Cut { tp: most(|r| r.t), pp: most(|r| r.p), ep: most(|r| r.e), ..Cut::default() };
+        for (name, have) in [
+            ("tensor_model_parallel_size", cut.tp),
+            ("pipeline_model_parallel_size", cut.pp),
+            ("expert_model_parallel_size", cut.ep),
+        ] {
+            // Converters write the tensor-parallel size of experts as the number of files along it.
+            if let Some(said) = self.arg(name).filter(|&said| said != have) {
+                let what = format!("args say {name} {said}, but there are {have} ranks along it");
+                return Err(Error::folder(folder, what));
+            }
+        }
+        let last_chunk_first_stage =
+            |r: &RankFile| r.rank.p == 0 && r.tensors.contains_key(&(1, "output_layer.weight".to_owned()));
+        cut.dual_pipe = self.args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev")
+            || (cut.pp > 1 && self.ranks.iter().any(last_chunk_first_stage));
+        cut.expert_tp = match hints.extend_ep.unwrap_or_else(|| self.flag("moe_tp_extend_ep")) {
+            true if cut.tp > 1 => ExpertTp::Extend,
+            _ => self.expert_tp(config, &cut),
+        };
+        let have: BTreeSet<Rank> = self.ranks.iter().map(|r| r.rank).collect();
+        // Counted first: the numbers come from folder names, and a list of all ranks may be endless.
+        let want = cut.files();
+        if have.len() != want || cut.ranks()?.iter().any(|r| !have.contains(r)) {
+            let names: Vec<String> = self
+                .ranks
+                .iter()
+                .filter_map(|r| r.path.parent()?.file_name()?.to_str().map(str::to_owned))
+                .collect();
+            let what = format!("{} of {want} rank folders are there: {}", have.len(), names.join(" "));
+            return Err(Error::folder(folder, what));
+        }
+        Ok(cut)
+    }
+
+    /// Whether experts are cut, from the size of the first that is found.
+    fn expert_tp(&self, config: &ModelConfig, cut: &Cut) -> ExpertTp {
+        let Some(moe) = config.moe.as_ref().filter(|_| cut.tp > 1) else { return ExpertTp::Cut };
+        let gate = if config.activation.gated() { 2 } else { 1 };
+        for ((_, name), &i) in self.ranks.iter().flat_map(|r| &r.tensors) {
+            let (stored, whole) = (&self.stored[i], gate * moe.ffn * config.hidden);
+            let numel: usize = stored.shape.iter().product();
+            let one =
+                name.contains("local_experts.0.linear_fc1.weight") || name.ends_with("linear_fc1.weight0");
+            let per_rank = moe.experts / cut.ep.max(1);
+            if (one && name.contains(".experts.") && numel == whole)
+                || (name.ends_with("mlp.experts.weight1") && numel == whole * per_rank)
+            {
+                return ExpertTp::Whole;
+            }
+            if one || name.ends_with("mlp.experts.weight1") {
+                return ExpertTp::Cut;
+            }
+        }
+        ExpertTp::Cut
+    }
+
+    pub(super) fn spelling(&self) -> Spelling {
+        let has = |part: &str| self.ranks.iter().any(|r| r.has(part));
+        let v1 = has(".linear_kvb.") || has("mtp_layers.") || has("mlp.shared_expert_gate.");
+        let one_key_each = has(".experts.linear_fc1.weight0");
+        Spelling {
+            version: if v1 { Version::V2_0_0 } else { Version::Head },
+            transformer_engine: one_key_each,
+            experts: if has("mlp.experts.weight1") || one_key_each {
+                Experts::Grouped
+            } else {
+                Experts::Sequential
+            },
+            mla_split: has(".linear_kv_nope."),
+            legacy: has("language_model/"),
+            nf4: false,
+        }
+    }
+
+    /// Takes the size of the vocabulary and the element type from the embedding.
+    pub(super) fn rows(&self, config: &mut ModelConfig, cut: &Cut) {
+        let named = |name: &str| {
+            matches!(
+                name,
+                "embedding.word_embeddings.weight" | "language_model/embedding/word_embeddings/weight"
+            )
+        };
+        let embedding = self.ranks.iter().flat_map(|r| &r.tensors).find(|((_, name), _)| named(name));
+        if let Some((_, &i)) = embedding {
+            let rows = self.stored[i].shape.first().copied().unwrap_or(0).saturating_mul(cut.tp);
+            config.vocab = config.vocab.min(rows);
+            config.padded_vocab = rows;
+            config.dtype = Some(self.stored[i].dtype);
+        }
+    }
+
+    /// Finds every layer's chunk and slot. Layers are numbered by the order of chunks; empty slots have no tensors.
+    pub(super) fn placement(&self, folder: &Path, config: &ModelConfig, cut: &Cut) -> Result<Placement> {
+        let chunks = self.ranks.iter().map(|r| r.chunks).max().unwrap_or(1);
+        if cut.dual_pipe && chunks != 2 {
+            return Err(Error::folder(folder, format!("{chunks} chunks in DualPipeV order, expected 2")));
+        }
+        let mut placement: Placement = vec![vec![Vec::new(); chunks]; cut.pp];
+        let mut next = 0;
+        for v in 0..chunks {
+            let stages: Vec<usize> = match cut.dual_pipe && v == 1 {
+                true => (0..cut.pp).rev().collect(),
+                false => (0..cut.pp).collect(),
+            };
+            for p in stages {
+                let slots: BTreeSet<usize> = self
+                    .ranks
+                    .iter()
+                    .filter(|r| r.rank.p == p)
+                    .flat_map(|r| r.tensors.keys())
+                    .filter(|(c, _)| *c == v)
+                    .filter_map(|(_, name)| slot_of(name))
+                    .collect();
+                if let Some(&last) = slots.last()
+                    && last >= 1 << 14
+                {
+                    return Err(Error::folder(folder, format!("a layer with the number {last}")));
+                }
+                let mut list = vec![None; slots.last().map_or(0, |l| l + 1)];
+                for slot in slots {
+                    list[slot] = Some(next);
+                    next += 1;
+                }
+                placement[p][v] = list;
+            }
+        }
+        match next == config.layers {
+            true => Ok(placement),
+            false => Err(Error::folder(
+                folder,
+                format!("{next} layers are there, the model has {}", config.layers),
+            )),
+        }
+    }
+}
+
+/// The number of the layer in a tensor's name.
+fn slot_of(name: &str) -> Option<usize> {
+    let rest = name
+        .strip_prefix("decoder.layers.")
+        .or_else(|| name.strip_prefix("language_model/encoder/layers."))?;
+    rest.split('.').next()?.parse().ok()
+}

@@ -1,0 +1,561 @@
+//! Megatron's distributed checkpoints (`torch_dist`): global tensors under keys that do not depend on the cut.
+//!
+//! A key speaks of a parameter of all layers at once, with the layers in front (`decoder.layers.mlp.linear_fc2.weight`
+//! of shape `[L, H, F]`), or of one layer (`decoder.layers.3.mlp.linear_fc2.weight`) where layers differ. Experts stand
+//! in front of the rest (`mlp.experts.experts.linear_fc2.weight`, `[E, H, F]`), or have a key each; the halves of a gated
+//! `linear_fc1` may have a key each too (`_w`, `_v`). All these forms are read. Optimizer state has the key of its
+//! parameter behind `optimizer.state.exp_avg.`.
+//!
+//! # Source
+//! Megatron-Core 0.16.1: `sharded_state_dict` of `transformer_block.py`, `mlp.py`, `moe/experts.py`, `gpt_model.py`,
+//! `multi_token_prediction.py`, `distrib_optimizer.py`; for flattened fragments `dist_checkpointing/strategies/torch.py`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+use ms_core::{DType, Region, Shape};
+use ms_spec::{Feed, ModelConfig, ParamSpec, Place, params};
+use serde_json::{Map, Value};
+
+use super::described::{describe, number_in};
+use super::mcore::Hints;
+use crate::adapter::Adapters;
+use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
+use crate::dcp::{self, Chunk, Metadata, Tensor};
+use crate::optim::{self, STATES};
+use crate::torch::{Node, TorchFile};
+use crate::{Error, Mapped, Result};
+
+/// How the tensor of a key lies over a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Laid {
+    pub(crate) key: String,
+    /// The first dimension counts layers; this one is meant.
+    pub(crate) layer: Option<usize>,
+    /// The key has one expert of the stack.
+    pub(crate) expert: Option<usize>,
+    /// Rows of the parameter (behind experts) that the key has, if not all.
+    pub(crate) rows: Option<Range<usize>>,
+}
+
+/// Opens a distributed checkpoint.
+pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
+    let metadata = Metadata::read(folder)?;
+    let common = folder.join(dcp::COMMON);
+    let common = common.is_file().then(|| TorchFile::open(&common)).transpose()?;
+    let args = match common.as_ref().and_then(|c| c.root().get("args")).map(Node::to_json) {
+        Some(Value::Object(args)) => args,
+        _ => Map::new(),
+    };
+    let mtp = metadata.tensors.keys().filter_map(|k| number_in(k, "mtp.layers.")).max();
+    let mtp = mtp.map_or(0, |n| n.min(63) + 1);
+    let (mut config, config_json) = describe(&args, mtp, root, folder, hints)?;
+    if let Some(embedding) = metadata.tensors.get("embedding.word_embeddings.weight") {
+        let rows = embedding.size.first().copied().unwrap_or(0);
+        config.vocab = config.vocab.min(rows);
+        config.padded_vocab = rows;
+        config.dtype = embedding.dtype;
+    }
+    let config = config.validate().map_err(Error::spec(folder))?;
+    let mut opened = Opened {
+        folder,
+        metadata: &metadata,
+        config: &config,
+        files: Vec::new(),
+        by_name: BTreeMap::new(),
+        stored: Vec::new(),
+        chunks: BTreeMap::new(),
+        used: BTreeSet::new(),
+    };
+    let globals = opened.globals()?;
+    opened.report_unused();
+    let Opened { files, stored, .. } = opened;
+    let iteration =
+        common.as_ref().and_then(|c| c.root().get("iteration")).and_then(|n| n.to_json().as_u64());
+    let state = common.as_ref().map_or(Value::Null, |c| optim::run_state(c.root()));
+    Ok(Checkpoint {
+        root: root.to_owned(),
+        kind: Kind::TorchDist,
+        config,
+        config_json,
+        files,
+        stored,
+        globals,
+        iteration: super::iteration_of(folder).or(iteration).unwrap_or(0),
+        args,
+        state,
+        via: None,
+        adapters: Adapters::new(),
+        copies: Vec::new(),
+        merge: None,
+    })
+}
+
+/// A key of a distributed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: String,
+    /// Element type, in PyTorch's words.
+    pub dtype: String,
+    /// Dimensions, layers and experts in front.
+    pub shape: Vec<usize>,
+    /// Number of chunks.
+    pub chunks: usize,
+}
+
+/// The keys of a checkpoint folder or one iteration of it, in the order of names: what can be said without a model.
+///
+/// # Errors
+/// A folder without `.metadata`, or a damaged one.
+pub fn keys(path: &Path) -> Result<Vec<Key>> {
+    let folder = match super::latest_iteration(path)? {
+        Some(iteration) => path.join(super::iteration_name(iteration)),
+        None => path.to_owned(),
+    };
+    let key = |(name, t): (String, Tensor)| Key {
+        name,
+        dtype: t.dtype_name.trim_start_matches("torch.").to_owned(),
+        shape: t.size,
+        chunks: t.chunks.len(),
+    };
+    Ok(Metadata::read(&folder)?.tensors.into_iter().map(key).collect())
+}
+
+struct Opened<'a> {
+    folder: &'a Path,
+    metadata: &'a Metadata,
+    config: &'a ModelConfig,
+    files: Vec<Mapped>,
+    by_name: BTreeMap<String, usize>,
+    stored: Vec<Stored>,
+    /// Stored tensors by key and number of the chunk.
+    chunks: BTreeMap<(String, usize), usize>,
+    used: BTreeSet<String>,
+}
+
+impl Opened<'_> {
+    fn globals(&mut self) -> Result<BTreeMap<String, Global>> {
+        let mut globals = BTreeMap::new();
+        let slots = self.slots()?;
+        for spec in params(self.config) {
+            let slot = match spec.place {
+                Place::Layer(l) => slots[l],
+                _ => 0,
+            };
+            let forms = forms(&spec, slot, self.config);
+            let global = self.global(&spec, "", &forms)?;
+            let global = global.ok_or_else(|| Error::Missing {
+                path: self.folder.to_owned(),
+                name: forms[0].first().map_or_else(|| spec.name.clone(), |l| l.key.clone()),
+            })?;
+            globals.insert(spec.name.clone(), global);
+            for state in STATES {
+                let prefix = format!("optimizer.state.{state}.");
+                if let Some(global) = self.global(&spec, &prefix, &forms)? {
+                    globals.insert(format!("{prefix}{}", spec.name), global);
+                }
+            }
+        }
+        Ok(globals)
+    }
+
+    /// The number that each layer has in the keys: slots without a layer have no tensors.
+    fn slots(&self) -> Result<Vec<usize>> {
+        let mut found: BTreeSet<usize> = BTreeSet::new();
+        for (key, tensor) in &self.metadata.tensors {
+            let Some(rest) = key.strip_prefix("decoder.layers.") else { continue };
+            match number_in(key, "decoder.layers.") {
+                Some(layer) => {
+                    found.insert(layer);
+                }
+                None if !rest.contains("_extra_state") => {
+                    for chunk in &tensor.chunks {
+                        let first = chunk.offsets.first().copied().unwrap_or(0);
+                        let count = chunk.sizes.first().copied().unwrap_or(0);
+                        // No model has so many layers: the numbers come from the file.
+                        found.extend(first..first.saturating_add(count.min(1 << 14)));
+                    }
+                }
+                None => {}
+            }
+            if found.len() > 1 << 14 {
+                break;
+            }
+        }
+        match found.len() == self.config.layers {
+            true => Ok(found.into_iter().collect()),
+            false => Err(Error::folder(
+                self.folder,
+                format!("{} layers are there, the model has {}", found.len(), self.config.layers),
+            )),
+        }
+    }
+
+    /// A global tensor, from the first of the forms whose keys are there.
+    fn global(&mut self, spec: &ParamSpec, prefix: &str, forms: &[Vec<Laid>]) -> Result<Option<Global>> {
+        let metadata = self.metadata;
+        let find = |key: &str| -> Option<(String, &Tensor)> {
+            let name = format!("{prefix}{key}");
+            if let Some(tensor) = metadata.tensors.get(&name) {
+                return Some((name, tensor));
+            }
+            // Dense parameters and experts may have optimizers of their own.
+            let chained = (0..2).map(|i| format!("chained_{i}.{name}")).filter(|_| !prefix.is_empty());
+            chained.into_iter().find_map(|name| metadata.tensors.get(&name).map(|t| (name, t)))
+        };
+        let found = forms.iter().find_map(|form| {
+            let tensors: Option<Vec<_>> = form.iter().map(|laid| Some((laid, find(&laid.key)?))).collect();
+            tensors.filter(|t| !t.is_empty())
+        });
+        let Some(found) = found else { return Ok(None) };
+        let mut dtype = None;
+        let mut pieces = Vec::new();
+        for (laid, (key, tensor)) in found {
+            let of = tensor.dtype.ok_or_else(|| {
+                let what = format!("tensor {key}: dtype {} is not supported", tensor.dtype_name);
+                Error::malformed(&self.folder.join(dcp::METADATA), what)
+            })?;
+            dtype.get_or_insert(of);
+            self.used.insert(key.clone());
+            self.pieces(spec, laid, &key, tensor, &mut pieces)?;
+        }
+        let stored = |p: &Piece| p.flat.as_ref().map_or_else(|| p.region.local_shape().numel(), Range::len);
+        let have: usize = pieces.iter().map(stored).sum();
+        if have != spec.shape.numel() {
+            let what =
+                format!("tensor {prefix}{}: {have} of {} elements are there", spec.name, spec.shape.numel());
+            return Err(Error::folder(self.folder, what));
+        }
+        let dtype: DType = dtype.expect("a form has a key at least");
+        Ok(Some(Global { shape: spec.shape, dtype, pieces }))
+    }
+
+    /// The stored tensor of a chunk.
+    fn chunk(&mut self, key: &str, tensor: &Tensor, number: usize) -> Result<usize> {
+        if let Some(&i) = self.chunks.get(&(key.to_owned(), number)) {
+            return Ok(i);
+        }
+        let chunk = &tensor.chunks[number];
+        let file = match self.by_name.get(&chunk.file) {
+            Some(&file) => file,
+            None => {
+                self.files.push(Mapped::open(&self.folder.join(&chunk.file))?);
+                self.by_name.insert(chunk.file.clone(), self.files.len() - 1);
+                self.files.len() - 1
+            }
+        };
+        let view = dcp::chunk_view(&self.files[file], key, tensor, chunk)?;
+        self.stored.push(Stored {
+            name: key.to_owned(),
+            file,
+            dtype: view.dtype,
+            shape: view.shape,
+            start: view.start,
+            strides: view.strides,
+            quantised: None,
+        });
+        self.chunks.insert((key.to_owned(), number), self.stored.len() - 1);
+        Ok(self.stored.len() - 1)
+    }
+
+    /// Adds what the chunks of a key hold of a parameter.
+    fn pieces(
+        &mut self,
+        spec: &ParamSpec,
+        laid: &Laid,
+        key: &str,
+        tensor: &Tensor,
+        out: &mut Vec<Piece>,
+    ) -> Result<()> {
+        // The parameter's dimensions as the key has them, without layers.
+        let experts = usize::from(spec.name.contains(".mlp.experts."));
+        let mut body = spec.shape.to_vec();
+        if let Some(rows) = &laid.rows {
+            body[experts] = rows.len();
+        }
+        if laid.expert.is_some() {
+            body.remove(0);
+        }
+        let mut want = body.clone();
+        if laid.layer.is_some() {
+            want.insert(0, tensor.size.first().copied().unwrap_or(0));
+        }
+        let flattened = tensor.size != want;
+        if flattened && !fragments(&tensor.size, &want) {
+            let path = self.folder.join(dcp::METADATA);
+            return Err(Error::Shape { path, name: key.to_owned(), want, got: tensor.size.clone() });
+        }
+        for (number, chunk) in tensor.chunks.iter().enumerate() {
+            if flattened && chunk.sizes[..want.len()].iter().any(|&n| n != 1) {
+                let what = format!("tensor {key}: a chunk of several fragments");
+                return Err(Error::malformed(&self.folder.join(dcp::METADATA), what));
+            }
+            let Some((boxed, flat, skip)) = place(laid, &tensor.size, &want, chunk) else { continue };
+            if boxed.iter().any(Range::is_empty) || flat.as_ref().is_some_and(Range::is_empty) {
+                continue;
+            }
+            let i = self.chunk(key, tensor, number)?;
+            // The box in the parameter: one expert of the stack, rows of a half.
+            let mut boxed = boxed;
+            if let Some(expert) = laid.expert {
+                boxed.insert(0, expert..expert + 1);
+            }
+            if let Some(rows) = &laid.rows {
+                let own = &mut boxed[experts];
+                *own = own.start + rows.start..own.end + rows.start;
+            }
+            let wrong = |what: &str| {
+                Error::malformed(&self.folder.join(dcp::METADATA), format!("tensor {key}: {what}"))
+            };
+            if let Some(flat) = flat {
+                let region = region_of(&spec.shape, &boxed)
+                    .ok_or_else(|| wrong("a fragment that is cut along more than one dimension"))?;
+                if self.stored[i].strides.is_some() {
+                    return Err(wrong("a flattened fragment with gaps"));
+                }
+                out.push(Piece { stored: i, region, flat: Some(flat), view: None });
+                continue;
+            }
+            let i = self.within(i, laid, skip);
+            let strides = self.stored[i].strides.clone().map(|strides| {
+                let own = strides[usize::from(laid.layer.is_some())..].to_vec();
+                if laid.expert.is_some() { [vec![0], own].concat() } else { own }
+            });
+            match (region_of(&spec.shape, &boxed), strides) {
+                (Some(region), view) => out.push(Piece { stored: i, region, flat: None, view }),
+                (None, Some(_)) => {
+                    return Err(wrong("a chunk with gaps that is cut along several dimensions"));
+                }
+                // A box that no region describes: run by run.
+                (None, None) => self.runs(spec, &boxed, i, out),
+            }
+        }
+        Ok(())
+    }
+
+    /// A stored tensor that begins at one layer of a chunk that has several.
+    fn within(&mut self, i: usize, laid: &Laid, skip: usize) -> usize {
+        if laid.layer.is_none() || skip == 0 {
+            return i;
+        }
+        let s = &self.stored[i];
+        let step = s.strides.as_ref().map_or_else(|| s.shape[1..].iter().product(), |strides| strides[0]);
+        let start = s.start + skip * step * s.dtype.size();
+        self.stored.push(Stored { start, ..s.clone() });
+        self.stored.len() - 1
+    }
+
+    fn runs(&mut self, spec: &ParamSpec, boxed: &[Range<usize>], i: usize, out: &mut Vec<Piece>) {
+        let shape = &spec.shape;
+        let last = boxed.len() - 1;
+        let rows: usize = boxed[..last].iter().map(Range::len).product();
+        let whole = Region::whole(shape);
+        let base = self.stored[i].clone();
+        for row in 0..rows {
+            let (mut rest, mut element, mut step) = (row, boxed[last].start, shape[last]);
+            for d in (0..last).rev() {
+                element += (boxed[d].start + rest % boxed[d].len()) * step;
+                rest /= boxed[d].len();
+                step *= shape[d];
+            }
+            let n = boxed[last].len();
+            let start = base.start + row * n * base.dtype.size();
+            self.stored.push(Stored { start, shape: vec![n], ..base.clone() });
+            let flat = Some(element..element + n);
+            out.push(Piece { stored: self.stored.len() - 1, region: whole.clone(), flat, view: None });
+        }
+    }
+
+    fn report_unused(&self) {
+        let left = self.metadata.tensors.keys().filter(|k| !self.used.contains(*k));
+        let left: Vec<&String> =
+            left.filter(|k| !k.contains("rng_state") && !k.contains("_extra_state")).collect();
+        if let Some(first) = left.first() {
+            let (folder, n) = (self.folder.display(), left.len());
+            tracing::warn!("{folder}: {n} tensors are no part of the model, among them {first}");
+        }
+    }
+}
+
+/// Whether a key's size is that of flattened fragments: their number along each dimension, then their elements.
+fn fragments(size: &[usize], want: &[usize]) -> bool {
+    let Some((&elements, counts)) = size.split_last() else { return false };
+    counts.len() == want.len()
+        && counts.iter().zip(want).all(|(&n, &d)| n > 0 && d % n == 0)
+        && counts.iter().zip(want).map(|(&n, &d)| d / n).product::<usize>() == elements
+}
+
+type Placement = (Vec<Range<usize>>, Option<Range<usize>>, usize);
+
+/// The box of a chunk in the key's tensor without layers; elements of it that are stored, if flattened; and how many
+/// layers of the chunk stand before the one that is meant. `None`: the chunk has nothing of that layer.
+fn place(laid: &Laid, size: &[usize], want: &[usize], chunk: &Chunk) -> Option<Placement> {
+    let flattened = size != want;
+    let along = |d: usize| match flattened {
+        false => chunk.offsets[d]..chunk.offsets[d] + chunk.sizes[d],
+        // The number of a fragment; the last dimension counts elements within.
+        true => {
+            let fragment = want[d] / size[d];
+            chunk.offsets[d] * fragment..(chunk.offsets[d] + 1) * fragment
+        }
+    };
+    let boxed: Vec<Range<usize>> = (0..want.len()).map(along).collect();
+    let flat = flattened.then(|| {
+        let (o, n) = (chunk.offsets[want.len()], chunk.sizes[want.len()]);
+        o..o + n
+    });
+    let Some(layer) = laid.layer else { return Some((boxed, flat, 0)) };
+    let layers = &boxed[0];
+    layers.contains(&layer).then(|| (boxed[1..].to_vec(), flat, layer - layers.start))
+}
+
+/// What [`Laid`] makes of a parameter: the forms in which it may be stored, likeliest first. All keys of a form must
+/// be there.
+pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<Vec<Laid>> {
+    let whole = |key: String, layer| vec![Laid { key, layer, expert: None, rows: None }];
+    let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
+    let prefixes: Vec<(String, Option<usize>)> = match spec.place {
+        Place::Embedding => return vec![whole(spec.name.clone(), None)],
+        Place::Head if spec.name.starts_with("decoder.") => {
+            let short = spec.name.trim_start_matches("decoder.").to_owned();
+            return vec![whole(spec.name.clone(), None), whole(short, None)];
+        }
+        Place::Head => return vec![whole(spec.name.clone(), None)],
+        Place::Mtp(k) if spec.name.starts_with("mtp.final_layernorms") => {
+            let own = format!("mtp.layers.{k}.final_layernorm.weight");
+            return vec![whole(own, None), whole(format!("mtp.final_layernorms.{k}.weight"), None)];
+        }
+        Place::Mtp(k) => match inner.strip_prefix("transformer_layer.") {
+            None => return vec![whole(format!("mtp.layers.{k}.{inner}"), None)],
+            Some(_) => ["transformer_layer.", "mtp_model_layer."]
+                .map(|module| (format!("mtp.layers.{k}.{module}"), None))
+                .to_vec(),
+        },
+        Place::Layer(_) => {
+            vec![("decoder.layers.".to_owned(), Some(slot)), (format!("decoder.layers.{slot}."), None)]
+        }
+    };
+    let inner = inner.strip_prefix("transformer_layer.").unwrap_or(inner);
+    let mut all = Vec::new();
+    for (prefix, layer) in &prefixes {
+        for parts in inner_forms(spec, inner, config) {
+            let keyed = parts.into_iter().map(|laid| Laid {
+                key: format!("{prefix}{}", laid.key),
+                layer: *layer,
+                ..laid
+            });
+            all.push(keyed.collect());
+        }
+    }
+    all
+}
+
+/// The forms of a layer's parameter, without what stands before its name.
+fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<Laid>> {
+    let plain = |key: String| Laid { key, layer: None, expert: None, rows: None };
+    if let Some(module) = inner.strip_prefix("mlp.experts.") {
+        let rows = spec.shape[1];
+        let halves = |key: &str, expert| {
+            [("_w", 0..rows / 2), ("_v", rows / 2..rows)].map(|(half, range)| Laid {
+                key: format!("{key}{half}"),
+                layer: None,
+                expert,
+                rows: Some(range),
+            })
+        };
+        let all = format!("mlp.experts.experts.{module}");
+        let each = |name: &dyn Fn(usize) -> String| -> [Vec<Laid>; 2] {
+            let experts = 0..spec.shape[0];
+            [
+                experts.clone().map(|e| Laid { expert: Some(e), ..plain(name(e)) }).collect(),
+                experts.flat_map(|e| halves(&name(e), Some(e))).collect(),
+            ]
+        };
+        let mut found = vec![vec![plain(all.clone())], halves(&all, None).to_vec()];
+        found.extend(each(&|e| format!("mlp.experts.experts.{e}.{module}")));
+        found.extend(each(&|e| format!("mlp.experts.experts.{module}{e}")));
+        found.push(vec![plain(inner.to_owned())]);
+        return found;
+    }
+    let mut found = vec![vec![plain(inner.to_owned())]];
+    for (ours, theirs) in ALTERNATIVES {
+        if let Some(kind) = inner.strip_prefix(ours) {
+            found.push(vec![plain(format!("{theirs}{kind}"))]);
+        }
+    }
+    if inner.contains("linear_fc1.") {
+        let rows = spec.shape[0];
+        let half = |half: &str, range| Laid { rows: Some(range), ..plain(format!("{inner}{half}")) };
+        found.push(vec![half("_w", 0..rows / 2), half("_v", rows / 2..rows)]);
+    }
+    if let (Some(m), "self_attention.linear_qkv.weight") = (config.mla(), inner) {
+        // Megatron's own modules of latent attention have one matrix for each half.
+        let queries = m.q_rank.unwrap_or(config.heads * (m.nope + m.rope));
+        let module = if m.q_rank.is_some() { "linear_q_down_proj" } else { "linear_q_proj" };
+        let part = |module: &str, rows| Laid {
+            rows: Some(rows),
+            ..plain(format!("self_attention.{module}.weight"))
+        };
+        found.push(vec![part(module, 0..queries), part("linear_kv_down_proj", queries..spec.shape[0])]);
+    }
+    found
+}
+
+/// Beginnings of names within a layer, and what they may be called instead: norms that are part of the module behind
+/// them, and the words of MindSpeed-LLM v2.0.0.
+const ALTERNATIVES: [(&str, &str); 8] = [
+    ("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
+    ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"),
+    ("self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"),
+    ("self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"),
+    ("self_attention.kv_layernorm.", "self_attention.k_layernorm."),
+    ("self_attention.linear_q_up_proj.", "self_attention.linear_qb."),
+    ("self_attention.linear_kv_up_proj.", "self_attention.linear_kvb."),
+    ("mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"),
+];
+
+/// The key under which a parameter is written: as Megatron with Transformer Engine has it, with the first norm as a part
+/// of the packed projection, the second as one of a dense layer's. `slot` is the number of the layer among all slots;
+/// `packed`: it has such a projection.
+pub(crate) fn written(
+    spec: &ParamSpec,
+    slot: usize,
+    stacked: bool,
+    packed: bool,
+    config: &ModelConfig,
+) -> Laid {
+    let Place::Layer(layer) = spec.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
+    let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
+    let fused = match inner {
+        _ if inner.starts_with("input_layernorm.") => packed && config.mla().is_none(),
+        _ => inner.starts_with("pre_mlp_layernorm.") && config.layer(layer).feed == Feed::Dense,
+    };
+    let alternative = ALTERNATIVES.iter().find_map(|(ours, theirs)| {
+        let kind = inner.strip_prefix(ours).filter(|_| fused)?;
+        Some(format!("{theirs}{kind}"))
+    });
+    let inner = alternative.unwrap_or_else(|| inner.replace("mlp.experts.", "mlp.experts.experts."));
+    let (prefix, layer) = match stacked {
+        true => ("decoder.layers.".to_owned(), Some(slot)),
+        false => (format!("decoder.layers.{slot}."), None),
+    };
+    Laid { key: format!("{prefix}{inner}"), layer, expert: None, rows: None }
+}
+
+/// The region of a box, if it is one: cut along one dimension, and perhaps the first.
+fn region_of(shape: &Shape, boxed: &[Range<usize>]) -> Option<Region> {
+    if boxed.len() != shape.len() {
+        return None;
+    }
+    let mut cut: Vec<usize> = (0..shape.len()).filter(|&d| boxed[d] != (0..shape[d])).collect();
+    let dim = cut.pop().unwrap_or(0);
+    let Some(range) = boxed.get(dim) else { return Some(Region::whole(shape)) };
+    let region = Region::along(shape, dim, std::iter::once(range.clone()));
+    match cut[..] {
+        [] => Some(region),
+        [0] => Some(Region { lead: Some(boxed[0].clone()), ..region }),
+        _ => None,
+    }
+}

@@ -1,0 +1,172 @@
+//! Optimizer state: what a training checkpoint holds beside the weights.
+//!
+//! In a checkpoint of any form the state of a parameter are globals of their own, `optimizer.state.NAME.PARAMETER`, with
+//! the parameter's shape; so they are cut, copied and read like weights. Megatron's rank files hold them as flat buffers
+//! ([`flat_places`]) or tensor by tensor.
+
+use ms_core::DType;
+use serde_json::{Map, Value, json};
+
+use crate::torch::Node;
+
+/// Names of the tensors that AdamW keeps for a parameter: the weight in float32 and the two moments.
+pub(crate) const STATES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
+
+/// What the flat buffers of a distributed optimizer call them.
+pub(crate) const BUFFERS: [&str; 3] = ["param", "exp_avg", "exp_avg_sq"];
+
+/// Name of the file of a distributed optimizer, beside the weights of a rank.
+pub(crate) const FILE: &str = "distrib_optim.pt";
+
+/// What a Megatron file says of a run beside tensors and `args`: iteration, parameter groups, schedule. Null if it has
+/// no optimizer.
+pub(crate) fn run_state(root: &Node) -> Value {
+    let mut state = Map::new();
+    for key in ["iteration", "num_floating_point_operations_so_far", "opt_param_scheduler"] {
+        if let Some(node) = root.get(key) {
+            state.insert(key.to_owned(), node.to_json());
+        }
+    }
+    let groups: Vec<Value> = match root.get("optimizer") {
+        Some(node) => {
+            optimizers(node).into_iter().filter_map(groups_of).flatten().map(Node::to_json).collect()
+        }
+        None => return Value::Null,
+    };
+    state.insert("optimizer".to_owned(), json!({"optimizer": {"param_groups": groups}}));
+    Value::Object(state)
+}
+
+/// The optimizers of a chain, or the only one.
+pub(crate) fn optimizers(node: &Node) -> Vec<&Node> {
+    match node {
+        Node::List(items) => items.iter().collect(),
+        one => vec![one],
+    }
+}
+
+/// The dictionary of parameter groups and states: Megatron wraps it once unless weights are float32.
+pub(crate) fn inner(optimizer: &Node) -> &Node {
+    optimizer.get("optimizer").unwrap_or(optimizer)
+}
+
+/// The parameter groups of one optimizer.
+fn groups_of(optimizer: &Node) -> Option<Vec<&Node>> {
+    match inner(optimizer).get("param_groups")? {
+        Node::List(groups) => Some(groups.iter().collect()),
+        _ => None,
+    }
+}
+
+/// The parameter that a global belongs to: itself, or the one whose state it is.
+pub(crate) fn parameter_of(name: &str) -> &str {
+    let state = |s: &&str| name.strip_prefix("optimizer.state.")?.strip_prefix(*s)?.strip_prefix('.');
+    STATES.iter().find_map(state).unwrap_or(name)
+}
+
+/// A parameter of a rank, as its optimizer sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Chunk of the model on this rank.
+    pub(crate) chunk: usize,
+    /// Element type of the weight.
+    pub(crate) dtype: DType,
+    /// Elements on this rank.
+    pub(crate) numel: usize,
+    /// It has weight decay: neither a bias nor a vector.
+    pub(crate) decay: bool,
+    /// It belongs to experts that other ranks do not have.
+    pub(crate) expert: bool,
+    /// It is shared with another stage, and has a bucket of its own.
+    pub(crate) shared: bool,
+}
+
+impl Held {
+    /// Whether a parameter of this name and local shape decays.
+    ///
+    /// # Source
+    /// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/__init__.py`, `_get_param_groups`.
+    pub(crate) fn decays(name: &str, shape: &[usize]) -> bool {
+        !name.ends_with(".bias") && shape.len() > 1
+    }
+}
+
+/// How large buckets are: `None`: one for everything.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/distributed_data_parallel.py`: buckets only with overlapped
+/// reduction, on the first stage, for the first chunk.
+pub(crate) fn bucket_size(args: &Map<String, Value>, stage: usize, chunk: usize) -> Option<usize> {
+    let overlapped = args.get("overlap_grad_reduce").and_then(Value::as_bool).unwrap_or(false);
+    let size = |name: &str| args.get(name).and_then(Value::as_u64).map(|n| n as usize);
+    let dp = size("data_parallel_size").unwrap_or(1);
+    let most = size("ddp_bucket_size").unwrap_or(40_000_000.max(dp.saturating_mul(1_000_000)));
+    (overlapped && stage == 0 && chunk == 0).then_some(most)
+}
+
+/// Every parameter starts at a multiple of this many elements.
+const PARAM_ALIGNMENT: usize = 64;
+
+/// Where parameters, in registration order, lie in the flat buffer of a file, and its length: from the last to the
+/// first, each at a multiple of 64 elements of its bucket. The gaps between parameters are in the file, the padding at
+/// the end of a bucket is not, so the data-parallel size leaves no trace.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/param_and_grad_buffer.py`, and `get_parameter_state_dp_zero` of
+/// `megatron/core/optimizer/distrib_optimizer.py`.
+pub(crate) fn flat_places(params: &[&Held], bucket_size: Option<usize>) -> (Vec<usize>, usize) {
+    let mut places = vec![0; params.len()];
+    // Elements of the buckets that are closed, and of the open one.
+    let (mut closed, mut at) = (0usize, 0usize);
+    for (place, param) in places.iter_mut().zip(params).rev() {
+        let mut start = at.next_multiple_of(PARAM_ALIGNMENT);
+        if param.shared && start > 0 {
+            closed += start;
+            start = 0;
+        }
+        *place = closed + start;
+        at = start + param.numel;
+        if param.shared || bucket_size.is_some_and(|size| at >= size) {
+            closed += at;
+            at = 0;
+        }
+    }
+    (places, closed + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(numel: usize, shared: bool) -> Held {
+        Held { chunk: 0, dtype: DType::Bf16, numel, decay: true, expert: false, shared }
+    }
+
+    #[test]
+    fn parameters_lie_from_the_last_to_the_first_without_the_padding_of_buckets() {
+        let params = [held(100, false), held(70, false), held(10, false)];
+        let list: Vec<&Held> = params.iter().collect();
+        assert_eq!(flat_places(&list, None), (vec![192, 64, 0], 292));
+        // The bucket of the last two closes at 134 elements; the first begins a new one right behind.
+        assert_eq!(flat_places(&list, Some(120)), (vec![134, 64, 0], 234));
+        let tied = [held(100, true), held(70, false), held(10, false)];
+        let list: Vec<&Held> = tied.iter().collect();
+        assert_eq!(flat_places(&list, None), (vec![192, 64, 0], 292));
+    }
+
+    #[test]
+    fn buckets_are_only_met_where_megatron_makes_several() {
+        let mut args = Map::new();
+        assert_eq!(bucket_size(&args, 0, 0), None);
+        args.insert("overlap_grad_reduce".into(), json!(true));
+        args.insert("data_parallel_size".into(), json!(64));
+        assert_eq!(bucket_size(&args, 0, 0), Some(64_000_000));
+        assert_eq!((bucket_size(&args, 1, 0), bucket_size(&args, 0, 1)), (None, None));
+    }
+
+    #[test]
+    fn state_belongs_to_its_parameter() {
+        assert_eq!(parameter_of("optimizer.state.exp_avg_sq.output_layer.weight"), "output_layer.weight");
+        assert_eq!(parameter_of("output_layer.weight"), "output_layer.weight");
+    }
+}

@@ -1,0 +1,194 @@
+//! Plans of Megatron's distributed checkpoints: global tensors in chunks, as ranks of a cut would write them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use ms_core::Region;
+use ms_spec::{ModelConfig, ParamSpec, Place};
+use serde_json::json;
+
+use super::megatron::holds;
+use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
+use crate::dcp::{self, Placed, Written};
+use crate::layout::mcore::{Cut, Spelling};
+use crate::layout::{TRACKER, iteration_name, torch_dist};
+use crate::lens::Lens;
+use crate::torch::{Object, archive_bytes, archive_of};
+use crate::{Error, Result};
+
+/// The file of objects that are not tensors.
+const OBJECTS: &str = "__0_1.distcp";
+
+impl Plan {
+    /// Megatron's distributed form (`torch_dist`): a file for each rank of the cut, which decides chunks, not keys.
+    ///
+    /// Layers are stacked under one key unless they differ. For modules that keep extra state, such as Transformer
+    /// Engine's, an empty one is written, without which Megatron would not load the folder.
+    ///
+    /// # Errors
+    /// A cut that does not divide; what `dtype_of` returns.
+    pub fn torch_dist(
+        config: &ModelConfig,
+        cut: &Cut,
+        args: ArgsForm,
+        dtype_of: &DTypeOf<'_>,
+        run: &Run,
+    ) -> Result<Self> {
+        cut.check(config)?;
+        let placement = cut.placement(config.layers)?;
+        let slots = cut.slots(config.layers)?;
+        let specs = ms_spec::params(config);
+        let keys = Keys::new(&specs, config, &slots);
+        let mut plan = Self::default();
+        let folder = PathBuf::from(iteration_name(run.iteration));
+        let mut tensors: BTreeMap<String, Written> = BTreeMap::new();
+        let mut seen: BTreeSet<(String, Vec<usize>)> = BTreeSet::new();
+        for (number, rank) in cut.ranks()?.into_iter().enumerate() {
+            let file = format!("__{number}_0.distcp");
+            let (mut list, mut at) = (Vec::new(), 0);
+            for spec in specs.iter().filter(|s| holds(cut, &placement, rank, s.place)) {
+                let position = cut.position(rank, spec.name.contains(".mlp.experts."));
+                let region = spec.partition.region_on(&spec.name, &spec.shape, position);
+                let region = region.map_err(|e| Error::Cut(e.to_string()))?;
+                let (key, layer) = keys.of(spec);
+                for (prefix, dtype) in run.tensors_of(spec, dtype_of)? {
+                    let key = format!("{prefix}{key}");
+                    // A chunk is a box: the halves of a gated layer are two.
+                    for range in &region.ranges {
+                        let part = Region { ranges: vec![range.clone()], ..region.clone() };
+                        let (offsets, sizes) = boxed(&part, layer);
+                        if !seen.insert((key.clone(), offsets.clone())) {
+                            continue;
+                        }
+                        let mut target = target(key.clone(), spec, &Lens::plain(part), dtype);
+                        target.parameter = format!("{prefix}{}", spec.name);
+                        target.shape.clone_from(&sizes);
+                        let length = archive_bytes("archive", &target.archived(), &[target.bytes()]);
+                        let written = tensors.entry(key.clone()).or_insert_with(|| Written {
+                            key: key.clone(),
+                            dtype,
+                            size: keys.size(spec, layer),
+                            chunks: Vec::new(),
+                        });
+                        written.chunks.push(Placed { offsets, sizes, file: file.clone(), at, length });
+                        at += length;
+                        list.push(target);
+                    }
+                }
+            }
+            if !list.is_empty() {
+                let container = Container::Chunks;
+                plan.files.push(FilePlan { path: folder.join(file), tensors: list, container });
+            }
+        }
+        let tensors: Vec<Written> = tensors.into_values().collect();
+        let extra = dcp::extra_state();
+        let objects = keys.extra_states(&specs);
+        let metadata = dcp::metadata_pickle(&tensors, &objects, (OBJECTS, extra.len() as u64));
+        let mut common = run.top(cut.args(config, Spelling::default())?, args);
+        let differ = json!({"non_homogeneous_layers": !keys.stacked, "singleton_local_shards": false});
+        common.push(("content_metadata".to_owned(), Object::Plain(differ)));
+        common.extend(run.optimizer_objects());
+        for (name, bytes) in [
+            (dcp::METADATA, metadata),
+            (dcp::BACKEND, dcp::backend_json()),
+            (dcp::COMMON, archive_of("common", &Object::Dict(common))),
+            (OBJECTS, extra),
+        ] {
+            plan.texts.push((folder.join(name), bytes));
+        }
+        plan.texts.push((TRACKER.into(), run.iteration.to_string().into_bytes()));
+        Ok(plan)
+    }
+}
+
+/// The keys of a model's parameters.
+struct Keys<'a> {
+    config: &'a ModelConfig,
+    slots: &'a [Option<usize>],
+    /// All layers have the same parameters, and share their keys.
+    stacked: bool,
+    /// Layers with a packed projection, which their first norm is a part of.
+    packed: BTreeSet<usize>,
+}
+
+impl<'a> Keys<'a> {
+    fn new(specs: &[ParamSpec], config: &'a ModelConfig, slots: &'a [Option<usize>]) -> Self {
+        let mut layers: BTreeMap<usize, Vec<(&str, Vec<usize>)>> = BTreeMap::new();
+        let mut packed = BTreeSet::new();
+        for spec in specs {
+            let Place::Layer(layer) = spec.place else { continue };
+            let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
+            if inner == "self_attention.linear_qkv.weight" {
+                packed.insert(layer);
+            }
+            layers.entry(layer).or_default().push((inner, spec.shape.to_vec()));
+        }
+        let stacked = layers.values().all(|l| Some(l) == layers.values().next());
+        Self { config, slots, stacked, packed }
+    }
+
+    /// The key of a parameter, and the layer's number if layers stand in front.
+    fn of(&self, spec: &ParamSpec) -> (String, Option<usize>) {
+        let slot = match spec.place {
+            Place::Layer(layer) => self.slots.iter().position(|s| *s == Some(layer)).unwrap_or(layer),
+            _ => 0,
+        };
+        let packed = matches!(spec.place, Place::Layer(l) if self.packed.contains(&l));
+        let laid = torch_dist::written(spec, slot, self.stacked, packed, self.config);
+        (laid.key, laid.layer)
+    }
+
+    fn size(&self, spec: &ParamSpec, layer: Option<usize>) -> Vec<usize> {
+        let mut size = spec.shape.to_vec();
+        if layer.is_some() {
+            size.insert(0, self.slots.len());
+        }
+        size
+    }
+
+    /// Keys of the extra state of every linear module of the layers, and of attention itself.
+    fn extra_states(&self, specs: &[ParamSpec]) -> Vec<String> {
+        let mut keys = BTreeSet::new();
+        for spec in specs.iter().filter(|s| matches!(s.place, Place::Layer(_))) {
+            let (key, layer) = self.of(spec);
+            let Some(module) = key.strip_suffix(".weight").filter(|m| m.contains(".linear_")) else {
+                continue;
+            };
+            let experts = if key.contains(".experts.experts.") { spec.shape[0] } else { 1 };
+            let (at, of) = layer.map_or((0, 1), |l| (l, self.slots.len()));
+            let mut push = |module: &str| match experts {
+                1 => drop(keys.insert(format!("{module}._extra_state/shard_{at}_{of}"))),
+                n => (0..n).for_each(|e| {
+                    let shard = match layer {
+                        Some(_) => format!("shard_{at}.{e}_{of}.{n}"),
+                        None => format!("shard_{e}_{n}"),
+                    };
+                    keys.insert(format!("{module}._extra_state/{shard}"));
+                }),
+            };
+            push(module);
+            if let Some(stem) = module.strip_suffix("self_attention.linear_proj") {
+                push(&format!("{stem}self_attention.core_attention"));
+            }
+        }
+        keys.into_iter().collect()
+    }
+}
+
+/// Where a region of one range lies in the key's tensor, and its sizes there.
+fn boxed(region: &Region, layer: Option<usize>) -> (Vec<usize>, Vec<usize>) {
+    let mut sizes = region.local_shape().to_vec();
+    let mut offsets = vec![0; sizes.len()];
+    if let Some(first) = offsets.get_mut(region.dim) {
+        *first = region.ranges[0].start;
+    }
+    if let (Some(lead), Some(first)) = (&region.lead, offsets.first_mut()) {
+        *first = lead.start;
+    }
+    if let Some(layer) = layer {
+        sizes.insert(0, 1);
+        offsets.insert(0, layer);
+    }
+    (offsets, sizes)
+}

@@ -1,0 +1,206 @@
+//! Optimizer state goes with the weights through any form and any cut.
+#![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ms_ckpt::layout::mcore::{Cut, Experts, Spelling};
+use ms_ckpt::sharded::{Piece, Writer};
+use ms_ckpt::torch::{Node, TorchFile};
+use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open};
+use ms_core::{DType, Region};
+use ms_spec::{ModelConfig, ParamSpec, params};
+use proptest::prelude::*;
+use serde_json::json;
+
+const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
+const STATES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
+
+fn config(experts: bool, tied: bool, layers: usize) -> ModelConfig {
+    let mut json = json!({
+        "model_type": "llama", "num_hidden_layers": layers, "hidden_size": 8, "intermediate_size": 12,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 2, "vocab_size": 36,
+        "tie_word_embeddings": tied, "torch_dtype": "bfloat16"
+    });
+    if experts {
+        json["model_type"] = json!("mixtral");
+        json["num_local_experts"] = json!(4);
+        json["num_experts_per_tok"] = json!(2);
+    }
+    ms_spec::hf::read_config(&json).unwrap()
+}
+
+/// Values that say to which element of which tensor they belong.
+fn values(name: &str, n: usize, size: usize) -> Vec<u8> {
+    let mut x = name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
+    let mut next = || {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let top = (x >> 8) & 0xbfff_ffff;
+        if size == 2 { ((top >> 8) as u16).to_le_bytes().to_vec() } else { top.to_le_bytes().to_vec() }
+    };
+    (0..n).flat_map(|_| next()).collect()
+}
+
+/// A training checkpoint of iteration 5, as ms-train would have saved it on one rank.
+fn train(dir: &Path, config: &ModelConfig, distributed: bool) {
+    let mut held: Vec<(String, ParamSpec, DType)> = Vec::new();
+    for spec in params(config) {
+        for state in STATES {
+            held.push((format!("optimizer.state.{state}.{}", spec.name), spec.clone(), DType::F32));
+        }
+        held.push((spec.name.clone(), spec, DType::Bf16));
+    }
+    let bytes: Vec<Vec<u8>> = held.iter().map(|(n, s, d)| values(n, s.shape.numel(), d.size())).collect();
+    let piece = |((name, spec, dtype), bytes): (&'_ (String, ParamSpec, DType), &'_ Vec<u8>)| -> (String, _, _, Vec<u8>) {
+        (name.clone(), spec.shape, *dtype, bytes.clone())
+    };
+    let all: Vec<_> = held.iter().zip(&bytes).map(piece).collect();
+    let pieces: Vec<Piece<'_>> = all
+        .iter()
+        .map(|(name, shape, dtype, bytes)| Piece {
+            name,
+            shape: *shape,
+            dtype: *dtype,
+            region: Region::whole(shape),
+            flat: None,
+            bytes,
+        })
+        .collect();
+    let writer = Writer::create(dir, 5).unwrap();
+    writer.write_rank(0, &pieces).unwrap();
+    let group = |m: f64| json!({"wd_mult": m, "lr_mult": 1.0, "lr": 0.25, "betas": [0.9, 0.95], "step": 5});
+    let state = json!({
+        "args": {"use_distributed_optimizer": distributed, "consumed_train_samples": 40, "lr": 0.5},
+        "optimizer": {"optimizer": {"param_groups": [group(1.0), group(0.0)]}},
+        "opt_param_scheduler": {"num_steps": 40, "max_lr": 0.5}
+    });
+    writer.finish(config, &state).unwrap();
+}
+
+fn convert(from: &Path, to: &Path, cut: &Cut, form: Kind, grouped: bool) {
+    let source = open(from).unwrap_or_else(|e| panic!("{cut:?}: {e}"));
+    let run = Run::of(&source);
+    assert!(run.optimizer, "{}: the state is there", from.display());
+    let (c, args, dtype) = (source.config(), ArgsForm::Namespace, |name: &str| source.dtype(name));
+    let experts = if grouped { Experts::Grouped } else { Experts::Sequential };
+    let plan = match form {
+        Kind::Sharded => Plan::sharded(c, cut, &dtype, &run),
+        Kind::TorchDist => Plan::torch_dist(c, cut, args, &dtype, &run),
+        _ => Plan::mcore(c, cut, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
+    };
+    plan.unwrap().run(&source, to, &RUN, &|_| ()).unwrap();
+}
+
+fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = PathBuf::from(path.file_name().unwrap());
+        match path.is_dir() {
+            true => all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b))),
+            false => drop(all.insert(name, std::fs::read(&path).unwrap())),
+        }
+    }
+    all
+}
+
+fn check(dir: &Path) {
+    let found: Checkpoint = open(dir).unwrap();
+    assert_eq!(found.iteration(), 5);
+    assert_eq!(found.args()["consumed_train_samples"], 40);
+    assert_eq!(found.state()["opt_param_scheduler"]["num_steps"], 40);
+    assert_eq!(found.state()["optimizer"]["optimizer"]["param_groups"][0]["step"], 5);
+    for spec in params(found.config()) {
+        let whole = Region::whole(&spec.shape);
+        for (name, dtype) in STATES
+            .map(|s| (format!("optimizer.state.{s}.{}", spec.name), DType::F32))
+            .into_iter()
+            .chain([(spec.name.clone(), DType::Bf16)])
+        {
+            let mut got = vec![0; spec.shape.numel() * dtype.size()];
+            found.read_named(&name, &whole, None, dtype, &mut got).unwrap();
+            assert!(got == values(&name, spec.shape.numel(), dtype.size()), "{name}");
+        }
+    }
+}
+
+fn some_cut(experts: bool) -> impl Strategy<Value = Cut> {
+    (prop::sample::select(vec![1usize, 2, 4]), 0usize..4, prop::sample::select(vec![1usize, 2, 4])).prop_map(
+        move |(tp, kind, ep)| {
+            let plain = Cut { tp, ep: if experts { ep } else { 1 }, ..Cut::default() };
+            match kind {
+                0 => plain,
+                1 => Cut { pp: 2, ..plain },
+                2 => Cut { pp: 2, layers_per_chunk: Some(1), ..plain },
+                _ => Cut { pp: 4, ..plain },
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn by_way_of_another_cut_or_directly_the_state_is_the_same(
+        (experts, tied, distributed, grouped) in any::<(bool, bool, bool, bool)>(),
+        (a, b) in (some_cut(true), some_cut(true)),
+        form in prop::sample::select(vec![Kind::Mcore, Kind::Sharded, Kind::TorchDist]),
+    ) {
+        let only = |cut: Cut| Cut { ep: if experts { cut.ep } else { 1 }, ..cut };
+        let (a, b) = (only(a), only(b));
+        let c = config(experts, tied, 4);
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        train(&path("run"), &c, distributed);
+        check(&path("run"));
+        convert(&path("run"), &path("a"), &a, form, grouped);
+        check(&path("a"));
+        convert(&path("a"), &path("ab"), &b, Kind::Mcore, grouped);
+        check(&path("ab"));
+        convert(&path("run"), &path("b"), &b, Kind::Mcore, grouped);
+        let state = |name: &str| -> BTreeMap<PathBuf, Vec<u8>> {
+            tree(&path(name)).into_iter().filter(|(p, _)| p.ends_with("distrib_optim.pt")).collect()
+        };
+        prop_assert_eq!(state("ab").is_empty(), !distributed);
+        prop_assert!(state("ab") == state("b"), "{:?} {:?}", a, b);
+        convert(&path("ab"), &path("back"), &Cut::default(), Kind::Sharded, false);
+        check(&path("back"));
+    }
+}
+
+#[test]
+fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    train(&path("run"), &config(true, false, 2), true);
+    convert(&path("run"), &path("out"), &Cut { ep: 2, ..Cut::default() }, Kind::Mcore, true);
+    let file = path("out/iter_0000005/mp_rank_00_000/distrib_optim.pt");
+    let file = TorchFile::open(&file).unwrap();
+    let Node::List(chain) = file.root() else { panic!("dense parameters and experts apart") };
+    let buffer = chain[1].get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap();
+    // Two layers of two experts on this rank: [8, 2 * 24] and [2 * 12, 8].
+    assert_eq!(buffer.get("numel_unpadded").unwrap().to_json(), 2 * (384 + 192));
+    let Some(Node::Tensor(tensor)) = buffer.get("exp_avg") else { panic!() };
+    assert_eq!(file.view("exp_avg", tensor).unwrap().shape, [2 * (384 + 192)]);
+    assert_eq!(chain[0].get("buckets_coalesced").unwrap().to_json(), true);
+}
+
+#[test]
+fn state_of_another_model_is_refused_with_the_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for (name, layers) in [("two", 2), ("three", 3)] {
+        train(&path(name), &config(false, false, layers), true);
+        convert(&path(name), &path(&format!("{name}.pt")), &Cut::default(), Kind::Mcore, false);
+    }
+    let file = "iter_0000005/mp_rank_00/distrib_optim.pt";
+    std::fs::copy(path("three.pt").join(file), path("two.pt").join(file)).unwrap();
+    let message = open(&path("two.pt")).unwrap_err().to_string();
+    assert!(
+        message.contains("distrib_optim.pt: the buffer of chunk 0 (torch.bfloat16, torch.float32) has"),
+        "{message}"
+    );
+    std::fs::write(path("two.pt").join(file), b"PK").unwrap();
+    assert!(open(&path("two.pt")).is_err());
+}

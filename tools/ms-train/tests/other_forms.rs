@@ -1,0 +1,94 @@
+//! A run goes on from the forms that Megatron writes, on another grid of ranks, as if it had not been interrupted.
+#![allow(clippy::unwrap_used)] // tests
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::{ArgsForm, Kind, Plan, Run, RunOptions, open};
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value;
+
+const SEQ: usize = 32;
+
+fn samples(dir: &Path, iterations: usize) -> PathBuf {
+    let row = |r: usize| (0..=SEQ).map(move |t| ((r * 13 + t * (1 + r % 3)) % 64) as i32);
+    let bytes: Vec<u8> = (0..iterations * 8).flat_map(row).flat_map(i32::to_le_bytes).collect();
+    let view = TensorView::new(Dtype::I32, vec![iterations, 8, SEQ + 1], &bytes).unwrap();
+    let path = dir.join("data.safetensors");
+    std::fs::write(&path, safetensors::serialize([("tokens", view)], None).unwrap()).unwrap();
+    path
+}
+
+/// Trains; the loss and gradient norm of each iteration.
+fn train(data: &Path, metrics: &Path, extra: &[&str]) -> Vec<(u64, f64, f64)> {
+    let model = "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --group-query-attention --num-query-groups 2 \
+         --ffn-hidden-size 64 --normalization RMSNorm --swiglu --position-embedding-type rope --disable-bias-linear \
+         --untie-embeddings-and-output-weights --max-position-embeddings 32 --padded-vocab-size 64 --vocab-size 64 \
+         --seq-length 32 --micro-batch-size 2 --global-batch-size 8 --lr 5e-3 --min-lr 1e-4 --lr-decay-style cosine \
+         --lr-warmup-iters 2 --weight-decay 0.1 --clip-grad 1.0 --seed 7 --log-interval 1 --train-iters 6";
+    let mut command = Command::cargo_bin("ms-train").unwrap();
+    command.env_remove("MS_ISA").env("MS_NO_PROGRESS", "1");
+    command.args(model.split_whitespace()).args(extra);
+    command.arg("--data-path").arg(data).arg("--metrics-file").arg(metrics).assert().success();
+    let text = std::fs::read_to_string(metrics).unwrap();
+    let lines = text.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+    let number = |m: &Value, key: &str| m[key].as_f64().unwrap();
+    lines
+        .filter(|m| m.get("grad norm").is_some())
+        .map(|m| (m["iteration"].as_u64().unwrap(), number(&m, "lm loss"), number(&m, "grad norm")))
+        .collect()
+}
+
+#[test]
+fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
+    for precision in ["--bf16", "--weight-decay-incr-style=constant"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let text = |name: &str| path(name).to_str().unwrap().to_owned();
+        let data = samples(dir.path(), 6);
+        let whole = train(&data, &path("whole.jsonl"), &[precision]);
+        assert_eq!(whole.len(), 6);
+        let first =
+            train(&data, &path("first.jsonl"), &[precision, "--save", &text("run"), "--exit-interval", "3"]);
+        assert_eq!(first, whole[..3]);
+
+        let source = open(&path("run")).unwrap();
+        let dtype = |name: &str| source.dtype(name);
+        let (c, cut) = (source.config(), Cut { tp: 2, pp: 2, ..Cut::default() });
+        for (name, kind, distributed) in
+            [("flat", Kind::Mcore, true), ("each", Kind::Mcore, false), ("dist", Kind::TorchDist, true)]
+        {
+            let mut run = Run::of(&source);
+            assert!(run.optimizer);
+            run.args.insert("use_distributed_optimizer".into(), distributed.into());
+            let args = ArgsForm::Namespace;
+            let plan = match kind {
+                Kind::TorchDist => Plan::torch_dist(c, &cut, args, &dtype, &run),
+                _ => Plan::mcore(c, &cut, Spelling::default(), args, &dtype, &run),
+            };
+            let options = RunOptions { threads: 1, sync: false, replace: false };
+            plan.unwrap().run(&source, &path(name), &options, &|_| ()).unwrap();
+            assert_eq!(open(&path(name)).unwrap().kind(), kind);
+            for ranks in [
+                &["--nproc-per-node", "1"][..],
+                &["--nproc-per-node", "2", "--tensor-model-parallel-size", "2"],
+            ] {
+                let metrics = path(&format!("{name}{}.jsonl", ranks.len()));
+                let load = text(name);
+                let extra = [&[precision, "--load", &load], ranks].concat();
+                let rest = train(&data, &metrics, &extra);
+                assert_eq!(rest.iter().map(|r| r.0).collect::<Vec<_>>(), [4, 5, 6], "{name} {ranks:?}");
+                for (got, want) in rest.iter().zip(&whole[3..]) {
+                    // One rank repeats the bits; two sum in another order.
+                    let most = if ranks.len() == 2 { 0.0 } else { 5e-3 };
+                    assert!((got.1 - want.1).abs() <= most * want.1, "{name} {ranks:?}: {got:?} {want:?}");
+                    assert!(
+                        (got.2 - want.2).abs() <= 10.0 * most * want.2,
+                        "{name} {ranks:?}: {got:?} {want:?}"
+                    );
+                }
+            }
+        }
+    }
+}
