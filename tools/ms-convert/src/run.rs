@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -338,8 +338,9 @@ fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
     let save = absolute(&request.save);
     // Inside an iteration the output would be a part of what is read.
     let iterations = source.stored().filter_map(|t| {
+        // Files of an adapter lie elsewhere and have their whole path.
         let mut parts = t.file.components();
-        let first = parts.next()?;
+        let first = parts.next().filter(|first| matches!(first, Component::Normal(_)))?;
         parts.next().map(|_| source.root().join(first))
     });
     for folder in iterations.collect::<BTreeSet<PathBuf>>() {
