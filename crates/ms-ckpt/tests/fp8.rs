@@ -128,8 +128,15 @@ fn a_folder_of_codes_converts_to_the_bytes_of_a_folder_of_numbers() {
         let source = open(&path(from)).unwrap();
         let dtype = |n: &str| source.dtype(n);
         let cut = Cut { tp: 2, pp: 1, ..Cut::default() };
-        let mcore =
-            Plan::mcore(source.config(), &cut, Spelling::default(), ArgsForm::Namespace, &dtype).unwrap();
+        let mcore = Plan::mcore(
+            source.config(),
+            &cut,
+            Spelling::default(),
+            ArgsForm::Namespace,
+            &dtype,
+            &ms_ckpt::Run::default(),
+        )
+        .unwrap();
         mcore.run(&source, &path(&format!("{from}-mcore")), &RUN, &|_| ()).unwrap();
         let hf = Plan::hf(source.config(), &dtype, Sharding::Bytes(1 << 40)).unwrap();
         hf.run(&source, &path(&format!("{from}-hf")), &RUN, &|_| ()).unwrap();

@@ -117,7 +117,10 @@ impl States {
                 let ids: Vec<u64> = match ids {
                     Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_u64).collect(),
                     _ => {
-                        return Err(Error::malformed(path, format!("parameter group {g} without parameters")));
+                        return Err(Error::malformed(
+                            path,
+                            format!("parameter group {g} without parameters"),
+                        ));
                     }
                 };
                 let masters = optimizer.get("fp32_from_fp16_params").map_or(&[][..], items);
