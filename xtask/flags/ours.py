@@ -571,7 +571,7 @@ OWN = [
     ("--sample", "preprocess", "1", "float", "sample", None, "", "Selection", "take each record with this probability, by its place and --seed"),
     ("--filter", "preprocess", "+", "str", "filter", None, "", "Selection", "rules to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX"),
     ("--filter-key", "preprocess", "+", "str", "filter_key", None, "", "Selection", "fields that filters look at (default: those that are tokenized, else all texts)"),
-    ("--dedup", "preprocess", "1", "str", "dedup", None, "exact,minhash", "Selection", "leave out records that occurred before: the same bytes (at most 60 bytes of memory per kept record), or nearly the same phrases (at most 1100)"),
+    ("--dedup", "preprocess", "1", "str", "dedup", None, "exact,minhash", "Selection", "leave out records that occurred before: the same bytes (at most 60 bytes of memory per kept record), or nearly the same phrases (600 to 1200)"),
     ("--dedup-key", "preprocess", "+", "str", "dedup_key", None, "", "Selection", "fields that duplicates are compared by (default as --filter-key)"),
     ("--dedup-threshold", "preprocess", "1", "float", "dedup_threshold", 0.8, "", "Selection", "minhash: estimated share of common phrases from which on records are duplicates"),
     ("--shuffle", "preprocess", "0", "true", "shuffle", False, "", "Selection", "random order of the records, by --seed"),

@@ -154,6 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::unusual_byte_groupings)] // sign, exponent, mantissa
     fn codes_stand_for_the_numbers_of_the_paper() {
         for (code, want) in [
             (0b0_0000_000, 0.0),

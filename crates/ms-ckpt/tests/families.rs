@@ -49,7 +49,8 @@ fn families() -> Vec<Value> {
                 &moe,
                 &json!({
                     "head_dim": 8, "shared_expert_intermediate_size": 8, "linear_num_key_heads": 2,
-                    "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 6
+                    "linear_num_value_heads": 4, "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                    "num_nextn_predict_layers": 1
                 }),
             ]),
         ),

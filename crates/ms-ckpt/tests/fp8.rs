@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ms_ckpt::layout::mcore::{Cut, Spelling};
-use ms_ckpt::{ArgsForm, Plan, RunOptions, Sharding, open};
+use ms_ckpt::{ArgsForm, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{DType, Region};
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn a_folder_of_codes_converts_to_the_bytes_of_a_folder_of_numbers() {
             Spelling::default(),
             ArgsForm::Namespace,
             &dtype,
-            &ms_ckpt::Run::default(),
+            &Run::default(),
         )
         .unwrap();
         mcore.run(&source, &path(&format!("{from}-mcore")), &RUN, &|_| ()).unwrap();

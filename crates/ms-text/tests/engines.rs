@@ -126,6 +126,9 @@ fn piece() -> impl Strategy<Value = String> {
         "你好",
         "。",
         "日本語",
+        "\u{33029}",
+        "\u{11de3}",
+        "\u{88f}",
         "😀",
         "👩\u{200d}👩\u{200d}👧",
         "🇩🇪",
@@ -166,6 +169,45 @@ fn piece() -> impl Strategy<Value = String> {
 
 fn text() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece(), 0..24).prop_map(|pieces| pieces.concat())
+}
+
+/// Runs of characters with every 61st between them: what one Unicode version calls a letter and another one does not shows
+/// beside an apostrophe, a letter, a digit, a mark.
+#[test]
+fn characters_of_all_planes_are_cut_alike() {
+    // New in Unicode 17, letters and digits among them.
+    let new = [
+        0x88f..0x890,
+        0xa7ce..0xa7f2,
+        0x10940..0x1095a,
+        0x11db0..0x11dea,
+        0x1e6c0..0x1e700,
+        0x323b0..0x323c0,
+    ];
+    let all = (0x80..0x0011_0000).step_by(61).chain(new.into_iter().flatten());
+    let mut texts: Vec<String> =
+        all.filter_map(char::from_u32).map(|c| format!("{c}'s a{c}b 1{c}2 {c}{c} .{c}.")).collect();
+    // Marks and compositions that came with Unicode 11 to 17, in the other order and in parts.
+    for mark in
+        ['\u{301}', '\u{7fd}', '\u{89a}', '\u{1ac1}', '\u{1df8}', '\u{10d25}', '\u{1e134}', '\u{1e5ee}']
+    {
+        texts.push(format!("a{mark}\u{323} a\u{323}{mark} q\u{301}{mark}"));
+    }
+    texts.push(
+        "\u{11938} \u{11935}\u{11930} \u{16121} \u{1611e}\u{1611e} \u{105d2}\u{307} \u{32ff} \u{10781}"
+            .to_owned(),
+    );
+    for pair in pairs() {
+        for text in &texts {
+            assert_eq!(
+                pair.fast.encode(text).unwrap(),
+                pair.reference.encode(text).unwrap(),
+                "{}: {}",
+                pair.name,
+                text.escape_unicode()
+            );
+        }
+    }
 }
 
 proptest! {

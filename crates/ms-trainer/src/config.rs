@@ -19,6 +19,9 @@ pub struct TrainConfig {
     pub dtype: DType,
     /// Tokens of a sample.
     pub seq_length: usize,
+    /// Tokens of the longest row that the data gives: [`TrainConfig::seq_length`], unless rows are filled up to a multiple
+    /// that does not divide it. The model is made for so many positions.
+    pub longest_row: usize,
     /// Batch sizes.
     pub batch: BatchSizes,
     /// Iterations of the run.
@@ -82,6 +85,7 @@ impl TrainConfig {
             model,
             dtype,
             seq_length,
+            longest_row: seq_length,
             batch: BatchSizes { micro: batch, global: batch, rampup: None },
             train_iters: 0,
             train_samples: 0,

@@ -108,7 +108,8 @@ impl Engine {
     /// If the model cannot be built on this grid of ranks.
     pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
         let tp = ctx.tp.size();
-        let model = Gpt::new(&config.model, &device, tp, config.seq_length)?.with_recompute(config.recompute);
+        let model =
+            Gpt::new(&config.model, &device, tp, config.longest_row)?.with_recompute(config.recompute);
         let placed = model.specs().iter().map(|spec| {
             let shape = ms_spec::local(spec, &ctx.topo, ctx.rank)?.local_shape();
             Ok(Placed { shape, own_bucket: false })

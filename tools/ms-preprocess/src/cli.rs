@@ -3,6 +3,7 @@
 //! The flags themselves are rows of ms-cli's table; here they become the plain values that the run takes.
 
 use crate::care::Care;
+use crate::mixture::Mixture;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
@@ -50,6 +51,8 @@ pub(crate) struct Tokenize {
     pub(crate) pack: bool,
     pub(crate) workers: usize,
     pub(crate) parts: u64,
+    /// How the sets of a `dataset_info.json` become one, unless they just follow each other.
+    pub(crate) mixture: Option<Mixture>,
     pub(crate) care: Care,
 }
 
@@ -160,6 +163,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     let kind = kind.map_err(|error| usage(&error.to_string()))?;
     let mut inputs = Vec::new();
     let mut fields_of_files = Vec::new();
+    let mut sets = Vec::new();
     if kind == Kind::LlamaFactory {
         let folder = args.text("dataset_dir").ok_or_else(|| {
             usage("LlamaFactory's sets need --dataset-dir, the folder of dataset_info.json, and their names as --input")
@@ -171,6 +175,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         for set in described_sets(folder.as_ref(), &names)? {
             let files = how.files(&set.path)?;
             fields_of_files.extend(std::iter::repeat_n(set.fields, files.len()));
+            sets.push(inputs.len()..inputs.len() + files.len());
             inputs.extend(files);
         }
     } else {
@@ -251,6 +256,12 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         Target::Stream => None,
     };
     let care = Care::resolve(args, kind, &options.json_keys, files)?;
+    let mixture = Mixture::resolve(args, kind, sets)?;
+    if mixture.is_some() && !care.intake.takes_all() {
+        return Err(usage(
+            "--mix-strategy and --max-samples count records, which --sample, --filter, --dedup and --on-error skip change\nhint: make each set on its own, and ms-pack merge them",
+        ));
+    }
     Ok(Job::Tokenize(Box::new(Tokenize {
         care,
         options,
@@ -260,5 +271,6 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         pack,
         workers: args.size("workers")?.unwrap_or(1).max(1),
         parts,
+        mixture,
     })))
 }

@@ -3,6 +3,7 @@
 mod care;
 mod cli;
 mod merge;
+mod mixture;
 mod peers;
 mod run;
 

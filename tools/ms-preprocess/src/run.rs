@@ -86,6 +86,8 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
     finish(args, job, &done, started.elapsed().as_secs_f64())
 }
 
+type Records = Box<dyn Iterator<Item = ms_data::Result<RawRecord>> + Send>;
+
 /// What a run came to.
 struct Done {
     report: Report,
@@ -97,7 +99,10 @@ struct Done {
 /// All records through one pipeline.
 fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     let part_rows = if job.parts > 1 {
-        let rows = count_rows(RecordReader::new(job.inputs.clone()), handler)?;
+        let rows = match &job.mixture {
+            Some(mixture) => count_rows(mixture.records(&job.inputs, handler)?, handler)?,
+            None => count_rows(RecordReader::new(job.inputs.clone()), handler)?,
+        };
         Some(rows_per_part(rows, job.parts).map_err(as_usage)?)
     } else {
         None
@@ -106,12 +111,15 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     output.part_rows = part_rows;
     let bar = args.progress().bytes(total_bytes(job), "tokenizing");
     let digests: Arc<Mutex<Vec<FileDigest>>> = Arc::default();
-    let mut reader = RecordReader::new(job.inputs.clone());
-    if job.care.manifest && matches!(job.target, Target::Files { .. }) {
-        reader = reader.with_digests(Arc::clone(&digests));
-    }
-    let records: Box<dyn Iterator<Item = ms_data::Result<RawRecord>> + Send> = match job.care.shuffle {
-        None => Box::new(reader),
+    let reader: Records = match &job.mixture {
+        Some(mixture) => mixture.records(&job.inputs, handler).map_err(as_usage)?,
+        None if job.care.manifest && matches!(job.target, Target::Files { .. }) => {
+            Box::new(RecordReader::new(job.inputs.clone()).with_digests(Arc::clone(&digests)))
+        }
+        None => Box::new(RecordReader::new(job.inputs.clone())),
+    };
+    let records: Records = match job.care.shuffle {
+        None => reader,
         Some((seed, memory)) => {
             // What the sample leaves out need not be written anywhere.
             let sampling = job.care.intake.sampling;
@@ -134,7 +142,11 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     let lengths = output.lengths().cloned();
     forget_manifest(job)?;
     let (report, summary) = output.finish()?;
-    let digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
+    if job.mixture.is_some() {
+        // Its files are read in parts, or several times.
+        digests = job.inputs.iter().map(|file| FileDigest::of(&file.path)).collect::<ms_data::Result<_>>()?;
+    }
     Ok(Done { report, summary, lengths, inputs: input_records(job, &digests)? })
 }
 
@@ -148,8 +160,9 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
             Usage("several processes work file by file, --shuffle on all records at once".into()).into()
         );
     }
-    if job.parts > 1 {
-        return Err(Usage("--n-subs and a run by shards exclude each other".into()).into());
+    if job.parts > 1 || job.mixture.is_some() {
+        let text = "a run by shards takes all records of its files in order, which --n-subs, --mix-strategy and --max-samples exclude";
+        return Err(Usage(text.into()).into());
     }
     // What is in the way is known before the work.
     let opened = if peers.rank() == 0 { open_output(job, handler).map(Some) } else { Ok(None) };

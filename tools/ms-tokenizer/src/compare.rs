@@ -4,7 +4,7 @@ use crate::cli::Compare;
 use anyhow::{Context, Result, bail};
 use ms_cli::Common;
 use ms_text::{Engine, Tokenizer};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 
@@ -27,7 +27,10 @@ pub(crate) fn run(args: &Compare, common: &Common) -> Result<()> {
             if count == 0 {
                 break;
             }
-            let text = String::from_utf8_lossy(&line);
+            let text = match record_text(&line) {
+                Some(text) => text.into(),
+                None => String::from_utf8_lossy(&line),
+            };
             let encode = |tokenizer: &Tokenizer| {
                 if args.special { tokenizer.encode_with_special(&text) } else { tokenizer.encode(&text) }
             };
@@ -71,4 +74,15 @@ pub(crate) fn run(args: &Compare, common: &Common) -> Result<()> {
         bail!("{differing} of {lines} lines differ");
     }
     Ok(())
+}
+
+/// The text of a line that is a record, line ends and all; any other line is a text itself.
+fn record_text(line: &[u8]) -> Option<String> {
+    match serde_json::from_slice(line).ok()? {
+        Value::Object(mut record) => match record.remove("text")? {
+            Value::String(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
 }

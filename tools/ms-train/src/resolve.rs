@@ -115,10 +115,15 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     if let Some(moe) = model.moe.as_mut().filter(|_| args.flag("router_gating_in_fp32")) {
         moe.router.f32 = true;
     }
+    let longest_row = match data.as_ref().map(|data| data.layout) {
+        Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
+        _ => seq_length,
+    };
     let config = TrainConfig {
         model,
         dtype: if args.flag("bf16") { DType::Bf16 } else { DType::F32 },
         seq_length,
+        longest_row,
         batch,
         train_iters,
         train_samples,

@@ -240,7 +240,7 @@ impl Cut {
         }
         let te = if spelling.transformer_engine { "transformer_engine" } else { "local" };
         set("transformer_impl", json!(te));
-        if said.as_ref() != Some(config) {
+        if config.beyond_plain().is_some() || said.as_ref() != Some(config) {
             let whole = serde_json::to_string(config).expect("a plain struct");
             set(MODEL, json!(whole));
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ms_core::DType;
-use ms_spec::{ModelConfig, ParamSpec, hf, params};
+use ms_spec::{Family, ModelConfig, ParamSpec, hf, params};
 use serde_json::Value;
 
 use super::names::{Named, Names};
@@ -186,8 +186,13 @@ fn take_rows(
     Ok(())
 }
 
-/// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them.
+/// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them,
+/// and Qwen3-Next's class has no field for its one.
 fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>) {
+    if config.family == Family::Qwen3Next {
+        config.mtp = usize::from(by_name.contains_key("mtp.fc.weight"));
+        return;
+    }
     if config.mtp == 0 {
         return;
     }

@@ -164,6 +164,12 @@ impl<'a> Names<'a> {
 
     fn name(&self, slot: &str, kind: &str, at: At) -> Option<String> {
         let pattern = self.scheme.pattern(slot)?;
+        // Layers behind the last may have names of their own.
+        let ahead = at.layer.checked_sub(self.config.layers).zip(self.scheme.pattern("mtp.layer"));
+        let pattern = match ahead {
+            Some((k, own)) => pattern.replace("model.layers.{L}", &own.replace("{K}", &k.to_string())),
+            None => pattern.to_owned(),
+        };
         let name = pattern
             .replace("{L}", &at.layer.to_string())
             .replace("{E}", &at.expert.to_string())

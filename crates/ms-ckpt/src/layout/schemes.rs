@@ -1,6 +1,6 @@
 //! Names of Hugging Face tensors, family by family: data, read in both directions.
 //!
-//! A scheme inherits its parent's rows. `{L}` is a layer, `{E}` an expert. A pattern that ends in `.weight` also names
+//! A scheme inherits its parent's rows. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in `.weight` also names
 //! the bias, which ends in `.bias`; one that does not has its bias under `…_bias`.
 
 use ms_spec::Family;
@@ -15,10 +15,10 @@ pub(super) struct Scheme {
 }
 
 impl Scheme {
-    /// The pattern of a slot.
+    /// The pattern of a slot; an empty one takes the parent's away.
     pub(super) fn pattern(&self, slot: &str) -> Option<&'static str> {
         let own = self.rows.iter().find(|r| r.0 == slot).map(|r| r.1);
-        own.or_else(|| self.parent.and_then(|p| p.pattern(slot)))
+        own.or_else(|| self.parent.and_then(|p| p.pattern(slot))).filter(|p| !p.is_empty())
     }
 }
 
@@ -84,6 +84,14 @@ const QWEN3_NEXT: Scheme = Scheme {
         ("gdn.in_proj_ba", "model.layers.{L}.linear_attn.in_proj_ba.weight"),
         ("gdn.norm", "model.layers.{L}.linear_attn.norm.weight"),
         ("gdn.out_proj", "model.layers.{L}.linear_attn.out_proj.weight"),
+        // The prediction layer is a model of its own beside the first; vocabulary matrices are shared.
+        ("mtp.layer", "mtp.layers.{K}"),
+        ("mtp.embed", ""),
+        ("mtp.enorm", "mtp.pre_fc_norm_embedding.weight"),
+        ("mtp.hnorm", "mtp.pre_fc_norm_hidden.weight"),
+        ("mtp.eh_proj", "mtp.fc.weight"),
+        ("mtp.norm", "mtp.norm.weight"),
+        ("mtp.head", ""),
     ],
 };
 

@@ -71,7 +71,9 @@ fn described(folder: &Path, name: &str, entry: &Value) -> std::result::Result<De
             map.insert((*key).to_owned(), columns.get(*key).cloned().unwrap_or(Value::Null));
         }
     }
-    if let (Some("sharegpt"), Some(tags)) = (entry.get("formatting").and_then(Value::as_str), entry.get("tags")) {
+    if let (Some("sharegpt"), Some(tags)) =
+        (entry.get("formatting").and_then(Value::as_str), entry.get("tags"))
+    {
         map.insert("tags".into(), tags.clone());
     }
     let fields = FieldMap::new(kind, Some(&map)).map_err(|e| e.to_string())?;

@@ -29,6 +29,7 @@ use ms_text::Tokenizer;
 use ms_text::template::{Effort, Template};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What a handler is told; the rest follows from its [`Kind`].
 #[derive(Clone, Debug)]
@@ -127,12 +128,41 @@ pub enum Encoded {
     Dropped,
 }
 
+/// Which fields of the records hold what, and so which records become rows.
+#[derive(Debug)]
+pub struct Alignments {
+    kind: Kind,
+    fields: FieldMap,
+    /// By the number of the input file; empty if all have the same fields.
+    of_files: Vec<FieldMap>,
+}
+
+impl Alignments {
+    /// Whether a record of the input file with the number `file` becomes a row at all.
+    ///
+    /// # Errors
+    /// What is wrong with the record.
+    pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, String> {
+        Ok(!self.kind.aligned() || matches!(self.align(record, file)?, Alignment::Conversation(..)))
+    }
+
+    fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, String> {
+        let reading = match self.kind {
+            Kind::OpenAiInstruction => Reading::OpenAi,
+            Kind::Hunyuan => Reading::Threes,
+            kind if kind.ranking() => Reading::Ranking,
+            _ => Reading::Plain,
+        };
+        self.of_files.get(file as usize).unwrap_or(&self.fields).align(record, reading)
+    }
+}
+
 /// Turns records into rows.
 pub struct Handler {
     options: HandlerOptions,
     tokenizer: Tokenizer,
     template: Option<Template>,
-    fields: FieldMap,
+    alignments: Arc<Alignments>,
     columns: Vec<String>,
     reward: Option<reward::Reward>,
     hunyuan: Option<conversation::Spans>,
@@ -190,7 +220,11 @@ impl Handler {
         if options.pad_to_multiple_of == 0 {
             return Err(Error::options("documents cannot be padded to a multiple of 0 tokens"));
         }
-        let fields = FieldMap::new(kind, options.map_keys.as_ref())?;
+        let alignments = Arc::new(Alignments {
+            kind,
+            fields: FieldMap::new(kind, options.map_keys.as_ref())?,
+            of_files: options.fields_of_files.clone(),
+        });
         let reward = match kind {
             Kind::ProcessReward => {
                 Some(reward::Reward::new(&tokenizer, &options.placeholder_token, &options.reward_tokens)?)
@@ -209,7 +243,7 @@ impl Handler {
         if columns.is_empty() {
             return Err(Error::options("no field to tokenize: --json-keys is empty"));
         }
-        Ok(Self { options, tokenizer, template, fields, columns, reward, hunyuan })
+        Ok(Self { options, tokenizer, template, alignments, columns, reward, hunyuan })
     }
 
     /// What the records are.
@@ -237,10 +271,12 @@ impl Handler {
     /// # Errors
     /// What is wrong with the record.
     pub fn keeps(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<bool, String> {
-        if !self.options.kind.aligned() {
-            return Ok(true);
-        }
-        Ok(matches!(self.align(record, file)?, Alignment::Conversation(..)))
+        self.alignments.keeps(record, file)
+    }
+
+    /// What decides whether records become rows, without the tokenizer.
+    pub fn alignments(&self) -> &Arc<Alignments> {
+        &self.alignments
     }
 
     /// Encodes a record, of whatever file if all files have the same fields.
@@ -281,7 +317,7 @@ impl Handler {
     }
 
     fn conversation(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Encoded, String> {
-        let aligned = match self.align(record, file)? {
+        let aligned = match self.alignments.align(record, file)? {
             Alignment::Conversation(aligned, oddity) => {
                 if self.options.strict {
                     self.check_conversation(&aligned, oddity)?;
@@ -300,16 +336,6 @@ impl Handler {
             Kind::Hunyuan => self.hunyuan(&aligned),
             _ => self.instruction(&aligned),
         }
-    }
-
-    fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, String> {
-        let reading = match self.options.kind {
-            Kind::OpenAiInstruction => Reading::OpenAi,
-            Kind::Hunyuan => Reading::Threes,
-            kind if kind.ranking() => Reading::Ranking,
-            _ => Reading::Plain,
-        };
-        self.options.fields_of_files.get(file as usize).unwrap_or(&self.fields).align(record, reading)
     }
 
     fn template(&self) -> std::result::Result<&Template, String> {

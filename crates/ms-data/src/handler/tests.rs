@@ -183,6 +183,9 @@ fn handlers_of_upstreams_head_ask_for_it() {
         HandlerOptions { prompt_type: Some("qwen".into()), ..HandlerOptions::new(Kind::OpenAiInstruction) };
     let error = Handler::new(options, Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap().to_string();
     assert!(error.contains("--upstream head"), "{error}");
-    let error = Kind::of_handler("SharegptPretrainHandler").unwrap_err().to_string();
-    assert!(error.contains("not documented"), "{error}");
+    let kind = Kind::of_handler("SharegptPretrainHandler").unwrap();
+    let error =
+        Handler::new(HandlerOptions::new(kind), Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap();
+    assert!(error.to_string().contains("--upstream head"), "{error}");
+    assert!(Kind::of_handler("HuggingfaceEncoder").unwrap_err().to_string().contains("internal class"));
 }

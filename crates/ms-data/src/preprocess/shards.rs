@@ -146,8 +146,8 @@ impl<'a> Shards<'a> {
         let mut file = AtomicFile::create(&path)?;
         let mut writer = TokenWriter::new(&mut file, &path.display().to_string(), &columns, &self.info)?;
         let digests: Arc<Mutex<Vec<FileDigest>>> = Arc::default();
-        let records =
-            RecordReader::numbered([(shard as u32, self.files[shard].clone())]).with_digests(Arc::clone(&digests));
+        let records = RecordReader::numbered([(shard as u32, self.files[shard].clone())])
+            .with_digests(Arc::clone(&digests));
         let (mut report, mut rejects) = (Report::default(), Vec::new());
         let encode = |records: &[_]| self.intake.encode(self.handler, records);
         encode_all(records, workers, encode, |chunk| {

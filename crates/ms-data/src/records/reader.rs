@@ -130,6 +130,17 @@ pub struct FileDigest {
     pub sha256: String,
 }
 
+impl FileDigest {
+    /// Reads a file for its digest alone.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn of(path: &Path) -> Result<Self> {
+        let hash = File::open(path).and_then(|mut file| Hash::of_file(&mut file)).map_err(Error::io(path))?;
+        Ok(hash.digest(path))
+    }
+}
+
 /// Reads the records of files one after the other, in order.
 pub struct RecordReader {
     files: VecDeque<(u32, InputFile)>,
@@ -414,8 +425,7 @@ impl OpenFile {
                 })
                 .map_err(io)?;
         }
-        let sha256 = hash.state.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Some(FileDigest { path: self.path.to_path_buf(), bytes: hash.bytes, sha256 }))
+        Ok(Some(hash.digest(&self.path)))
     }
 }
 
@@ -440,6 +450,11 @@ impl Hash {
                 count => self.update(&buffer[..count]),
             }
         }
+    }
+
+    fn digest(self, path: &Path) -> FileDigest {
+        let sha256 = self.state.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        FileDigest { path: path.to_path_buf(), bytes: self.bytes, sha256 }
     }
 
     fn of_file(file: &mut File) -> std::io::Result<Self> {

@@ -132,10 +132,54 @@ mod tests {
         // datasets 5.2.0, numpy 2.4.6: interleave_datasets of sets of 3, 5 and 4 rows, seed 42, p = 0.2, 0.5, 0.3.
         let lengths = [3, 5, 4];
         let p: &[f64] = &[0.2, 0.5, 0.3];
-        assert_eq!(drawn(false, None, &lengths), [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2)]);
-        assert_eq!(drawn(true, None, &lengths), [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2), (0, 0), (1, 3), (2, 3), (0, 1), (1, 4), (2, 0)]);
+        assert_eq!(
+            drawn(false, None, &lengths),
+            [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2)]
+        );
+        assert_eq!(
+            drawn(true, None, &lengths),
+            [
+                (0, 0),
+                (1, 0),
+                (2, 0),
+                (0, 1),
+                (1, 1),
+                (2, 1),
+                (0, 2),
+                (1, 2),
+                (2, 2),
+                (0, 0),
+                (1, 3),
+                (2, 3),
+                (0, 1),
+                (1, 4),
+                (2, 0)
+            ]
+        );
         assert_eq!(drawn(false, Some(p), &lengths), [(2, 0), (1, 0), (2, 1), (1, 1), (0, 0), (2, 2), (2, 3)]);
-        assert_eq!(drawn(true, Some(p), &lengths), [(2, 0), (1, 0), (2, 1), (1, 1), (0, 0), (2, 2), (2, 3), (2, 0), (0, 1), (1, 2), (1, 3), (2, 1), (1, 4), (2, 2), (1, 0), (1, 1), (1, 2), (0, 2)]);
+        assert_eq!(
+            drawn(true, Some(p), &lengths),
+            [
+                (2, 0),
+                (1, 0),
+                (2, 1),
+                (1, 1),
+                (0, 0),
+                (2, 2),
+                (2, 3),
+                (2, 0),
+                (0, 1),
+                (1, 2),
+                (1, 3),
+                (2, 1),
+                (1, 4),
+                (2, 2),
+                (1, 0),
+                (1, 1),
+                (1, 2),
+                (0, 2)
+            ]
+        );
         // More than one piece of numpy's thousand draws.
         let many = drawn(true, Some(&[0.001, 0.999]), &[2, 7]);
         assert_eq!((many.len(), many.iter().filter(|at| at.0 == 0).count()), (1837, 2));

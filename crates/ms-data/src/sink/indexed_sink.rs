@@ -127,7 +127,8 @@ mod tests {
         let prefixes = [dir.path().join("a"), dir.path().join("b")];
         let mut sink = Box::new(IndexedSink::create(&prefixes, Some(3)).unwrap());
         // Two documents: of 2 and 1 sequences, and of 3 and 3, of which the second of the second column is too long.
-        let row = |a: Option<Vec<i32>>, b: Option<Vec<i32>>, continues| Row { columns: vec![a, b], continues };
+        let row =
+            |a: Option<Vec<i32>>, b: Option<Vec<i32>>, continues| Row { columns: vec![a, b], continues };
         sink.row(row(Some(vec![1]), None, true)).unwrap();
         sink.row(row(Some(vec![2]), Some(vec![3]), false)).unwrap();
         sink.row(row(Some(vec![4]), Some(vec![5]), true)).unwrap();

@@ -103,11 +103,11 @@ impl TokenMap {
     }
 }
 
+/// Where header and body of a message stand.
+type Message = (Range<usize>, Range<usize>);
+
 /// Header and body of the message at `at`, which moves behind it; `None` at the end mark.
-fn next_message(
-    bytes: &[u8],
-    at: &mut usize,
-) -> std::result::Result<Option<(Range<usize>, Range<usize>)>, String> {
+fn next_message(bytes: &[u8], at: &mut usize) -> std::result::Result<Option<Message>, String> {
     let mut take = |length: u64| -> Option<Range<usize>> {
         let end = at.checked_add(usize::try_from(length).ok()?).filter(|&end| end <= bytes.len())?;
         Some(std::mem::replace(at, end)..end)

@@ -180,7 +180,14 @@ fn attention(w: &mut Writer, c: &ModelConfig, row: &Row) {
         }
         _ => c.sliding_window,
     };
-    w.set("sliding_window", json!(window));
+    // A class whose layers alternate wants a window even if no layer has one.
+    let alternating = matches!(row.window, WindowRule::Alternating(_));
+    if window.is_some() || !alternating {
+        w.set("sliding_window", json!(window));
+    }
+    if alternating && window.is_none() {
+        w.set("layer_types", (0..c.layers).map(|_| "full_attention").collect());
+    }
     if !matches!(row.window, WindowRule::Always(_)) && window.is_some() {
         let kind = |l| if c.layer(l).global { "full_attention" } else { "sliding_attention" };
         w.set("layer_types", (0..c.layers).map(kind).collect());
@@ -234,7 +241,9 @@ fn positions(w: &mut Writer, c: &ModelConfig, row: &Row, dialect: Dialect) {
     match dialect {
         Dialect::V4 => {
             w.set("rope_theta", json!(c.rope.base));
-            w.set("rope_scaling", scaling.map_or(Value::Null, Value::Object));
+            // The class of gpt-oss stretches where nothing is said.
+            let none = if c.family == Family::GptOss { json!({"rope_type": "default"}) } else { Value::Null };
+            w.set("rope_scaling", scaling.map_or(none, Value::Object));
         }
         Dialect::V5 => {
             let mut rope =
@@ -298,7 +307,13 @@ fn experts(w: &mut Writer, c: &ModelConfig, moe: &Moe) {
             w.set("n_shared_experts", json!(shared));
         }
     }
-    if let Some(GroupLimit { groups, keep, .. }) = r.groups {
+    // Classes with groups assume several where nothing is said.
+    let grouped = matches!(
+        c.family,
+        Family::DeepseekV3 | Family::KimiK2 | Family::DeepseekV32 | Family::GlmMoeDsa | Family::Glm4Moe
+    );
+    let limit = r.groups.map(|GroupLimit { groups, keep, .. }| (groups, keep)).or(grouped.then_some((1, 1)));
+    if let Some((groups, keep)) = limit {
         w.set("n_group", json!(groups));
         w.set("topk_group", json!(keep));
     }
@@ -347,7 +362,9 @@ fn experts(w: &mut Writer, c: &ModelConfig, moe: &Moe) {
             w.set("decoder_sparse_step", json!(1));
             w.set("mlp_only_layers", json!(dense));
         }
-        _ if !dense.is_empty() && leading == dense.len() => w.set("first_k_dense_replace", json!(leading)),
+        _ if leading == dense.len() && (grouped || !dense.is_empty()) => {
+            w.set("first_k_dense_replace", json!(leading));
+        }
         _ if !dense.is_empty() => {
             let kind = |l| if c.layer(l).feed == Feed::Moe { "sparse" } else { "dense" };
             w.set("mlp_layer_types", (0..c.layers).map(kind).collect());
@@ -364,7 +381,10 @@ fn special(w: &mut Writer, c: &ModelConfig) {
             w.set("bias", json!(c.bias.out));
             w.set("qkv_bias", json!(c.bias.qkv));
         }
-        Family::SeedOss => w.set("attention_out_bias", json!(c.bias.out)),
+        Family::SeedOss => {
+            w.set("attention_out_bias", json!(c.bias.out));
+            w.set("mlp_bias", json!(c.bias.mlp));
+        }
         Family::Qwen2Moe => w.set("qkv_bias", json!(c.bias.qkv)),
         Family::ChatGlm => {
             w.set("padded_vocab_size", json!(c.vocab));
@@ -394,6 +414,7 @@ fn special(w: &mut Writer, c: &ModelConfig) {
         }
         Family::LongCat => {
             if let Some(m) = c.mla() {
+                w.set("head_dim", json!(m.rope)); // what transformers' class calls it
                 w.set("mla_scale_q_lora", json!(m.q_scale != 1.0));
                 w.set("mla_scale_kv_lora", json!(m.kv_scale != 1.0));
             }

@@ -2,12 +2,14 @@
 //!
 //! Two engines read the same `tokenizer.json` form. `pipeline` (the 1.0 line of the `tokenizers` crate, a rewrite) is
 //! tens of times faster on byte-level BPE and takes most shapes; `reference` (0.23) takes all of them and is the judge
-//! of the other in tests. Which shapes go to the second is written down in one place: [`pipeline`]'s `refusal`.
+//! of the other in tests. What goes to the second is written down in one place: of shapes [`pipeline`]'s `refusal`, of texts
+//! the lists of `unicode`.
 
 mod charsmap;
 mod pipeline;
 mod reference;
 mod sentencepiece;
+mod unicode;
 
 pub(crate) use sentencepiece::SentencePieceEngine;
 
@@ -55,7 +57,7 @@ impl Built {
     /// Builds an engine from a `tokenizer.json` value, which `definition` gives as often as it is asked.
     pub(crate) fn new(path: &Path, which: Engine, definition: impl Fn() -> Result<Value>) -> Result<Self> {
         let engine: Box<dyn Encode> = if which == Engine::Fast {
-            match pipeline::PipelineEngine::new(definition()?) {
+            match pipeline::PipelineEngine::new(path, definition()?) {
                 Ok(engine) => Box::new(engine),
                 Err(reason) => {
                     tracing::debug!(path = %path.display(), reason, "the reference engine encodes");

@@ -1,19 +1,31 @@
 //! The fast engine: the read-only pipeline of the 1.0 line of the `tokenizers` crate.
+//!
+//! It knows another version of Unicode than the reference does; what is in a text of the characters that they disagree
+//! about says `unicode`. The reference, which is then built, encodes such a text.
 
+use super::reference::ReferenceEngine;
+use super::unicode::Disputed;
 use super::{Encode, encode_error};
 use crate::{Error, Result};
 use fast_tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
 use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 pub(super) struct PipelineEngine {
     tokenizer: PipelineTokenizer,
+    /// What the reference is built from, if it is needed.
+    definition: Vec<u8>,
+    path: PathBuf,
+    reference: OnceLock<std::result::Result<ReferenceEngine, String>>,
+    disputed: Disputed,
     plain: EncodeOptions,
     framed: EncodeOptions,
 }
 
 impl PipelineEngine {
     /// Builds the engine; the error says why the other one must do it.
-    pub(super) fn new(mut definition: Value) -> std::result::Result<Self, String> {
+    pub(super) fn new(path: &Path, mut definition: Value) -> std::result::Result<Self, String> {
         if let Some(reason) = refusal(&definition) {
             return Err(reason.to_owned());
         }
@@ -21,6 +33,8 @@ impl PipelineEngine {
         let added: Vec<(String, u64)> = added_tokens(&definition)
             .filter_map(|row| Some((row["content"].as_str()?.to_owned(), row["id"].as_u64()?)))
             .collect();
+        let disputed = Disputed::under(&definition["normalizer"]);
+        let whole = serde_json::to_vec(&definition).map_err(|e| e.to_string())?;
         fast_tokenizers::canonicalize_value(&mut definition).map_err(|e| e.to_string())?;
         let json = serde_json::to_string(&definition).map_err(|e| e.to_string())?;
         drop(definition);
@@ -33,7 +47,16 @@ impl PipelineEngine {
         }
         let framed = EncodeOptions::default();
         let plain = EncodeOptions { add_special_tokens: false, ..EncodeOptions::default() };
-        Ok(Self { tokenizer, plain, framed })
+        let (path, reference) = (path.to_path_buf(), OnceLock::new());
+        Ok(Self { tokenizer, definition: whole, path, reference, disputed, plain, framed })
+    }
+
+    fn reference(&self) -> Result<&ReferenceEngine> {
+        let built = self.reference.get_or_init(|| {
+            let definition = serde_json::from_slice(&self.definition).map_err(|e| e.to_string())?;
+            ReferenceEngine::new(&self.path, definition).map_err(|e| e.to_string())
+        });
+        built.as_ref().map_err(|reason| Error::Engine { path: self.path.clone(), reason: reason.clone() })
     }
 }
 
@@ -57,6 +80,9 @@ fn refusal(definition: &Value) -> Option<&'static str> {
 
 impl Encode for PipelineEngine {
     fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
+        if self.disputed.within(text) {
+            return self.reference()?.encode_into(text, special, out);
+        }
         let mut tokens = Vec::with_capacity(text.len() / 3 + 8);
         let options = if special { &self.framed } else { &self.plain };
         self.tokenizer.encode_into(text, options, &mut tokens).map_err(|e| encode_error(text.len(), &e))?;

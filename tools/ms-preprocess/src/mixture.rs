@@ -1,0 +1,92 @@
+//! Several sets of a `dataset_info.json` as one: `--mix-strategy`, `--interleave-probs`, `--max-samples`.
+
+use anyhow::Result;
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_data::handler::{Handler, Kind};
+use ms_data::preprocess::count_rows;
+use ms_data::records::{InputFile, RawRecord, RecordReader};
+use ms_data::select::{Mix, mixed};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How sets become one.
+#[derive(Clone, Debug)]
+pub(crate) struct Mixture {
+    /// Input files of each set.
+    sets: Vec<Range<usize>>,
+    /// `--max-samples`: records that are read of each set.
+    most: Option<usize>,
+    /// `--mix-strategy`, unless the sets follow each other.
+    mix: Option<Mix>,
+}
+
+impl Mixture {
+    /// Resolves the flags; `None` if all records of the sets follow each other.
+    pub(crate) fn resolve(args: &Args, kind: Kind, sets: Vec<Range<usize>>) -> Result<Option<Self>> {
+        let strategy = args.text("mix_strategy").unwrap_or("concat");
+        let most = args.size("max_samples")?;
+        if kind != Kind::LlamaFactory {
+            // Upstream's other handlers do not look at them.
+            let given = ["mix_strategy", "interleave_probs", "max_samples"];
+            if let Some(flag) = given.into_iter().find(|flag| args.has(flag)) {
+                let text =
+                    format!("--{} acts only on the sets of --style llama-factory", flag.replace('_', "-"));
+                if args.flag("strict") {
+                    return Err(Usage(text).into());
+                }
+                tracing::warn!("{text}");
+            }
+            return Ok(None);
+        }
+        if most == Some(0) {
+            return Err(Usage("--max-samples: expected at least 1".into()).into());
+        }
+        let mix = if strategy == "concat" || sets.len() == 1 {
+            None
+        } else {
+            let probabilities = args.text("interleave_probs").map(|list| {
+                let numbers = list.split(',').map(|p| p.trim().parse::<f64>());
+                numbers.collect::<Result<Vec<_>, _>>().map_err(|_| {
+                    Usage(format!("--interleave-probs: expected numbers like 0.7,0.3, found {list:?}"))
+                })
+            });
+            Some(Mix {
+                over: strategy == "interleave_over",
+                probabilities: probabilities.transpose()?,
+                seed: args.int("seed").unwrap_or(1234) as u64,
+            })
+        };
+        Ok((most.is_some() || mix.is_some()).then_some(Self { sets, most, mix }))
+    }
+
+    /// The records of the mixture of `files`. If sets take turns, all are read before: the records that are left out do
+    /// not count.
+    pub(crate) fn records(
+        &self,
+        files: &[InputFile],
+        handler: &Handler,
+    ) -> ms_data::Result<Box<dyn Iterator<Item = ms_data::Result<RawRecord>> + Send>> {
+        let (sets, most) = (self.sets.clone(), self.most.unwrap_or(usize::MAX));
+        let files: Arc<[InputFile]> = files.into();
+        let open = move |set: usize| {
+            let files = sets[set].clone().map(|file| (file as u32, files[file].clone()));
+            RecordReader::numbered(files.collect::<Vec<_>>()).take(most)
+        };
+        let Some(mix) = &self.mix else {
+            return Ok(Box::new((0..self.sets.len()).flat_map(open)));
+        };
+        let lengths = (0..self.sets.len()).map(|set| count_rows(open(set), handler));
+        let order = mix.order(&lengths.collect::<ms_data::Result<Vec<_>>>()?)?;
+        // Records that become no row have no turn.
+        let alignments = Arc::clone(handler.alignments());
+        let kept = move |set: usize| {
+            let alignments = Arc::clone(&alignments);
+            open(set).filter(move |record| {
+                let Ok(record) = record else { return true };
+                record.parse().is_ok_and(|object| alignments.keeps(&object, record.file) != Ok(false))
+            })
+        };
+        Ok(Box::new(mixed(order, kept)))
+    }
+}
