@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -67,6 +67,7 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         && source.has_optimizer()
         && !matches!(request.to, Form::Hf | Form::Legacy);
     let run = if carried { Run::of(&source) } else { Run::default() };
+    let run = adapters::keep(run, &source, request)?;
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
@@ -337,10 +338,9 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
 fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
     let save = absolute(&request.save);
     // Inside an iteration the output would be a part of what is read.
-    let iterations = source.stored().filter_map(|t| {
-        // Files of an adapter lie elsewhere and have their whole path.
+    let iterations = source.stored().filter(|t| t.file.is_relative()).filter_map(|t| {
         let mut parts = t.file.components();
-        let first = parts.next().filter(|first| matches!(first, Component::Normal(_)))?;
+        let first = parts.next()?;
         parts.next().map(|_| source.root().join(first))
     });
     for folder in iterations.collect::<BTreeSet<PathBuf>>() {
