@@ -1,6 +1,6 @@
 #!/bin/sh
 # Times the conversion of a 1.9 GB model to Megatron files (tp 4, pp 2) and back against `cp -r`, interleaved, on a hot
-# cache. Usage: sh examples/bench-convert.sh [FOLDER] [ROUNDS]; the folder needs 8 GB.
+# cache, without and with waiting for the disk. Usage: sh examples/bench-convert.sh [FOLDER] [ROUNDS]; the folder needs 8 GB.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=${1:-$(mktemp -d)}
@@ -35,11 +35,35 @@ print(f"{name:28} {time.perf_counter() - start:6.2f} s  {most / 1024:6.1f} MB pr
 PY
 }
 
+# Every command starts with nothing waiting to be written and with what it reads in memory: otherwise it pays for the
+# one before it.
+calm() {
+    sync
+    cat "$1"/* "$1"/*/*/* > /dev/null 2>&1 || true
+}
+export convert work
+forth='"$convert" hf mcore --load "$work/model" --save "$work/mcore" --tp 4 --pp 2 -q'
+back='"$convert" mcore hf --load "$work/mcore" --save "$work/back" -q'
+measure "start-up" "$convert" --version
+
 for round in $(seq "$rounds"); do
     rm -rf "$work/copy" "$work/mcore" "$work/back"
+    calm "$work/model"
     measure "cp -r" cp -r "$work/model" "$work/copy"
-    measure "hf mcore, tp 4 pp 2" "$convert" hf mcore --load "$work/model" --save "$work/mcore" --tp 4 --pp 2 --no-sync -q
-    measure "mcore hf" "$convert" mcore hf --load "$work/mcore" --save "$work/back" --no-sync -q
+    rm -rf "$work/copy"
+    calm "$work/model"
+    measure "cp -r, sync" sh -c 'cp -r "$work/model" "$work/copy" && sync'
+    rm -rf "$work/copy"
+    calm "$work/model"
+    measure "hf mcore" sh -c "exec $forth --no-sync"
+    rm -rf "$work/mcore"
+    calm "$work/model"
+    measure "hf mcore, synced" sh -c "exec $forth"
+    calm "$work/mcore"
+    measure "mcore hf" sh -c "exec $back --no-sync"
+    rm -rf "$work/back"
+    calm "$work/mcore"
+    measure "mcore hf, synced" sh -c "exec $back"
     for file in "$work"/model/*; do
         cmp "$file" "$work/back/$(basename "$file")"
     done

@@ -587,6 +587,7 @@ OWN = [
     ("--threads", _MAIN, "1", "int", "threads", None, "", PARALLEL, "threads of each rank's kernels"),
     ("--device", _MAIN, "1", "str", "device", "cpu", "cpu,npu", PARALLEL, "where to compute"),
     ("--fp64", "train", "0", "true", "fp64", False, "", PRECISION, "float64 (refused: not in this version)"),
+    ("--keep-adapters", "convert1,convert2", "0", "true", "keep_adapters", False, "", "Output", "write adapters beside the weights instead of merging them"),
     ("--no-optim", "convert1,convert2", "0", "true", "no_optim", False, "", "Output", "leave the optimizer state of a training checkpoint behind"),
     ("--no-sync", "convert1,convert2", "0", "true", "no_sync", False, "", "Output", "do not wait until the bytes are on the disk"),
     ("--hf-cfg-dir", "convert1", "1", "str", "hf_cfg_dir", None, "", "Output", "folder whose configuration and tokenizer files are copied"),

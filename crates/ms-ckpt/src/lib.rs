@@ -46,7 +46,9 @@ pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use layout::{TRACKER, iteration_name, latest_iteration};
 pub use mapped::Mapped;
-pub use plan::{ArgsForm, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target};
+pub use plan::{
+    ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
+};
 
 impl Checkpoint {
     /// Rounds every element to `dtype` before it is converted to what is asked for.

@@ -32,7 +32,7 @@ use crate::layout::{hf, iteration_name, write_tracker};
 use crate::plan;
 use crate::runs::RunIndex;
 use crate::staging::{self, Folder};
-use crate::{Error, Mapped, Result, safetensors};
+use crate::{Error, Mapped, Result, dcp, safetensors};
 
 /// Name of the file that describes a sharded checkpoint.
 pub const MANIFEST: &str = "manifest.json";
@@ -190,6 +190,21 @@ impl Writer {
         plan::write_mcore_ranks(&self.folder, self.iteration, &config, cut, dtype, more, bytes)
     }
 
+    /// The same as a distributed checkpoint (`torch_dist`): `.metadata` and the chunks of one rank.
+    ///
+    /// # Errors
+    /// What the operating system refuses.
+    pub fn write_torch_dist(
+        &self,
+        config: &ModelConfig,
+        dtype: DType,
+        more: &Map<String, Value>,
+        bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
+    ) -> Result<()> {
+        let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
+        plan::write_torch_dist_chunks(&self.folder, self.iteration, &config, dtype, more, bytes)
+    }
+
     /// Completes the checkpoint: manifest, final name, tracker file.
     ///
     /// `state` is any JSON: arguments, consumed samples, random states, schedule.
@@ -204,7 +219,7 @@ impl Writer {
         let mut names: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map_err(Error::io(&self.folder, "list"))?
             .filter_map(|e| Some(e.ok()?.path()))
-            .filter(|p| p.extension().is_some_and(|e| e == "json"))
+            .filter(|p| p.extension().is_some_and(|e| e == "json") && !p.ends_with(dcp::BACKEND))
             .collect();
         names.sort();
         let mut all: BTreeMap<String, Tensor> = BTreeMap::new();

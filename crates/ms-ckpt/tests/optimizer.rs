@@ -12,6 +12,7 @@ use ms_core::{DType, Region};
 use ms_spec::{ModelConfig, ParamSpec, params};
 use proptest::prelude::*;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 const RUN: RunOptions = RunOptions { threads: 1, sync: false, replace: false };
 const STATES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
@@ -203,4 +204,36 @@ fn state_of_another_model_is_refused_with_the_numbers() {
     );
     std::fs::write(path("two.pt").join(file), b"PK").unwrap();
     assert!(open(&path("two.pt")).is_err());
+}
+
+#[test]
+fn what_megatron_cores_distributed_optimizer_saved_is_read_element_by_element() {
+    let folder = ms_testing::workspace_root().join("tests/golden/distrib_optim");
+    let found = open(&folder).unwrap();
+    assert!(found.has_optimizer());
+    let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    let expected: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(&text).unwrap();
+    let specs = params(found.config());
+    assert_eq!(specs.len(), expected.len());
+    for spec in specs {
+        for state in STATES {
+            let mut got = vec![0; spec.shape.numel() * 4];
+            let name = format!("optimizer.state.{state}.{}", spec.name);
+            found.read_named(&name, &Region::whole(&spec.shape), None, DType::F32, &mut got).unwrap();
+            let hash: String = Sha256::digest(&got).iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(hash, expected[&spec.name][state], "{name}");
+        }
+    }
+    // Written again in one piece it is the same buffer.
+    let dir = tempfile::tempdir().unwrap();
+    convert(&folder, &dir.path().join("again"), &Cut::default(), Kind::Mcore, false);
+    let file = |root: &Path| TorchFile::open(&root.join("iter_0000001/mp_rank_00/distrib_optim.pt")).unwrap();
+    let buffer = |file: &TorchFile, state: &str| -> Vec<u8> {
+        let typed = file.root().get("0").unwrap().get("(torch.bfloat16, torch.float32)").unwrap().clone();
+        let Some(Node::Tensor(tensor)) = typed.get(state) else { panic!("{state}") };
+        file.read(state, tensor).unwrap()
+    };
+    for state in ["param", "exp_avg", "exp_avg_sq"] {
+        assert_eq!(buffer(&file(&folder), state), buffer(&file(&dir.path().join("again")), state), "{state}");
+    }
 }

@@ -20,8 +20,8 @@ pub struct MicroBatch {
     pub position_ids: Vec<i32>,
     /// Ends of the stretches that attend within themselves, with a leading 0; the last is `T`.
     pub cu_seqlens: Vec<i32>,
-    /// Rows; for preference pairs all chosen rows, then all rejected ones.
-    pub rows: usize,
+    /// Ends of the rows, padding included; for preference pairs all chosen rows, then all rejected ones.
+    pub row_ends: Vec<usize>,
     /// Numbers of the samples in the set.
     pub samples: Vec<u64>,
 }
@@ -138,8 +138,7 @@ fn assemble(samples: &dyn Samples, numbers: Vec<u64>, layout: Layout) -> Result<
         rows.iter_mut().filter_map(|row| row.rejected.take()).map(|row| *row).collect();
     rows.extend(rejected);
     let longest = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
-    let mut batch =
-        MicroBatch { rows: rows.len(), samples: numbers, cu_seqlens: vec![0], ..MicroBatch::default() };
+    let mut batch = MicroBatch { samples: numbers, cu_seqlens: vec![0], ..MicroBatch::default() };
     for row in &rows {
         if let Some(&id) = row.tokens.iter().find(|&&id| id < 0) {
             return Err(Error::options(format!("a sample holds the negative input id {id}")));
@@ -161,6 +160,7 @@ fn assemble(samples: &dyn Samples, numbers: Vec<u64>, layout: Layout) -> Result<
                 }
             }
         }
+        batch.row_ends.push(batch.tokens.len());
     }
     Ok(batch)
 }

@@ -206,7 +206,7 @@ impl Gpt {
     fn recomputed(&self) -> usize {
         match self.recompute {
             Recompute::None => 0,
-            Recompute::Block(n) => (n * self.halves).min(self.layers.len()),
+            Recompute::Block(n) => n.saturating_mul(self.halves).min(self.layers.len()),
             Recompute::Uniform(_) => self.layers.len(),
         }
     }
@@ -230,7 +230,7 @@ impl Gpt {
             Recompute::Uniform(n) => n.max(1),
             _ => 1,
         };
-        for layers in self.layers[..recomputed].chunks(group * self.halves) {
+        for layers in self.layers[..recomputed].chunks(group.saturating_mul(self.halves)) {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(

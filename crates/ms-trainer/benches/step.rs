@@ -59,7 +59,7 @@ fn micro_batch(s: &Size) -> MicroBatch {
         loss_mask: vec![1.0; tokens],
         position_ids: (0..tokens).map(|t| (t % s.seq) as i32).collect(),
         cu_seqlens: (0..=s.batch).map(|b| (b * s.seq) as i32).collect(),
-        rows: s.batch,
+        row_ends: (1..=s.batch).map(|b| b * s.seq).collect(),
         samples: Vec::new(),
     }
 }

@@ -26,34 +26,20 @@ fn roll<T: Copy + Default>(values: &mut [T], rows: &[usize]) {
     }
 }
 
-/// Ends of the rows: equally long ones, or, where rows were laid side by side without padding, the stretches that attend
-/// within themselves.
-fn row_ends(mb: &MicroBatch) -> Vec<usize> {
-    let total = mb.tokens.len();
-    let length = total / mb.rows.max(1);
-    let equal: Vec<usize> = (1..=mb.rows.max(1)).map(|r| r * length).collect();
-    let borders: Vec<usize> = mb.cu_seqlens.iter().skip(1).map(|&end| end as usize).collect();
-    if equal.last() == Some(&total) && equal.iter().all(|end| borders.binary_search(end).is_ok()) {
-        equal
-    } else {
-        borders
-    }
-}
-
 /// The micro-batch as module 0, 1, ... of `depth` sees it: tokens, labels and mask moved on by 1, 2, ... tokens in each
 /// row. Borders of documents inside a row do not stop them, as upstream.
 ///
 /// # Source
 /// Megatron-LM `core_v0.12.1`, `megatron/core/transformer/multi_token_prediction.py`, `roll_tensor`.
 pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead> {
-    let rows = row_ends(mb);
+    let rows = &mb.row_ends;
     let mut now =
         Ahead { tokens: mb.tokens.clone(), labels: mb.labels.clone(), loss_mask: mb.loss_mask.clone() };
     (0..depth)
         .map(|_| {
-            roll(&mut now.tokens, &rows);
-            roll(&mut now.labels, &rows);
-            roll(&mut now.loss_mask, &rows);
+            roll(&mut now.tokens, rows);
+            roll(&mut now.labels, rows);
+            roll(&mut now.loss_mask, rows);
             now.clone()
         })
         .collect()
@@ -63,7 +49,7 @@ pub(crate) fn ahead(mb: &MicroBatch, depth: usize) -> Vec<Ahead> {
 mod tests {
     use super::*;
 
-    fn batch(rows: usize, cu_seqlens: &[i32]) -> MicroBatch {
+    fn batch(row_ends: &[usize], cu_seqlens: &[i32]) -> MicroBatch {
         let total = *cu_seqlens.last().unwrap();
         MicroBatch {
             tokens: (1..=total).collect(),
@@ -71,14 +57,14 @@ mod tests {
             loss_mask: vec![1.0; total as usize],
             position_ids: vec![0; total as usize],
             cu_seqlens: cu_seqlens.to_vec(),
-            rows,
+            row_ends: row_ends.to_vec(),
             samples: Vec::new(),
         }
     }
 
     #[test]
-    fn equal_rows_roll_across_documents_and_never_into_the_next_row() {
-        let seen = ahead(&batch(2, &[0, 2, 4, 8]), 2);
+    fn rows_roll_across_documents_and_never_into_the_next_row() {
+        let seen = ahead(&batch(&[4, 8], &[0, 2, 4, 8]), 2);
         assert_eq!(seen[0].tokens, [2, 3, 4, 0, 6, 7, 8, 0]);
         assert_eq!(seen[1].tokens, [3, 4, 0, 0, 7, 8, 0, 0]);
         assert_eq!(seen[1].labels, [4, 5, 0, 0, 8, 9, 0, 0]);
@@ -86,10 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_unequal_length_end_where_attention_ends() {
-        let seen = ahead(&batch(2, &[0, 3, 8]), 1);
-        assert_eq!(seen[0].tokens, [2, 3, 0, 5, 6, 7, 8, 0]);
-        assert!(ahead(&batch(1, &[0, 1]), 1)[0].tokens == [0]);
+    fn rows_may_have_any_length() {
+        // The first row ends inside the second half, where a document also ends at the half.
+        let seen = ahead(&batch(&[5, 8], &[0, 4, 5, 8]), 1);
+        assert_eq!(seen[0].tokens, [2, 3, 4, 5, 0, 7, 8, 0]);
+        assert_eq!(ahead(&batch(&[1], &[0, 1]), 1)[0].tokens, [0]);
     }
 
     #[test]
@@ -105,7 +92,7 @@ mod tests {
             loss_mask: floats("roll.loss_mask0"),
             position_ids: vec![0; 2 * length as usize],
             cu_seqlens: vec![0, length, 2 * length],
-            rows: 2,
+            row_ends: vec![length as usize, 2 * length as usize],
             samples: Vec::new(),
         };
         let seen = &ahead(&mb, 1)[0];

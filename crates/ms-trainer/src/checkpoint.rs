@@ -4,7 +4,7 @@
 //! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME`, each rank writing the flat ranges
 //! it owns. A run continues on any number of ranks, because the manifest speaks of global elements only.
 
-use crate::config::TrainConfig;
+use crate::config::{MegatronFiles, TrainConfig};
 use crate::engine::Engine;
 use crate::optimizer::STATE_NAMES;
 use crate::schedule::Schedule;
@@ -149,7 +149,7 @@ pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> R
     write_pieces(config, engine, writer)?;
     world.barrier()?;
     if let Some(writer) = first {
-        if config.checkpoint.megatron_files {
+        if config.checkpoint.megatron_files != MegatronFiles::Absent {
             write_megatron(config, engine, state, &writer)?;
         }
         let step = engine.optimizer.step();
@@ -217,7 +217,7 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
     Ok(())
 }
 
-/// Megatron's rank files. Every rank holds the whole model, so the first one writes them alone.
+/// Megatron's files. Every rank holds the whole model, so the first one writes them alone.
 fn write_megatron(
     config: &TrainConfig,
     engine: &Engine,
@@ -234,8 +234,12 @@ fn write_megatron(
         let weight = engine.device.cast(&weight, engine.dtype()).expect("weights are f32 or bf16");
         Ok(weight.bytes().to_vec())
     };
-    let cut = Cut::default();
-    Ok(writer.write_megatron(&config.model, &cut, engine.dtype(), &more, &mut bytes)?)
+    let (model, dtype) = (&config.model, engine.dtype());
+    match config.checkpoint.megatron_files {
+        MegatronFiles::Distributed => writer.write_torch_dist(model, dtype, &more, &mut bytes)?,
+        _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
+    }
+    Ok(())
 }
 
 fn as_bytes(values: &[f32]) -> &[u8] {

@@ -238,12 +238,24 @@ pub struct Checkpointing {
     pub save_interval: u64,
     /// Weights only.
     pub no_save_optim: bool,
-    /// Weights are written a second time, as the files that Megatron reads.
-    pub megatron_files: bool,
+    /// In which of Megatron's forms weights are written a second time.
+    pub megatron_files: MegatronFiles,
     /// The flags' schedule wins over the checkpoint's.
     pub override_schedule: bool,
     /// The checkpoint's schedule wins over the flags'.
     pub use_checkpoint_schedule: bool,
+}
+
+/// Files for Megatron, in the folder of a checkpoint of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MegatronFiles {
+    /// None.
+    #[default]
+    Absent,
+    /// A folder and a `.pt` file for each rank (`--ckpt-format torch`).
+    Ranks,
+    /// Chunks of global tensors (`--ckpt-format torch_dist`).
+    Distributed,
 }
 
 /// When to stop early.

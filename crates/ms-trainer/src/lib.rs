@@ -17,7 +17,7 @@ mod optimizer;
 mod run;
 mod schedule;
 
-pub use config::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, Routing, TrainConfig};
+pub use config::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig};
 pub use engine::{Engine, ExpertReport, StepReport};
 pub use error::{Error, Result};
 pub use log_line::LogLine;

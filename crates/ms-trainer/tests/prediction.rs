@@ -50,7 +50,7 @@ fn step(golden: &BTreeMap<String, Golden>, change: impl FnOnce(&mut TrainConfig)
         loss_mask: golden["mask"].f32(),
         position_ids: (0..18).map(|t| t % 9).collect(),
         cu_seqlens: vec![0, 9, 18],
-        rows: 2,
+        row_ends: vec![9, 18],
         samples: Vec::new(),
     };
     engine.step(1, &[batch], 0.0, 0.0).unwrap()

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
-use ms_ckpt::{Checkpoint, Merge, Plan};
+use ms_ckpt::{Checkpoint, Merge, Plan, Run};
 use ms_cli::ResultHint as _;
 use ms_core::DType;
 use serde_json::Value;
@@ -33,11 +33,12 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<Che
     let inside = source.adapted().next().is_some();
     if !inside {
         anyhow::ensure!(!lora.alone, "--save-lora-to-hf: there are no adapters");
+        anyhow::ensure!(!lora.kept, "--keep-adapters: there are no adapters");
         return Ok(source);
     }
     let rank = source.adapter_rank().context("the adapters have different ranks")?;
     check(&source, lora, rank)?;
-    if lora.alone {
+    if lora.alone || lora.kept {
         return Ok(source);
     }
     let Some(alpha) = lora.alpha.or(alpha) else {
@@ -47,6 +48,37 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<Che
     let kept: Vec<&str> = source.adapted().collect();
     tracing::info!("merging {} adapters of rank {rank}, scaled by {}", kept.len(), alpha / rank as f64);
     Ok(source.merged(Merge { scale: alpha / rank as f64, arithmetic: lora.arithmetic })?)
+}
+
+/// The run of a plan that keeps adapters beside the weights: with them, and how they are scaled.
+///
+/// # Errors
+/// Another form than Megatron-core's, or adapters that its files have no place for.
+pub(crate) fn keep(run: Run, source: &Checkpoint, request: &Request) -> anyhow::Result<Run> {
+    if !request.lora.kept {
+        return Ok(run);
+    }
+    if request.to != Form::Mcore {
+        return Err(anyhow::anyhow!("--keep-adapters writes Megatron-core files"))
+            .hint("ms-convert mcore mcore …");
+    }
+    let mut run = run.with_adapters(source)?;
+    if let Some(alpha) = scale(source, request)? {
+        run.args.insert("lora_alpha".to_owned(), Value::from(alpha));
+    }
+    Ok(run)
+}
+
+/// What adapters are scaled with: as given, or as they say themselves.
+fn scale(source: &Checkpoint, request: &Request) -> anyhow::Result<Option<f64>> {
+    let said = match &request.lora.load {
+        Some(dir) => {
+            let hints = Hints { model: Some(source.config().clone()), ..Hints::default() };
+            alpha_of(&ms_ckpt::open_with(dir, None, &hints)?)
+        }
+        None => alpha_of(source),
+    };
+    Ok(request.lora.alpha.or(said))
 }
 
 /// `lora_alpha` among the arguments of a checkpoint.
@@ -89,14 +121,7 @@ fn legacy(module: &str) -> &str {
 /// Adapters without a scale, or that peft has no form for.
 pub(crate) fn plan(source: &Checkpoint, request: &Request, dtype: Option<DType>) -> anyhow::Result<Plan> {
     anyhow::ensure!(request.to == Form::Hf, "--save-lora-to-hf writes a Hugging Face folder");
-    let from = match &request.lora.load {
-        Some(dir) => {
-            let hints = Hints { model: Some(source.config().clone()), ..Hints::default() };
-            alpha_of(&ms_ckpt::open_with(dir, None, &hints)?)
-        }
-        None => alpha_of(source),
-    };
-    let Some(alpha) = request.lora.alpha.or(from) else {
+    let Some(alpha) = scale(source, request)? else {
         return Err(anyhow::anyhow!("the checkpoint does not say how its adapters are scaled"))
             .hint("pass --lora-alpha, the number it was trained with");
     };

@@ -49,6 +49,8 @@ pub(crate) struct Lora {
     pub(crate) arithmetic: Arithmetic,
     /// Write them alone.
     pub(crate) alone: bool,
+    /// Write them beside the weights instead of merging them.
+    pub(crate) kept: bool,
 }
 
 /// A conversion.
@@ -257,6 +259,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             targets: args.list("lora_target_modules"),
             arithmetic: Arithmetic::Float32,
             alone: args.flag("save_lora_to_hf"),
+            kept: args.flag("keep_adapters"),
         },
         optimizer: false,
         force: args.flag("force"),

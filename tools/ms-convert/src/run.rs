@@ -67,6 +67,7 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         && source.has_optimizer()
         && !matches!(request.to, Form::Hf | Form::Legacy);
     let run = if carried { Run::of(&source) } else { Run::default() };
+    let run = adapters::keep(run, &source, request)?;
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
@@ -337,7 +338,7 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
 fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
     let save = absolute(&request.save);
     // Inside an iteration the output would be a part of what is read.
-    let iterations = source.stored().filter_map(|t| {
+    let iterations = source.stored().filter(|t| t.file.is_relative()).filter_map(|t| {
         let mut parts = t.file.components();
         let first = parts.next()?;
         parts.next().map(|_| source.root().join(first))

@@ -152,3 +152,67 @@ fn weights_kept_as_four_bit_codes_come_back_nearly_the_same() {
         assert_eq!(want == got, !linear, "{name}");
     }
 }
+
+/// A peft folder with adapters of the projections that are parameters of their own here.
+fn make_adapter(dir: &Path) {
+    use safetensors::tensor::{Dtype, TensorView};
+    let mut all = Vec::new();
+    for layer in 0..4 {
+        for (module, rows, columns) in [("self_attn.o_proj", 64usize, 64usize), ("mlp.down_proj", 64, 128)] {
+            for (matrix, shape) in [("lora_A", vec![2, columns]), ("lora_B", vec![rows, 2])] {
+                let bytes: Vec<u8> = (0..shape.iter().product::<usize>())
+                    .flat_map(|i| (((i * 7 + layer * 3 + rows) % 11) as f32 / 64.0).to_le_bytes())
+                    .collect();
+                all.push((
+                    format!("base_model.model.model.layers.{layer}.{module}.{matrix}.weight"),
+                    shape,
+                    bytes,
+                ));
+            }
+        }
+    }
+    let views = all.iter().map(|(n, s, b)| (n.clone(), TensorView::new(Dtype::F32, s.clone(), b).unwrap()));
+    std::fs::create_dir_all(dir).unwrap();
+    std::fs::write(dir.join("adapter_model.safetensors"), safetensors::serialize(views, None).unwrap())
+        .unwrap();
+    let settings =
+        json!({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": ["o_proj", "down_proj"]});
+    std::fs::write(dir.join("adapter_config.json"), settings.to_string()).unwrap();
+}
+
+#[test]
+fn adapters_that_are_kept_beside_the_weights_merge_alike_after_any_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    make_model(&path("hf"));
+    make_adapter(&path("peft"));
+    let to = |name: &str| -> Vec<String> { vec!["--save".to_owned(), text(&path(name)).to_owned()] };
+    let run = |args: &[&str], save: &str, more: &[&str]| {
+        let args: Vec<String> = args.iter().chain(more).map(|a| (*a).to_owned()).chain(to(save)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        ms_convert(&args).success();
+    };
+    let (hf, peft) = (path("hf"), path("peft"));
+    run(&["hf", "hf", "--load", text(&hf), "--lora-load", text(&peft)], "merged", &[]);
+    run(
+        &["hf", "mcore", "--load", text(&hf), "--lora-load", text(&peft)],
+        "a",
+        &["--keep-adapters", "--tp", "2"],
+    );
+    let a = path("a");
+    run(&["mcore", "mcore", "--load", text(&a)], "b", &["--keep-adapters", "--tp", "1", "--pp", "2"]);
+    let b = path("b");
+    let file =
+        ms_ckpt::torch::TorchFile::open(&b.join("iter_0000001/mp_rank_00_001/model_optim_rng.pt")).unwrap();
+    let model = file.root().get("model").unwrap();
+    for name in ["base_layer.weight", "lora_A.default.weight", "lora_B.default.weight"] {
+        assert!(model.get(&format!("decoder.layers.1.mlp.linear_fc2.{name}")).is_some(), "{name}");
+    }
+    assert_eq!(file.root().get("args").unwrap().get("lora_r").unwrap().to_json(), 2);
+    for from in [&a, &b] {
+        let out = format!("{}-merged", from.file_name().unwrap().to_str().unwrap());
+        run(&["mcore", "hf", "--load", text(from)], &out, &[]);
+        assert_eq!(values(&path(&out)), values(&path("merged")));
+    }
+    assert_ne!(values(&path("merged")), values(&hf));
+}

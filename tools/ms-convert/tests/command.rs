@@ -250,8 +250,85 @@ fn what_is_read_is_not_replaced() {
     let iteration = ckpt.join("iter_0000001");
     let args = ["mcore", "mcore", "--load", text(&iteration), "--save", text(&ckpt), "--force"];
     refused(&args, "would replace --load-dir");
+    // Nor does an output become a part of an iteration, or take the place of a folder that is followed.
+    let inside = iteration.join("mp_rank_01");
+    refused(&["mcore", "hf", "--load", text(&ckpt), "--save", text(&inside)], "iter_0000001, which is read");
+    assert!(!inside.exists());
+    let args = [
+        "mcore",
+        "hf",
+        "--load",
+        text(&ckpt),
+        "--hf-cfg-dir",
+        text(&other),
+        "--save",
+        text(&other),
+        "--force",
+    ];
+    refused(&args, "would replace --hf-cfg-dir");
     // A folder inside is well apart.
     ms_convert(&["hf", "mcore", "--load", text(&hf), "--save", text(&hf.join("mcore"))]).success();
+}
+
+#[test]
+fn a_distributed_checkpoint_is_converted_inspected_compared_and_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let sample = ms_testing::workspace_root().join("tests/golden/torch_dist/dense");
+    ms_convert(&["torch_dist", "hf", "--load", text(&sample), "--save", text(&path("hf"))]).success();
+    ms_convert(&[
+        "hf",
+        "torch_dist",
+        "--load",
+        text(&path("hf")),
+        "--save",
+        text(&path("plain")),
+        "--tp",
+        "2",
+    ])
+    .success();
+    ms_convert(&["torch_dist", "hf", "--load", text(&path("plain")), "--save", text(&path("back"))])
+        .success();
+    for file in ["model.safetensors", "config.json"] {
+        assert!(
+            std::fs::read(path("hf").join(file)).unwrap() == std::fs::read(path("back").join(file)).unwrap()
+        );
+    }
+    let said = |args: &[&str], code| stdout(&ms_convert(args).code(code));
+    assert!(
+        said(&["diff", text(&path("hf")), text(&path("plain"))], 0).starts_with("9 of 9 tensors are equal")
+    );
+    assert!(said(&["verify", text(&sample)], 0).contains("torch_dist: 36 tensors"));
+    let table = said(&["inspect", text(&sample)], 0);
+    assert!(
+        table.contains("torch_dist checkpoint, iteration 3") && table.contains("__0_0.distcp"),
+        "{table}"
+    );
+    assert_eq!(table.matches("__0_0.distcp").count(), 1, "the chunks of a file stand together");
+
+    // The optimizer goes along, into whatever form holds it, unless it is told not to.
+    let other = path("mcore");
+    ms_convert(&["torch_dist", "mcore", "--load", text(&sample), "--save", text(&other), "--tp", "2"])
+        .success();
+    assert!(said(&["diff", text(&sample), text(&other)], 0).starts_with("36 of 36 tensors are equal"));
+    assert!(other.join("iter_0000003/mp_rank_01/distrib_optim.pt").is_file());
+    let without = path("without");
+    ms_convert(&["mcore", "mcore", "--load", text(&other), "--save", text(&without), "--no-optim"]).success();
+    assert!(said(&["diff", text(&path("hf")), text(&without)], 0).starts_with("9 of 9 tensors are equal"));
+    // Upstream's own word for the same.
+    let args = [
+        "--load-model-type",
+        "optim",
+        "--save-model-type",
+        "mg",
+        "--use-mcore-models",
+        "--model-type",
+        "GPT",
+    ];
+    let optim = path("optim");
+    let from_to = ["--load-dir", text(&other), "--save-dir", text(&optim), "--params-dtype", "bf16"];
+    ms_convert(&[&args[..], &from_to, &["--target-tensor-parallel-size", "1"]].concat()).success();
+    assert!(said(&["diff", text(&sample), text(&optim)], 0).starts_with("36 of 36 tensors are equal"));
 }
 
 #[test]

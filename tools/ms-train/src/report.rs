@@ -24,10 +24,13 @@ pub(crate) fn notices(args: &Args) {
         tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
     }
     let format = args.text("ckpt_format").unwrap_or_default();
-    if args.has("save") && args.has("ckpt_format") && !matches!(format, "safetensors" | "torch") {
+    if args.has("save")
+        && args.has("ckpt_format")
+        && !matches!(format, "safetensors" | "torch" | "torch_dist")
+    {
         tracing::warn!(
-            "--ckpt-format {format}: checkpoints of ms-train are sharded safetensors, with --ckpt-format torch also \
-             Megatron's rank files; ms-convert makes mcore or Hugging Face folders of them"
+            "--ckpt-format {format}: checkpoints of ms-train are sharded safetensors, with --ckpt-format torch or \
+             torch_dist also Megatron's files; ms-convert makes mcore or Hugging Face folders of them"
         );
     }
 }

@@ -14,8 +14,8 @@ use ms_spec::ModelConfig;
 use ms_text::Tokenizer;
 use ms_text::template::Template;
 use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, DecayStyle, Evaluation, Exit, Routing, Schedule, TrainConfig,
-    WeightDecayStyle, WsdStyle,
+    Adam, BatchSizes, Checkpointing, DecayStyle, Evaluation, Exit, MegatronFiles, Routing, Schedule,
+    TrainConfig, WeightDecayStyle, WsdStyle,
 };
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -444,7 +444,11 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
         no_save_optim: args.has("no_save_optim"),
-        megatron_files: args.has("ckpt_format") && args.text("ckpt_format") == Some("torch"),
+        megatron_files: match args.text("ckpt_format").filter(|_| args.has("ckpt_format")) {
+            Some("torch") => MegatronFiles::Ranks,
+            Some("torch_dist") => MegatronFiles::Distributed,
+            _ => MegatronFiles::Absent,
+        },
         override_schedule: args.flag("override_opt_param_scheduler"),
         use_checkpoint_schedule: args.flag("use_checkpoint_opt_param_scheduler"),
     })

@@ -440,25 +440,32 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
 }
 
 #[test]
-fn with_ckpt_format_torch_megatron_reads_the_same_weights_and_the_run_goes_on() {
+fn with_ckpt_format_torch_or_torch_dist_megatron_reads_the_same_weights_and_the_run_goes_on() {
+    written_for_megatron("torch", ms_ckpt::Kind::Mcore, &["mp_rank_00/model_optim_rng.pt"]);
+    let files = [".metadata", "metadata.json", "common.pt", "__0_0.distcp", "__0_1.distcp"];
+    written_for_megatron("torch_dist", ms_ckpt::Kind::TorchDist, &files);
+}
+
+fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let (data, save) = (samples(dir.path(), 6), dir.path().join("save"));
     let run = |extra: &[&str]| {
         let mut command = ms_train();
-        command.args(model()).args(["--train-iters", "6", "--ckpt-format", "torch"]).args(extra);
+        command.args(model()).args(["--train-iters", "6", "--ckpt-format", format]).args(extra);
         command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
         command.assert().success();
     };
     run(&["--exit-interval", "3"]);
-    // The rank files alone, as Megatron would find them.
+    // These files alone, as Megatron would find them.
     let megatron = dir.path().join("megatron");
-    let rank = "iter_0000003/mp_rank_00";
-    std::fs::create_dir_all(megatron.join(rank)).unwrap();
-    let file = format!("{rank}/model_optim_rng.pt");
-    std::fs::copy(save.join(&file), megatron.join(&file)).unwrap();
+    for file in files {
+        let file = Path::new("iter_0000003").join(file);
+        std::fs::create_dir_all(megatron.join(&file).parent().unwrap()).unwrap();
+        std::fs::copy(save.join(&file), megatron.join(&file)).unwrap();
+    }
     std::fs::write(megatron.join("latest_checkpointed_iteration.txt"), "3").unwrap();
     let (ours, theirs) = (ms_ckpt::open(&save).unwrap(), ms_ckpt::open(&megatron).unwrap());
-    assert_eq!((ours.kind(), theirs.kind()), (ms_ckpt::Kind::Sharded, ms_ckpt::Kind::Mcore));
+    assert_eq!((ours.kind(), theirs.kind()), (ms_ckpt::Kind::Sharded, kind));
     assert_eq!(theirs.iteration(), 3);
     for spec in ms_spec::params(ours.config()) {
         let whole = ms_core::Region::whole(&spec.shape);

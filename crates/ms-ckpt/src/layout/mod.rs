@@ -17,6 +17,7 @@ pub mod torch_dist;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cut::{Placement, Rank};
+pub(crate) use spelling::Local;
 
 use crate::checkpoint::{Checkpoint, Kind};
 use crate::{Error, Result, dcp, sharded};

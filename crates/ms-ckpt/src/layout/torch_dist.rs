@@ -23,7 +23,7 @@ use super::mcore::Hints;
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
 use crate::dcp::{self, Chunk, Metadata, Tensor};
-use crate::optim::{self, STATES};
+use crate::optim::{self, BUFFERS, STATES};
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result};
 
@@ -38,6 +38,9 @@ pub(crate) struct Laid {
     /// Rows of the parameter (behind experts) that the key has, if not all.
     pub(crate) rows: Option<Range<usize>>,
 }
+
+/// No model has so many layers: their numbers come from the file.
+const MOST_LAYERS: usize = 1 << 14;
 
 /// Opens a distributed checkpoint.
 pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
@@ -152,9 +155,14 @@ impl Opened<'_> {
             })?;
             globals.insert(spec.name.clone(), global);
             for state in STATES {
-                let prefix = format!("optimizer.state.{state}.");
-                if let Some(global) = self.global(&spec, &prefix, &forms)? {
-                    globals.insert(format!("{prefix}{}", spec.name), global);
+                // Master weights have two names: of the space of the model, and of gathered buffers.
+                let names = if state == STATES[0] { &[STATES[0], BUFFERS[0]][..] } else { &[state][..] };
+                for name in names {
+                    let found = self.global(&spec, &format!("optimizer.state.{name}."), &forms)?;
+                    if let Some(global) = found {
+                        globals.insert(format!("optimizer.state.{state}.{}", spec.name), global);
+                        break;
+                    }
                 }
             }
         }
@@ -172,15 +180,17 @@ impl Opened<'_> {
                 }
                 None if !rest.contains("_extra_state") => {
                     for chunk in &tensor.chunks {
+                        if found.len() > MOST_LAYERS {
+                            break;
+                        }
                         let first = chunk.offsets.first().copied().unwrap_or(0);
                         let count = chunk.sizes.first().copied().unwrap_or(0);
-                        // No model has so many layers: the numbers come from the file.
-                        found.extend(first..first.saturating_add(count.min(1 << 14)));
+                        found.extend(first..first.saturating_add(count.min(MOST_LAYERS)));
                     }
                 }
                 None => {}
             }
-            if found.len() > 1 << 14 {
+            if found.len() > MOST_LAYERS {
                 break;
             }
         }

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use ms_core::Shape;
 use ms_spec::{ModelConfig, ParamSpec, Place};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
-use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, Target, target};
+use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, target};
+use crate::adapter;
 use crate::layout::mcore::{Cut, Spelling, rank_path, rank_tensors};
-use crate::layout::{Placement, Rank, TRACKER, iteration_name};
+use crate::layout::{Local, Placement, Rank, TRACKER, iteration_name};
 use crate::lens::Lens;
 use crate::safetensors::make_header;
 use crate::{Error, Result};
@@ -42,7 +44,15 @@ impl Plan {
                 }
                 let (chunk, nf4) =
                     (local.chunk, spelling.nf4 && is_linear(&local.spec) && !local.lens.transposed);
-                tensors.push(Target { chunk, nf4, ..target(local.name, &local.spec, &local.lens, dtype) });
+                let adapter = run.adapters.get(&local.spec.name).filter(|_| !local.copy);
+                let adapter = adapter.map(|beside| adapter_targets(beside, &local, dtype_of)).transpose()?;
+                // Under an adapter stands the frozen weight.
+                let name = match (&adapter, local.name.strip_suffix(".weight")) {
+                    (Some(_), Some(stem)) => format!("{stem}.base_layer.weight"),
+                    _ => local.name.clone(),
+                };
+                tensors.push(Target { chunk, nf4, ..target(name, &local.spec, &local.lens, dtype) });
+                tensors.extend(adapter.into_iter().flatten());
             }
             let path = rank_path(run.iteration, rank, cut);
             let (mut end, mut beside, mut flat) = (Vec::new(), Vec::new(), None);
@@ -121,6 +131,18 @@ impl Plan {
         plan.texts.push((TRACKER.into(), run.iteration.to_string().into_bytes()));
         Ok(plan)
     }
+}
+
+/// The two matrices of an adapter beside a rank's part of its parameter.
+fn adapter_targets(beside: &Beside, local: &Local, dtype_of: &DTypeOf<'_>) -> Result<Vec<Target>> {
+    let names = adapter::local_names(&local.name);
+    let parts = adapter::lenses(&local.spec, &local.lens, beside.rank);
+    let one = |((name, parameter), (_, lens)): ((String, &String), (Shape, Lens))| {
+        let dtype = dtype_of(parameter)?;
+        let made = target(name, &local.spec, &lens, dtype);
+        Ok(Target { chunk: local.chunk, parameter: parameter.clone(), ..made })
+    };
+    names.into_iter().zip(&beside.matrices).zip(parts).map(one).collect()
 }
 
 /// Whether a parameter is the weight of a linear layer that tensor-parallel ranks share: what 4-bit storage is for.

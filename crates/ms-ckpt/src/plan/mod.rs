@@ -30,9 +30,9 @@ use crate::torch::Object;
 use crate::{Error, Result};
 
 pub use hf::{HF_LAYOUT, HfLayout};
-pub use run::Run;
-use write::{make_parent, write_one};
-pub(crate) use write::{write_hf, write_mcore, write_mcore_ranks};
+pub use run::{Beside, Run};
+use write::{make_parent, write_in_parts, write_one};
+pub(crate) use write::{write_hf, write_mcore, write_mcore_ranks, write_torch_dist_chunks};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]
@@ -142,7 +142,8 @@ impl Plan {
         let transposed = self.files.iter().flat_map(|f| &f.tensors).any(|t| t.transposed);
         // A file buffer, a piece that is converted and its two forms; strips of transposed matrices, twice.
         let worker = (1 << 18) + 3 * (1 << 19) + if transposed { 3 << 21 } else { 0 };
-        let workers = threads.clamp(1, self.files.len().max(1)) as u64;
+        let parts = self.files.iter().any(|f| matches!(f.container, Container::Safetensors { .. }));
+        let workers = if parts { threads.max(1) } else { threads.clamp(1, self.files.len().max(1)) } as u64;
         workers * worker + self.files.iter().map(names).sum::<u64>() * 2
     }
 
@@ -185,6 +186,8 @@ impl Plan {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<()> {
         let (folder, begun) = Folder::resume(dir, options.replace, &self.fingerprint(source))?;
+        // Files are written side by side; where there are too few, the parts of one.
+        let workers = options.threads.clamp(1, self.files.len().max(1));
         let next = AtomicUsize::new(0);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let work = || {
@@ -196,7 +199,7 @@ impl Plan {
                     progress(file.bytes());
                     continue;
                 }
-                let written = write_one(file, folder.path(), options.sync, &mut |t, sink| {
+                let feed = |t: &Target, sink: write::Sink<'_>| {
                     let sink = &mut |bytes: &[u8]| {
                         progress(bytes.len() as u64);
                         sink(bytes)
@@ -205,7 +208,14 @@ impl Plan {
                         false => source.copy(&t.parameter, &t.region, None, t.dtype, sink),
                         true => source.copy_transposed(&t.parameter, &t.region, t.dtype, sink),
                     }
-                });
+                };
+                let written = match &file.container {
+                    Container::Safetensors { header } if options.threads >= 2 * workers => {
+                        let options = RunOptions { threads: options.threads / workers, ..*options };
+                        write_in_parts(file, header, folder.path(), &options, &feed)
+                    }
+                    _ => write_one(file, folder.path(), options.sync, &mut |t, sink| feed(t, sink)),
+                };
                 if let Err(error) = written {
                     next.store(self.files.len(), Ordering::Relaxed);
                     let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,7 +224,6 @@ impl Plan {
                 }
             }
         };
-        let workers = options.threads.clamp(1, self.files.len().max(1));
         std::thread::scope(|scope| {
             for _ in 1..workers {
                 scope.spawn(work);

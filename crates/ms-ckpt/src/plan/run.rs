@@ -1,14 +1,17 @@
 //! What a training checkpoint holds beside the weights, on its way into a plan.
 
+use std::collections::BTreeMap;
+
 use ms_core::DType;
 use ms_spec::ParamSpec;
 use serde_json::{Map, Value, json};
 
+use super::torch_dist::SPACE;
 use super::{ArgsForm, DTypeOf};
-use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::optim::STATES;
 use crate::torch::Object;
+use crate::{Error, Result};
 
 /// Where a training run stands: what is written beside the weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,24 +24,76 @@ pub struct Run {
     pub state: Value,
     /// Whether the tensors of the optimizer are written.
     pub optimizer: bool,
+    /// Adapters that are written beside the weights, by parameter.
+    pub adapters: BTreeMap<String, Beside>,
+}
+
+/// An adapter of a whole parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Global tensors `[r, in]` and `[out, r]`.
+    pub matrices: [String; 2],
+    /// Its rank.
+    pub rank: usize,
 }
 
 impl Default for Run {
     /// A converted model: iteration 1, no run behind it.
     fn default() -> Self {
-        Self { iteration: 1, args: Map::new(), state: Value::Null, optimizer: false }
+        Self {
+            iteration: 1,
+            args: Map::new(),
+            state: Value::Null,
+            optimizer: false,
+            adapters: BTreeMap::new(),
+        }
     }
 }
 
 impl Run {
     /// The run that a checkpoint is of, with its optimizer if that is there for every trained parameter.
     pub fn of(source: &Checkpoint) -> Self {
+        let mut args = source.args().clone();
+        // Megatron keeps among the arguments what a run of ours has beside them.
+        for key in ["consumed_train_samples", "consumed_valid_samples"] {
+            if source.state()[key].is_u64() {
+                args.insert(key.to_owned(), source.state()[key].clone());
+            }
+        }
         Self {
             iteration: source.iteration().max(1),
-            args: source.args().clone(),
+            args,
             state: source.state().clone(),
             optimizer: source.has_optimizer(),
+            adapters: BTreeMap::new(),
         }
+    }
+
+    /// The same with the adapters of a source, which Megatron's files hold beside the weights.
+    ///
+    /// # Errors
+    /// Projections that are one parameter here and have an adapter each: no adapter of the whole is their sum.
+    pub fn with_adapters(mut self, source: &Checkpoint) -> Result<Self> {
+        for (parameter, parts) in &source.adapters {
+            let [part] = &parts[..] else {
+                let what =
+                    format!("{parameter} has {} adapters, for rows of its own each: merge them", parts.len());
+                return Err(Error::Cut(what));
+            };
+            if !part.rows.is_whole() {
+                return Err(Error::Cut(format!(
+                    "the adapter of {parameter} covers a part of its rows: merge it"
+                )));
+            }
+            let shape = source.global(&part.a)?.shape;
+            let rank = shape[shape.len() - 2];
+            let matrices = [part.a.clone(), part.b.clone()];
+            self.adapters.insert(parameter.clone(), Beside { matrices, rank });
+        }
+        if let Some(lora) = self.adapters.values().next() {
+            self.args.insert("lora_r".to_owned(), json!(lora.rank));
+        }
+        Ok(self)
     }
 
     /// What is written of a parameter: beginnings of names, and types.
@@ -88,14 +143,18 @@ impl Run {
         top
     }
 
-    /// Parameter groups and schedule, for the end of a dictionary without tensors.
+    /// Parameter groups and schedule, for the end of a dictionary whose tensors are elsewhere.
     pub(super) fn optimizer_objects(&self) -> Vec<(String, Object)> {
         if !self.optimizer {
             return Vec::new();
         }
-        let kept = ["optimizer", "opt_param_scheduler"].into_iter();
-        kept.filter(|key| !self.state[*key].is_null())
-            .map(|key| (key.to_owned(), Object::Plain(self.state[key].clone())))
-            .collect()
+        let mut optimizer = self.state["optimizer"].clone();
+        if optimizer.is_object() {
+            optimizer["param_state_sharding_type"] = json!(SPACE);
+        }
+        let kept =
+            [("optimizer", optimizer), ("opt_param_scheduler", self.state["opt_param_scheduler"].clone())];
+        let kept = kept.into_iter().filter(|(_, value)| !value.is_null());
+        kept.map(|(key, value)| (key.to_owned(), Object::Plain(value))).collect()
     }
 }

@@ -16,6 +16,9 @@ use crate::lens::Lens;
 use crate::torch::{Object, archive_bytes, archive_of};
 use crate::{Error, Result};
 
+/// What Megatron calls optimizer state that has the geometry of the weights.
+pub(super) const SPACE: &str = "fully_sharded_model_space";
+
 /// The file of objects that are not tensors.
 const OBJECTS: &str = "__0_1.distcp";
 
@@ -86,8 +89,11 @@ impl Plan {
         let objects = keys.extra_states(&specs);
         let metadata = dcp::metadata_pickle(&tensors, &objects, (OBJECTS, extra.len() as u64));
         let mut common = run.top(cut.args(config, Spelling::default())?, args);
-        let differ = json!({"non_homogeneous_layers": !keys.stacked, "singleton_local_shards": false});
-        common.push(("content_metadata".to_owned(), Object::Plain(differ)));
+        let content = json!({
+            "non_homogeneous_layers": !keys.stacked, "singleton_local_shards": false,
+            "distrib_optim_sharding_type": SPACE
+        });
+        common.push(("content_metadata".to_owned(), Object::Plain(content)));
         common.extend(run.optimizer_objects());
         for (name, bytes) in [
             (dcp::METADATA, metadata),

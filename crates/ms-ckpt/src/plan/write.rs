@@ -1,7 +1,7 @@
 //! Writes one planned file, in its container.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use ms_core::DType;
@@ -9,7 +9,7 @@ use ms_spec::{ModelConfig, ParamSpec};
 use serde_json::{Map, Value};
 
 use super::items::Item;
-use super::{ArgsForm, Container, FilePlan, Plan, Run, Sharding, Target};
+use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
 use crate::layout::mcore::{Cut, Spelling};
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
@@ -90,6 +90,75 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
         sync_folder(path.parent().unwrap_or(folder))?;
     }
     Ok(())
+}
+
+/// Writes a safetensors file whose tensors are handed over by `feed`, neighbours by one thread each, since one alone is
+/// slower than a disk in memory.
+pub(super) fn write_in_parts(
+    plan: &FilePlan,
+    header: &str,
+    folder: &Path,
+    options: &RunOptions,
+    feed: &(dyn Fn(&Target, Sink<'_>) -> Result<()> + Sync),
+) -> Result<()> {
+    let last = folder.join(&plan.path);
+    make_parent(&last)?;
+    let path = crate::staging::partial(&last);
+    let io = |action| Error::io(&path, action);
+    let mut file = File::create(&path).map_err(io("create"))?;
+    write_header(&mut file, header).map_err(io("write"))?;
+    let start = file.stream_position().map_err(io("write"))?;
+    file.set_len(start + plan.bytes()).map_err(io("write"))?;
+    let part = |tensors: &[Target], at: u64| -> Result<()> {
+        let mut file = File::options().write(true).open(&path).map_err(io("open"))?;
+        file.seek(SeekFrom::Start(at)).map_err(io("write"))?;
+        let mut out = BufWriter::with_capacity(1 << 18, file);
+        for tensor in tensors {
+            let mut written = 0;
+            feed(tensor, &mut |bytes| {
+                written += bytes.len() as u64;
+                out.write_all(bytes).map_err(io("write"))
+            })?;
+            assert_eq!(written, tensor.bytes(), "{}: bytes of its shape", tensor.name);
+        }
+        out.flush().map_err(io("write"))
+    };
+    let done: Vec<Result<()>> = std::thread::scope(|scope| {
+        let (mut running, mut at) = (Vec::new(), start);
+        for tensors in parts(&plan.tensors, options.threads) {
+            let (part, first) = (&part, at);
+            at += tensors.iter().map(Target::bytes).sum::<u64>();
+            running.push(scope.spawn(move || part(tensors, first)));
+        }
+        running
+            .into_iter()
+            .map(|r| r.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    done.into_iter().collect::<Result<()>>()?;
+    if options.sync {
+        file.sync_all().map_err(io("sync"))?;
+    }
+    fs::rename(&path, &last).map_err(Error::io(&last, "rename to"))?;
+    if options.sync {
+        sync_folder(path.parent().unwrap_or(folder))?;
+    }
+    Ok(())
+}
+
+/// Tensors in at most `count` rows of neighbours with about the same bytes.
+fn parts(tensors: &[Target], count: usize) -> Vec<&[Target]> {
+    let total: u64 = tensors.iter().map(Target::bytes).sum();
+    let (mut all, mut first, mut filled) = (Vec::new(), 0, 0);
+    for (i, tensor) in tensors.iter().enumerate() {
+        filled += tensor.bytes();
+        if all.len() + 1 < count && filled * count as u64 >= total * (all.len() as u64 + 1) {
+            all.push(&tensors[first..=i]);
+            first = i + 1;
+        }
+    }
+    all.push(&tensors[first..]);
+    all
 }
 
 /// An error on the way through the zip writer, which knows I/O errors only.
@@ -231,4 +300,57 @@ pub(crate) fn write_mcore_ranks(
     let run = Run { iteration, args: more.clone(), ..Run::default() };
     let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &|_| Ok(dtype), &run)?;
     write_held(&plan, folder, &iteration_name(iteration), config, dtype, bytes)
+}
+
+/// The chunks of a distributed checkpoint with these weights, and what describes them, in the folder of an iteration that
+/// is being written.
+pub(crate) fn write_torch_dist_chunks(
+    folder: &Path,
+    iteration: u64,
+    config: &ModelConfig,
+    dtype: DType,
+    more: &Map<String, Value>,
+    bytes: Held<'_>,
+) -> Result<()> {
+    let run = Run { iteration, args: more.clone(), ..Run::default() };
+    let plan = Plan::torch_dist(config, &Cut::default(), ArgsForm::Namespace, &|_| Ok(dtype), &run)?;
+    let prefix = iteration_name(iteration);
+    write_held(&plan, folder, &prefix, config, dtype, bytes)?;
+    for (path, text) in &plan.texts {
+        // The tracker stands above the folder, and is written when that is complete.
+        if let Ok(name) = path.strip_prefix(&prefix) {
+            write_file(&folder.join(name), text)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ms_core::{DType, Region};
+
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_file_are_neighbours_of_about_equal_size() {
+        let tensor = |n: usize| Target {
+            name: n.to_string(),
+            parameter: n.to_string(),
+            dtype: DType::U8,
+            shape: vec![n],
+            region: Region::whole(&[n].into()),
+            transposed: false,
+            nf4: false,
+            chunk: 0,
+        };
+        let sizes = |tensors: &[Target], count: usize| -> Vec<Vec<usize>> {
+            parts(tensors, count).iter().map(|p| p.iter().map(|t| t.shape[0]).collect()).collect()
+        };
+        let tensors: Vec<Target> = [10, 20, 30, 60, 5, 5].map(tensor).to_vec();
+        assert_eq!(sizes(&tensors, 1), [[10, 20, 30, 60, 5, 5]]);
+        assert_eq!(sizes(&tensors, 2), [vec![10, 20, 30, 60], vec![5, 5]]);
+        assert_eq!(sizes(&tensors, 3), [vec![10, 20, 30], vec![60], vec![5, 5]]);
+        assert_eq!(sizes(&tensors[..1], 4).concat(), [10]);
+        assert_eq!(sizes(&[], 2).concat(), [] as [usize; 0]);
+    }
 }

@@ -153,8 +153,8 @@ fn check_batch(name: &str, want: &Value, set: Arc<SftDataset>, row_tokens: usize
     let batch = Loader::new(set, &config).unwrap().next().unwrap().unwrap();
     let rows = |key: &str| want["batch"][key].as_array().unwrap().iter().map(ints).collect::<Vec<_>>();
     let (ids, labels) = (rows("input_ids"), rows("labels"));
-    assert_eq!(batch.tokens.len(), batch.rows * row_tokens, "{name}");
-    for row in 0..batch.rows {
+    assert_eq!(batch.tokens.len(), batch.row_ends.len() * row_tokens, "{name}");
+    for row in 0..batch.row_ends.len() {
         let span = row * row_tokens..(row + 1) * row_tokens;
         assert_eq!(wide(&batch.tokens[span.clone()]), ids[row], "{name} row {row}");
         for i in 0..row_tokens - 1 {

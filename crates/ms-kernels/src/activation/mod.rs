@@ -84,9 +84,10 @@ pub(crate) mod body {
                 (x * phi, phi + x * 0.398_942_3 * exp(-0.5 * x * x))
             }
             Activation::Clamped { alpha, limit } => {
-                let g = if x < limit { x } else { limit };
+                // Compared this way round, what is not a number stays visible.
+                let g = if x > limit { limit } else { x };
                 let s = sigmoid(alpha * g);
-                (g * s, if x < limit { s * (1.0 + alpha * g * (1.0 - s)) } else { 0.0 })
+                (g * s, if x > limit { 0.0 } else { s * (1.0 + alpha * g * (1.0 - s)) })
             }
             Activation::Relu2 => {
                 let r = if x > 0.0 { x } else { 0.0 };
@@ -100,9 +101,9 @@ pub(crate) mod body {
     fn gated(kind: Activation, x: f32) -> (f32, f32) {
         match kind {
             Activation::Clamped { limit, .. } => {
-                let inside = x > -limit && x < limit;
-                let clamped = if inside { x } else { limit.copysign(x) };
-                (clamped + 1.0, if inside { 1.0 } else { 0.0 })
+                let outside = x < -limit || x > limit;
+                let clamped = if outside { limit.copysign(x) } else { x };
+                (clamped + 1.0, if outside { 0.0 } else { 1.0 })
             }
             _ => (x, 1.0),
         }

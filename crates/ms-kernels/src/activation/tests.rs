@@ -74,6 +74,11 @@ fn a_clamped_gate_clamps_and_raises_what_it_gates() {
     glu_backward(&cpu, &mut dx, &[1.0; 4], &x, 1, kind).unwrap();
     assert_eq!((dx[2], dx[5], dx[7]), (0.0, 0.0, 0.0));
     assert!(dx[1] > 0.0 && dx[3] > 0.0 && dx[6] < 0.0);
+    for x in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
+        let mut y = [0f32];
+        glu(&cpu, &mut y, &x, 1, kind).unwrap();
+        assert!(y[0].is_nan(), "{x:?}");
+    }
 }
 
 #[test]

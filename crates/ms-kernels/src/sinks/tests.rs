@@ -1,3 +1,5 @@
+//! Against the softmax with one more column, written out.
+
 use super::*;
 use crate::Isa;
 

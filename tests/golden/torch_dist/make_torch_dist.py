@@ -1,8 +1,8 @@
 """Writes small distributed checkpoints with Megatron-Core itself, and loads what ms-convert writes with it.
 
-    python make.py OUT               dense/ (layers stacked, optimizer state) and experts/ (a key for each
+    python make_torch_dist.py OUT               dense/ (layers stacked, optimizer state) and experts/ (a key for each
                                      layer), with expected.json
-    python make.py --load DIR        loads a torch_dist folder of ms-convert into the same dense model and with
+    python make_torch_dist.py --load DIR        loads a torch_dist folder of ms-convert into the same dense model and with
                                      torch.distributed.checkpoint; prints what was compared
 
 Made with torch 2.15.0 (CPU, gloo) and megatron-core 0.16.1; dense/ by one process, the others by two, tensor-parallel.
