@@ -9,7 +9,7 @@ use ms_data::handler::Row;
 use ms_data::indexed::{IndexedDataset, IndexedWriter, TokenType, bin_path};
 use ms_data::pack::{PackOptions, Packing, knapsack_bins, plan};
 use ms_data::records::{Documents, RecordReader, discover};
-use ms_data::sink::{PackedSink, Sink};
+use ms_data::sink::{PackedSink, Sink as _};
 use ms_data::token_stream::{StreamInfo, TokenMap, TokenReader, TokenWriter};
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -116,7 +116,13 @@ impl Streams {
                 sink.pack_maps(&maps)?;
                 Ok(maps.iter().map(TokenMap::len).sum())
             }
-            Self::Piped(_) => pour(self.rows(), sink),
+            Self::Piped(readers) => {
+                let mut rows = 0;
+                for reader in readers {
+                    rows += sink.pack_stream(reader)?;
+                }
+                Ok(rows)
+            }
         }
     }
 }

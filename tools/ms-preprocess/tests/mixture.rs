@@ -36,7 +36,7 @@ fn bench() -> Bench {
 
 /// The instructions of the records of a mixture, in order.
 fn mixture(bench: &Bench, flags: &[&str]) -> Vec<String> {
-    let prefix = flags.join("_").replace([',', '.', '/'], "-");
+    let prefix = format!("mix{}", flags.concat().replace([',', '.', ' ', '-'], ""));
     let args = [&HEAD[..], &["--input", "a,b,c", "--output-prefix", &prefix], flags].concat();
     let run = bench.run(&args);
     assert!(run.status.success(), "{}", text(&run.stderr));

@@ -4,8 +4,9 @@ use super::{Output, Sink, Summary};
 use crate::handler::Row;
 use crate::indexed::{IndexedWriter, TokenType};
 use crate::pack::{PackOptions, PackedRow, Packer};
-use crate::token_stream::TokenMap;
+use crate::token_stream::{TokenMap, TokenReader};
 use crate::{Error, Result};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Packs rows of input ids, attention mask and labels; every packed row is a sequence and a document of its own.
@@ -39,6 +40,27 @@ impl PackedSink {
         spill.push(format!(".samples.{}.part", std::process::id()));
         let packer = Packer::new(options, spill.into());
         Ok(Self { packer, writers, columns: (ids, labels), row_tokens: options.row_tokens })
+    }
+
+    /// Packs all rows of a stream, faster than row by row and with the same result; returns their number.
+    ///
+    /// # Errors
+    /// What reading and writing give.
+    ///
+    /// # Panics
+    /// If the columns of the stream are not those that the sink was made for.
+    pub fn pack_stream(&mut self, mut reader: TokenReader<impl Read>) -> Result<u64> {
+        let (writers, (ids, labels)) = (&mut self.writers, self.columns);
+        let mut count = 0;
+        while let Some(rows) = reader.next_rows()? {
+            for row in 0..rows.len() {
+                if let (Some(ids), Some(labels)) = (rows.sequence(row, ids), rows.sequence(row, labels)) {
+                    self.packer.add(&ids, &labels, |row| write(writers, row))?;
+                }
+            }
+            count += rows.len() as u64;
+        }
+        Ok(count)
     }
 
     /// Packs all rows of streams that are files, faster than row by row and with the same result.

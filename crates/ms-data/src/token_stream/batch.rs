@@ -1,10 +1,10 @@
 //! Where the rows of a record batch lie in its body, checked.
 
+use super::StreamInfo;
 use arrow_ipc::{MessageHeader, RecordBatch, Schema, Type};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-
-use super::StreamInfo;
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -134,5 +134,21 @@ impl Batch {
             i32::from_le_bytes(body[at..at + 4].try_into().expect("four bytes")) as usize * 4
         };
         Some(&body[tokens.start + offset(row)..tokens.start + offset(row + 1)])
+    }
+
+    /// The tokens of a sequence. Arrow aligns its buffers, so this is a view but for streams of others.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(super) fn tokens<'a>(&self, body: &'a [u8], column: usize, row: usize) -> Option<Cow<'a, [i32]>> {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let bytes = self.sequence(body, column, row)?;
+        Some(match bytemuck::try_cast_slice(bytes) {
+            Ok(tokens) if cfg!(target_endian = "little") => Cow::Borrowed(tokens),
+            _ => {
+                let tokens = bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                Cow::Owned(tokens.collect())
+            }
+        })
     }
 }

@@ -91,19 +91,11 @@ impl TokenMap {
     /// If the place is one of another stream, or there is no such column.
     pub fn sequence(&self, place: RowPlace, column: usize) -> Option<Cow<'_, [i32]>> {
         let (body, batch) = &self.batches[place.batch as usize];
-        assert!((place.row as usize) < batch.rows, "row {} of {}", place.row, batch.rows);
-        let bytes = batch.sequence(&self.file.bytes()[body.clone()], column, place.row as usize)?;
-        // Arrow aligns its buffers, so this is a view but for files of others.
-        Some(match bytemuck::try_cast_slice(bytes) {
-            Ok(tokens) if cfg!(target_endian = "little") => Cow::Borrowed(tokens),
-            _ => Cow::Owned(
-                bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-            ),
-        })
+        batch.tokens(&self.file.bytes()[body.clone()], column, place.row as usize)
     }
 }
 
-/// Where header and body of a message stand.
+/// Where the header and the body of a message lie.
 type Message = (Range<usize>, Range<usize>);
 
 /// Header and body of the message at `at`, which moves behind it; `None` at the end mark.

@@ -31,7 +31,7 @@ mod writer;
 
 pub use info::StreamInfo;
 pub use map::{RowPlace, TokenMap};
-pub use reader::TokenReader;
+pub use reader::{Rows, TokenReader};
 pub use writer::{TokenStreamSink, TokenWriter};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};
 use crate::handler::Row;
 use crate::{Error, Result};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{BufReader, Read};
 
@@ -109,14 +110,28 @@ impl<R: Read> TokenReader<R> {
         Ok(true)
     }
 
-    fn next_batch(&mut self) -> Result<bool> {
+    /// The next rows, as they lie in memory; `None` after the end mark. Not to be mixed with the iterator, which may hold
+    /// rows of its own.
+    ///
+    /// # Errors
+    /// [`Error::Stream`]; [`Error::TokenStream`].
+    pub fn next_rows(&mut self) -> Result<Option<Rows<'_>>> {
+        Ok(self.parsed_batch()?.map(|batch| Rows { batch, body: &self.message.body }))
+    }
+
+    fn parsed_batch(&mut self) -> Result<Option<Batch>> {
         if !self.next_message()? {
             let mut rest = [0];
             let more = self.input.read(&mut rest).map_err(|e| self.stream(e))?;
-            return if more == 0 { Ok(false) } else { Err(self.bad("something follows its end mark")) };
+            return if more == 0 { Ok(None) } else { Err(self.bad("something follows its end mark")) };
         }
         let Message { metadata, body } = &self.message;
-        let batch = Batch::parse(metadata, body, self.columns.len()).map_err(|reason| self.bad(reason))?;
+        Batch::parse(metadata, body, self.columns.len()).map(Some).map_err(|reason| self.bad(reason))
+    }
+
+    fn next_batch(&mut self) -> Result<bool> {
+        let Some(batch) = self.parsed_batch()? else { return Ok(false) };
+        let body = &self.message.body;
         let ids = |bytes: &[u8]| {
             bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
         };
@@ -125,6 +140,32 @@ impl<R: Read> TokenReader<R> {
             Row::new(columns.map(|column| batch.sequence(body, column, row).map(ids)).collect())
         }));
         Ok(true)
+    }
+}
+
+/// Some rows of a stream, of which nothing is copied.
+pub struct Rows<'a> {
+    batch: Batch,
+    body: &'a [u8],
+}
+
+impl Rows<'_> {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.batch.rows
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.batch.rows == 0
+    }
+
+    /// The sequence of a column in a row; `None` where the row has none.
+    ///
+    /// # Panics
+    /// If there is no such row or column.
+    pub fn sequence(&self, row: usize, column: usize) -> Option<Cow<'_, [i32]>> {
+        self.batch.tokens(self.body, column, row)
     }
 }
 

@@ -30,6 +30,20 @@ fn read(bytes: &[u8]) -> Result<Vec<Row>, String> {
     reader.map(|row| row.map_err(|e| e.to_string())).collect()
 }
 
+/// The same in batches.
+fn batches(bytes: &[u8]) -> Result<Vec<Row>, String> {
+    let mut reader = TokenReader::new(bytes, "test").map_err(|e| e.to_string())?;
+    let columns = reader.columns().len();
+    let mut all = Vec::new();
+    while let Some(rows) = reader.next_rows().map_err(|e| e.to_string())? {
+        assert!(!rows.is_empty() || rows.len() == 0);
+        let own =
+            |row| (0..columns).map(|c| rows.sequence(row, c).map(std::borrow::Cow::into_owned)).collect();
+        all.extend((0..rows.len()).map(|row| Row::new(own(row))));
+    }
+    Ok(all)
+}
+
 /// The same from a file, by rows that are asked for.
 fn mapped(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -106,6 +120,7 @@ proptest! {
     fn any_rows_come_back(rows in proptest::collection::vec(proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<i32>(), 0..9)), 3), 0..20)) {
         let rows: Vec<Row> = rows.into_iter().map(Row::new).collect();
         prop_assert_eq!(&read(&stream(3, &rows)).unwrap(), &rows);
+        prop_assert_eq!(&batches(&stream(3, &rows)).unwrap(), &rows);
         prop_assert_eq!(mapped(&stream(3, &rows)).unwrap(), rows);
     }
 
@@ -123,7 +138,8 @@ proptest! {
             let at = at.index(bytes.len() - 4);
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
-        // Both read the same of it, or both refuse it.
+        // All read the same of it, or both refuse it.
         prop_assert_eq!(read(&bytes).ok(), mapped(&bytes).ok());
+        prop_assert_eq!(read(&bytes).ok(), batches(&bytes).ok());
     }
 }

@@ -1,7 +1,8 @@
 //! The fast engine: the read-only pipeline of the 1.0 line of the `tokenizers` crate.
 //!
 //! It knows another version of Unicode than the reference does; what is in a text of the characters that they disagree
-//! about says `unicode`. The reference, which is then built, encodes such a text.
+//! about says `unicode`. The reference, which is then built, encodes such a text: where words end at spaces, only the
+//! words around these characters.
 
 use super::reference::ReferenceEngine;
 use super::unicode::Disputed;
@@ -19,6 +20,8 @@ pub(super) struct PipelineEngine {
     path: PathBuf,
     reference: OnceLock<std::result::Result<ReferenceEngine, String>>,
     disputed: Disputed,
+    /// Whether a text can be cut between a letter and a space, and its parts be encoded one by one.
+    separable: bool,
     plain: EncodeOptions,
     framed: EncodeOptions,
 }
@@ -34,6 +37,7 @@ impl PipelineEngine {
             .filter_map(|row| Some((row["content"].as_str()?.to_owned(), row["id"].as_u64()?)))
             .collect();
         let disputed = Disputed::under(&definition["normalizer"]);
+        let separable = separable(&definition);
         let whole = serde_json::to_vec(&definition).map_err(|e| e.to_string())?;
         fast_tokenizers::canonicalize_value(&mut definition).map_err(|e| e.to_string())?;
         let json = serde_json::to_string(&definition).map_err(|e| e.to_string())?;
@@ -48,7 +52,37 @@ impl PipelineEngine {
         let framed = EncodeOptions::default();
         let plain = EncodeOptions { add_special_tokens: false, ..EncodeOptions::default() };
         let (path, reference) = (path.to_path_buf(), OnceLock::new());
-        Ok(Self { tokenizer, definition: whole, path, reference, disputed, plain, framed })
+        Ok(Self { tokenizer, definition: whole, path, reference, disputed, separable, plain, framed })
+    }
+
+    fn fast(&self, text: &str, options: &EncodeOptions, out: &mut Vec<u32>) -> Result<()> {
+        let mut tokens = Vec::with_capacity(text.len() / 3 + 8);
+        self.tokenizer.encode_into(text, options, &mut tokens).map_err(|e| encode_error(text.len(), &e))?;
+        out.extend_from_slice(PipelineToken::cast_slice(&tokens));
+        Ok(())
+    }
+
+    /// Encodes a text whose first disputed character is at `first`.
+    fn disputed(&self, text: &str, mut first: usize, special: bool, out: &mut Vec<u32>) -> Result<()> {
+        let reference = self.reference()?;
+        if special || !self.separable {
+            return reference.encode_into(text, special, out);
+        }
+        let mut done = 0;
+        loop {
+            let from = (done + 1..=first).rev().find(|&at| is_cut(text, at)).unwrap_or(done);
+            let to = (first + 1..text.len()).find(|&at| is_cut(text, at)).unwrap_or(text.len());
+            if from > done {
+                self.fast(&text[done..from], &self.plain, out)?;
+            }
+            reference.encode_into(&text[from..to], false, out)?;
+            done = to;
+            match self.disputed.find(&text[done..]) {
+                Some(at) => first = done + at,
+                None if done < text.len() => return self.fast(&text[done..], &self.plain, out),
+                None => return Ok(()),
+            }
+        }
     }
 
     fn reference(&self) -> Result<&ReferenceEngine> {
@@ -62,6 +96,36 @@ impl PipelineEngine {
 
 fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
     definition["added_tokens"].as_array().into_iter().flatten()
+}
+
+/// Whether a letter ends before `at` and a space or a line end begins there.
+fn is_cut(text: &str, at: usize) -> bool {
+    let bytes = text.as_bytes();
+    bytes[at - 1].is_ascii_alphabetic() && matches!(bytes[at], b' ' | b'\n')
+}
+
+/// Whether a word always ends between a letter and a space, as the patterns of GPT-2 and its kin have it, and nothing looks
+/// beyond.
+fn separable(definition: &Value) -> bool {
+    let whole = &definition["pre_tokenizer"];
+    let steps = whole["pretokenizers"].as_array().map_or(std::slice::from_ref(whole), Vec::as_slice);
+    let cuts = |step: &Value| match step["type"].as_str() {
+        Some("ByteLevel") => step["use_regex"] != false,
+        Some("Split") => step["pattern"]["Regex"].as_str().is_some_and(|pattern| {
+            pattern.contains("\\p{L}+") && pattern.contains("\\s+(?!\\S)") && step["behavior"] == "Isolated"
+        }),
+        _ => false,
+    };
+    let level = |step: &Value| step["type"] == "ByteLevel";
+    let plain = |step: &Value| level(step) && step["add_prefix_space"] == false;
+    let ends_alone = |row: &Value| {
+        let text = row["content"].as_str().unwrap_or_default();
+        row["lstrip"] != true && row["rstrip"] != true && !(1..text.len()).any(|at| is_cut(text, at))
+    };
+    steps.iter().any(cuts)
+        && steps.iter().any(plain)
+        && steps.iter().filter(|step| level(step)).all(plain)
+        && added_tokens(definition).all(ends_alone)
 }
 
 /// Shapes that the pipeline would take but encode in another way than the reference.
@@ -80,14 +144,10 @@ fn refusal(definition: &Value) -> Option<&'static str> {
 
 impl Encode for PipelineEngine {
     fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
-        if self.disputed.within(text) {
-            return self.reference()?.encode_into(text, special, out);
+        if let Some(first) = self.disputed.find(text) {
+            return self.disputed(text, first, special, out);
         }
-        let mut tokens = Vec::with_capacity(text.len() / 3 + 8);
-        let options = if special { &self.framed } else { &self.plain };
-        self.tokenizer.encode_into(text, options, &mut tokens).map_err(|e| encode_error(text.len(), &e))?;
-        out.extend_from_slice(PipelineToken::cast_slice(&tokens));
-        Ok(())
+        self.fast(text, if special { &self.framed } else { &self.plain }, out)
     }
 
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {

@@ -157,19 +157,22 @@ impl Disputed {
         }
     }
 
-    /// Whether the text has any of them.
-    pub(super) fn within(self, text: &str) -> bool {
+    /// Where the first of them stands in the text, in bytes.
+    pub(super) fn find(self, text: &str) -> Option<usize> {
         let holds = |ranges: &[(u32, u32)], c: u32| {
             let next = ranges.partition_point(|&(_, to)| to < c);
             ranges.get(next).is_some_and(|&(from, _)| from <= c)
         };
-        let first = NEW_FORMS[0].0;
-        !text.is_ascii()
-            && text.chars().map(u32::from).any(|c| {
-                c >= first
-                    && PAGES[(c >> 14) as usize] >> (c >> 8 & 63) & 1 == 1
-                    && (holds(&NEW_LETTERS, c) || (self == Self::Forms && holds(&NEW_FORMS, c)))
-            })
+        if text.is_ascii() {
+            return None;
+        }
+        let found = text.char_indices().find(|&(_, c)| {
+            let c = u32::from(c);
+            c >= NEW_FORMS[0].0
+                && PAGES[(c >> 14) as usize] >> (c >> 8 & 63) & 1 == 1
+                && (holds(&NEW_LETTERS, c) || (self == Self::Forms && holds(&NEW_FORMS, c)))
+        });
+        found.map(|(at, _)| at)
     }
 }
 
@@ -186,12 +189,14 @@ mod tests {
             assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0) && ranges.iter().all(|r| r.0 <= r.1));
             for c in ranges.iter().flat_map(|&(from, to)| [from - 1, from, to, to + 1]) {
                 let text = format!("àa{}é", char::from_u32(c).unwrap());
-                assert_eq!(Disputed::Letters.within(&text), inside(&NEW_LETTERS, c), "{c:x}");
+                let found =
+                    |disputed: Disputed| disputed.find(&text).inspect(|&at| assert_eq!(at, 3)).is_some();
+                assert_eq!(found(Disputed::Letters), inside(&NEW_LETTERS, c), "{c:x}");
                 let either = inside(&NEW_LETTERS, c) || inside(&NEW_FORMS, c);
-                assert_eq!(Disputed::Forms.within(&text), either, "{c:x}");
+                assert_eq!(found(Disputed::Forms), either, "{c:x}");
             }
         }
-        assert!(!Disputed::Forms.within("plain text, 中文, हिन्दी, 한국어, e\u{301}, 😀"));
+        assert_eq!(Disputed::Forms.find("plain text, 中文, हिन्दी, 한국어, e\u{301}, 😀"), None);
     }
 
     #[test]
