@@ -20,7 +20,7 @@ pub(super) struct PipelineEngine {
     path: PathBuf,
     reference: OnceLock<std::result::Result<ReferenceEngine, String>>,
     disputed: Disputed,
-    /// Whether a text can be cut between a letter and a space, and its parts be encoded one by one.
+    /// Whether a text can be cut before a space, and its parts be encoded one by one.
     separable: bool,
     plain: EncodeOptions,
     framed: EncodeOptions,
@@ -98,14 +98,17 @@ fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
     definition["added_tokens"].as_array().into_iter().flatten()
 }
 
-/// Whether a letter ends before `at` and a space or a line end begins there.
+/// Whether a space begins at `at` behind a visible ASCII character, or a line end behind an ASCII letter.
 fn is_cut(text: &str, at: usize) -> bool {
     let bytes = text.as_bytes();
-    bytes[at - 1].is_ascii_alphabetic() && matches!(bytes[at], b' ' | b'\n')
+    match bytes[at] {
+        b' ' => bytes[at - 1].is_ascii_graphic(),
+        b'\n' => bytes[at - 1].is_ascii_alphabetic(),
+        _ => false,
+    }
 }
 
-/// Whether a word always ends between a letter and a space, as the patterns of GPT-2 and its kin have it, and nothing looks
-/// beyond.
+/// Whether a word always ends before a space, as the patterns of GPT-2 and its kin have it, and nothing looks beyond.
 fn separable(definition: &Value) -> bool {
     let whole = &definition["pre_tokenizer"];
     let steps = whole["pretokenizers"].as_array().map_or(std::slice::from_ref(whole), Vec::as_slice);
