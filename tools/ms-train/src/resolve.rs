@@ -214,12 +214,13 @@ fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
 /// Groups of the flag table that describe a model.
 const MODEL_GROUPS: [&str; 2] = ["Model", "Model families"];
 
-/// The given flags that describe a model, with how they are spelt.
+/// The given flags that describe a model. How many prediction modules are trained is chosen among those that it has.
 fn shape_flags(args: &Args) -> Map<String, Value> {
     let upstream = args.upstream();
     let described = |dest: &str| {
         flags(Program::Train, upstream)
             .any(|flag| MODEL_GROUPS.contains(&flag.group) && flag.dest(upstream) == dest)
+            && dest != "mtp_num_layers"
     };
     let given = args.given().iter().filter(|(dest, _)| described(dest));
     given.map(|(dest, value)| (dest.clone(), value.clone())).collect()

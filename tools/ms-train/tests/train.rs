@@ -342,6 +342,17 @@ fn wrong_flags_are_usage_errors_that_say_what_to_do() {
 }
 
 #[test]
+fn prediction_modules_that_a_checkpoint_lacks_are_a_usage_error() {
+    let model = ms_testing::golden_model("gemma").unwrap();
+    let flags =
+        "--mtp-num-layers 1 --seq-length 8 --micro-batch-size 1 --train-iters 1 --lr 1e-3 --data-path none";
+    let mut args = vec!["--load", model.to_str().unwrap()];
+    args.extend(flags.split_whitespace());
+    let text = fails(&args, 2);
+    assert!(text.contains("--mtp-num-layers: expected at most 0, as the model has it, found 1"), "{text}");
+}
+
+#[test]
 fn missing_and_damaged_data_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.safetensors");
