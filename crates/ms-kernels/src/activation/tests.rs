@@ -5,13 +5,14 @@ use crate::Isa;
 use crate::trial::{random, same_everywhere};
 use ms_testing::assert_close;
 
-const ALL: [Activation; 6] = [
+const ALL: [Activation; 7] = [
     Activation::Silu,
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::Relu2,
     Activation::Sigmoid,
     Activation::Clamped { alpha: 1.702, limit: 7.0 },
+    Activation::ClampedSilu { limit: 5.0 },
 ];
 
 /// Simpson's rule for the normal distribution function: independent of the polynomial in the kernel.
@@ -39,6 +40,10 @@ fn formula(kind: Activation, x: f64) -> f64 {
         Activation::Clamped { alpha, limit } => {
             let g = x.min(f64::from(limit));
             g / (1.0 + (-f64::from(alpha) * g).exp())
+        }
+        Activation::ClampedSilu { limit } => {
+            let g = x.min(f64::from(limit));
+            g / (1.0 + (-g).exp())
         }
     }
 }
