@@ -19,7 +19,10 @@ from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = {}
-F32_NAMES = ("e_score_correction_bias", "expert_bias", "gate.wg.weight", "router.classifier.weight")
+F32_NAMES = (
+    "e_score_correction_bias", "expert_bias", "gate.wg.weight", "router.classifier.weight", "ffn.gate.bias", "attn_sink", "ape",
+    *(f"hc_{place}_{part}" for place in ("attn", "ffn", "head") for part in ("fn", "base", "scale")),
+)
 
 
 def sample(what, derived=False):
@@ -55,6 +58,9 @@ def fill(model, seed):
         for name, b in sorted(model.named_buffers()):
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_((torch.rand(b.shape, generator=g) * 0.3).bfloat16().float())
+            if name.endswith("tid2eid"):
+                experts = model.config.n_routed_experts
+                b.copy_(torch.rand((len(b), experts), generator=g).argsort(-1)[:, : b.shape[1]])
 
 
 def build(config, seed):
@@ -90,7 +96,7 @@ def stored(model, folder):
     (folder / "generation_config.json").unlink(missing_ok=True)
     tensors = load_file(folder / "model.safetensors")
     keep = lambda name: torch.float32 if name.endswith(F32_NAMES) else torch.bfloat16
-    return {n: t.to(keep(n)) for n, t in tensors.items()}
+    return {n: t.to(keep(n)) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
 def closest_pick(model, ids):
@@ -100,7 +106,8 @@ def closest_pick(model, ids):
     def watched(scores, k, *rest, **more):
         if scores.dim() == 3 and k == getattr(model.config, "index_topk", None):
             ordered = scores.sort(-1, descending=True)[0]
-            margins.append((ordered[:, k:, k - 1] - ordered[:, k:, k]).min().item())
+            apart = ordered[:, k:, k - 1] - ordered[:, k:, k]
+            margins.append(apart[apart.isfinite()].min().item())
         return topk(scores, k, *rest, **more)
 
     torch.Tensor.topk = watched
@@ -531,6 +538,30 @@ def baichuan2_7b():
 @sample("ALiBi with 6 heads, rows of the output layer normalised", derived="LlamaForCausalLM with another attention and output layer")
 def baichuan2_13b():
     return baichuan(120, "BaichuanForCausalLM", True, True)
+
+
+def wide_head(tensors):
+    return {n: t.float() if n.startswith("hc_head_") else t for n, t in tensors.items()}
+
+
+@sample("hyper-connections of 3 streams; layers that see a window of 6 alone, with entries of 4 tokens of which an indexer picks 2, with "
+        "entries of 8; experts by a table of tokens in two layers, by sqrtsoftplus with bias in three; clamped gates (limit 1.5)")
+def deepseek_v4():
+    main = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+    config = T.DeepseekV4Config(
+        vocab_size=128, hidden_size=32, moe_intermediate_size=12, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=1,
+        head_dim=16, q_lora_rank=20, o_groups=2, o_lora_rank=6, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
+        routed_scaling_factor=1.5, hc_mult=3, hc_sinkhorn_iters=6, hc_eps=1e-4, swiglu_limit=1.5, sliding_window=6, index_n_heads=4,
+        index_head_dim=8, index_topk=2, num_nextn_predict_layers=0, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention", "sliding_attention"],
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe", "moe"], partial_rotary_factor=0.25,
+        compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+        rope_parameters={"main": main, "compress": YARN | {"rope_theta": 160000.0, "partial_rotary_factor": 0.25, "attention_factor": 1.0}},
+    )
+    # save_pretrained does not find all the way back to the published names, from which the class reads the same values.
+    published = renamed(("model.embed_tokens", "embed"), ("model.hc_head.hc_", "hc_head_"), ("model.", ""), ("attn.norm", "attn.kv_norm"))
+    return {"model": build(config, 121), "seed": 121, "weights": lambda t: wide_head(published(t))}
 
 
 if __name__ == "__main__":
