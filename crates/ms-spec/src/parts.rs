@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Rope;
+
 /// Activation of the feed-forward layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -168,6 +170,29 @@ pub struct Scores {
     /// The heads' outputs are multiplied by `sigmoid(gate)`; the query projection has `2 D` rows per head, query
     /// then gate.
     pub output_gate: bool,
+    /// Each head's output is multiplied by `sigmoid(gate)`, one number per head from a projection of its own.
+    pub head_gate: bool,
+}
+
+/// What attention layers with the sliding window have instead of the model's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Windowed {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub groups: usize,
+    /// Rotary position embedding.
+    pub rope: Rope,
+}
+
+/// Limits of a layer's gated activations: `min(silu(gate), limit) * clamp(up, -limit, limit)`.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// In the routed experts.
+    pub experts: Option<f64>,
+    /// In the dense network, and in the expert that every token passes.
+    pub dense: Option<f64>,
 }
 
 /// Gated DeltaNet: `S = exp(g) S; S += k (beta (v - S^T k))^T; o = S^T q`, per value head.
@@ -344,7 +369,7 @@ impl Default for Scales {
 }
 
 /// What a layer is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Layer {
     /// What mixes tokens.
@@ -355,6 +380,8 @@ pub struct Layer {
     pub global: bool,
     /// Takes the indexer's choice of the last layer that has an indexer.
     pub borrows_index: bool,
+    /// Limits of its activations.
+    pub limits: Limits,
 }
 
 /// What mixes tokens in a layer.

@@ -27,6 +27,11 @@ pub enum Activation {
         /// The limit.
         limit: f32,
     },
+    /// `min(x · σ(x), limit)`; what it gates is clamped to `±limit`.
+    Limited {
+        /// The limit.
+        limit: f32,
+    },
 }
 
 pub(crate) mod body {
@@ -89,6 +94,10 @@ pub(crate) mod body {
                 let s = sigmoid(alpha * g);
                 (g * s, if x > limit { 0.0 } else { s * (1.0 + alpha * g * (1.0 - s)) })
             }
+            Activation::Limited { limit } => {
+                let (y, slope) = at(Activation::Silu, x);
+                if y > limit { (limit, 0.0) } else { (y, slope) }
+            }
             Activation::Relu2 => {
                 let r = if x > 0.0 { x } else { 0.0 };
                 (r * r, 2.0 * r)
@@ -100,10 +109,11 @@ pub(crate) mod body {
     #[inline(always)]
     fn gated(kind: Activation, x: f32) -> (f32, f32) {
         match kind {
-            Activation::Clamped { limit, .. } => {
+            Activation::Clamped { limit, .. } | Activation::Limited { limit } => {
                 let outside = x < -limit || x > limit;
                 let clamped = if outside { limit.copysign(x) } else { x };
-                (clamped + 1.0, if outside { 0.0 } else { 1.0 })
+                let raise = if let Activation::Clamped { .. } = kind { 1.0 } else { 0.0 };
+                (clamped + raise, if outside { 0.0 } else { 1.0 })
             }
             _ => (x, 1.0),
         }
@@ -221,7 +231,7 @@ fn gate_sizes(op: &'static str, rows: usize, len: usize, gate: usize) -> Result<
 /// | `x`    | `[T,W]`            | `E`   | what is gated |
 /// | `gate` | `[T,W]` or `[T,1]` | `E`   | argument of the activation |
 ///
-/// [`Activation::Clamped`] clamps and raises `x` as well.
+/// [`Activation::Clamped`] clamps and raises `x` as well, [`Activation::Limited`] clamps it.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
