@@ -49,6 +49,7 @@ fn samples(family: Family) -> &'static [&'static str] {
         Family::Gpt2 => &["gpt2"],
         Family::GptOss => &["gpt_oss"],
         Family::LongCat => &["longcat_flash"],
+        Family::Step3p5 => &["step3p5"],
         Family::Megatron => &[],
     }
 }
@@ -107,7 +108,7 @@ pub(crate) fn page(root: &Path) -> String {
          Phi-3.5-MoE, where upstream leaves biases out.\n\
          - A family without a sample is read and converted, but no computed value of it was compared with anything.\n\
          - Described by Megatron's arguments alone, without a Hugging Face class: hybrids of state-space and attention \
-         layers, Grok, plain mixtures of experts. Not read: DeepSeek-V4, Step-3.5.\n",
+         layers, Grok, plain mixtures of experts. Not read: DeepSeek-V4, the prediction layers of Step-3.5.\n",
     );
     page
 }

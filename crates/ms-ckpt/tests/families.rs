@@ -135,6 +135,16 @@ fn families() -> Vec<Value> {
                 }),
             ]),
         ),
+        named(
+            "step3p5",
+            json!({
+                "head_dim": 8, "num_attention_groups": 2, "sliding_window": 4, "partial_rotary_factors": [0.5, 1.0, 1.0, 0.5],
+                "rope_theta": [50000.0, 10000.0, 10000.0, 50000.0], "attention_other_setting": {"num_attention_heads": 8},
+                "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+                "moe_layers_enum": "1,3", "moe_num_experts": 8, "moe_top_k": 2, "moe_intermediate_size": 8,
+                "share_expert_dim": 8, "swiglu_limits_shared": [0.0, 1.5, 0.0, null]
+            }),
+        ),
         named("mamba2", json!({"expand": 2, "head_dim": 4, "n_groups": 2, "state_size": 4})),
     ]
 }

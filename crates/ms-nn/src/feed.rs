@@ -3,11 +3,14 @@
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Var, ops};
-use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, ModelConfig, Moe, Score};
+use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;
 
-/// The activation of a configuration: its function, and whether there is a gate.
-pub(crate) fn activation(c: &ModelConfig) -> (Activation, bool) {
+/// The activation of a configuration, or of a layer with a limit: its function, and whether there is a gate.
+pub(crate) fn activation(c: &ModelConfig, limit: Option<f64>) -> (Activation, bool) {
+    if let Some(limit) = limit {
+        return (Activation::Limited { limit: limit as f32 }, true);
+    }
     let kind = match c.activation {
         Kind::Swiglu => Activation::Silu,
         Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
@@ -29,9 +32,9 @@ pub(crate) struct Dense {
 }
 
 impl Dense {
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
         let (fc1, fc2) = (scope.linear("linear_fc1"), scope.linear("linear_fc2"));
-        Self { fc1, fc2, activation: activation(c) }
+        Self { fc1, fc2, activation: activation(c, limits.dense) }
     }
 
     /// `[T,H]` to `[T,H]`.
@@ -80,11 +83,13 @@ fn router(moe: &Moe) -> Router {
 
 impl Experts {
     /// The experts under `scope`, a layer's `mlp`.
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
         let moe = c.moe.as_ref().expect("a validated model with a layer of experts has their sizes");
         let shared = scope.under("shared_experts");
-        let shared =
-            moe.shared.as_ref().map(|s| (Dense::new(&shared, c), s.gate.then(|| shared.id("gate_weight"))));
+        let shared = moe
+            .shared
+            .as_ref()
+            .map(|s| (Dense::new(&shared, c, limits), s.gate.then(|| shared.id("gate_weight"))));
         Self {
             router_weight: scope.linear("router"),
             expert_bias: scope.find("router.expert_bias"),
@@ -93,7 +98,7 @@ impl Experts {
             wide: moe.router.f32,
             fc1: scope.linear("experts.linear_fc1"),
             fc2: scope.linear("experts.linear_fc2"),
-            activation: activation(c),
+            activation: activation(c, limits.experts),
             shared,
         }
     }

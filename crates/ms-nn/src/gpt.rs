@@ -8,7 +8,7 @@ use crate::params::{Linear, Table};
 use crate::predict::Predictor;
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
-use ms_core::{DType, Device, Graph, HeadLayout, ParamId, ParamStore, Rotary, Tensor, Var};
+use ms_core::{DType, Device, Graph, ParamId, ParamStore, Tensor, Var};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention, Block, Mixer, ModelConfig, Norm, ParamSpec, Position};
 use std::sync::Arc;
@@ -33,7 +33,6 @@ pub struct Gpt {
     layers: Vec<Arc<Layer>>,
     /// Entries of `layers` that make one layer of the model: two of a shortcut block.
     halves: usize,
-    heads: HeadLayout,
     max_position: usize,
     final_norm: Linear,
     norm: NormShape,
@@ -65,18 +64,21 @@ impl Gpt {
             return Err(Error::Unsupported { family: config.family, part });
         }
         let specs = ms_spec::params(config);
-        let (max_position, rotary) = positions(config, device, max_position)?;
+        let (max_position, rotates) = positions(config, max_position);
+        let rotary = |layer| {
+            rotates.then(|| rotary::tables(config, layer, device, max_position, max_position)).transpose()
+        };
         let table = Table::new(&specs);
         let whole = table.under("");
-        let heads = HeadLayout {
-            groups: config.groups / tp,
-            heads_per_group: config.heads.checked_div(config.groups).unwrap_or(0),
-            head_dim: config.head_dim,
-        };
         let shared = match &config.attention {
-            Attention::Grouped => Shared::Grouped(Arc::new(Grouped::new(config, tp, rotary)), heads),
+            Attention::Grouped => {
+                let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
+                let first = |windowed| (0..config.layers).find(|&l| config.window(l).is_some() == windowed);
+                let windowed = config.windowed.as_ref().and_then(|_| first(true));
+                Shared::Grouped(like(first(false).unwrap_or(0))?, windowed.map(like).transpose()?)
+            }
             Attention::Latent(sizes) => {
-                let rotary = rotary.ok_or(Error::Unsupported {
+                let rotary = rotary(0)?.ok_or(Error::Unsupported {
                     family: config.family,
                     part: "latent attention without rotary positions",
                 })?;
@@ -106,7 +108,6 @@ impl Gpt {
         Ok(Self {
             layers,
             halves: parts.len(),
-            heads,
             max_position,
             final_norm: whole.linear(last),
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
@@ -132,11 +133,6 @@ impl Gpt {
     /// The parameter table; entry `i` is parameter `i`.
     pub fn specs(&self) -> &[ParamSpec] {
         &self.specs
-    }
-
-    /// The query heads and key/value groups this rank holds.
-    pub fn heads(&self) -> HeadLayout {
-        self.heads
     }
 
     /// Positions that can be told apart.
@@ -362,14 +358,11 @@ impl Gpt {
     }
 }
 
-/// Positions that a model for `wanted` positions can tell apart, and its rotary tables, if it rotates.
-fn positions(c: &ModelConfig, device: &Device, wanted: usize) -> Result<(usize, Option<Rotary>)> {
+/// Positions that a model for `wanted` positions can tell apart, and whether it rotates.
+fn positions(c: &ModelConfig, wanted: usize) -> (usize, bool) {
     match c.position {
-        Position::Learned => Ok((c.max_positions, None)),
-        Position::Rope if c.has(Mixer::Attention) => {
-            let rotary = rotary::tables(c, device, wanted, wanted)?;
-            Ok((wanted, Some(rotary)))
-        }
-        Position::Rope | Position::Alibi | Position::None => Ok((wanted, None)),
+        Position::Learned => (c.max_positions, false),
+        Position::Rope => (wanted, c.has(Mixer::Attention)),
+        Position::Alibi | Position::None => (wanted, false),
     }
 }

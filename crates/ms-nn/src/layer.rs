@@ -10,7 +10,7 @@ use crate::recurrent::{DeltaMixer, StateSpaceMixer};
 use crate::routing::RouterLoad;
 use crate::{Batch, Error, Result};
 use ms_core::ops::Balance;
-use ms_core::{Graph, HeadLayout, ParamId, ParamStore, Tensor, Var, ops};
+use ms_core::{Graph, ParamId, ParamStore, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention as Kind, Block, Feed, Mixer, ModelConfig};
 use std::sync::Arc;
@@ -123,7 +123,8 @@ pub(crate) struct Layer {
 /// What layers share.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared {
-    Grouped(Arc<Grouped>, HeadLayout),
+    /// Of all layers, or of those without and those with the sliding window.
+    Grouped(Arc<Grouped>, Option<Arc<Grouped>>),
     Latent(Arc<LatentShape>),
 }
 
@@ -147,9 +148,11 @@ impl Layer {
         let mix = match (kind.mixer, &c.attention) {
             (Mixer::None, _) => None,
             (Mixer::Attention | Mixer::SharedKv, Kind::Grouped) => {
-                let Shared::Grouped(shape, heads) = shared else {
+                let Shared::Grouped(all, windowed) = shared else {
                     unreachable!("a model of grouped attention shares its shape")
                 };
+                let shape = windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(all);
+                let heads = shape.heads();
                 memory = LayerMemory::Attention { width: heads.groups * heads.head_dim, index: None };
                 Some(Mix::Attention(Attention::new(&attention, c, number, tp, shape)))
             }
@@ -188,15 +191,15 @@ impl Layer {
         let mlp = scope.under("mlp");
         let network = match (half, kind.feed) {
             (Some(half), _) => {
-                let dense = Dense::new(&scope.under(&named("mlps")), c);
+                let dense = Dense::new(&scope.under(&named("mlps")), c, kind.limits);
                 Some(match half {
-                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c)),
+                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c, kind.limits)),
                     _ => Network::DenseThenAside(dense),
                 })
             }
             (None, Feed::None) => None,
-            (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c))),
-            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c))),
+            (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c, kind.limits))),
+            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits))),
         };
         let sandwich = c.block == Block::Sandwich;
         let post = |name: &str| sandwich.then(|| scope.linear(name));

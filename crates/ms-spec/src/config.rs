@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::parts::{
     Activation, Attention, Biases, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Norm,
-    Position, QkNorm, Scales, Scores,
+    Position, QkNorm, Scales, Scores, Windowed,
 };
 use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
@@ -53,6 +53,9 @@ pub struct ModelConfig {
     pub rope: Rope,
     /// A query sees only this many keys, itself included, except in [`Layer::global`] layers; `None`: all before it.
     pub sliding_window: Option<usize>,
+    /// Where layers with the window differ from the others; see [`ModelConfig::heads_of`], [`ModelConfig::rope_of`].
+    #[serde(default)]
+    pub windowed: Option<Windowed>,
     /// How queries, keys and values are made.
     #[serde(default)]
     pub attention: Attention,
@@ -126,6 +129,7 @@ impl Default for ModelConfig {
             position: Position::Rope,
             rope: Rope::plain(10_000.0),
             sliding_window: None,
+            windowed: None,
             attention: Attention::Grouped,
             scores: Scores::default(),
             indexer: None,
@@ -170,6 +174,22 @@ impl ModelConfig {
         if self.has(Mixer::Attention) {
             divides("query heads", self.heads, "key/value heads", self.groups)?;
         }
+        if let Some(w) = &self.windowed {
+            divides("query heads of windowed layers", w.heads, "key/value heads", w.groups)?;
+            if self.sliding_window.is_none() || self.mla().is_some() {
+                return Err(Error::Inconsistent(
+                    "layers differ by a sliding window, which the model does not have".to_owned(),
+                ));
+            }
+        }
+        let limits = self.pattern.iter().flat_map(|l| [l.limits.experts, l.limits.dense]).flatten();
+        for limit in limits {
+            if !(limit > 0.0) || self.activation != Activation::Swiglu {
+                return Err(Error::Inconsistent(format!(
+                    "limit {limit} of an activation: expected more than 0, and SwiGLU"
+                )));
+            }
+        }
         if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
             let (p, v) = (self.padded_vocab, self.vocab);
             return Err(Error::Inconsistent(format!(
@@ -202,12 +222,14 @@ impl ModelConfig {
         if let Some(m) = &self.mamba2 {
             divides("state-space heads", m.heads, "groups", m.groups)?;
         }
-        let rotated = self.rotated();
+        let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
         let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
-        if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
-            return Err(Error::Inconsistent(format!(
-                "{rotated} rotated elements per head: expected an even number"
-            )));
+        for rotated in [self.rotated()].into_iter().chain(windowed) {
+            if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
+                return Err(Error::Inconsistent(format!(
+                    "{rotated} rotated elements per head: expected an even number"
+                )));
+            }
         }
         Ok(self)
     }
@@ -224,6 +246,9 @@ impl ModelConfig {
                 ("key/value heads", self.groups),
                 ("head size", self.head_dim),
             ]);
+        }
+        if let Some(w) = &self.windowed {
+            sizes.extend([("heads of windowed layers", w.heads), ("their key/value heads", w.groups)]);
         }
         if let Some(m) = self.mla() {
             let parts = [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
@@ -271,6 +296,18 @@ impl ModelConfig {
         self.sliding_window.filter(|_| !self.layer(index).global)
     }
 
+    /// Query heads and key/value heads of layer `index`.
+    pub fn heads_of(&self, index: usize) -> (usize, usize) {
+        let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
+        own.map_or((self.heads, self.groups), |w| (w.heads, w.groups))
+    }
+
+    /// Rotary position embedding of layer `index`.
+    pub fn rope_of(&self, index: usize) -> &Rope {
+        let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
+        own.map_or(&self.rope, |w| &w.rope)
+    }
+
     /// Whether a layer has this mixer.
     pub fn has(&self, mixer: Mixer) -> bool {
         (0..self.layers.min(self.pattern.len().max(1))).any(|l| self.layer(l).mixer == mixer)
@@ -300,9 +337,12 @@ impl ModelConfig {
         self.mla().map_or_else(|| self.rope.rotated(self.head_dim), |m| m.rope)
     }
 
-    /// Rotary frequencies for sequences of up to `tokens` tokens: some kinds of stretching look at the length.
-    pub fn frequencies(&self, tokens: usize) -> Frequencies {
-        self.rope.frequencies(self.rotated(), tokens)
+    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens: some kinds of stretching look at the
+    /// length.
+    pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
+        let rope = self.rope_of(index);
+        let rotated = self.mla().map_or_else(|| rope.rotated(self.head_dim), |m| m.rope);
+        rope.frequencies(rotated, tokens)
     }
 
     /// What `q . k` is multiplied by: the given scale or `D^-0.5`; for latent attention stretched by yarn, times the
@@ -322,9 +362,10 @@ impl ModelConfig {
         }
     }
 
-    /// Rows of the packed query, key and value projection: `(N + 2G) * D`.
-    pub fn qkv_rows(&self) -> usize {
-        (self.heads + 2 * self.groups) * self.head_dim
+    /// Rows of the packed query, key and value projection of layer `index`: `(N + 2G) * D`.
+    pub fn qkv_rows(&self, index: usize) -> usize {
+        let (heads, groups) = self.heads_of(index);
+        (heads + 2 * groups) * self.head_dim
     }
 
     /// The vocabulary padded as Megatron does it: up to a multiple of `divisor * tp`.
@@ -351,7 +392,7 @@ impl ModelConfig {
             (self.mla().is_some(), "multi-head latent attention"),
             (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
             (self.indexer.is_some(), "sparse attention"),
-            (!self.pattern.is_empty(), "layers of several kinds"),
+            (self.windowed.is_some() || !self.pattern.is_empty(), "layers of several kinds"),
             (self.moe.is_some(), "a mixture of experts"),
             (self.block != Block::Pre, "post-norms or shortcut blocks"),
             (self.embedding_norm, "a norm after the embedding"),

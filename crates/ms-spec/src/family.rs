@@ -60,6 +60,7 @@ families! {
     Gpt2 "GPT-2 and GPT-3.",
     GptOss "gpt-oss: sinks, biases everywhere.",
     LongCat "LongCat-Flash: shortcut blocks, zero experts.",
+    Step3p5 "Step-3.5: other heads and rotation in windowed layers, a gate per head, limited activations.",
     Mamba2 "Mamba2.",
     Megatron "Only described by Megatron's arguments: no Hugging Face class is known.",
 }
@@ -90,6 +91,8 @@ pub(crate) enum WindowRule {
     Switched(usize),
     /// `sliding_window`, in layers of even number unless `layer_types` says otherwise.
     Alternating(usize),
+    /// `sliding_window`, in the layers that `layer_types` names.
+    Listed,
 }
 
 /// What a family's class assumes where the file is silent.
@@ -308,6 +311,16 @@ pub(crate) const ROWS: &[Row] = &[
         max_positions: 131_072,
         rope_base: 1e7,
         ..like(DEEPSEEK, Family::LongCat, &["longcat_flash"], "LongcatFlashForCausalLM")
+    },
+    Row {
+        bias: BiasRule::Never,
+        qk_norm: QkNorm::PerHead,
+        norm: Norm::RmsUnitOffset,
+        head_dim: Some(128),
+        max_positions: 128_000,
+        window: WindowRule::Listed,
+        eps: 1e-5,
+        ..like(LLAMA, Family::Step3p5, &["step3p5"], "Step3p5ForCausalLM")
     },
     Row { eps: 1e-5, ..like(LLAMA, Family::Mamba2, &["mamba2"], "Mamba2ForCausalLM") },
 ];

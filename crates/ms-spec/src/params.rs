@@ -202,6 +202,7 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let mut sizes = vec![("padded vocabulary", c.padded_vocab)];
     if c.has(Mixer::Attention) {
         sizes.push(("key/value heads", c.groups));
+        sizes.extend(c.windowed.iter().map(|w| ("key/value heads of windowed layers", w.groups)));
     }
     if c.has_feed(Feed::Dense) {
         sizes.push(("ffn size", c.ffn));

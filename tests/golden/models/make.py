@@ -42,7 +42,7 @@ def fill(model, seed):
         for name, p in sorted(model.named_parameters(remove_duplicate=True)):
             leaf = name.rsplit(".", 1)[-1]
             if p.dim() == 1 and leaf == "weight":
-                offset = 0.0 if "Gemma" in type(model).__name__ else 1.0
+                offset = 0.0 if any(word in type(model).__name__ for word in ("Gemma", "Step")) else 1.0
                 value = offset + normal(p, 0.2)
             elif leaf == "sinks":
                 value = normal(p, 1.0)
@@ -561,7 +561,71 @@ def deepseek_v4():
     )
     # save_pretrained does not find all the way back to the published names, from which the class reads the same values.
     published = renamed(("model.embed_tokens", "embed"), ("model.hc_head.hc_", "hc_head_"), ("model.", ""), ("attn.norm", "attn.kv_norm"))
-    return {"model": build(config, 121), "seed": 121, "weights": lambda t: wide_head(published(t))}
+    return {"model": build(config, 122), "seed": 122, "weights": lambda t: wide_head(published(t))}
+
+
+class StepText(nn.Module):
+    """The text model of transformers' Step-3.7, which is Step-3.5, with an output layer."""
+
+    def __init__(self, config):
+        super().__init__()
+        from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
+
+        config._attn_implementation = "eager"
+        self.config, self.model = config, Step3p7TextModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, input_ids, **more):
+        out = self.model(input_ids=input_ids, **more)
+        out.logits = self.lm_head(out.last_hidden_state)
+        return out
+
+    def save_pretrained(self, folder):
+        save_file({n: t.contiguous() for n, t in self.state_dict().items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+
+
+@sample("windowed layers with more heads, another base and whole rotation; half rotation stretched as Llama 3's in full layers; a gate per "
+        "head; sigmoid router with bias; gates limited after silu, differently by layer; norms scale by 1 + w",
+        derived="the text model of transformers' Step3p7ForConditionalGeneration; names and configuration as published")
+def step3p5():
+    hub = dict(
+        vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=5, num_attention_heads=4, num_attention_groups=2,
+        head_dim=8, max_position_embeddings=64, max_seq_len=64, rms_norm_eps=1e-5, sliding_window=6, rope_theta=[50000.0, 10000.0, 10000.0, 50000.0, 10000.0, 10000.0],
+        partial_rotary_factors=[0.5, 1.0, 1.0, 0.5, 1.0, 1.0], yarn_only_types=["full_attention"],
+        rope_scaling={"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        attention_other_setting={"attention_type": "sliding_attention", "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 8, "true_head_dim": 8},
+        moe_layers_enum="2,3,4", moe_num_experts=6, moe_top_k=2, moe_intermediate_size=12, share_expert_dim=20, moe_router_scaling_factor=3.0,
+        swiglu_limits=[0.0, 0.0, 0.0, 0.4, 0.5, 0.0], swiglu_limits_shared=[0.0, 0.6, 0.0, 0.0, 0.7, 0.0], num_nextn_predict_layers=1,
+        bos_token_id=1, eos_token_id=2, tie_word_embeddings=False,
+    )
+    from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
+
+    native = {k: v for k, v in hub.items() if k not in ("max_seq_len", "yarn_only_types", "moe_top_k", "moe_num_experts", "num_attention_groups", "share_expert_dim")}
+    config = Step3p7TextConfig(**native, num_experts_per_tok=2, n_routed_experts=6, num_key_value_heads=2, share_expert_dim=20)
+    model = StepText(config).eval()
+    fill(model, 121)
+
+    def names(tensors):
+        out = {}
+        for name, t in tensors.items():
+            if name.endswith("mlp.experts.gate_up_proj"):
+                for part, half in zip(("gate", "up"), t.chunk(2, 1)):
+                    out[name.replace("mlp.experts.gate_up_proj", f"moe.{part}_proj.weight")] = half
+            else:
+                for old, new in ((".mlp.experts.down_proj", ".moe.down_proj.weight"), (".mlp.gate.weight", ".moe.gate.weight"),
+                                 (".mlp.gate.e_score_correction_bias", ".moe.router_bias"), (".mlp.shared_experts.", ".share_expert.")):
+                    name = name.replace(old, new)
+                out[name] = t
+        return out
+
+    more = {
+        "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "torch_dtype": "bfloat16", "hidden_act": "silu", "use_moe": True,
+        "moe_router_activation": "sigmoid", "use_moe_router_bias": True, "need_fp32_gate": True, "norm_expert_weight": True,
+        "use_head_wise_attn_gate": True, "use_qk_norm": True, "use_rope_layers": [], "zero_centered": True, "sink": False,
+    }
+    return {"model": model, "seed": 121, "weights": names, "config": lambda _: hub | more}
 
 
 if __name__ == "__main__":

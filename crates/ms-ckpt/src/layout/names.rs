@@ -135,6 +135,7 @@ impl<'a> Names<'a> {
             "self_attention.q_proj" => "q",
             "self_attention.k_proj" => "k",
             "self_attention.v_proj" => "v",
+            "self_attention.g_proj" => "head_gate",
             "self_attention.sinks" => "sinks",
             "self_attention.linear_qkv" => return self.qkv(spec, kind, at),
             "mlp.linear_fc1" => return self.fc1(spec, ["gate_up", "gate", "up", "fc1"], kind, at),
@@ -213,9 +214,10 @@ impl<'a> Names<'a> {
         if !grouped.is_empty() {
             return grouped;
         }
-        let (d, queries) = (c.head_dim, c.heads / c.groups);
+        let (heads, groups) = c.heads_of(at.layer);
+        let (d, queries) = (c.head_dim, heads / groups);
         let group = (queries + 2) * d;
-        let part = |from: usize, to: usize| (0..c.groups).map(move |g| g * group + from..g * group + to);
+        let part = |from: usize, to: usize| (0..groups).map(move |g| g * group + from..g * group + to);
         let parts =
             [part(0, queries * d), part(queries * d, (queries + 1) * d), part((queries + 1) * d, group)];
         let packed = || Region::along(&spec.shape, 0, parts.iter().cloned().flatten());
@@ -260,6 +262,20 @@ impl<'a> Names<'a> {
             };
             let lens = if spec.shape.len() == 3 { Lens::turned(region) } else { Lens::plain(region) };
             return self.one(slot, kind, at, lens).into_iter().collect();
+        }
+        // All experts in one tensor for each part.
+        if self.scheme.pattern("experts.down.stacked").is_some() {
+            let half = spec.shape[1] / 2;
+            let parts = match first {
+                true => vec![("experts.gate.stacked", 0..half), ("experts.up.stacked", half..2 * half)],
+                false => vec![("experts.down.stacked", 0..spec.shape[1])],
+            };
+            let part = |(slot, range): (&str, Range<usize>)| {
+                let lead = Some(0..spec.shape[0]);
+                let region = Region { lead, ..Region::along(&spec.shape, 1, [range]) };
+                self.one(slot, kind, at, Lens::plain(region))
+            };
+            return parts.into_iter().filter_map(part).collect();
         }
         let mut all = Vec::new();
         for expert in 0..spec.shape[0] {

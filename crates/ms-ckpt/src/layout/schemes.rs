@@ -313,6 +313,22 @@ const LONGCAT: Scheme = Scheme {
     ],
 };
 
+/// Step-3.5 has its experts beside the dense network, all in one tensor for each part.
+const STEP3P5: Scheme = Scheme {
+    parent: Some(&LLAMA),
+    rows: &[
+        ("head_gate", "model.layers.{L}.self_attn.g_proj.weight"),
+        ("router", "model.layers.{L}.moe.gate.weight"),
+        ("router_bias", "model.layers.{L}.moe.router_bias"),
+        ("experts.gate.stacked", "model.layers.{L}.moe.gate_proj.weight"),
+        ("experts.up.stacked", "model.layers.{L}.moe.up_proj.weight"),
+        ("experts.down.stacked", "model.layers.{L}.moe.down_proj.weight"),
+        ("shared.gate", "model.layers.{L}.share_expert.gate_proj.weight"),
+        ("shared.up", "model.layers.{L}.share_expert.up_proj.weight"),
+        ("shared.down", "model.layers.{L}.share_expert.down_proj.weight"),
+    ],
+};
+
 const MAMBA2: Scheme = Scheme {
     parent: None,
     rows: &[
@@ -363,6 +379,7 @@ pub(super) fn of(family: Family) -> &'static Scheme {
         Family::HyV3 => &HY_V3,
         Family::GptOss => &GPT_OSS,
         Family::LongCat => &LONGCAT,
+        Family::Step3p5 => &STEP3P5,
         Family::Mamba2 => &MAMBA2,
         Family::Llama
         | Family::Mistral

@@ -32,6 +32,11 @@ pub enum Activation {
         /// The limit.
         limit: f32,
     },
+    /// `min(x · σ(x), limit)`; what it gates is clamped to `±limit`.
+    Limited {
+        /// The limit.
+        limit: f32,
+    },
 }
 
 pub(crate) mod body {
@@ -99,6 +104,10 @@ pub(crate) mod body {
                 let s = sigmoid(g);
                 (g * s, if x > limit { 0.0 } else { s * (1.0 + g * (1.0 - s)) })
             }
+            Activation::Limited { limit } => {
+                let (y, slope) = at(Activation::Silu, x);
+                if y > limit { (limit, 0.0) } else { (y, slope) }
+            }
             Activation::Relu2 => {
                 let r = if x > 0.0 { x } else { 0.0 };
                 (r * r, 2.0 * r)
@@ -121,7 +130,7 @@ pub(crate) mod body {
                 let (clamped, slope) = clamp(x, limit);
                 (clamped + 1.0, slope)
             }
-            Activation::ClampedSilu { limit } => clamp(x, limit),
+            Activation::Limited { limit } | Activation::ClampedSilu { limit } => clamp(x, limit),
             _ => (x, 1.0),
         }
     }
@@ -238,7 +247,7 @@ fn gate_sizes(op: &'static str, rows: usize, len: usize, gate: usize) -> Result<
 /// | `x`    | `[T,W]`            | `E`   | what is gated |
 /// | `gate` | `[T,W]` or `[T,1]` | `E`   | argument of the activation |
 ///
-/// [`Activation::Clamped`] clamps and raises `x` as well, [`Activation::ClampedSilu`] clamps it.
+/// [`Activation::Clamped`] clamps and raises `x` as well; [`Activation::ClampedSilu`] and [`Activation::Limited`] clamp it.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

@@ -5,6 +5,7 @@ mod moe;
 mod read;
 mod rope;
 mod special;
+mod step;
 #[cfg(test)]
 mod tests;
 mod write;

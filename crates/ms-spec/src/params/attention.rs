@@ -9,7 +9,8 @@ use crate::{ModelConfig, Norm, QkNorm};
 
 pub(super) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &str) {
     let name = |rest: &str| format!("{module}.{rest}");
-    let columns = [c.hidden, c.heads * c.value_dim()];
+    let (heads, groups) = c.heads_of(index);
+    let columns = [c.hidden, heads * c.value_dim()];
     t.matrix(&name("linear_proj.weight"), columns, Table::columns(), t.out_std());
     if c.bias.out {
         t.whole_bias(&name("linear_proj.bias"), c.hidden);
@@ -17,25 +18,29 @@ pub(super) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &
     match &c.attention {
         Attention::Latent(mla) => latent(t, c, mla, module),
         Attention::Grouped if c.scores.output_gate => {
-            let (n, g, d) = (c.heads, c.groups, c.head_dim);
+            let (n, g, d) = (heads, groups, c.head_dim);
             for (part, rows) in [("q_proj", 2 * n * d), ("k_proj", g * d), ("v_proj", g * d)] {
                 t.matrix(&name(&format!("{part}.weight")), [rows, c.hidden], Table::rows(1), t.std());
                 if c.bias.qkv {
                     t.vector(&name(&format!("{part}.bias")), rows, Table::rows(1), Init::Zeros, SumGrad::No);
                 }
             }
-            head_norms(t, c, module);
+            head_norms(t, c, (heads, groups), module);
         }
         Attention::Grouped => {
-            t.matrix(&name("linear_qkv.weight"), [c.qkv_rows(), c.hidden], Table::rows(1), t.std());
+            let rows = c.qkv_rows(index);
+            t.matrix(&name("linear_qkv.weight"), [rows, c.hidden], Table::rows(1), t.std());
             if c.bias.qkv {
-                t.vector(&name("linear_qkv.bias"), c.qkv_rows(), Table::rows(1), Init::Zeros, SumGrad::No);
+                t.vector(&name("linear_qkv.bias"), rows, Table::rows(1), Init::Zeros, SumGrad::No);
             }
-            head_norms(t, c, module);
+            head_norms(t, c, (heads, groups), module);
         }
     }
+    if c.scores.head_gate {
+        t.matrix(&name("g_proj.weight"), [heads, c.hidden], Table::rows(1), t.std());
+    }
     if c.scores.sinks {
-        t.vector(&name("sinks"), c.heads, Table::rows(1), Init::Zeros, SumGrad::No);
+        t.vector(&name("sinks"), heads, Table::rows(1), Init::Zeros, SumGrad::No);
     }
     if let Some(i) = c.indexer.filter(|_| !c.layer(index).borrows_index) {
         // Queries of the scorer come from the query latent, or from the stream where there is none.
@@ -62,14 +67,14 @@ pub(super) fn query_only(t: &mut Table<'_>, c: &ModelConfig) {
     if c.bias.qkv {
         t.vector("self_attention.linear_qkv.bias", rows, Table::rows(1), Init::Zeros, SumGrad::No);
     }
-    head_norms(t, c, "self_attention");
+    head_norms(t, c, (c.heads, c.groups), "self_attention");
 }
 
-fn head_norms(t: &mut Table<'_>, c: &ModelConfig, module: &str) {
+fn head_norms(t: &mut Table<'_>, c: &ModelConfig, (heads, groups): (usize, usize), module: &str) {
     let (q, k) = match c.qk_norm {
         QkNorm::None => return,
         QkNorm::PerHead | QkNorm::PerHeadAfterRope => (c.head_dim, c.head_dim),
-        QkNorm::WholeProjection => (c.heads * c.head_dim, c.groups * c.head_dim),
+        QkNorm::WholeProjection => (heads * c.head_dim, groups * c.head_dim),
     };
     t.norm_of(c.norm, &format!("{module}.q_layernorm"), q, SumGrad::OverTp);
     t.norm_of(c.norm, &format!("{module}.k_layernorm"), k, SumGrad::OverTp);
