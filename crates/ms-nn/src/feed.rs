@@ -2,7 +2,7 @@
 
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Var, ops};
+use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, ops};
 use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ pub(crate) fn activation(c: &ModelConfig, limit: Option<f64>) -> (Activation, bo
         Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
         Kind::GeluErf => Activation::GeluErf,
         Kind::ReluSquared => Activation::Relu2,
+        Kind::SwigluBounded { limit } => Activation::ClampedSilu { limit: limit as f32 },
         Kind::SwigluClamped { alpha, limit } => {
             Activation::Clamped { alpha: alpha as f32, limit: limit as f32 }
         }
@@ -52,6 +53,8 @@ impl Dense {
 pub(crate) struct Experts {
     router_weight: Linear,
     expert_bias: Option<ParamId>,
+    /// Experts of each token, in place of the router's choice.
+    table: Option<ParamId>,
     router: Router,
     /// Experts with weights; the router's further choices return what they are given.
     experts: usize,
@@ -81,6 +84,13 @@ fn router(moe: &Moe) -> Router {
     Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
 }
 
+/// The experts `[T,K]` that a table has for the batch's tokens.
+fn listed(pass: &Pass<'_>, table: ParamId) -> ms_core::Result<Tensor> {
+    let rows = pass.g.device().embedding(&pass.store.get(table), &pass.batch.tokens)?;
+    let numbers: Vec<i32> = rows.to_f32_vec()?.iter().map(|&e| e as i32).collect();
+    Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
+}
+
 impl Experts {
     /// The experts under `scope`, a layer's `mlp`.
     pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
@@ -93,6 +103,7 @@ impl Experts {
         Self {
             router_weight: scope.linear("router"),
             expert_bias: scope.find("router.expert_bias"),
+            table: scope.find("router.tid2eid"),
             router: router(moe),
             experts: moe.experts,
             wide: moe.router.f32,
@@ -118,7 +129,13 @@ impl Experts {
         let logits = ops::cast(pass.g, &logits, DType::F32)?;
         let device = pass.g.device().clone();
         let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), DType::F32)).transpose()?;
-        let routed = ops::route(pass.g, &logits, bias.as_ref(), &self.router, pass.balance)?;
+        let routed = match self.table {
+            Some(table) => {
+                let experts = listed(pass, table)?;
+                ops::route_to(pass.g, &logits, experts, &self.router, pass.balance)?
+            }
+            None => ops::route(pass.g, &logits, bias.as_ref(), &self.router, pass.balance)?,
+        };
         // Once a step: where a layer is recomputed only its second run records.
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
             load.add(pass.layer, routed.balance, &routed.routes);

@@ -1,11 +1,13 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
 use crate::attention::Grouped;
+use crate::compressed::CompressedShape;
 use crate::latent::LatentShape;
 use crate::layer::{Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::predict::Predictor;
+use crate::streams::Streams;
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{DType, Device, Graph, ParamId, ParamStore, Tensor, Var};
@@ -34,6 +36,8 @@ pub struct Gpt {
     /// Entries of `layers` that make one layer of the model: two of a shortcut block.
     halves: usize,
     max_position: usize,
+    /// The end of the residual's streams, where there are several.
+    streams: Option<Streams>,
     final_norm: Linear,
     norm: NormShape,
     output: Linear,
@@ -84,6 +88,13 @@ impl Gpt {
                 })?;
                 Shared::Latent(Arc::new(LatentShape::new(config, sizes, rotary)))
             }
+            Attention::Compressed(sizes) => {
+                let all = 0..config.layers + config.mtp;
+                let first = |pooled| all.clone().find(|&l| config.layer(l).pooled.is_some() == pooled);
+                let tables = |pooled| Ok::<_, Error>(first(pooled).map(rotary).transpose()?.flatten());
+                let rotary = [tables(false)?, tables(true)?];
+                Shared::Compressed(Arc::new(CompressedShape::new(config, sizes, rotary)))
+            }
         };
         let shortcut = config.block == Block::Shortcut;
         let parts: &[Option<usize>] = if shortcut { &[Some(0), Some(1)] } else { &[None] };
@@ -109,6 +120,7 @@ impl Gpt {
             layers,
             halves: parts.len(),
             max_position,
+            streams: config.hyper.as_ref().map(|h| Streams::new(&table.under("hc_head."), config, h, true)),
             final_norm: whole.linear(last),
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
             output: Linear { weight: output, bias: whole.find("output_layer.bias") },
@@ -181,12 +193,15 @@ impl Gpt {
             let (expected, found) = (self.predictors.len(), ahead.len());
             return Err(Error::Batch { what: "tokens ahead, at most", expected, found });
         }
-        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch), &batch.tokens)?;
+        let mut pass = Pass::new(g, store, ctx, batch);
+        let mut x = self.embed(&mut pass, &batch.tokens)?;
+        x = self.begin_streams(&mut pass, x)?;
         x = self.recomputed_layers(g, store, ctx, batch, x)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         for layer in &self.layers[self.recomputed()..] {
             x = layer.forward(&mut pass, None, &x)?;
         }
+        x = self.end_streams(&mut pass, x)?;
         let main = self.norm.apply(&mut pass, self.final_norm, &x)?;
         let mut predictions = Vec::with_capacity(ahead.len());
         for (module, tokens) in self.predictors.iter().zip(ahead) {
@@ -196,6 +211,22 @@ impl Gpt {
             x = next;
         }
         Ok((main, predictions))
+    }
+
+    /// The embedding `[T,H]` as every stream, `[T,n·H]`, where there are several.
+    fn begin_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
+        match &self.streams {
+            Some(streams) => Ok(streams.spread(pass, &x)?),
+            None => Ok(x),
+        }
+    }
+
+    /// What is taken of the streams behind the last layer, `[T,H]`.
+    fn end_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
+        match &self.streams {
+            Some(streams) => Ok(streams.collapse(pass, &x)?.0),
+            None => Ok(x),
+        }
     }
 
     /// How many of the first layers run again in the backward pass.
@@ -351,9 +382,11 @@ impl Gpt {
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
         let mut x = self.embed(&mut pass, &batch.tokens)?;
+        x = self.begin_streams(&mut pass, x)?;
         for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;
         }
+        x = self.end_streams(&mut pass, x)?;
         Ok(self.norm.apply(&mut pass, self.final_norm, &x)?.value().clone())
     }
 }

@@ -4,8 +4,8 @@ use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{
-    Activation, Attention, Biases, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Norm,
-    Position, QkNorm, Scales, Scores, Windowed,
+    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, HyperConnections, Indexer, Layer,
+    Mamba2, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };
 use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
@@ -80,6 +80,9 @@ pub struct ModelConfig {
     /// How sublayers follow each other.
     #[serde(default)]
     pub block: Block,
+    /// Several residual streams.
+    #[serde(default)]
+    pub hyper: Option<HyperConnections>,
     /// LayerNorm after the embedding.
     #[serde(default)]
     pub embedding_norm: bool,
@@ -138,6 +141,7 @@ impl Default for ModelConfig {
             moe: None,
             pattern: Vec::new(),
             block: Block::Pre,
+            hyper: None,
             embedding_norm: false,
             unit_head_rows: false,
             scales: Scales::default(),
@@ -162,7 +166,12 @@ impl ModelConfig {
             self.pattern.clear(); // one spelling, so that equal models are equal values
         }
         for (name, size) in self.sizes() {
-            let most = if matches!(name, "layers" | "experts") { MOST_PARTS } else { MOST };
+            let most = match name {
+                "layers" | "experts" => MOST_PARTS,
+                "streams" => 64,
+                "rounds of streams" => 1000,
+                _ => MOST,
+            };
             if size == 0 || size > most {
                 return Err(Error::Inconsistent(format!("{name}: expected 1 to {most}, got {size}")));
             }
@@ -216,6 +225,24 @@ impl ModelConfig {
                 divides("experts", m.experts, "groups", g.groups)?;
             }
         }
+        if let Some(a) = self.compressed() {
+            divides("query heads", self.heads, "groups of outputs", a.out_groups)?;
+            if self.groups != 1 || self.sliding_window.is_none() {
+                let what = "attention to pooled entries: expected one key head and a sliding window";
+                return Err(Error::Inconsistent(what.to_owned()));
+            }
+        }
+        let pooled = |l: &Layer| l.pooled.is_some();
+        needs(
+            !self.pattern.iter().any(pooled) || self.compressed().is_some(),
+            "attention to pooled entries",
+        )?;
+        let picked = |l: &Layer| l.pooled.is_some_and(|p| p.picked);
+        needs(!self.pattern.iter().any(picked) || self.indexer.is_some(), "an indexer")?;
+        if self.hyper.is_some() && self.block != Block::Pre {
+            let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
         if let Some(g) = &self.gated_delta {
             divides("value heads", g.value_heads, "key heads", g.key_heads)?;
         }
@@ -254,6 +281,14 @@ impl ModelConfig {
             let parts = [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
             sizes.extend(parts.map(|n| ("size of latent attention", n)));
         }
+        if let Some(a) = self.compressed() {
+            sizes.extend([a.q_rank, a.out_groups, a.out_rank].map(|n| ("size of attention to entries", n)));
+            let ratio = |l: &Layer| l.pooled.map(|p| ("tokens of a pooled entry", p.ratio));
+            sizes.extend(self.pattern.iter().filter_map(ratio));
+        }
+        if let Some(h) = &self.hyper {
+            sizes.extend([("streams", h.streams), ("rounds of streams", h.rounds)]);
+        }
         if let Some(i) = &self.indexer {
             sizes.extend([i.heads, i.head_dim, i.top_k].map(|n| ("size of the indexer", n)));
         }
@@ -284,10 +319,13 @@ impl ModelConfig {
         match self.pattern.get(index) {
             Some(layer) => *layer,
             None if index < self.layers || self.pattern.is_empty() => Layer::default(),
-            // A prediction layer is one of full attention, with the feed-forward part of the last layer.
-            None => {
-                Layer { feed: self.pattern[self.pattern.len() - 1].feed, global: true, ..Layer::default() }
-            }
+            // A prediction layer is one of full attention, or, where no layer has that, of a window alone, with the
+            // feed-forward part of the last layer.
+            None => Layer {
+                feed: self.pattern[self.pattern.len() - 1].feed,
+                global: self.compressed().is_none(),
+                ..Layer::default()
+            },
         }
     }
 
@@ -304,6 +342,9 @@ impl ModelConfig {
 
     /// Rotary position embedding of layer `index`.
     pub fn rope_of(&self, index: usize) -> &Rope {
+        if let Some(a) = self.compressed().filter(|_| self.layer(index).pooled.is_some()) {
+            return &a.rope;
+        }
         let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
         own.map_or(&self.rope, |w| &w.rope)
     }
@@ -323,7 +364,15 @@ impl ModelConfig {
     pub fn mla(&self) -> Option<&Mla> {
         match &self.attention {
             Attention::Latent(mla) => Some(mla),
-            Attention::Grouped => None,
+            Attention::Grouped | Attention::Compressed(_) => None,
+        }
+    }
+
+    /// Attention to pooled entries, if the model has it.
+    pub fn compressed(&self) -> Option<&Compressed> {
+        match &self.attention {
+            Attention::Compressed(compressed) => Some(compressed),
+            Attention::Grouped | Attention::Latent(_) => None,
         }
     }
 
@@ -390,6 +439,8 @@ impl ModelConfig {
             (self.position != Position::Rope, "positions that are not rotary"),
             (self.rope.depends_on_length(), "rotary frequencies that depend on the length"),
             (self.mla().is_some(), "multi-head latent attention"),
+            (self.compressed().is_some(), "attention to pooled entries"),
+            (self.hyper.is_some(), "hyper-connections"),
             (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
             (self.indexer.is_some(), "sparse attention"),
             (self.windowed.is_some() || !self.pattern.is_empty(), "layers of several kinds"),

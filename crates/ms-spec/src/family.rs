@@ -56,6 +56,7 @@ families! {
     DeepseekV3 "DeepSeek-V3 and R1.",
     KimiK2 "Kimi-K2: DeepSeek-V3 with other sizes.",
     DeepseekV32 "DeepSeek-V3.2: sparse attention.",
+    DeepseekV4 "DeepSeek-V4: hyper-connections, attention to pooled entries, experts by a table of tokens.",
     Bloom "Bloom.",
     Gpt2 "GPT-2 and GPT-3.",
     GptOss "gpt-oss: sinks, biases everywhere.",
@@ -294,6 +295,15 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row { max_positions: 131_072, ..like(DEEPSEEK, Family::KimiK2, &["kimi_k2"], "DeepseekV3ForCausalLM") },
     like(DEEPSEEK, Family::DeepseekV32, &["deepseek_v32"], "DeepseekV32ForCausalLM"),
+    Row {
+        bias: BiasRule::Never,
+        head_dim: Some(512),
+        max_positions: 1_048_576,
+        window: WindowRule::Always(Some(128)),
+        fraction: 0.125,
+        activation: Activation::SwigluBounded { limit: 10.0 },
+        ..like(DEEPSEEK, Family::DeepseekV4, &["deepseek_v4"], "DeepseekV4ForCausalLM")
+    },
     BLOOM,
     Row { max_positions: 1024, ..like(BLOOM, Family::Gpt2, &["gpt2"], "GPT2LMHeadModel") },
     Row {

@@ -1,5 +1,6 @@
 //! Hugging Face `config.json`, in the dialects of transformers 4 and 5.
 
+mod deepseek_v4;
 mod fields;
 mod moe;
 mod read;

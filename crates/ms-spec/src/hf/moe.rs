@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Fields, step};
+use super::{Fields, deepseek_v4, step};
 use crate::parts::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
 use crate::{Family, ModelConfig, Result};
 
@@ -35,6 +35,11 @@ fn same(f: &Fields<'_>, field: &'static str) -> Result<Option<usize>> {
 
 /// Reads the experts of the families that have some, and which layers have them.
 pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    if c.family == Family::DeepseekV4 {
+        c.moe = Some(deepseek_v4::experts(f)?);
+        set_layers(c, vec![true; c.layers]);
+        return Ok(());
+    }
     if c.family == Family::Step3p5 {
         if f.flag("use_moe")?.unwrap_or(true) {
             c.moe = Some(step::experts(f, c)?);

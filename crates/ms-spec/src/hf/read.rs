@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde_json::Value;
 
-use super::{Fields, moe, rope, special, step};
+use super::{Fields, deepseek_v4, moe, rope, special, step};
 use crate::config::MOST_PARTS;
 use crate::family::{BiasRule, ROWS, Row, WindowRule};
 use crate::parts::{Activation, Biases, Layer};
@@ -72,6 +72,8 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
         Some(n) => n,
         None if matches!(row.family, Family::Bloom | Family::Gpt2) => 4 * hidden,
         None if recurrent => 0,
+        // There are experts alone.
+        None if row.family == Family::DeepseekV4 => f.need("moe_intermediate_size")?,
         None => return Err(f.missing(FFN[0])),
     };
     let given = f.flag("attention_bias")?;
@@ -128,6 +130,9 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
     if row.family == Family::Step3p5 {
         step::attention(f, row, &mut c)?;
     }
+    if row.family == Family::DeepseekV4 {
+        deepseek_v4::read(f, row, &mut c)?;
+    }
     Ok(c)
 }
 
@@ -137,7 +142,9 @@ fn activation(f: &Fields<'_>, row: &Row) -> Result<Activation> {
         None => f.text("hidden_act")?.or(f.text("activation_function")?),
     };
     let want: &[&str] = match row.activation {
-        Activation::Swiglu | Activation::SwigluClamped { .. } => &["silu", "swish"],
+        Activation::Swiglu | Activation::SwigluClamped { .. } | Activation::SwigluBounded { .. } => {
+            &["silu", "swish"]
+        }
         // Early Gemma files say `gelu` and mean the approximation by tanh.
         Activation::GegluTanh => &["gelu_pytorch_tanh", "gelu"],
         Activation::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"],

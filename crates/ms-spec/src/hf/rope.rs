@@ -63,7 +63,7 @@ pub(super) fn read_layer(
     })
 }
 
-fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
+pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     let kind = s.text("rope_type")?.or(s.text("type")?).unwrap_or("default");
     let factor = || s.float("factor")?.ok_or(Error::Missing { source_name: f.source, field: "factor" });
     let given_original = || -> Result<Option<usize>> {

@@ -95,7 +95,8 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         | Family::Glm
         | Family::HyV3
         | Family::Step3p5
-        | Family::Megatron => {}
+        | Family::Megatron
+        | Family::DeepseekV4 => {}
     }
     Ok(())
 }

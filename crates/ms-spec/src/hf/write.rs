@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, rope, step};
+use super::{Dialect, deepseek_v4, rope, step};
 use crate::family::{BiasRule, Row, WindowRule};
 use crate::parts::{Attention, Feed, GroupLimit, Mixer, Mla, Moe, Position, Score};
 use crate::{Activation, Error, Family, ModelConfig, QkNorm, Result, RopeScaling};
@@ -24,6 +24,9 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     if c.family == Family::Step3p5 {
         step::check(c)?;
     }
+    if c.family == Family::DeepseekV4 {
+        deepseek_v4::check(c)?;
+    }
     let mut w = Writer { out: Map::new() };
     w.set("architectures", json!([class(c, row)]));
     w.set("model_type", json!(model_type(c, row)));
@@ -34,6 +37,8 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     if c.family == Family::Step3p5 {
         w.set("head_dim", json!(c.head_dim));
         step::write(&mut w, c);
+    } else if c.family == Family::DeepseekV4 {
+        deepseek_v4::write(&mut w, c, dialect);
     } else {
         if c.heads > 0 {
             attention(&mut w, c, row);

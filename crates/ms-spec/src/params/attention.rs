@@ -4,10 +4,13 @@ use ms_core::Partition;
 
 use super::build::Table;
 use super::{Init, SumGrad};
-use crate::parts::{Attention, Mla};
+use crate::parts::{Attention, Compressed, Mla};
 use crate::{ModelConfig, Norm, QkNorm};
 
 pub(super) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &str) {
+    if let Attention::Compressed(compressed) = &c.attention {
+        return to_entries(t, c, index, compressed, module);
+    }
     let name = |rest: &str| format!("{module}.{rest}");
     let (heads, groups) = c.heads_of(index);
     let columns = [c.hidden, heads * c.value_dim()];
@@ -17,6 +20,7 @@ pub(super) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, module: &
     }
     match &c.attention {
         Attention::Latent(mla) => latent(t, c, mla, module),
+        Attention::Compressed(_) => unreachable!("returned above"),
         Attention::Grouped if c.scores.output_gate => {
             let (n, g, d) = (heads, groups, c.head_dim);
             for (part, rows) in [("q_proj", 2 * n * d), ("k_proj", g * d), ("v_proj", g * d)] {
@@ -100,4 +104,36 @@ fn latent(t: &mut Table<'_>, c: &ModelConfig, m: &Mla, module: &str) {
     }
     let rows = c.heads * (m.nope + m.value);
     t.matrix(&name("linear_kv_up_proj.weight"), [rows, m.kv_rank], Table::rows(1), t.std());
+}
+
+/// Attention to a window and pooled entries. Each rank's heads see the whole row of a token, and all entries.
+fn to_entries(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed, module: &str) {
+    let (h, d, heads, whole) = (c.hidden, c.head_dim, c.heads, Partition::Replicated);
+    let name = |rest: &str| format!("{module}.{rest}");
+    let (init, sum) = (t.std(), SumGrad::OverTp);
+    t.vector(&name("attn_sink"), heads, Table::rows(1), Init::Zeros, SumGrad::No);
+    t.push(&name("linear_q.weight"), &[a.q_rank, h], whole, init, sum);
+    t.norm_of(c.norm, &name("q_layernorm"), a.q_rank, sum);
+    t.matrix(&name("linear_q_up_proj.weight"), [heads * d, a.q_rank], Table::rows(1), init);
+    t.push(&name("linear_kv.weight"), &[d, h], whole, init, sum);
+    t.norm_of(c.norm, &name("kv_layernorm"), d, sum);
+    let blocks = [a.out_groups * a.out_rank, heads / a.out_groups * d];
+    t.matrix(&name("linear_o_down_proj.weight"), blocks, Table::rows(1), init);
+    t.matrix(&name("linear_o_up_proj.weight"), [h, blocks[0]], Table::columns(), t.out_std());
+    let Some(pooled) = c.layer(index).pooled else { return };
+    let series = if pooled.picked { 2 } else { 1 };
+    let compressor = |t: &mut Table<'_>, module: &str, dim: usize, sum: SumGrad| {
+        let part = |rest: &str| format!("{module}.{rest}");
+        t.push(&part("ape"), &[pooled.ratio, series * dim], whole, init, sum);
+        t.list.last_mut().expect("just pushed").decay = false;
+        t.norm_of(c.norm, &part("norm"), dim, sum);
+        t.push(&part("wgate.weight"), &[series * dim, h], whole, init, sum);
+        t.push(&part("wkv.weight"), &[series * dim, h], whole, init, sum);
+    };
+    compressor(t, &name("compressor"), d, sum);
+    let Some(i) = c.indexer.filter(|_| pooled.picked) else { return };
+    let by_sequence = SumGrad::OverTpWithSequenceParallel;
+    compressor(t, &name("indexer.kv_compressor"), i.head_dim, by_sequence);
+    t.push(&name("indexer.wq_b.weight"), &[i.heads * i.head_dim, a.q_rank], whole, init, by_sequence);
+    t.push(&name("indexer.weights_proj.weight"), &[i.heads, h], whole, init, by_sequence);
 }
