@@ -33,6 +33,7 @@ fn samples(family: Family) -> &'static [&'static str] {
         Family::DeepseekV2 => &["deepseek_v2_lite", "deepseek_v2"],
         Family::DeepseekV3 => &["deepseek_v3"],
         Family::DeepseekV32 => &["deepseek_v32"],
+        Family::DeepseekV4 => &["deepseek_v4"],
         Family::Bloom => &["bloom"],
         Family::Mamba2 => &["mamba2"],
         Family::Aquila => &["aquila"],

@@ -71,6 +71,17 @@ impl<'a> Names<'a> {
                     _ => Some("mtp.norm"),
                 });
                 match inner {
+                    Some("eh_proj") if self.scheme.pattern("mtp.e_proj").is_some() => {
+                        let half = spec.shape[1] / 2;
+                        let columns = |range| Lens::plain(Region::along(&spec.shape, 1, [range]));
+                        return [("mtp.e_proj", 0..half), ("mtp.h_proj", half..2 * half)]
+                            .into_iter()
+                            .filter_map(|(slot, range)| self.one(slot, kind, at, columns(range)))
+                            .collect();
+                    }
+                    Some(part) if part.starts_with("hc_head.") => {
+                        return self.whole(spec, &format!("mtp.{part}"), kind, at);
+                    }
                     Some(part @ ("enorm" | "hnorm" | "eh_proj")) => {
                         return self.whole(spec, &format!("mtp.{part}"), kind, at);
                     }
@@ -100,6 +111,9 @@ impl<'a> Names<'a> {
             "embedding.word_embeddings.norm" => return self.whole(spec, "embed_norm", kind, at),
             "embedding.position_embeddings" => return self.whole(spec, "positions", kind, at),
             "output_layer" => ("head", "mtp.head"),
+            _ if module.starts_with("hc_head.") => {
+                return self.whole(spec, &format!("own.{module}"), kind, at);
+            }
             _ => return self.whole(spec, "norm", kind, at),
         };
         let mut all = self.whole(spec, slot, kind, at);
@@ -152,6 +166,10 @@ impl<'a> Names<'a> {
                 return self.experts(spec, module.ends_with("fc1"), kind, at);
             }
             other => {
+                let own = format!("own.{other}");
+                if self.scheme.pattern(&own).is_some() {
+                    return self.whole(spec, &own, kind, at);
+                }
                 let mixer = other.strip_prefix("mixer.").map(|rest| format!("ssm.{rest}"));
                 let indexer =
                     other.strip_prefix("self_attention.dsa_indexer.").map(|rest| format!("dsa.{rest}"));
@@ -168,7 +186,10 @@ impl<'a> Names<'a> {
         // Layers behind the last may have names of their own.
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.scheme.pattern("mtp.layer"));
         let pattern = match ahead {
-            Some((k, own)) => pattern.replace("model.layers.{L}", &own.replace("{K}", &k.to_string())),
+            Some((k, own)) => {
+                let layers = if pattern.starts_with("layers.") { "layers.{L}" } else { "model.layers.{L}" };
+                pattern.replace(layers, own).replace("{K}", &k.to_string())
+            }
             None => pattern.to_owned(),
         };
         let name = pattern

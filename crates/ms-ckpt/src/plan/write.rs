@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::items::Item;
 use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
+use crate::cast::cast;
 use crate::layout::mcore::{Cut, Spelling};
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
@@ -217,7 +218,7 @@ fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
     }
 }
 
-/// Gives the bytes of a whole parameter, little-endian.
+/// Gives the bytes of a whole parameter, little-endian; of one of whole numbers as float32.
 pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 
 /// Writes the files of a plan into `folder` with weights that a program holds; paths lose `prefix`.
@@ -236,15 +237,21 @@ fn write_held(
         write_one(&file, folder, true, &mut |t, sink| {
             let spec =
                 specs.iter().find(|s| s.name == t.parameter).expect("plans name parameters of the table");
-            let whole = bytes(spec)?;
+            let mut whole = bytes(spec)?;
+            let held = if spec.integral { DType::F32 } else { dtype };
             assert_eq!(
                 whole.len(),
-                spec.shape.numel() * dtype.size(),
+                spec.shape.numel() * held.size(),
                 "{}: bytes of the parameter",
                 spec.name
             );
+            if held != t.dtype {
+                let given = std::mem::take(&mut whole);
+                cast(&given, held, t.dtype, &mut whole);
+            }
+            let size = t.dtype.size();
             for (start, len) in t.region.runs() {
-                sink(&whole[start * dtype.size()..(start + len) * dtype.size()])?;
+                sink(&whole[start * size..(start + len) * size])?;
             }
             Ok(())
         })?;
