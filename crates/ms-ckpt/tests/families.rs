@@ -119,6 +119,16 @@ fn families() -> Vec<Value> {
         named("deepseek_v3", with(&[&mla, &deepseek, &json!({"num_nextn_predict_layers": 1})])),
         named("kimi_k2", with(&[&mla, &deepseek, &json!({"attention_bias": true})])),
         named("deepseek_v32", with(&[&mla, &deepseek, &json!({"index_n_heads": 2, "index_head_dim": 8})])),
+        named(
+            "deepseek_v4",
+            json!({
+                "num_key_value_heads": 1, "head_dim": 8, "qk_rope_head_dim": 4, "q_lora_rank": 12, "o_groups": 2,
+                "o_lora_rank": 6, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 2, "sliding_window": 4,
+                "hc_mult": 3, "compress_ratios": [0, 4, 128, 4, 0], "num_hash_layers": 1, "n_routed_experts": 8,
+                "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 1,
+                "num_nextn_predict_layers": 1
+            }),
+        ),
         named("bloom", json!({"n_layer": 4, "n_head": 4, "num_key_value_heads": 4})),
         named(
             "gpt2",
@@ -169,6 +179,9 @@ fn config(family: usize, layers: usize) -> ModelConfig {
 fn make(dir: &Path, config: &ModelConfig) {
     ms_ckpt::layout::hf::write(dir, config, DType::Bf16, false, &mut |spec| {
         let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
+        if spec.integral {
+            return Ok((0..spec.shape.numel()).flat_map(|i| ((i % 8) as f32).to_le_bytes()).collect());
+        }
         Ok((0..spec.shape.numel())
             .flat_map(|_| {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
