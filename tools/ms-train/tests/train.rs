@@ -501,7 +501,13 @@ fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str], more:
     // Weights alone: the next iteration begins from every one of them.
     let finetuned = dir.path().join("finetuned");
     let mut command = ms_train();
-    command.args(model()).args(more.split_whitespace()).args(["--train-iters", "1", "--lr", "0", "--finetune"]);
+    command.args(model()).args(more.split_whitespace()).args([
+        "--train-iters",
+        "1",
+        "--lr",
+        "0",
+        "--finetune",
+    ]);
     command.args(["--moe-router-bias-update-rate", "0", "--min-lr", "0"]);
     command.arg("--data-path").arg(&data).arg("--load").arg(&megatron).arg("--save").arg(&finetuned);
     command.assert().success();

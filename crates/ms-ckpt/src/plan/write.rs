@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::items::Item;
 use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
 use crate::layout::mcore::{Cut, Spelling};
+use crate::layout::torch_dist::Modules;
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
 use crate::staging::{Folder, sync_folder, write_file};
@@ -234,13 +235,7 @@ fn kept_types(config: &ModelConfig, dtype: DType) -> impl Fn(&str) -> Result<DTy
 
 /// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names;
 /// paths lose `prefix`.
-fn write_held(
-    plan: &Plan,
-    folder: &Path,
-    prefix: &str,
-    config: &ModelConfig,
-    bytes: Held<'_>,
-) -> Result<()> {
+fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, bytes: Held<'_>) -> Result<()> {
     let specs = ms_spec::params(config);
     for file in &plan.files {
         let path = file.path.strip_prefix(prefix).unwrap_or(&file.path).to_owned();
@@ -322,7 +317,8 @@ pub(crate) fn write_torch_dist_chunks(
 ) -> Result<()> {
     let run = Run { iteration, args: more.clone(), ..Run::default() };
     let dtype_of = kept_types(config, dtype);
-    let plan = Plan::torch_dist(config, &Cut::default(), ArgsForm::Namespace, &dtype_of, &run)?;
+    let (cut, modules) = (Cut::default(), Modules::default());
+    let plan = Plan::torch_dist(config, &cut, modules, ArgsForm::Namespace, &dtype_of, &run)?;
     let prefix = iteration_name(iteration);
     write_held(&plan, folder, &prefix, config, bytes)?;
     for (path, text) in &plan.texts {
