@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value};
 
-use super::{SOURCE, noop_layers};
+use super::{SOURCE, hybrid, noop_layers};
 use crate::hf::{Fields, read_fields};
 use crate::parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
@@ -303,9 +303,8 @@ fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         };
         c.pattern = (0..layers).map(layer).collect();
     }
-    let pattern = f.text("hybrid_override_pattern")?;
     let spec = f.get("spec").map(Value::to_string).unwrap_or_default();
-    if pattern.is_none() && !spec.contains("mamba") {
+    if f.text("hybrid_override_pattern")?.is_none() && !spec.contains("mamba") {
         return Ok(());
     }
     let head_dim = f.size("mamba_head_dim")?.unwrap_or(64);
@@ -324,7 +323,7 @@ fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         dt_init: (0.001, 0.1),
         residual_f32: true,
     });
-    let letters = pattern.map_or_else(|| "M".repeat(layers), str::to_owned);
+    let letters = hybrid::letters(f, layers)?;
     let layer = |letter| match letter {
         'M' => Ok(Layer { mixer: Mixer::Mamba2, feed: Feed::None, ..Layer::default() }),
         '*' => Ok(Layer { feed: Feed::None, ..Layer::default() }),
