@@ -146,6 +146,8 @@ SUPPORTED = {
     "--full-attention-interval": (FAMILY, ALL, "every so many layers one of full attention"),
     "--geglu": (FAMILY, ALL, "feed-forward gated by GELU"),
     "--gelu-tanh": (FAMILY, ALL, "GELU by its tanh formula"),
+    "--hybrid-attention-ratio": (FAMILY, ALL, "share of attention layers in a hybrid"),
+    "--hybrid-mlp-ratio": (FAMILY, ALL, "share of feed-forward layers in a hybrid"),
     "--hybrid-override-pattern": (FAMILY, ALL, "kinds of layers as letters"),
     "--index-head-dim": (FAMILY, ALL, "head size of the indexer"),
     "--index-n-heads": (FAMILY, ALL, "heads of the indexer"),

@@ -1,5 +1,6 @@
 //! Megatron's arguments: those of a command line, and those stored in a checkpoint.
 
+mod hybrid;
 mod read;
 mod write;
 
@@ -7,6 +8,7 @@ pub use read::from_args;
 use serde_json::{Map, Value};
 pub use write::to_args;
 
+use crate::hf::Fields;
 use crate::{Error, Result};
 
 const SOURCE: &str = "megatron arguments";
