@@ -134,6 +134,29 @@ mod tests {
     }
 
     #[test]
+    fn layers_of_experts_are_told_by_a_number_or_by_lists() {
+        let json = json!({
+            "model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "vocab_size": 100, "num_experts": 4, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32
+        });
+        let args = to_args(&hf::read_config(&json).unwrap());
+        let layers = |freq: Value| -> Result<Vec<bool>> {
+            let mut args = args.clone();
+            args.insert("moe_layer_freq".into(), freq);
+            let c = from_args(&args)?;
+            Ok((0..4).map(|l| c.layer(l).feed == crate::Feed::Moe).collect())
+        };
+        assert_eq!(layers(json!("1")).unwrap(), [true; 4]);
+        assert_eq!(layers(json!("2")).unwrap(), [true, false, true, false]);
+        assert_eq!(layers(json!("([0]*1 + [1,0,1])")).unwrap(), [false, true, false, true]);
+        assert_eq!(layers(json!([0, 0, 1, 1])).unwrap(), [false, false, true, true]);
+        for wrong in ["[1]*5", "[1]*99999999999", "[x]", "1.5", "__import__('os')"] {
+            assert!(layers(json!(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn the_script_of_deepseek_v4_describes_the_published_model() {
         // The flags of head's script for DeepSeek-V4-Flash, as far as they describe the model.
         let ratios: Vec<usize> =
@@ -148,7 +171,7 @@ mod tests {
         });
         let more = json!({
             "original_seq_len": 65_536, "rope_factor": 16, "compress_rope_theta": 160_000.0, "rope_theta": 10_000.0,
-            "compress_ratios": ratios, "moe_layer_freq": 1, "first_k_dense_replace": -1, "num_experts": 256,
+            "compress_ratios": ratios, "moe_layer_freq": "1", "first_k_dense_replace": -1, "num_experts": 256,
             "moe_router_topk": 6, "moe_ffn_hidden_size": 2048, "moe_router_load_balancing_type": "none",
             "moe_router_group_topk": 1, "moe_router_num_groups": 1, "moe_router_topk_scaling_factor": 1.5,
             "moe_router_score_function": "sqrtsoftplus", "moe_router_enable_expert_bias": true,
