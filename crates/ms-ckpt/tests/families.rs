@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Hints, Spelling, Version};
+use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
 use ms_core::DType;
 use ms_spec::{Block, ModelConfig, hf};
@@ -260,7 +261,7 @@ fn convert(from: &Path, to: &Path, way: &Way) {
     let (args, run) = (ArgsForm::Namespace, Run::default());
     let plan = match (way.sharded, way.distributed) {
         (true, false) => Plan::sharded(c, &way.cut, &dtype, &run),
-        (true, true) => Plan::torch_dist(c, &way.cut, args, &dtype, &run),
+        (true, true) => Plan::torch_dist(c, &way.cut, Modules::default(), args, &dtype, &run),
         (false, _) => Plan::mcore(c, &way.cut, way.spelling, args, &dtype, &run),
     };
     plan.unwrap_or_else(|e| panic!("{way:?}: {e}")).run(&source, to, &RUN, &|_| ()).unwrap();

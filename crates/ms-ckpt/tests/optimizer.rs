@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Cut, Experts, Spelling};
+use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open};
@@ -86,7 +87,7 @@ fn convert(from: &Path, to: &Path, cut: &Cut, form: Kind, grouped: bool) {
     let experts = if grouped { Experts::Grouped } else { Experts::Sequential };
     let plan = match form {
         Kind::Sharded => Plan::sharded(c, cut, &dtype, &run),
-        Kind::TorchDist => Plan::torch_dist(c, cut, args, &dtype, &run),
+        Kind::TorchDist => Plan::torch_dist(c, cut, Modules::default(), args, &dtype, &run),
         _ => Plan::mcore(c, cut, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
     };
     plan.unwrap().run(&source, to, &RUN, &|_| ()).unwrap();

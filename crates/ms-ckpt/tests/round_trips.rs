@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Cut, Spelling};
+use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::layout::{hf, mcore};
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
@@ -67,7 +68,7 @@ fn to_mcore(from: &Path, to: &Path, cut: &Cut, form: Form) {
     let plan = match form {
         Form::Sharded => Plan::sharded(&config, cut, &dtype, &run),
         Form::RankFiles => Plan::mcore(&config, cut, Spelling::default(), args, &dtype, &run),
-        Form::Distributed => Plan::torch_dist(&config, cut, args, &dtype, &run),
+        Form::Distributed => Plan::torch_dist(&config, cut, Modules::default(), args, &dtype, &run),
     };
     let plan = plan.unwrap();
     plan.run(&source, to, &RUN, &|_| ()).unwrap();

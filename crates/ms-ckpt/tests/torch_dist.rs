@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ms_ckpt::layout::mcore::{Cut, Hints};
-use ms_ckpt::layout::torch_dist;
+use ms_ckpt::layout::torch_dist::{self, Modules};
 use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open, open_with};
 use ms_core::{DType, Region};
 use serde_json::{Value, json};
@@ -91,7 +91,8 @@ fn optimizer_state_goes_through_another_cut_and_form_unchanged() {
     assert!(run.optimizer);
     let dtype = |n: &str| source.dtype(n);
     let cut = Cut { tp: 2, ..Cut::default() };
-    let plan = Plan::torch_dist(source.config(), &cut, ArgsForm::Namespace, &dtype, &run).unwrap();
+    let plan = Plan::torch_dist(source.config(), &cut, Modules::default(), ArgsForm::Namespace, &dtype, &run)
+        .unwrap();
     plan.run(&source, &dir.path().join("tp2"), &RUN, &|_| ()).unwrap();
     Plan::sharded(source.config(), &cut, &dtype, &run)
         .unwrap()

@@ -231,7 +231,7 @@ fn write_megatron(
     let id = |name: &str| specs.iter().position(|s| s.name == name).expect("the model's own parameter");
     let mut bytes = |spec: &ParamSpec| {
         let weight = engine.store.get(ParamId(id(&spec.name) as u32));
-        let dtype = if spec.integral { DType::F32 } else { engine.dtype() };
+        let dtype = if spec.trained { engine.dtype() } else { DType::F32 };
         let weight = engine.device.cast(&weight, dtype).expect("weights are f32 or bf16");
         Ok(weight.bytes().to_vec())
     };

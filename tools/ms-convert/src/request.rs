@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Spelling, Version};
+use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Arithmetic, Sharding};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
@@ -78,6 +79,8 @@ pub(crate) struct Request {
     pub(crate) padded_vocab: Option<usize>,
     /// Spelling of Megatron names.
     pub(crate) spelling: Spelling,
+    /// Modules that a distributed checkpoint is written for.
+    pub(crate) modules: Modules,
     /// How args are stored.
     pub(crate) args_form: ArgsForm,
     /// Files of a Hugging Face folder, when no original is followed.
@@ -241,6 +244,10 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             mla_split: args.flag("mla_mm_split"),
             legacy: to == Form::Legacy,
             nf4: args.flag("qlora_nf4"),
+        },
+        modules: match args.given().get("transformer_impl").and_then(serde_json::Value::as_str) {
+            Some("local") => Modules::Local,
+            _ => Modules::TransformerEngine,
         },
         mtp: args.given().get("mtp_num_layers").and_then(serde_json::Value::as_u64).map(|n| n as usize),
         leading_dense: if head { args.size("first_k_dense_replace")? } else { None },

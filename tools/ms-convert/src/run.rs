@@ -74,7 +74,10 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
             Plan::mcore(&config, &request.cut, request.spelling, request.args_form, &dtype_of, &run)?
         }
         Form::Sharded => Plan::sharded(&config, &request.cut, &dtype_of, &run)?,
-        Form::TorchDist => Plan::torch_dist(&config, &request.cut, request.args_form, &dtype_of, &run)?,
+        Form::TorchDist => {
+            let form = request.args_form;
+            Plan::torch_dist(&config, &request.cut, request.modules, form, &dtype_of, &run)?
+        }
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
     finish(&plan, &source, request, args)

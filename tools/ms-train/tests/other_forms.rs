@@ -64,7 +64,14 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
             run.args.insert("use_distributed_optimizer".into(), distributed.into());
             let args = ArgsForm::Namespace;
             let plan = match kind {
-                Kind::TorchDist => Plan::torch_dist(c, &cut, args, &dtype, &run),
+                Kind::TorchDist => Plan::torch_dist(
+                    c,
+                    &cut,
+                    ms_ckpt::layout::torch_dist::Modules::default(),
+                    args,
+                    &dtype,
+                    &run,
+                ),
                 _ => Plan::mcore(c, &cut, Spelling::default(), args, &dtype, &run),
             };
             let options = RunOptions { threads: 1, sync: false, replace: false };

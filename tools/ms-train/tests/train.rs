@@ -452,17 +452,24 @@ fn a_profile_is_a_trace_with_operations_and_collectives() {
 
 #[test]
 fn with_ckpt_format_torch_or_torch_dist_megatron_reads_the_same_weights_and_the_run_goes_on() {
-    written_for_megatron("torch", ms_ckpt::Kind::Mcore, &["mp_rank_00/model_optim_rng.pt"]);
+    written_for_megatron("torch", ms_ckpt::Kind::Mcore, &["mp_rank_00/model_optim_rng.pt"], "");
     let files = [".metadata", "metadata.json", "common.pt", "__0_0.distcp", "__0_1.distcp"];
-    written_for_megatron("torch_dist", ms_ckpt::Kind::TorchDist, &files);
+    written_for_megatron("torch_dist", ms_ckpt::Kind::TorchDist, &files, "");
+    // Biases of routers stay float32 in a bf16 model: their steps would be lost.
+    let experts = "--bf16 --num-experts 4 --moe-router-topk 2 --moe-router-score-function sigmoid \
+                   --moe-router-enable-expert-bias --moe-router-load-balancing-type none \
+                   --moe-router-bias-update-rate 1e-4";
+    written_for_megatron("torch", ms_ckpt::Kind::Mcore, &["mp_rank_00/model_optim_rng.pt"], experts);
+    written_for_megatron("torch_dist", ms_ckpt::Kind::TorchDist, &files, experts);
 }
 
-fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str]) {
+fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str], more: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (data, save) = (samples(dir.path(), 6), dir.path().join("save"));
     let run = |extra: &[&str]| {
         let mut command = ms_train();
-        command.args(model()).args(["--train-iters", "6", "--ckpt-format", format]).args(extra);
+        command.args(model()).args(more.split_whitespace());
+        command.args(["--train-iters", "6", "--ckpt-format", format]).args(extra);
         command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
         command.assert().success();
     };
@@ -486,6 +493,34 @@ fn written_for_megatron(format: &str, kind: ms_ckpt::Kind, files: &[&str]) {
             values
         };
         assert_eq!(read(&ours), read(&theirs), "{}", spec.name);
+        let wide = !spec.trained || !more.contains("--bf16");
+        let dtype = if wide { ms_core::DType::F32 } else { ms_core::DType::Bf16 };
+        assert_eq!(theirs.dtype(&spec.name).unwrap(), dtype, "{}", spec.name);
+    }
+    assert_eq!(ms_spec::params(ours.config()).iter().any(|s| !s.trained), !more.is_empty());
+    // Weights alone: the next iteration begins from every one of them.
+    let finetuned = dir.path().join("finetuned");
+    let mut command = ms_train();
+    command.args(model()).args(more.split_whitespace()).args([
+        "--train-iters",
+        "1",
+        "--lr",
+        "0",
+        "--finetune",
+    ]);
+    command.args(["--moe-router-bias-update-rate", "0", "--min-lr", "0"]);
+    command.arg("--data-path").arg(&data).arg("--load").arg(&megatron).arg("--save").arg(&finetuned);
+    command.assert().success();
+    let again = ms_ckpt::open(&finetuned).unwrap();
+    for spec in ms_spec::params(ours.config()).iter().filter(|s| !s.trained) {
+        let whole = ms_core::Region::whole(&spec.shape);
+        let read = |from: &ms_ckpt::Checkpoint| {
+            let mut values = vec![0f32; spec.shape.numel()];
+            from.read_f32(spec, &whole, &mut values).unwrap();
+            values
+        };
+        assert!(read(&ours).iter().any(|b| *b != 0.0));
+        assert_eq!(read(&ours), read(&again), "{}", spec.name);
     }
     run(&[]);
     assert_eq!(ms_ckpt::open(&save).unwrap().iteration(), 6);

@@ -15,6 +15,8 @@ use crate::{Error, Mapped, Result};
 pub(crate) struct Metadata {
     /// Tensors in the order of their keys.
     pub(crate) tensors: BTreeMap<String, Tensor>,
+    /// Where the archives of other objects lie, by key.
+    pub(crate) objects: BTreeMap<String, Chunk>,
 }
 
 /// A global tensor.
@@ -114,12 +116,18 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong(format!("{}: a chunk has two places", short(key))));
             }
         }
-        let mut tensors = BTreeMap::new();
+        let (mut tensors, mut objects) = (BTreeMap::new(), BTreeMap::new());
         // Every chunk has a place of its own, so that a list which many keys share cannot make this long.
         for &(key, entry) in described {
             let key = self.text(key)?;
             if !matches!(self.class(entry), Some("TensorStorageMetadata")) {
-                continue; // an object, or a class of a later version
+                // An object, or a class of a later version.
+                if let Some((file, at, length)) = placed.remove(&(key, Vec::new())) {
+                    let (offsets, sizes) = (Vec::new(), Vec::new());
+                    let chunk = Chunk { offsets, sizes, file: file.to_owned(), at, length };
+                    objects.insert(key.to_owned(), chunk);
+                }
+                continue;
             }
             let fields = self.fields(entry)?;
             let (dtype, dtype_name) = self.dtype(self.field(&fields, "properties")?)?;
@@ -153,7 +161,7 @@ impl<'a> Reader<'a> {
                 return Err(self.wrong(format!("{} is there twice", short(key))));
             }
         }
-        Ok(Metadata { tensors })
+        Ok(Metadata { tensors, objects })
     }
 
     /// The last word of an object's class.
@@ -254,18 +262,28 @@ fn short(name: &str) -> String {
     name.chars().take(120).collect()
 }
 
+/// Reads the archive of a chunk. Places in it count from its first byte.
+///
+/// # Errors
+/// A place outside the file, an archive that is damaged.
+pub(crate) fn chunk_archive(file: &Mapped, key: &str, chunk: &Chunk) -> Result<Archive> {
+    let bytes = file.bytes();
+    let end = chunk.at.checked_add(chunk.length).filter(|&e| e <= bytes.len());
+    let end = end.ok_or_else(|| {
+        let (at, length, have) = (chunk.at, chunk.length, bytes.len());
+        let what = format!("{}: bytes {at}+{length} are outside the file of {have}", short(key));
+        Error::malformed(file.path(), what)
+    })?;
+    Archive::within(file.path(), &bytes[chunk.at..end])
+}
+
 /// Finds the elements of a chunk: the one tensor of its archive.
 ///
 /// # Errors
 /// A place outside the file, an archive that is damaged, a tensor of another type or shape than described.
 pub(crate) fn chunk_view(file: &Mapped, key: &str, tensor: &Tensor, chunk: &Chunk) -> Result<TensorView> {
     let wrong = |what: String| Error::malformed(file.path(), format!("{}: {what}", short(key)));
-    let bytes = file.bytes();
-    let end = chunk.at.checked_add(chunk.length).filter(|&e| e <= bytes.len());
-    let end = end.ok_or_else(|| {
-        wrong(format!("bytes {}+{} are outside the file of {}", chunk.at, chunk.length, bytes.len()))
-    })?;
-    let archive = Archive::within(file.path(), &bytes[chunk.at..end])?;
+    let archive = chunk_archive(file, key, chunk)?;
     let Node::Tensor(found) = archive.root() else {
         return Err(wrong("its archive holds no tensor".to_owned()));
     };

@@ -1,6 +1,7 @@
 //! Layouts: how a folder names and files the tensors of a model.
 
 mod assemble;
+mod buckets;
 mod cut;
 mod described;
 pub mod hf;

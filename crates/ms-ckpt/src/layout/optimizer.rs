@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::checkpoint::Stored;
 use crate::optim::{BUFFERS, Held, bucket_size, flat_places, inner, optimizers};
-use crate::torch::{Node, TorchFile};
+use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
 
 /// The state that lies beside a rank's weights.
@@ -31,12 +31,46 @@ enum Optimizer {
 
 /// The flat buffers of the parameters of one type in one chunk.
 #[derive(Debug)]
-struct Buffer {
+pub(super) struct Buffer {
     /// Type of the weights, where the key says it.
-    types: String,
-    numel: usize,
+    pub(super) types: String,
+    pub(super) numel: usize,
     /// First bytes of the three.
-    starts: [usize; 3],
+    pub(super) starts: [usize; 3],
+}
+
+/// Finds a tensor's bytes in a file.
+type View<'a> = &'a dyn Fn(&str, &TensorRef) -> Result<TensorView>;
+
+/// The flat buffers of one optimizer, in the order of chunks and types; `None` if it has no parameters of its kind.
+///
+/// # Errors
+/// Buffers that are not whole, or not float32 in one dimension.
+pub(super) fn flat_buffers(path: &Path, optimizer: &Node, view: View<'_>) -> Result<Option<Vec<Buffer>>> {
+    let Node::Dict(entries) = optimizer else { return Ok(None) };
+    if optimizer.get("buckets_coalesced").map(Node::to_json) != Some(Value::Bool(true)) {
+        return Err(Error::malformed(path, "optimizer state by buckets: only whole buffers are read"));
+    }
+    let mut buffers: Vec<(usize, Buffer)> = Vec::new();
+    for (key, node) in entries {
+        let (Ok(number), Node::Dict(by_types)) = (key.parse::<usize>(), node) else { continue };
+        for (types, node) in by_types {
+            let name = |part: &str| format!("buffer {number} {types} {part}");
+            let mut starts = [0; 3];
+            let mut numel = None;
+            for (start, part) in starts.iter_mut().zip(BUFFERS) {
+                let (n, at) = row(path, &name(part), node.get(part), view)?;
+                if *numel.get_or_insert(n) != n {
+                    return Err(Error::malformed(path, format!("{}: {n} elements", name(part))));
+                }
+                *start = at;
+            }
+            let numel = numel.unwrap_or(0);
+            buffers.push((number, Buffer { types: types.clone(), numel, starts }));
+        }
+    }
+    buffers.sort_by_key(|b| b.0);
+    Ok(Some(buffers.into_iter().map(|b| b.1).collect()))
 }
 
 #[derive(Debug)]
@@ -46,10 +80,10 @@ struct Group {
 }
 
 /// A tensor that is stored in one row as float32: its length and first byte.
-fn row(torch: &TorchFile, name: &str, node: Option<&Node>) -> Result<(usize, usize)> {
-    let wrong = |what: &str| Error::malformed(torch.file().path(), format!("{name}: {what}"));
+fn row(path: &Path, name: &str, node: Option<&Node>, view: View<'_>) -> Result<(usize, usize)> {
+    let wrong = |what: &str| Error::malformed(path, format!("{name}: {what}"));
     let Some(Node::Tensor(tensor)) = node else { return Err(wrong("no tensor")) };
-    let view = torch.view(name, tensor)?;
+    let view = view(name, tensor)?;
     match (view.dtype, view.strides, &view.shape[..]) {
         (DType::F32, None, &[n]) => Ok((n, view.start)),
         (dtype, _, shape) => Err(wrong(&format!("expected f32 in one dimension, got {dtype} {shape:?}"))),
@@ -61,36 +95,8 @@ impl States {
     pub(super) fn flat(torch: &TorchFile, path: &Path, file: usize) -> Result<Self> {
         let mut all = Vec::new();
         for optimizer in optimizers(torch.root()) {
-            let Node::Dict(entries) = optimizer else {
-                all.push(Optimizer::Absent);
-                continue;
-            };
-            if optimizer.get("buckets_coalesced").map(Node::to_json) != Some(Value::Bool(true)) {
-                return Err(Error::malformed(
-                    path,
-                    "optimizer state by buckets: only whole buffers are read",
-                ));
-            }
-            let mut buffers: Vec<(usize, Buffer)> = Vec::new();
-            for (key, node) in entries {
-                let (Ok(number), Node::Dict(by_types)) = (key.parse::<usize>(), node) else { continue };
-                for (types, node) in by_types {
-                    let name = |part: &str| format!("buffer {number} {types} {part}");
-                    let mut starts = [0; 3];
-                    let mut numel = None;
-                    for (start, part) in starts.iter_mut().zip(BUFFERS) {
-                        let (n, at) = row(torch, &name(part), node.get(part))?;
-                        if *numel.get_or_insert(n) != n {
-                            return Err(Error::malformed(path, format!("{}: {n} elements", name(part))));
-                        }
-                        *start = at;
-                    }
-                    let numel = numel.unwrap_or(0);
-                    buffers.push((number, Buffer { types: types.clone(), numel, starts }));
-                }
-            }
-            buffers.sort_by_key(|b| b.0);
-            all.push(Optimizer::Flat(buffers.into_iter().map(|b| b.1).collect()));
+            let buffers = flat_buffers(torch.file().path(), optimizer, &|name, t| torch.view(name, t))?;
+            all.push(buffers.map_or(Optimizer::Absent, Optimizer::Flat));
         }
         Ok(Self { path: path.to_owned(), file, optimizers: all })
     }

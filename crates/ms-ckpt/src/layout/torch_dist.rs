@@ -18,6 +18,7 @@ use ms_core::{DType, Region, Shape};
 use ms_spec::{Feed, ModelConfig, ParamSpec, Place, params};
 use serde_json::{Map, Value};
 
+use super::buckets;
 use super::described::{describe, number_in};
 use super::mcore::Hints;
 use crate::adapter::Adapters;
@@ -40,7 +41,7 @@ pub(crate) struct Laid {
 }
 
 /// No model has so many layers: their numbers come from the file.
-const MOST_LAYERS: usize = 1 << 14;
+pub(super) const MOST_LAYERS: usize = 1 << 14;
 
 /// Opens a distributed checkpoint.
 pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoint> {
@@ -72,12 +73,19 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         used: BTreeSet::new(),
     };
     let globals = opened.globals()?;
-    opened.report_unused();
-    let Opened { files, stored, .. } = opened;
     let iteration =
         common.as_ref().and_then(|c| c.root().get("iteration")).and_then(|n| n.to_json().as_u64());
-    let state = common.as_ref().map_or(Value::Null, |c| optim::run_state(c.root()));
-    Ok(Checkpoint {
+    let mut state = common.as_ref().map_or(Value::Null, |c| optim::run_state(c.root()));
+    let mut ways = Vec::new();
+    if opened.has_buckets() {
+        if let Some(groups) = opened.bucket_groups()? {
+            state["optimizer"] = groups;
+        }
+        ways = buckets::ORDERS.map(|order| opened.by_rank(&args, &globals, order)).into();
+    }
+    opened.report_unused();
+    let Opened { files, stored, .. } = opened;
+    let mut checkpoint = Checkpoint {
         root: root.to_owned(),
         kind: Kind::TorchDist,
         config,
@@ -92,7 +100,9 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         adapters: Adapters::new(),
         copies: Vec::new(),
         merge: None,
-    })
+    };
+    buckets::settle(&mut checkpoint, folder, ways)?;
+    Ok(checkpoint)
 }
 
 /// A key of a distributed checkpoint.
@@ -126,16 +136,17 @@ pub fn keys(path: &Path) -> Result<Vec<Key>> {
     Ok(Metadata::read(&folder)?.tensors.into_iter().map(key).collect())
 }
 
-struct Opened<'a> {
-    folder: &'a Path,
-    metadata: &'a Metadata,
-    config: &'a ModelConfig,
-    files: Vec<Mapped>,
+/// A folder whose parameters are being found.
+pub(super) struct Opened<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) metadata: &'a Metadata,
+    pub(super) config: &'a ModelConfig,
+    pub(super) files: Vec<Mapped>,
     by_name: BTreeMap<String, usize>,
-    stored: Vec<Stored>,
+    pub(super) stored: Vec<Stored>,
     /// Stored tensors by key and number of the chunk.
     chunks: BTreeMap<(String, usize), usize>,
-    used: BTreeSet<String>,
+    pub(super) used: BTreeSet<String>,
 }
 
 impl Opened<'_> {
@@ -170,7 +181,7 @@ impl Opened<'_> {
     }
 
     /// The number that each layer has in the keys: slots without a layer have no tensors.
-    fn slots(&self) -> Result<Vec<usize>> {
+    pub(super) fn slots(&self) -> Result<Vec<usize>> {
         let mut found: BTreeSet<usize> = BTreeSet::new();
         for (key, tensor) in &self.metadata.tensors {
             let Some(rest) = key.strip_prefix("decoder.layers.") else { continue };
@@ -242,20 +253,23 @@ impl Opened<'_> {
         Ok(Some(Global { shape: spec.shape, dtype, pieces }))
     }
 
+    /// The number of a file of the folder.
+    pub(super) fn file(&mut self, name: &str) -> Result<usize> {
+        if let Some(&file) = self.by_name.get(name) {
+            return Ok(file);
+        }
+        self.files.push(Mapped::open(&self.folder.join(name))?);
+        self.by_name.insert(name.to_owned(), self.files.len() - 1);
+        Ok(self.files.len() - 1)
+    }
+
     /// The stored tensor of a chunk.
-    fn chunk(&mut self, key: &str, tensor: &Tensor, number: usize) -> Result<usize> {
+    pub(super) fn chunk(&mut self, key: &str, tensor: &Tensor, number: usize) -> Result<usize> {
         if let Some(&i) = self.chunks.get(&(key.to_owned(), number)) {
             return Ok(i);
         }
         let chunk = &tensor.chunks[number];
-        let file = match self.by_name.get(&chunk.file) {
-            Some(&file) => file,
-            None => {
-                self.files.push(Mapped::open(&self.folder.join(&chunk.file))?);
-                self.by_name.insert(chunk.file.clone(), self.files.len() - 1);
-                self.files.len() - 1
-            }
-        };
+        let file = self.file(&chunk.file)?;
         let view = dcp::chunk_view(&self.files[file], key, tensor, chunk)?;
         self.stored.push(Stored {
             name: key.to_owned(),
@@ -267,6 +281,7 @@ impl Opened<'_> {
             quantised: None,
         });
         self.chunks.insert((key.to_owned(), number), self.stored.len() - 1);
+        self.used.insert(key.to_owned());
         Ok(self.stored.len() - 1)
     }
 
@@ -526,21 +541,39 @@ const ALTERNATIVES: [(&str, &str); 8] = [
     ("mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"),
 ];
 
-/// The key under which a parameter is written: as Megatron with Transformer Engine has it, with the first norm as a part
-/// of the packed projection, the second as one of a dense layer's. `slot` is the number of the layer among all slots;
-/// `packed`: it has such a projection.
+/// The modules of the model that a checkpoint is written for, which decide what norms are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Modules {
+    /// Transformer Engine's: the second norm is a part of a dense layer's first matrix, and one of its own before experts.
+    #[default]
+    TransformerEngine,
+    /// Megatron's own: both norms have the names of parts in every layer, except with latent attention, where they have
+    /// their own in every layer.
+    Local,
+}
+
+/// The key under which a parameter is written: as Megatron with these modules has it, with the first norm as a part of the
+/// packed projection. `slot` is the number of the layer among all slots; `packed`: it has such a projection.
+///
+/// # Source
+/// Megatron-Core 0.16.1, `sharded_state_dict_keys_map` in `megatron/core/models/gpt/gpt_layer_specs.py`.
 pub(crate) fn written(
     spec: &ParamSpec,
     slot: usize,
     stacked: bool,
     packed: bool,
     config: &ModelConfig,
+    modules: Modules,
 ) -> Laid {
     let Place::Layer(layer) = spec.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
     let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
     let fused = match inner {
         _ if inner.starts_with("input_layernorm.") => packed && config.mla().is_none(),
-        _ => inner.starts_with("pre_mlp_layernorm.") && config.layer(layer).feed == Feed::Dense,
+        _ if !inner.starts_with("pre_mlp_layernorm.") => false,
+        _ => match modules {
+            Modules::TransformerEngine => config.layer(layer).feed == Feed::Dense,
+            Modules::Local => config.mla().is_none(),
+        },
     };
     let alternative = ALTERNATIVES.iter().find_map(|(ours, theirs)| {
         let kind = inner.strip_prefix(ours).filter(|_| fused)?;

@@ -11,6 +11,7 @@ use super::megatron::holds;
 use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
 use crate::dcp::{self, Placed, Written};
 use crate::layout::mcore::{Cut, Spelling};
+use crate::layout::torch_dist::Modules;
 use crate::layout::{TRACKER, iteration_name, torch_dist};
 use crate::lens::Lens;
 use crate::torch::{Object, archive_bytes, archive_of};
@@ -33,6 +34,7 @@ impl Plan {
     pub fn torch_dist(
         config: &ModelConfig,
         cut: &Cut,
+        modules: Modules,
         args: ArgsForm,
         dtype_of: &DTypeOf<'_>,
         run: &Run,
@@ -41,7 +43,7 @@ impl Plan {
         let placement = cut.placement(config.layers)?;
         let slots = cut.slots(config.layers)?;
         let specs = ms_spec::params(config);
-        let keys = Keys::new(&specs, config, &slots);
+        let keys = Keys::new(&specs, config, &slots, modules);
         let mut plan = Self::default();
         let folder = PathBuf::from(iteration_name(run.iteration));
         let mut tensors: BTreeMap<String, Written> = BTreeMap::new();
@@ -88,7 +90,9 @@ impl Plan {
         let extra = dcp::extra_state();
         let objects = keys.extra_states(&specs);
         let metadata = dcp::metadata_pickle(&tensors, &objects, (OBJECTS, extra.len() as u64));
-        let mut common = run.top(cut.args(config, Spelling::default())?, args);
+        let transformer_engine = modules == Modules::TransformerEngine;
+        let spelling = Spelling { transformer_engine, ..Spelling::default() };
+        let mut common = run.top(cut.args(config, spelling)?, args);
         let content = json!({
             "non_homogeneous_layers": !keys.stacked, "singleton_local_shards": false,
             "distrib_optim_sharding_type": SPACE
@@ -112,6 +116,7 @@ impl Plan {
 struct Keys<'a> {
     config: &'a ModelConfig,
     slots: &'a [Option<usize>],
+    modules: Modules,
     /// All layers have the same parameters, and share their keys.
     stacked: bool,
     /// Layers with a packed projection, which their first norm is a part of.
@@ -119,7 +124,12 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    fn new(specs: &[ParamSpec], config: &'a ModelConfig, slots: &'a [Option<usize>]) -> Self {
+    fn new(
+        specs: &[ParamSpec],
+        config: &'a ModelConfig,
+        slots: &'a [Option<usize>],
+        modules: Modules,
+    ) -> Self {
         let mut layers: BTreeMap<usize, Vec<(&str, Vec<usize>)>> = BTreeMap::new();
         let mut packed = BTreeSet::new();
         for spec in specs {
@@ -131,7 +141,7 @@ impl<'a> Keys<'a> {
             layers.entry(layer).or_default().push((inner, spec.shape.to_vec()));
         }
         let stacked = layers.values().all(|l| Some(l) == layers.values().next());
-        Self { config, slots, stacked, packed }
+        Self { config, slots, modules, stacked, packed }
     }
 
     /// The key of a parameter, and the layer's number if layers stand in front.
@@ -141,7 +151,7 @@ impl<'a> Keys<'a> {
             _ => 0,
         };
         let packed = matches!(spec.place, Place::Layer(l) if self.packed.contains(&l));
-        let laid = torch_dist::written(spec, slot, self.stacked, packed, self.config);
+        let laid = torch_dist::written(spec, slot, self.stacked, packed, self.config, self.modules);
         (laid.key, laid.layer)
     }
 

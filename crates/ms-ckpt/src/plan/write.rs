@@ -1,5 +1,6 @@
 //! Writes one planned file, in its container.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -12,6 +13,7 @@ use super::items::Item;
 use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
 use crate::cast::cast;
 use crate::layout::mcore::{Cut, Spelling};
+use crate::layout::torch_dist::Modules;
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
 use crate::staging::{Folder, sync_folder, write_file};
@@ -221,15 +223,20 @@ fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
 /// Gives the bytes of a whole parameter, little-endian; of one of whole numbers as float32.
 pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 
-/// Writes the files of a plan into `folder` with weights that a program holds; paths lose `prefix`.
-fn write_held(
-    plan: &Plan,
-    folder: &Path,
-    prefix: &str,
-    config: &ModelConfig,
-    dtype: DType,
-    bytes: Held<'_>,
-) -> Result<()> {
+/// The types in which Megatron keeps the parameters of a model in `dtype`, by name: what no gradient moves, a router's
+/// bias, stays float32, because its steps are smaller than what bf16 tells apart.
+///
+/// # Source
+/// Megatron-Core 0.16.1, `megatron/core/transformer/moe/router.py`, `_maintain_float32_expert_bias`.
+fn kept_types(config: &ModelConfig, dtype: DType) -> impl Fn(&str) -> Result<DType> {
+    let wide: BTreeSet<String> =
+        ms_spec::params(config).into_iter().filter(|s| !s.trained).map(|s| s.name).collect();
+    move |name| Ok(if wide.contains(name) { DType::F32 } else { dtype })
+}
+
+/// Writes the files of a plan into `folder` with weights that a program holds, each in the type that the plan names;
+/// paths lose `prefix`.
+fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, bytes: Held<'_>) -> Result<()> {
     let specs = ms_spec::params(config);
     for file in &plan.files {
         let path = file.path.strip_prefix(prefix).unwrap_or(&file.path).to_owned();
@@ -238,7 +245,7 @@ fn write_held(
             let spec =
                 specs.iter().find(|s| s.name == t.parameter).expect("plans name parameters of the table");
             let mut whole = bytes(spec)?;
-            let held = if spec.integral { DType::F32 } else { dtype };
+            let held = if spec.integral { DType::F32 } else { t.dtype };
             assert_eq!(
                 whole.len(),
                 spec.shape.numel() * held.size(),
@@ -269,7 +276,7 @@ pub(crate) fn write_hf(
 ) -> Result<()> {
     let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(shard))?;
     let folder = Folder::create(dir, replace)?;
-    write_held(&plan, folder.path(), "", config, dtype, bytes)?;
+    write_held(&plan, folder.path(), "", config, bytes)?;
     plan.write_small(folder.path())?;
     let json = ms_spec::hf::write_config(config, ms_spec::hf::Dialect::V4).map_err(Error::spec(dir))?;
     let mut text = serde_json::to_vec_pretty(&json).expect("plain JSON");
@@ -305,8 +312,9 @@ pub(crate) fn write_mcore_ranks(
     bytes: Held<'_>,
 ) -> Result<()> {
     let run = Run { iteration, args: more.clone(), ..Run::default() };
-    let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &|_| Ok(dtype), &run)?;
-    write_held(&plan, folder, &iteration_name(iteration), config, dtype, bytes)
+    let dtype_of = kept_types(config, dtype);
+    let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
+    write_held(&plan, folder, &iteration_name(iteration), config, bytes)
 }
 
 /// The chunks of a distributed checkpoint with these weights, and what describes them, in the folder of an iteration that
@@ -320,9 +328,11 @@ pub(crate) fn write_torch_dist_chunks(
     bytes: Held<'_>,
 ) -> Result<()> {
     let run = Run { iteration, args: more.clone(), ..Run::default() };
-    let plan = Plan::torch_dist(config, &Cut::default(), ArgsForm::Namespace, &|_| Ok(dtype), &run)?;
+    let dtype_of = kept_types(config, dtype);
+    let (cut, modules) = (Cut::default(), Modules::default());
+    let plan = Plan::torch_dist(config, &cut, modules, ArgsForm::Namespace, &dtype_of, &run)?;
     let prefix = iteration_name(iteration);
-    write_held(&plan, folder, &prefix, config, dtype, bytes)?;
+    write_held(&plan, folder, &prefix, config, bytes)?;
     for (path, text) in &plan.texts {
         // The tracker stands above the folder, and is written when that is complete.
         if let Ok(name) = path.strip_prefix(&prefix) {

@@ -1,0 +1,458 @@
+//! Optimizer state of a distributed checkpoint that is stored as the ranks of the run had it: gradient buckets under keys of
+//! their own (`dp_reshardable`), or gathered by one rank into an object (`dp_zero_gather_scatter`).
+//!
+//! ```text
+//! [chained_C.]optimizer.distributed.dp_group_idx_G.gbuf_idx_B.dtype_(…).bucket_idx_K.{param,exp_avg,exp_avg_sq}
+//! [chained_C.]optimizer.distributed.dp_group_idx_G.param_state/shard_0_1      what distrib_optim.pt holds
+//! [chained_C.]optimizer.distributed.dp_group_idx_G.optimizer/shard_0_1        parameter groups
+//! ```
+//!
+//! Neither says which parameter lies where: that follows from the grid of ranks in `args` and from the order in which the
+//! model registers its parameters. Without Transformer Engine the first norm of a layer comes before its attention; with
+//! it, before the packed projection. Whether an order is the run's is seen from the master weights: rounded, they are
+//! the weights.
+//!
+//! # Source
+//! Megatron-Core 0.16.1, `megatron/core/optimizer/distrib_optimizer.py`, `sharded_param_state_dp_reshardable` and
+//! `sharded_param_state_dp_zero`; groups of ranks in `megatron/core/optimizer/__init__.py`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+use ms_core::{DType, Region};
+use serde_json::{Map, Value, json};
+
+use super::mcore::{Cut, ExpertTp, Spelling, rank_tensors};
+use super::optimizer::{buffer_order, flat_buffers};
+use super::spelling::Local;
+use super::torch_dist::Opened;
+use super::{Placement, Rank};
+use crate::checkpoint::{Checkpoint, Global, Piece, Stored};
+use crate::dcp;
+use crate::optim::{BUFFERS, Held, STATES, bucket_size, flat_places, inner, optimizers};
+use crate::torch::{Node, TensorRef, TensorView};
+use crate::{Error, Result};
+
+/// What all keys of this kind have in common.
+const COMMON: &str = "optimizer.distributed.dp_group_idx_";
+
+/// The order in which a model registers the parameters of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Norms before the modules that they belong to.
+    Local,
+    /// Norms as parts of their modules.
+    TransformerEngine,
+}
+
+pub(super) const ORDERS: [Order; 2] = [Order::Local, Order::TransformerEngine];
+
+/// One of the three tensors of a buffer: stored tensors in one row, and where each begins.
+type Row = Vec<(usize, usize)>;
+
+/// The flat tensors of the parameters of one type in one chunk of a rank.
+struct Flat {
+    numel: usize,
+    rows: [Row; 3],
+}
+
+/// Globals of the optimizer state, by name.
+pub(super) type States = BTreeMap<String, Global>;
+
+impl Opened<'_> {
+    /// Whether there is state of this kind.
+    pub(super) fn has_buckets(&self) -> bool {
+        let keys = self.metadata.tensors.keys().chain(self.metadata.objects.keys());
+        keys.into_iter().any(|k| k.contains(COMMON))
+    }
+
+    /// Parameter groups, which such a checkpoint keeps beside the buckets.
+    pub(super) fn bucket_groups(&mut self) -> Result<Option<Value>> {
+        let mut groups = Vec::new();
+        for chained in ["", "chained_0.", "chained_1."] {
+            let key = format!("{chained}{COMMON}0.optimizer/shard_0_1");
+            let Some(place) = self.metadata.objects.get(&key) else { continue };
+            let file = self.file(&place.file)?;
+            let archive = dcp::chunk_archive(&self.files[file], &key, place)?;
+            for one in optimizers(archive.root()) {
+                if let Some(Node::List(list)) = inner(one).get("param_groups") {
+                    groups.extend(list.iter().map(Node::to_json));
+                } else if let Some(Value::Array(list)) = inner(one).get("param_groups").map(Node::to_json) {
+                    groups.extend(list);
+                }
+            }
+        }
+        Ok((!groups.is_empty()).then(|| json!({"optimizer": {"param_groups": groups}})))
+    }
+
+    /// The optimizer state of every parameter, if ranks registered their parameters in this order.
+    ///
+    /// # Errors
+    /// Another grid of ranks, other buffers or lengths than the model has.
+    pub(super) fn by_rank(
+        &mut self,
+        args: &Map<String, Value>,
+        weights: &BTreeMap<String, Global>,
+        order: Order,
+    ) -> Result<States> {
+        let slots = self.slots()?;
+        let cut = self.cut(args, &slots)?;
+        let placement = cut.placement(self.config.layers)?;
+        let mut states = States::new();
+        for rank in cut.ranks()? {
+            let locals = registered(self.config, &cut, &placement, rank, order)?;
+            let type_of = |l: &Local| weights.get(&l.spec.name).map_or(DType::Bf16, |g| g.dtype);
+            let all: Vec<(Local, Held)> = locals
+                .into_iter()
+                .filter(|l| l.spec.trained)
+                .map(|l| {
+                    let held = l.held(&cut, type_of(&l));
+                    (l, held)
+                })
+                .collect();
+            let chained = all.iter().any(|(_, h)| h.expert);
+            for experts in [false, true] {
+                let mine: Vec<&(Local, Held)> = all.iter().filter(|(_, h)| h.expert == experts).collect();
+                if mine.is_empty() {
+                    continue;
+                }
+                let prefix = match (chained, experts) {
+                    (false, _) => COMMON.to_owned(),
+                    (true, false) => format!("chained_0.{COMMON}"),
+                    (true, true) => format!("chained_1.{COMMON}"),
+                };
+                let group = group_of(&cut, rank, experts);
+                let flats = self.flats(&format!("{prefix}{group}."))?;
+                self.share_out(&mine, flats, args, rank.p, &mut states)?;
+            }
+        }
+        if let Some((name, _)) = states.iter().find(|(_, g)| {
+            g.pieces
+                .iter()
+                .map(|p| {
+                    p.flat.as_ref().map_or_else(|| p.region.local_shape().numel(), ExactSizeIterator::len)
+                })
+                .sum::<usize>()
+                != g.shape.numel()
+        }) {
+            return Err(Error::Missing { path: self.folder.to_owned(), name: name.clone() });
+        }
+        Ok(states)
+    }
+
+    /// The grid of ranks, as the run's arguments have it.
+    fn cut(&self, args: &Map<String, Value>, slots: &[usize]) -> Result<Cut> {
+        let size = |name: &str| args.get(name).and_then(Value::as_u64).map(|n| n as usize);
+        let many = |name: &str| size(name).unwrap_or(1).max(1);
+        let (tp, pp, ep) = (
+            many("tensor_model_parallel_size"),
+            many("pipeline_model_parallel_size"),
+            many("expert_model_parallel_size"),
+        );
+        // Every rank has keys: their number bounds that of ranks, which come from a file.
+        let keys = self.metadata.tensors.len() + self.metadata.objects.len();
+        if tp.saturating_mul(pp).saturating_mul(ep) > keys {
+            let what = format!("args say {tp} x {pp} x {ep} ranks, and there are {keys} keys");
+            return Err(Error::folder(self.folder, what));
+        }
+        let total = size("num_layers").unwrap_or(0).max(slots.last().map_or(0, |l| l + 1));
+        if total > slots.len() + super::torch_dist::MOST_LAYERS {
+            return Err(Error::folder(self.folder, format!("args say {total} layers")));
+        }
+        let noop = (0..total).filter(|slot| !slots.contains(slot)).collect();
+        let chunks = many("virtual_pipeline_model_parallel_size");
+        let layers_per_chunk = size("num_layers_per_virtual_pipeline_stage")
+            .or((chunks > 1).then(|| total / pp / chunks))
+            .filter(|&n| n > 0 && n < total / pp);
+        let layer_list = args.get("num_layer_list").and_then(Value::as_str);
+        let layer_list = layer_list.and_then(|t| t.split(',').map(|n| n.trim().parse().ok()).collect());
+        let extended = args.get("moe_tp_extend_ep").and_then(Value::as_bool) == Some(true) && tp > 1;
+        let expert_tp = match (extended, size("expert_tensor_parallel_size")) {
+            (true, _) => ExpertTp::Extend,
+            (_, Some(1)) if tp > 1 => ExpertTp::Whole,
+            _ => ExpertTp::Cut,
+        };
+        let dual_pipe = args.get("schedules_method").and_then(Value::as_str) == Some("dualpipev");
+        let cut = Cut { tp, pp, ep, expert_tp, layers_per_chunk, layer_list, noop, dual_pipe };
+        cut.check(self.config)?;
+        Ok(cut)
+    }
+
+    /// The flat tensors of a group of ranks, in the order of buffers.
+    fn flats(&mut self, prefix: &str) -> Result<Vec<Flat>> {
+        let gathered = format!("{prefix}param_state/shard_0_1");
+        if let Some(place) = self.metadata.objects.get(&gathered) {
+            return self.gathered(&gathered, place);
+        }
+        // Buffer and bucket, by their numbers.
+        let mut found: BTreeMap<(usize, usize), [Option<&str>; 3]> = BTreeMap::new();
+        let metadata = self.metadata;
+        for key in metadata.tensors.keys() {
+            let Some(rest) = key.strip_prefix(prefix).and_then(|r| r.strip_prefix("gbuf_idx_")) else {
+                continue;
+            };
+            let parts = (|| {
+                let (buffer, rest) = rest.split_once(".dtype_")?;
+                let (_, rest) = rest.rsplit_once(".bucket_idx_")?;
+                let (bucket, part) = rest.split_once('.')?;
+                let which = BUFFERS.iter().position(|b| *b == part)?;
+                Some((buffer.parse().ok()?, bucket.parse().ok()?, which))
+            })();
+            if let Some((buffer, bucket, which)) = parts {
+                found.entry((buffer, bucket)).or_default()[which] = Some(key);
+            }
+        }
+        let mut flats: BTreeMap<usize, Flat> = BTreeMap::new();
+        for ((buffer, _), keys) in found {
+            let flat = flats.entry(buffer).or_insert_with(|| Flat { numel: 0, rows: Default::default() });
+            let mut length = None;
+            for (row, key) in flat.rows.iter_mut().zip(keys) {
+                let missing = || Error::Missing {
+                    path: self.folder.to_owned(),
+                    name: format!("{prefix}gbuf_idx_{buffer}"),
+                };
+                let key = key.ok_or_else(missing)?;
+                let tensor = &metadata.tensors[key];
+                let wrong = |what: String| {
+                    Error::malformed(&self.folder.join(dcp::METADATA), format!("tensor {key}: {what}"))
+                };
+                // One row, or one for each data-parallel rank (`fully_sharded_bucket_space`).
+                let (rows, columns) = match tensor.size[..] {
+                    [n] => (1, n),
+                    [rows, n] => (rows, n),
+                    _ => return Err(wrong(format!("a bucket of shape {:?}", tensor.size))),
+                };
+                let numel = rows.checked_mul(columns).filter(|&n| *length.get_or_insert(n) == n);
+                let numel = numel.ok_or_else(|| wrong(format!("a bucket of shape {:?}", tensor.size)))?;
+                if tensor.dtype != Some(DType::F32) {
+                    return Err(wrong(format!("expected f32, got {}", tensor.dtype_name)));
+                }
+                let mut have = 0;
+                for (number, chunk) in tensor.chunks.iter().enumerate() {
+                    let line = if tensor.size.len() == 2 { chunk.offsets[0] } else { 0 };
+                    let n: usize = chunk.sizes.iter().product();
+                    let one_line = chunk.sizes.len() < 2 || chunk.sizes[0] <= 1 || chunk.sizes[1] == columns;
+                    let i = self.chunk(key, tensor, number)?;
+                    if self.stored[i].strides.is_some() || !one_line {
+                        return Err(wrong("a bucket with gaps".to_owned()));
+                    }
+                    let at = line * columns + chunk.offsets.last().copied().unwrap_or(0);
+                    row.push((flat.numel + at, i));
+                    have += n;
+                }
+                if have != numel {
+                    return Err(wrong(format!("{have} of {numel} elements are there")));
+                }
+                row.sort_unstable();
+            }
+            flat.numel += length.unwrap_or(0);
+        }
+        Ok(flats.into_values().collect())
+    }
+
+    /// The flat tensors of an object that one rank gathered.
+    fn gathered(&mut self, key: &str, place: &dcp::Chunk) -> Result<Vec<Flat>> {
+        let file = self.file(&place.file)?;
+        let mapped = &self.files[file];
+        let archive = dcp::chunk_archive(mapped, key, place)?;
+        let mut flats = Vec::new();
+        for one in optimizers(archive.root()) {
+            let view = |name: &str, tensor: &TensorRef| {
+                let view = archive.view(name, tensor)?;
+                Ok(TensorView { start: view.start + place.at, ..view })
+            };
+            for buffer in flat_buffers(mapped.path(), one, &view)?.unwrap_or_default() {
+                let rows = buffer.starts.map(|start| {
+                    self.stored.push(Stored {
+                        name: key.to_owned(),
+                        file,
+                        dtype: DType::F32,
+                        shape: vec![buffer.numel],
+                        start,
+                        strides: None,
+                        quantised: None,
+                    });
+                    vec![(0, self.stored.len() - 1)]
+                });
+                flats.push(Flat { numel: buffer.numel, rows });
+            }
+        }
+        self.used.insert(key.to_owned());
+        Ok(flats)
+    }
+
+    /// Gives each parameter of a rank its part of the rank's buffers.
+    fn share_out(
+        &mut self,
+        mine: &[&(Local, Held)],
+        flats: Vec<Flat>,
+        args: &Map<String, Value>,
+        stage: usize,
+        states: &mut States,
+    ) -> Result<()> {
+        let wanted = buffer_order(mine.iter().map(|(_, held)| held));
+        if wanted.len() != flats.len() {
+            let (want, got) = (wanted.len(), flats.len());
+            return Err(Error::folder(self.folder, format!("{got} gradient buffers, expected {want}")));
+        }
+        for ((chunk, dtype), flat) in wanted.into_iter().zip(flats) {
+            let inside: Vec<&&(Local, Held)> =
+                mine.iter().filter(|(_, h)| (h.chunk, h.dtype) == (chunk, dtype)).collect();
+            let list: Vec<&Held> = inside.iter().map(|(_, held)| held).collect();
+            // As the run's arguments have it; without them, in one bucket. Releases before 0.14 keep the padding.
+            let ways = [bucket_size(args, stage, chunk), None].map(|size| flat_places(&list, size));
+            let exact = ways.iter().find(|(_, n)| *n == flat.numel);
+            let found =
+                exact.or_else(|| ways.iter().find(|(_, n)| *n < flat.numel && flat.numel - *n < 1 << 16));
+            let Some((places, _)) = found else {
+                let (want, got) = (ways[0].1, flat.numel);
+                let what = format!("a gradient buffer has {got} elements, expected {want}");
+                return Err(Error::folder(self.folder, what));
+            };
+            for ((local, held), &at) in inside.into_iter().zip(places) {
+                if !local.copy {
+                    self.cut_out(local, at..at + held.numel, &flat.rows, states)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of one parameter: elements `range` of a rank's buffer.
+    fn cut_out(
+        &mut self,
+        local: &Local,
+        range: Range<usize>,
+        rows: &[Row; 3],
+        states: &mut States,
+    ) -> Result<()> {
+        let first = |r: &Region| r.runs().next().map_or(0, |r| r.0);
+        for (state, row) in STATES.iter().zip(rows) {
+            let name = format!("optimizer.state.{state}.{}", local.spec.name);
+            let shape = local.spec.shape;
+            let global = states.entry(name.clone()).or_insert_with(|| Global {
+                shape,
+                dtype: DType::F32,
+                pieces: Vec::new(),
+            });
+            // The first rank that has the part; its own pieces are added below in one go.
+            if global.pieces.iter().any(|p| first(&p.region) == first(&local.lens.region)) {
+                continue;
+            }
+            for &(start, i) in row {
+                let n: usize = self.stored[i].shape.iter().product();
+                let (from, to) = (range.start.max(start), range.end.min(start + n));
+                if from >= to {
+                    continue;
+                }
+                let whole = to - from == range.len();
+                let at = self.stored[i].start + (from - start) * DType::F32.size();
+                let shape = if whole { local.lens.shape.clone() } else { vec![to - from] };
+                let view = if whole { local.lens.view(None) } else { Ok(None) };
+                let view = view.map_err(|what| Error::folder(self.folder, format!("{name}: {what}")))?;
+                if !whole && local.lens.transposed {
+                    let what =
+                        format!("{name}: a transposed matrix that data-parallel ranks share is not read");
+                    return Err(Error::folder(self.folder, what));
+                }
+                self.stored.push(Stored { shape, start: at, name: name.clone(), ..self.stored[i].clone() });
+                let flat = (!whole).then(|| from - range.start..to - range.start);
+                let region = local.lens.region.clone();
+                global.pieces.push(Piece { stored: self.stored.len() - 1, region, flat, view });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes the first of the ways that fits, and says so if none does: then these are weights alone.
+///
+/// # Errors
+/// What reading weights returns.
+pub(super) fn settle(checkpoint: &mut Checkpoint, folder: &Path, ways: Vec<Result<States>>) -> Result<()> {
+    let mut refused = None;
+    for way in ways {
+        match way {
+            Ok(states) => {
+                let names: BTreeSet<String> = states.keys().cloned().collect();
+                checkpoint.globals.extend(states);
+                if masters_are_the_weights(checkpoint)? {
+                    return Ok(());
+                }
+                checkpoint.globals.retain(|name, _| !names.contains(name));
+                let why = "its master weights are not the weights in any known order of parameters";
+                refused.get_or_insert(why.to_owned());
+            }
+            Err(error) => drop(refused.get_or_insert(error.to_string())),
+        }
+    }
+    if let Some(why) = refused {
+        tracing::warn!("{}: the optimizer state is not read: {why}", folder.display());
+    }
+    Ok(())
+}
+
+/// Whether the optimizer's master weights, rounded, are the weights: looked at for the first elements of each.
+fn masters_are_the_weights(checkpoint: &Checkpoint) -> Result<bool> {
+    const LOOKED_AT: usize = 256;
+    for spec in ms_spec::params(&checkpoint.config).iter().filter(|s| s.trained) {
+        let range = 0..spec.shape.numel().min(LOOKED_AT);
+        let whole = Region::whole(&spec.shape);
+        let read = |name: &str| -> Result<Vec<f32>> {
+            let mut bytes = vec![0u8; range.len() * DType::F32.size()];
+            checkpoint.read_named(name, &whole, Some(range.clone()), DType::F32, &mut bytes)?;
+            let floats = bytes.chunks_exact(4);
+            Ok(floats.map(|b| f32::from_le_bytes(b.try_into().expect("exact chunk"))).collect())
+        };
+        let name = format!("optimizer.state.{}.{}", STATES[0], spec.name);
+        if !checkpoint.has(&name) {
+            return Ok(false);
+        }
+        let (masters, weights) = (read(&name)?, read(&spec.name)?);
+        // A unit in the last place of bf16, the narrowest type of weights, and what is too small for it.
+        let near = |(m, w): (&f32, &f32)| (m - w).abs() <= w.abs().max(1e-30) / 128.0;
+        if !masters.iter().zip(&weights).all(near) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The number of a rank's group of data-parallel ranks.
+fn group_of(cut: &Cut, rank: Rank, experts: bool) -> usize {
+    match (experts, cut.expert_tp) {
+        (false, _) => rank.p * cut.tp + rank.t,
+        (true, ExpertTp::Cut) => (rank.p * cut.ep + rank.e) * cut.tp + rank.t,
+        (true, ExpertTp::Whole | ExpertTp::Extend) => rank.p * cut.ep + rank.e,
+    }
+}
+
+/// The parameters of a rank in the order in which its model registers them.
+fn registered(
+    config: &ms_spec::ModelConfig,
+    cut: &Cut,
+    placement: &Placement,
+    rank: Rank,
+    order: Order,
+) -> Result<Vec<Local>> {
+    let all = rank_tensors(config, cut, placement, Spelling::default(), rank)?;
+    if order == Order::Local {
+        return Ok(all);
+    }
+    // The first norm of a layer belongs to the packed projection, which is made after the one behind attention.
+    let mut moved = Vec::with_capacity(all.len());
+    let mut held: Vec<Local> = Vec::new();
+    for local in all {
+        if local.name.contains(".input_layernorm.") && local.name.starts_with("decoder.layers.") {
+            held.push(local);
+            continue;
+        }
+        if local.name.ends_with(".self_attention.linear_qkv.weight") {
+            moved.append(&mut held);
+        }
+        moved.push(local);
+    }
+    moved.append(&mut held);
+    Ok(moved)
+}
