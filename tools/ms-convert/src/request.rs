@@ -97,6 +97,8 @@ pub(crate) struct Request {
     pub(crate) extended: Option<bool>,
     /// Adapters to merge or write.
     pub(crate) lora: Lora,
+    /// The input must be a reward model (`--orm`).
+    pub(crate) reward: bool,
     /// The optimizer state of a training checkpoint goes along.
     pub(crate) optimizer: bool,
     /// Replace an existing output.
@@ -268,6 +270,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             alone: args.flag("save_lora_to_hf"),
             kept: args.flag("keep_adapters"),
         },
+        reward: args.flag("orm"),
         optimizer: false,
         force: args.flag("force"),
         sync: !args.flag("no_sync"),

@@ -29,6 +29,7 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
     let mut source = open(request)?;
     check_form(&source, request)?;
+    check_reward(&source, request)?;
     source = adapters::apply(source, request)?;
     if request.lora.alone {
         let fixed = match request.output_type {
@@ -147,6 +148,22 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     };
     Err(anyhow::anyhow!("{} is {found}", request.load.display()))
         .hint(format!("ms-convert {other} … reads it"))
+}
+
+/// Checks that what is called a reward model is one, and says so of one that is not called so.
+fn check_reward(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
+    match (request.reward, source.config().reward) {
+        (true, false) => {
+            let (from, dir) = (source.kind(), request.load.display());
+            let name = if from == Kind::Hf { "score.weight" } else { "rm_head.weight" };
+            Err(anyhow::anyhow!("--orm: {dir} is no reward model: there is no {name}"))
+        }
+        (false, true) => {
+            tracing::info!("{} is a reward model: its head is converted", request.load.display());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The model as it is written. `followed` is the configuration of an original folder.
