@@ -1,4 +1,4 @@
-//! A record of any JSON through every kind of handler; the first byte chooses.
+//! A record of any JSON through every kind of handler; the first byte chooses, or `MS_FUZZ_STYLE` names the only one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,9 @@ static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     scratch.write("tokenizer.json", TOKENIZER.as_bytes());
     scratch.write("tokenizer_config.json", br#"{"eos_token":"</s>","unk_token":"<unk>"}"#);
     let tokenizer = || Tokenizer::load(scratch.path("")).expect("the vocabulary above is sound");
-    let kinds = Kind::styles().filter_map(|style| Kind::of_style(style).ok());
+    let only = std::env::var("MS_FUZZ_STYLE").ok();
+    let styles = Kind::styles().filter(|style| only.as_deref().is_none_or(|only| only == *style));
+    let kinds = styles.filter_map(|style| Kind::of_style(style).ok());
     let handler = |kind: Kind| {
         let mut options = HandlerOptions::new(kind);
         options.upstream = Upstream::Head;

@@ -399,6 +399,8 @@ _SUPPORT_OTHER = {
         "--input": ("Input", "files, folders and patterns to read; - for stdin"),
         "--handler-name": ("Input", "kind of records"),
         "--json-keys": ("Input", "fields to tokenize"),
+        "--split-sentences": ("Input", "make a sequence of every sentence of a text, by the trained model of NLTK's data (punkt_tab, found as NLTK finds it)"),
+        "--keep-newlines": ("Input", "--split-sentences: a sentence keeps the white space after it"),
         "--map-keys": ("Input", "JSON object that renames fields"),
         "--prompt-type": ("Prompt", "name of the prompt template"),
         "--prompt-type-path": ("Prompt", "file of prompt templates"),
@@ -488,7 +490,6 @@ _CONVERT_REFUSED = [
 ]
 _PREPROCESS_REFUSED = [
     (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
-    (r"--split-sentences", ("sentences are cut by NLTK's trained model, which is not part of this program: split them before, and pass a text per record", "")),
     (r"--data-obfuscation", ("it needs a proprietary library", "")),
 ]
 
@@ -498,7 +499,6 @@ _PREPROCESS_ACCEPTED = [
     (r"--make-vocab|--pad-vocab", "upstream only prints the padded size"),
     (r"--cache-dir|--overwrite-cache|--script-data", "there is no cache of converted records"),
     (r"--datasets", "acts only with the handler it belongs to, or nowhere"),
-    (r"--keep-newlines", "acts only with --split-sentences"),
     (r"--obf-seed", "acts only with --data-obfuscation"),
 ]
 
@@ -568,6 +568,9 @@ OWN = [
     ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),
     ("--input-format", "preprocess", "1", "str", "input_format", None, "json,jsonl,txt,csv,tsv,parquet,arrow,feather,ipc", "Input", "what the files are, whatever their names say"),
     ("--input-split", "preprocess", "1", "str", "input_split", None, "", "Input", "files of this split alone, where folders or names tell splits apart (default train)"),
+    ("--sentence-language", "preprocess", "1", "str", "sentence_language", "english", "", "Input", "--split-sentences: whose model of NLTK's data"),
+    ("--sentence-model", "preprocess", "1", "str", "sentence_model", None, "", "Input", "--split-sentences: folder of a punkt_tab model, or an older pickle of one, instead of looking for it"),
+    ("--sentence-rules", "preprocess", "1", "str", "sentence_rules", None, "3.8,3.10.2,3.10.4", "Input", "--split-sentences: rules of NLTK from this version on (default 3.8; with --upstream head 3.10.4); they differ in ’ ” » and rare characters"),
     ("--sample", "preprocess", "1", "float", "sample", None, "", "Selection", "take each record with this probability, by its place and --seed"),
     ("--filter", "preprocess", "+", "str", "filter", None, "", "Selection", "rules to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX"),
     ("--filter-key", "preprocess", "+", "str", "filter_key", None, "", "Selection", "fields that filters look at (default: those that are tokenized, else all texts)"),

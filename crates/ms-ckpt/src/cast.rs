@@ -1,11 +1,12 @@
-//! Conversion between floating-point types, to nearest even.
+//! Conversion between element types: floating-point numbers to nearest even, whole numbers as they are.
 
 use half::{bf16, f16};
 use ms_core::DType;
 
 /// Whether [`cast`] can do it.
 pub(crate) fn possible(from: DType, to: DType) -> bool {
-    from == to || (from.is_float() && to.is_float())
+    let number = |d: DType| d.is_float() || matches!(d, DType::I64 | DType::I32 | DType::I16);
+    from == to || (number(from) && number(to))
 }
 
 /// Converts `from` elements in `source` and appends them to `out` as `to` elements.
@@ -34,7 +35,14 @@ pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
                     .for_each(|x: $wide| out.extend_from_slice(&narrow_f16(f64::from(x)).to_le_bytes())),
                 DType::Bf16 => elements
                     .for_each(|x: $wide| out.extend_from_slice(&narrow_bf16(f64::from(x)).to_le_bytes())),
-                _ => unreachable!("floats only"),
+                // Numbers outside the type become its nearest.
+                DType::I64 => elements
+                    .for_each(|x: $wide| out.extend_from_slice(&(f64::from(x).round() as i64).to_le_bytes())),
+                DType::I32 => elements
+                    .for_each(|x: $wide| out.extend_from_slice(&(f64::from(x).round() as i32).to_le_bytes())),
+                DType::I16 => elements
+                    .for_each(|x: $wide| out.extend_from_slice(&(f64::from(x).round() as i16).to_le_bytes())),
+                _ => unreachable!("callers ask `possible` first"),
             }
         }};
     }
@@ -44,7 +52,10 @@ pub(crate) fn cast(source: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
         DType::F32 => each!(f32, f32, |x| x),
         DType::F16 => each!(u16, f32, |x| f16::from_bits(x).to_f32()),
         DType::Bf16 => each!(u16, f32, |x| bf16::from_bits(x).to_f32()),
-        _ => unreachable!("floats only"),
+        DType::I64 => each!(i64, f64, |x| x as f64),
+        DType::I32 => each!(i32, f64, f64::from),
+        DType::I16 => each!(i16, f64, f64::from),
+        _ => unreachable!("callers ask `possible` first"),
     }
 }
 
@@ -89,7 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_only_copied() {
-        assert!(possible(DType::I64, DType::I64) && !possible(DType::I64, DType::F32));
+    fn whole_numbers_become_others_of_the_same_value_and_bytes_are_only_copied() {
+        let mut out = Vec::new();
+        cast(&383i64.to_le_bytes(), DType::I64, DType::F32, &mut out);
+        assert_eq!(out, 383f32.to_le_bytes());
+        assert_eq!(one(383.0, DType::I64), 383i64.to_le_bytes());
+        assert_eq!(one(-2.0, DType::I32), (-2i32).to_le_bytes());
+        assert!(possible(DType::U8, DType::U8) && !possible(DType::U8, DType::F32));
     }
 }

@@ -306,7 +306,7 @@ fn prediction_layers_that_are_counted_but_not_there_are_left_out() {
 
 #[test]
 fn what_arguments_cannot_say_comes_back_from_a_file_of_ours_without_its_configuration() {
-    for name in ["gpt_oss", "glm_moe_dsa", "hunyuan_large", "longcat_flash", "internlm3"] {
+    for name in ["gpt_oss", "glm_moe_dsa", "hunyuan_large", "longcat_flash", "internlm3", "step3p5"] {
         let model = ms_testing::golden_model(name).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let config = convert(&model, &case("head", "", 1, 1), dir.path());

@@ -15,5 +15,14 @@ pub const MS_ISA: &str = "MS_ISA";
 /// Threads of the kernels when no flag says otherwise.
 pub const MS_THREADS: &str = "MS_THREADS";
 
+/// Folders of NLTK's data, as `PATH` lists folders; `ms-preprocess --split-sentences` looks for its model there first.
+pub const NLTK_DATA: &str = "NLTK_DATA";
+
+/// The active Python environment, whose `nltk_data` folders come after the user's.
+pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+
+/// The active Conda environment; as [`VIRTUAL_ENV`].
+pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
+
 /// Tests only. `1`: a test whose reference values are absent fails instead of being skipped.
 pub const MS_REQUIRE_SHARED: &str = "MS_REQUIRE_SHARED";

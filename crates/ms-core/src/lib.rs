@@ -24,10 +24,10 @@ mod tensor;
 
 pub use arena::{Arena, ArenaStats};
 pub use backend::{
-    ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, DeltaRule, Device,
-    EmbedBackend, GroupScore, HeadLayout, IndexerInputs, LayoutBackend, LossBackend, MatmulBackend,
-    MoeBackend, Norm, NormBackend, OptimBackend, QkNorm, RecurrentBackend, Rotary, Router, RouterScore,
-    Routes, Run, Segment, StateSpace,
+    ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, CompressedBackend,
+    DeltaRule, Device, EmbedBackend, GroupScore, HeadLayout, IndexerInputs, LayoutBackend, LossBackend,
+    MatmulBackend, Mixing, MoeBackend, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend,
+    Rotary, Router, RouterScore, Routes, Run, Segment, Sight, StateSpace, StreamBackend, Window,
 };
 pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};

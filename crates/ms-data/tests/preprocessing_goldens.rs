@@ -58,7 +58,8 @@ fn check(case: &Path, name: &str) {
 
     let out = tempfile::tempdir().unwrap();
     let prefix = out.path().join(one("--output-prefix").unwrap().strip_prefix("OUT/").unwrap());
-    let prefixes = dataset_prefixes(&prefix, handler.columns(), handler.kind().packed_name());
+    let prefixes =
+        dataset_prefixes(&prefix, handler.columns(), handler.kind().packed_name(), handler.level());
     let sink: Box<dyn Sink> = if has("--pack") {
         let options = PackOptions::new(
             handler.options().seq_length.unwrap(),

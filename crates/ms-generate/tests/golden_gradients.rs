@@ -49,15 +49,12 @@ fn check(family: &str) {
     // Along the gradient itself and along random directions, relative to each weight's size, so that every part of
     // the model takes part.
     let before = m.store.values().to_f32_vec().unwrap();
-    let trained: Vec<bool> = m
-        .model
-        .specs()
-        .iter()
-        .flat_map(|s| {
-            let moved = s.trained && !s.name.contains("dsa_indexer");
-            std::iter::repeat_n(moved, s.shape.numel())
-        })
-        .collect();
+    let layout = ParamLayout::sequential(m.model.specs().iter().map(|s| s.shape));
+    let mut trained = vec![false; before.len()];
+    for (id, s) in layout.ids().zip(m.model.specs()) {
+        let moved = s.trained && !s.name.contains("indexer.");
+        trained[layout.start(id)..][..s.shape.numel()].fill(moved);
+    }
     let length = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
     assert!(length > 1e-3, "{family}: the gradient is {length}");
     for direction in 0..3 {

@@ -30,6 +30,7 @@ mod element;
 mod error;
 mod float;
 mod isa;
+mod lanes;
 #[cfg(test)]
 mod trial;
 
@@ -47,6 +48,7 @@ pub mod layer_norm;
 pub mod machine;
 pub mod matmul;
 pub mod memory;
+pub mod pooling;
 pub mod qkv;
 pub mod reduce;
 pub mod rms_norm;
@@ -55,6 +57,7 @@ pub mod routing;
 pub mod selected;
 pub mod sinks;
 pub mod state_space;
+pub mod streams;
 pub mod swiglu;
 
 pub use cpu::Cpu;

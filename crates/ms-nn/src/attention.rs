@@ -27,13 +27,15 @@ pub(crate) struct Attention {
     projection: Projection,
     qk_norm: Option<(Linear, Linear)>,
     out: Linear,
+    /// To one number per head, whose sigmoid the head's output is multiplied by.
+    head_gate: Option<Linear>,
     /// A score per head of a key whose value is zero.
     sinks: Option<ParamId>,
     options: AttentionOptions,
     shape: Arc<Grouped>,
 }
 
-/// What all layers share.
+/// What all layers share, or all of those with and all of those without the sliding window.
 #[derive(Clone, Debug)]
 pub(crate) struct Grouped {
     heads: HeadLayout,
@@ -53,10 +55,12 @@ pub(crate) struct Grouped {
 }
 
 impl Grouped {
-    pub(crate) fn new(c: &ModelConfig, tp: usize, rotary: Option<Rotary>) -> Self {
+    /// What `layer` and its like share.
+    pub(crate) fn new(c: &ModelConfig, layer: usize, tp: usize, rotary: Option<Rotary>) -> Self {
+        let (all, groups) = c.heads_of(layer);
         let heads = HeadLayout {
-            groups: c.groups / tp,
-            heads_per_group: c.heads.checked_div(c.groups).unwrap_or(0),
+            groups: groups / tp,
+            heads_per_group: all.checked_div(groups).unwrap_or(0),
             head_dim: c.head_dim,
         };
         let (g, m, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
@@ -83,6 +87,11 @@ impl Grouped {
             unpack: unpack.collect(),
             gates_apart: gates_apart.collect(),
         }
+    }
+
+    /// The query heads and key/value groups a rank holds.
+    pub(crate) fn heads(&self) -> HeadLayout {
+        self.heads
     }
 }
 
@@ -118,6 +127,7 @@ impl Attention {
             projection,
             qk_norm: (c.qk_norm != QkNorm::None).then(norms),
             out: scope.linear("linear_proj"),
+            head_gate: c.scores.head_gate.then(|| scope.linear("g_proj")),
             sinks: scope.find("sinks"),
             options: score_options(c, layer, tp),
             shape: shape.clone(),
@@ -138,6 +148,15 @@ impl Attention {
         let mut out = attend(pass, cache, &qkv, self.shape.heads, sinks.as_ref(), self.options)?;
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
+        }
+        if let Some(gate) = self.head_gate {
+            let gate = pass.linear(&x, gate)?;
+            let (tokens, width) = out.value().as_matrix();
+            let heads = tokens * self.shape.heads.heads();
+            let gate = ops::reshape(pass.g, &gate, [heads, 1])?;
+            let apart = ops::reshape(pass.g, &out, [heads, self.shape.heads.head_dim])?;
+            let gated = ops::gate(pass.g, &apart, &gate, Activation::Sigmoid)?;
+            out = ops::reshape(pass.g, &gated, [tokens, width])?;
         }
         pass.row_parallel(&out, self.out)
     }

@@ -1,7 +1,8 @@
 //! What is kept of tokens that were seen before: keys and values, or the states of recurrent layers.
 
 use crate::{Batch, Error, Result};
-use ms_core::{DType, Device, Segment, Shape, Tensor};
+use ms_core::{DType, Device, Pooling, Segment, Shape, Tensor};
+use std::ops::Range;
 
 /// What one layer keeps of a slot's tokens.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +11,8 @@ pub(crate) enum LayerMemory {
     Attention { width: usize, index: Option<usize> },
     /// The inputs before a convolution, `history` of `[W-1, C]`, and a scan's `states`.
     Recurrent { history: [usize; 2], states: usize },
+    /// A row of `width` elements a token that is key and value, and pooled entries.
+    Compressed { width: usize, pools: [Option<Pooling>; 2] },
     /// Nothing.
     None,
 }
@@ -28,6 +31,11 @@ pub(crate) enum LayerCache {
         history: PerSlot,
         states: PerSlot,
     },
+    /// `rows` is `[slots · capacity, D]`; the layer's entries and those of its indexer.
+    Compressed {
+        rows: Tensor,
+        pools: [Option<PoolCache>; 2],
+    },
     None,
 }
 
@@ -44,7 +52,20 @@ impl LayerCache {
                 history: PerSlot { rows: zeros(DType::F32, &[slots, taps * channels]) },
                 states: PerSlot { rows: zeros(DType::F32, &[slots, states]) },
             },
+            LayerMemory::Compressed { width, pools } => Self::Compressed {
+                rows: zeros(dtype, &[slots * capacity, width]),
+                pools: pools.map(|p| p.map(|p| PoolCache::new(p, device, dtype, slots, capacity))),
+            },
             LayerMemory::None => Self::None,
+        }
+    }
+
+    /// Whether tokens that were seen cannot be forgotten one by one.
+    fn only_forgets_all(&self) -> bool {
+        match self {
+            Self::Recurrent { .. } => true,
+            Self::Compressed { pools, .. } => pools.iter().any(Option::is_some),
+            Self::Attention { .. } | Self::None => false,
         }
     }
 
@@ -69,6 +90,10 @@ impl LayerCache {
                 size(keys) + size(values) + index.as_ref().map_or(0, size)
             }
             Self::Recurrent { history, states } => size(&history.rows) + size(&states.rows),
+            Self::Compressed { rows, pools } => {
+                let pool = |p: &PoolCache| p.history.iter().map(size).sum::<usize>() + size(&p.entries);
+                size(rows) + pools.iter().flatten().map(pool).sum::<usize>()
+            }
             Self::None => 0,
         }
     }
@@ -109,6 +134,92 @@ impl PerSlot {
         let (to, from) = (self.rows.as_mut_slice::<f32>()?, rows.as_slice::<f32>()?);
         for (from, &slot) in from.chunks_exact(width.max(1)).zip(slots) {
             to[slot * width..][..width].copy_from_slice(from);
+        }
+        Ok(())
+    }
+}
+
+/// Entries of a compressor, and the tokens that later ones are made of.
+#[derive(Debug)]
+pub(crate) struct PoolCache {
+    /// What the last tokens gave and how much of it, `[slots · span, width]` each: position `p` is row `p % span`.
+    history: [Tensor; 2],
+    /// `[slots · most, D]`: entry `w` of slot `s` is row `s · most + w`.
+    entries: Tensor,
+    span: usize,
+    most: usize,
+}
+
+impl PoolCache {
+    fn new(shape: Pooling, device: &Device, dtype: DType, slots: usize, capacity: usize) -> Self {
+        let zeros = |rows, width| Tensor::zeros(device.arena(), dtype, [rows, width]);
+        let span = if shape.overlap { 2 * shape.ratio } else { shape.ratio };
+        let most = capacity / shape.ratio;
+        let history = || zeros(slots * span, shape.width());
+        Self { history: [history(), history()], entries: zeros(slots * most, shape.dim), span, most }
+    }
+
+    /// All entries.
+    pub(crate) fn entries(&self) -> &Tensor {
+        &self.entries
+    }
+
+    /// The row of an entry.
+    pub(crate) fn place(&self, slot: usize, entry: usize) -> usize {
+        slot * self.most + entry
+    }
+
+    /// The row of history that holds a position.
+    pub(crate) fn remembered(&self, slot: usize, position: usize) -> usize {
+        slot * self.span + position % self.span
+    }
+
+    /// Rows of `new` (`Ok`) and of history (`Err`), one after the other; `which`: what tokens give, or how much of it.
+    pub(crate) fn rows(
+        &self,
+        which: usize,
+        new: &Tensor,
+        sources: &[Result<usize, usize>],
+    ) -> ms_core::Result<Tensor> {
+        let (width, size) = (new.as_matrix().1, new.as_matrix().1 * new.dtype().size());
+        let mut out = Tensor::uninit(new.arena(), new.dtype(), Shape::new(&[sources.len(), width]));
+        let (fresh, kept) = (new.bytes(), self.history[which].bytes());
+        for (to, source) in out.bytes_mut()?.chunks_exact_mut(size.max(1)).zip(sources) {
+            let (from, row) = match source {
+                Ok(row) => (fresh, row),
+                Err(row) => (kept, row),
+            };
+            to.copy_from_slice(&from[row * size..][..size]);
+        }
+        Ok(out)
+    }
+
+    /// Keeps the last of the rows `rows` of `new`, whose first is at position `first` of a slot.
+    pub(crate) fn remember(
+        &mut self,
+        slot: usize,
+        first: usize,
+        rows: Range<usize>,
+        new: [&Tensor; 2],
+    ) -> ms_core::Result<()> {
+        let skip = rows.len().saturating_sub(self.span);
+        let places: Vec<usize> = (skip..rows.len()).map(|i| self.remembered(slot, first + i)).collect();
+        for (history, new) in self.history.iter_mut().zip(new) {
+            let size = new.as_matrix().1 * new.dtype().size();
+            let (to, from) = (history.bytes_mut()?, new.bytes());
+            for (&place, row) in places.iter().zip(rows.clone().skip(skip)) {
+                to[place * size..][..size].copy_from_slice(&from[row * size..][..size]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts new entries at their places.
+    pub(crate) fn keep(&mut self, new: &Tensor, places: &[usize]) -> ms_core::Result<()> {
+        let size = new.as_matrix().1 * new.dtype().size();
+        let to = self.entries.bytes_mut()?;
+        for (row, &place) in new.bytes().chunks_exact(size.max(1)).zip(places) {
+            to[place * size..][..size].copy_from_slice(row);
         }
         Ok(())
     }
@@ -157,12 +268,13 @@ impl KvCache {
 
     /// Forgets the tokens of a slot from position `len` on and returns how many are left.
     ///
-    /// A recurrent layer cannot go back: where there is one, a slot that must forget some tokens forgets all.
+    /// A recurrent layer cannot go back, nor one with pooled entries: where there is one, a slot that must forget some tokens
+    /// forgets all.
     pub fn truncate(&mut self, slot: usize, len: usize) -> usize {
         if len >= self.lengths[slot] {
             return self.lengths[slot];
         }
-        let recurrent = self.layers.iter().any(|l| matches!(l, LayerCache::Recurrent { .. }));
+        let recurrent = self.layers.iter().any(LayerCache::only_forgets_all);
         if recurrent {
             self.layers.iter_mut().for_each(|l| l.reset(slot));
         }

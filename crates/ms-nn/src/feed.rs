@@ -2,17 +2,21 @@
 
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Var, ops};
-use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, ModelConfig, Moe, Score};
+use ms_core::{Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, ops};
+use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;
 
-/// The activation of a configuration: its function, and whether there is a gate.
-pub(crate) fn activation(c: &ModelConfig) -> (Activation, bool) {
+/// The activation of a configuration, or of a layer with a limit: its function, and whether there is a gate.
+pub(crate) fn activation(c: &ModelConfig, limit: Option<f64>) -> (Activation, bool) {
+    if let Some(limit) = limit {
+        return (Activation::Limited { limit: limit as f32 }, true);
+    }
     let kind = match c.activation {
         Kind::Swiglu => Activation::Silu,
         Kind::GegluTanh | Kind::GeluTanh => Activation::GeluTanh,
         Kind::GeluErf => Activation::GeluErf,
         Kind::ReluSquared => Activation::Relu2,
+        Kind::SwigluBounded { limit } => Activation::ClampedSilu { limit: limit as f32 },
         Kind::SwigluClamped { alpha, limit } => {
             Activation::Clamped { alpha: alpha as f32, limit: limit as f32 }
         }
@@ -29,9 +33,9 @@ pub(crate) struct Dense {
 }
 
 impl Dense {
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
         let (fc1, fc2) = (scope.linear("linear_fc1"), scope.linear("linear_fc2"));
-        Self { fc1, fc2, activation: activation(c) }
+        Self { fc1, fc2, activation: activation(c, limits.dense) }
     }
 
     /// `[T,H]` to `[T,H]`.
@@ -49,6 +53,8 @@ impl Dense {
 pub(crate) struct Experts {
     router_weight: Linear,
     expert_bias: Option<ParamId>,
+    /// Experts of each token, in place of the router's choice.
+    table: Option<ParamId>,
     router: Router,
     /// Experts with weights; the router's further choices return what they are given.
     experts: usize,
@@ -78,22 +84,32 @@ fn router(moe: &Moe) -> Router {
     Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
 }
 
+/// The experts `[T,K]` that a table has for the batch's tokens.
+fn listed(pass: &Pass<'_>, table: ParamId) -> ms_core::Result<Tensor> {
+    let rows = pass.g.device().embedding(&pass.store.get(table), &pass.batch.tokens)?;
+    let numbers: Vec<i32> = rows.to_f32_vec()?.iter().map(|&e| e as i32).collect();
+    Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
+}
+
 impl Experts {
     /// The experts under `scope`, a layer's `mlp`.
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, limits: Limits) -> Self {
         let moe = c.moe.as_ref().expect("a validated model with a layer of experts has their sizes");
         let shared = scope.under("shared_experts");
-        let shared =
-            moe.shared.as_ref().map(|s| (Dense::new(&shared, c), s.gate.then(|| shared.id("gate_weight"))));
+        let shared = moe
+            .shared
+            .as_ref()
+            .map(|s| (Dense::new(&shared, c, limits), s.gate.then(|| shared.id("gate_weight"))));
         Self {
             router_weight: scope.linear("router"),
             expert_bias: scope.find("router.expert_bias"),
+            table: scope.find("router.tid2eid"),
             router: router(moe),
             experts: moe.experts,
             wide: moe.router.f32,
             fc1: scope.linear("experts.linear_fc1"),
             fc2: scope.linear("experts.linear_fc2"),
-            activation: activation(c),
+            activation: activation(c, limits.experts),
             shared,
         }
     }
@@ -113,7 +129,13 @@ impl Experts {
         let logits = ops::cast(pass.g, &logits, DType::F32)?;
         let device = pass.g.device().clone();
         let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), DType::F32)).transpose()?;
-        let routed = ops::route(pass.g, &logits, bias.as_ref(), &self.router, pass.balance)?;
+        let routed = match self.table {
+            Some(table) => {
+                let experts = listed(pass, table)?;
+                ops::route_to(pass.g, &logits, experts, &self.router, pass.balance)?
+            }
+            None => ops::route(pass.g, &logits, bias.as_ref(), &self.router, pass.balance)?,
+        };
         // Once a step: where a layer is recomputed only its second run records.
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
             load.add(pass.layer, routed.balance, &routed.routes);

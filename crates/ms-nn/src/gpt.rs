@@ -1,14 +1,16 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
 use crate::attention::Grouped;
+use crate::compressed::CompressedShape;
 use crate::latent::LatentShape;
 use crate::layer::{Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::predict::Predictor;
+use crate::streams::Streams;
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
-use ms_core::{DType, Device, Graph, HeadLayout, ParamId, ParamStore, Rotary, Tensor, Var};
+use ms_core::{DType, Device, Graph, ParamId, ParamStore, Tensor, Var};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention, Block, Mixer, ModelConfig, Norm, ParamSpec, Position};
 use std::sync::Arc;
@@ -33,8 +35,9 @@ pub struct Gpt {
     layers: Vec<Arc<Layer>>,
     /// Entries of `layers` that make one layer of the model: two of a shortcut block.
     halves: usize,
-    heads: HeadLayout,
     max_position: usize,
+    /// The end of the residual's streams, where there are several.
+    streams: Option<Streams>,
     final_norm: Linear,
     norm: NormShape,
     output: Linear,
@@ -71,22 +74,32 @@ impl Gpt {
             });
         }
         let specs = ms_spec::params(config);
-        let (max_position, rotary) = positions(config, device, max_position)?;
+        let (max_position, rotates) = positions(config, max_position);
+        let rotary = |layer| {
+            rotates.then(|| rotary::tables(config, layer, device, max_position, max_position)).transpose()
+        };
         let table = Table::new(&specs);
         let whole = table.under("");
-        let heads = HeadLayout {
-            groups: config.groups / tp,
-            heads_per_group: config.heads.checked_div(config.groups).unwrap_or(0),
-            head_dim: config.head_dim,
-        };
         let shared = match &config.attention {
-            Attention::Grouped => Shared::Grouped(Arc::new(Grouped::new(config, tp, rotary)), heads),
+            Attention::Grouped => {
+                let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
+                let first = |windowed| (0..config.layers).find(|&l| config.window(l).is_some() == windowed);
+                let windowed = config.windowed.as_ref().and_then(|_| first(true));
+                Shared::Grouped(like(first(false).unwrap_or(0))?, windowed.map(like).transpose()?)
+            }
             Attention::Latent(sizes) => {
-                let rotary = rotary.ok_or(Error::Unsupported {
+                let rotary = rotary(0)?.ok_or(Error::Unsupported {
                     family: config.family,
                     part: "latent attention without rotary positions",
                 })?;
                 Shared::Latent(Arc::new(LatentShape::new(config, sizes, rotary)))
+            }
+            Attention::Compressed(sizes) => {
+                let all = 0..config.layers + config.mtp;
+                let first = |pooled| all.clone().find(|&l| config.layer(l).pooled.is_some() == pooled);
+                let tables = |pooled| Ok::<_, Error>(first(pooled).map(rotary).transpose()?.flatten());
+                let rotary = [tables(false)?, tables(true)?];
+                Shared::Compressed(Arc::new(CompressedShape::new(config, sizes, rotary)))
             }
         };
         let shortcut = config.block == Block::Shortcut;
@@ -112,8 +125,8 @@ impl Gpt {
         Ok(Self {
             layers,
             halves: parts.len(),
-            heads,
             max_position,
+            streams: config.hyper.as_ref().map(|h| Streams::new(&table.under("hc_head."), config, h, true)),
             final_norm: whole.linear(last),
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
             output: Linear { weight: output, bias: whole.find("output_layer.bias") },
@@ -138,11 +151,6 @@ impl Gpt {
     /// The parameter table; entry `i` is parameter `i`.
     pub fn specs(&self) -> &[ParamSpec] {
         &self.specs
-    }
-
-    /// The query heads and key/value groups this rank holds.
-    pub fn heads(&self) -> HeadLayout {
-        self.heads
     }
 
     /// Positions that can be told apart.
@@ -191,12 +199,15 @@ impl Gpt {
             let (expected, found) = (self.predictors.len(), ahead.len());
             return Err(Error::Batch { what: "tokens ahead, at most", expected, found });
         }
-        let mut x = self.embed(&mut Pass::new(g, store, ctx, batch), &batch.tokens)?;
+        let mut pass = Pass::new(g, store, ctx, batch);
+        let mut x = self.embed(&mut pass, &batch.tokens)?;
+        x = self.begin_streams(&mut pass, x)?;
         x = self.recomputed_layers(g, store, ctx, batch, x)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         for layer in &self.layers[self.recomputed()..] {
             x = layer.forward(&mut pass, None, &x)?;
         }
+        x = self.end_streams(&mut pass, x)?;
         let main = self.norm.apply(&mut pass, self.final_norm, &x)?;
         let mut predictions = Vec::with_capacity(ahead.len());
         for (module, tokens) in self.predictors.iter().zip(ahead) {
@@ -206,6 +217,22 @@ impl Gpt {
             x = next;
         }
         Ok((main, predictions))
+    }
+
+    /// The embedding `[T,H]` as every stream, `[T,n·H]`, where there are several.
+    fn begin_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
+        match &self.streams {
+            Some(streams) => Ok(streams.spread(pass, &x)?),
+            None => Ok(x),
+        }
+    }
+
+    /// What is taken of the streams behind the last layer, `[T,H]`.
+    fn end_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
+        match &self.streams {
+            Some(streams) => Ok(streams.collapse(pass, &x)?.0),
+            None => Ok(x),
+        }
     }
 
     /// How many of the first layers run again in the backward pass.
@@ -361,21 +388,20 @@ impl Gpt {
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
         let mut x = self.embed(&mut pass, &batch.tokens)?;
+        x = self.begin_streams(&mut pass, x)?;
         for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;
         }
+        x = self.end_streams(&mut pass, x)?;
         Ok(self.norm.apply(&mut pass, self.final_norm, &x)?.value().clone())
     }
 }
 
-/// Positions that a model for `wanted` positions can tell apart, and its rotary tables, if it rotates.
-fn positions(c: &ModelConfig, device: &Device, wanted: usize) -> Result<(usize, Option<Rotary>)> {
+/// Positions that a model for `wanted` positions can tell apart, and whether it rotates.
+fn positions(c: &ModelConfig, wanted: usize) -> (usize, bool) {
     match c.position {
-        Position::Learned => Ok((c.max_positions, None)),
-        Position::Rope if c.has(Mixer::Attention) => {
-            let rotary = rotary::tables(c, device, wanted, wanted)?;
-            Ok((wanted, Some(rotary)))
-        }
-        Position::Rope | Position::Alibi | Position::None => Ok((wanted, None)),
+        Position::Learned => (c.max_positions, false),
+        Position::Rope => (wanted, c.has(Mixer::Attention)),
+        Position::Alibi | Position::None => (wanted, false),
     }
 }

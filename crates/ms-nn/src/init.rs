@@ -30,6 +30,11 @@ pub fn init_params(
             Init::LogOfUniform { low, high } => {
                 fill(&mut whole, seed, spec, |u| (low + (high - low) * u).ln());
             }
+            Init::RoundRobin { of } => {
+                let columns = spec.shape.last().copied().unwrap_or(1).max(1);
+                let number = |i: usize| ((i / columns + i % columns) % of.max(1)) as f32;
+                whole.iter_mut().enumerate().for_each(|(i, w)| *w = number(i));
+            }
             Init::InverseSoftplus { low, high } => fill(&mut whole, seed, spec, |u| {
                 let x = (low.ln() + (high.ln() - low.ln()) * u).exp().max(1e-4);
                 x + (-(-x).exp_m1()).ln() // softplus of this is x

@@ -2,15 +2,17 @@
 
 use crate::attention::{Attention, Grouped};
 use crate::cache::{LayerCache, LayerMemory};
+use crate::compressed::{CompressedAttention, CompressedShape};
 use crate::feed::{Dense, Experts};
 use crate::latent::{Latent, LatentShape};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use crate::recurrent::{DeltaMixer, StateSpaceMixer};
 use crate::routing::RouterLoad;
+use crate::streams::Streams;
 use crate::{Batch, Error, Result};
 use ms_core::ops::Balance;
-use ms_core::{Graph, HeadLayout, ParamId, ParamStore, Tensor, Var, ops};
+use ms_core::{Graph, ParamId, ParamStore, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention as Kind, Block, Feed, Mixer, ModelConfig};
 use std::sync::Arc;
@@ -85,6 +87,7 @@ impl<'a> Pass<'a> {
 enum Mix {
     Attention(Attention),
     Latent(Box<Latent>),
+    Compressed(Box<CompressedAttention>),
     StateSpace(StateSpaceMixer),
     Delta(DeltaMixer),
 }
@@ -117,14 +120,18 @@ pub(crate) struct Layer {
     network: Option<Sub<Network>>,
     norm: NormShape,
     residual: f32,
+    /// Around the mixer and around the network.
+    streams: Option<[Streams; 2]>,
     memory: LayerMemory,
 }
 
 /// What layers share.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared {
-    Grouped(Arc<Grouped>, HeadLayout),
+    /// Of all layers, or of those without and those with the sliding window.
+    Grouped(Arc<Grouped>, Option<Arc<Grouped>>),
     Latent(Arc<LatentShape>),
+    Compressed(Arc<CompressedShape>),
 }
 
 fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
@@ -147,9 +154,11 @@ impl Layer {
         let mix = match (kind.mixer, &c.attention) {
             (Mixer::None, _) => None,
             (Mixer::Attention | Mixer::SharedKv, Kind::Grouped) => {
-                let Shared::Grouped(shape, heads) = shared else {
+                let Shared::Grouped(all, windowed) = shared else {
                     unreachable!("a model of grouped attention shares its shape")
                 };
+                let shape = windowed.as_ref().filter(|_| c.window(number).is_some()).unwrap_or(all);
+                let heads = shape.heads();
                 memory = LayerMemory::Attention { width: heads.groups * heads.head_dim, index: None };
                 Some(Mix::Attention(Attention::new(&attention, c, number, tp, shape)))
             }
@@ -166,6 +175,18 @@ impl Layer {
                     index: indexer.map(|i| i.head_dim),
                 };
                 Some(Mix::Latent(Box::new(Latent::new(&attention, c, number, shape))))
+            }
+            (Mixer::SharedKv, Kind::Compressed(_)) => {
+                return Err(unsupported(c, "layers with pooled entries that share keys and values"));
+            }
+            (Mixer::Attention, Kind::Compressed(_)) => {
+                let Shared::Compressed(shape) = shared else {
+                    unreachable!("a model of attention to entries shares its shape")
+                };
+                let part = CompressedAttention::new(&attention, c, number, shape);
+                let (width, pools) = part.memory();
+                memory = LayerMemory::Compressed { width, pools };
+                Some(Mix::Compressed(Box::new(part)))
             }
             (Mixer::Mamba2, _) => {
                 let sizes = c.mamba2.as_ref().expect("a validated model has its mixers' sizes");
@@ -188,15 +209,15 @@ impl Layer {
         let mlp = scope.under("mlp");
         let network = match (half, kind.feed) {
             (Some(half), _) => {
-                let dense = Dense::new(&scope.under(&named("mlps")), c);
+                let dense = Dense::new(&scope.under(&named("mlps")), c, kind.limits);
                 Some(match half {
-                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c)),
+                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c, kind.limits)),
                     _ => Network::DenseThenAside(dense),
                 })
             }
             (None, Feed::None) => None,
-            (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c))),
-            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c))),
+            (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c, kind.limits))),
+            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits))),
         };
         let sandwich = c.block == Block::Sandwich;
         let post = |name: &str| sandwich.then(|| scope.linear(name));
@@ -215,6 +236,10 @@ impl Layer {
             }),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
             residual: c.scales.residual as f32,
+            streams: c
+                .hyper
+                .as_ref()
+                .map(|h| ["attn_mhc", "mlp_mhc"].map(|part| Streams::new(&scope.under(part), c, h, false))),
             memory,
         })
     }
@@ -224,7 +249,7 @@ impl Layer {
         self.memory
     }
 
-    /// `x + mix(norm(x))`, then `+ network(norm(·))`: `[T,H]` to `[T,H]`.
+    /// `x + mix(norm(x))`, then `+ network(norm(·))`: `[T,H]` to `[T,H]`, or streams `[T,n·H]` to streams.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
@@ -232,6 +257,9 @@ impl Layer {
         x: &Var,
     ) -> ms_core::Result<Var> {
         pass.layer = self.number;
+        if let Some(streams) = &self.streams {
+            return self.forward_streams(pass, cache, streams, x);
+        }
         let Some(mix) = &self.mix else {
             let Some(network) = &self.network else { return Ok(x.clone()) };
             let h = self.norm.apply(pass, network.norm, x)?;
@@ -239,17 +267,52 @@ impl Layer {
             return ops::add(pass.g, x, &out);
         };
         let h = self.norm.apply(pass, mix.norm, x)?;
-        let mixed = match &mix.part {
-            Mix::Attention(part) => part.forward(pass, cache, &h)?,
-            Mix::Latent(part) => part.forward(pass, cache, &h)?,
-            Mix::StateSpace(part) => part.forward(pass, cache, &h)?,
-            Mix::Delta(part) => part.forward(pass, cache, &h)?,
-        };
-        let mixed = self.finish(pass, mix.post_norm, mixed)?;
+        let mixed = self.run_mix(pass, cache, mix, &h)?;
         let Some(network) = &self.network else { return ops::add(pass.g, x, &mixed) };
         let (x, h) = self.norm.apply_to_sum(pass, network.norm, x, &mixed)?;
         let out = self.run_network(pass, network, &h)?;
         ops::add(pass.g, &x, &out)
+    }
+
+    /// Each sublayer takes its input from all streams and gives its output to all.
+    fn forward_streams(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        [around_mix, around_network]: &[Streams; 2],
+        x: &Var,
+    ) -> ms_core::Result<Var> {
+        let mut x = x.clone();
+        if let Some(mix) = &self.mix {
+            let (input, w) = around_mix.collapse(pass, &x)?;
+            let h = self.norm.apply(pass, mix.norm, &input)?;
+            let mixed = self.run_mix(pass, cache, mix, &h)?;
+            x = around_mix.expand(pass, &x, &mixed, &w)?;
+        }
+        if let Some(network) = &self.network {
+            let (input, w) = around_network.collapse(pass, &x)?;
+            let h = self.norm.apply(pass, network.norm, &input)?;
+            let out = self.run_network(pass, network, &h)?;
+            x = around_network.expand(pass, &x, &out, &w)?;
+        }
+        Ok(x)
+    }
+
+    fn run_mix(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        mix: &Sub<Mix>,
+        h: &Var,
+    ) -> ms_core::Result<Var> {
+        let mixed = match &mix.part {
+            Mix::Attention(part) => part.forward(pass, cache, h)?,
+            Mix::Latent(part) => part.forward(pass, cache, h)?,
+            Mix::Compressed(part) => part.forward(pass, cache, h)?,
+            Mix::StateSpace(part) => part.forward(pass, cache, h)?,
+            Mix::Delta(part) => part.forward(pass, cache, h)?,
+        };
+        self.finish(pass, mix.post_norm, mixed)
     }
 
     fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {

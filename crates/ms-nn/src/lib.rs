@@ -10,6 +10,7 @@
 mod attention;
 mod batch;
 mod cache;
+mod compressed;
 mod error;
 mod feed;
 mod gpt;
@@ -18,10 +19,12 @@ mod latent;
 mod layer;
 mod norm;
 mod params;
+mod pooling;
 mod predict;
 mod recurrent;
 mod rotary;
 mod routing;
+mod streams;
 
 pub use batch::Batch;
 pub use cache::KvCache;

@@ -2,7 +2,7 @@
 
 use crate::layer::Pass;
 use crate::params::Linear;
-use ms_core::{Norm, Result, Var, ops};
+use ms_core::{Norm, Result, Tensor, Var, ops};
 use ms_spec::Norm as Kind;
 
 /// A model's kind of norm.
@@ -59,4 +59,12 @@ impl NormShape {
         let normed = self.apply(pass, ids, &heads)?;
         ops::reshape(pass.g, &normed, [tokens, width])
     }
+}
+
+/// RMSNorm of the rows of `x` without a weight.
+pub(crate) fn unit_norm(pass: &mut Pass<'_>, x: &Var, eps: f32) -> Result<Var> {
+    let (width, device) = (x.value().as_matrix().1, pass.g.device().clone());
+    let ones = Tensor::from_slice(device.arena(), [width], &vec![1f32; width])?;
+    let ones = pass.g.constant(device.cast(&ones, x.value().dtype())?);
+    ops::rms_norm(pass.g, x, &ones, Norm { eps, unit_offset: false })
 }

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::layer::{Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope, Table};
+use crate::streams::Streams;
 use ms_core::{Var, ops};
 use ms_spec::ModelConfig;
 
@@ -19,6 +20,8 @@ pub(crate) struct Predictor {
     hnorm: Linear,
     eh_proj: Linear,
     layer: Layer,
+    /// The end of the layer's streams.
+    streams: Option<Streams>,
     final_norm: Linear,
     norm: NormShape,
 }
@@ -39,6 +42,7 @@ impl Predictor {
             hnorm: scope.linear("hnorm"),
             eh_proj: scope.linear("eh_proj"),
             layer,
+            streams: c.hyper.as_ref().map(|h| Streams::new(&scope.under("hc_head"), c, h, true)),
             final_norm: table.under("mtp.final_layernorms.").linear(&k.to_string()),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
         })
@@ -56,7 +60,15 @@ impl Predictor {
         let h = self.norm.apply(pass, self.hnorm, before)?;
         let both = ops::concat(pass.g, &[&e, &h])?;
         let x = pass.linear(&both, self.eh_proj)?;
-        let x = self.layer.forward(pass, None, &x)?;
+        // Where there are several streams, the modules see what is taken of them, as upstream's do.
+        let x = match &self.streams {
+            Some(streams) => {
+                let x = streams.spread(pass, &x)?;
+                let x = self.layer.forward(pass, None, &x)?;
+                streams.collapse(pass, &x)?.0
+            }
+            None => self.layer.forward(pass, None, &x)?,
+        };
         let normed = self.norm.apply(pass, self.final_norm, &x)?;
         Ok((x, normed))
     }

@@ -6,14 +6,15 @@ use ms_spec::ModelConfig;
 
 /// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
 ///
-/// Stretchings that look at the length of a sequence see `length`, as upstream's `--seq-length` has it.
+/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's `--seq-length` has it.
 pub(crate) fn tables(
     config: &ModelConfig,
+    layer: usize,
     device: &Device,
     max_position: usize,
     length: usize,
 ) -> Result<Rotary> {
-    let frequencies = config.frequencies(length);
+    let frequencies = config.frequencies(layer, length);
     let pairs = frequencies.inv_freq.len();
     let table = |value: fn(f64) -> f64| {
         let mut values = Vec::with_capacity(max_position * pairs);
@@ -27,6 +28,6 @@ pub(crate) fn tables(
         cos: table(f64::cos)?,
         sin: table(f64::sin)?,
         dim: 2 * pairs,
-        interleaved: config.rope.interleaved,
+        interleaved: config.rope_of(layer).interleaved,
     })
 }

@@ -4,8 +4,8 @@ use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{
-    Activation, Attention, Biases, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Norm,
-    Position, QkNorm, Scales, Scores,
+    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, HyperConnections, Indexer, Layer,
+    Mamba2, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };
 use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
@@ -53,6 +53,9 @@ pub struct ModelConfig {
     pub rope: Rope,
     /// A query sees only this many keys, itself included, except in [`Layer::global`] layers; `None`: all before it.
     pub sliding_window: Option<usize>,
+    /// Where layers with the window differ from the others; see [`ModelConfig::heads_of`], [`ModelConfig::rope_of`].
+    #[serde(default)]
+    pub windowed: Option<Windowed>,
     /// How queries, keys and values are made.
     #[serde(default)]
     pub attention: Attention,
@@ -77,6 +80,9 @@ pub struct ModelConfig {
     /// How sublayers follow each other.
     #[serde(default)]
     pub block: Block,
+    /// Several residual streams.
+    #[serde(default)]
+    pub hyper: Option<HyperConnections>,
     /// LayerNorm after the embedding.
     #[serde(default)]
     pub embedding_norm: bool,
@@ -130,6 +136,7 @@ impl Default for ModelConfig {
             position: Position::Rope,
             rope: Rope::plain(10_000.0),
             sliding_window: None,
+            windowed: None,
             attention: Attention::Grouped,
             scores: Scores::default(),
             indexer: None,
@@ -138,6 +145,7 @@ impl Default for ModelConfig {
             moe: None,
             pattern: Vec::new(),
             block: Block::Pre,
+            hyper: None,
             embedding_norm: false,
             unit_head_rows: false,
             scales: Scales::default(),
@@ -163,7 +171,12 @@ impl ModelConfig {
             self.pattern.clear(); // one spelling, so that equal models are equal values
         }
         for (name, size) in self.sizes() {
-            let most = if matches!(name, "layers" | "experts") { MOST_PARTS } else { MOST };
+            let most = match name {
+                "layers" | "experts" => MOST_PARTS,
+                "streams" => 64,
+                "rounds of streams" => 1000,
+                _ => MOST,
+            };
             if size == 0 || size > most {
                 return Err(Error::Inconsistent(format!("{name}: expected 1 to {most}, got {size}")));
             }
@@ -174,6 +187,22 @@ impl ModelConfig {
         };
         if self.has(Mixer::Attention) {
             divides("query heads", self.heads, "key/value heads", self.groups)?;
+        }
+        if let Some(w) = &self.windowed {
+            divides("query heads of windowed layers", w.heads, "key/value heads", w.groups)?;
+            if self.sliding_window.is_none() || self.mla().is_some() {
+                return Err(Error::Inconsistent(
+                    "layers differ by a sliding window, which the model does not have".to_owned(),
+                ));
+            }
+        }
+        let limits = self.pattern.iter().flat_map(|l| [l.limits.experts, l.limits.dense]).flatten();
+        for limit in limits {
+            if !(limit > 0.0) || self.activation != Activation::Swiglu {
+                return Err(Error::Inconsistent(format!(
+                    "limit {limit} of an activation: expected more than 0, and SwiGLU"
+                )));
+            }
         }
         if self.padded_vocab < self.vocab || self.padded_vocab > MOST {
             let (p, v) = (self.padded_vocab, self.vocab);
@@ -204,18 +233,38 @@ impl ModelConfig {
                 divides("experts", m.experts, "groups", g.groups)?;
             }
         }
+        if let Some(a) = self.compressed() {
+            divides("query heads", self.heads, "groups of outputs", a.out_groups)?;
+            if self.groups != 1 || self.sliding_window.is_none() {
+                let what = "attention to pooled entries: expected one key head and a sliding window";
+                return Err(Error::Inconsistent(what.to_owned()));
+            }
+        }
+        let pooled = |l: &Layer| l.pooled.is_some();
+        needs(
+            !self.pattern.iter().any(pooled) || self.compressed().is_some(),
+            "attention to pooled entries",
+        )?;
+        let picked = |l: &Layer| l.pooled.is_some_and(|p| p.picked);
+        needs(!self.pattern.iter().any(picked) || self.indexer.is_some(), "an indexer")?;
+        if self.hyper.is_some() && self.block != Block::Pre {
+            let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
         if let Some(g) = &self.gated_delta {
             divides("value heads", g.value_heads, "key heads", g.key_heads)?;
         }
         if let Some(m) = &self.mamba2 {
             divides("state-space heads", m.heads, "groups", m.groups)?;
         }
-        let rotated = self.rotated();
+        let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
         let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
-        if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
-            return Err(Error::Inconsistent(format!(
-                "{rotated} rotated elements per head: expected an even number"
-            )));
+        for rotated in [self.rotated()].into_iter().chain(windowed) {
+            if rotates && (rotated == 0 || !rotated.is_multiple_of(2)) {
+                return Err(Error::Inconsistent(format!(
+                    "{rotated} rotated elements per head: expected an even number"
+                )));
+            }
         }
         Ok(self)
     }
@@ -233,9 +282,20 @@ impl ModelConfig {
                 ("head size", self.head_dim),
             ]);
         }
+        if let Some(w) = &self.windowed {
+            sizes.extend([("heads of windowed layers", w.heads), ("their key/value heads", w.groups)]);
+        }
         if let Some(m) = self.mla() {
             let parts = [m.kv_rank, m.nope, m.rope, m.value, m.q_rank.unwrap_or(1)];
             sizes.extend(parts.map(|n| ("size of latent attention", n)));
+        }
+        if let Some(a) = self.compressed() {
+            sizes.extend([a.q_rank, a.out_groups, a.out_rank].map(|n| ("size of attention to entries", n)));
+            let ratio = |l: &Layer| l.pooled.map(|p| ("tokens of a pooled entry", p.ratio));
+            sizes.extend(self.pattern.iter().filter_map(ratio));
+        }
+        if let Some(h) = &self.hyper {
+            sizes.extend([("streams", h.streams), ("rounds of streams", h.rounds)]);
         }
         if let Some(i) = &self.indexer {
             sizes.extend([i.heads, i.head_dim, i.top_k].map(|n| ("size of the indexer", n)));
@@ -267,16 +327,34 @@ impl ModelConfig {
         match self.pattern.get(index) {
             Some(layer) => *layer,
             None if index < self.layers || self.pattern.is_empty() => Layer::default(),
-            // A prediction layer is one of full attention, with the feed-forward part of the last layer.
-            None => {
-                Layer { feed: self.pattern[self.pattern.len() - 1].feed, global: true, ..Layer::default() }
-            }
+            // A prediction layer is one of full attention, or, where no layer has that, of a window alone, with the
+            // feed-forward part of the last layer.
+            None => Layer {
+                feed: self.pattern[self.pattern.len() - 1].feed,
+                global: self.compressed().is_none(),
+                ..Layer::default()
+            },
         }
     }
 
     /// Keys that a query of layer `index` sees, itself included; `None`: all before it.
     pub fn window(&self, index: usize) -> Option<usize> {
         self.sliding_window.filter(|_| !self.layer(index).global)
+    }
+
+    /// Query heads and key/value heads of layer `index`.
+    pub fn heads_of(&self, index: usize) -> (usize, usize) {
+        let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
+        own.map_or((self.heads, self.groups), |w| (w.heads, w.groups))
+    }
+
+    /// Rotary position embedding of layer `index`.
+    pub fn rope_of(&self, index: usize) -> &Rope {
+        if let Some(a) = self.compressed().filter(|_| self.layer(index).pooled.is_some()) {
+            return &a.rope;
+        }
+        let own = self.windowed.as_ref().filter(|_| self.window(index).is_some());
+        own.map_or(&self.rope, |w| &w.rope)
     }
 
     /// Whether a layer has this mixer.
@@ -294,7 +372,15 @@ impl ModelConfig {
     pub fn mla(&self) -> Option<&Mla> {
         match &self.attention {
             Attention::Latent(mla) => Some(mla),
-            Attention::Grouped => None,
+            Attention::Grouped | Attention::Compressed(_) => None,
+        }
+    }
+
+    /// Attention to pooled entries, if the model has it.
+    pub fn compressed(&self) -> Option<&Compressed> {
+        match &self.attention {
+            Attention::Compressed(compressed) => Some(compressed),
+            Attention::Grouped | Attention::Latent(_) => None,
         }
     }
 
@@ -308,9 +394,12 @@ impl ModelConfig {
         self.mla().map_or_else(|| self.rope.rotated(self.head_dim), |m| m.rope)
     }
 
-    /// Rotary frequencies for sequences of up to `tokens` tokens: some kinds of stretching look at the length.
-    pub fn frequencies(&self, tokens: usize) -> Frequencies {
-        self.rope.frequencies(self.rotated(), tokens)
+    /// Rotary frequencies of layer `index` for sequences of up to `tokens` tokens: some kinds of stretching look at the
+    /// length.
+    pub fn frequencies(&self, index: usize, tokens: usize) -> Frequencies {
+        let rope = self.rope_of(index);
+        let rotated = self.mla().map_or_else(|| rope.rotated(self.head_dim), |m| m.rope);
+        rope.frequencies(rotated, tokens)
     }
 
     /// What `q . k` is multiplied by: the given scale or `D^-0.5`; for latent attention stretched by yarn, times the
@@ -330,9 +419,10 @@ impl ModelConfig {
         }
     }
 
-    /// Rows of the packed query, key and value projection: `(N + 2G) * D`.
-    pub fn qkv_rows(&self) -> usize {
-        (self.heads + 2 * self.groups) * self.head_dim
+    /// Rows of the packed query, key and value projection of layer `index`: `(N + 2G) * D`.
+    pub fn qkv_rows(&self, index: usize) -> usize {
+        let (heads, groups) = self.heads_of(index);
+        (heads + 2 * groups) * self.head_dim
     }
 
     /// The vocabulary padded as Megatron does it: up to a multiple of `divisor * tp`.
@@ -357,9 +447,11 @@ impl ModelConfig {
             (self.position != Position::Rope, "positions that are not rotary"),
             (self.rope.depends_on_length(), "rotary frequencies that depend on the length"),
             (self.mla().is_some(), "multi-head latent attention"),
+            (self.compressed().is_some(), "attention to pooled entries"),
+            (self.hyper.is_some(), "hyper-connections"),
             (self.scores != Scores::default(), "a score scale, softcap, sinks or an output gate"),
             (self.indexer.is_some(), "sparse attention"),
-            (!self.pattern.is_empty(), "layers of several kinds"),
+            (self.windowed.is_some() || !self.pattern.is_empty(), "layers of several kinds"),
             (self.moe.is_some(), "a mixture of experts"),
             (self.block != Block::Pre, "post-norms or shortcut blocks"),
             (self.embedding_norm, "a norm after the embedding"),

@@ -56,10 +56,12 @@ families! {
     DeepseekV3 "DeepSeek-V3 and R1.",
     KimiK2 "Kimi-K2: DeepSeek-V3 with other sizes.",
     DeepseekV32 "DeepSeek-V3.2: sparse attention.",
+    DeepseekV4 "DeepSeek-V4: hyper-connections, attention to pooled entries, experts by a table of tokens.",
     Bloom "Bloom.",
     Gpt2 "GPT-2 and GPT-3.",
     GptOss "gpt-oss: sinks, biases everywhere.",
     LongCat "LongCat-Flash: shortcut blocks, zero experts.",
+    Step3p5 "Step-3.5: other heads and rotation in windowed layers, a gate per head, limited activations.",
     Mamba2 "Mamba2.",
     Megatron "Only described by Megatron's arguments: no Hugging Face class is known.",
 }
@@ -90,6 +92,8 @@ pub(crate) enum WindowRule {
     Switched(usize),
     /// `sliding_window`, in layers of even number unless `layer_types` says otherwise.
     Alternating(usize),
+    /// `sliding_window`, in the layers that `layer_types` names.
+    Listed,
 }
 
 /// What a family's class assumes where the file is silent.
@@ -291,6 +295,15 @@ pub(crate) const ROWS: &[Row] = &[
     },
     Row { max_positions: 131_072, ..like(DEEPSEEK, Family::KimiK2, &["kimi_k2"], "DeepseekV3ForCausalLM") },
     like(DEEPSEEK, Family::DeepseekV32, &["deepseek_v32"], "DeepseekV32ForCausalLM"),
+    Row {
+        bias: BiasRule::Never,
+        head_dim: Some(512),
+        max_positions: 1_048_576,
+        window: WindowRule::Always(Some(128)),
+        fraction: 0.125,
+        activation: Activation::SwigluBounded { limit: 10.0 },
+        ..like(DEEPSEEK, Family::DeepseekV4, &["deepseek_v4"], "DeepseekV4ForCausalLM")
+    },
     BLOOM,
     Row { max_positions: 1024, ..like(BLOOM, Family::Gpt2, &["gpt2"], "GPT2LMHeadModel") },
     Row {
@@ -308,6 +321,16 @@ pub(crate) const ROWS: &[Row] = &[
         max_positions: 131_072,
         rope_base: 1e7,
         ..like(DEEPSEEK, Family::LongCat, &["longcat_flash"], "LongcatFlashForCausalLM")
+    },
+    Row {
+        bias: BiasRule::Never,
+        qk_norm: QkNorm::PerHead,
+        norm: Norm::RmsUnitOffset,
+        head_dim: Some(128),
+        max_positions: 128_000,
+        window: WindowRule::Listed,
+        eps: 1e-5,
+        ..like(LLAMA, Family::Step3p5, &["step3p5"], "Step3p5ForCausalLM")
     },
     Row { eps: 1e-5, ..like(LLAMA, Family::Mamba2, &["mamba2"], "Mamba2ForCausalLM") },
 ];

@@ -51,6 +51,11 @@ pub enum Init {
         /// Largest number.
         high: f64,
     },
+    /// Element `(r, c)` of a matrix is `(r + c) % of`.
+    RoundRobin {
+        /// How many numbers there are.
+        of: usize,
+    },
     /// The inverse softplus of a number whose logarithm is uniform: the `dt` of a state-space layer.
     InverseSoftplus {
         /// Smallest number.
@@ -91,6 +96,9 @@ pub struct ParamSpec {
     pub sum_grad_over: SumGrad,
     /// Whether a gradient changes it. The bias of a router is not trained: a rule updates it, and it stays float32.
     pub trained: bool,
+    /// Whether it holds whole numbers, such as the table that says which experts a token goes to. Files hold them as
+    /// integers; a program holds them as float32, whatever the type of the others.
+    pub integral: bool,
 }
 
 /// Every parameter of a model, in Megatron-core's order.
@@ -101,6 +109,9 @@ pub struct ParamSpec {
 ///   `kv_layernorm`, `linear_q_up_proj` (per head `[nope, rope]`), `linear_kv_up_proj` (per head `[key nope, value]`).
 /// - `linear_fc1` is `[gate; up]` where there is a gate.
 /// - Experts are stacked: `mlp.experts.linear_fc1.weight` is `[E, 2 Fe, H]`, `linear_fc2` `[E, H, Fe]`.
+/// - Attention to pooled entries: `linear_q`, `q_layernorm`, `linear_q_up_proj`, `linear_kv`, `kv_layernorm`, `attn_sink`,
+///   `linear_o_down_proj` (block by block), `linear_o_up_proj`; `compressor` and `indexer` where the layer has entries.
+/// - Hyper-connections: `attn_mhc` and `mlp_mhc` of each layer, `hc_head` behind the last.
 /// - Multi-token prediction layer `k`: `mtp.layers.k.{enorm,hnorm,eh_proj}`, `mtp.layers.k.transformer_layer.*`,
 ///   `mtp.final_layernorms.k`.
 /// - A tied output layer is not listed. A reward model has `rm_head` (`[1, H]` and a bias) behind it.
@@ -131,6 +142,7 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
         layer_params(&mut t, c, layer);
     }
     t.at(Place::Head, "");
+    hyper_params(&mut t, c, "hc_head", true);
     let last = if c.mamba2.is_some() { "decoder.final_norm" } else { "decoder.final_layernorm" };
     t.norm(last, c.hidden);
     if !c.tied {
@@ -151,6 +163,8 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
         t.matrix("eh_proj.weight", [c.hidden, 2 * c.hidden], Table::rows(1), t.std());
         t.at(Place::Mtp(k), &format!("mtp.layers.{k}.transformer_layer."));
         layer_params(&mut t, c, c.layers + k);
+        t.at(Place::Mtp(k), &format!("mtp.layers.{k}."));
+        hyper_params(&mut t, c, "hc_head", true);
         t.at(Place::Mtp(k), "");
         t.norm(&format!("mtp.final_layernorms.{k}"), c.hidden);
     }
@@ -165,9 +179,11 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
             t.norm(&format!("pre_mlp_layernorm_{half}"), c.hidden);
             feed::dense(t, c, &format!("mlps_{half}"), c.ffn);
         }
-        feed::experts(t, c);
+        feed::experts(t, c, false);
         return;
     }
+    hyper_params(t, c, "attn_mhc", false);
+    hyper_params(t, c, "mlp_mhc", false);
     let layer = c.layer(index);
     let sandwich = c.block == Block::Sandwich;
     match layer.mixer {
@@ -190,12 +206,23 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     }
     t.norm("pre_mlp_layernorm", c.hidden);
     match layer.feed {
-        Feed::Moe => feed::experts(t, c),
+        Feed::Moe => feed::experts(t, c, layer.hashed),
         _ => feed::dense(t, c, "mlp", c.ffn),
     }
     if sandwich {
         t.norm("post_mlp_layernorm", c.hidden);
     }
+}
+
+/// What weighs the streams of hyper-connections before and behind a sublayer, or at their `end`.
+fn hyper_params(t: &mut Table<'_>, c: &ModelConfig, module: &str, end: bool) {
+    let Some(h) = &c.hyper else { return };
+    let (n, by_sequence) = (h.streams, SumGrad::OverTpWithSequenceParallel);
+    let (rows, scales) = if end { (n, 1) } else { ((2 + n) * n, 3) };
+    let whole = Partition::Replicated;
+    t.vector(&format!("{module}.hc_base"), rows, whole, Init::Zeros, by_sequence);
+    t.push(&format!("{module}.hc_fn.weight"), &[rows, n * c.hidden], whole, t.std(), by_sequence);
+    t.vector(&format!("{module}.hc_scale"), scales, whole, Init::Ones, by_sequence);
 }
 
 /// Checks that a model can be cut by `tp` ranks: heads stay whole and everything divides.
@@ -205,8 +232,11 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
 pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let c = config;
     let mut sizes = vec![("padded vocabulary", c.padded_vocab)];
-    if c.has(Mixer::Attention) {
+    if let Some(a) = c.compressed() {
+        sizes.push(("groups of outputs", a.out_groups));
+    } else if c.has(Mixer::Attention) {
         sizes.push(("key/value heads", c.groups));
+        sizes.extend(c.windowed.iter().map(|w| ("key/value heads of windowed layers", w.groups)));
     }
     if c.has_feed(Feed::Dense) {
         sizes.push(("ffn size", c.ffn));

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Rope;
+
 /// Activation of the feed-forward layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,12 +25,20 @@ pub enum Activation {
         /// The limit.
         limit: f64,
     },
+    /// `silu(gate) * up` with `gate` clamped from above and `up` to both sides, before the product.
+    SwigluBounded {
+        /// The limit.
+        limit: f64,
+    },
 }
 
 impl Activation {
     /// Whether `linear_fc1` is `[gate; up]`.
     pub fn gated(self) -> bool {
-        matches!(self, Self::Swiglu | Self::GegluTanh | Self::SwigluClamped { .. })
+        matches!(
+            self,
+            Self::Swiglu | Self::GegluTanh | Self::SwigluClamped { .. } | Self::SwigluBounded { .. }
+        )
     }
 }
 
@@ -106,7 +116,7 @@ pub fn alibi_slopes(heads: usize) -> Vec<f64> {
 }
 
 /// How queries, keys and values are made.
-#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attention {
     /// By one projection each; `heads / groups` query heads share a key and a value.
@@ -114,6 +124,52 @@ pub enum Attention {
     Grouped,
     /// Through low-rank latents.
     Latent(Mla),
+    /// One row of a token is key and value of all heads; tokens far away are seen as pooled entries.
+    Compressed(Compressed),
+}
+
+/// Attention of DeepSeek-V4.
+///
+/// `q = q_b norm(q_a x)`, each head then normed without a weight; one row `norm(kv x)` is key and value of all heads.
+/// The last elements of queries and rows are rotated, those of the heads' outputs rotated back. Heads form groups whose
+/// outputs are projected apart, then together. Layers with [`Layer::pooled`] see entries of tokens far away, too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compressed {
+    /// Width of the query latent.
+    pub q_rank: usize,
+    /// Groups of heads whose outputs are projected apart.
+    pub out_groups: usize,
+    /// What each group's outputs are projected to.
+    pub out_rank: usize,
+    /// Rotation in layers with pooled entries; [`crate::ModelConfig::rope`] is that of the others.
+    pub rope: Rope,
+}
+
+/// Pooled entries that a layer sees: each is made of a window of tokens.
+///
+/// `entry = norm(sum_s softmax_s(gate x_s + ape_s) kv x_s)`, rotated as a token at the window's start. A query sees an
+/// entry when the window is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// Tokens of a window.
+    pub ratio: usize,
+    /// An entry is made of the window before, too, and an indexer with entries of its own picks those that a query sees.
+    pub picked: bool,
+}
+
+/// Hyper-connections: the residual is several streams, of which each sublayer's input is taken by learned weights of the
+/// token, and to which its output is given back.
+///
+/// # Source
+/// Zhu et al., arXiv:2409.19606; with the matrix between streams made doubly stochastic: DeepSeek-V4.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HyperConnections {
+    /// Streams.
+    pub streams: usize,
+    /// Times that rows and columns of the matrix between streams are brought to sum 1.
+    pub rounds: usize,
+    /// Added to weights and sums.
+    pub eps: f64,
 }
 
 /// Multi-head latent attention.
@@ -168,6 +224,29 @@ pub struct Scores {
     /// The heads' outputs are multiplied by `sigmoid(gate)`; the query projection has `2 D` rows per head, query
     /// then gate.
     pub output_gate: bool,
+    /// Each head's output is multiplied by `sigmoid(gate)`, one number per head from a projection of its own.
+    pub head_gate: bool,
+}
+
+/// What attention layers with the sliding window have instead of the model's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Windowed {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub groups: usize,
+    /// Rotary position embedding.
+    pub rope: Rope,
+}
+
+/// Limits of a layer's gated activations: `min(silu(gate), limit) * clamp(up, -limit, limit)`.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// In the routed experts.
+    pub experts: Option<f64>,
+    /// In the dense network, and in the expert that every token passes.
+    pub dense: Option<f64>,
 }
 
 /// Gated DeltaNet: `S = exp(g) S; S += k (beta (v - S^T k))^T; o = S^T q`, per value head.
@@ -344,7 +423,7 @@ impl Default for Scales {
 }
 
 /// What a layer is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Layer {
     /// What mixes tokens.
@@ -355,6 +434,12 @@ pub struct Layer {
     pub global: bool,
     /// Takes the indexer's choice of the last layer that has an indexer.
     pub borrows_index: bool,
+    /// Entries of tokens far away that are seen beside the window.
+    pub pooled: Option<Pooled>,
+    /// Experts are those that a table has for the token, not those that the router finds best.
+    pub hashed: bool,
+    /// Limits of its activations.
+    pub limits: Limits,
 }
 
 /// What mixes tokens in a layer.

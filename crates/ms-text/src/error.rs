@@ -134,4 +134,23 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A file or folder is no trained model of sentences.
+    #[error("{path}: not a sentence model: {reason}")]
+    SentenceModel {
+        /// The file.
+        path: PathBuf,
+        /// What was expected and found.
+        reason: String,
+    },
+    /// There is no trained model of sentences for a language.
+    #[error(
+        "no sentence model for {language:?} in {looked_in}\nhint: python -m nltk.downloader punkt_tab brings tokenizers/punkt_tab into a folder \
+         of NLTK's data; name that folder in NLTK_DATA, or the model's with --sentence-model"
+    )]
+    NoSentenceModel {
+        /// The language.
+        language: String,
+        /// Folders of NLTK's data.
+        looked_in: String,
+    },
 }

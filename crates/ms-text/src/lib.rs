@@ -8,6 +8,7 @@
 //! - [`template::Template`]: MindSpeed-LLM's prompt templates (`--prompt-type`), which decide what an
 //!   instruction-tuned model is trained on. Not the same thing as a chat template: its pieces are
 //!   tokenized one by one.
+//! - [`sentence::SentenceSplitter`]: sentences of a text by a trained model of NLTK's Punkt (`--split-sentences`).
 //!
 //! ```
 //! use ms_text::{bpe, Tokenizer};
@@ -31,6 +32,7 @@ mod engine;
 mod error;
 mod folder;
 pub mod python_json;
+pub mod sentence;
 mod source;
 pub mod template;
 mod tokenizer;

@@ -19,7 +19,10 @@ from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = {}
-F32_NAMES = ("e_score_correction_bias", "expert_bias", "gate.wg.weight", "router.classifier.weight")
+F32_NAMES = (
+    "e_score_correction_bias", "expert_bias", "gate.wg.weight", "router.classifier.weight", "ffn.gate.bias", "attn_sink", "ape",
+    *(f"hc_{place}_{part}" for place in ("attn", "ffn", "head") for part in ("fn", "base", "scale")),
+)
 
 
 def sample(what, derived=False):
@@ -39,7 +42,7 @@ def fill(model, seed):
         for name, p in sorted(model.named_parameters(remove_duplicate=True)):
             leaf = name.rsplit(".", 1)[-1]
             if p.dim() == 1 and leaf == "weight":
-                offset = 0.0 if "Gemma" in type(model).__name__ else 1.0
+                offset = 0.0 if any(word in type(model).__name__ for word in ("Gemma", "Step")) else 1.0
                 value = offset + normal(p, 0.2)
             elif leaf == "sinks":
                 value = normal(p, 1.0)
@@ -55,6 +58,9 @@ def fill(model, seed):
         for name, b in sorted(model.named_buffers()):
             if name.endswith(("e_score_correction_bias", "expert_bias")):
                 b.copy_((torch.rand(b.shape, generator=g) * 0.3).bfloat16().float())
+            if name.endswith("tid2eid"):
+                experts = model.config.n_routed_experts
+                b.copy_(torch.rand((len(b), experts), generator=g).argsort(-1)[:, : b.shape[1]])
 
 
 def build(config, seed):
@@ -90,7 +96,7 @@ def stored(model, folder):
     (folder / "generation_config.json").unlink(missing_ok=True)
     tensors = load_file(folder / "model.safetensors")
     keep = lambda name: torch.float32 if name.endswith(F32_NAMES) else torch.bfloat16
-    return {n: t.to(keep(n)) for n, t in tensors.items()}
+    return {n: t.to(keep(n)) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
 def closest_pick(model, ids):
@@ -100,7 +106,8 @@ def closest_pick(model, ids):
     def watched(scores, k, *rest, **more):
         if scores.dim() == 3 and k == getattr(model.config, "index_topk", None):
             ordered = scores.sort(-1, descending=True)[0]
-            margins.append((ordered[:, k:, k - 1] - ordered[:, k:, k]).min().item())
+            apart = ordered[:, k:, k - 1] - ordered[:, k:, k]
+            margins.append(apart[apart.isfinite()].min().item())
         return topk(scores, k, *rest, **more)
 
     torch.Tensor.topk = watched
@@ -531,6 +538,94 @@ def baichuan2_7b():
 @sample("ALiBi with 6 heads, rows of the output layer normalised", derived="LlamaForCausalLM with another attention and output layer")
 def baichuan2_13b():
     return baichuan(120, "BaichuanForCausalLM", True, True)
+
+
+def wide_head(tensors):
+    return {n: t.float() if n.startswith("hc_head_") else t for n, t in tensors.items()}
+
+
+@sample("hyper-connections of 3 streams; layers that see a window of 6 alone, with entries of 4 tokens of which an indexer picks 2, with "
+        "entries of 8; experts by a table of tokens in two layers, by sqrtsoftplus with bias in three; clamped gates (limit 1.5)")
+def deepseek_v4():
+    main = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+    config = T.DeepseekV4Config(
+        vocab_size=128, hidden_size=32, moe_intermediate_size=12, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=1,
+        head_dim=16, q_lora_rank=20, o_groups=2, o_lora_rank=6, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
+        routed_scaling_factor=1.5, hc_mult=3, hc_sinkhorn_iters=6, hc_eps=1e-4, swiglu_limit=1.5, sliding_window=6, index_n_heads=4,
+        index_head_dim=8, index_topk=2, num_nextn_predict_layers=0, max_position_embeddings=64, bos_token_id=1, eos_token_id=2,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention", "sliding_attention"],
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe", "moe"], partial_rotary_factor=0.25,
+        compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+        rope_parameters={"main": main, "compress": YARN | {"rope_theta": 160000.0, "partial_rotary_factor": 0.25, "attention_factor": 1.0}},
+    )
+    # save_pretrained does not find all the way back to the published names, from which the class reads the same values.
+    published = renamed(("model.embed_tokens", "embed"), ("model.hc_head.hc_", "hc_head_"), ("model.", ""), ("attn.norm", "attn.kv_norm"))
+    return {"model": build(config, 122), "seed": 122, "weights": lambda t: wide_head(published(t))}
+
+
+class StepText(nn.Module):
+    """The text model of transformers' Step-3.7, which is Step-3.5, with an output layer."""
+
+    def __init__(self, config):
+        super().__init__()
+        from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
+
+        config._attn_implementation = "eager"
+        self.config, self.model = config, Step3p7TextModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, input_ids, **more):
+        out = self.model(input_ids=input_ids, **more)
+        out.logits = self.lm_head(out.last_hidden_state)
+        return out
+
+    def save_pretrained(self, folder):
+        save_file({n: t.contiguous() for n, t in self.state_dict().items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+
+
+@sample("windowed layers with more heads, another base and whole rotation; half rotation stretched as Llama 3's in full layers; a gate per "
+        "head; sigmoid router with bias; gates limited after silu, differently by layer; norms scale by 1 + w",
+        derived="the text model of transformers' Step3p7ForConditionalGeneration; names and configuration as published")
+def step3p5():
+    hub = dict(
+        vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=5, num_attention_heads=4, num_attention_groups=2,
+        head_dim=8, max_position_embeddings=64, max_seq_len=64, rms_norm_eps=1e-5, sliding_window=6, rope_theta=[50000.0, 10000.0, 10000.0, 50000.0, 10000.0, 10000.0],
+        partial_rotary_factors=[0.5, 1.0, 1.0, 0.5, 1.0, 1.0], yarn_only_types=["full_attention"],
+        rope_scaling={"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        attention_other_setting={"attention_type": "sliding_attention", "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 8, "true_head_dim": 8},
+        moe_layers_enum="2,3,4", moe_num_experts=6, moe_top_k=2, moe_intermediate_size=12, share_expert_dim=20, moe_router_scaling_factor=3.0,
+        swiglu_limits=[0.0, 0.0, 0.0, 0.4, 0.5, 0.0], swiglu_limits_shared=[0.0, 0.6, 0.0, 0.0, 0.7, 0.0], num_nextn_predict_layers=1,
+        bos_token_id=1, eos_token_id=2, tie_word_embeddings=False,
+    )
+    from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
+
+    native = {k: v for k, v in hub.items() if k not in ("max_seq_len", "yarn_only_types", "moe_top_k", "moe_num_experts", "num_attention_groups", "share_expert_dim")}
+    config = Step3p7TextConfig(**native, num_experts_per_tok=2, n_routed_experts=6, num_key_value_heads=2, share_expert_dim=20)
+    model = StepText(config).eval()
+    fill(model, 121)
+
+    def names(tensors):
+        out = {}
+        for name, t in tensors.items():
+            if name.endswith("mlp.experts.gate_up_proj"):
+                for part, half in zip(("gate", "up"), t.chunk(2, 1)):
+                    out[name.replace("mlp.experts.gate_up_proj", f"moe.{part}_proj.weight")] = half
+            else:
+                for old, new in ((".mlp.experts.down_proj", ".moe.down_proj.weight"), (".mlp.gate.weight", ".moe.gate.weight"),
+                                 (".mlp.gate.e_score_correction_bias", ".moe.router_bias"), (".mlp.shared_experts.", ".share_expert.")):
+                    name = name.replace(old, new)
+                out[name] = t
+        return out
+
+    more = {
+        "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "torch_dtype": "bfloat16", "hidden_act": "silu", "use_moe": True,
+        "moe_router_activation": "sigmoid", "use_moe_router_bias": True, "need_fp32_gate": True, "norm_expert_weight": True,
+        "use_head_wise_attn_gate": True, "use_qk_norm": True, "use_rope_layers": [], "zero_centered": True, "sink": False,
+    }
+    return {"model": model, "seed": 121, "weights": names, "config": lambda _: hub | more}
 
 
 if __name__ == "__main__":

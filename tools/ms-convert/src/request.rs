@@ -251,7 +251,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             Some("local") => Modules::Local,
             _ => Modules::TransformerEngine,
         },
-        mtp: args.given().get("mtp_num_layers").and_then(serde_json::Value::as_u64).map(|n| n as usize),
+        mtp: given(args, "mtp_num_layers").or(given(args, "num_nextn_predict_layers")).map(|n| n as usize),
         leading_dense: if head { args.size("first_k_dense_replace")? } else { None },
         extended: args.flag("moe_tp_extend_ep").then_some(true),
         args_form,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use ms_cli::{Common, Usage};
 use ms_data::handler::{Kind, Row};
 use ms_data::pack::{PackOptions, Packing, plan};
-use ms_data::sink::{IndexedSink, PackedSink, Sink, check_absent, dataset_prefixes};
+use ms_data::sink::{IndexedSink, Level, PackedSink, Sink, check_absent, dataset_prefixes};
 use ms_data::token_stream::{StreamInfo, TokenMap, TokenReader};
 use ms_text::Tokenizer;
 use serde_json::json;
@@ -208,7 +208,7 @@ pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
     }
     let prefix = args.output_prefix.as_deref();
     let prefix = prefix.ok_or_else(|| Usage("no output\nhint: pass --output-prefix PREFIX".into()))?;
-    let prefixes = dataset_prefixes(prefix, &columns, info.packed_name);
+    let prefixes = dataset_prefixes(prefix, &columns, info.packed_name, Level::Document);
     check_absent(&prefixes, args.force)?;
     let packing = wish.options.is_some();
     let spinner = common.progress().spinner("packing");

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Verify, common: &Common) -> Result<()> {
     Ok(())
 }
 
-/// The parts of a set that has one per key: `PREFIX_packed_KEY_document` or `PREFIX_KEY_document`.
+/// The parts of a set that has one per key: `PREFIX_packed_KEY_document`, `PREFIX_KEY_document` or `…_sentence`.
 fn members(name: &Path) -> Result<Vec<PathBuf>> {
     let Some(stem) = name.file_name().and_then(|n| n.to_str()) else { return Ok(Vec::new()) };
     if idx_path(name).exists() || name.exists() {
@@ -45,7 +45,7 @@ fn members(name: &Path) -> Result<Vec<PathBuf>> {
         let path = entry?.path();
         let file = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let rest = file.strip_prefix(stem).and_then(|rest| rest.strip_prefix('_'));
-        if rest.is_some_and(|rest| rest.ends_with("_document.idx")) {
+        if rest.is_some_and(|rest| rest.ends_with("_document.idx") || rest.ends_with("_sentence.idx")) {
             found.push(path.with_extension(""));
         }
     }

@@ -79,7 +79,7 @@ impl Bench {
     /// The dataset without a stream in between.
     fn direct(&self, prefix: &str, pack: Option<bool>) {
         let handler = self.handler();
-        let prefixes = dataset_prefixes(&self.path(prefix), handler.columns(), true);
+        let prefixes = dataset_prefixes(&self.path(prefix), handler.columns(), true, handler.level());
         let pad = handler.tokenizer().pad_id().unwrap() as i32;
         let sink: Box<dyn Sink> = match pack {
             Some(neat) => {

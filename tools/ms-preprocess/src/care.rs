@@ -10,10 +10,12 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 /// Flags that do not change what is written, or stand in the manifest in another form.
-const NOT_SETTINGS: [&str; 18] = [
+const NOT_SETTINGS: [&str; 20] = [
     "input",
     "files_from",
     "tokenizer_name_or_path",
+    "sentence_model",
+    "sentence_language",
     "output_prefix",
     "workers",
     "log_interval",

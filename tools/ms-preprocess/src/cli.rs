@@ -4,6 +4,7 @@
 
 use crate::care::Care;
 use crate::mixture::Mixture;
+use crate::sentences::splitter;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
@@ -12,6 +13,7 @@ use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The line that help begins with, and what follows it.
 pub(crate) const ABOUT: &str = "\
@@ -255,7 +257,12 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         Target::Files { prefix, .. } => Some(prefix.as_path()),
         Target::Stream => None,
     };
-    let care = Care::resolve(args, kind, &options.json_keys, files)?;
+    let mut care = Care::resolve(args, kind, &options.json_keys, files)?;
+    if let Some(splitter) = splitter(args, &target)? {
+        care.settings.insert("sentence_model_sha256".into(), splitter.content_hash().into());
+        care.settings.sort_keys();
+        options.sentences = Some(Arc::new(splitter));
+    }
     let mixture = Mixture::resolve(args, kind, sets)?;
     if mixture.is_some() && !care.intake.takes_all() {
         return Err(usage(

@@ -6,6 +6,7 @@ mod merge;
 mod mixture;
 mod peers;
 mod run;
+mod sentences;
 
 use anyhow::Result;
 use cli::{ABOUT, Job, resolve};

@@ -350,7 +350,7 @@ fn open_sink(job: &Tokenize, handler: &Handler) -> Result<Box<dyn Sink>> {
             Ok(Box::new(TokenStreamSink::new(out, "standard output", columns, &info)?))
         }
         Target::Files { prefix, force } => {
-            let prefixes = dataset_prefixes(prefix, columns, handler.kind().packed_name());
+            let prefixes = dataset_prefixes(prefix, columns, handler.kind().packed_name(), handler.level());
             check_absent(&prefixes, *force)?;
             match options.seq_length.filter(|_| job.pack) {
                 None => Ok(Box::new(IndexedSink::create(&prefixes, options.seq_length)?)),
@@ -371,7 +371,7 @@ fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
     let outputs: Vec<String> = match &job.target {
         Target::Stream => vec!["-".into()],
         Target::Files { prefix, .. } => {
-            dataset_prefixes(prefix, handler.columns(), handler.kind().packed_name())
+            dataset_prefixes(prefix, handler.columns(), handler.kind().packed_name(), handler.level())
                 .iter()
                 .map(|prefix| prefix.display().to_string())
                 .collect()

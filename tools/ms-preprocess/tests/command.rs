@@ -97,10 +97,7 @@ fn mistakes_are_usage_errors_with_a_hint() {
             ],
             "cannot be packed",
         ),
-        (
-            &["--style", "pretrain", "--split-sentences", "--input", "in.jsonl", "--output-prefix", "x"],
-            "--split-sentences",
-        ),
+        (&["--style", "pretrain", "--split-sentences", "--input", "in.jsonl"], "no place in a token stream"),
         (&["--inptu", "in.jsonl"], "--inptu"),
     ];
     for (args, want) in cases {

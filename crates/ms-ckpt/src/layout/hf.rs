@@ -10,7 +10,7 @@ use ms_spec::{Family, ModelConfig, ParamSpec, hf, params};
 use serde_json::Value;
 
 use super::names::{Named, Names};
-use super::schemes::ALIASES;
+use super::schemes::{self, ALIASES};
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Codes, Global, Kind, Piece, Stored};
 use crate::plan;
@@ -144,6 +144,11 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
             by_name.insert((*usual).to_owned(), i);
         }
     }
+    for (i, t) in stored.iter().enumerate() {
+        if let Some(usual) = schemes::usual(config.family, &t.name) {
+            by_name.entry(usual).or_insert(i);
+        }
+    }
     fp8::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
@@ -206,6 +211,11 @@ fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>)
         return;
     }
     if config.mtp == 0 {
+        return;
+    }
+    if config.family == Family::DeepseekV4 {
+        let there = (0..config.mtp).take_while(|k| by_name.contains_key(&format!("mtp.{k}.norm.weight")));
+        config.mtp = there.count();
         return;
     }
     let number = |name: &String| name.split_once("layers.")?.1.split('.').next()?.parse::<usize>().ok();
@@ -286,6 +296,11 @@ fn report_unused(
     }
 }
 
+/// The usual name of a tensor of a folder.
+pub(crate) fn usual(config: &ModelConfig, name: &str) -> String {
+    schemes::usual(config.family, name).unwrap_or_else(|| name.to_owned())
+}
+
 /// A tensor of a Hugging Face folder.
 pub(crate) struct HfTensor {
     pub(crate) named: Named,
@@ -347,7 +362,7 @@ pub const SHARD_BYTES: u64 = 5_000_000_000;
 /// Writes weights that a program holds as a Hugging Face folder: `config.json`, safetensors, index.
 ///
 /// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`,
-/// little-endian; it is called once for each Hugging Face tensor in turn.
+/// little-endian (whole numbers, [`ParamSpec::integral`], as float32); it is called once for each Hugging Face tensor in turn.
 ///
 /// # Errors
 /// What the operating system refuses; an existing folder that is not empty, unless `replace`.

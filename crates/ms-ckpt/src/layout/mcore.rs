@@ -122,8 +122,9 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
 
 /// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.
 ///
-/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`
-/// (float32 for routers' biases, as Megatron keeps them), little-endian; it is called for every piece of it. `more` is added to `args`: consumed samples, the flags of
+/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype` (float32 for what
+/// is not trained: routers' biases, as Megatron keeps them, and whole numbers), little-endian; it is called for every
+/// piece of it. `more` is added to `args`: consumed samples, the flags of
 /// the run. Optimizer state is not written.
 ///
 /// # Errors

@@ -89,6 +89,17 @@ impl<'a> Names<'a> {
                     _ => Some("mtp.norm"),
                 });
                 match inner {
+                    Some("eh_proj") if self.scheme.pattern("mtp.e_proj").is_some() => {
+                        let half = spec.shape[1] / 2;
+                        let columns = |range| Lens::plain(Region::along(&spec.shape, 1, [range]));
+                        return [("mtp.e_proj", 0..half), ("mtp.h_proj", half..2 * half)]
+                            .into_iter()
+                            .filter_map(|(slot, range)| self.one(slot, kind, at, columns(range)))
+                            .collect();
+                    }
+                    Some(part) if part.starts_with("hc_head.") => {
+                        return self.whole(spec, &format!("mtp.{part}"), kind, at);
+                    }
                     Some(part @ ("enorm" | "hnorm" | "eh_proj")) => {
                         return self.whole(spec, &format!("mtp.{part}"), kind, at);
                     }
@@ -121,6 +132,9 @@ impl<'a> Names<'a> {
             "rm_head" => {
                 let lens = Lens::plain(Region::whole(&spec.shape));
                 return vec![Named { name: "score.weight".to_owned(), lens, copy: false }];
+            }
+            _ if module.starts_with("hc_head.") => {
+                return self.whole(spec, &format!("own.{module}"), kind, at);
             }
             _ => return self.whole(spec, "norm", kind, at),
         };
@@ -157,6 +171,7 @@ impl<'a> Names<'a> {
             "self_attention.q_proj" => "q",
             "self_attention.k_proj" => "k",
             "self_attention.v_proj" => "v",
+            "self_attention.g_proj" => "head_gate",
             "self_attention.sinks" => "sinks",
             "self_attention.linear_qkv" => return self.qkv(spec, kind, at),
             "mlp.linear_fc1" => return self.fc1(spec, ["gate_up", "gate", "up", "fc1"], kind, at),
@@ -173,6 +188,10 @@ impl<'a> Names<'a> {
                 return self.experts(spec, module.ends_with("fc1"), kind, at);
             }
             other => {
+                let own = format!("own.{other}");
+                if self.scheme.pattern(&own).is_some() {
+                    return self.whole(spec, &own, kind, at);
+                }
                 let mixer = other.strip_prefix("mixer.").map(|rest| format!("ssm.{rest}"));
                 let indexer =
                     other.strip_prefix("self_attention.dsa_indexer.").map(|rest| format!("dsa.{rest}"));
@@ -189,7 +208,10 @@ impl<'a> Names<'a> {
         // Layers behind the last may have names of their own.
         let ahead = at.layer.checked_sub(self.config.layers).zip(self.scheme.pattern("mtp.layer"));
         let pattern = match ahead {
-            Some((k, own)) => pattern.replace("model.layers.{L}", &own.replace("{K}", &k.to_string())),
+            Some((k, own)) => {
+                let layers = if pattern.starts_with("layers.") { "layers.{L}" } else { "model.layers.{L}" };
+                pattern.replace(layers, own).replace("{K}", &k.to_string())
+            }
             None => pattern.to_owned(),
         };
         let name = pattern
@@ -235,9 +257,10 @@ impl<'a> Names<'a> {
         if !grouped.is_empty() {
             return grouped;
         }
-        let (d, queries) = (c.head_dim, c.heads / c.groups);
+        let (heads, groups) = c.heads_of(at.layer);
+        let (d, queries) = (c.head_dim, heads / groups);
         let group = (queries + 2) * d;
-        let part = |from: usize, to: usize| (0..c.groups).map(move |g| g * group + from..g * group + to);
+        let part = |from: usize, to: usize| (0..groups).map(move |g| g * group + from..g * group + to);
         let parts =
             [part(0, queries * d), part(queries * d, (queries + 1) * d), part((queries + 1) * d, group)];
         let packed = || Region::along(&spec.shape, 0, parts.iter().cloned().flatten());
@@ -282,6 +305,20 @@ impl<'a> Names<'a> {
             };
             let lens = if spec.shape.len() == 3 { Lens::turned(region) } else { Lens::plain(region) };
             return self.one(slot, kind, at, lens).into_iter().collect();
+        }
+        // All experts in one tensor for each part.
+        if self.scheme.pattern("experts.down.stacked").is_some() {
+            let half = spec.shape[1] / 2;
+            let parts = match first {
+                true => vec![("experts.gate.stacked", 0..half), ("experts.up.stacked", half..2 * half)],
+                false => vec![("experts.down.stacked", 0..spec.shape[1])],
+            };
+            let part = |(slot, range): (&str, Range<usize>)| {
+                let lead = Some(0..spec.shape[0]);
+                let region = Region { lead, ..Region::along(&spec.shape, 1, [range]) };
+                self.one(slot, kind, at, Lens::plain(region))
+            };
+            return parts.into_iter().filter_map(part).collect();
         }
         let mut all = Vec::new();
         for expert in 0..spec.shape[0] {

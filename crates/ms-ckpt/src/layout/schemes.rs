@@ -243,6 +243,64 @@ const DEEPSEEK: Scheme = Scheme {
     ],
 };
 
+/// DeepSeek-V4's files have the words of its authors' own program.
+const DEEPSEEK_V4: Scheme = Scheme {
+    parent: None,
+    rows: &[
+        ("embed", "embed.weight"),
+        ("head", "head.weight"),
+        ("norm", "norm.weight"),
+        ("norm1", "layers.{L}.attn_norm.weight"),
+        ("norm2", "layers.{L}.ffn_norm.weight"),
+        ("q_norm", "layers.{L}.attn.q_norm.weight"),
+        ("kv_a_norm", "layers.{L}.attn.kv_norm.weight"),
+        ("q_b", "layers.{L}.attn.wq_b.weight"),
+        ("own.self_attention.linear_q", "layers.{L}.attn.wq_a.weight"),
+        ("own.self_attention.linear_kv", "layers.{L}.attn.wkv.weight"),
+        ("own.self_attention.attn_sink", "layers.{L}.attn.attn_sink"),
+        ("own.self_attention.linear_o_down_proj", "layers.{L}.attn.wo_a.weight"),
+        ("own.self_attention.linear_o_up_proj", "layers.{L}.attn.wo_b.weight"),
+        ("own.self_attention.compressor.ape", "layers.{L}.attn.compressor.ape"),
+        ("own.self_attention.compressor.norm", "layers.{L}.attn.compressor.norm.weight"),
+        ("own.self_attention.compressor.wgate", "layers.{L}.attn.compressor.wgate.weight"),
+        ("own.self_attention.compressor.wkv", "layers.{L}.attn.compressor.wkv.weight"),
+        ("own.self_attention.indexer.kv_compressor.ape", "layers.{L}.attn.indexer.compressor.ape"),
+        ("own.self_attention.indexer.kv_compressor.norm", "layers.{L}.attn.indexer.compressor.norm.weight"),
+        ("own.self_attention.indexer.kv_compressor.wgate", "layers.{L}.attn.indexer.compressor.wgate.weight"),
+        ("own.self_attention.indexer.kv_compressor.wkv", "layers.{L}.attn.indexer.compressor.wkv.weight"),
+        ("own.self_attention.indexer.wq_b", "layers.{L}.attn.indexer.wq_b.weight"),
+        ("own.self_attention.indexer.weights_proj", "layers.{L}.attn.indexer.weights_proj.weight"),
+        ("own.attn_mhc.hc_base", "layers.{L}.hc_attn_base"),
+        ("own.attn_mhc.hc_fn", "layers.{L}.hc_attn_fn"),
+        ("own.attn_mhc.hc_scale", "layers.{L}.hc_attn_scale"),
+        ("own.mlp_mhc.hc_base", "layers.{L}.hc_ffn_base"),
+        ("own.mlp_mhc.hc_fn", "layers.{L}.hc_ffn_fn"),
+        ("own.mlp_mhc.hc_scale", "layers.{L}.hc_ffn_scale"),
+        ("own.hc_head.hc_base", "hc_head_base"),
+        ("own.hc_head.hc_fn", "hc_head_fn"),
+        ("own.hc_head.hc_scale", "hc_head_scale"),
+        ("router", "layers.{L}.ffn.gate.weight"),
+        ("router_bias", "layers.{L}.ffn.gate.bias"),
+        ("own.mlp.router.tid2eid", "layers.{L}.ffn.gate.tid2eid"),
+        ("expert.gate", "layers.{L}.ffn.experts.{E}.w1.weight"),
+        ("expert.up", "layers.{L}.ffn.experts.{E}.w3.weight"),
+        ("expert.down", "layers.{L}.ffn.experts.{E}.w2.weight"),
+        ("shared.gate", "layers.{L}.ffn.shared_experts.w1.weight"),
+        ("shared.up", "layers.{L}.ffn.shared_experts.w3.weight"),
+        ("shared.down", "layers.{L}.ffn.shared_experts.w2.weight"),
+        // Prediction layers stand beside the others; vocabulary matrices are shared.
+        ("mtp.layer", "mtp.{K}"),
+        ("mtp.enorm", "mtp.{K}.enorm.weight"),
+        ("mtp.hnorm", "mtp.{K}.hnorm.weight"),
+        ("mtp.e_proj", "mtp.{K}.e_proj.weight"),
+        ("mtp.h_proj", "mtp.{K}.h_proj.weight"),
+        ("mtp.norm", "mtp.{K}.norm.weight"),
+        ("mtp.hc_head.hc_base", "mtp.{K}.hc_head_base"),
+        ("mtp.hc_head.hc_fn", "mtp.{K}.hc_head_fn"),
+        ("mtp.hc_head.hc_scale", "mtp.{K}.hc_head_scale"),
+    ],
+};
+
 const PLM: Scheme =
     Scheme { parent: Some(&DEEPSEEK), rows: &[("fc1", "model.layers.{L}.mlp.up_proj.weight")] };
 
@@ -313,6 +371,22 @@ const LONGCAT: Scheme = Scheme {
     ],
 };
 
+/// Step-3.5 has its experts beside the dense network, all in one tensor for each part.
+const STEP3P5: Scheme = Scheme {
+    parent: Some(&LLAMA),
+    rows: &[
+        ("head_gate", "model.layers.{L}.self_attn.g_proj.weight"),
+        ("router", "model.layers.{L}.moe.gate.weight"),
+        ("router_bias", "model.layers.{L}.moe.router_bias"),
+        ("experts.gate.stacked", "model.layers.{L}.moe.gate_proj.weight"),
+        ("experts.up.stacked", "model.layers.{L}.moe.up_proj.weight"),
+        ("experts.down.stacked", "model.layers.{L}.moe.down_proj.weight"),
+        ("shared.gate", "model.layers.{L}.share_expert.gate_proj.weight"),
+        ("shared.up", "model.layers.{L}.share_expert.up_proj.weight"),
+        ("shared.down", "model.layers.{L}.share_expert.down_proj.weight"),
+    ],
+};
+
 const MAMBA2: Scheme = Scheme {
     parent: None,
     rows: &[
@@ -332,6 +406,21 @@ const MAMBA2: Scheme = Scheme {
 
 /// Other spellings of a tensor that some files have.
 pub(super) const ALIASES: &[(&str, &str)] = &[("backbone.embeddings.weight", "backbone.embedding.weight")];
+
+/// The usual name of a tensor that a program spells otherwise: transformers 5.23 writes DeepSeek-V4 under names that are
+/// half its own.
+pub(super) fn usual(family: Family, name: &str) -> Option<String> {
+    if family != Family::DeepseekV4 {
+        return None;
+    }
+    let inner = name.strip_prefix("model.").unwrap_or(name);
+    let inner = match inner {
+        "embed_tokens.weight" => "embed.weight".to_owned(),
+        "lm_head.weight" => "head.weight".to_owned(),
+        _ => inner.replace("hc_head.hc_", "hc_head_").replace(".attn.norm.", ".attn.kv_norm."),
+    };
+    (inner != name).then_some(inner)
+}
 
 /// The names of a family's tensors.
 pub(super) fn of(family: Family) -> &'static Scheme {
@@ -357,12 +446,14 @@ pub(super) fn of(family: Family) -> &'static Scheme {
         | Family::KimiK2
         | Family::DeepseekV32
         | Family::GlmMoeDsa => &DEEPSEEK,
+        Family::DeepseekV4 => &DEEPSEEK_V4,
         Family::Plm => &PLM,
         Family::Ling => &LING,
         Family::HunyuanMoe => &HY_V1,
         Family::HyV3 => &HY_V3,
         Family::GptOss => &GPT_OSS,
         Family::LongCat => &LONGCAT,
+        Family::Step3p5 => &STEP3P5,
         Family::Mamba2 => &MAMBA2,
         Family::Llama
         | Family::Mistral

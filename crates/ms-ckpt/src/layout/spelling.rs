@@ -161,7 +161,9 @@ impl<'a> Speller<'a> {
                 true => format!("mtp_layers.{k}.final_layernorm.weight"),
                 false => format!("mtp.final_layernorms.{k}.weight"),
             },
-            Place::Head if self.config.mtp > 0 => spec.name.trim_start_matches("decoder.").to_owned(),
+            Place::Head if self.config.mtp > 0 || self.config.hyper.is_some() => {
+                spec.name.trim_start_matches("decoder.").to_owned()
+            }
             _ => format!("{prefix}{transformer}{}", self.module(layer_inner, spec.place)),
         };
         let name = if self.spelling.legacy { legacy(&name) } else { name };
@@ -205,7 +207,8 @@ impl<'a> Speller<'a> {
     fn module(&self, inner: &str, place: Place) -> String {
         let leading_dense =
             |l: usize| self.config.moe.is_some() && (0..=l).all(|i| self.config.layer(i).feed == Feed::Dense);
-        let te = self.spelling.transformer_engine;
+        // Norms of layers without a packed projection stand alone.
+        let te = self.spelling.transformer_engine && self.config.compressed().is_none();
         let name = match (inner, place) {
             ("input_layernorm.weight", _) if te => "self_attention.linear_qkv.layer_norm_weight",
             ("input_layernorm.bias", _) if te => "self_attention.linear_qkv.layer_norm_bias",

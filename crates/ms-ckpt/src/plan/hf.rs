@@ -7,7 +7,7 @@ use ms_core::DType;
 use ms_spec::{ModelConfig, Place};
 use serde_json::{Map, Value, json};
 
-use super::{Container, DTypeOf, FilePlan, Plan, Sharding, Target, target};
+use super::{Container, DTypeOf, FilePlan, Plan, Sharding, Target, target, type_of};
 use crate::layout::hf;
 use crate::safetensors::{dtype_name, make_header};
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl Plan {
         let mut filled = 0;
         for t in hf::tensors(config)? {
             let (spec, place) = (&t.spec, written_place(&t, config));
-            let target = target(t.named.name, spec, &t.named.lens, dtype_of(&spec.name)?);
+            let target = target(t.named.name, spec, &t.named.lens, type_of(spec, dtype_of)?);
             let full = match sharding {
                 Sharding::Bytes(most) => filled > 0 && filled + target.bytes() > most,
                 // The first layer shares its file with the embedding, the last with the head.
@@ -148,7 +148,7 @@ impl Plan {
                 entries.push((start, end, tensor.clone(), dtype.to_owned(), shape));
             }
             entries.sort();
-            if let Some(e) = entries.iter().find(|e| e.2 == embedding_name) {
+            if let Some(e) = entries.iter().find(|e| hf::usual(config, &e.2) == embedding_name) {
                 rows = e.4.first().copied().unwrap_or(rows);
             }
             files.push((name, text, json, entries));
@@ -168,11 +168,12 @@ impl Plan {
             for (start, end, tensor, dtype, shape) in entries {
                 // Some folders store a tied output layer all the same.
                 let tied_head = config.tied && tensor == "lm_head.weight";
-                let key = if tied_head { &embedding } else { &tensor };
+                let usual = hf::usual(config, &tensor);
+                let key = if tied_head { &embedding } else { &usual };
                 let Some(i) = known.get(key).and_then(Value::as_u64) else { return Ok(None) };
                 let found = &all[i as usize];
                 seen += usize::from(!tied_head && !found.named.copy);
-                let t = target(tensor, &found.spec, &found.named.lens, dtype_of(&found.spec.name)?);
+                let t = target(tensor, &found.spec, &found.named.lens, type_of(&found.spec, dtype_of)?);
                 same &= dtype_name(t.dtype) == dtype && t.shape == shape && end - start == t.bytes();
                 tensors.push(t);
             }

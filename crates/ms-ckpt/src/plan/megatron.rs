@@ -8,7 +8,7 @@ use ms_spec::{ModelConfig, ParamSpec, Place};
 use serde_json::{Value, json};
 
 use super::optimizer::Parameter;
-use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, target};
+use super::{ArgsForm, Beside, Container, DTypeOf, FilePlan, Plan, Run, Target, target, type_of};
 use crate::adapter;
 use crate::layout::mcore::{Cut, Spelling, rank_path, rank_tensors};
 use crate::layout::{Local, Placement, Rank, TRACKER, iteration_name};
@@ -38,7 +38,7 @@ impl Plan {
             let mut tensors = Vec::new();
             let mut held = Vec::new();
             for local in rank_tensors(config, cut, &placement, spelling, rank)? {
-                let dtype = dtype_of(&local.spec.name)?;
+                let dtype = type_of(&local.spec, dtype_of)?;
                 if run.optimizer && local.spec.trained {
                     held.push((tensors.len(), local.held(cut, dtype)));
                 }

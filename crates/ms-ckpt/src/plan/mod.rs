@@ -273,6 +273,12 @@ pub struct RunOptions {
     pub replace: bool,
 }
 
+/// The type that a parameter is written in: whole numbers stay whole, whatever type the others get.
+fn type_of(spec: &ParamSpec, dtype_of: &DTypeOf<'_>) -> Result<DType> {
+    let dtype = dtype_of(&spec.name)?;
+    Ok(if spec.integral && dtype.is_float() { DType::I64 } else { dtype })
+}
+
 fn target(name: String, spec: &ParamSpec, lens: &Lens, dtype: DType) -> Target {
     let (shape, region, transposed) = (lens.shape.clone(), lens.region.clone(), lens.transposed);
     Target { name, parameter: spec.name.clone(), dtype, shape, region, transposed, nf4: false, chunk: 0 }

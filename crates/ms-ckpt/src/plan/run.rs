@@ -102,7 +102,7 @@ impl Run {
         spec: &ParamSpec,
         dtype_of: &DTypeOf<'_>,
     ) -> Result<Vec<(String, DType)>> {
-        let mut all = vec![(String::new(), dtype_of(&spec.name)?)];
+        let mut all = vec![(String::new(), super::type_of(spec, dtype_of)?)];
         if self.optimizer && spec.trained {
             all.extend(STATES.map(|s| (format!("optimizer.state.{s}."), DType::F32)));
         }

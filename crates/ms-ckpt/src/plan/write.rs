@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::items::Item;
 use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
+use crate::cast::cast;
 use crate::layout::mcore::{Cut, Spelling};
 use crate::layout::torch_dist::Modules;
 use crate::layout::{iteration_name, write_tracker};
@@ -219,7 +220,7 @@ fn nest(entries: &mut Vec<(String, Object)>, name: &str, object: Object) {
     }
 }
 
-/// Gives the bytes of a whole parameter, little-endian.
+/// Gives the bytes of a whole parameter, little-endian; of one of whole numbers as float32.
 pub(crate) type Held<'a> = &'a mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>;
 
 /// The types in which Megatron keeps the parameters of a model in `dtype`, by name: what no gradient moves, a router's
@@ -243,8 +244,19 @@ fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, by
         write_one(&file, folder, true, &mut |t, sink| {
             let spec =
                 specs.iter().find(|s| s.name == t.parameter).expect("plans name parameters of the table");
-            let (whole, size) = (bytes(spec)?, t.dtype.size());
-            assert_eq!(whole.len(), spec.shape.numel() * size, "{}: bytes of the parameter", spec.name);
+            let mut whole = bytes(spec)?;
+            let held = if spec.integral { DType::F32 } else { t.dtype };
+            assert_eq!(
+                whole.len(),
+                spec.shape.numel() * held.size(),
+                "{}: bytes of the parameter",
+                spec.name
+            );
+            if held != t.dtype {
+                let given = std::mem::take(&mut whole);
+                cast(&given, held, t.dtype, &mut whole);
+            }
+            let size = t.dtype.size();
             for (start, len) in t.region.runs() {
                 sink(&whole[start * size..(start + len) * size])?;
             }

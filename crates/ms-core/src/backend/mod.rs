@@ -6,14 +6,18 @@
 //! groups, `D` head size, `V` vocabulary. `x.dtype()` decides the element type `E` (f32 or bf16).
 
 mod attention;
+mod compressed;
 mod moe;
 mod recurrent;
+mod streams;
 
 pub use attention::{
     Alibi, AttentionBackend, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary, Segment,
 };
+pub use compressed::{CompressedBackend, Pooling, Sight, Window};
 pub use moe::{GroupScore, MoeBackend, Router, RouterScore, Routes};
 pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace};
+pub use streams::{Mixing, StreamBackend};
 
 use crate::{Arena, DType, Result, Tensor, TensorMut};
 use std::fmt;
@@ -49,11 +53,13 @@ pub trait Backend:
     MatmulBackend
     + NormBackend
     + AttentionBackend
+    + CompressedBackend
     + ActBackend
     + LayoutBackend
     + EmbedBackend
     + MoeBackend
     + RecurrentBackend
+    + StreamBackend
     + LossBackend
     + OptimBackend
     + Send

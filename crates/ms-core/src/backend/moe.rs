@@ -19,6 +19,11 @@ pub trait MoeBackend {
     /// # Errors
     /// If shapes or element types do not fit, or the router cannot pick `K` of `E`.
     fn route(&self, logits: &Tensor, bias: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)>;
+    /// Weights `[T,K]` f32 of experts `[T,K]` i32 that were chosen otherwise, with router logits `[T,E]` f32.
+    ///
+    /// # Errors
+    /// As [`MoeBackend::route`], and if an expert does not exist.
+    fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor>;
     /// Gradient of the weights by the logits.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ fn packed(heads: HeadLayout, tokens: usize) -> Packed {
     Packed { tokens, groups: heads.groups, heads_per_group: heads.heads_per_group, head_dim: heads.head_dim }
 }
 
-fn rotary(r: &Rotary) -> Result<rope::Rotary<'_>> {
+pub(super) fn rotary(r: &Rotary) -> Result<rope::Rotary<'_>> {
     Ok(rope::Rotary {
         cos: r.cos.as_slice()?,
         sin: r.sin.as_slice()?,

@@ -5,6 +5,7 @@
 
 mod act;
 mod attention;
+mod compressed;
 mod layout;
 mod loss;
 mod matmul;
@@ -12,6 +13,7 @@ mod moe;
 mod norm;
 mod optim;
 mod recurrent;
+mod streams;
 
 use crate::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
 use ms_kernels::{Cpu, Isa};

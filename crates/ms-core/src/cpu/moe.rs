@@ -29,6 +29,15 @@ impl MoeBackend for CpuBackend {
         Ok((experts, weights))
     }
 
+    fn weigh(&self, experts: &Tensor, logits: &Tensor, router: &Router) -> Result<Tensor> {
+        let (t, count) = logits.as_matrix();
+        expect("weigh", "experts", experts, DType::I32, &[t, router.top_k])?;
+        let mut weights = self.uninit(DType::F32, &[t, router.top_k]);
+        op_span!("weigh", 10 * t * count, size(&[logits]));
+        routing::weigh(&self.cpu, weights.as_mut_slice()?, ids(experts)?, logits.as_slice()?, count, router)?;
+        Ok(weights)
+    }
+
     fn route_backward(
         &self,
         dweights: &Tensor,

@@ -1,7 +1,8 @@
-//! Linear layer.
+//! Linear layers.
 
+use super::layout::op;
 use super::only;
-use crate::{BackwardCx, Graph, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Error, Graph, Op, Result, Run, Shape, Tensor, Var};
 
 struct Linear {
     x: Tensor,
@@ -39,4 +40,52 @@ pub fn linear(g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var
     let none = g.constant(y.clone());
     let inputs = [x, w, bias.unwrap_or(&none)];
     Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.value().clone(), w: w.value().clone() })))
+}
+
+struct GroupedLinear {
+    x: Tensor,
+    w: Tensor,
+    groups: usize,
+}
+op!(GroupedLinear, "grouped_linear", |op, cx, dy| {
+    let GroupedLinear { x, w, groups } = op;
+    let (device, (rows, k)) = (cx.device.clone(), w.as_matrix());
+    let n = rows / groups;
+    let part = |t: &Tensor, g: usize, width| device.columns(t, &[Run::Copy { start: g * width, len: width }]);
+    let mut dxs = Vec::with_capacity(groups);
+    for g in 0..groups {
+        dxs.push(device.linear_dx(&part(&dy, g, n)?, &w.rows(g * n, n)?)?);
+    }
+    let dx = device.concat(&dxs.iter().collect::<Vec<_>>())?;
+    let dw = cx.weight_gradient(1, &w, move |device, mut dw| {
+        for g in 0..groups {
+            let [dy, x] = [(&dy, n), (&x, k)]
+                .map(|(t, width)| device.columns(t, &[Run::Copy { start: g * width, len: width }]));
+            device.linear_dw(dw.part(g * n * k, [n, k])?, &dy?, &x?)?;
+        }
+        Ok(())
+    })?;
+    Ok(vec![Some(dx), dw])
+});
+
+/// A linear layer of `groups` blocks: the columns of `x[T,G·K]` of each group through its rows of `w[G·N,K]`, side by
+/// side: `[T,G·N]`. Keeps `x` and `w`.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn grouped_linear(g: &mut Graph, x: &Var, w: &Var, groups: usize) -> Result<Var> {
+    let (device, (rows, k)) = (g.device().clone(), w.value().as_matrix());
+    let (tokens, width) = x.value().as_matrix();
+    if groups == 0 || !rows.is_multiple_of(groups) || width != groups * k {
+        let want = Shape::new(&[tokens, groups * k]);
+        return Err(Error::Shape { op: "grouped_linear", name: "x", want, got: x.value().shape() });
+    }
+    let n = rows / groups;
+    let mut parts = Vec::with_capacity(groups);
+    for i in 0..groups {
+        let x = device.columns(x.value(), &[Run::Copy { start: i * k, len: k }])?;
+        parts.push(device.linear(&x, &w.value().rows(i * n, n)?, None)?);
+    }
+    let y = device.concat(&parts.iter().collect::<Vec<_>>())?;
+    Ok(g.apply(y, &[x, w], || Box::new(GroupedLinear { x: x.value().clone(), w: w.value().clone(), groups })))
 }

@@ -5,6 +5,7 @@
 
 mod act;
 mod attention;
+mod compressed;
 mod embedding;
 mod layout;
 mod linear;
@@ -13,19 +14,22 @@ mod moe;
 mod norm;
 mod recompute;
 mod recurrent;
+mod streams;
 #[cfg(test)]
 mod tests;
 
 pub use act::{activation, add, gate, swiglu};
 pub use attention::{attention, attention_picked, join_sinks, prepare_qkv};
+pub use compressed::{attention_shared, pool_windows, rotate_last};
 pub use embedding::embedding;
 pub use layout::{cast, columns, concat, reshape, scale, scale_columns, split, unit_rows};
-pub use linear::linear;
+pub use linear::{grouped_linear, linear};
 pub use loss::{Head, LossVar, linear_cross_entropy, logits};
-pub use moe::{Balance, Routed, combine, dispatch, expert_linear, route};
+pub use moe::{Balance, Routed, combine, dispatch, expert_linear, route, route_to};
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};
 pub use recurrent::{convolution, decay, delta_rule, state_space};
+pub use streams::{collapse, expand, stream_weights};
 
 use crate::Tensor;
 

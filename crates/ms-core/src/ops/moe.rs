@@ -52,8 +52,33 @@ pub fn route(
     router: &Router,
     balance: Option<Balance>,
 ) -> Result<Routed> {
+    let (experts, weights) = g.device().route(logits.value(), bias, router)?;
+    routed(g, logits, (experts, weights), router, balance)
+}
+
+/// [`route`] to `experts[T,K]` i32 that were chosen otherwise, by a table for instance.
+///
+/// # Errors
+/// As [`route`], and if an expert does not exist.
+pub fn route_to(
+    g: &mut Graph,
+    logits: &Var,
+    experts: Tensor,
+    router: &Router,
+    balance: Option<Balance>,
+) -> Result<Routed> {
+    let weights = g.device().weigh(&experts, logits.value(), router)?;
+    routed(g, logits, (experts, weights), router, balance)
+}
+
+fn routed(
+    g: &mut Graph,
+    logits: &Var,
+    (experts, weights): (Tensor, Tensor),
+    router: &Router,
+    balance: Option<Balance>,
+) -> Result<Routed> {
     let device = g.device().clone();
-    let (experts, weights) = device.route(logits.value(), bias, router)?;
     let count = logits.value().as_matrix().1;
     let routes = Arc::new(Routes::new(experts.as_slice::<i32>()?, router.top_k, count)?);
     let loss = balance

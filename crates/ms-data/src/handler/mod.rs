@@ -23,9 +23,11 @@ pub use dataset_info::{DescribedSet, described_sets};
 pub use fields::FieldMap;
 pub use kind::Kind;
 
+use crate::sink::Level;
 use crate::{Error, Result, Upstream};
 use align::{Alignment, Reading};
 use ms_text::Tokenizer;
+use ms_text::sentence::SentenceSplitter;
 use ms_text::template::{Effort, Template};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -44,6 +46,8 @@ pub struct HandlerOptions {
     pub map_keys: Option<Map<String, Value>>,
     /// `--json-keys`; for pretraining.
     pub json_keys: Vec<String>,
+    /// `--split-sentences`: texts become a sequence per sentence, and file names say `sentence` whatever the records are.
+    pub sentences: Option<Arc<SentenceSplitter>>,
     /// `--append-eod`.
     pub append_eod: bool,
     /// `--seq-length`.
@@ -82,6 +86,7 @@ impl HandlerOptions {
             prompt_type_path: None,
             map_keys: None,
             json_keys: vec!["text".into()],
+            sentences: None,
             append_eod: false,
             seq_length: None,
             neat_pack: false,
@@ -261,6 +266,11 @@ impl Handler {
         &self.columns
     }
 
+    /// What a sequence is, as file names say it.
+    pub fn level(&self) -> Level {
+        if self.options.sentences.is_some() { Level::Sentence } else { Level::Document }
+    }
+
     /// The tokenizer, fitted to the prompt template.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
@@ -298,10 +308,10 @@ impl Handler {
         file: u32,
     ) -> std::result::Result<Encoded, String> {
         let encoded = match self.options.kind {
-            Kind::Pretrain => self.pretrain(record).map(Encoded::Row),
-            Kind::AlpacaPretrain => self.alpaca_pretrain(record).map(Encoded::Row),
-            Kind::StackOverflowPretrain => self.stack_overflow(record).map(Encoded::Row),
-            Kind::SharegptPretrain => self.sharegpt_pretrain(record).map(Encoded::Row),
+            Kind::Pretrain => self.pretrain(record),
+            Kind::AlpacaPretrain => self.alpaca_pretrain(record),
+            Kind::StackOverflowPretrain => self.stack_overflow(record),
+            Kind::SharegptPretrain => self.sharegpt_pretrain(record),
             Kind::GeneralInstruction => self.general_instruction(record).map(Encoded::Row),
             Kind::BelleMultiTurn => self.belle(record).map(Encoded::Row),
             Kind::LeetcodePython => self.leetcode(record).map(Encoded::Row),

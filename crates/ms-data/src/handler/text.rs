@@ -1,7 +1,7 @@
-//! Texts: pretraining records as they are, or framed in fixed words.
+//! Texts: pretraining records as they are, or framed in fixed words; whole or sentence by sentence.
 
 use super::align::{text, text_or_null};
-use super::{Handler, Row};
+use super::{Encoded, Handler, Row};
 use crate::Upstream;
 use serde_json::{Map, Value};
 
@@ -14,16 +14,16 @@ const ALPACA_HEAD: &str = "A chat between a curious user and an artificial intel
     Write a response that appropriately completes the request.\n\n### Instruction:\n";
 
 impl Handler {
-    pub(super) fn pretrain(&self, record: &Record) -> Result<Row> {
+    pub(super) fn pretrain(&self, record: &Record) -> Result<Encoded> {
         let mut columns = Vec::with_capacity(self.columns.len());
         for key in &self.columns {
             columns.push(self.document(text(record, key)?, true)?);
         }
-        Ok(Row::new(columns))
+        Ok(self.rows(columns))
     }
 
     /// Source: MindSpeed-LLM v2.0.0 `data_handler.py`, the Alpaca pretraining handler. Missing fields read `None`.
-    pub(super) fn alpaca_pretrain(&self, record: &Record) -> Result<Row> {
+    pub(super) fn alpaca_pretrain(&self, record: &Record) -> Result<Encoded> {
         let field = |name: &str| Ok::<_, String>(text_or_null(record, name)?.unwrap_or("None"));
         let input = match text_or_null(record, "input")?.unwrap_or_default() {
             "" => "None".to_owned(),
@@ -34,23 +34,23 @@ impl Handler {
             field("instruction")?,
             field("output")?
         );
-        Ok(Row::new(vec![self.document(&text, false)?]))
+        Ok(self.rows(vec![self.document(&text, false)?]))
     }
 
     /// The text that upstream means: its own handler fails on every record.
-    pub(super) fn stack_overflow(&self, record: &Record) -> Result<Row> {
+    pub(super) fn stack_overflow(&self, record: &Record) -> Result<Encoded> {
         let text = format!(
             "In python, {}\n### Question:\n{}\n### Response:\n{}\n",
             text(record, "title")?,
             text(record, "question_body")?,
             text(record, "answer_body")?
         );
-        Ok(Row::new(vec![self.document(&text, true)?]))
+        Ok(self.rows(vec![self.document(&text, true)?]))
     }
 
     /// The texts of a conversation without anything between them. Source: MindSpeed-LLM head, `data_handler.py`; a text is
     /// a message's `value`, else its `content`.
-    pub(super) fn sharegpt_pretrain(&self, record: &Record) -> Result<Row> {
+    pub(super) fn sharegpt_pretrain(&self, record: &Record) -> Result<Encoded> {
         let mut columns = Vec::with_capacity(self.columns.len());
         for key in &self.columns {
             let messages = record.get(key).and_then(Value::as_array);
@@ -65,16 +65,38 @@ impl Handler {
             }
             columns.push(self.document(&all, false)?);
         }
-        Ok(Row::new(columns))
+        Ok(self.rows(columns))
     }
 
-    /// Ids of a document; none for an empty text. `fills`: whether `--pad-to-multiple-of` acts, as upstream's handlers of
-    /// conversations as texts ignore it.
-    fn document(&self, text: &str, fills: bool) -> Result<Option<Vec<i32>>> {
-        if text.is_empty() {
-            return Ok(None);
+    /// A document per column, of a sequence per sentence if texts are split. A column without as many sentences as another one
+    /// begins in a later row, so that all columns end with the document.
+    fn rows(&self, columns: Vec<Vec<Vec<i32>>>) -> Encoded {
+        let Some(_) = self.options.sentences else {
+            return Encoded::Row(Row::new(columns.into_iter().map(|mut all| all.pop()).collect()));
+        };
+        let count = columns.iter().map(Vec::len).max().unwrap_or_default().max(1);
+        let mut rows: Vec<Row> =
+            (0..count).map(|i| Row { columns: Vec::new(), continues: i + 1 < count }).collect();
+        for column in columns {
+            let missing = count - column.len();
+            let sequences = std::iter::repeat_n(None, missing).chain(column.into_iter().map(Some));
+            rows.iter_mut().zip(sequences).for_each(|(row, sequence)| row.columns.push(sequence));
         }
-        let mut ids = self.framed(text)?;
+        Encoded::Rows(rows)
+    }
+
+    /// Sequences of a document; none for an empty text. `fills`: whether `--pad-to-multiple-of` acts, as upstream's handlers
+    /// of conversations as texts ignore it.
+    fn document(&self, text: &str, fills: bool) -> Result<Vec<Vec<i32>>> {
+        let mut sequences = match &self.options.sentences {
+            _ if text.is_empty() => Vec::new(),
+            None => vec![self.framed(text)?],
+            Some(splitter) => {
+                let spans = splitter.spans(text).into_iter();
+                spans.map(|span| self.framed(&text[span])).collect::<Result<_>>()?
+            }
+        };
+        let Some(ids) = sequences.last_mut() else { return Ok(sequences) };
         if fills && self.options.upstream == Upstream::Head && self.options.pad_to_multiple_of > 1 {
             // A whole multiple is added even where the document is aligned already.
             let multiple = self.options.pad_to_multiple_of;
@@ -84,6 +106,6 @@ impl Handler {
         if self.options.append_eod {
             ids.push(self.eos()?);
         }
-        Ok(Some(ids))
+        Ok(sequences)
     }
 }

@@ -56,15 +56,28 @@ pub struct Output {
     pub tokens: u64,
 }
 
-/// Names of the file pairs of a dataset: `PREFIX[_packed]_KEY_document`.
-pub fn dataset_prefixes(prefix: &Path, columns: &[String], packed_name: bool) -> Vec<PathBuf> {
+/// What the sequences of a dataset are, as its file names say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Whole documents.
+    #[default]
+    Document,
+    /// Sentences, of which a document may have several.
+    Sentence,
+}
+
+/// Names of the file pairs of a dataset: `PREFIX[_packed]_KEY_document`, or `…_sentence`.
+pub fn dataset_prefixes(prefix: &Path, columns: &[String], packed_name: bool, level: Level) -> Vec<PathBuf> {
     columns
         .iter()
         .map(|key| {
             let mut name = prefix.as_os_str().to_os_string();
             name.push(if packed_name { "_packed_" } else { "_" });
             name.push(key);
-            name.push("_document");
+            name.push(match level {
+                Level::Document => "_document",
+                Level::Sentence => "_sentence",
+            });
             name.into()
         })
         .collect()

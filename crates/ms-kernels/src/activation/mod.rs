@@ -27,6 +27,16 @@ pub enum Activation {
         /// The limit.
         limit: f32,
     },
+    /// `g · σ(g)` with `g = min(x, limit)`; what it gates is clamped to `±limit` (DeepSeek-V4).
+    ClampedSilu {
+        /// The limit.
+        limit: f32,
+    },
+    /// `min(x · σ(x), limit)`; what it gates is clamped to `±limit`.
+    Limited {
+        /// The limit.
+        limit: f32,
+    },
 }
 
 pub(crate) mod body {
@@ -89,6 +99,15 @@ pub(crate) mod body {
                 let s = sigmoid(alpha * g);
                 (g * s, if x > limit { 0.0 } else { s * (1.0 + alpha * g * (1.0 - s)) })
             }
+            Activation::ClampedSilu { limit } => {
+                let g = if x > limit { limit } else { x };
+                let s = sigmoid(g);
+                (g * s, if x > limit { 0.0 } else { s * (1.0 + g * (1.0 - s)) })
+            }
+            Activation::Limited { limit } => {
+                let (y, slope) = at(Activation::Silu, x);
+                if y > limit { (limit, 0.0) } else { (y, slope) }
+            }
             Activation::Relu2 => {
                 let r = if x > 0.0 { x } else { 0.0 };
                 (r * r, 2.0 * r)
@@ -96,15 +115,22 @@ pub(crate) mod body {
         }
     }
 
+    /// `x` within `±limit`, and the slope there.
+    #[inline(always)]
+    fn clamp(x: f32, limit: f32) -> (f32, f32) {
+        let outside = x < -limit || x > limit;
+        if outside { (limit.copysign(x), 0.0) } else { (x, 1.0) }
+    }
+
     /// What a gate of `kind` multiplies for `x`, and its slope.
     #[inline(always)]
     fn gated(kind: Activation, x: f32) -> (f32, f32) {
         match kind {
             Activation::Clamped { limit, .. } => {
-                let outside = x < -limit || x > limit;
-                let clamped = if outside { limit.copysign(x) } else { x };
-                (clamped + 1.0, if outside { 0.0 } else { 1.0 })
+                let (clamped, slope) = clamp(x, limit);
+                (clamped + 1.0, slope)
             }
+            Activation::Limited { limit } | Activation::ClampedSilu { limit } => clamp(x, limit),
             _ => (x, 1.0),
         }
     }
@@ -221,7 +247,7 @@ fn gate_sizes(op: &'static str, rows: usize, len: usize, gate: usize) -> Result<
 /// | `x`    | `[T,W]`            | `E`   | what is gated |
 /// | `gate` | `[T,W]` or `[T,1]` | `E`   | argument of the activation |
 ///
-/// [`Activation::Clamped`] clamps and raises `x` as well.
+/// [`Activation::Clamped`] clamps and raises `x` as well; [`Activation::ClampedSilu`] and [`Activation::Limited`] clamp it.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.

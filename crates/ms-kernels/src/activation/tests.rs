@@ -5,13 +5,15 @@ use crate::Isa;
 use crate::trial::{random, same_everywhere};
 use ms_testing::assert_close;
 
-const ALL: [Activation; 6] = [
+const ALL: [Activation; 8] = [
     Activation::Silu,
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::Relu2,
     Activation::Sigmoid,
     Activation::Clamped { alpha: 1.702, limit: 7.0 },
+    Activation::ClampedSilu { limit: 5.0 },
+    Activation::Limited { limit: 1.5 },
 ];
 
 /// Simpson's rule for the normal distribution function: independent of the polynomial in the kernel.
@@ -40,6 +42,11 @@ fn formula(kind: Activation, x: f64) -> f64 {
             let g = x.min(f64::from(limit));
             g / (1.0 + (-f64::from(alpha) * g).exp())
         }
+        Activation::ClampedSilu { limit } => {
+            let g = x.min(f64::from(limit));
+            g / (1.0 + (-g).exp())
+        }
+        Activation::Limited { limit } => (x * sigmoid).min(f64::from(limit)),
     }
 }
 
@@ -74,6 +81,26 @@ fn a_clamped_gate_clamps_and_raises_what_it_gates() {
     glu_backward(&cpu, &mut dx, &[1.0; 4], &x, 1, kind).unwrap();
     assert_eq!((dx[2], dx[5], dx[7]), (0.0, 0.0, 0.0));
     assert!(dx[1] > 0.0 && dx[3] > 0.0 && dx[6] < 0.0);
+    for x in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
+        let mut y = [0f32];
+        glu(&cpu, &mut y, &x, 1, kind).unwrap();
+        assert!(y[0].is_nan(), "{x:?}");
+    }
+}
+
+#[test]
+fn a_limited_gate_clamps_what_it_gates() {
+    let cpu = Cpu::new(1, Isa::detect()).unwrap();
+    let kind = Activation::Limited { limit: 1.5 };
+    let x = [1.0f32, 1.0, 9.0, 1.0, 1.0, 8.0, 1.0, -8.0];
+    let mut y = [0f32; 4];
+    glu(&cpu, &mut y, &x, 1, kind).unwrap();
+    let one = formula(kind, 1.0);
+    assert_close("limited", &y, &[one, 1.5, 1.5 * one, -1.5 * one], 1e-5, 1e-6);
+    let mut dx = [0f32; 8];
+    glu_backward(&cpu, &mut dx, &[1.0; 4], &x, 1, kind).unwrap();
+    assert_eq!((dx[2], dx[5], dx[7]), (0.0, 0.0, 0.0));
+    assert_eq!(dx[3], 1.5);
     for x in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
         let mut y = [0f32];
         glu(&cpu, &mut y, &x, 1, kind).unwrap();

@@ -39,6 +39,7 @@ pub(super) fn apply<E: Element>(
     x: &mut [E],
     heads: usize,
     head_dim: usize,
+    skip: usize,
     positions: &[i32],
     rotary: &Rotary<'_>,
     inverse: bool,
@@ -50,7 +51,7 @@ pub(super) fn apply<E: Element>(
         let cos = table_row(rotary.cos, rotary.dim, position);
         let sin = table_row(rotary.sin, rotary.dim, position);
         for head in row.chunks_exact_mut(head_dim) {
-            rotate(head, cos, sin, rotary.interleaved, inverse);
+            rotate(&mut head[skip..], cos, sin, rotary.interleaved, inverse);
         }
     }
 }

@@ -52,7 +52,8 @@ impl Rotary<'_> {
 
 instances! {
     fn apply_rows<E: Element>(
-        x: &mut [E], heads: usize, head_dim: usize, positions: &[i32], rotary: &Rotary<'_>, inverse: bool,
+        x: &mut [E], heads: usize, head_dim: usize, skip: usize, positions: &[i32], rotary: &Rotary<'_>,
+        inverse: bool,
     ) = body::apply;
 }
 
@@ -82,6 +83,36 @@ pub fn apply<E: Element>(
     rotary: &Rotary<'_>,
     inverse: bool,
 ) -> Result<()> {
+    apply_from(cpu, x, (tokens, heads, head_dim), 0, positions, rotary, inverse)
+}
+
+/// [`apply`] to the last elements of every head instead of the first.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_to_last<E: Element>(
+    cpu: &Cpu,
+    x: &mut [E],
+    tokens: usize,
+    heads: usize,
+    head_dim: usize,
+    positions: &[i32],
+    rotary: &Rotary<'_>,
+    inverse: bool,
+) -> Result<()> {
+    let skip = head_dim.saturating_sub(rotary.dim);
+    apply_from(cpu, x, (tokens, heads, head_dim), skip, positions, rotary, inverse)
+}
+
+fn apply_from<E: Element>(
+    cpu: &Cpu,
+    x: &mut [E],
+    (tokens, heads, head_dim): (usize, usize, usize),
+    skip: usize,
+    positions: &[i32],
+    rotary: &Rotary<'_>,
+    inverse: bool,
+) -> Result<()> {
     const OP: &str = "rope::apply";
     let width = heads * head_dim;
     expect_len(OP, "x", tokens * width, x.len())?;
@@ -93,7 +124,7 @@ pub fn apply<E: Element>(
         let (t, n) = (u * step, step.min(tokens - u * step));
         // SAFETY: a unit takes its own rows.
         let x = unsafe { x.part(t * width, n * width) };
-        apply_rows(cpu.isa(), x, heads, head_dim, &positions[t..t + n], rotary, inverse);
+        apply_rows(cpu.isa(), x, heads, head_dim, skip, &positions[t..t + n], rotary, inverse);
     });
     Ok(())
 }

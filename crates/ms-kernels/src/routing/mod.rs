@@ -229,7 +229,50 @@ pub fn forward(
     Ok(())
 }
 
-/// Gradient of the weights of [`forward`] by `logits`; which experts are picked has no gradient.
+/// The weights of experts that were chosen otherwise, by a table for instance: `weights[T,K]` of `experts[T,K]`.
+///
+/// # Errors
+/// As [`forward`]; [`Error::Range`] if an expert does not exist; [`Error::Size`] for a sparse mixer, whose weights depend
+/// on how experts are chosen.
+pub fn weigh(
+    cpu: &Cpu,
+    weights: &mut [f32],
+    experts: &[i32],
+    logits: &[f32],
+    count: usize,
+    router: &Router,
+) -> Result<()> {
+    const OP: &str = "routing::weigh";
+    router.check(OP, count)?;
+    if matches!(router.score, Score::SparseMixer { .. }) {
+        return Err(Error::Size {
+            op: OP,
+            name: "chosen experts",
+            want: "none for a sparse mixer",
+            got: count,
+        });
+    }
+    let tokens = expect_rows(OP, "logits", count, logits.len())?;
+    let k = router.top_k;
+    expect_len(OP, "experts", tokens * k, experts.len())?;
+    expect_len(OP, "weights", tokens * k, weights.len())?;
+    check_experts(OP, experts, count)?;
+    cpu.for_each_row(tokens, STEP, (weights, k), (&mut [] as &mut [u8], 0), |t, weights, _| {
+        let mut score = vec![0f32; count];
+        scores(&mut score, &logits[t * count..][..count], router.score);
+        for (w, &e) in weights.iter_mut().zip(&experts[t * k..]) {
+            *w = score[e as usize];
+        }
+        if router.normalise {
+            let sum: f32 = weights.iter().sum::<f32>() + 1e-20;
+            weights.iter_mut().for_each(|w| *w /= sum);
+        }
+        weights.iter_mut().for_each(|w| *w *= router.scale);
+    });
+    Ok(())
+}
+
+/// Gradient of the weights of [`forward`] or [`weigh`] by `logits`; which experts are picked has no gradient.
 ///
 /// | arg        | shape   | dtype | meaning                     |
 /// |------------|---------|-------|-----------------------------|

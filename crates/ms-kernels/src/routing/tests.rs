@@ -131,3 +131,16 @@ fn a_router_that_cannot_pick_enough_is_refused() {
     let e = forward(&Cpu::single(), &mut [0; 4], &mut [0.0; 4], &[0.0; 16], None, 16, &router).unwrap_err();
     assert!(e.to_string().contains("groups is 3"), "{e}");
 }
+
+#[test]
+fn experts_chosen_by_a_table_have_the_weights_that_the_router_would_give_them() {
+    let router = Router { score: Score::SqrtSoftplus, top_k: 2, groups: None, normalise: true, scale: 1.5 };
+    let logits = random::<f32>(5 * 6, 3);
+    let cpu = Cpu::single();
+    let (mut experts, mut want) = (vec![0i32; 10], vec![0f32; 10]);
+    forward(&cpu, &mut experts, &mut want, &logits, None, 6, &router).unwrap();
+    let mut got = vec![0f32; 10];
+    weigh(&cpu, &mut got, &experts, &logits, 6, &router).unwrap();
+    assert_eq!(got, want);
+    assert!(weigh(&cpu, &mut got, &[6; 10], &logits, 6, &router).is_err());
+}

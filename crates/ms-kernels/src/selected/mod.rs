@@ -1,5 +1,6 @@
 //! Sparse attention over keys that an indexer has picked for each query (DeepSeek's DSA).
 
+pub mod shared;
 #[cfg(test)]
 mod tests;
 mod top;
@@ -31,36 +32,75 @@ pub struct Indexer<'a> {
     pub segments: &'a [Segment],
 }
 
+/// The keys that a query may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Row of the first.
+    pub start: usize,
+    /// How many it sees.
+    pub seen: usize,
+    /// How many there are, those that it does not see yet included.
+    pub all: usize,
+}
+
 /// For each query the `P` keys of its document with the highest scores, among those up to itself.
+///
+/// As [`pick_seen`].
+///
+/// # Errors
+/// [`Error::Shape`] or [`Error::Segments`] if an operand does not fit.
+pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) -> Result<()> {
+    const OP: &str = "selected::pick";
+    let Indexer { w, heads, dim, segments, k, .. } = *indexer;
+    let tokens = w.len().checked_div(heads).unwrap_or(0);
+    crate::state_space::expect_covered(OP, segments, tokens)?;
+    for s in segments {
+        if s.k_len < s.q_len {
+            let want = (s.k_start + s.q_len) * dim;
+            return Err(Error::Shape { op: OP, name: "k", want, got: k.len() });
+        }
+    }
+    let sight =
+        |s: &Segment, t: usize| Sight { start: s.k_start, seen: t + s.k_len - s.q_len + 1, all: s.k_len };
+    let sights: Vec<Sight> = segments.iter().flat_map(|s| (0..s.q_len).map(|t| sight(s, t))).collect();
+    pick_seen(cpu, picks, places, indexer, &sights)
+}
+
+/// For each query the `P` keys with the highest scores, among those it sees; the indexer's segments are not looked at.
 ///
 /// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Scores are often
 /// equal, namely 0 where no head's product is positive; of equal scores those win that `torch.topk` on a CPU picks.
 ///
 /// # Errors
-/// [`Error::Shape`] or [`Error::Segments`] if an operand does not fit.
+/// [`Error::Shape`] if an operand does not fit.
 ///
 /// # Source
 /// DeepSeek-V3.2-Exp report, eq. 1 and 2.
-pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) -> Result<()> {
+pub fn pick_seen(
+    cpu: &Cpu,
+    picks: &mut [i32],
+    places: usize,
+    indexer: &Indexer<'_>,
+    sights: &[Sight],
+) -> Result<()> {
     const OP: &str = "selected::pick";
-    let Indexer { q, k, w, heads, dim, segments } = *indexer;
+    let Indexer { q, k, w, heads, dim, .. } = *indexer;
     let tokens = w.len().checked_div(heads).unwrap_or(0);
     expect_len(OP, "w", tokens * heads, w.len())?;
     expect_len(OP, "q", tokens * heads * dim, q.len())?;
     expect_len(OP, "picks", tokens * places, picks.len())?;
-    crate::state_space::expect_covered(OP, segments, tokens)?;
-    for s in segments {
-        if s.k_len < s.q_len || (s.k_start + s.k_len) * dim > k.len() {
-            let want = (s.k_start + s.k_len.max(s.q_len)) * dim;
+    expect_len(OP, "sights", tokens, sights.len())?;
+    for s in sights {
+        let want = s.start.saturating_add(s.all.max(s.seen)).saturating_mul(dim);
+        if want > k.len() || s.seen > s.all {
             return Err(Error::Shape { op: OP, name: "k", want, got: k.len() });
         }
     }
     cpu.for_each_row(tokens, 4, (picks, places), (&mut [] as &mut [u8], 0), |t, picks, _| {
-        let s = &segments[segments.partition_point(|s| s.q_start + s.q_len <= t)];
-        let seen = t - s.q_start + s.k_len - s.q_len + 1;
-        let mut scores: Vec<(f32, usize)> = (0..seen)
+        let s = &sights[t];
+        let mut scores: Vec<(f32, usize)> = (0..s.seen)
             .map(|j| {
-                let key = &k[(s.k_start + j) * dim..][..dim];
+                let key = &k[(s.start + j) * dim..][..dim];
                 let score = (0..heads).map(|h| {
                     let q = &q[(t * heads + h) * dim..][..dim];
                     let dot: f32 = q.iter().zip(key).map(|(a, b)| a * b).sum();
@@ -70,15 +110,15 @@ pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) 
             })
             .collect();
         // As torch has it: keys that are not seen yet take part with a score of minus infinity.
-        scores.extend((seen..s.k_len).map(|j| (f32::NEG_INFINITY, j)));
-        let count = places.min(s.k_len);
+        scores.extend((s.seen..s.all).map(|j| (f32::NEG_INFINITY, j)));
+        let count = places.min(s.all);
         top::select(&mut scores, count);
         scores.truncate(count);
-        scores.retain(|s| s.1 < seen);
-        scores.sort_unstable_by_key(|s| s.1);
+        scores.retain(|p| p.1 < s.seen);
+        scores.sort_unstable_by_key(|p| p.1);
         picks.fill(NONE);
         for (p, (_, j)) in picks.iter_mut().zip(scores) {
-            *p = (s.k_start + j) as i32;
+            *p = (s.start + j) as i32;
         }
     });
     Ok(())

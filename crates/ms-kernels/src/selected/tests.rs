@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::attention;
-use crate::trial::{random, same_everywhere};
+use crate::trial::{assert_same_gradient, finite_differences, random, same_everywhere, wide64};
 use ms_testing::assert_close;
 
 const SHAPE: Packed = Packed { tokens: 11, groups: 2, heads_per_group: 2, head_dim: 4 };
@@ -62,4 +62,59 @@ fn a_pick_outside_the_keys_is_refused() {
     let (mut out, mut lse) = (vec![0f32; 11 * 16], vec![0f32; 11 * 4]);
     let e = forward(&Cpu::single(), &mut out, &mut lse, q, k, v, (2, 2, 4), &[11; 11], 1, 11, &OPTIONS);
     assert!(e.unwrap_err().to_string().contains("picks[0] is 11"));
+}
+
+#[test]
+fn rows_that_are_key_and_value_give_the_attention_of_one_group_and_its_gradient() {
+    // 6 tokens, 3 heads of 20 elements, 4 rows of tokens and 3 of entries.
+    let (tokens, heads, dim, places) = (6, 3, 20, 4);
+    let (q, rows) = (random::<f32>(tokens * heads * dim, 1), random::<f32>(7 * dim, 2));
+    let dout = random::<f32>(q.len(), 3);
+    let picks: Vec<i32> =
+        [[0, NONE, NONE, NONE], [0, 1, NONE, NONE], [1, 2, 4, NONE], [2, 3, 4, 5], [0, 3, 6, 5], [NONE; 4]]
+            .concat();
+    let keys =
+        |rows: &'_ [f32]| -> (Vec<f32>, Vec<f32>) { (rows[..4 * dim].to_vec(), rows[4 * dim..].to_vec()) };
+    let (near, far) = keys(&rows);
+    let (out, dq, dkeys) = same_everywhere("shared", |cpu| {
+        let keys = shared::Shared { near: &near, far: &far, dim };
+        let (mut out, mut lse) = (vec![0f32; q.len()], vec![0f32; heads * tokens]);
+        shared::forward(cpu, &mut out, &mut lse, &q, keys, heads, &picks, places, 0.3).unwrap();
+        let (mut dq, mut dkeys) = (vec![0f32; q.len()], vec![0f32; rows.len()]);
+        let to = (&mut dq[..], &mut dkeys[..]);
+        shared::backward(cpu, to, &dout, &q, (&out, &lse), keys, heads, &picks, places, 0.3).unwrap();
+        (out, dq, dkeys)
+    });
+    let reference = |q: &[f64], rows: &[f64]| -> Vec<f64> {
+        let mut all = Vec::new();
+        for (at, q) in q.chunks(dim).enumerate() {
+            let picked: Vec<&[f64]> =
+                row(&picks, places, at / heads).map(|j| &rows[j * dim..][..dim]).collect();
+            let dot = |k: &[f64]| (q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * 0.3).exp();
+            let sum: f64 = picked.iter().map(|k| dot(k)).sum();
+            all.extend((0..dim).map(|d| picked.iter().map(|k| dot(k) / sum * k[d]).sum::<f64>()));
+        }
+        all
+    };
+    let (q, rows) = (wide64(&q), wide64(&rows));
+    assert_close("out", &out, &reference(&q, &rows), 1e-5, 1e-6);
+    let loss = |out: Vec<f64>| out.iter().zip(&dout).map(|(o, d)| o * f64::from(*d)).sum::<f64>();
+    let want = finite_differences(&q, |q| loss(reference(q, &rows)));
+    assert_same_gradient("queries", &wide64(&dq), &want, 1e-4);
+    let want = finite_differences(&rows, |rows| loss(reference(&q, rows)));
+    assert_same_gradient("rows", &wide64(&dkeys), &want, 1e-4);
+}
+
+#[test]
+fn the_best_of_the_keys_that_are_seen_are_picked() {
+    let sight = |seen| Sight { start: 1, seen, all: 3 };
+    let indexer =
+        Indexer { q: &[1.0; 3], k: &[9.0, 1.0, 3.0, 2.0], w: &[1.0; 3], heads: 1, dim: 1, segments: &[] };
+    let mut picks = vec![0; 6];
+    pick_seen(&Cpu::single(), &mut picks, 2, &indexer, &[sight(0), sight(1), sight(3)]).unwrap();
+    assert_eq!(picks, [NONE, NONE, 1, NONE, 2, 3]);
+    assert!(
+        pick_seen(&Cpu::single(), &mut picks, 2, &indexer, &[Sight { start: 2, seen: 1, all: 3 }; 3])
+            .is_err()
+    );
 }

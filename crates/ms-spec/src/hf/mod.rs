@@ -1,10 +1,12 @@
 //! Hugging Face `config.json`, in the dialects of transformers 4 and 5.
 
+mod deepseek_v4;
 mod fields;
 mod moe;
 mod read;
 mod rope;
 mod special;
+mod step;
 #[cfg(test)]
 mod tests;
 mod write;

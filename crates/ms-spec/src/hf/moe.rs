@@ -1,6 +1,8 @@
 //! Mixtures of experts in `config.json`.
 
-use super::Fields;
+use serde_json::Value;
+
+use super::{Fields, deepseek_v4, step};
 use crate::parts::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
 use crate::{Family, ModelConfig, Result};
 
@@ -33,6 +35,18 @@ fn same(f: &Fields<'_>, field: &'static str) -> Result<Option<usize>> {
 
 /// Reads the experts of the families that have some, and which layers have them.
 pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    if c.family == Family::DeepseekV4 {
+        c.moe = Some(deepseek_v4::experts(f)?);
+        set_layers(c, vec![true; c.layers]);
+        return Ok(());
+    }
+    if c.family == Family::Step3p5 {
+        if f.flag("use_moe")?.unwrap_or(true) {
+            c.moe = Some(step::experts(f, c)?);
+            set_layers(c, which_layers(f, c.layers, 3)?);
+        }
+        return Ok(());
+    }
     let renormalise = |default: bool| Ok::<_, crate::Error>(f.flag("norm_topk_prob")?.unwrap_or(default));
     let fe = same(f, "moe_intermediate_size")?.unwrap_or(c.ffn);
     let shared = |field| -> Result<Option<SharedExpert>> {
@@ -155,27 +169,33 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     };
     c.moe = Some(Moe { experts, top_k, ffn, router, shared, zero_experts });
     if c.family != Family::LongCat {
-        let layers = which_layers(f, c.layers)?;
-        if c.pattern.is_empty() {
-            c.pattern = vec![Layer::default(); c.layers];
-        }
-        for (layer, moe) in c.pattern.iter_mut().zip(layers) {
-            layer.feed = if moe { Feed::Moe } else { Feed::Dense };
-        }
+        set_layers(c, which_layers(f, c.layers, 0)?);
     }
     Ok(())
 }
 
-/// Which layers have experts, in any of the ways to say it.
-fn which_layers(f: &Fields<'_>, layers: usize) -> Result<Vec<bool>> {
+fn set_layers(c: &mut ModelConfig, experts: Vec<bool>) {
+    if c.pattern.is_empty() {
+        c.pattern = vec![Layer::default(); c.layers];
+    }
+    for (layer, moe) in c.pattern.iter_mut().zip(experts) {
+        layer.feed = if moe { Feed::Moe } else { Feed::Dense };
+    }
+}
+
+/// Which layers have experts, in any of the ways to say it; where nothing is said, those from `first` on.
+fn which_layers(f: &Fields<'_>, layers: usize, first: usize) -> Result<Vec<bool>> {
     if let Some(types) = f.texts("mlp_layer_types")? {
         return Ok(types.iter().map(|t| *t == "sparse").collect());
     }
-    if let Some(listed) = f.text("moe_layers_enum")? {
-        let listed: Vec<usize> = listed.split(',').filter_map(|n| n.trim().parse().ok()).collect();
+    let listed = match f.get("moe_layers_enum") {
+        Some(Value::Array(_)) => f.sizes("moe_layers_enum")?,
+        _ => f.text("moe_layers_enum")?.map(|t| t.split(',').filter_map(|n| n.trim().parse().ok()).collect()),
+    };
+    if let Some(listed) = listed {
         return Ok((0..layers).map(|l| listed.contains(&l)).collect());
     }
-    let first = f.size("first_k_dense_replace")?.unwrap_or(0);
+    let first = f.size("first_k_dense_replace")?.unwrap_or(first);
     let freq = f.size("moe_layer_freq")?.unwrap_or(1).max(1);
     let step = f.size("decoder_sparse_step")?.unwrap_or(1).max(1);
     let dense = f.sizes("mlp_only_layers")?.unwrap_or_default();

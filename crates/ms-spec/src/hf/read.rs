@@ -3,11 +3,11 @@
 use ms_core::DType;
 use serde_json::Value;
 
-use super::{Fields, moe, rope, special};
+use super::{Fields, deepseek_v4, moe, rope, special, step};
 use crate::config::MOST_PARTS;
 use crate::family::{BiasRule, ROWS, Row, WindowRule};
 use crate::parts::{Activation, Biases, Layer};
-use crate::{Error, Family, ModelConfig, Norm, Result};
+use crate::{Error, Family, ModelConfig, Norm, Result, Rope};
 
 const LAYERS: &[&str] = &["num_hidden_layers", "num_layers", "n_layer"];
 const HIDDEN: &[&str] = &["hidden_size", "n_embed", "n_embd"];
@@ -72,6 +72,8 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
         Some(n) => n,
         None if matches!(row.family, Family::Bloom | Family::Gpt2) => 4 * hidden,
         None if recurrent => 0,
+        // There are experts alone.
+        None if row.family == Family::DeepseekV4 => f.need("moe_intermediate_size")?,
         None => return Err(f.missing(FFN[0])),
     };
     let given = f.flag("attention_bias")?;
@@ -113,7 +115,10 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
             head: false,
         },
         qk_norm: row.qk_norm,
-        rope: rope::read(f, row, max_positions)?,
+        rope: match row.window {
+            WindowRule::Listed => Rope::plain(row.rope_base), // by kind of layer, once these are known
+            _ => rope::read(f, row, max_positions)?,
+        },
         tied: f.flag("tie_word_embeddings")?.unwrap_or(row.tied),
         init_std: f.float("initializer_range")?.unwrap_or(0.02),
         dtype: f.text("dtype")?.or(f.text("torch_dtype")?).and_then(dtype_of),
@@ -122,6 +127,12 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
         ..ModelConfig::default()
     };
     read_window(f, row, &mut c)?;
+    if row.family == Family::Step3p5 {
+        step::attention(f, row, &mut c)?;
+    }
+    if row.family == Family::DeepseekV4 {
+        deepseek_v4::read(f, row, &mut c)?;
+    }
     Ok(c)
 }
 
@@ -131,7 +142,9 @@ fn activation(f: &Fields<'_>, row: &Row) -> Result<Activation> {
         None => f.text("hidden_act")?.or(f.text("activation_function")?),
     };
     let want: &[&str] = match row.activation {
-        Activation::Swiglu | Activation::SwigluClamped { .. } => &["silu", "swish"],
+        Activation::Swiglu | Activation::SwigluClamped { .. } | Activation::SwigluBounded { .. } => {
+            &["silu", "swish"]
+        }
         // Early Gemma files say `gelu` and mean the approximation by tanh.
         Activation::GegluTanh => &["gelu_pytorch_tanh", "gelu"],
         Activation::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"],
@@ -177,9 +190,11 @@ fn read_window(f: &Fields<'_>, row: &Row, c: &mut ModelConfig) -> Result<()> {
         WindowRule::Alternating(default) => {
             (given(Some(default))?, (0..c.layers).map(|l| l % 2 == 1).collect())
         }
+        WindowRule::Listed => (given(None)?, vec![true; c.layers]),
     };
     let global = match f.texts("layer_types")? {
-        Some(types) => types.iter().map(|t| *t == "full_attention").collect(),
+        // Entries behind the last layer are for prediction.
+        Some(types) => types.iter().take(c.layers).map(|t| *t == "full_attention").collect(),
         None => global,
     };
     if window.is_none() || (!global.is_empty() && global.iter().all(|g| *g)) {

@@ -25,7 +25,45 @@ pub(super) fn read(f: &Fields<'_>, row: &Row, max_positions: usize) -> Result<Ro
     Ok(Rope { base, fraction, interleaved, scaling })
 }
 
-fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
+/// The rotation of one layer, where numbers may be lists with an entry for every layer and parameters may be listed by
+/// `kind` of layer.
+pub(super) fn read_layer(
+    f: &Fields<'_>,
+    row: &Row,
+    max_positions: usize,
+    layer: usize,
+    kind: &'static str,
+) -> Result<Rope> {
+    let entry = |field: &'static str| match f.get(field) {
+        Some(list) if list.is_array() => {
+            let numbers = f.floats(field)?.unwrap_or_default();
+            let number = numbers.get(layer).copied();
+            number.map(Some).ok_or_else(|| f.wrong(field, "a number for every layer", list))
+        }
+        _ => f.float(field),
+    };
+    let parameters = f.object("rope_parameters")?;
+    let of_kind = parameters.map(|p| p.object(kind)).transpose()?.flatten();
+    let empty = Map::new();
+    let nothing = Fields { source: f.source, map: &empty };
+    let stretched = f.texts("yarn_only_types")?.is_none_or(|kinds| kinds.contains(&kind));
+    let scaling = match of_kind {
+        Some(own) => own,
+        None => f.object("rope_scaling")?.filter(|_| stretched).unwrap_or(nothing),
+    };
+    let own = of_kind.unwrap_or(nothing);
+    Ok(Rope {
+        base: own.float("rope_theta")?.or(entry("rope_theta")?).unwrap_or(row.rope_base),
+        fraction: own
+            .float("partial_rotary_factor")?
+            .or(entry("partial_rotary_factors")?)
+            .unwrap_or(row.fraction),
+        interleaved: row.interleaved,
+        scaling: scaling_of(f, &scaling, max_positions)?,
+    })
+}
+
+pub(super) fn scaling_of(f: &Fields<'_>, s: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
     let kind = s.text("rope_type")?.or(s.text("type")?).unwrap_or("default");
     let factor = || s.float("factor")?.ok_or(Error::Missing { source_name: f.source, field: "factor" });
     let given_original = || -> Result<Option<usize>> {

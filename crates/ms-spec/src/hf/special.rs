@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Fields;
+use super::{Fields, step};
 use crate::parts::{
     Activation, Attention, Block, Feed, GatedDelta, Indexer, Layer, Mamba2, Mixer, Mla, Position, QkNorm,
     Scales,
@@ -89,8 +89,14 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Family::Qwen3Next => qwen3_next(f, c)?,
         Family::Mamba2 => mamba2(f, c)?,
         Family::Qwen2Moe => c.bias.qkv = f.flag("qkv_bias")?.unwrap_or(true),
-        Family::Qwen3Moe | Family::Mixtral | Family::Phi3 | Family::Glm | Family::HyV3 | Family::Megatron => {
-        }
+        Family::Qwen3Moe
+        | Family::Mixtral
+        | Family::Phi3
+        | Family::Glm
+        | Family::HyV3
+        | Family::Step3p5
+        | Family::Megatron
+        | Family::DeepseekV4 => {}
     }
     Ok(())
 }
@@ -98,11 +104,15 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
 /// What looks at the experts, or at layers that the experts' rule made.
 pub(super) fn after_experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     c.mtp = match c.family {
-        Family::LongCat => 0,
+        // Their prediction layers are not those of the others, and are left out.
+        Family::LongCat | Family::Step3p5 => 0,
         _ => f.size("num_nextn_predict_layers")?.unwrap_or(0),
     };
     if c.mtp > 64 {
         return Err(Error::Inconsistent(format!("prediction layers: expected at most 64, got {}", c.mtp)));
+    }
+    if c.family == Family::Step3p5 {
+        step::limits(f, c)?;
     }
     if c.family == Family::GlmMoeDsa {
         let owners = index_owners(f, c.layers)?;

@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, rope};
+use super::{Dialect, deepseek_v4, rope, step};
 use crate::family::{BiasRule, Row, WindowRule};
 use crate::parts::{Attention, Feed, GroupLimit, Mixer, Mla, Moe, Position, Score};
 use crate::{Activation, Error, Family, ModelConfig, QkNorm, Result, RopeScaling};
@@ -21,6 +21,12 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
                 .to_owned(),
         });
     };
+    if c.family == Family::Step3p5 {
+        step::check(c)?;
+    }
+    if c.family == Family::DeepseekV4 {
+        deepseek_v4::check(c)?;
+    }
     let mut w = Writer { out: Map::new() };
     let class = class(c, row);
     match c.reward {
@@ -36,14 +42,21 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     sizes(&mut w, c);
     w.set("initializer_range", json!(c.init_std));
     w.set("tie_word_embeddings", json!(c.tied));
-    if c.heads > 0 {
-        attention(&mut w, c, row);
-        positions(&mut w, c, row, dialect);
+    if c.family == Family::Step3p5 {
+        w.set("head_dim", json!(c.head_dim));
+        step::write(&mut w, c);
+    } else if c.family == Family::DeepseekV4 {
+        deepseek_v4::write(&mut w, c, dialect);
+    } else {
+        if c.heads > 0 {
+            attention(&mut w, c, row);
+            positions(&mut w, c, row, dialect);
+        }
+        if let Some(moe) = &c.moe {
+            experts(&mut w, c, moe);
+        }
+        special(&mut w, c);
     }
-    if let Some(moe) = &c.moe {
-        experts(&mut w, c, moe);
-    }
-    special(&mut w, c);
     if c.mtp > 0 {
         w.set("num_nextn_predict_layers", json!(c.mtp));
     }
@@ -68,12 +81,12 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
     Ok(Value::Object(w.out))
 }
 
-struct Writer {
+pub(super) struct Writer {
     out: Map<String, Value>,
 }
 
 impl Writer {
-    fn set(&mut self, key: &str, value: Value) {
+    pub(super) fn set(&mut self, key: &str, value: Value) {
         self.out.insert(key.to_owned(), value);
     }
 }

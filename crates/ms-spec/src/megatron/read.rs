@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 use super::{SOURCE, noop_layers};
 use crate::hf::{Fields, read_fields};
 use crate::parts::{
-    Activation, Attention, Biases, Block, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2,
-    Mixer, Mla, Moe, Position, Router, Scales, Score, Scores, SharedExpert,
+    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
+    HyperConnections, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Pooled, Position, Router, Scales, Score,
+    Scores, SharedExpert,
 };
 use crate::{Error, Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
@@ -102,6 +103,9 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     latent(&f, &mut c)?;
     mixers(&f, &mut c)?;
     experts(&f, &mut c)?;
+    if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
+        c.ffn = moe.ffn; // there are experts alone
+    }
     c.family = family(&c);
     c.validate()
 }
@@ -111,8 +115,11 @@ pub(super) fn on(f: &Fields<'_>, field: &'static str) -> Result<bool> {
 }
 
 fn activation(f: &Fields<'_>) -> Result<Activation> {
-    if f.float("swiglu_limit")?.is_some_and(|l| l > 0.0) {
-        return Err(f.unsupported("--swiglu-limit is not supported"));
+    if let Some(limit) = f.float("swiglu_limit")?.filter(|&l| l > 0.0) {
+        return match on(f, "swiglu")? {
+            true => Ok(Activation::SwigluBounded { limit }),
+            false => Err(f.unsupported("--swiglu-limit without --swiglu is not supported")),
+        };
     }
     Ok(match (on(f, "swiglu")?, on(f, "geglu")?, on(f, "squared_relu")?) {
         (true, ..) => Activation::Swiglu,
@@ -144,7 +151,7 @@ fn norm(f: &Fields<'_>) -> Result<Norm> {
 fn position(f: &Fields<'_>) -> Result<Position> {
     let rotary = on(f, "use_rotary_position_embeddings")?;
     Ok(match f.text("position_embedding_type")? {
-        Some("rope") => Position::Rope,
+        Some("rope" | "deepseek4") => Position::Rope,
         None | Some("learned_absolute") if rotary => Position::Rope,
         Some("alibi") => Position::Alibi,
         Some("none") => Position::None,
@@ -171,6 +178,9 @@ fn scales(f: &Fields<'_>, hidden: usize, layers: usize) -> Result<Scales> {
 }
 
 fn latent(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    if on(f, "kv_compress")? {
+        return compressed(f, c);
+    }
     if !on(f, "multi_head_latent_attention")? && !on(f, "multi_latent_attention")? {
         return Ok(());
     }
@@ -196,15 +206,74 @@ fn latent(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     c.rope.fraction = 1.0;
     // Upstream rotates neighbouring pairs in latent attention, except in MiniCPM3, which alone has scale_depth.
     c.rope.interleaved = f.float("scale_depth")?.is_none();
+    indexer(f, c, false)
+}
+
+fn indexer(f: &Fields<'_>, c: &mut ModelConfig, interleaved: bool) -> Result<()> {
     if on(f, "enable_dsa_indexer")? {
         c.indexer = Some(Indexer {
             heads: f.size("index_n_heads")?.unwrap_or(64),
             head_dim: f.size("index_head_dim")?.unwrap_or(128),
             top_k: f.size("index_topk")?.unwrap_or(2048),
-            interleaved: false,
+            interleaved,
         });
     }
     Ok(())
+}
+
+/// Attention to pooled entries: upstream's flags for DeepSeek-V4.
+///
+/// # Source
+/// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/deepseek4/csa.py`: which ratio is what kind of layer, and
+/// which flags of the rotation count.
+fn compressed(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let size = |field, default| Ok::<_, Error>(f.size(field)?.unwrap_or(default));
+    c.head_dim = f.need_of(&["qk_head_dim", "kv_lora_rank"])?;
+    let rotated = f.need_of(&["qk_pos_emb_head_dim", "qk_rope_head_dim"])?;
+    let fraction = rotated as f64 / c.head_dim.max(1) as f64;
+    let fraction =
+        if ((c.head_dim as f64 * fraction) as usize) < rotated { fraction.next_up() } else { fraction };
+    let base = f.float("rope_theta")?.unwrap_or(10_000.0);
+    c.rope = Rope { base, fraction, interleaved: true, scaling: RopeScaling::None };
+    let scaling = match size("original_seq_len", 65_536)? {
+        0 => RopeScaling::None,
+        original => RopeScaling::Yarn {
+            factor: f.float("rope_factor")?.unwrap_or(4.0),
+            beta_fast: f.float("beta_fast")?.unwrap_or(32.0),
+            beta_slow: f.float("beta_slow")?.unwrap_or(1.0),
+            original,
+            mscale: None,
+            attention_factor: Some(1.0),
+            truncate: true,
+        },
+    };
+    let far = f.float("compress_rope_theta")?.unwrap_or(40_000.0);
+    c.attention = Attention::Compressed(Compressed {
+        q_rank: f.need("q_lora_rank")?,
+        out_groups: size("o_groups", 8)?,
+        out_rank: size("o_lora_rank", 1024)?,
+        rope: Rope { base: far, scaling, ..c.rope.clone() },
+    });
+    (c.groups, c.qk_norm) = (1, QkNorm::None);
+    c.scores = Scores { sinks: true, ..c.scores };
+    c.sliding_window = Some(size("sliding_window_size", 128)?);
+    if on(f, "enable_mhc")? {
+        c.hyper = Some(HyperConnections {
+            streams: size("hc_mult", 4)?,
+            rounds: size("hc_sinkhorn_iters", 20)?,
+            eps: f.float("hc_eps")?.unwrap_or(1e-6),
+        });
+    }
+    let (ratios, hashed) = (f.sizes("compress_ratios")?.unwrap_or_default(), size("n_hash_layers", 0)?);
+    let layer = |l: usize| {
+        let pooled = match ratios.get(l).copied().unwrap_or(0) {
+            0 | 1 => None,
+            ratio => Some(Pooled { ratio, picked: ratio == 4 }),
+        };
+        Layer { pooled, hashed: l < hashed, ..Layer::default() }
+    };
+    c.pattern = (0..c.layers).map(layer).collect();
+    indexer(f, c, true)
 }
 
 fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
@@ -301,7 +370,8 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         bias,
         linear_bias: false,
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
-        renormalise: on(f, "norm_topk_prob")?,
+        // Upstream always divides these.
+        renormalise: on(f, "norm_topk_prob")? || score == Score::SqrtSoftplus,
         scale,
         f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
     };
@@ -317,7 +387,8 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         shared: shared.map(|ffn| SharedExpert { ffn, gate }),
         zero_experts: f.size("num_zero_experts")?.unwrap_or(0),
     });
-    let first = f.size("first_k_dense_replace")?.unwrap_or(0);
+    // Upstream's script of DeepSeek-V4 says -1: none.
+    let first = f.float("first_k_dense_replace")?.map_or(0, |n| n.max(0.0) as usize);
     let listed = match f.get("moe_layer_freq") {
         Some(Value::Array(list)) => Some(list.iter().map(|v| v.as_u64() != Some(0)).collect::<Vec<bool>>()),
         _ => None,
@@ -341,6 +412,7 @@ fn family(c: &ModelConfig) -> Family {
     let score = c.moe.as_ref().map(|m| m.router.score);
     let shared_gate = c.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.gate);
     match (c.mla().is_some(), score) {
+        _ if c.compressed().is_some() => Family::DeepseekV4,
         _ if c.gated_delta.is_some() => Family::Qwen3Next,
         _ if c.mamba2.is_some() && !c.has(Mixer::Attention) => Family::Mamba2,
         _ if c.mamba2.is_some() => Family::Megatron,

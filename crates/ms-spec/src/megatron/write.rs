@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
-use crate::parts::{Activation, Attention, Block, Feed, GroupScore, Mixer, Moe, Position, Score};
+use crate::parts::{Activation, Attention, Block, Compressed, Feed, GroupScore, Mixer, Moe, Position, Score};
 use crate::{ModelConfig, Norm, QkNorm, RopeScaling};
 
 /// The arguments that a Megatron reader takes from a checkpoint to know the architecture.
@@ -43,7 +43,7 @@ pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
         ("add_qkv_bias", json!(c.bias.qkv)),
         ("add_dense_bias", json!(c.bias.out)),
         ("add_output_layer_bias", json!(c.bias.head)),
-        ("swiglu", json!(c.activation == Activation::Swiglu)),
+        ("swiglu", json!(matches!(c.activation, Activation::Swiglu | Activation::SwigluBounded { .. }))),
         ("geglu", json!(c.activation == Activation::GegluTanh)),
         ("squared_relu", json!(c.activation == Activation::ReluSquared)),
         ("gelu_tanh", json!(c.activation == Activation::GeluTanh)),
@@ -83,6 +83,9 @@ pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
     .collect();
     special(&mut args, c, alternating);
     latent(&mut args, c);
+    if let Some(a) = c.compressed() {
+        compressed(&mut args, c, a);
+    }
     mixers(&mut args, c);
     if let Some(moe) = &c.moe {
         experts(&mut args, c, moe);
@@ -143,6 +146,50 @@ fn latent(args: &mut Map<String, Value>, c: &ModelConfig) {
     if m.kv_scale != 1.0 {
         set(args, "enable_mla_scale_kv_lora", json!(true));
     }
+    indexer(args, c);
+}
+
+/// Upstream calls it latent attention, whose sizes have other meanings here.
+fn compressed(args: &mut Map<String, Value>, c: &ModelConfig, a: &Compressed) {
+    set(args, "multi_latent_attention", json!(true));
+    set(args, "kv_compress", json!(true));
+    set(args, "position_embedding_type", json!("deepseek4"));
+    set(args, "qk_layernorm", json!(true));
+    set(args, "qk_head_dim", json!(c.head_dim));
+    set(args, "kv_lora_rank", json!(c.head_dim));
+    set(args, "qk_pos_emb_head_dim", json!(c.rope.rotated(c.head_dim)));
+    set(args, "q_lora_rank", json!(a.q_rank));
+    set(args, "o_lora_rank", json!(a.out_rank));
+    set(args, "o_groups", json!(a.out_groups));
+    set(args, "sliding_window", Value::Null);
+    set(args, "sliding_window_size", json!(c.sliding_window));
+    let layers = || (0..c.layers).map(|l| c.layer(l));
+    let ratios = layers().map(|l| l.pooled.map_or(0, |p| p.ratio));
+    set(args, "compress_ratios", ratios.chain((0..c.mtp).map(|_| 0)).collect());
+    set(args, "n_hash_layers", json!(layers().take_while(|l| l.hashed).count()));
+    set(args, "rope_theta", json!(c.rope.base));
+    set(args, "compress_rope_theta", json!(a.rope.base));
+    if let RopeScaling::Yarn { factor, beta_fast, beta_slow, original, .. } = a.rope.scaling {
+        set(args, "rope_factor", json!(factor));
+        set(args, "beta_fast", json!(beta_fast));
+        set(args, "beta_slow", json!(beta_slow));
+        set(args, "original_seq_len", json!(original));
+    } else {
+        set(args, "original_seq_len", json!(0));
+    }
+    if let Activation::SwigluBounded { limit } = c.activation {
+        set(args, "swiglu_limit", json!(limit));
+    }
+    if let Some(h) = &c.hyper {
+        set(args, "enable_mhc", json!(true));
+        set(args, "hc_mult", json!(h.streams));
+        set(args, "hc_sinkhorn_iters", json!(h.rounds));
+        set(args, "hc_eps", json!(h.eps));
+    }
+    indexer(args, c);
+}
+
+fn indexer(args: &mut Map<String, Value>, c: &ModelConfig) {
     if let Some(i) = &c.indexer {
         set(args, "enable_dsa_indexer", json!(true));
         set(args, "index_n_heads", json!(i.heads));

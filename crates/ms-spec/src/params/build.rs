@@ -60,6 +60,7 @@ impl<'a> Table<'a> {
             decay: shape.len() > 1,
             sum_grad_over: sum,
             trained: true,
+            integral: false,
         });
     }
 

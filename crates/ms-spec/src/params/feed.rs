@@ -19,7 +19,7 @@ pub(super) fn dense(t: &mut Table<'_>, c: &ModelConfig, module: &str, ffn: usize
     }
 }
 
-pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig) {
+pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     let moe = c.moe.as_ref().expect("validate: a layer of experts needs their sizes");
     let by_sequence = SumGrad::OverTpWithSequenceParallel;
     let (e, h, f) = (moe.experts, c.hidden, moe.ffn);
@@ -28,7 +28,12 @@ pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig) {
     if moe.router.linear_bias {
         t.whole_bias("mlp.router.bias", choices);
     }
-    if moe.router.bias {
+    if hashed {
+        let (rows, numbers) = ([c.vocab, moe.top_k], Init::RoundRobin { of: e });
+        t.matrix("mlp.router.tid2eid", rows, Partition::Replicated, numbers);
+        let table = t.list.last_mut().expect("just pushed");
+        (table.trained, table.decay, table.integral) = (false, false, true);
+    } else if moe.router.bias {
         t.vector("mlp.router.expert_bias", choices, Partition::Replicated, Init::Zeros, SumGrad::No);
         t.list.last_mut().expect("just pushed").trained = false;
     }

@@ -1,7 +1,9 @@
 //! The conformance table, continued: what only some model families need.
 
 use super::*;
-use crate::{Activation, Alibi, DeltaRule, GroupScore, Router, RouterScore, Run, StateSpace};
+use crate::{
+    Activation, Alibi, DeltaRule, GroupScore, Mixing, Pooling, Router, RouterScore, Run, StateSpace, Window,
+};
 
 fn documents() -> Arc<[Segment]> {
     [(0, 4), (4, 1), (5, 3)]
@@ -215,4 +217,77 @@ fn a_cast_parameter_gets_its_gradient_unrounded() {
         g.backward(&y, dy, &[&x], &mut grads).unwrap();
         assert_eq!(grads.get(P[0]).to_f32_vec().unwrap(), [1.253_906_3, 2.0, 3.761_718_8, 6.0]);
     }
+}
+
+#[test]
+fn a_clamped_silu_gate() {
+    let kind = Activation::ClampedSilu { limit: 0.9 };
+    check("activation", &[3, 10], &[], &move |g, _, x| activation(g, x, kind, true));
+}
+
+#[test]
+fn experts_that_a_table_chose() {
+    let router = router(RouterScore::SqrtSoftplus);
+    check("route_to", &[4, 3], &[], &move |g, _, x| {
+        let experts = Tensor::from_slice(g.device().arena(), [4, 2], &[0i32, 2, 1, 0, 2, 1, 1, 2])?;
+        Ok(route_to(g, x, experts, &router, None)?.weights)
+    });
+}
+
+#[test]
+fn a_linear_layer_of_blocks() {
+    check("grouped_linear", &[3, 8], &[(&[6, 4], 0.5, 0.0)], &move |g, store, x| {
+        let w = g.param(store, P[0]);
+        grouped_linear(g, x, &w, 2)
+    });
+}
+
+#[test]
+fn streams_that_make_an_input_and_take_an_output() {
+    let mixing = Mixing { streams: 2, rounds: Some(3), eps: 1e-3 };
+    let params: &[(&[usize], f32, f32)] = &[(&[8, 6], 0.5, 0.0), (&[8], 0.5, 0.0), (&[3], 0.3, 1.0)];
+    check("streams", &[4, 6], params, &move |g, store, x| {
+        let [fixed, base, scale] = [P[0], P[1], P[2]].map(|p| g.param(store, p));
+        let mixes = linear(g, x, &fixed, None)?;
+        let w = stream_weights(g, &mixes, &base, &scale, &mixing)?;
+        let input = collapse(g, x, &w, &mixing)?;
+        expand(g, x, &input, &w, &mixing)
+    });
+}
+
+#[test]
+fn streams_that_end() {
+    let mixing = Mixing { streams: 2, rounds: None, eps: 1e-3 };
+    let params: &[(&[usize], f32, f32)] = &[(&[2, 6], 0.5, 0.0), (&[2], 0.5, 0.0), (&[1], 0.3, 1.0)];
+    check("streams", &[4, 6], params, &move |g, store, x| {
+        let [fixed, base, scale] = [P[0], P[1], P[2]].map(|p| g.param(store, p));
+        let mixes = linear(g, x, &fixed, None)?;
+        let w = stream_weights(g, &mixes, &base, &scale, &mixing)?;
+        collapse(g, x, &w, &mixing)
+    });
+}
+
+#[test]
+fn attention_over_tokens_and_pooled_entries() {
+    let shape = Pooling { ratio: 2, dim: 4, overlap: true };
+    let params: &[(&[usize], f32, f32)] = &[(&[2, 8], 0.5, 0.0), (&[2], 0.5, 0.2)];
+    check("compressed", &[5, 28], params, &move |g, store, x| {
+        let arena = g.device().arena().clone();
+        let [ape, sinks] = [P[0], P[1]].map(|p| g.param(store, p));
+        let [q, near, kv, gate] = split(g, x, [8, 4, 8, 8])?;
+        let angles: Vec<f32> = (0..5).map(|p| 0.4 * p as f32).collect();
+        let table = |f: fn(f32) -> f32| {
+            Tensor::from_slice(&arena, [5, 1], &angles.iter().map(|&a| f(a)).collect::<Vec<_>>())
+        };
+        let rotary = Rotary { cos: table(f32::cos)?, sin: table(f32::sin)?, dim: 2, interleaved: true };
+        let positions = Tensor::from_slice(&arena, [5], &[0i32, 1, 2, 3, 4])?;
+        let q = rotate_last(g, &q, 4, &rotary, &positions, false)?;
+        let windows: Arc<[Window]> =
+            [Window { own: 0, before: None }, Window { own: 2, before: Some(0) }].into();
+        let far = pool_windows(g, &kv, &gate, &ape, &windows, &shape)?;
+        let picks = [0, -1, -1, 0, 1, 5, 1, 2, 5, 2, 3, 6, 3, 4, 6i32];
+        let picks = Tensor::from_slice(&arena, [5, 3], &picks)?;
+        let out = attention_shared(g, &q, [&near, &far], &picks, Some(&sinks), 0.5)?;
+        rotate_last(g, &out, 4, &rotary, &positions, true)
+    });
 }

@@ -1,0 +1,86 @@
+//! Attention over tokens nearby and pooled entries of those far away, of a device.
+
+use super::{IndexerInputs, Rotary};
+use crate::{Result, Tensor, TensorMut};
+
+/// Sizes of a pooling of windows.
+pub type Pooling = ms_kernels::pooling::Pooling;
+/// Where the rows of a window's tokens begin.
+pub type Window = ms_kernels::pooling::Window;
+/// The keys that a query may see.
+pub type Sight = ms_kernels::selected::Sight;
+
+/// What the attention of DeepSeek-V4 does beyond that of other models. `A` rows of tokens, `B` pooled entries.
+pub trait CompressedBackend {
+    /// Rotates the last elements of every head of `x[T,N·D]`, or turns them back.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or a position is outside the tables.
+    fn rotate_last(
+        &self,
+        x: &Tensor,
+        head_dim: usize,
+        rotary: &Rotary,
+        positions: &Tensor,
+        inverse: bool,
+    ) -> Result<Tensor>;
+    /// One entry `[B,D]` for each window of rows `kv` and `gate`; `ape[ratio,·]` is f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or a window reads outside the rows.
+    fn pool_windows(
+        &self,
+        kv: &Tensor,
+        gate: &Tensor,
+        ape: &Tensor,
+        windows: &[Window],
+        shape: &Pooling,
+    ) -> Result<Tensor>;
+    /// Gradients of [`CompressedBackend::pool_windows`] by `kv` and `gate`; that by `ape` is added in f32.
+    ///
+    /// # Errors
+    /// As [`CompressedBackend::pool_windows`].
+    fn pool_windows_backward(
+        &self,
+        dape: TensorMut<'_>,
+        dout: &Tensor,
+        kv: &Tensor,
+        gate: &Tensor,
+        ape: &Tensor,
+        windows: &[Window],
+        shape: &Pooling,
+    ) -> Result<(Tensor, Tensor)>;
+    /// The `places` best keys of those that each query sees, `[T,places]` i32: rising rows of `inputs.k`, then -1.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn pick_seen(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor>;
+    /// Attention of `q[T,N·D]` over picked rows of `near[A,D]` and, behind them, `far[B,D]`, which are key and value at
+    /// once: `(out[T,N·D], lse[N,T] f32)`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_shared(
+        &self,
+        q: &Tensor,
+        near: &Tensor,
+        far: &Tensor,
+        picks: &Tensor,
+        scale: f32,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradients of [`CompressedBackend::attention_shared`] by `q`, `near` and `far`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_shared_backward(
+        &self,
+        dout: &Tensor,
+        q: &Tensor,
+        near: &Tensor,
+        far: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        picks: &Tensor,
+        scale: f32,
+    ) -> Result<[Tensor; 3]>;
+}

@@ -1,0 +1,66 @@
+//! Hyper-connections of a device.
+
+use crate::{Result, Tensor};
+
+/// How the weights of streams are formed.
+pub type Mixing = ms_kernels::streams::Mixing;
+
+/// A residual of several streams `[T,n·H]`; weights are rows `[pre | post | comb]`, see [`ms_kernels::streams`].
+pub trait StreamBackend {
+    /// Weights `[T,C]` f32 of `mixes[T,C]`, `base[C]` and `scale`, all f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn stream_weights(
+        &self,
+        mixes: &Tensor,
+        base: &Tensor,
+        scale: &Tensor,
+        mixing: &Mixing,
+    ) -> Result<Tensor>;
+    /// Gradients of [`StreamBackend::stream_weights`] by `mixes`, and by `base` and `scale` one behind the other.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn stream_weights_backward(
+        &self,
+        dw: &Tensor,
+        mixes: &Tensor,
+        base: &Tensor,
+        scale: &Tensor,
+        mixing: &Mixing,
+    ) -> Result<(Tensor, Tensor)>;
+    /// The input of a sublayer, `[T,H]`, of streams `x[T,n·H]` and weights `w[T,C]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn collapse(&self, x: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
+    /// Gradients of [`StreamBackend::collapse`] by `x` and `w`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn collapse_backward(
+        &self,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        mixing: &Mixing,
+    ) -> Result<(Tensor, Tensor)>;
+    /// The streams `[T,n·H]` after a sublayer that made `y[T,H]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expand(&self, x: &Tensor, y: &Tensor, w: &Tensor, mixing: &Mixing) -> Result<Tensor>;
+    /// Gradients of [`StreamBackend::expand`] by `x`, `y` and `w`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn expand_backward(
+        &self,
+        dout: &Tensor,
+        x: &Tensor,
+        y: &Tensor,
+        w: &Tensor,
+        mixing: &Mixing,
+    ) -> Result<[Tensor; 3]>;
+}

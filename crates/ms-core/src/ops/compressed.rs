@@ -1,0 +1,134 @@
+//! Attention over tokens nearby and pooled entries of those far away.
+
+use super::attention::join_sinks;
+use super::layout::op;
+use super::only;
+use crate::{BackwardCx, DType, Graph, Op, Pooling, Result, Rotary, Tensor, Var, Window};
+use std::sync::Arc;
+
+struct RotateLast {
+    head_dim: usize,
+    rotary: Rotary,
+    positions: Tensor,
+    inverse: bool,
+}
+op!(RotateLast, "rotate_last", |op, cx, dy| {
+    // The gradient of a rotation is the rotation back.
+    let dx = cx.device.rotate_last(&dy, op.head_dim, &op.rotary, &op.positions, !op.inverse)?;
+    Ok(vec![Some(dx)])
+});
+
+/// Rotation of the last elements of every head of `x[T,N·D]`, or, with `inverse`, the way back. Keeps the positions.
+///
+/// # Errors
+/// If shapes or element types do not fit, or a position is outside the tables.
+pub fn rotate_last(
+    g: &mut Graph,
+    x: &Var,
+    head_dim: usize,
+    rotary: &Rotary,
+    positions: &Tensor,
+    inverse: bool,
+) -> Result<Var> {
+    let y = g.device().rotate_last(x.value(), head_dim, rotary, positions, inverse)?;
+    Ok(g.apply(y, &[x], || {
+        Box::new(RotateLast { head_dim, rotary: rotary.clone(), positions: positions.clone(), inverse })
+    }))
+}
+
+struct Pool {
+    kv: Tensor,
+    gate: Tensor,
+    ape: Tensor,
+    windows: Arc<[Window]>,
+    shape: Pooling,
+}
+op!(Pool, "pool_windows", |op, cx, dy| {
+    let Pool { kv, gate, ape, windows, shape } = op;
+    let device = cx.device.clone();
+    let mut dape = Tensor::zeros(device.arena(), DType::F32, ape.shape());
+    let (dkv, dgate) =
+        device.pool_windows_backward(dape.whole_mut()?, &dy, &kv, &gate, &ape, &windows, &shape)?;
+    let dape = cx.weight_gradient(2, &ape, move |device, grad| device.accumulate(grad, &dape, 1.0))?;
+    Ok(vec![Some(dkv), Some(dgate), dape])
+});
+
+/// One entry `[B,D]` for each window of `kv` and `gate`, with `ape` (f32) added to the gates. Keeps all operands.
+///
+/// # Errors
+/// If shapes or element types do not fit, or a window reads outside the rows.
+pub fn pool_windows(
+    g: &mut Graph,
+    kv: &Var,
+    gate: &Var,
+    ape: &Var,
+    windows: &Arc<[Window]>,
+    shape: &Pooling,
+) -> Result<Var> {
+    let out = g.device().pool_windows(kv.value(), gate.value(), ape.value(), windows, shape)?;
+    Ok(g.apply(out, &[kv, gate, ape], || {
+        Box::new(Pool {
+            kv: kv.value().clone(),
+            gate: gate.value().clone(),
+            ape: ape.value().clone(),
+            windows: windows.clone(),
+            shape: *shape,
+        })
+    }))
+}
+
+struct AttentionShared {
+    q: Tensor,
+    near: Tensor,
+    far: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    /// The parameter and its values as f32.
+    sinks: Option<(Tensor, Tensor)>,
+    picks: Tensor,
+    scale: f32,
+}
+op!(AttentionShared, "attention_shared", |op, cx, dy| {
+    let AttentionShared { q, near, far, out, lse, sinks, picks, scale } = op;
+    let gradients = cx.device.attention_shared_backward(&dy, &q, &near, &far, &out, &lse, &picks, scale)?;
+    let dsinks = match sinks {
+        Some((param, values)) => cx.weight_gradient(3, &param, move |device, grad| {
+            device.attention_sinks_backward(grad, &dy, &out, &lse, &values)
+        })?,
+        None => None,
+    };
+    Ok(gradients.map(Some).into_iter().chain([dsinks]).collect())
+});
+
+/// Attention of `q[T,N·D]` over `picks[T,P]` (or -1) of the rows `near[A,D]` and, behind them, `far[B,D]`, which are key
+/// and value at once: `[T,N·D]`. `sinks[N]` is one more score a head, of a key whose value is zero. Keeps all operands,
+/// the output and the log of each row's softmax sum.
+///
+/// # Errors
+/// If shapes, element types or picks do not fit.
+pub fn attention_shared(
+    g: &mut Graph,
+    q: &Var,
+    [near, far]: [&Var; 2],
+    picks: &Tensor,
+    sinks: Option<&Var>,
+    scale: f32,
+) -> Result<Var> {
+    let device = g.device().clone();
+    let (mut out, mut lse) = device.attention_shared(q.value(), near.value(), far.value(), picks, scale)?;
+    let values = join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
+    let keep = out.clone();
+    let none = g.constant(keep.clone());
+    Ok(g.apply(out, &[q, near, far, sinks.unwrap_or(&none)], || {
+        Box::new(AttentionShared {
+            q: q.value().clone(),
+            near: near.value().clone(),
+            far: far.value().clone(),
+            out: keep,
+            lse,
+            sinks: sinks.map(|s| s.value().clone()).zip(values),
+            picks: picks.clone(),
+            scale,
+        })
+    }))
+}

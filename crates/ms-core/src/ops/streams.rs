@@ -1,0 +1,83 @@
+//! Hyper-connections: a residual of several streams.
+
+use super::layout::op;
+use super::only;
+use crate::{BackwardCx, Graph, Mixing, Op, Result, Tensor, Var};
+
+struct Weights {
+    mixes: Tensor,
+    base: Tensor,
+    scale: Tensor,
+    mixing: Mixing,
+}
+op!(Weights, "stream_weights", |op, cx, dy| {
+    let Weights { mixes, base, scale, mixing } = op;
+    let (dmixes, dfixed) = cx.device.stream_weights_backward(&dy, &mixes, &base, &scale, &mixing)?;
+    let mut part = |input: usize, start: usize, value: &Tensor| {
+        let d = dfixed.slice_flat(start, value.shape())?;
+        cx.weight_gradient(input, value, move |device, grad| device.accumulate(grad, &d, 1.0))
+    };
+    let dbase = part(1, 0, &base)?;
+    let dscale = part(2, base.numel(), &scale)?;
+    Ok(vec![Some(dmixes), dbase, dscale])
+});
+
+/// The weights `[T,C]` of each token's streams, of `mixes[T,C]`, `base[C]` and `scale`, all f32; see
+/// [`ms_kernels::streams::weights`]. Keeps all three.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn stream_weights(g: &mut Graph, mixes: &Var, base: &Var, scale: &Var, mixing: &Mixing) -> Result<Var> {
+    let w = g.device().stream_weights(mixes.value(), base.value(), scale.value(), mixing)?;
+    Ok(g.apply(w, &[mixes, base, scale], || {
+        Box::new(Weights {
+            mixes: mixes.value().clone(),
+            base: base.value().clone(),
+            scale: scale.value().clone(),
+            mixing: *mixing,
+        })
+    }))
+}
+
+struct Collapse {
+    x: Tensor,
+    w: Tensor,
+    mixing: Mixing,
+}
+op!(Collapse, "collapse", |op, cx, dy| {
+    let (dx, dw) = cx.device.collapse_backward(&dy, &op.x, &op.w, &op.mixing)?;
+    Ok(vec![Some(dx), Some(dw)])
+});
+
+/// The input `[T,H]` of a sublayer, of streams `x[T,n·H]` and their weights `w[T,C]`. Keeps both.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn collapse(g: &mut Graph, x: &Var, w: &Var, mixing: &Mixing) -> Result<Var> {
+    let y = g.device().collapse(x.value(), w.value(), mixing)?;
+    Ok(g.apply(y, &[x, w], || {
+        Box::new(Collapse { x: x.value().clone(), w: w.value().clone(), mixing: *mixing })
+    }))
+}
+
+struct Expand {
+    x: Tensor,
+    y: Tensor,
+    w: Tensor,
+    mixing: Mixing,
+}
+op!(Expand, "expand", |op, cx, dy| {
+    let gradients = cx.device.expand_backward(&dy, &op.x, &op.y, &op.w, &op.mixing)?;
+    Ok(gradients.map(Some).into())
+});
+
+/// The streams `[T,n·H]` after a sublayer that made `y[T,H]` of the streams `x[T,n·H]`. Keeps all operands.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn expand(g: &mut Graph, x: &Var, y: &Var, w: &Var, mixing: &Mixing) -> Result<Var> {
+    let out = g.device().expand(x.value(), y.value(), w.value(), mixing)?;
+    Ok(g.apply(out, &[x, y, w], || {
+        Box::new(Expand { x: x.value().clone(), y: y.value().clone(), w: w.value().clone(), mixing: *mixing })
+    }))
+}

@@ -1,0 +1,77 @@
+//! Products and weighted sums of rows, in sixteen lanes whatever the instruction set.
+
+use crate::isa::instances;
+
+const LANES: usize = 16;
+
+mod body {
+    use super::LANES;
+    use crate::Element;
+    use crate::rms_norm::body::lane_sum;
+
+    #[inline(always)]
+    pub(super) fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
+        let mut acc = [0f32; LANES];
+        let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            for l in 0..LANES {
+                acc[l] = a[l].to_f32().mul_add(b[l].to_f32(), acc[l]);
+            }
+        }
+        for (l, (a, b)) in a_tail.iter().zip(b_tail).enumerate() {
+            acc[l] = a.to_f32().mul_add(b.to_f32(), acc[l]);
+        }
+        lane_sum(acc)
+    }
+
+    #[inline(always)]
+    pub(super) fn blend<E: Element>(out: &mut [E], parts: &[(f32, &[E])]) {
+        let (blocks, tail) = out.as_chunks_mut::<LANES>();
+        let whole = blocks.len() * LANES;
+        for (b, block) in blocks.iter_mut().enumerate() {
+            let mut acc = [0f32; LANES];
+            for (w, x) in parts {
+                let x = &x[b * LANES..][..LANES];
+                for l in 0..LANES {
+                    acc[l] = x[l].to_f32().mul_add(*w, acc[l]);
+                }
+            }
+            for l in 0..LANES {
+                block[l] = E::from_f32(acc[l]);
+            }
+        }
+        for (i, o) in tail.iter_mut().enumerate() {
+            let sum = parts.iter().fold(0f32, |sum, (w, x)| x[whole + i].to_f32().mul_add(*w, sum));
+            *o = E::from_f32(sum);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn add_two<E: Element>(out: &mut [f32], (v, x): (f32, &[E]), (w, y): (f32, &[E])) {
+        let (x, y) = (&x[..out.len()], &y[..out.len()]);
+        for i in 0..out.len() {
+            out[i] = x[i].to_f32().mul_add(v, y[i].to_f32().mul_add(w, out[i]));
+        }
+    }
+}
+
+instances! {
+    fn dot_rows<E: crate::Element>(a: &[E], b: &[E]) -> f32 = body::dot;
+    fn blend_rows<E: crate::Element>(out: &mut [E], parts: &[(f32, &[E])]) = body::blend;
+    fn add_two_rows<E: crate::Element>(out: &mut [f32], a: (f32, &[E]), b: (f32, &[E])) = body::add_two;
+}
+
+/// `Σ_i a[i] · b[i]`, in f32.
+pub(crate) fn dot<E: crate::Element>(isa: crate::Isa, a: &[E], b: &[E]) -> f32 {
+    dot_rows(isa, a, b)
+}
+
+/// `out[i] = Σ_p weight_p · row_p[i]`, summed in f32 in the order of the parts; every row is at least as long as `out`.
+pub(crate) fn blend<E: crate::Element>(isa: crate::Isa, out: &mut [E], parts: &[(f32, &[E])]) {
+    blend_rows(isa, out, parts);
+}
+
+/// `out[i] += v · x[i] + w · y[i]`; both rows are at least as long as `out`.
+pub(crate) fn add_two<E: crate::Element>(isa: crate::Isa, out: &mut [f32], a: (f32, &[E]), b: (f32, &[E])) {
+    add_two_rows(isa, out, a, b);
+}

@@ -1,0 +1,295 @@
+//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4).
+//!
+//! One row of a token is key and value of all heads. Its last elements are rotated, and so the heads' outputs are rotated
+//! back by the query's position. The indexer that picks entries has no gradient from the model's loss.
+//!
+//! # Source
+//! transformers 5.23, `models/deepseek_v4/modeling_deepseek_v4.py`. Where MindSpeed-LLM (2026,
+//! `mindspeed_llm/tasks/models/transformer/deepseek4`) differs, this follows transformers: upstream also rotates the
+//! indexer's queries and entries by a Hadamard matrix, which leaves scores as they are, and trains the indexer by a loss
+//! of its own, which is not done here.
+
+use crate::attention::frozen;
+use crate::cache::{LayerCache, PoolCache};
+use crate::layer::Pass;
+use crate::norm::{NormShape, unit_norm};
+use crate::params::{Linear, Scope};
+use crate::pooling::{Compressor, Entries};
+use ms_core::{
+    DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
+};
+use ms_spec::{Compressed, ModelConfig, Pooled};
+use std::sync::Arc;
+
+/// What all layers share.
+#[derive(Clone, Debug)]
+pub(crate) struct CompressedShape {
+    sizes: Compressed,
+    heads: usize,
+    dim: usize,
+    window: usize,
+    scale: f32,
+    norm: NormShape,
+    /// Rotation of layers that see a window alone, and of the others; `None` where there are no such layers.
+    rotary: [Option<Rotary>; 2],
+}
+
+impl CompressedShape {
+    pub(crate) fn new(c: &ModelConfig, sizes: &Compressed, rotary: [Option<Rotary>; 2]) -> Self {
+        Self {
+            sizes: sizes.clone(),
+            heads: c.heads,
+            dim: c.head_dim,
+            window: c.sliding_window.unwrap_or(usize::MAX),
+            scale: c.score_scale() as f32,
+            norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
+            rotary,
+        }
+    }
+}
+
+/// Attention of one layer.
+#[derive(Clone, Debug)]
+pub(crate) struct CompressedAttention {
+    q_down: Linear,
+    q_norm: Linear,
+    q_up: Linear,
+    kv: Linear,
+    kv_norm: Linear,
+    out_down: Linear,
+    out_up: Linear,
+    sinks: ParamId,
+    compressor: Option<Compressor>,
+    indexer: Option<Indexer>,
+    rotary: Rotary,
+    shape: Arc<CompressedShape>,
+}
+
+impl CompressedAttention {
+    /// The attention of `layer`; its rotary tables are there.
+    pub(crate) fn new(
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        layer: usize,
+        shape: &Arc<CompressedShape>,
+    ) -> Self {
+        let pooled = c.layer(layer).pooled;
+        let rotary = shape.rotary[usize::from(pooled.is_some())].clone();
+        let rotary = rotary.expect("tables are made for every kind of layer that the model has");
+        let compressor = pooled
+            .map(|p| Compressor::new(&scope.under("compressor"), pooling(p, shape.dim), shape.norm, &rotary));
+        let indexer = pooled.filter(|p| p.picked).map(|p| {
+            let sizes = c.indexer.as_ref().expect("a validated model of picked entries has an indexer");
+            Indexer::new(&scope.under("indexer"), sizes, p, shape.norm, &rotary)
+        });
+        Self {
+            q_down: scope.linear("linear_q"),
+            q_norm: scope.linear("q_layernorm"),
+            q_up: scope.linear("linear_q_up_proj"),
+            kv: scope.linear("linear_kv"),
+            kv_norm: scope.linear("kv_layernorm"),
+            out_down: scope.linear("linear_o_down_proj"),
+            out_up: scope.linear("linear_o_up_proj"),
+            sinks: scope.id("attn_sink"),
+            compressor,
+            indexer,
+            rotary,
+            shape: shape.clone(),
+        }
+    }
+
+    /// Elements of a row, and the pools of a layer's cache.
+    pub(crate) fn memory(&self) -> (usize, [Option<Pooling>; 2]) {
+        let pools = [
+            self.compressor.as_ref().map(Compressor::shape),
+            self.indexer.as_ref().map(|i| i.compressor.shape()),
+        ];
+        (self.shape.dim, pools)
+    }
+
+    /// `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        x: &Var,
+    ) -> Result<Var> {
+        let shape = &*self.shape;
+        let (dim, positions) = (shape.dim, pass.batch.positions.clone());
+        let latent = pass.linear(x, self.q_down)?;
+        let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
+        let q = pass.linear(&latent, self.q_up)?;
+        let (tokens, width) = q.value().as_matrix();
+        let q = ops::reshape(pass.g, &q, [tokens * shape.heads, dim])?;
+        let q = unit_norm(pass, &q, shape.norm.eps)?;
+        let q = ops::reshape(pass.g, &q, [tokens, width])?;
+        let q = ops::rotate_last(pass.g, &q, dim, &self.rotary, &positions, false)?;
+        let row = pass.linear(x, self.kv)?;
+        let row = shape.norm.apply(pass, self.kv_norm, &row)?;
+        let row = ops::rotate_last(pass.g, &row, dim, &self.rotary, &positions, false)?;
+        let (near, [pool, index]) = match cache {
+            Some(LayerCache::Compressed { rows, pools }) => {
+                put_rows(rows, row.value(), pass.places)?;
+                let [pool, index] = pools;
+                (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
+            }
+            _ => (row, [None, None]),
+        };
+        let (far, seen) = match &self.compressor {
+            Some(compressor) => {
+                let entries = compressor.forward(pass, pool, x)?;
+                let seen = self.seen(pass, index, x, &latent, &entries)?;
+                (entries.rows, seen)
+            }
+            None => {
+                let empty = Tensor::zeros(pass.g.device().arena(), near.value().dtype(), [0, dim]);
+                (pass.g.constant(empty), vec![Vec::new(); tokens])
+            }
+        };
+        let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
+        let sinks = pass.param(self.sinks);
+        let out = ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
+        let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
+        let down = pass.param(self.out_down.weight);
+        let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
+        pass.row_parallel(&out, self.out_up)
+    }
+
+    /// Rows of the entries that each token sees.
+    fn seen(
+        &self,
+        pass: &mut Pass<'_>,
+        index: Option<&mut PoolCache>,
+        x: &Var,
+        latent: &Var,
+        entries: &Entries,
+    ) -> Result<Vec<Vec<i32>>> {
+        let ratio = self.compressor.as_ref().map_or(1, |c| c.shape().ratio);
+        let sights = sights(&pass.batch.segments, &entries.segments, ratio);
+        if let Some(indexer) = &self.indexer
+            && let Some(picked) = indexer.pick(pass, index, x, latent, ratio)?
+        {
+            // Entries of the indexer and of the layer are numbered alike.
+            let places = picked.dim(1);
+            let rows = picked.as_slice::<i32>()?.chunks_exact(places.max(1));
+            return Ok(rows.map(|row| row.iter().copied().filter(|&e| e >= 0).collect()).collect());
+        }
+        Ok(sights.iter().map(|s| (s.start..s.start + s.seen).map(|e| e as i32).collect()).collect())
+    }
+
+    /// The rows that each token sees, `[T,P]`: those of its window, then entries, which count on from `rows`.
+    fn picks(&self, pass: &Pass<'_>, rows: usize, seen: &[Vec<i32>]) -> Result<Tensor> {
+        let mut all: Vec<Vec<i32>> = Vec::with_capacity(seen.len());
+        for s in pass.batch.segments.iter() {
+            for t in 0..s.q_len {
+                let last = s.k_len - s.q_len + t;
+                let first = (last + 1).saturating_sub(self.shape.window);
+                let near = (first..=last).map(|p| (s.k_start + p) as i32);
+                let far = seen[s.q_start + t].iter().map(|&e| rows as i32 + e);
+                all.push(near.chain(far).collect());
+            }
+        }
+        let places = all.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let fill = |row: &Vec<i32>| {
+            row.iter().copied().chain(std::iter::repeat_n(-1, places - row.len())).collect::<Vec<i32>>()
+        };
+        let flat: Vec<i32> = all.iter().flat_map(fill).collect();
+        Tensor::from_slice(pass.g.device().arena(), [all.len(), places], &flat)
+    }
+}
+
+fn pooling(p: Pooled, dim: usize) -> Pooling {
+    Pooling { ratio: p.ratio, dim, overlap: p.picked }
+}
+
+/// The entries of windows that are complete at each token.
+fn sights(segments: &[Segment], entries: &[(usize, usize)], ratio: usize) -> Vec<Sight> {
+    let of = |(s, &(start, all)): (&Segment, &(usize, usize))| {
+        let seen = s.k_len - s.q_len;
+        (0..s.q_len).map(move |t| Sight { start, seen: (seen + t + 1) / ratio, all })
+    };
+    segments.iter().zip(entries).flat_map(of).collect()
+}
+
+/// Puts the rows of new tokens at their places.
+fn put_rows(cache: &mut Tensor, rows: &Tensor, places: &[usize]) -> Result<()> {
+    let width = rows.as_matrix().1 * rows.dtype().size();
+    let to = cache.bytes_mut()?;
+    for (row, &place) in rows.bytes().chunks_exact(width.max(1)).zip(places) {
+        to[place * width..][..width].copy_from_slice(row);
+    }
+    Ok(())
+}
+
+/// The scorer that picks the entries each query sees, with entries of its own.
+#[derive(Clone, Debug)]
+struct Indexer {
+    queries: Linear,
+    weights: Linear,
+    compressor: Compressor,
+    heads: usize,
+    places: usize,
+    rotary: Rotary,
+}
+
+impl Indexer {
+    fn new(
+        scope: &Scope<'_>,
+        sizes: &ms_spec::Indexer,
+        pooled: Pooled,
+        norm: NormShape,
+        rotary: &Rotary,
+    ) -> Self {
+        let shape = pooling(pooled, sizes.head_dim);
+        Self {
+            queries: scope.linear("wq_b"),
+            weights: scope.linear("weights_proj"),
+            compressor: Compressor::new(&scope.under("kv_compressor"), shape, norm, rotary),
+            heads: sizes.heads,
+            places: sizes.top_k,
+            rotary: rotary.clone(),
+        }
+    }
+
+    /// The picked entries `[T,P]`, or `None` where every query sees all its entries anyway.
+    fn pick(
+        &self,
+        pass: &Pass<'_>,
+        cache: Option<&mut PoolCache>,
+        x: &Var,
+        latent: &Var,
+        ratio: usize,
+    ) -> Result<Option<Tensor>> {
+        let cached = cache.is_some();
+        let few = pass.batch.segments.iter().all(|s| s.k_len / ratio <= self.places);
+        if few && !cached {
+            return Ok(None);
+        }
+        let device = pass.g.device().clone();
+        let mut quiet = Graph::inference(&device);
+        let [x, latent] = [x, latent].map(|v| quiet.constant(v.value().clone()));
+        let mut inner = Pass {
+            places: pass.places,
+            slots: pass.slots,
+            ..Pass::new(&mut quiet, pass.store, pass.ctx, pass.batch)
+        };
+        let entries = self.compressor.forward(&mut inner, cache, &x)?;
+        if few {
+            return Ok(None);
+        }
+        let (n, d) = (self.heads, self.compressor.shape().dim);
+        let plain =
+            |x: &Var, layer: Linear| device.linear(x.value(), frozen(pass, layer.weight).value(), None);
+        let q = plain(&latent, self.queries)?;
+        let q = device.rotate_last(&q, d, &self.rotary, &pass.batch.positions, false)?;
+        let q = device.cast(&q, DType::F32)?;
+        let k = device.cast(entries.rows.value(), DType::F32)?;
+        let mut w = device.cast(&plain(&x, self.weights)?, DType::F32)?;
+        if !w.is_unique() {
+            w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
+        }
+        device.scale(&mut w, ((n * d) as f32).powf(-0.5))?;
+        let sights = sights(&pass.batch.segments, &entries.segments, ratio);
+        device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, self.places).map(Some)
+    }
+}

@@ -1,0 +1,139 @@
+//! The compressor of attention to pooled entries: one entry for every window of tokens that is complete.
+
+use crate::cache::PoolCache;
+use crate::layer::Pass;
+use crate::norm::NormShape;
+use crate::params::{Linear, Scope};
+use ms_core::{ParamId, Pooling, Result, Rotary, Tensor, Var, Window, ops};
+use std::sync::Arc;
+
+/// One compressor.
+#[derive(Clone, Debug)]
+pub(crate) struct Compressor {
+    kv: Linear,
+    gate: Linear,
+    ape: ParamId,
+    norm: Linear,
+    norm_shape: NormShape,
+    shape: Pooling,
+    rotary: Rotary,
+}
+
+/// Entries that a pass can see.
+pub(crate) struct Entries {
+    /// `[B,D]`.
+    pub(crate) rows: Var,
+    /// Of each segment: the row of its first entry, and how many it has.
+    pub(crate) segments: Vec<(usize, usize)>,
+}
+
+/// Windows that a pass completes.
+#[derive(Default)]
+struct Complete {
+    windows: Vec<Window>,
+    /// Positions of their first tokens.
+    positions: Vec<i32>,
+    /// Where entries are kept, with a cache.
+    places: Vec<usize>,
+}
+
+impl Compressor {
+    pub(crate) fn new(scope: &Scope<'_>, shape: Pooling, norm_shape: NormShape, rotary: &Rotary) -> Self {
+        Self {
+            kv: scope.linear("wkv"),
+            gate: scope.linear("wgate"),
+            ape: scope.id("ape"),
+            norm: scope.linear("norm"),
+            norm_shape,
+            shape,
+            rotary: rotary.clone(),
+        }
+    }
+
+    pub(crate) fn shape(&self) -> Pooling {
+        self.shape
+    }
+
+    /// The entries of every segment, of the stream `x[T,H]` and what the cache remembers.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut PoolCache>,
+        x: &Var,
+    ) -> Result<Entries> {
+        let (kv, gate) = (pass.linear(x, self.kv)?, pass.linear(x, self.gate)?);
+        let Some(cache) = cache else {
+            let (complete, segments) = self.windows_of_segments(pass)?;
+            let rows = self.pool(pass, &kv, &gate, &complete)?;
+            return Ok(Entries { rows, segments });
+        };
+        let (complete, rows, segments) = self.join(pass, cache, [kv.value(), gate.value()])?;
+        let [kv, gate] = rows.map(|rows| pass.g.constant(rows));
+        let new = self.pool(pass, &kv, &gate, &complete)?;
+        cache.keep(new.value(), &complete.places)?;
+        Ok(Entries { rows: pass.g.constant(cache.entries().clone()), segments })
+    }
+
+    /// All windows of segments that the pass holds from their beginning.
+    fn windows_of_segments(&self, pass: &Pass<'_>) -> Result<(Complete, Vec<(usize, usize)>)> {
+        let ratio = self.shape.ratio;
+        let positions = pass.batch.positions.as_slice::<i32>()?;
+        let (mut complete, mut segments) = (Complete::default(), Vec::new());
+        for s in pass.batch.segments.iter() {
+            let count = s.q_len / ratio;
+            segments.push((complete.windows.len(), count));
+            for w in 0..count {
+                let own = s.q_start + w * ratio;
+                complete.windows.push(self.window(own, w));
+                complete.positions.push(positions[own]);
+            }
+        }
+        Ok((complete, segments))
+    }
+
+    fn window(&self, own: usize, number: usize) -> Window {
+        Window { own, before: (self.shape.overlap && number > 0).then(|| own - self.shape.ratio) }
+    }
+
+    /// The windows that new tokens complete, the rows that those are made of, and what each segment then has.
+    fn join(
+        &self,
+        pass: &Pass<'_>,
+        cache: &mut PoolCache,
+        new: [&Tensor; 2],
+    ) -> Result<(Complete, [Tensor; 2], Vec<(usize, usize)>)> {
+        let ratio = self.shape.ratio;
+        let (mut complete, mut segments, mut sources) = (Complete::default(), Vec::new(), Vec::new());
+        for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {
+            let seen = s.k_len - s.q_len;
+            let (first, last) = (seen / ratio, s.k_len / ratio);
+            // The window at hand and, with overlap, the one before.
+            let begin = (first * ratio).saturating_sub(if self.shape.overlap { ratio } else { 0 });
+            let row = sources.len();
+            sources.extend((begin..seen).map(|p| Err(cache.remembered(slot, p))));
+            sources.extend((s.q_start..s.q_start + s.q_len).map(Ok));
+            for w in first..last {
+                complete.windows.push(self.window(row + w * ratio - begin, w));
+                complete.positions.push((w * ratio) as i32);
+                complete.places.push(cache.place(slot, w));
+            }
+            segments.push((cache.place(slot, 0), last));
+        }
+        let rows = [cache.rows(0, new[0], &sources)?, cache.rows(1, new[1], &sources)?];
+        for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {
+            cache.remember(slot, s.k_len - s.q_len, s.q_start..s.q_start + s.q_len, new)?;
+        }
+        Ok((complete, rows, segments))
+    }
+
+    /// Entries of complete windows, normed and rotated.
+    fn pool(&self, pass: &mut Pass<'_>, kv: &Var, gate: &Var, complete: &Complete) -> Result<Var> {
+        let ape = pass.param(self.ape);
+        let ape = ops::cast(pass.g, &ape, ms_core::DType::F32)?;
+        let windows: Arc<[Window]> = complete.windows.as_slice().into();
+        let pooled = ops::pool_windows(pass.g, kv, gate, &ape, &windows, &self.shape)?;
+        let normed = self.norm_shape.apply(pass, self.norm, &pooled)?;
+        let positions = Tensor::from_slice(pass.g.device().arena(), [windows.len()], &complete.positions)?;
+        ops::rotate_last(pass.g, &normed, self.shape.dim, &self.rotary, &positions, false)
+    }
+}

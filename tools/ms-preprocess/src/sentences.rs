@@ -1,0 +1,54 @@
+//! `--split-sentences`: which trained model cuts texts into sentences, and where NLTK keeps such models.
+
+use crate::cli::Target;
+use anyhow::Result;
+use ms_cli::megatron::{Args, Upstream};
+use ms_cli::{Usage, env_vars};
+use ms_text::sentence::{Edition, Rules, SentenceSplitter, find_model};
+use std::path::PathBuf;
+
+/// Where NLTK looks last, on every system of this kind.
+const SYSTEM_FOLDERS: [&str; 4] =
+    ["/usr/share/nltk_data", "/usr/local/share/nltk_data", "/usr/lib/nltk_data", "/usr/local/lib/nltk_data"];
+
+/// The splitter that the flags ask for.
+pub(crate) fn splitter(args: &Args, target: &Target) -> Result<Option<SentenceSplitter>> {
+    if !args.flag("split_sentences") {
+        return Ok(None);
+    }
+    if *target == Target::Stream {
+        return Err(Usage(
+            "--split-sentences needs --output-prefix: a document of several sequences has no place in a token stream".into(),
+        )
+        .into());
+    }
+    let edition = match (args.text("sentence_rules"), args.upstream()) {
+        (Some("3.10.4"), _) | (None, Upstream::Head) => Edition::V3_10_4,
+        (Some("3.10.2"), _) => Edition::V3_10_2,
+        _ => Edition::V3_8,
+    };
+    let rules = Rules { keep_newlines: args.flag("keep_newlines"), edition };
+    let path = match args.text("sentence_model") {
+        Some(path) => path.into(),
+        None => find_model(&nltk_folders(), args.text("sentence_language").unwrap_or("english"))?,
+    };
+    tracing::info!("sentences are cut by {}", path.display());
+    Ok(Some(SentenceSplitter::load(&path, rules)?))
+}
+
+/// Folders of NLTK's data, in the order in which NLTK looks: those of `NLTK_DATA`, the user's, the active Python
+/// environment's, the system's.
+fn nltk_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = std::env::var_os(env_vars::NLTK_DATA)
+        .map(|list| std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
+        .unwrap_or_default();
+    folders.extend(std::env::home_dir().map(|home| home.join("nltk_data")));
+    for name in [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX] {
+        let Some(root) = std::env::var_os(name).filter(|root| !root.is_empty()).map(PathBuf::from) else {
+            continue;
+        };
+        folders.extend(["nltk_data", "share/nltk_data", "lib/nltk_data"].map(|place| root.join(place)));
+    }
+    folders.extend(SYSTEM_FOLDERS.map(PathBuf::from));
+    folders
+}
