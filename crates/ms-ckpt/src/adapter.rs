@@ -11,6 +11,7 @@ use half::{bf16, f16};
 use ms_core::{DType, Region, Shape};
 use ms_spec::ParamSpec;
 
+use crate::adapter_blocks::BLOCK_RANK;
 use crate::checkpoint::Checkpoint;
 use crate::lens::Lens;
 use crate::{Error, Result};
@@ -204,6 +205,9 @@ impl Checkpoint {
             (name, piece)
         }));
         self.adapters.extend(other.adapters);
+        if let Some(rank) = other.args.get(BLOCK_RANK) {
+            self.args.insert(BLOCK_RANK.to_owned(), rank.clone());
+        }
         self
     }
 

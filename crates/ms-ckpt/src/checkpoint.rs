@@ -237,7 +237,13 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Missing`].
     pub fn dtype(&self, name: &str) -> Result<DType> {
+        let name = if self.lacks(name) { "rm_head.weight" } else { name };
         self.global(name).map(|g| g.dtype)
+    }
+
+    /// Whether a parameter of a reward model is not in the files and stands for zeros.
+    fn lacks(&self, name: &str) -> bool {
+        self.config.reward && layout::is_idle(name) && !self.globals.contains_key(name)
     }
 
     /// Every stored tensor, file by file.
@@ -327,6 +333,18 @@ impl Checkpoint {
         dtype: DType,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        if self.lacks(name) {
+            let numel = region.local_shape().numel();
+            let asked = flat.map_or(numel, |f| f.end.min(numel).saturating_sub(f.start));
+            let zeros = vec![0; asked.min(1 << 16) * dtype.size()];
+            let mut left = asked;
+            while left > 0 {
+                let n = left.min(1 << 16);
+                sink(&zeros[..n * dtype.size()])?;
+                left -= n;
+            }
+            return Ok(());
+        }
         self.check_shape(name, self.global(name)?, region)?;
         self.copy_runs(name, region, flat, dtype, sink)
     }

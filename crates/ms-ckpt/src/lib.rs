@@ -20,6 +20,7 @@
 //! ```
 
 mod adapter;
+mod adapter_blocks;
 mod cast;
 mod checkpoint;
 mod compare;

@@ -16,7 +16,16 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Mapped {
     path: PathBuf,
-    map: Option<Mmap>,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    /// An empty file cannot be mapped.
+    Nothing,
+    Map(Mmap),
+    /// Made from what files hold.
+    Held(Vec<u8>),
 }
 
 impl Mapped {
@@ -27,14 +36,19 @@ impl Mapped {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let length = file.metadata().map_err(Error::io(path, "open"))?.len();
-        let map = if length == 0 {
-            None // an empty file cannot be mapped
+        let bytes = if length == 0 {
+            Bytes::Nothing
         } else {
             // SAFETY: the map is read-only and private to this value; all access goes through `bytes`, whose
             // callers check every offset against its length. The documented hazard is a file that shrinks.
-            Some(unsafe { Mmap::map(&file) }.map_err(Error::io(path, "map"))?)
+            Bytes::Map(unsafe { Mmap::map(&file) }.map_err(Error::io(path, "map"))?)
         };
-        Ok(Self { path: path.to_owned(), map })
+        Ok(Self { path: path.to_owned(), bytes })
+    }
+
+    /// Bytes that stand for the file at `path`, which they were made from.
+    pub(crate) fn held(path: &Path, bytes: Vec<u8>) -> Self {
+        Self { path: path.to_owned(), bytes: Bytes::Held(bytes) }
     }
 
     /// The file's path.
@@ -44,6 +58,10 @@ impl Mapped {
 
     /// The file's bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or(&[])
+        match &self.bytes {
+            Bytes::Nothing => &[],
+            Bytes::Map(map) => map,
+            Bytes::Held(bytes) => bytes,
+        }
     }
 }

@@ -67,6 +67,12 @@ impl Gpt {
             let part = if config.moe.is_some() { "experts on several tensor-parallel ranks" } else { part };
             return Err(Error::Unsupported { family: config.family, part });
         }
+        if config.reward {
+            return Err(Error::Unsupported {
+                family: config.family,
+                part: "a reward head: it is only converted",
+            });
+        }
         let specs = ms_spec::params(config);
         let (max_position, rotates) = positions(config, max_position);
         let rotary = |layer| {

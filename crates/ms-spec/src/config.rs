@@ -98,6 +98,10 @@ pub struct ModelConfig {
     /// Multi-token prediction layers.
     #[serde(default)]
     pub mtp: usize,
+    /// A linear layer scores the last hidden state with one number (an outcome reward model): what an output layer holds
+    /// is not used.
+    #[serde(default)]
+    pub reward: bool,
     /// Whether the output layer is the embedding.
     pub tied: bool,
     /// Standard deviation of initial matrices.
@@ -147,6 +151,7 @@ impl Default for ModelConfig {
             scales: Scales::default(),
             logit_softcap: None,
             mtp: 0,
+            reward: false,
             tied: false,
             init_std: 0.02,
             dtype: None,
@@ -208,6 +213,9 @@ impl ModelConfig {
         if !self.pattern.is_empty() && self.pattern.len() != self.layers {
             let (n, l) = (self.pattern.len(), self.layers);
             return Err(Error::Inconsistent(format!("{n} layers are described, the model has {l}")));
+        }
+        if self.reward && self.mtp > 0 {
+            return Err(Error::Inconsistent("a reward model has no prediction layers".to_owned()));
         }
         let needs = |on: bool, what: &str| match on {
             true => Ok(()),
@@ -451,6 +459,7 @@ impl ModelConfig {
             (self.scales != Scales::default(), "scale factors"),
             (self.logit_softcap.is_some(), "a softcap on the logits"),
             (self.mtp > 0, "multi-token prediction"),
+            (self.reward, "a reward head"),
         ];
         parts.iter().find(|p| p.0).map(|p| p.1)
     }

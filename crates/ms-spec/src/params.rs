@@ -114,7 +114,7 @@ pub struct ParamSpec {
 /// - Hyper-connections: `attn_mhc` and `mlp_mhc` of each layer, `hc_head` behind the last.
 /// - Multi-token prediction layer `k`: `mtp.layers.k.{enorm,hnorm,eh_proj}`, `mtp.layers.k.transformer_layer.*`,
 ///   `mtp.final_layernorms.k`.
-/// - A tied output layer is not listed.
+/// - A tied output layer is not listed. A reward model has `rm_head` (`[1, H]` and a bias) behind it.
 ///
 /// # Source
 /// Order and initial values: Megatron-LM `core_r0.8.0`, `megatron/core/transformer`: normal with `init_std`,
@@ -147,9 +147,14 @@ pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
     t.norm(last, c.hidden);
     if !c.tied {
         t.matrix("output_layer.weight", [c.padded_vocab, c.hidden], Table::rows(1), t.std());
+        t.list.last_mut().expect("just pushed").trained = !c.reward;
     }
     if c.bias.head {
         t.vector("output_layer.bias", c.padded_vocab, Table::rows(1), Init::Zeros, SumGrad::No);
+    }
+    if c.reward {
+        t.matrix("rm_head.weight", [1, c.hidden], Table::columns(), t.std());
+        t.whole_bias("rm_head.bias", 1);
     }
     for k in 0..c.mtp {
         t.at(Place::Mtp(k), &format!("mtp.layers.{k}."));

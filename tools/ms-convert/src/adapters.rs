@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use crate::request::{Form, Lora, Request};
 
-/// Adds the adapters of a request to the source: merged into the weights, or kept to be written alone.
+/// Adds the adapters of a request to the source: merged into the weights, or kept to be written alone or beside them. Also
+/// what their scale grows with when they are joined or taken apart.
 ///
 /// # Errors
 /// Adapters that are missing, of another model or of another size than the command line says.
-pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<Checkpoint> {
+pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<(Checkpoint, f64)> {
     let lora = &request.lora;
     let mut alpha = alpha_of(&source);
     let source = match &lora.load {
@@ -34,12 +35,20 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<Che
     if !inside {
         anyhow::ensure!(!lora.alone, "--save-lora-to-hf: there are no adapters");
         anyhow::ensure!(!lora.kept, "--keep-adapters: there are no adapters");
-        return Ok(source);
+        return Ok((source, 1.0));
     }
     let rank = source.adapter_rank().context("the adapters have different ranks")?;
     check(&source, lora, rank)?;
     if lora.alone || lora.kept {
-        return Ok(source);
+        let source =
+            if lora.alone { source.with_parted_adapters()? } else { source.with_joined_adapters()? };
+        let now = source.adapter_rank().context("the adapters have different ranks")?;
+        if now > rank {
+            tracing::info!(
+                "adapters of projections are joined: rank {now} instead of {rank}, with the same sum"
+            );
+        }
+        return Ok((source, now as f64 / rank as f64));
     }
     let Some(alpha) = lora.alpha.or(alpha) else {
         return Err(anyhow::anyhow!("the checkpoint does not say how its adapters are scaled"))
@@ -47,14 +56,15 @@ pub(crate) fn apply(source: Checkpoint, request: &Request) -> anyhow::Result<Che
     };
     let kept: Vec<&str> = source.adapted().collect();
     tracing::info!("merging {} adapters of rank {rank}, scaled by {}", kept.len(), alpha / rank as f64);
-    Ok(source.merged(Merge { scale: alpha / rank as f64, arithmetic: lora.arithmetic })?)
+    let merge = Merge { scale: alpha / rank as f64, arithmetic: lora.arithmetic };
+    Ok((source.merged(merge)?, 1.0))
 }
 
 /// The run of a plan that keeps adapters beside the weights: with them, and how they are scaled.
 ///
 /// # Errors
 /// Another form than Megatron-core's, or adapters that its files have no place for.
-pub(crate) fn keep(run: Run, source: &Checkpoint, request: &Request) -> anyhow::Result<Run> {
+pub(crate) fn keep(run: Run, source: &Checkpoint, request: &Request, factor: f64) -> anyhow::Result<Run> {
     if !request.lora.kept {
         return Ok(run);
     }
@@ -64,7 +74,7 @@ pub(crate) fn keep(run: Run, source: &Checkpoint, request: &Request) -> anyhow::
     }
     let mut run = run.with_adapters(source)?;
     if let Some(alpha) = scale(source, request)? {
-        run.args.insert("lora_alpha".to_owned(), Value::from(alpha));
+        run.args.insert("lora_alpha".to_owned(), Value::from(alpha * factor));
     }
     Ok(run)
 }
@@ -119,11 +129,16 @@ fn legacy(module: &str) -> &str {
 ///
 /// # Errors
 /// Adapters without a scale, or that peft has no form for.
-pub(crate) fn plan(source: &Checkpoint, request: &Request, dtype: Option<DType>) -> anyhow::Result<Plan> {
+pub(crate) fn plan(
+    source: &Checkpoint,
+    request: &Request,
+    factor: f64,
+    dtype: Option<DType>,
+) -> anyhow::Result<Plan> {
     anyhow::ensure!(request.to == Form::Hf, "--save-lora-to-hf writes a Hugging Face folder");
     let Some(alpha) = scale(source, request)? else {
         return Err(anyhow::anyhow!("the checkpoint does not say how its adapters are scaled"))
             .hint("pass --lora-alpha, the number it was trained with");
     };
-    Ok(Plan::peft(source, alpha, dtype)?)
+    Ok(Plan::peft(source, alpha * factor, dtype)?)
 }

@@ -97,6 +97,8 @@ pub(crate) struct Request {
     pub(crate) extended: Option<bool>,
     /// Adapters to merge or write.
     pub(crate) lora: Lora,
+    /// The input must be a reward model (`--orm`).
+    pub(crate) reward: bool,
     /// The optimizer state of a training checkpoint goes along.
     pub(crate) optimizer: bool,
     /// Replace an existing output.
@@ -249,7 +251,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             Some("local") => Modules::Local,
             _ => Modules::TransformerEngine,
         },
-        mtp: args.given().get("mtp_num_layers").and_then(serde_json::Value::as_u64).map(|n| n as usize),
+        mtp: given(args, "mtp_num_layers").or(given(args, "num_nextn_predict_layers")).map(|n| n as usize),
         leading_dense: if head { args.size("first_k_dense_replace")? } else { None },
         extended: args.flag("moe_tp_extend_ep").then_some(true),
         args_form,
@@ -268,6 +270,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             alone: args.flag("save_lora_to_hf"),
             kept: args.flag("keep_adapters"),
         },
+        reward: args.flag("orm"),
         optimizer: false,
         force: args.flag("force"),
         sync: !args.flag("no_sync"),

@@ -27,15 +27,16 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 /// # Errors
 /// Anything that stops it; then nothing is written.
 pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
-    let mut source = open(request)?;
+    let source = open(request)?;
     check_form(&source, request)?;
-    source = adapters::apply(source, request)?;
+    check_reward(&source, request)?;
+    let (mut source, factor) = adapters::apply(source, request)?;
     if request.lora.alone {
         let fixed = match request.output_type {
             OutputType::Fixed(dtype) => Some(dtype),
             _ => None,
         };
-        let plan = adapters::plan(&source, request, fixed)?;
+        let plan = adapters::plan(&source, request, factor, fixed)?;
         return finish(&plan, &source, request, args);
     }
     let original = request.hf_config.clone().unwrap_or_else(|| source.root().to_owned());
@@ -67,7 +68,7 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         && source.has_optimizer()
         && !matches!(request.to, Form::Hf | Form::Legacy);
     let run = if carried { Run::of(&source) } else { Run::default() };
-    let run = adapters::keep(run, &source, request)?;
+    let run = adapters::keep(run, &source, request, factor)?;
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
@@ -147,6 +148,22 @@ fn check_form(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
     };
     Err(anyhow::anyhow!("{} is {found}", request.load.display()))
         .hint(format!("ms-convert {other} … reads it"))
+}
+
+/// Checks that what is called a reward model is one, and says so of one that is not called so.
+fn check_reward(source: &Checkpoint, request: &Request) -> anyhow::Result<()> {
+    match (request.reward, source.config().reward) {
+        (true, false) => {
+            let (from, dir) = (source.kind(), request.load.display());
+            let name = if from == Kind::Hf { "score.weight" } else { "rm_head.weight" };
+            Err(anyhow::anyhow!("--orm: {dir} is no reward model: there is no {name}"))
+        }
+        (false, true) => {
+            tracing::info!("{} is a reward model: its head is converted", request.load.display());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The model as it is written. `followed` is the configuration of an original folder.

@@ -153,12 +153,22 @@ fn weights_kept_as_four_bit_codes_come_back_nearly_the_same() {
     }
 }
 
-/// A peft folder with adapters of the projections that are parameters of their own here.
-fn make_adapter(dir: &Path) {
+/// Projections that are parameters of their own here: rows and columns.
+const WHOLE: [(&str, usize, usize); 2] = [("self_attn.o_proj", 64, 64), ("mlp.down_proj", 64, 128)];
+/// Projections that are parts of a parameter.
+const PARTS: [(&str, usize, usize); 4] = [
+    ("self_attn.q_proj", 64, 64),
+    ("self_attn.v_proj", 32, 64),
+    ("mlp.gate_proj", 128, 64),
+    ("mlp.up_proj", 128, 64),
+];
+
+/// A peft folder with adapters of these modules.
+fn make_adapter(dir: &Path, modules: &[(&str, usize, usize)]) {
     use safetensors::tensor::{Dtype, TensorView};
     let mut all = Vec::new();
     for layer in 0..4 {
-        for (module, rows, columns) in [("self_attn.o_proj", 64usize, 64usize), ("mlp.down_proj", 64, 128)] {
+        for &(module, rows, columns) in modules {
             for (matrix, shape) in [("lora_A", vec![2, columns]), ("lora_B", vec![rows, 2])] {
                 let bytes: Vec<u8> = (0..shape.iter().product::<usize>())
                     .flat_map(|i| (((i * 7 + layer * 3 + rows) % 11) as f32 / 64.0).to_le_bytes())
@@ -175,8 +185,8 @@ fn make_adapter(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     std::fs::write(dir.join("adapter_model.safetensors"), safetensors::serialize(views, None).unwrap())
         .unwrap();
-    let settings =
-        json!({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": ["o_proj", "down_proj"]});
+    let names: Vec<&str> = modules.iter().map(|m| m.0.rsplit('.').next().unwrap()).collect();
+    let settings = json!({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "target_modules": names});
     std::fs::write(dir.join("adapter_config.json"), settings.to_string()).unwrap();
 }
 
@@ -185,7 +195,7 @@ fn adapters_that_are_kept_beside_the_weights_merge_alike_after_any_cut() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     make_model(&path("hf"));
-    make_adapter(&path("peft"));
+    make_adapter(&path("peft"), &WHOLE);
     let to = |name: &str| -> Vec<String> { vec!["--save".to_owned(), text(&path(name)).to_owned()] };
     let run = |args: &[&str], save: &str, more: &[&str]| {
         let args: Vec<String> = args.iter().chain(more).map(|a| (*a).to_owned()).chain(to(save)).collect();
@@ -215,4 +225,64 @@ fn adapters_that_are_kept_beside_the_weights_merge_alike_after_any_cut() {
         assert_eq!(values(&path(&out)), values(&path("merged")));
     }
     assert_ne!(values(&path("merged")), values(&hf));
+}
+
+#[test]
+fn adapters_of_projections_are_kept_as_one_of_the_packed_parameter_and_come_apart_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    make_model(&path("hf"));
+    make_adapter(&path("peft"), &[&WHOLE[..1], &PARTS].concat());
+    let (hf, peft, kept) = (path("hf"), path("peft"), path("kept"));
+    let convert = |args: &[&str], save: &Path| {
+        let all: Vec<&str> = args.iter().copied().chain(["--save", text(save)]).collect();
+        ms_convert(&all).success();
+    };
+    convert(&["hf", "hf", "--load", text(&hf), "--lora-load", text(&peft)], &path("merged"));
+    let with = ["--lora-load", text(&peft), "--keep-adapters", "--tp", "2"];
+    convert(&[&["hf", "mcore", "--load", text(&hf)][..], &with].concat(), &kept);
+    let file =
+        ms_ckpt::torch::TorchFile::open(&kept.join("iter_0000001/mp_rank_01/model_optim_rng.pt")).unwrap();
+    let model = file.root().get("model").unwrap();
+    for (name, shape) in [
+        ("self_attention.linear_qkv.lora_A", [6usize, 64]),
+        ("self_attention.linear_qkv.lora_B", [64, 6]),
+        ("self_attention.linear_proj.lora_A", [6, 32]),
+        ("mlp.linear_fc1.lora_B", [128, 6]),
+    ] {
+        let name = format!("decoder.layers.2.{name}.default.weight");
+        let Some(ms_ckpt::torch::Node::Tensor(tensor)) = model.get(&name) else { panic!("{name}") };
+        assert_eq!(file.view(&name, tensor).unwrap().shape, shape, "{name}");
+    }
+    let args = file.root().get("args").unwrap();
+    let arg = |name: &str| args.get(name).unwrap().to_json();
+    assert_eq!(
+        (arg("lora_r"), arg("lora_alpha"), arg("ms_lora_block_rank")),
+        (json!(6), json!(24.0), json!(2))
+    );
+    // Merged from there: the same sum.
+    convert(&["mcore", "hf", "--load", text(&kept)], &path("kept-merged"));
+    assert_eq!(values(&path("kept-merged")), values(&path("merged")));
+    // And taken apart, from another cut: the same bytes and settings.
+    convert(&["mcore", "mcore", "--load", text(&kept), "--keep-adapters", "--pp", "2"], &path("moved"));
+    convert(&["mcore", "hf", "--load", text(&path("moved")), "--save-lora-to-hf"], &path("apart"));
+    let bytes = |folder: &str| std::fs::read(path(folder).join("adapter_model.safetensors")).unwrap();
+    let (want, got) = (bytes("peft"), bytes("apart"));
+    let (want, got) = (
+        safetensors::SafeTensors::deserialize(&want).unwrap(),
+        safetensors::SafeTensors::deserialize(&got).unwrap(),
+    );
+    assert_eq!(want.len(), got.len());
+    for (name, tensor) in want.tensors() {
+        let other = got.tensor(&name).unwrap();
+        assert_eq!(
+            (tensor.shape(), tensor.dtype(), tensor.data()),
+            (other.shape(), other.dtype(), other.data()),
+            "{name}"
+        );
+    }
+    let settings: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(path("apart/adapter_config.json")).unwrap()).unwrap();
+    assert_eq!((&settings["r"], &settings["lora_alpha"]), (&json!(2), &json!(8)));
+    assert_eq!(settings["target_modules"], json!(["gate_proj", "o_proj", "q_proj", "up_proj", "v_proj"]));
 }

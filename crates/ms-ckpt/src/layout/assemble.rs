@@ -7,6 +7,7 @@ use ms_core::Region;
 use ms_spec::{Feed, ModelConfig, params};
 
 use super::cut::{Cut, Placement};
+use super::is_idle;
 use super::mcore::rank_tensors;
 use super::optimizer::States;
 use super::ranks::{Opened, RankFile};
@@ -47,6 +48,7 @@ impl Opened {
                 let &i = match found {
                     Some(i) => i,
                     None if local.copy || only_adapters => continue,
+                    None if config.reward && is_idle(&local.name) => continue,
                     None => {
                         let path = file.path.clone();
                         return Err(Error::Missing { path, name: local.name });
@@ -98,7 +100,9 @@ impl Opened {
             .map(|(name, g)| (name.clone(), g.shape.numel()))
             .collect();
         if !only_adapters {
-            wanted.extend(params(config).into_iter().map(|s| (s.name, s.shape.numel())));
+            let lacks = |name: &str| config.reward && is_idle(name) && !globals.contains_key(name);
+            let all = params(config).into_iter().filter(|s| !lacks(&s.name));
+            wanted.extend(all.map(|s| (s.name, s.shape.numel())));
         }
         if only_adapters && adapters.is_empty() {
             return Err(Error::folder(folder, "neither weights of the model nor adapters"));

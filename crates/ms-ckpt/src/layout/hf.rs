@@ -152,6 +152,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     fp8::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
+    config.reward = is_reward(&config, &by_name)?;
     let globals = assemble(path, &config, &files, &stored, &by_name)?;
     report_unused(path, &config, &by_name, &globals);
     Ok(Checkpoint {
@@ -189,6 +190,17 @@ fn take_rows(
         return Err(Error::Shape { path: path.to_owned(), name, want, got });
     }
     Ok(())
+}
+
+/// Whether a folder holds a reward model, whatever the class in the configuration is called: a score stands in the place
+/// of the output layer.
+fn is_reward(config: &ModelConfig, by_name: &BTreeMap<String, usize>) -> Result<bool> {
+    if !by_name.contains_key("score.weight") {
+        return Ok(false);
+    }
+    let head = params(config).into_iter().find(|s| s.name == "output_layer.weight");
+    let head = head.map(|spec| Names::new(config).of(&spec)).transpose()?;
+    Ok(!head.is_some_and(|names| names.iter().any(|n| by_name.contains_key(&n.name))))
 }
 
 /// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them,
@@ -247,7 +259,8 @@ fn assemble(
             let view = view.map_err(|what| Error::malformed(files[stored[i].file].path(), what))?;
             pieces.push(Piece { stored: i, region: named.lens.region, flat: None, view });
         }
-        let dtype = dtype.expect("every parameter has a Hugging Face tensor");
+        // A reward model lacks some.
+        let Some(dtype) = dtype else { continue };
         globals.insert(spec.name, Global { shape: spec.shape, dtype, pieces });
     }
     Ok(globals)

@@ -92,6 +92,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let mut opened = Opened::read(folder)?;
     opened.number()?;
     let (mut config, config_json) = describe(&opened.args, opened.mtp(), root, folder, hints)?;
+    config.reward = opened.ranks.iter().any(|r| r.has("rm_head.weight"));
     let cut = opened.cut(folder, &config, hints)?;
     let spelling = opened.spelling();
     opened.rows(&mut config, &cut);

@@ -18,6 +18,7 @@ pub mod torch_dist;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cut::{Placement, Rank};
+pub(crate) use names::is_idle;
 pub(crate) use spelling::Local;
 
 use crate::checkpoint::{Checkpoint, Kind};

@@ -28,6 +28,16 @@ pub(super) struct Names<'a> {
     scheme: &'static Scheme,
 }
 
+/// Whether a parameter of a reward model is only there because Megatron's class has it: an output layer that is not used,
+/// and the head's bias, which Hugging Face's class does not have. Both are zero when they are made.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/posttrain/orm/orm_model.py` and `set_postprocess_state` of
+/// `mindspeed_llm/tasks/checkpoint/models.py`.
+pub(crate) fn is_idle(name: &str) -> bool {
+    matches!(name, "output_layer.weight" | "output_layer.bias" | "rm_head.bias")
+}
+
 /// Where a name's placeholders point.
 #[derive(Clone, Copy, Default)]
 struct At {
@@ -45,13 +55,21 @@ impl<'a> Names<'a> {
     /// [`Error::NoName`] for a parameter that the family's class has no tensor for.
     pub(super) fn of(&self, spec: &ParamSpec) -> Result<Vec<Named>> {
         let found = self.find(spec);
-        match found.is_empty() {
+        match found.is_empty() && !self.absent(spec) {
             true => Err(Error::NoName { parameter: spec.name.clone(), family: self.config.family }),
             false => Ok(found),
         }
     }
 
+    /// Whether a reward model has no tensor for what only Megatron's class of it has.
+    fn absent(&self, spec: &ParamSpec) -> bool {
+        self.config.reward && is_idle(&spec.name)
+    }
+
     fn find(&self, spec: &ParamSpec) -> Vec<Named> {
+        if self.absent(spec) {
+            return Vec::new();
+        }
         let (module, kind) = match spec.name.rsplit_once('.') {
             Some((module, kind @ ("weight" | "bias"))) => (module, kind),
             _ => (spec.name.as_str(), ""),
@@ -111,6 +129,10 @@ impl<'a> Names<'a> {
             "embedding.word_embeddings.norm" => return self.whole(spec, "embed_norm", kind, at),
             "embedding.position_embeddings" => return self.whole(spec, "positions", kind, at),
             "output_layer" => ("head", "mtp.head"),
+            "rm_head" => {
+                let lens = Lens::plain(Region::whole(&spec.shape));
+                return vec![Named { name: "score.weight".to_owned(), lens, copy: false }];
+            }
             _ if module.starts_with("hc_head.") => {
                 return self.whole(spec, &format!("own.{module}"), kind, at);
             }

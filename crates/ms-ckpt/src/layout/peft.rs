@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ms_core::{Region, Shape};
-use ms_spec::{ModelConfig, hf as spec_hf, params};
+use ms_spec::{ModelConfig, ParamSpec, hf as spec_hf, params};
 use serde_json::{Map, Value, json};
 
 use super::hf;
@@ -145,6 +145,10 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
     let (mut all, mut modules) = (Vec::new(), Vec::new());
     for spec in params(config) {
         let Some(parts) = source.adapters.get(&spec.name) else { continue };
+        let projections = projections(config, &spec)?;
+        if parts.iter().any(|p| !p.rows.is_whole() && !projections.contains(&p.rows)) {
+            return Err(Error::Cut(format!("an adapter of {} covers rows of no projection", spec.name)));
+        }
         for named in names.of(&spec)?.into_iter().filter(|n| !n.copy) {
             let stem = named
                 .name
@@ -155,12 +159,8 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
             })?;
             let same = parts.iter().find(|p| p.rows == named.lens.region);
             let whole = parts.iter().find(|p| p.rows.is_whole());
-            let Some(part) = same.or(whole) else {
-                return Err(Error::Cut(format!(
-                    "the adapter of {} covers other rows than {stem}",
-                    spec.name
-                )));
-            };
+            // A projection may have no adapter where others of the same parameter have one.
+            let Some(part) = same.or(whole) else { continue };
             let (a, b) = (source.global(&part.a)?.shape, source.global(&part.b)?.shape);
             let b_rows = match same {
                 Some(_) => Region::whole(&b),
@@ -178,6 +178,15 @@ pub(crate) fn tensors(source: &Checkpoint) -> Result<(Vec<PeftTensor>, Vec<Strin
     all.sort_by(|x, y| x.name.cmp(&y.name));
     modules.sort();
     Ok((all, modules))
+}
+
+/// The rows of a parameter that each of its Hugging Face projections has, in their order; all of them if it is one.
+///
+/// # Errors
+/// [`Error::NoName`].
+pub(crate) fn projections(config: &ModelConfig, spec: &ParamSpec) -> Result<Vec<Region>> {
+    let names = Names::new(config).of(spec)?;
+    Ok(names.into_iter().filter(|n| !n.copy).map(|n| n.lens.region).collect())
 }
 
 /// The settings file of an adapter.

@@ -97,6 +97,9 @@ impl<'a> Speller<'a> {
         if spelling.legacy && (config.moe.is_some() || config.mla().is_some() || config.mamba2.is_some()) {
             return Err(Error::Cut("the legacy layout only holds dense models".to_owned()));
         }
+        if spelling.legacy && config.reward {
+            return Err(Error::Cut("the legacy layout has no reward head".to_owned()));
+        }
         let sequential = spelling.experts == Experts::Sequential;
         if sequential && config.moe.is_some() && cut.expert_tp == super::cut::ExpertTp::Extend {
             return Err(Error::Cut(

@@ -61,6 +61,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         config.padded_vocab = rows;
         config.dtype = embedding.dtype;
     }
+    config.reward = metadata.tensors.contains_key("rm_head.weight");
     let config = config.validate().map_err(Error::spec(folder))?;
     let mut opened = Opened {
         folder,
@@ -160,6 +161,9 @@ impl Opened<'_> {
             };
             let forms = forms(&spec, slot, self.config);
             let global = self.global(&spec, "", &forms)?;
+            if global.is_none() && self.config.reward && super::is_idle(&spec.name) {
+                continue;
+            }
             let global = global.ok_or_else(|| Error::Missing {
                 path: self.folder.to_owned(),
                 name: forms[0].first().map_or_else(|| spec.name.clone(), |l| l.key.clone()),

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::torch_dist::SPACE;
 use super::{ArgsForm, DTypeOf};
+use crate::adapter_blocks::BLOCK_RANK;
 use crate::checkpoint::Checkpoint;
 use crate::optim::STATES;
 use crate::torch::Object;
@@ -72,7 +73,7 @@ impl Run {
     /// The same with the adapters of a source, which Megatron's files hold beside the weights.
     ///
     /// # Errors
-    /// Projections that are one parameter here and have an adapter each: no adapter of the whole is their sum.
+    /// Projections that are one parameter here and have an adapter each: [`Checkpoint::with_joined_adapters`] makes one.
     pub fn with_adapters(mut self, source: &Checkpoint) -> Result<Self> {
         for (parameter, parts) in &source.adapters {
             let [part] = &parts[..] else {
@@ -92,6 +93,9 @@ impl Run {
         }
         if let Some(lora) = self.adapters.values().next() {
             self.args.insert("lora_r".to_owned(), json!(lora.rank));
+            if let Some(rank) = source.args().get(BLOCK_RANK) {
+                self.args.insert(BLOCK_RANK.to_owned(), rank.clone());
+            }
         }
         Ok(self)
     }

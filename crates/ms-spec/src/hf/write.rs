@@ -28,7 +28,15 @@ pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
         deepseek_v4::check(c)?;
     }
     let mut w = Writer { out: Map::new() };
-    w.set("architectures", json!([class(c, row)]));
+    let class = class(c, row);
+    match c.reward {
+        false => w.set("architectures", json!([class])),
+        true => {
+            w.set("architectures", json!([class.replace("ForCausalLM", "ForSequenceClassification")]));
+            w.set("id2label", json!({"0": "LABEL_0"}));
+            w.set("label2id", json!({"LABEL_0": 0}));
+        }
+    }
     w.set("model_type", json!(model_type(c, row)));
     w.set("vocab_size", json!(c.vocab));
     sizes(&mut w, c);
