@@ -144,6 +144,7 @@ fn a_sharded_transformers_model_is_read_with_its_moments() {
     let source = open(&golden("fsdp2")).unwrap();
     assert_eq!((source.kind(), source.config().padded_vocab), (Kind::TorchDist, 31));
     assert!(source.has_optimizer(), "weights that are float32 are the master weights");
+    assert_eq!(source.state()["optimizer"]["optimizer"]["param_groups"][0]["step"], 1.0);
     let all = |prefix: &str, name: &str| bytes(&source, &format!("{prefix}{name}"));
     let layer = "decoder.layers.0.";
     for (name, want) in expected("fsdp2").as_object().unwrap() {

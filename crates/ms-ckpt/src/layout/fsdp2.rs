@@ -15,11 +15,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec, params};
+use serde_json::{Value, json};
 
 use super::names::Names;
 use super::torch_dist::Opened;
-use crate::checkpoint::{Global, Piece};
+use crate::checkpoint::{Global, Piece, Stored};
 use crate::dcp::{self, Metadata};
 use crate::optim::STATES;
 use crate::{Error, Result};
@@ -62,6 +64,26 @@ impl Opened<'_> {
             }
         }
         Ok(globals)
+    }
+
+    /// What the optimizer says beside its moments: how many steps it made. Null if there is none.
+    ///
+    /// # Errors
+    /// A damaged chunk.
+    pub(super) fn optimizer_steps(&mut self) -> Result<Value> {
+        let metadata = self.metadata;
+        let step = |key: &&String| key.starts_with("optimizer.state.") && key.ends_with(".step");
+        let found = metadata.tensors.keys().find(step).map(|key| (key, &metadata.tensors[key]));
+        let Some((key, tensor)) = found.filter(|(_, t)| t.chunks.len() == 1 && t.dtype == Some(DType::F32))
+        else {
+            return Ok(Value::Null);
+        };
+        let stored = self.chunk(key, tensor, 0)?;
+        let Stored { file, start, .. } = self.stored[stored];
+        let bytes = self.files[file].bytes().get(start..start + 4).and_then(|b| b.try_into().ok());
+        let steps = bytes.map(f32::from_le_bytes).filter(|s| s.is_finite() && *s >= 0.0);
+        Ok(steps
+            .map_or(Value::Null, |n| json!({"optimizer": {"optimizer": {"param_groups": [{"step": n}]}}})))
     }
 
     /// A parameter from the keys of its projections; `None` if one of them is missing.

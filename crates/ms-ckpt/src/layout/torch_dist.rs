@@ -84,6 +84,9 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let iteration =
         common.as_ref().and_then(|c| c.root().get("iteration")).and_then(|n| n.to_json().as_u64());
     let mut state = common.as_ref().map_or(Value::Null, |c| optim::run_state(c.root()));
+    if hugging_face.is_some() {
+        state = opened.optimizer_steps()?;
+    }
     let mut ways = Vec::new();
     if opened.has_buckets() {
         if let Some(groups) = opened.bucket_groups()? {
