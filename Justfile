@@ -62,6 +62,7 @@ docs:
 deny:
     cargo deny check bans licenses sources
 
-# Fuzz one parser for some seconds (needs cargo-fuzz and a nightly compiler): `just fuzz indexed_dataset 600`.
+# Fuzz one parser for some seconds (needs cargo-fuzz and a nightly compiler): `just fuzz indexed_dataset 600`; a single
+# style of JSON records: `MS_FUZZ_STYLE=alpaca just fuzz styles 600`.
 fuzz TARGET SECONDS="60":
     cargo +nightly fuzz run {{TARGET}} -- -max_total_time={{SECONDS}}

@@ -125,11 +125,13 @@ pub(crate) fn page(root: &Path) -> String {
          for byte; `tools/ms-convert/tests/goldens.rs`, upstream's own manifests through the program.\n\
          - With the Python packages, once: `docs/interoperability`: 94 further forms of these families as transformers \
          makes them, Megatron-core's own model, and the other way round.\n\
-         - Upstream's own converter of 2026, once, by hand: 45 cases on these samples; equal tensors but for \
-         Phi-3.5-MoE, where upstream leaves biases out.\n\
+         - Upstream's own converter of 2026, once, by hand: 45 cases on these samples, and 10 of DeepSeek-V4 with a prediction \
+         layer, six there and four back; equal tensors but for Phi-3.5-MoE, where upstream leaves biases out, and for experts that \
+         `--moe-tp-extend-ep` shares out in DeepSeek-V4, whose gate and up upstream mixes and does not find again.\n\
          - A family without a sample is read and converted, but no computed value of it was compared with anything.\n\
          - Described by Megatron's arguments alone, without a Hugging Face class: hybrids of state-space and attention \
-         layers, Grok, plain mixtures of experts. Not read: DeepSeek-V4, the prediction layers of Step-3.5.\n",
+         layers, Grok, plain mixtures of experts. Not read: the prediction layers of Step-3.5. Not \
+         trained: indexers, whose own loss upstream has.\n",
     );
     page
 }

@@ -127,10 +127,8 @@ fn pack(bench: &Bench, dir: &Path) {
             if mapped {
                 sink.pack_maps(&[TokenMap::open(&path).expect("a stream")]).expect("rows");
             } else {
-                for row in TokenReader::new(File::open(&path).expect("a stream"), "bench").expect("a stream")
-                {
-                    sink.row(row.expect("a row")).expect("a row");
-                }
+                let reader = TokenReader::new(File::open(&path).expect("a stream"), "bench");
+                sink.pack_stream(reader.expect("a stream")).expect("rows");
             }
             let summary = sink.finish().expect("a dataset");
             assert!(summary.fill.is_some_and(|fill| fill > 0.9));

@@ -34,7 +34,7 @@ pub(crate) enum LayerCache {
     /// `rows` is `[slots · capacity, D]`; the layer's entries and those of its indexer.
     Compressed {
         rows: Tensor,
-        pools: [Option<PoolCache>; 2],
+        pools: Box<[Option<PoolCache>; 2]>,
     },
     None,
 }
@@ -54,7 +54,7 @@ impl LayerCache {
             },
             LayerMemory::Compressed { width, pools } => Self::Compressed {
                 rows: zeros(dtype, &[slots * capacity, width]),
-                pools: pools.map(|p| p.map(|p| PoolCache::new(p, device, dtype, slots, capacity))),
+                pools: Box::new(pools.map(|p| p.map(|p| PoolCache::new(p, device, dtype, slots, capacity)))),
             },
             LayerMemory::None => Self::None,
         }

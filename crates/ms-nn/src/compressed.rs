@@ -108,6 +108,7 @@ impl CompressedAttention {
     }
 
     /// `[T,H]` to `[T,H]`.
+    #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
@@ -130,7 +131,7 @@ impl CompressedAttention {
         let (near, [pool, index]) = match cache {
             Some(LayerCache::Compressed { rows, pools }) => {
                 put_rows(rows, row.value(), pass.places)?;
-                let [pool, index] = pools;
+                let [pool, index] = &mut **pools;
                 (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
             }
             _ => (row, [None, None]),

@@ -35,6 +35,8 @@ struct Complete {
     positions: Vec<i32>,
     /// Where entries are kept, with a cache.
     places: Vec<usize>,
+    /// Of each segment: the row of its first entry, and how many it has in the end.
+    segments: Vec<(usize, usize)>,
 }
 
 impl Compressor {
@@ -63,47 +65,47 @@ impl Compressor {
     ) -> Result<Entries> {
         let (kv, gate) = (pass.linear(x, self.kv)?, pass.linear(x, self.gate)?);
         let Some(cache) = cache else {
-            let (complete, segments) = self.windows_of_segments(pass)?;
+            let complete = self.windows_of_segments(pass)?;
             let rows = self.pool(pass, &kv, &gate, &complete)?;
-            return Ok(Entries { rows, segments });
+            return Ok(Entries { rows, segments: complete.segments });
         };
-        let (complete, rows, segments) = self.join(pass, cache, [kv.value(), gate.value()])?;
+        let (complete, rows) = self.join(pass, cache, [kv.value(), gate.value()])?;
         let [kv, gate] = rows.map(|rows| pass.g.constant(rows));
         let new = self.pool(pass, &kv, &gate, &complete)?;
         cache.keep(new.value(), &complete.places)?;
-        Ok(Entries { rows: pass.g.constant(cache.entries().clone()), segments })
+        Ok(Entries { rows: pass.g.constant(cache.entries().clone()), segments: complete.segments })
     }
 
     /// All windows of segments that the pass holds from their beginning.
-    fn windows_of_segments(&self, pass: &Pass<'_>) -> Result<(Complete, Vec<(usize, usize)>)> {
+    fn windows_of_segments(&self, pass: &Pass<'_>) -> Result<Complete> {
         let ratio = self.shape.ratio;
         let positions = pass.batch.positions.as_slice::<i32>()?;
-        let (mut complete, mut segments) = (Complete::default(), Vec::new());
+        let mut complete = Complete::default();
         for s in pass.batch.segments.iter() {
             let count = s.q_len / ratio;
-            segments.push((complete.windows.len(), count));
+            complete.segments.push((complete.windows.len(), count));
             for w in 0..count {
                 let own = s.q_start + w * ratio;
                 complete.windows.push(self.window(own, w));
                 complete.positions.push(positions[own]);
             }
         }
-        Ok((complete, segments))
+        Ok(complete)
     }
 
     fn window(&self, own: usize, number: usize) -> Window {
         Window { own, before: (self.shape.overlap && number > 0).then(|| own - self.shape.ratio) }
     }
 
-    /// The windows that new tokens complete, the rows that those are made of, and what each segment then has.
+    /// The windows that new tokens complete, and the rows that those are made of.
     fn join(
         &self,
         pass: &Pass<'_>,
         cache: &mut PoolCache,
         new: [&Tensor; 2],
-    ) -> Result<(Complete, [Tensor; 2], Vec<(usize, usize)>)> {
+    ) -> Result<(Complete, [Tensor; 2])> {
         let ratio = self.shape.ratio;
-        let (mut complete, mut segments, mut sources) = (Complete::default(), Vec::new(), Vec::new());
+        let (mut complete, mut sources) = (Complete::default(), Vec::new());
         for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {
             let seen = s.k_len - s.q_len;
             let (first, last) = (seen / ratio, s.k_len / ratio);
@@ -117,13 +119,13 @@ impl Compressor {
                 complete.positions.push((w * ratio) as i32);
                 complete.places.push(cache.place(slot, w));
             }
-            segments.push((cache.place(slot, 0), last));
+            complete.segments.push((cache.place(slot, 0), last));
         }
         let rows = [cache.rows(0, new[0], &sources)?, cache.rows(1, new[1], &sources)?];
         for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {
             cache.remember(slot, s.k_len - s.q_len, s.q_start..s.q_start + s.q_len, new)?;
         }
-        Ok((complete, rows, segments))
+        Ok((complete, rows))
     }
 
     /// Entries of complete windows, normed and rotated.

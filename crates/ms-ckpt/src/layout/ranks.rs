@@ -151,7 +151,7 @@ impl Opened {
         names.filter_map(|(_, name)| number(name)).max().map_or(0, |n| n.min(63) + 1)
     }
 
-    pub(super) fn cut(&self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Cut> {
+    pub(super) fn cut(&mut self, folder: &Path, config: &ModelConfig, hints: &Hints) -> Result<Cut> {
         let most = |of: fn(&Rank) -> usize| self.ranks.iter().map(|r| of(&r.rank)).max().unwrap_or(0) + 1;
         let mut cut = Cut { tp: most(|r| r.t), pp: most(|r| r.p), ep: most(|r| r.e), ..Cut::default() };
         for (name, have) in [
@@ -174,6 +174,13 @@ impl Opened {
             _ => self.expert_tp(config, &cut),
         };
         let have: BTreeSet<Rank> = self.ranks.iter().map(|r| r.rank).collect();
+        // Of whole experts some write a file for every pair of ranks, of which a run only has those that are listed.
+        let pairs = cut.tp.saturating_mul(cut.ep).saturating_mul(cut.pp);
+        if cut.expert_tp == ExpertTp::Whole && have.len() == pairs && pairs > cut.files() {
+            let listed: BTreeSet<Rank> = cut.ranks()?.into_iter().collect();
+            self.ranks.retain(|r| listed.contains(&r.rank));
+            return Ok(cut);
+        }
         // Counted first: the numbers come from folder names, and a list of all ranks may be endless.
         let want = cut.files();
         if have.len() != want || cut.ranks()?.iter().any(|r| !have.contains(r)) {

@@ -1,17 +1,22 @@
 //! Samples that wait for their row: in memory, and in a file when they become many.
+//!
+//! A sample is its length, its ids, and its labels. Where every label is the id at its place or [`IGNORED`], as nearly always,
+//! labels are the lengths of the runs, first of ignored places and then in turns; such a sample takes half the space. A
+//! negative length says that the labels themselves follow.
 
+use crate::sft::IGNORED;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// Tokens that are held before a file is used: 64 MB of ids and labels.
-const MEMORY_TOKENS: usize = 8 << 20;
+/// Numbers that are held before a file is used: 64 MB.
+const HELD_NUMBERS: usize = 16 << 20;
 
 /// Input ids and labels of samples, one after the other.
 #[derive(Debug)]
 pub(super) struct SampleStore {
-    /// The samples after those in the file: ids, then labels, of each.
+    /// The samples after those in the file.
     held: Vec<i32>,
     /// Numbers in the file.
     spilled: u64,
@@ -20,7 +25,9 @@ pub(super) struct SampleStore {
     limit: usize,
     /// Where each sample starts, in numbers; one entry more than samples.
     starts: Vec<u64>,
+    /// The sample that was asked for last: as it is kept, and its labels.
     buffer: Vec<i32>,
+    labels: Vec<i32>,
 }
 
 impl SampleStore {
@@ -30,9 +37,10 @@ impl SampleStore {
             spilled: 0,
             file: None,
             path,
-            limit: MEMORY_TOKENS * 2,
+            limit: HELD_NUMBERS,
             starts: vec![0],
             buffer: Vec::new(),
+            labels: Vec::new(),
         }
     }
 
@@ -41,9 +49,16 @@ impl SampleStore {
         self.limit = numbers;
     }
 
+    /// Keeps a sample, whose ids and labels are as many, and fewer than 2^31.
     pub(super) fn push(&mut self, ids: &[i32], labels: &[i32]) -> Result<()> {
+        let length = ids.len() as i32;
+        self.held.push(length);
         self.held.extend_from_slice(ids);
-        self.held.extend_from_slice(labels);
+        if !push_runs(&mut self.held, ids, labels) {
+            let head = self.held.len() - ids.len() - 1;
+            self.held[head] = -length;
+            self.held.extend_from_slice(labels);
+        }
         self.starts.push(self.spilled + self.held.len() as u64);
         if self.held.len() > self.limit {
             self.spill()?;
@@ -80,7 +95,23 @@ impl SampleStore {
             read_at(file, bytes, start * 4).map_err(Error::io(&self.path))?;
             &self.buffer
         };
-        Ok(numbers.split_at(count / 2))
+        let length = numbers[0].unsigned_abs() as usize;
+        let (ids, rest) = numbers[1..].split_at(length);
+        if numbers[0] < 0 {
+            return Ok((ids, rest));
+        }
+        self.labels.clear();
+        let mut ignored = true;
+        for &run in rest {
+            let end = self.labels.len() + run as usize;
+            if ignored {
+                self.labels.resize(end, IGNORED);
+            } else {
+                self.labels.extend_from_slice(&ids[self.labels.len()..end]);
+            }
+            ignored = !ignored;
+        }
+        Ok((ids, &self.labels))
     }
 
     /// Forgets all samples.
@@ -89,6 +120,30 @@ impl SampleStore {
         self.spilled = 0;
         self.starts = vec![0];
     }
+}
+
+/// Appends the lengths of the runs of labels that are ignored and that are the ids; false, and nothing appended, if a label is
+/// neither.
+fn push_runs(out: &mut Vec<i32>, ids: &[i32], labels: &[i32]) -> bool {
+    let start = out.len();
+    let mut at = 0;
+    let mut ignored = true;
+    while at < ids.len() {
+        let (ids, labels) = (&ids[at..], &labels[at..]);
+        let run = if ignored {
+            labels.iter().take_while(|label| **label == IGNORED).count()
+        } else {
+            ids.iter().zip(labels).take_while(|(id, label)| id == label && **label != IGNORED).count()
+        };
+        if run == 0 && !(ignored && at == 0) {
+            out.truncate(start);
+            return false;
+        }
+        out.push(run as i32);
+        at += run;
+        ignored = !ignored;
+    }
+    true
 }
 
 /// One call of the system where it has one.
@@ -109,6 +164,54 @@ impl Drop for SampleStore {
         if self.file.take().is_some() {
             // Nothing can be done about a file that does not go away.
             let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn labels_that_follow_the_ids_take_a_few_numbers() {
+        let mut store = SampleStore::new("never-written".into());
+        let ids: Vec<i32> = (0..100).collect();
+        let labels: Vec<i32> = ids.iter().map(|id| if *id < 60 { IGNORED } else { *id }).collect();
+        store.push(&ids, &labels).unwrap();
+        assert_eq!(store.held.len(), 1 + 100 + 2);
+        store.push(&ids, &[7; 100]).unwrap();
+        assert_eq!(store.held.len(), 103 + 1 + 200);
+        assert_eq!(store.sample(0).unwrap(), (&ids[..], &labels[..]));
+        assert_eq!(store.sample(1).unwrap(), (&ids[..], &[7; 100][..]));
+    }
+
+    proptest! {
+        #[test]
+        fn samples_come_back_from_memory_and_from_the_file(
+            samples in proptest::collection::vec(proptest::collection::vec((-100i32..-97, 0u8..8), 0..12), 0..12),
+            limit in 0usize..60,
+        ) {
+            // Labels are mostly the id or ignored, now and then neither; ids may look like the mark of ignored ones.
+            let samples: Vec<(Vec<i32>, Vec<i32>)> = samples
+                .into_iter()
+                .map(|all| {
+                    let label = |id: i32, kind: u8| match kind { 0..=3 => id, 4..=6 => IGNORED, _ => 5 };
+                    (all.iter().map(|one| one.0).collect(), all.iter().map(|one| label(one.0, one.1)).collect())
+                })
+                .collect();
+            let dir = tempfile::tempdir().unwrap();
+            let mut store = SampleStore::new(dir.path().join("spill"));
+            store.limit(limit);
+            for _ in 0..2 {
+                for (ids, labels) in &samples {
+                    store.push(ids, labels).unwrap();
+                }
+                for (i, (ids, labels)) in samples.iter().enumerate().rev() {
+                    prop_assert_eq!(store.sample(i).unwrap(), (&ids[..], &labels[..]));
+                }
+                store.clear();
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Megatron's arguments: those of a command line, and those stored in a checkpoint.
 
+mod hybrid;
 mod read;
 mod write;
 
@@ -7,6 +8,7 @@ pub use read::from_args;
 use serde_json::{Map, Value};
 pub use write::to_args;
 
+use crate::hf::Fields;
 use crate::{Error, Result};
 
 const SOURCE: &str = "megatron arguments";
@@ -131,5 +133,88 @@ mod tests {
         // 671 billion, and 11.5 of the prediction layer, whose embedding and output layer are the model's.
         assert_eq!(total / 1_000_000_000, 682);
         assert!(c.rope.interleaved && c.moe.unwrap().router.bias);
+    }
+
+    #[test]
+    fn layers_of_experts_are_told_by_a_number_or_by_lists() {
+        let json = json!({
+            "model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "vocab_size": 100, "num_experts": 4, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32
+        });
+        let args = to_args(&hf::read_config(&json).unwrap());
+        let layers = |freq: Value| -> Result<Vec<bool>> {
+            let mut args = args.clone();
+            args.insert("moe_layer_freq".into(), freq);
+            let c = from_args(&args)?;
+            Ok((0..4).map(|l| c.layer(l).feed == crate::Feed::Moe).collect())
+        };
+        assert_eq!(layers(json!("1")).unwrap(), [true; 4]);
+        assert_eq!(layers(json!("2")).unwrap(), [true, false, true, false]);
+        assert_eq!(layers(json!("([0]*1 + [1,0,1])")).unwrap(), [false, true, false, true]);
+        assert_eq!(layers(json!([0, 0, 1, 1])).unwrap(), [false, false, true, true]);
+        for wrong in ["[1]*5", "[1]*99999999999", "[x]", "1.5", "__import__('os')"] {
+            assert!(layers(json!(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_script_of_deepseek_v4_describes_the_published_model() {
+        // The flags of head's script for DeepSeek-V4-Flash, as far as they describe the model.
+        let ratios: Vec<usize> =
+            [0, 0].into_iter().chain((0..42).map(|l| if l % 2 == 0 { 4 } else { 128 })).collect();
+        let mut args = json!({
+            "num_layers": 44, "noop_layers": "43", "hidden_size": 4096, "ffn_hidden_size": 4096,
+            "num_attention_heads": 64, "padded_vocab_size": 129_280, "vocab_size": 129_280, "enable_mhc": true,
+            "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6, "enable_dsa_indexer": true, "index_n_heads": 64,
+            "index_head_dim": 128, "index_topk": 512, "multi_latent_attention": true, "qk_pos_emb_head_dim": 64,
+            "qk_head_dim": 512, "q_lora_rank": 1024, "o_lora_rank": 1024, "kv_lora_rank": 512, "v_head_dim": 128,
+            "qk_layernorm": true, "kv_compress": true, "o_groups": 8, "sliding_window_size": 128
+        });
+        let more = json!({
+            "original_seq_len": 65_536, "rope_factor": 16, "compress_rope_theta": 160_000.0, "rope_theta": 10_000.0,
+            "compress_ratios": ratios, "moe_layer_freq": "1", "first_k_dense_replace": -1, "num_experts": 256,
+            "moe_router_topk": 6, "moe_ffn_hidden_size": 2048, "moe_router_load_balancing_type": "none",
+            "moe_router_group_topk": 1, "moe_router_num_groups": 1, "moe_router_topk_scaling_factor": 1.5,
+            "moe_router_score_function": "sqrtsoftplus", "moe_router_enable_expert_bias": true,
+            "moe_shared_expert_intermediate_size": 2048, "moe_router_dtype": "fp32", "n_hash_layers": 3,
+            "swiglu_limit": 10.0, "mtp_num_layers": 1, "beta_fast": 32, "beta_slow": 1, "rope_scaling_type": "yarn",
+            "rope_scaling_factor": 40.0, "rope_scaling_mscale": 1.0, "rope_scaling_mscale_all_dim": 1.0,
+            "swiglu": true, "normalization": "RMSNorm", "norm_epsilon": 1e-6, "position_embedding_type": "deepseek4",
+            "untie_embeddings_and_output_weights": true, "max_position_embeddings": 163_840
+        });
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let c = from_args(args.as_object().unwrap()).unwrap();
+        assert_eq!((c.family, c.layers, c.mtp), (Family::DeepseekV4, 43, 1));
+        let params = crate::params(&c);
+        let total = |mtp: bool| -> usize {
+            let part = params.iter().filter(|p| mtp == p.name.starts_with("mtp.") && p.trained);
+            part.map(|p| p.shape.numel()).sum()
+        };
+        // 284 billion, as published.
+        assert_eq!(total(false) / 1_000_000_000, 284);
+        assert_eq!(total(true) / 1_000_000_000, 6);
+        assert_eq!(c.layer(2).pooled, Some(crate::Pooled { ratio: 4, picked: true }));
+        assert_eq!((c.layer(3).pooled.unwrap().ratio, c.layer(1).pooled), (128, None));
+        assert!(c.layer(2).hashed && !c.layer(3).hashed && c.window(43) == Some(128));
+        assert_eq!((c.rope_of(0).base, c.rope_of(2).base, c.rotated()), (1e4, 1.6e5, 64));
+
+        // The same model as its configuration in the published form.
+        let published = json!({
+            "model_type": "deepseek_v4", "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096, "head_dim": 512,
+            "num_hidden_layers": 43, "num_attention_heads": 64, "num_key_value_heads": 1, "vocab_size": 129_280,
+            "q_lora_rank": 1024, "qk_rope_head_dim": 64, "o_groups": 8, "o_lora_rank": 1024, "sliding_window": 128,
+            "compress_ratios": args["compress_ratios"], "compress_rope_theta": 160_000, "rope_theta": 10_000,
+            "rope_scaling": {
+                "type": "yarn", "factor": 16, "original_max_position_embeddings": 65_536, "beta_fast": 32,
+                "beta_slow": 1
+            },
+            "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6, "index_n_heads": 64, "index_head_dim": 128,
+            "index_topk": 512, "num_hash_layers": 3, "n_routed_experts": 256, "n_shared_experts": 1,
+            "num_experts_per_tok": 6, "moe_intermediate_size": 2048, "scoring_func": "sqrtsoftplus",
+            "routed_scaling_factor": 1.5, "norm_topk_prob": true, "swiglu_limit": 10.0, "hidden_act": "silu",
+            "rms_norm_eps": 1e-6, "num_nextn_predict_layers": 1, "max_position_embeddings": 163_840
+        });
+        assert_eq!(hf::read_config(&published).unwrap(), c);
     }
 }

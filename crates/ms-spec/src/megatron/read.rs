@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value};
 
-use super::{SOURCE, noop_layers};
+use super::{SOURCE, hybrid, noop_layers};
 use crate::hf::{Fields, read_fields};
 use crate::parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
@@ -303,9 +303,8 @@ fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         };
         c.pattern = (0..layers).map(layer).collect();
     }
-    let pattern = f.text("hybrid_override_pattern")?;
     let spec = f.get("spec").map(Value::to_string).unwrap_or_default();
-    if pattern.is_none() && !spec.contains("mamba") {
+    if f.text("hybrid_override_pattern")?.is_none() && !spec.contains("mamba") {
         return Ok(());
     }
     let head_dim = f.size("mamba_head_dim")?.unwrap_or(64);
@@ -324,7 +323,7 @@ fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         dt_init: (0.001, 0.1),
         residual_f32: true,
     });
-    let letters = pattern.map_or_else(|| "M".repeat(layers), str::to_owned);
+    let letters = hybrid::letters(f, layers)?;
     let layer = |letter| match letter {
         'M' => Ok(Layer { mixer: Mixer::Mamba2, feed: Feed::None, ..Layer::default() }),
         '*' => Ok(Layer { feed: Feed::None, ..Layer::default() }),
@@ -389,14 +388,7 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     });
     // Upstream's script of DeepSeek-V4 says -1: none.
     let first = f.float("first_k_dense_replace")?.map_or(0, |n| n.max(0.0) as usize);
-    let listed = match f.get("moe_layer_freq") {
-        Some(Value::Array(list)) => Some(list.iter().map(|v| v.as_u64() != Some(0)).collect::<Vec<bool>>()),
-        _ => None,
-    };
-    let freq = match &listed {
-        Some(_) => 1,
-        None => f.size("moe_layer_freq")?.unwrap_or(1).max(1),
-    };
+    let (freq, listed) = layer_freq(f, c.layers)?;
     if c.pattern.is_empty() {
         c.pattern = vec![Layer::default(); c.layers];
     }
@@ -405,6 +397,40 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         layer.feed = if l >= first && here { Feed::Moe } else { Feed::Dense };
     }
     Ok(())
+}
+
+/// Every how many layers there are experts, or which layers have some. Head's flag is text: a number, or lists that are
+/// repeated and joined, as in `[0]*3+[1]*58`.
+fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>)> {
+    const FIELD: &str = "moe_layer_freq";
+    let text = match f.get(FIELD) {
+        Some(Value::Array(list)) => {
+            return Ok((1, Some(list.iter().map(|v| v.as_u64() != Some(0)).collect())));
+        }
+        Some(Value::String(text)) => text,
+        _ => return Ok((f.size(FIELD)?.unwrap_or(1).max(1), None)),
+    };
+    if let Ok(freq) = text.trim().parse::<usize>() {
+        return Ok((freq.max(1), None));
+    }
+    let wrong = || f.wrong(FIELD, "a number, or lists such as [0]*3+[1]*58", &Value::from(text.as_str()));
+    let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '(' | ')')).collect();
+    let mut all = Vec::new();
+    for term in plain.split('+') {
+        let (list, times) = term.split_once('*').unwrap_or((term, "1"));
+        let (list, times) = if list.starts_with('[') { (list, times) } else { (times, list) };
+        let inner = list.strip_prefix('[').and_then(|l| l.strip_suffix(']')).ok_or_else(wrong)?;
+        let part: Vec<bool> = inner
+            .split(',')
+            .map(|n| n.parse::<usize>().map(|n| n > 0).map_err(|_| wrong()))
+            .collect::<Result<_>>()?;
+        let times: usize = times.parse().map_err(|_| wrong())?;
+        if part.len().saturating_mul(times).saturating_add(all.len()) > layers {
+            return Err(wrong());
+        }
+        all.extend(part.repeat(times));
+    }
+    Ok((1, Some(all)))
 }
 
 /// The Hugging Face class that has such a model.
