@@ -252,6 +252,20 @@ fn shared_text_gives_the_same_ids() {
     assert!(bytes > 100_000, "{bytes}");
 }
 
+#[test]
+fn large_texts_for_the_reference_give_the_same_ids_on_any_number_of_threads() {
+    // A letter of Unicode 17 at the end sends the whole text to the reference, one large text at a time.
+    let text = format!("{} \u{a7ce}", "Hello there, how are you? ".repeat(11_000));
+    assert!(text.len() > 256 << 10);
+    let pair = &pairs()[0];
+    let want = pair.reference.encode_with_special(&text).unwrap();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| pair.fast.encode_with_special(&text).unwrap())).collect();
+        threads.into_iter().for_each(|thread| assert!(thread.join().unwrap() == want));
+    });
+}
+
 /// A trained tokenizer with one thing changed.
 fn variant(name: &str, change: impl FnOnce(&mut Value)) -> Pair {
     let dir = tempfile::tempdir().unwrap();

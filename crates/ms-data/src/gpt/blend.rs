@@ -250,7 +250,8 @@ fn build_split(
             Some(key) => GptDataset::cached(set.clone(), range, options.clone(), &key),
         }
     };
-    if data.len() == 1 && list.weights.is_none() {
+    // The weight of a prefix that is alone is looked at only where sets are cut by shares.
+    if data.len() == 1 && (list.weights.is_none() || !named) {
         return Ok(Some(GptSet::Single(part((&list.prefixes[0], &data[0]), samples)?)));
     }
     let sets = || list.prefixes.iter().zip(data);

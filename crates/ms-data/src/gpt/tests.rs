@@ -228,6 +228,27 @@ fn consecutive_samples_share_one_token_and_cover_every_token() {
     }
 }
 
+/// Megatron-core 0.8.0 and 0.12.1, compared on random lists, look at the number of prefixes alone there.
+#[test]
+fn a_prefix_that_is_alone_in_its_split_is_no_blend_whatever_its_weight() {
+    let dir = tempfile::tempdir().unwrap();
+    small_set(dir.path(), &[(0..40).collect(), (40..90).collect()]);
+    let prefix = dir.path().join("set").display().to_string();
+    let words = vec!["0.3".to_owned(), prefix];
+    let options = GptOptions::new(4, 1, -1);
+    let build = |paths: &DataPaths, upstream| {
+        build(paths, [Some(30), None, None], &options, upstream).unwrap().into_iter().next().unwrap().unwrap()
+    };
+    for upstream in [Upstream::V2_0_0, Upstream::Head] {
+        let alone = DataPaths::PerSplit([words.clone(), vec![], vec![]]);
+        assert!(matches!(build(&alone, upstream), GptSet::Single(set) if Samples::len(&set) == 44));
+        let cut = DataPaths::Split { paths: words.clone(), split: Split::parse("1,0,0").unwrap() };
+        let blend = build(&cut, upstream);
+        assert!(matches!(&blend, GptSet::Blend(blend) if blend.parts()[0].index().epochs == 2));
+        assert_eq!(blend.len(), if upstream == Upstream::Head { 30 } else { 31 });
+    }
+}
+
 #[test]
 fn an_empty_split_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();

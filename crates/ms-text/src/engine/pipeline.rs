@@ -11,7 +11,10 @@ use crate::{Error, Result};
 use fast_tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Bytes from which on the reference encodes one text at a time: it takes some hundred bytes of memory for each of them.
+const LARGE_TEXT: usize = 256 << 10;
 
 pub(super) struct PipelineEngine {
     tokenizer: PipelineTokenizer,
@@ -19,6 +22,8 @@ pub(super) struct PipelineEngine {
     definition: Vec<u8>,
     path: PathBuf,
     reference: OnceLock<std::result::Result<ReferenceEngine, String>>,
+    /// Held by whoever has the reference encode a large text.
+    large: Mutex<()>,
     disputed: Disputed,
     /// Whether a text can be cut before a space, and its parts be encoded one by one.
     separable: bool,
@@ -51,8 +56,8 @@ impl PipelineEngine {
         }
         let framed = EncodeOptions::default();
         let plain = EncodeOptions { add_special_tokens: false, ..EncodeOptions::default() };
-        let (path, reference) = (path.to_path_buf(), OnceLock::new());
-        Ok(Self { tokenizer, definition: whole, path, reference, disputed, separable, plain, framed })
+        let (path, reference, large) = (path.to_path_buf(), OnceLock::new(), Mutex::new(()));
+        Ok(Self { tokenizer, definition: whole, path, reference, large, disputed, separable, plain, framed })
     }
 
     fn fast(&self, text: &str, options: &EncodeOptions, out: &mut Vec<u32>) -> Result<()> {
@@ -66,6 +71,9 @@ impl PipelineEngine {
     fn disputed(&self, text: &str, mut first: usize, special: bool, out: &mut Vec<u32>) -> Result<()> {
         let reference = self.reference()?;
         if special || !self.separable {
+            // A thread that panicked here left nothing behind that could be wrong.
+            let _alone =
+                (text.len() >= LARGE_TEXT).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
             return reference.encode_into(text, special, out);
         }
         let mut done = 0;
