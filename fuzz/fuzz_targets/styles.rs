@@ -8,15 +8,20 @@ use ms_fuzz::Scratch;
 use ms_text::Tokenizer;
 use std::sync::LazyLock;
 
-/// A vocabulary of single letters, enough for every template.
+/// A vocabulary of single letters, with the tokens that Hunyuan's records need: enough for every template.
 const TOKENIZER: &str = r#"{"version":"1.0","added_tokens":[{"id":3,"content":"</s>","single_word":false,
+"lstrip":false,"rstrip":false,"normalized":false,"special":true},{"id":4,"content":"<|extra_0|>","single_word":false,
+"lstrip":false,"rstrip":false,"normalized":false,"special":true},{"id":5,"content":"<|eos|>","single_word":false,
 "lstrip":false,"rstrip":false,"normalized":false,"special":true}],"normalizer":null,"pre_tokenizer":null,
 "post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"a":0,"b":1,"<unk>":2},"unk_token":"<unk>"}}"#;
+
+const CONFIG: &str = r#"{"eos_token":"</s>","unk_token":"<unk>","chat_template":
+"{% for m in messages %}{% if m.role == 'assistant' %}<|extra_0|>{{ m.content }}<|eos|>{% else %}{{ m.content }}|{% endif %}{% endfor %}"}"#;
 
 static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
     let scratch = Scratch::new();
     scratch.write("tokenizer.json", TOKENIZER.as_bytes());
-    scratch.write("tokenizer_config.json", br#"{"eos_token":"</s>","unk_token":"<unk>"}"#);
+    scratch.write("tokenizer_config.json", CONFIG.as_bytes());
     let tokenizer = || Tokenizer::load(scratch.path("")).expect("the vocabulary above is sound");
     let only = std::env::var("MS_FUZZ_STYLE").ok();
     let styles = Kind::styles().filter(|style| only.as_deref().is_none_or(|only| only == *style));
@@ -28,9 +33,10 @@ static HANDLERS: LazyLock<Vec<Handler>> = LazyLock::new(|| {
         options.reward_tokens = vec!["a".into(), "b".into()];
         let mut plain = options.clone();
         plain.prompt_type = None;
-        Handler::new(options, tokenizer()).or_else(|_| Handler::new(plain, tokenizer())).ok()
+        let made = Handler::new(options, tokenizer()).or_else(|_| Handler::new(plain, tokenizer()));
+        made.unwrap_or_else(|e| panic!("{}: {e}", kind.name()))
     };
-    kinds.filter_map(handler).collect()
+    kinds.map(handler).collect()
 });
 
 fuzz_target!(|bytes: &[u8]| {

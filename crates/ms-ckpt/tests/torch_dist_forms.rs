@@ -140,6 +140,46 @@ fn keys_are_written_as_the_modules_of_the_sample_have_them() {
 }
 
 #[test]
+fn a_sharded_transformers_model_is_read_with_its_moments() {
+    let source = open(&golden("fsdp2")).unwrap();
+    assert_eq!((source.kind(), source.config().padded_vocab), (Kind::TorchDist, 31));
+    assert!(source.has_optimizer(), "weights that are float32 are the master weights");
+    assert_eq!(source.state()["optimizer"]["optimizer"]["param_groups"][0]["step"], 1.0);
+    let all = |prefix: &str, name: &str| bytes(&source, &format!("{prefix}{name}"));
+    let layer = "decoder.layers.0.";
+    for (name, want) in expected("fsdp2").as_object().unwrap() {
+        for (kind, prefix) in [
+            ("weight", ""),
+            ("exp_avg", "optimizer.state.exp_avg."),
+            ("exp_avg_sq", "optimizer.state.exp_avg_sq."),
+        ] {
+            let qkv = || all(prefix, &format!("{layer}self_attention.linear_qkv.weight"));
+            let fc1 = || all(prefix, &format!("{layer}mlp.linear_fc1.weight"));
+            // Two groups of two query heads, a key and a value, two rows of eight floats each.
+            let rows = |of: &[usize]| -> Vec<u8> {
+                let qkv = qkv();
+                of.iter().flat_map(|r| qkv[r * 32..(r + 1) * 32].to_vec()).collect()
+            };
+            let got = match name.rsplit('.').nth(1).unwrap() {
+                "q_proj" => rows(&[0, 1, 2, 3, 8, 9, 10, 11]),
+                "k_proj" => rows(&[4, 5, 12, 13]),
+                "v_proj" => rows(&[6, 7, 14, 15]),
+                "gate_proj" => fc1()[..12 * 32].to_vec(),
+                "up_proj" => fc1()[12 * 32..].to_vec(),
+                "embed_tokens" => all(prefix, "embedding.word_embeddings.weight"),
+                "lm_head" => all(prefix, "output_layer.weight"),
+                "norm" => all(prefix, "decoder.final_layernorm.weight"),
+                "o_proj" => all(prefix, &format!("{layer}self_attention.linear_proj.weight")),
+                "down_proj" => all(prefix, &format!("{layer}mlp.linear_fc2.weight")),
+                "input_layernorm" => all(prefix, &format!("{layer}input_layernorm.weight")),
+                _ => all(prefix, &format!("{layer}pre_mlp_layernorm.weight")),
+            };
+            assert_eq!(want[kind], hash(&got), "{kind} of {name}");
+        }
+    }
+}
+
+#[test]
 fn buckets_of_another_model_leave_the_weights_alone() {
     // The same folder, whose description now speaks of a bucket that is shorter than the parameters need.
     let dir = tempfile::tempdir().unwrap();

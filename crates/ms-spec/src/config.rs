@@ -181,6 +181,10 @@ impl ModelConfig {
                 return Err(Error::Inconsistent(format!("{name}: expected 1 to {most}, got {size}")));
             }
         }
+        if self.max_positions > MOST {
+            let n = self.max_positions;
+            return Err(Error::Inconsistent(format!("positions: expected at most {MOST}, got {n}")));
+        }
         let divides = |what: &str, n: usize, by: &str, d: usize| match n.is_multiple_of(d) {
             true => Ok(()),
             false => Err(Error::Inconsistent(format!("{n} {what} do not divide by {d} {by}"))),
@@ -222,6 +226,7 @@ impl ModelConfig {
             false => Err(Error::Inconsistent(format!("a layer needs {what}, which the model does not have"))),
         };
         needs(!self.has_feed(Feed::Moe) || self.moe.is_some(), "experts")?;
+        needs(self.block != Block::Shortcut || self.moe.is_some(), "experts")?;
         needs(!self.has(Mixer::GatedDelta) || self.gated_delta.is_some(), "a gated delta net")?;
         needs(!self.has(Mixer::Mamba2) || self.mamba2.is_some(), "a state-space mixer")?;
         if let Some(m) = &self.moe {
@@ -290,6 +295,10 @@ impl ModelConfig {
             sizes.extend(parts.map(|n| ("size of latent attention", n)));
         }
         if let Some(a) = self.compressed() {
+            let index = self.indexer.map_or(1, |i| i.heads.saturating_mul(i.head_dim));
+            let widths =
+                [self.heads.saturating_mul(self.head_dim), a.out_groups.saturating_mul(a.out_rank), index];
+            sizes.extend(widths.map(|n| ("width of attention to entries", n)));
             sizes.extend([a.q_rank, a.out_groups, a.out_rank].map(|n| ("size of attention to entries", n)));
             let ratio = |l: &Layer| l.pooled.map(|p| ("tokens of a pooled entry", p.ratio));
             sizes.extend(self.pattern.iter().filter_map(ratio));
@@ -303,6 +312,7 @@ impl ModelConfig {
         if let Some(m) = &self.moe {
             sizes.extend([
                 ("experts", m.experts),
+                ("experts", m.zero_experts.max(1)),
                 ("experts per token", m.top_k),
                 ("expert ffn size", m.ffn),
             ]);

@@ -186,3 +186,35 @@ proptest! {
         prop_assert_eq!(names.contains_key("output_layer.weight"), !config.tied);
     }
 }
+
+#[test]
+fn whatever_a_field_holds_is_refused_or_gives_sizes_that_can_be_counted() {
+    let values = [
+        json!(0),
+        json!(1),
+        json!(3),
+        json!(1u64 << 28),
+        json!(1u64 << 62),
+        json!(-1),
+        json!(0.5),
+        json!(null),
+        json!("x"),
+        json!([]),
+        json!([1u64 << 28]),
+        json!({}),
+    ];
+    for model in samples() {
+        let whole = read(&model.join("config.json"));
+        for field in whole.as_object().unwrap().keys() {
+            for value in &values {
+                let mut changed = whole.clone();
+                changed[field] = value.clone();
+                let Ok(config) = hf::read_config(&changed) else { continue };
+                for spec in params(&config) {
+                    let numel = spec.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+                    assert!(numel.is_some(), "{}: {field} = {value}: {}", model.display(), spec.name);
+                }
+            }
+        }
+    }
+}

@@ -67,6 +67,11 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
         && whole(request)
         && source.has_optimizer()
         && !matches!(request.to, Form::Hf | Form::Legacy);
+    if carried && request.to != Form::Sharded {
+        tracing::info!(
+            "random states are not converted: Megatron goes on from this checkpoint with --no-load-rng"
+        );
+    }
     let run = if carried { Run::of(&source) } else { Run::default() };
     let run = adapters::keep(run, &source, request, factor)?;
     let mut plan = match request.to {

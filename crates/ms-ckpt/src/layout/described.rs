@@ -25,12 +25,13 @@ pub(super) fn describe(
     if let Some(model) = &hints.model {
         return Ok((model.clone(), None));
     }
-    let beside = root.join("config.json");
+    let beside = [root, folder].map(|dir| dir.join("config.json"));
+    let beside = beside.iter().find(|path| path.is_file()).unwrap_or(&beside[0]);
     let json = match &hints.config {
         Some(json) => Some(json.clone()),
-        None => beside.is_file().then(|| read_json(&beside)).transpose()?,
+        None => beside.is_file().then(|| read_json(beside)).transpose()?,
     };
-    let from_json = json.as_ref().map(|j| hf::read_config(j).map_err(Error::spec(&beside))).transpose()?;
+    let from_json = json.as_ref().map(|j| hf::read_config(j).map_err(Error::spec(beside))).transpose()?;
     if args.is_empty() {
         let config = from_json.ok_or_else(|| {
             Error::folder(

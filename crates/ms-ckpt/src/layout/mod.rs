@@ -4,6 +4,7 @@ mod assemble;
 mod buckets;
 mod cut;
 mod described;
+mod fsdp2;
 pub mod hf;
 pub mod mcore;
 mod names;

@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 
 use super::buckets;
 use super::described::{describe, number_in};
+use super::fsdp2;
 use super::mcore::Hints;
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece, Stored};
@@ -55,13 +56,16 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
     let mtp = metadata.tensors.keys().filter_map(|k| number_in(k, "mtp.layers.")).max();
     let mtp = mtp.map_or(0, |n| n.min(63) + 1);
     let (mut config, config_json) = describe(&args, mtp, root, folder, hints)?;
-    if let Some(embedding) = metadata.tensors.get("embedding.word_embeddings.weight") {
+    let hugging_face = fsdp2::embedding_key(&metadata, &config);
+    let embedding = hugging_face.as_deref().unwrap_or("embedding.word_embeddings.weight");
+    if let Some(embedding) = metadata.tensors.get(embedding) {
         let rows = embedding.size.first().copied().unwrap_or(0);
         config.vocab = config.vocab.min(rows);
         config.padded_vocab = rows;
         config.dtype = embedding.dtype;
     }
-    config.reward = metadata.tensors.contains_key("rm_head.weight");
+    let head = |name: &&str| metadata.tensors.contains_key(*name);
+    config.reward = ["rm_head.weight", "score.weight", "model.score.weight"].iter().any(|n| head(n));
     let config = config.validate().map_err(Error::spec(folder))?;
     let mut opened = Opened {
         folder,
@@ -73,10 +77,16 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         chunks: BTreeMap::new(),
         used: BTreeSet::new(),
     };
-    let globals = opened.globals()?;
+    let globals = match &hugging_face {
+        Some(_) => opened.named_as_hugging_face()?,
+        None => opened.globals()?,
+    };
     let iteration =
         common.as_ref().and_then(|c| c.root().get("iteration")).and_then(|n| n.to_json().as_u64());
     let mut state = common.as_ref().map_or(Value::Null, |c| optim::run_state(c.root()));
+    if hugging_face.is_some() {
+        state = opened.optimizer_steps()?;
+    }
     let mut ways = Vec::new();
     if opened.has_buckets() {
         if let Some(groups) = opened.bucket_groups()? {
@@ -399,8 +409,8 @@ impl Opened<'_> {
 
     fn report_unused(&self) {
         let left = self.metadata.tensors.keys().filter(|k| !self.used.contains(*k));
-        let left: Vec<&String> =
-            left.filter(|k| !k.contains("rng_state") && !k.contains("_extra_state")).collect();
+        let beside = |k: &str| k.contains("rng_state") || k.contains("_extra_state") || k.ends_with(".step");
+        let left: Vec<&String> = left.filter(|k| !beside(k)).collect();
         if let Some(first) = left.first() {
             let (folder, n) = (self.folder.display(), left.len());
             tracing::warn!("{folder}: {n} tensors are no part of the model, among them {first}");

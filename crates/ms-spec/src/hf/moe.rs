@@ -51,7 +51,7 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let fe = same(f, "moe_intermediate_size")?.unwrap_or(c.ffn);
     let shared = |field| -> Result<Option<SharedExpert>> {
         let n = f.size(field)?.unwrap_or(0);
-        Ok((n > 0).then_some(SharedExpert { ffn: n * fe, gate: false }))
+        Ok((n > 0).then_some(SharedExpert { ffn: n.saturating_mul(fe), gate: false }))
     };
     let gated_shared = || -> Result<Option<SharedExpert>> {
         let ffn = f.size("shared_expert_intermediate_size")?.filter(|&n| n > 0);
@@ -82,7 +82,8 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
             let native = f.text("model_type")? == Some("hunyuan_v1_moe");
             let n = same(f, "num_shared_expert")?.unwrap_or(usize::from(native));
             let mixed = f.flag("use_mixed_mlp_moe")?.unwrap_or(true);
-            let shared = (mixed && n > 0).then_some(SharedExpert { ffn: n * c.ffn, gate: false });
+            let shared =
+                (mixed && n > 0).then_some(SharedExpert { ffn: n.saturating_mul(c.ffn), gate: false });
             let renormalise = native || same(f, "moe_topk")?.unwrap_or(1) > 1;
             (Router { renormalise, f32: true, ..PLAIN }, fe, shared)
         }

@@ -70,7 +70,7 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
     };
     let ffn = match f.size_of(FFN)? {
         Some(n) => n,
-        None if matches!(row.family, Family::Bloom | Family::Gpt2) => 4 * hidden,
+        None if matches!(row.family, Family::Bloom | Family::Gpt2) => hidden.saturating_mul(4),
         None if recurrent => 0,
         // There are experts alone.
         None if row.family == Family::DeepseekV4 => f.need("moe_intermediate_size")?,

@@ -210,7 +210,7 @@ fn latent(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     };
     c.attention = Attention::Latent(mla);
     c.groups = c.heads;
-    c.head_dim = nope + rope;
+    c.head_dim = nope.saturating_add(rope);
     c.rope.fraction = 1.0;
     Ok(())
 }
