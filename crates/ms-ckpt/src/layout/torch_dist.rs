@@ -65,7 +65,7 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         config.dtype = embedding.dtype;
     }
     let head = |name: &&str| metadata.tensors.contains_key(*name);
-    config.reward = ["rm_head.weight", "score.weight", "model.score.weight"].iter().any(|n| head(n));
+    config.reward = ["rm_head.weight", "score.weight", "model.score.weight"].iter().any(head);
     let config = config.validate().map_err(Error::spec(folder))?;
     let mut opened = Opened {
         folder,
