@@ -207,3 +207,28 @@ fn buckets_of_another_model_leave_the_weights_alone() {
     source.read_f32(spec, &Region::whole(&spec.shape), &mut values).unwrap();
     assert!(values.iter().any(|x| *x != 0.0) && source.dtype(&spec.name).unwrap() == DType::Bf16);
 }
+
+#[test]
+fn sections_of_state_space_mixers_have_keys_of_their_own() {
+    let Some(model) = ms_testing::golden_model("mamba2") else { return println!("skipped: no shared folder") };
+    let source = open(&model).unwrap();
+    let config = source.config();
+    let dir = tempfile::tempdir().unwrap();
+    let (cut, run) = (Cut { tp: 2, ..Cut::default() }, Run::default());
+    let dtype = |name: &str| source.dtype(name);
+    let plan = Plan::torch_dist(config, &cut, Modules::default(), ArgsForm::Namespace, &dtype, &run).unwrap();
+    plan.run(&source, dir.path(), &RUN, &|_| ()).unwrap();
+    let keys = torch_dist::keys(dir.path()).unwrap();
+    let [z, x, b, c, dt] = config.mamba2.unwrap().sections();
+    for (name, rows) in [("z", z), ("x", x), ("B", b), ("C", c), ("dt", dt)] {
+        let name = format!("decoder.layers.0.mixer.in_proj.weight.{name}");
+        let key = keys.iter().find(|k| k.name == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!((&key.shape[..], key.chunks), (&[rows, config.hidden][..], 2), "{name}");
+    }
+    assert!(keys.iter().any(|k| k.name == "decoder.layers.0.mixer.conv1d.bias.B"));
+    let back = open(dir.path()).unwrap();
+    for part in ["in_proj.weight", "conv1d.weight", "conv1d.bias"] {
+        let name = format!("decoder.layers.1.mixer.{part}");
+        assert_eq!(bytes(&back, &name), bytes(&source, &name), "{name}");
+    }
+}

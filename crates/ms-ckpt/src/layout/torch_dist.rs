@@ -529,6 +529,13 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
         let half = |half: &str, range| Laid { rows: Some(range), ..plain(format!("{inner}{half}")) };
         found.push(vec![half("_w", 0..rows / 2), half("_v", rows / 2..rows)]);
     }
+    let sections = sections(spec, config).into_iter();
+    let parts: Vec<Laid> = sections
+        .map(|(section, rows)| Laid { rows: Some(rows), ..plain(format!("{inner}{section}")) })
+        .collect();
+    if !parts.is_empty() {
+        found.push(parts);
+    }
     if let (Some(m), "self_attention.linear_qkv.weight") = (config.mla(), inner) {
         // Megatron's own modules of latent attention have one matrix for each half.
         let queries = m.q_rank.unwrap_or(config.heads * (m.nope + m.rope));
@@ -542,11 +549,34 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
     found
 }
 
+/// The sections of a state-space mixer's parameter, each of which has a key of its own: what follows the key, and its rows.
+/// Empty for any other parameter.
+///
+/// # Source
+/// Megatron-Core 0.16.1, `sharded_state_dict` in `megatron/core/ssm/mamba_mixer.py`.
+pub(crate) fn sections(spec: &ParamSpec, config: &ModelConfig) -> Vec<(&'static str, Range<usize>)> {
+    let Some(sizes) = config.mamba2.map(|m| m.sections()) else { return Vec::new() };
+    let names = [".z", ".x", ".B", ".C", ".dt"];
+    let which = match spec.name.splitn(4, '.').nth(3) {
+        Some("mixer.in_proj.weight") => 0..5,
+        Some("mixer.conv1d.weight" | "mixer.conv1d.bias") => 1..4,
+        _ => return Vec::new(),
+    };
+    let mut start = 0;
+    let section = |i: usize| {
+        let rows = start..start + sizes[i];
+        start = rows.end;
+        (names[i], rows)
+    };
+    which.map(section).collect()
+}
+
 /// Beginnings of names within a layer, and what they may be called instead: norms that are part of the module behind
 /// them, and the words of MindSpeed-LLM v2.0.0.
-const ALTERNATIVES: [(&str, &str); 8] = [
+const ALTERNATIVES: [(&str, &str); 9] = [
     ("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
     ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"),
+    ("norm.", "mixer.in_proj.layer_norm_"),
     ("self_attention.q_layernorm.", "self_attention.linear_q_up_proj.layer_norm_"),
     ("self_attention.kv_layernorm.", "self_attention.linear_kv_up_proj.layer_norm_"),
     ("self_attention.kv_layernorm.", "self_attention.k_layernorm."),

@@ -1,6 +1,7 @@
 //! Plans of Megatron's distributed checkpoints: global tensors in chunks, as ranks of a cut would write them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use ms_core::Region;
@@ -56,12 +57,20 @@ impl Plan {
                 let region = spec.partition.region_on(&spec.name, &spec.shape, position);
                 let region = region.map_err(|e| Error::Cut(e.to_string()))?;
                 let (key, layer) = keys.of(spec);
+                let mut sections = torch_dist::sections(spec, config);
+                if sections.is_empty() {
+                    sections.push(("", 0..usize::MAX));
+                }
                 for (prefix, dtype) in run.tensors_of(spec, dtype_of)? {
-                    let key = format!("{prefix}{key}");
                     // A chunk is a box: the halves of a gated layer are two.
-                    for range in &region.ranges {
-                        let part = Region { ranges: vec![range.clone()], ..region.clone() };
-                        let (offsets, sizes) = boxed(&part, layer);
+                    let boxes = region.ranges.iter().flat_map(|range| {
+                        sections.iter().map(move |s| (s, range.start.max(s.1.start)..range.end.min(s.1.end)))
+                    });
+                    for ((section, rows), range) in boxes.filter(|(_, range)| !range.is_empty()) {
+                        let key = format!("{prefix}{key}{section}");
+                        let part = Region { ranges: vec![range], ..region.clone() };
+                        let (mut offsets, sizes) = boxed(&part, layer);
+                        offsets[usize::from(layer.is_some()) + region.dim] -= rows.start;
                         if !seen.insert((key.clone(), offsets.clone())) {
                             continue;
                         }
@@ -72,7 +81,7 @@ impl Plan {
                         let written = tensors.entry(key.clone()).or_insert_with(|| Written {
                             key: key.clone(),
                             dtype,
-                            size: keys.size(spec, layer),
+                            size: keys.size(spec, layer, rows),
                             chunks: Vec::new(),
                         });
                         written.chunks.push(Placed { offsets, sizes, file: file.clone(), at, length });
@@ -140,7 +149,9 @@ impl<'a> Keys<'a> {
             }
             layers.entry(layer).or_default().push((inner, spec.shape.to_vec()));
         }
-        let stacked = layers.values().all(|l| Some(l) == layers.values().next());
+        // Megatron never stacks the layers of a model with state-space mixers.
+        let same = layers.values().all(|l| Some(l) == layers.values().next());
+        let stacked = same && config.mamba2.is_none();
         Self { config, slots, modules, stacked, packed }
     }
 
@@ -155,8 +166,12 @@ impl<'a> Keys<'a> {
         (laid.key, laid.layer)
     }
 
-    fn size(&self, spec: &ParamSpec, layer: Option<usize>) -> Vec<usize> {
+    /// The key's own sizes: of `rows` of a parameter, which are all or a section.
+    fn size(&self, spec: &ParamSpec, layer: Option<usize>, rows: &Range<usize>) -> Vec<usize> {
         let mut size = spec.shape.to_vec();
+        if let Some(first) = size.first_mut() {
+            *first = rows.len().min(*first);
+        }
         if layer.is_some() {
             size.insert(0, self.slots.len());
         }
