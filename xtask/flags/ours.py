@@ -405,7 +405,8 @@ REFUSED = [
     (r"--fp16$", ("float16 is " + LATER + "; use --bf16", "")),
     (r"--fp8-format|--qat-|--quant-", ("low precision is " + LATER, "")),
     (r"--multi-(head-)?latent-attention|--enable-dsa|--share-kvstates|--cla-share", ("this attention kind is " + LATER, "1")),
-    (r"--num-nextn|--mtp-loss-scale$", ("the older form of multi-token prediction is " + LATER + "; use --mtp-num-layers", "0")),
+    (r"--num-nextn", ("v2.0.0 reads rows of seq_length + N tokens, joins states before embeddings in eh_proj, masks every prediction like the next token and logs one sum; use --mtp-num-layers", "0")),
+    (r"--mtp-loss-scale$", ("belongs to --num-nextn-predict-layers; --mtp-loss-scaling-factor has the same meaning with --mtp-num-layers", "0")),
     (r"--is-pairwise-dataset", ("preference training is " + LATER, "")),
     (r"--sliding-window|--interleave-sliding|--attn-logit|--output-logit|--query-pre-attn|--post-norm|--geglu|--gelu-tanh|--squared-relu|--add-rmsnorm-offset|--apply-layernorm-1p|--embed-layernorm|--input-embeds-norm|--embedding-multiplier|--output-multiplier|--scale-|--dim-model-base|--add-dense-bias|--add-output-layer-bias|--use-glm-rope|--square-alibi|--fill-neg|--apply-residual|--no-post-layer|--apply-query-key|--no-enable-linear|--skip-bias-add|--enable-mla-scale|--use-rope-scaling|--apply-rope", ("models of this kind are " + LATER, "1.0")),
 ]
@@ -472,6 +473,7 @@ _SUPPORT_OTHER = {
         "--lora-alpha": ("Input", "the adapter is scaled by alpha / r"),
         "--lora-target-modules": ("Input", "modules that have adapters, to be checked"),
         "--qlora-nf4": ("Output", "store linear layers as 4-bit codes"),
+        "--orm": ("Input", "an outcome reward model, whose head is converted too"),
     },
     "convert2": {
         "--load-dir": ("Input", "checkpoint to read"),
@@ -501,9 +503,7 @@ _SUPPORT_OTHER = {
         "--first-k-dense-replace": ("Model", "keep only so many of the leading dense layers"),
     },
 }
-_CONVERT_REFUSED = [
-    (r"--orm", ("outcome reward models are " + LATER, "")),
-]
+_CONVERT_REFUSED = []
 _PREPROCESS_REFUSED = [
     (r"--hf-datasets", ("data comes from local files: --input takes files, folders and patterns", "")),
     (r"--data-obfuscation", ("it needs a proprietary library", "")),
@@ -617,6 +617,7 @@ OWN = [
     ("--expert-tensor-parallel-size", "convert1", "1", "int", "expert_tensor_parallel_size", None, "", PARALLEL, "1: experts are whole on every tensor-parallel rank"),
     ("--mla-mm-split", "convert1", "0", "true", "mla_mm_split", False, "", "Output", "write the up-projections of latent attention as four matrices"),
     ("--mtp-num-layers", "convert1", "1", "int", "mtp_num_layers", None, "", MODEL, "multi-token prediction layers to keep (default all)"),
+    ("--num-nextn-predict-layers", "convert1", "1", "int", "num_nextn_predict_layers", None, "", MODEL, "the same, as the scripts for DeepSeek-V3 have it"),
     ("--schedules-method", "convert1", "1", "str", "schedules_method", None, "dualpipev", PARALLEL, "dualpipev: two chunks per stage, the second in reverse order"),
     ("--true-vocab-size", "convert2", "1", "int", "true_vocab_size", None, "", "Input", "rows of the embedding that are in use"),
     ("--prompt", "infer", "1", "str", "prompt", None, "", GENERATE, "text to continue; - reads it from stdin"),

@@ -206,7 +206,7 @@ impl ModelConfig {
         }
         let limits = self.pattern.iter().flat_map(|l| [l.limits.experts, l.limits.dense]).flatten();
         for limit in limits {
-            if !(limit > 0.0) || self.activation != Activation::Swiglu {
+            if limit.is_nan() || limit <= 0.0 || self.activation != Activation::Swiglu {
                 return Err(Error::Inconsistent(format!(
                     "limit {limit} of an activation: expected more than 0, and SwiGLU"
                 )));

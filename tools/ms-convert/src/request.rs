@@ -252,7 +252,8 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             _ => Modules::TransformerEngine,
         },
         mtp: given(args, "mtp_num_layers").or(given(args, "num_nextn_predict_layers")).map(|n| n as usize),
-        leading_dense: if head { args.size("first_k_dense_replace")? } else { None },
+        // Upstream takes 0 for not given (convert_hf2mg.py, 2026).
+        leading_dense: if head { args.size("first_k_dense_replace")?.filter(|&n| n > 0) } else { None },
         extended: args.flag("moe_tp_extend_ep").then_some(true),
         args_form,
         sharding: Sharding::Bytes(ms_ckpt::layout::hf::SHARD_BYTES),

@@ -64,8 +64,8 @@ pub(crate) fn open(root: &Path, folder: &Path, hints: &Hints) -> Result<Checkpoi
         config.padded_vocab = rows;
         config.dtype = embedding.dtype;
     }
-    let head = |name: &&str| metadata.tensors.contains_key(*name);
-    config.reward = ["rm_head.weight", "score.weight", "model.score.weight"].iter().any(|n| head(n));
+    let head = |name: &str| metadata.tensors.contains_key(name);
+    config.reward = ["rm_head.weight", "score.weight", "model.score.weight"].into_iter().any(head);
     let config = config.validate().map_err(Error::spec(folder))?;
     let mut opened = Opened {
         folder,

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use serde_json::{Map, Value, json};
 
-    fn of(layers: usize, args: Value) -> Result<String> {
+    fn of(layers: usize, args: &Value) -> Result<String> {
         let map: Map<String, Value> = args.as_object().unwrap().clone();
         letters(&Fields { source: "arguments", map: &map }, layers)
     }
@@ -85,17 +85,17 @@ mod tests {
         ];
         for (layers, attention, mlp, want) in cases {
             let args = json!({"hybrid_attention_ratio": attention, "hybrid_mlp_ratio": mlp});
-            assert_eq!(of(layers, args).unwrap(), want, "{layers} {attention} {mlp}");
+            assert_eq!(of(layers, &args).unwrap(), want, "{layers} {attention} {mlp}");
         }
     }
 
     #[test]
     fn a_pattern_wins_and_must_fit_the_layers_and_the_shares() {
         let args = |attention: f64, pattern: &str| json!({"hybrid_attention_ratio": attention, "hybrid_override_pattern": pattern});
-        assert_eq!(of(4, args(0.0, "M*-M")).unwrap(), "M*-M");
-        assert_eq!(of(4, args(0.25, "*MMM")).unwrap(), "*MMM");
+        assert_eq!(of(4, &args(0.0, "M*-M")).unwrap(), "M*-M");
+        assert_eq!(of(4, &args(0.25, "*MMM")).unwrap(), "*MMM");
         for (layers, args) in [(3, args(0.0, "M*-M")), (4, args(0.25, "M*-M")), (4, args(-0.1, "MMMM"))] {
-            assert!(of(layers, args.clone()).is_err(), "{args}");
+            assert!(of(layers, &args).is_err(), "{args}");
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Which pieces a line falls into.
+
 use super::words::words;
 use super::*;
 
