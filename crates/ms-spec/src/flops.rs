@@ -1,10 +1,15 @@
-//! Floating-point operations of one iteration, as the two upstream versions count them.
+//! Floating-point operations of one iteration, as the two upstream versions count them. Recurrent mixers are not counted.
 
 use crate::ModelConfig;
 
 /// Matrices of a gated feed-forward layer relative to a plain one.
 fn gating(config: &ModelConfig) -> f64 {
     if config.activation.gated() { 1.5 } else { 1.0 }
+}
+
+/// Key/value heads relative to query heads; 0 without attention.
+fn sharing(config: &ModelConfig) -> f64 {
+    if config.heads == 0 { 0.0 } else { config.groups as f64 / config.heads as f64 }
 }
 
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
@@ -17,7 +22,7 @@ pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
     let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);
     let query = c.head_dim as f64 * c.heads as f64 / h;
-    let attention = (1.0 + c.groups as f64 / c.heads as f64 + s / h) * query;
+    let attention = (1.0 + sharing(c) + s / h) * query;
     let mlp = c.ffn as f64 / h * gating(c);
     let logits = c.padded_vocab as f64 / (2.0 * l * h);
     12.0 * b * s * l * h * h * (attention + mlp + logits)
@@ -32,7 +37,7 @@ pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);
     let query = c.head_dim as f64 * c.heads as f64 / h;
     let mlp = 12.0 * l * h * c.ffn as f64 * gating(c);
-    let attention = 12.0 * l * h * h * (1.0 + c.groups as f64 / c.heads as f64 + s / (2.0 * h)) * query;
+    let attention = 12.0 * l * h * h * (1.0 + sharing(c) + s / (2.0 * h)) * query;
     b * s * (mlp + attention + 6.0 * h * c.padded_vocab as f64)
 }
 
@@ -54,5 +59,15 @@ mod tests {
         let want = 2.0 * 16.0 * (6.0 * matrices as f64 + scores as f64);
         assert_eq!(v2_0_0(&config, 2, 16), want);
         assert_eq!(head(&config, 2, 16), want - 2.0 * 16.0 * scores as f64 / 2.0);
+    }
+
+    #[test]
+    fn a_model_without_attention_has_a_number() {
+        let json = serde_json::json!({
+            "model_type": "mamba3", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 1000
+        });
+        let config = hf::read_config(&json).unwrap();
+        let logits = 6.0 * 2.0 * 16.0 * 64.0 * 1000.0;
+        assert_eq!((v2_0_0(&config, 2, 16), head(&config, 2, 16)), (logits, logits));
     }
 }

@@ -150,6 +150,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         }
     }
     fp8::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
+    drop_surplus_rows(&config, &by_name, &mut stored);
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
     config.reward = is_reward(&config, &by_name)?;
@@ -171,6 +172,22 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
         copies: Vec::new(),
         merge: None,
     })
+}
+
+/// Mamba3's class gives its embedding at least 200000 rows, and its output layer as many as the vocabulary has: rows that
+/// stand for no token are left out.
+fn drop_surplus_rows(config: &ModelConfig, by_name: &BTreeMap<String, usize>, stored: &mut [Stored]) {
+    if config.family != Family::Mamba3 || config.tied {
+        return;
+    }
+    let place = |name: &str| by_name.get(name).copied();
+    let (Some(embedding), Some(head)) = (place("model.embeddings.weight"), place("lm_head.weight")) else {
+        return;
+    };
+    let fits = stored[head].shape.first() == Some(&config.vocab);
+    if let (true, Some(rows)) = (fits, stored[embedding].shape.first_mut()) {
+        *rows = config.vocab.min(*rows);
+    }
 }
 
 /// Takes sizes from the embedding: a model resized after training may have more rows than the configuration says.
