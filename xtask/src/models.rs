@@ -131,8 +131,9 @@ pub(crate) fn page(root: &Path) -> String {
          `--moe-tp-extend-ep` shares out in DeepSeek-V4, whose gate and up upstream mixes and does not find again.\n\
          - A family without a sample is read and converted, but no computed value of it was compared with anything.\n\
          - Described by Megatron's arguments alone, without a Hugging Face class: hybrids of state-space and attention \
-         layers, Grok, plain mixtures of experts. Not read: the prediction layers of Step-3.5. Not \
-         trained: indexers, whose own loss upstream has.\n",
+         layers, Grok, plain mixtures of experts. Not read: the prediction layers of Step-3.5; \
+         Mamba3 with a norm before its output projection or several groups of keys. Mamba3 with several inputs a head is \
+         the recurrence, not upstream's mask by chunks, in which tokens see later ones. Not trained: indexers, whose own loss upstream has.\n",
     );
     page
 }
