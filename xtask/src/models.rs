@@ -36,6 +36,7 @@ fn samples(family: Family) -> &'static [&'static str] {
         Family::DeepseekV4 => &["deepseek_v4"],
         Family::Bloom => &["bloom"],
         Family::Mamba2 => &["mamba2"],
+        Family::Mamba3 => &["mamba3", "mamba3_mimo"],
         Family::Aquila => &["aquila"],
         Family::InternLm => &["internlm"],
         Family::InternLm3 => &["internlm3"],

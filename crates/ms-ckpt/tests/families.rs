@@ -157,6 +157,11 @@ fn families() -> Vec<Value> {
             }),
         ),
         named("mamba2", json!({"expand": 2, "head_dim": 4, "n_groups": 2, "state_size": 4})),
+        named("mamba3", json!({"expand": 2, "head_dim": 4, "state_size": 8})),
+        named(
+            "mamba3",
+            json!({"expand": 2, "head_dim": 4, "state_size": 8, "is_mimo": true, "mimo_rank": 2}),
+        ),
     ]
 }
 
@@ -239,7 +244,8 @@ fn way(c: &ModelConfig, tp: usize, pp: usize, ep: usize, choice: u32) -> Way {
     if cut.placement(c.layers).is_err() {
         cut = Cut { pp: 1, layer_list: None, noop: Vec::new(), dual_pipe: false, ..cut };
     }
-    let plain = c.moe.is_none() && c.mla().is_none() && c.mamba2.is_none() && c.gated_delta.is_none();
+    let recurrent = c.mamba2.is_some() || c.mamba3.is_some() || c.gated_delta.is_some();
+    let plain = c.moe.is_none() && c.mla().is_none() && !recurrent;
     let spelling = Spelling {
         version: if bit(4) { Version::V2_0_0 } else { Version::Head },
         transformer_engine: te,

@@ -27,7 +27,8 @@ pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, CompressedBackend,
     DeltaRule, Device, EmbedBackend, GroupScore, HeadLayout, IndexerInputs, LayoutBackend, LossBackend,
     MatmulBackend, Mixing, MoeBackend, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend,
-    Rotary, Router, RouterScore, Routes, Run, Segment, Sight, StateSpace, StreamBackend, Window,
+    Rotary, Router, RouterScore, Routes, Run, Segment, Sight, StateSpace, StreamBackend, Trapezoid,
+    TurnedPairs, Window,
 };
 pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};

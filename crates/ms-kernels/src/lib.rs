@@ -59,6 +59,7 @@ pub mod sinks;
 pub mod state_space;
 pub mod streams;
 pub mod swiglu;
+pub mod trapezoid;
 
 pub use cpu::Cpu;
 pub use element::Element;

@@ -10,6 +10,7 @@ use crate::params::{Linear, Scope};
 use crate::recurrent::{DeltaMixer, StateSpaceMixer};
 use crate::routing::RouterLoad;
 use crate::streams::Streams;
+use crate::trapezoid::TrapezoidMixer;
 use crate::{Batch, Error, Result};
 use ms_core::ops::Balance;
 use ms_core::{Graph, ParamId, ParamStore, Tensor, Var, ops};
@@ -89,6 +90,7 @@ enum Mix {
     Latent(Box<Latent>),
     Compressed(Box<CompressedAttention>),
     StateSpace(StateSpaceMixer),
+    Trapezoid(Box<TrapezoidMixer>),
     Delta(DeltaMixer),
 }
 
@@ -106,7 +108,8 @@ enum Network {
 /// A sublayer between its norms.
 #[derive(Clone, Debug)]
 struct Sub<T> {
-    norm: Linear,
+    /// None: it takes the stream as it is.
+    norm: Option<Linear>,
     part: T,
     /// On the output (sandwich blocks).
     post_norm: Option<Linear>,
@@ -197,6 +200,12 @@ impl Layer {
                 };
                 Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), c, sizes)))
             }
+            (Mixer::Mamba3, _) => {
+                let sizes = c.mamba3.as_ref().expect("a validated model has its mixers' sizes");
+                let part = TrapezoidMixer::new(&scope.under("mixer"), sizes);
+                memory = part.memory();
+                Some(Mix::Trapezoid(Box::new(part)))
+            }
             (Mixer::GatedDelta, _) => {
                 let sizes = c.gated_delta.as_ref().expect("a validated model has its mixers' sizes");
                 memory = LayerMemory::Recurrent {
@@ -225,12 +234,12 @@ impl Layer {
         Ok(Self {
             number,
             mix: mix.map(|part| Sub {
-                norm: scope.linear(&named(input)),
+                norm: (kind.mixer != Mixer::Mamba3).then(|| scope.linear(&named(input))),
                 part,
                 post_norm: post("post_attn_norm"),
             }),
             network: network.map(|part| Sub {
-                norm: scope.linear(&named("pre_mlp_layernorm")),
+                norm: Some(scope.linear(&named("pre_mlp_layernorm"))),
                 part,
                 post_norm: post("post_mlp_layernorm"),
             }),
@@ -262,14 +271,20 @@ impl Layer {
         }
         let Some(mix) = &self.mix else {
             let Some(network) = &self.network else { return Ok(x.clone()) };
-            let h = self.norm.apply(pass, network.norm, x)?;
+            let h = self.normed(pass, network.norm, x)?;
             let out = self.run_network(pass, network, &h)?;
             return ops::add(pass.g, x, &out);
         };
-        let h = self.norm.apply(pass, mix.norm, x)?;
+        let h = self.normed(pass, mix.norm, x)?;
         let mixed = self.run_mix(pass, cache, mix, &h)?;
         let Some(network) = &self.network else { return ops::add(pass.g, x, &mixed) };
-        let (x, h) = self.norm.apply_to_sum(pass, network.norm, x, &mixed)?;
+        let (x, h) = match network.norm {
+            Some(norm) => self.norm.apply_to_sum(pass, norm, x, &mixed)?,
+            None => {
+                let sum = ops::add(pass.g, x, &mixed)?;
+                (sum.clone(), sum)
+            }
+        };
         let out = self.run_network(pass, network, &h)?;
         ops::add(pass.g, &x, &out)
     }
@@ -285,17 +300,22 @@ impl Layer {
         let mut x = x.clone();
         if let Some(mix) = &self.mix {
             let (input, w) = around_mix.collapse(pass, &x)?;
-            let h = self.norm.apply(pass, mix.norm, &input)?;
+            let h = self.normed(pass, mix.norm, &input)?;
             let mixed = self.run_mix(pass, cache, mix, &h)?;
             x = around_mix.expand(pass, &x, &mixed, &w)?;
         }
         if let Some(network) = &self.network {
             let (input, w) = around_network.collapse(pass, &x)?;
-            let h = self.norm.apply(pass, network.norm, &input)?;
+            let h = self.normed(pass, network.norm, &input)?;
             let out = self.run_network(pass, network, &h)?;
             x = around_network.expand(pass, &x, &out, &w)?;
         }
         Ok(x)
+    }
+
+    /// What a sublayer takes of the stream.
+    fn normed(&self, pass: &mut Pass<'_>, norm: Option<Linear>, x: &Var) -> ms_core::Result<Var> {
+        norm.map_or_else(|| Ok(x.clone()), |norm| self.norm.apply(pass, norm, x))
     }
 
     fn run_mix(
@@ -310,6 +330,7 @@ impl Layer {
             Mix::Latent(part) => part.forward(pass, cache, h)?,
             Mix::Compressed(part) => part.forward(pass, cache, h)?,
             Mix::StateSpace(part) => part.forward(pass, cache, h)?,
+            Mix::Trapezoid(part) => part.forward(pass, cache, h)?,
             Mix::Delta(part) => part.forward(pass, cache, h)?,
         };
         self.finish(pass, mix.post_norm, mixed)

@@ -25,6 +25,7 @@ mod recurrent;
 mod rotary;
 mod routing;
 mod streams;
+mod trapezoid;
 
 pub use batch::Batch;
 pub use cache::KvCache;

@@ -8,7 +8,7 @@ use ms_spec::{GatedDelta, Mamba2, ModelConfig};
 use std::sync::Arc;
 
 /// A parameter as f32.
-fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
+pub(crate) fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
     let w = pass.param(id);
     ops::cast(pass.g, &w, DType::F32)
 }
@@ -16,7 +16,7 @@ fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
 /// Runs `work` with the convolution's history and the scan's states of the segments at hand, if there is a cache, and
 /// keeps what they become.
 #[allow(clippy::needless_pass_by_value)] // an optional mutable reference is handed over
-fn remembered_in(
+pub(crate) fn remembered_in(
     slots: &[usize],
     cache: Option<&mut LayerCache>,
     work: impl FnOnce(Option<(&mut Tensor, &mut Tensor)>) -> Result<Var>,

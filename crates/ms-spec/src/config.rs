@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, HyperConnections, Indexer, Layer,
-    Mamba2, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
+    Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };
 use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
@@ -71,6 +71,9 @@ pub struct ModelConfig {
     /// Sizes of the Mamba2 layers.
     #[serde(default)]
     pub mamba2: Option<Mamba2>,
+    /// Sizes of the Mamba3 layers.
+    #[serde(default)]
+    pub mamba3: Option<Mamba3>,
     /// The mixture of experts of [`Feed::Moe`] layers.
     #[serde(default)]
     pub moe: Option<Moe>,
@@ -142,6 +145,7 @@ impl Default for ModelConfig {
             indexer: None,
             gated_delta: None,
             mamba2: None,
+            mamba3: None,
             moe: None,
             pattern: Vec::new(),
             block: Block::Pre,
@@ -229,6 +233,7 @@ impl ModelConfig {
         needs(self.block != Block::Shortcut || self.moe.is_some(), "experts")?;
         needs(!self.has(Mixer::GatedDelta) || self.gated_delta.is_some(), "a gated delta net")?;
         needs(!self.has(Mixer::Mamba2) || self.mamba2.is_some(), "a state-space mixer")?;
+        needs(!self.has(Mixer::Mamba3) || self.mamba3.is_some(), "a trapezoidal mixer")?;
         if let Some(m) = &self.moe {
             if m.top_k > m.experts + m.zero_experts {
                 let (k, e) = (m.top_k, m.experts + m.zero_experts);
@@ -261,6 +266,12 @@ impl ModelConfig {
         }
         if let Some(m) = &self.mamba2 {
             divides("state-space heads", m.heads, "groups", m.groups)?;
+        }
+        if let Some(m) = &self.mamba3
+            && 2 * m.angles > m.state
+        {
+            let (a, s) = (m.angles, m.state);
+            return Err(Error::Inconsistent(format!("{a} angles turn more than the {s} elements of a key")));
         }
         let windowed = self.windowed.as_ref().map(|w| w.rope.rotated(self.head_dim));
         let rotates = self.position == Position::Rope && self.has(Mixer::Attention);
@@ -328,6 +339,11 @@ impl ModelConfig {
         if let Some(m) = &self.mamba2 {
             let parts = [m.heads, m.head_dim, m.groups, m.state, m.conv, m.chunk];
             sizes.extend(parts.map(|n| ("size of the state-space mixer", n)));
+        }
+        if let Some(m) = &self.mamba3 {
+            let products = [m.heads.saturating_mul(m.head_dim), m.ranks.unwrap_or(1).saturating_mul(m.state)];
+            let parts = [m.heads, m.head_dim, m.state, m.ranks.unwrap_or(1), m.angles];
+            sizes.extend(parts.into_iter().chain(products).map(|n| ("size of the trapezoidal mixer", n)));
         }
         sizes
     }
@@ -468,6 +484,7 @@ impl ModelConfig {
             (self.unit_head_rows, "a normalised output layer"),
             (self.scales != Scales::default(), "scale factors"),
             (self.logit_softcap.is_some(), "a softcap on the logits"),
+            (self.mamba3.is_some(), "trapezoidal state-space layers"),
             (self.mtp > 0, "multi-token prediction"),
             (self.reward, "a reward head"),
         ];

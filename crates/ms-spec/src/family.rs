@@ -63,6 +63,7 @@ families! {
     LongCat "LongCat-Flash: shortcut blocks, zero experts.",
     Step3p5 "Step-3.5: other heads and rotation in windowed layers, a gate per head, limited activations.",
     Mamba2 "Mamba2.",
+    Mamba3 "Mamba3: one kind of layer, without norms before the mixers.",
     Megatron "Only described by Megatron's arguments: no Hugging Face class is known.",
 }
 
@@ -333,6 +334,7 @@ pub(crate) const ROWS: &[Row] = &[
         ..like(LLAMA, Family::Step3p5, &["step3p5"], "Step3p5ForCausalLM")
     },
     Row { eps: 1e-5, ..like(LLAMA, Family::Mamba2, &["mamba2"], "Mamba2ForCausalLM") },
+    Row { eps: 1e-5, ..like(LLAMA, Family::Mamba3, &["mamba3"], "Mamba3ForCausalLM") },
 ];
 
 impl Family {

@@ -37,7 +37,7 @@ pub use family::Family;
 pub use params::{Init, ParamSpec, Place, SumGrad, check_cut, check_expert_cut, local, params};
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
-    HyperConnections, Indexer, Layer, Limits, Mamba2, Mixer, Mla, Moe, Norm, Pooled, Position, QkNorm,
-    Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
+    HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
+    QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
 };
 pub use rope::{Frequencies, Rope, RopeScaling};

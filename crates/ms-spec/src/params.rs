@@ -188,6 +188,7 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     let sandwich = c.block == Block::Sandwich;
     match layer.mixer {
         Mixer::Mamba2 => mixer::mamba2(t, c),
+        Mixer::Mamba3 => mixer::mamba3(t, c),
         Mixer::None => {}
         Mixer::Attention | Mixer::SharedKv | Mixer::GatedDelta => {
             t.norm("input_layernorm", c.hidden);
@@ -246,6 +247,9 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     }
     if let Some(m) = &c.mamba2 {
         sizes.push(("state-space groups", m.groups));
+    }
+    if c.mamba3.is_some() {
+        sizes.push(("sets of keys of the trapezoidal mixer, which all heads share,", 1));
     }
     if let Some(g) = &c.gated_delta {
         sizes.push(("key heads of the gated delta net", g.key_heads));

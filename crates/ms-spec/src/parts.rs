@@ -316,6 +316,48 @@ impl Mamba2 {
     }
 }
 
+/// Mamba3: `h_t = a_t (h_{t-1} + dt_t (1 - l_t) v_{t-1} k_{t-1}^T) + dt_t l_t v_t k_t^T; y = h q + D v`, per head; keys
+/// and queries are turned by angles that add up, and have a norm and a bias per head.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mamba3 {
+    /// Heads.
+    pub heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Width of the state, per element of a head; elements of a key.
+    pub state: usize,
+    /// Keys, queries, inputs and outputs of a head (MIMO); `None`: one (SISO), and no weights for several.
+    pub ranks: Option<usize>,
+    /// Pairs of elements of a key that are turned.
+    pub angles: usize,
+    /// Least rate of decay.
+    pub rate_floor: f64,
+    /// Range of the initial `dt`.
+    pub dt_init: (f64, f64),
+}
+
+impl Mamba3 {
+    /// Added to the mean square in the norms of keys and queries.
+    pub const KEY_NORM_EPS: f64 = 1e-5;
+
+    /// Rows of `x` and of `z`: `heads * head_dim`.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Elements of all keys of a token.
+    pub fn keys(&self) -> usize {
+        self.ranks.unwrap_or(1) * self.state
+    }
+
+    /// Blocks of rows of the input projection: `z`, `x`, `B`, `C`, `dt`, the rate of decay, the weight of a step's end,
+    /// angles.
+    pub fn sections(&self) -> [usize; 8] {
+        let one = self.heads;
+        [self.inner(), self.inner(), self.keys(), self.keys(), one, one, one, self.angles]
+    }
+}
+
 /// Mixture of experts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moe {
@@ -455,6 +497,8 @@ pub enum Mixer {
     GatedDelta,
     /// Mamba2.
     Mamba2,
+    /// Mamba3; there is no norm before it.
+    Mamba3,
     /// Nothing: the layer is a feed-forward layer.
     None,
 }

@@ -6,10 +6,13 @@
 Weights are seeded, rounded to bfloat16 and stored so; logits are computed in float32 from the stored values.
 """
 
+import importlib.util
 import json
 import math
+import os
 import pathlib
 import sys
+import types
 
 import torch
 import transformers
@@ -626,6 +629,64 @@ def step3p5():
         "use_head_wise_attn_gate": True, "use_qk_norm": True, "use_rope_layers": [], "zero_centered": True, "sink": False,
     }
     return {"model": model, "seed": 121, "weights": names, "config": lambda _: hub | more}
+
+
+class Mamba3(nn.Module):
+    """Upstream's block between an embedding and an output layer, as its class puts them together, but for every sequence of a batch."""
+
+    def __init__(self, **sizes):
+        super().__init__()
+        self.config = config = T.PretrainedConfig(tie_word_embeddings=False, vocab_size=128, hidden_size=32, num_hidden_layers=3)
+        arguments = types.ModuleType("mindspeed_llm.fsdp2.utils.global_vars")
+        arguments.get_args = lambda: types.SimpleNamespace(use_triton_rmsnormgated=False)
+        sys.modules[arguments.__name__] = arguments
+        source = pathlib.Path(os.environ["UPSTREAM"]) / "mindspeed_llm/fsdp2/models/mamba3/mamba3_block.py"
+        spec = importlib.util.spec_from_file_location("mamba3_block", source)
+        block = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(block)
+        mixer = lambda: block.Mamba3(d_model=config.hidden_size, d_state=16, headdim=8, **sizes)
+        self.model = nn.Module()
+        self.model.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.model.layers = nn.ModuleList(nn.ModuleDict({"mamba": mixer()}) for _ in range(config.num_hidden_layers))
+        self.model.norm_f = nn.RMSNorm(config.hidden_size, eps=1e-5)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, input_ids, **_):
+        hidden = [self.model.embeddings(input_ids)]
+        for layer in self.model.layers:
+            hidden.append(hidden[-1] + layer["mamba"](hidden[-1]))
+        hidden[-1] = self.model.norm_f(hidden[-1])
+        return types.SimpleNamespace(logits=self.lm_head(hidden[-1]), hidden_states=hidden)
+
+    def save_pretrained(self, folder):
+        save_file({n: t.contiguous() for n, t in self.state_dict().items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+
+
+def mamba3_like(seed, is_mimo, **more):
+    model = Mamba3(is_mimo=is_mimo, **more).eval()
+    fill(model, seed)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer["mamba"].out_proj.weight.div_(16)  # nothing but this keeps the stream, and with it steps and angles, small
+    hub = {
+        "architectures": ["Mamba3ForCausalLM"], "model_type": "mamba3", "vocab_size": 128, "hidden_size": 32, "num_hidden_layers": 3,
+        "layer_norm_epsilon": 1e-05, "expand": 2, "head_dim": 8, "state_size": 16, "is_mimo": is_mimo, "tie_word_embeddings": False,
+        "initializer_range": 0.1, "bos_token_id": 0, "eos_token_id": 2, "torch_dtype": "bfloat16",
+    }
+    return {"model": model, "seed": seed, "config": lambda _: hub}
+
+
+@sample("trapezoidal state-space layers of 8 heads, half of each key turned by angles that add up, no norms before the mixers",
+        derived="the mixer of MindSpeed-LLM (2026), mamba3_block.py, between an embedding and an output layer")
+def mamba3():
+    return mamba3_like(123, False)
+
+
+@sample("the same with 4 keys, queries, inputs and outputs a head",
+        derived="the mixer of MindSpeed-LLM (2026), mamba3_block.py, by chunks of one token, between an embedding and an output layer")
+def mamba3_mimo():
+    return mamba3_like(124, True, mimo_rank=4, chunk_size=1)
 
 
 if __name__ == "__main__":

@@ -404,6 +404,26 @@ const MAMBA2: Scheme = Scheme {
     ],
 };
 
+const MAMBA3: Scheme = Scheme {
+    parent: None,
+    rows: &[
+        ("embed", "model.embeddings.weight"),
+        ("head", "lm_head.weight"),
+        ("norm", "model.norm_f.weight"),
+        ("ssm.B_bias", "model.layers.{L}.mamba.B_bias"),
+        ("ssm.B_norm", "model.layers.{L}.mamba.B_norm.weight"),
+        ("ssm.C_bias", "model.layers.{L}.mamba.C_bias"),
+        ("ssm.C_norm", "model.layers.{L}.mamba.C_norm.weight"),
+        ("ssm.D", "model.layers.{L}.mamba.D"),
+        ("ssm.dt_bias", "model.layers.{L}.mamba.dt_bias"),
+        ("ssm.in_proj", "model.layers.{L}.mamba.in_proj.weight"),
+        ("ssm.mimo_o", "model.layers.{L}.mamba.mimo_o"),
+        ("ssm.mimo_x", "model.layers.{L}.mamba.mimo_x"),
+        ("ssm.mimo_z", "model.layers.{L}.mamba.mimo_z"),
+        ("ssm.out_proj", "model.layers.{L}.mamba.out_proj.weight"),
+    ],
+};
+
 /// Other spellings of a tensor that some files have.
 pub(super) const ALIASES: &[(&str, &str)] = &[("backbone.embeddings.weight", "backbone.embedding.weight")];
 
@@ -455,6 +475,7 @@ pub(super) fn of(family: Family) -> &'static Scheme {
         Family::LongCat => &LONGCAT,
         Family::Step3p5 => &STEP3P5,
         Family::Mamba2 => &MAMBA2,
+        Family::Mamba3 => &MAMBA3,
         Family::Llama
         | Family::Mistral
         | Family::Qwen2

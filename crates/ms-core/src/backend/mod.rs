@@ -16,7 +16,7 @@ pub use attention::{
 };
 pub use compressed::{CompressedBackend, Pooling, Sight, Window};
 pub use moe::{GroupScore, MoeBackend, Router, RouterScore, Routes};
-pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace};
+pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace, Trapezoid, TurnedPairs};
 pub use streams::{Mixing, StreamBackend};
 
 use crate::{Arena, DType, Result, Tensor, TensorMut};

@@ -6,6 +6,10 @@ use crate::{Result, Segment, Tensor};
 pub type StateSpace = ms_kernels::state_space::Shape;
 /// Sizes of a delta-rule scan.
 pub type DeltaRule = ms_kernels::delta_rule::Shape;
+/// Sizes of a trapezoidal scan.
+pub type Trapezoid = ms_kernels::trapezoid::Shape;
+/// Which elements of a key are turned together.
+pub type TurnedPairs = ms_kernels::trapezoid::Pairs;
 
 /// Recurrent mixers, all f32. Segments must cover the tokens in order.
 pub trait RecurrentBackend {
@@ -59,6 +63,30 @@ pub trait RecurrentBackend {
         segments: &[Segment],
         shape: &StateSpace,
     ) -> Result<([Tensor; 4], [Tensor; 3])>;
+    /// Mamba-3's scan of operands in the order of [`ms_kernels::trapezoid::Operands`], which has their shapes, the last
+    /// three empty where heads have no inputs by rank. `memory` is what each document's last token left `[D,N,·]` and
+    /// the states `[D,N,P,S]`; both are read and replaced.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn trapezoid(
+        &self,
+        operands: [&Tensor; 15],
+        memory: Option<[&mut Tensor; 2]>,
+        segments: &[Segment],
+        shape: &Trapezoid,
+    ) -> Result<Tensor>;
+    /// Gradients by the operands.
+    ///
+    /// # Errors
+    /// If shapes, element types or segments do not fit.
+    fn trapezoid_backward(
+        &self,
+        dy: &Tensor,
+        operands: [&Tensor; 15],
+        segments: &[Segment],
+        shape: &Trapezoid,
+    ) -> Result<[Tensor; 15]>;
     /// The gated delta rule of `[q, k, v, g, beta]`; shapes as in [`ms_kernels::delta_rule::Scan`].
     /// `states[S,N,K,V]` is read and replaced.
     ///

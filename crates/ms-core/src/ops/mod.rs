@@ -28,7 +28,7 @@ pub use loss::{Head, LossVar, linear_cross_entropy, logits};
 pub use moe::{Balance, Routed, combine, dispatch, expert_linear, route, route_to};
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};
-pub use recurrent::{convolution, decay, delta_rule, state_space};
+pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};
 pub use streams::{collapse, expand, stream_weights};
 
 use crate::Tensor;

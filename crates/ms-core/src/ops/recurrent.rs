@@ -2,14 +2,14 @@
 
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, DeltaRule, Graph, Op, Result, Segment, StateSpace, Tensor, Var};
+use crate::{BackwardCx, DType, DeltaRule, Graph, Op, Result, Segment, StateSpace, Tensor, Trapezoid, Var};
 use std::sync::Arc;
 
 /// Adds gradients that a fused kernel has formed to the inputs from `first` on: to parameters, or as tensors.
-fn weights<const N: usize>(
+fn weights(
     cx: &mut BackwardCx<'_>,
     first: usize,
-    gradients: [Tensor; N],
+    gradients: impl IntoIterator<Item = Tensor>,
 ) -> Result<Vec<Option<Tensor>>> {
     let each = gradients.into_iter().enumerate();
     each.map(|(i, d)| {
@@ -106,6 +106,60 @@ pub fn state_space(
         Box::new(Scan {
             inputs: inputs.map(|v| v.value().clone()),
             weights: params.map(|v| v.value().clone()),
+            segments: segments.clone(),
+            shape: *shape,
+        })
+    }))
+}
+
+/// Inputs of a trapezoidal scan, its weights, and its weights by rank.
+const TRAPEZOID: [usize; 3] = [8, 4, 3];
+
+struct Trapezoidal {
+    operands: [Tensor; 15],
+    segments: Arc<[Segment]>,
+    shape: Trapezoid,
+}
+op!(Trapezoidal, "trapezoid", |op, cx, dy| {
+    let grads = cx.device.trapezoid_backward(&dy, op.operands.each_ref(), &op.segments, &op.shape)?;
+    let [inputs, single, by_rank] = TRAPEZOID;
+    let given = if op.operands[14].numel() == 0 { single } else { single + by_rank };
+    let mut grads = grads.into_iter();
+    let mut all: Vec<Option<Tensor>> = grads.by_ref().take(inputs).map(Some).collect();
+    all.extend(weights(cx, inputs, grads.take(given))?);
+    Ok(all)
+});
+
+/// Mamba-3's scan of `[x, z, b, c, dt, rate, trap, angle]` with weights `[dt_bias, b_bias, c_bias, d]`, and
+/// `[rank_x, rank_z, rank_o]` where heads have several inputs; shapes as in [`ms_kernels::trapezoid::Operands`]. Keeps
+/// its operands; states are recomputed.
+///
+/// `memory` is what each document's last token left `[D,N,·]` and the states `[D,N,P,S]`, read and replaced; with it
+/// there is no backward.
+///
+/// # Errors
+/// If shapes, element types or segments do not fit.
+pub fn trapezoid(
+    g: &mut Graph,
+    inputs: [&Var; 8],
+    single: [&Var; 4],
+    by_rank: Option<[&Var; 3]>,
+    memory: Option<[&mut Tensor; 2]>,
+    segments: &Arc<[Segment]>,
+    shape: &Trapezoid,
+) -> Result<Var> {
+    let none = Tensor::zeros(g.device().arena(), DType::F32, [0]);
+    let given: Vec<&Var> = inputs.into_iter().chain(single).chain(by_rank.into_iter().flatten()).collect();
+    let mut operands = [&none; 15];
+    operands.iter_mut().zip(&given).for_each(|(operand, v)| *operand = v.value());
+    let kept = memory.is_some();
+    let y = g.device().trapezoid(operands, memory, segments, shape)?;
+    if kept {
+        return Ok(g.constant(y));
+    }
+    Ok(g.apply(y, &given, || {
+        Box::new(Trapezoidal {
+            operands: operands.map(Tensor::clone),
             segments: segments.clone(),
             shape: *shape,
         })

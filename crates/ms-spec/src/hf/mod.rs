@@ -2,6 +2,7 @@
 
 mod deepseek_v4;
 mod fields;
+mod mamba3;
 mod moe;
 mod read;
 mod rope;

@@ -49,7 +49,7 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
     if layers > MOST_PARTS {
         return Err(Error::Inconsistent(format!("layers: expected 1 to {MOST_PARTS}, got {layers}")));
     }
-    let recurrent = row.family == Family::Mamba2;
+    let recurrent = matches!(row.family, Family::Mamba2 | Family::Mamba3);
     let heads = if recurrent { 0 } else { f.need_of(HEADS)? };
     let max_positions = f.size_of(POSITIONS)?.unwrap_or(row.max_positions);
     let vocab = f.need_of(&["vocab_size", "padded_vocab_size"])?;

@@ -88,6 +88,7 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         }
         Family::Qwen3Next => qwen3_next(f, c)?,
         Family::Mamba2 => mamba2(f, c)?,
+        Family::Mamba3 => super::mamba3::read(f, c)?,
         Family::Qwen2Moe => c.bias.qkv = f.flag("qkv_bias")?.unwrap_or(true),
         Family::Qwen3Moe
         | Family::Mixtral

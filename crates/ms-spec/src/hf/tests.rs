@@ -153,3 +153,38 @@ fn hunyuans_two_classes_weigh_a_single_expert_differently() {
     assert!(moe("hunyuan", 2).router.renormalise);
     assert_eq!((moe("hunyuan", 2).ffn, moe("hunyuan", 2).shared.unwrap().ffn), (48, 96));
 }
+
+#[test]
+fn mamba3_has_the_sizes_of_its_class_where_the_file_is_silent() {
+    let read = |more: &[(&str, Value)]| {
+        let mut json =
+            json!({"model_type": "mamba3", "hidden_size": 128, "num_hidden_layers": 2, "vocab_size": 100});
+        more.iter().for_each(|(key, value)| json[*key] = value.clone());
+        read_config(&json)
+    };
+    let plain = read(&[]).unwrap();
+    let m = plain.mamba3.unwrap();
+    assert_eq!((m.heads, m.head_dim, m.state, m.ranks, m.angles), (4, 64, 128, None, 32));
+    assert_eq!(m.sections(), [256, 256, 128, 128, 4, 4, 4, 32]);
+    assert_eq!((plain.norm_eps, plain.init_std), (1e-5, 0.1));
+    let wide = read(&[("is_mimo", json!(true)), ("rope_fraction", json!(1.0))]).unwrap();
+    let m = wide.mamba3.unwrap();
+    assert_eq!((m.ranks, m.angles, m.keys()), (Some(4), 64, 512));
+    for config in [plain, wide] {
+        let back = read_config(&write_config(&config, Dialect::V5).unwrap()).unwrap();
+        assert_eq!(back, config);
+        // Megatron has no words for it: without its config.json such a model is not read.
+        assert!(crate::megatron::from_args(&crate::megatron::to_args(&config)).is_err());
+        assert!(crate::check_cut(&config, 1).is_ok() && crate::check_cut(&config, 2).is_err());
+    }
+    for (field, value, says) in [
+        ("is_outproj_norm", json!(true), "a norm before the output projection"),
+        ("ngroups", json!(2), "several groups of keys"),
+        ("rope_fraction", json!(0.25), "rope_fraction 0.25"),
+        ("head_dim", json!(96), "heads of 96"),
+        ("state_size", json!(0), "size of the trapezoidal mixer"),
+    ] {
+        let error = read(&[(field, value)]).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}

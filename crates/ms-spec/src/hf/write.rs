@@ -145,7 +145,10 @@ fn sizes(w: &mut Writer, c: &ModelConfig) {
             "hidden_size",
             "num_attention_heads",
             "intermediate_size",
-            if family == Family::Mamba2 { "layer_norm_epsilon" } else { "rms_norm_eps" },
+            match family {
+                Family::Mamba2 | Family::Mamba3 => "layer_norm_epsilon",
+                _ => "rms_norm_eps",
+            },
             if family == Family::Baichuan && c.position == Position::Alibi {
                 "model_max_length"
             } else {
@@ -467,6 +470,7 @@ fn special(w: &mut Writer, c: &ModelConfig) {
             w.set("layer_types", (0..c.layers).map(kind).collect());
         }
         Family::Mamba2 => mamba2(w, c),
+        Family::Mamba3 => super::mamba3::write(w, c),
         _ => {}
     }
 }

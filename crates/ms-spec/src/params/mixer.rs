@@ -40,6 +40,25 @@ pub(super) fn mamba2(t: &mut Table<'_>, c: &ModelConfig) {
     }
 }
 
+pub(super) fn mamba3(t: &mut Table<'_>, c: &ModelConfig) {
+    let m = c.mamba3.as_ref().expect("validate: a trapezoidal layer needs its sizes");
+    let (whole, ranks) = (Partition::Replicated, m.ranks.unwrap_or(1));
+    let mut ones = |name: &str, shape: &[usize]| t.push(name, shape, whole, Init::Ones, SumGrad::No);
+    ones("mixer.B_bias", &[m.heads, ranks, m.state]);
+    ones("mixer.B_norm.weight", &[m.state]);
+    ones("mixer.C_bias", &[m.heads, ranks, m.state]);
+    ones("mixer.C_norm.weight", &[m.state]);
+    ones("mixer.D", &[m.heads]);
+    if m.ranks.is_some() {
+        for name in ["mixer.mimo_o", "mixer.mimo_x", "mixer.mimo_z"] {
+            ones(name, &[m.heads, ranks, m.head_dim]);
+        }
+    }
+    t.vector("mixer.dt_bias", m.heads, whole, dt(m.dt_init), SumGrad::No);
+    t.matrix("mixer.in_proj.weight", [m.sections().iter().sum(), c.hidden], whole, t.std());
+    t.matrix("mixer.out_proj.weight", [c.hidden, m.inner()], whole, t.std());
+}
+
 fn dt((low, high): (f64, f64)) -> Init {
     Init::InverseSoftplus { low, high }
 }
