@@ -131,7 +131,9 @@ pub(crate) fn page(root: &Path) -> String {
          `--moe-tp-extend-ep` shares out in DeepSeek-V4, whose gate and up upstream mixes and does not find again.\n\
          - A family without a sample is read and converted, but no computed value of it was compared with anything.\n\
          - Described by Megatron's arguments alone, without a Hugging Face class: hybrids of state-space and attention \
-         layers, Grok, plain mixtures of experts. Not read: the prediction layers of Step-3.5. Not \
+         layers (sample hybrid), Grok (grok), plain mixtures of experts (gpt4_moe). Their samples, Megatron checkpoints \
+         in `tests/golden/models-by-arguments`, are in the tests of logits and gradients; their values come from the \
+         script beside them, which writes the models down in plain PyTorch. Not read: the prediction layers of Step-3.5. Not \
          trained: indexers, whose own loss upstream has.\n",
     );
     page
