@@ -133,7 +133,8 @@ pub(crate) fn page(root: &Path) -> String {
          - Described by Megatron's arguments alone, without a Hugging Face class: hybrids of state-space and attention \
          layers (sample hybrid), Grok (grok), plain mixtures of experts (gpt4_moe). Their samples, Megatron checkpoints \
          in `tests/golden/models-by-arguments`, are in the tests of logits and gradients; their values come from the \
-         script beside them, which writes the models down in plain PyTorch. Not read: the prediction layers of Step-3.5. Not \
+         script beside them, which writes the models down in plain PyTorch; `tools/ms-convert/tests/goldens.rs` cuts them \
+         for two ranks and puts them together again. Not read: the prediction layers of Step-3.5. Not \
          trained: indexers, whose own loss upstream has.\n",
     );
     page
