@@ -131,9 +131,13 @@ pub(crate) fn page(root: &Path) -> String {
          `--moe-tp-extend-ep` shares out in DeepSeek-V4, whose gate and up upstream mixes and does not find again.\n\
          - A family without a sample is read and converted, but no computed value of it was compared with anything.\n\
          - Described by Megatron's arguments alone, without a Hugging Face class: hybrids of state-space and attention \
-         layers, Grok, plain mixtures of experts. Not read: the prediction layers of Step-3.5; \
-         Mamba3 with a norm before its output projection or several groups of keys. Mamba3 with several inputs a head is \
-         the recurrence, not upstream's mask by chunks, in which tokens see later ones. Not trained: indexers, whose own loss upstream has.\n",
+         layers (sample hybrid), Grok (grok), plain mixtures of experts (gpt4_moe). Their samples, Megatron checkpoints \
+         in `tests/golden/models-by-arguments`, are in the tests of logits and gradients; their values come from the \
+         script beside them, which writes the models down in plain PyTorch; `tools/ms-convert/tests/goldens.rs` cuts them \
+         for two ranks and puts them together again.\n\
+         - Not read: the prediction layers of Step-3.5; Mamba3 with a norm before its output projection or several groups \
+         of keys. Mamba3 with several inputs a head is the recurrence, not upstream's mask by chunks, in which tokens see \
+         later ones. Not trained: indexers, whose own loss upstream has.\n",
     );
     page
 }

@@ -198,7 +198,7 @@ impl Layer {
                     history: [sizes.conv - 1, inner + 2 * bc],
                     states: inner * sizes.state,
                 };
-                Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), c, sizes)))
+                Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), sizes)))
             }
             (Mixer::Mamba3, _) => {
                 let sizes = c.mamba3.as_ref().expect("a validated model has its mixers' sizes");

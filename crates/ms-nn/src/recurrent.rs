@@ -40,12 +40,11 @@ pub(crate) struct StateSpaceMixer {
     norm: ParamId,
     out: Linear,
     sizes: Mamba2,
-    eps: f32,
 }
 
 impl StateSpaceMixer {
     /// The mixer under `scope`, a layer's `mixer`.
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, sizes: &Mamba2) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba2) -> Self {
         Self {
             input: scope.linear("in_proj"),
             conv: scope.linear("conv1d"),
@@ -55,7 +54,6 @@ impl StateSpaceMixer {
             norm: scope.id("norm.weight"),
             out: scope.linear("out_proj"),
             sizes: *sizes,
-            eps: c.norm_eps as f32,
         }
     }
 
@@ -96,7 +94,8 @@ impl StateSpaceMixer {
         let rows = ops::reshape(pass.g, &gated, [tokens * m.groups, width])?;
         let ones = Tensor::from_slice(pass.g.device().arena(), [width], &vec![1f32; width])?;
         let ones = pass.g.constant(ones);
-        let normed = ops::rms_norm(pass.g, &rows, &ones, Norm { eps: self.eps, unit_offset: false })?;
+        let normed =
+            ops::rms_norm(pass.g, &rows, &ones, Norm { eps: m.norm_eps as f32, unit_offset: false })?;
         let normed = ops::reshape(pass.g, &normed, [tokens, inner])?;
         let normed = ops::cast(pass.g, &normed, dtype)?;
         let scale = pass.param(self.norm);

@@ -301,9 +301,20 @@ pub struct Mamba2 {
     pub dt_init: (f64, f64),
     /// The residual stream is kept in float32.
     pub residual_f32: bool,
+    /// Epsilon of the norm behind the gate. Megatron's mixer fixes it, whatever the layers' norms have.
+    #[serde(default = "Mamba2::megatron_norm_eps")]
+    pub norm_eps: f64,
 }
 
 impl Mamba2 {
+    /// The epsilon of Megatron's mixer.
+    ///
+    /// # Source
+    /// Megatron-core 0.16, `megatron/core/ssm/mamba_mixer.py`: the arguments of its norm.
+    pub fn megatron_norm_eps() -> f64 {
+        1e-5
+    }
+
     /// Rows of `x` and of `z`: `heads * head_dim`.
     pub fn inner(&self) -> usize {
         self.heads * self.head_dim

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ms_core::{Axis, Topology};
-use ms_spec::{ModelConfig, check_cut, hf, local, megatron, params};
+use ms_spec::{Family, ModelConfig, check_cut, hf, local, megatron, params};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -217,5 +217,17 @@ fn whatever_a_field_holds_is_refused_or_gives_sizes_that_can_be_counted() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn models_that_no_class_describes_have_no_family_and_survive_their_arguments() {
+    for name in ["gpt4_moe", "grok", "hybrid"] {
+        let path = ms_testing::golden_model(name).unwrap().join("args.json");
+        let args: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let config = megatron::from_args(args.as_object().unwrap()).unwrap();
+        assert_eq!(config.family, Family::Megatron, "{name}");
+        assert_eq!(megatron::from_args(&megatron::to_args(&config)).unwrap(), config, "{name}");
+        assert!(hf::write_config(&config, hf::Dialect::V4).is_err(), "{name}");
     }
 }

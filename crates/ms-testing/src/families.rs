@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 /// Folder of a golden model: in the repository, or among the shared reference values (`None` where those are absent).
 pub fn golden_model(family: &str) -> Option<PathBuf> {
-    let own = workspace_root().join("tests/golden/models").join(family);
-    if own.is_dir() { Some(own) } else { shared("goldens/models").map(|dir| dir.join(family)) }
+    let own = ["tests/golden/models", "tests/golden/models-by-arguments"]
+        .map(|folder| workspace_root().join(folder).join(family));
+    let own = own.into_iter().find(|dir| dir.is_dir());
+    own.or_else(|| shared("goldens/models").map(|dir| dir.join(family)))
 }
 
 /// The names of all folders of golden models that exist here.

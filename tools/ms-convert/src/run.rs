@@ -13,7 +13,7 @@ use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Shar
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
-use ms_spec::{Feed, ModelConfig, hf};
+use ms_spec::{Family, Feed, ModelConfig, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
@@ -258,6 +258,8 @@ fn add_companions(
         text
     };
     match hf_json {
+        // The arguments in the checkpoint describe what no class does.
+        None if request.to != Form::Hf && config.family == Family::Megatron => {}
         None => {
             let made = hf::write_config(
                 &ModelConfig { dtype: fixed.or(config.dtype), ..config.clone() },

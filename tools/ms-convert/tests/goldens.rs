@@ -215,3 +215,30 @@ fn every_manifest_of_upstreams_converters_is_reproduced_tensor_by_tensor() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(cases >= 40 && excuses < 20);
 }
+
+#[test]
+fn models_that_no_class_describes_are_cut_and_come_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (name, flags) in [("grok", &["--moe-grouped-gemm"][..]), ("gpt4_moe", &[]), ("hybrid", &[])] {
+        let source = ms_testing::golden_model(name).unwrap();
+        let convert = |from: &Path, to: &Path, ranks: &str| {
+            Command::cargo_bin("ms-convert")
+                .unwrap()
+                .args(["mcore", "mcore", "--target-tensor-parallel-size", ranks])
+                .args(flags)
+                .arg("--load-dir")
+                .arg(from)
+                .arg("--save-dir")
+                .arg(to)
+                .assert()
+                .success();
+        };
+        let (cut, back) = (scratch.path().join(format!("{name}-cut")), scratch.path().join(name));
+        convert(&source, &cut, "2");
+        convert(&cut, &back, "1");
+        assert!(cut.join("iter_0000001/mp_rank_01/model_optim_rng.pt").is_file(), "{name}");
+        assert!(!back.join("config.json").exists(), "{name}");
+        let file = "iter_0000001/mp_rank_00/model_optim_rng.pt";
+        assert_eq!(torch_tensors(&back.join(file)), torch_tensors(&source.join(file)), "{name}");
+    }
+}

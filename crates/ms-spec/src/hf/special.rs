@@ -327,6 +327,7 @@ fn mamba2(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         dt_limit: limit,
         dt_init: (dt("time_step_min", 0.001)?, dt("time_step_max", 0.1)?),
         residual_f32: f.flag("residual_in_fp32")?.unwrap_or(true),
+        norm_eps: c.norm_eps,
     });
     c.position = Position::None;
     (c.heads, c.groups, c.head_dim) = (0, 0, 0);

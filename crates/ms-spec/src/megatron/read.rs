@@ -322,6 +322,7 @@ fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         dt_limit: (0.0, None),
         dt_init: (0.001, 0.1),
         residual_f32: true,
+        norm_eps: Mamba2::megatron_norm_eps(),
     });
     let letters = hybrid::letters(f, layers)?;
     let layer = |letter| match letter {
@@ -449,7 +450,7 @@ fn family(c: &ModelConfig) -> Family {
         (true, None) => Family::MiniCpm3,
         (_, Some(_)) if c.has(Mixer::SharedKv) => Family::HunyuanMoe,
         (_, Some(Score::SparseMixer { .. })) => Family::PhiMoe,
-        (_, Some(Score::SoftmaxOfChosen)) if c.norm == Norm::Rms => Family::Mixtral,
+        (_, Some(Score::SoftmaxOfChosen)) if c.norm == Norm::Rms && c.block == Block::Pre => Family::Mixtral,
         (_, Some(Score::Softmax)) if shared_gate => Family::Qwen2Moe,
         (_, Some(Score::Softmax)) => Family::Qwen3Moe,
         (_, Some(Score::Sigmoid)) => Family::Glm4Moe,
