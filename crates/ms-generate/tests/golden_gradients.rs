@@ -100,23 +100,3 @@ fn check(family: &str) {
 }
 
 ms_testing::golden_model_tests!(check);
-
-/// Models that only Megatron's arguments describe.
-mod described_by_arguments {
-    use super::check;
-
-    #[test]
-    fn grok() {
-        check("grok");
-    }
-
-    #[test]
-    fn gpt4_moe() {
-        check("gpt4_moe");
-    }
-
-    #[test]
-    fn hybrid() {
-        check("hybrid");
-    }
-}

@@ -36,6 +36,24 @@ macro_rules! golden_model_tests {
             longcat_flash mamba2 mamba3 mamba3_mimo minicpm minicpm3 minicpm_moe minimax_m2 mistral_swa mixtral
             phi3_longrope phimoe plm qwen1 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss step3p5
         }
+
+        /// Models that only Megatron's arguments describe.
+        mod described_by_arguments {
+            #[test]
+            fn grok() {
+                super::$check("grok");
+            }
+
+            #[test]
+            fn gpt4_moe() {
+                super::$check("gpt4_moe");
+            }
+
+            #[test]
+            fn hybrid() {
+                super::$check("hybrid");
+            }
+        }
     };
     ($check:ident: $($name:ident)*) => {
         $(#[test]
