@@ -37,5 +37,5 @@ pub use graph::{BackwardCx, Deferred, GradSink, Graph, Op, Var};
 pub use params::{GradBuffer, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use shape::{MAX_RANK, Shape};
-pub use sharding::{Axis, Partition, Region, Topology};
+pub use sharding::{Axis, Grid, GridRules, GridSizes, Partition, Region, Topology};
 pub use tensor::{Tensor, TensorMut};

@@ -14,6 +14,7 @@ mod context;
 mod data_parallel;
 mod error;
 mod mappings;
+pub mod schedule;
 pub mod threads;
 
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
