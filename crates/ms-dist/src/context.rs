@@ -35,6 +35,8 @@ pub struct ParallelCtx {
     pub etp: Arc<dyn Communicator>,
     /// Ranks whose gradients of experts are summed.
     pub edp: Arc<dyn Communicator>,
+    /// Ranks that hold the same layers.
+    pub stage: Arc<dyn Communicator>,
     /// All ranks.
     pub world: Arc<dyn Communicator>,
 }
@@ -69,6 +71,7 @@ impl ParallelCtx {
             ep: group("ep")?,
             etp: group("expert-tp")?,
             edp: group("expert-dp")?,
+            stage: group("tp-dp-cp")?,
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
             grid,
         })
@@ -87,7 +90,7 @@ impl ParallelCtx {
 
     /// Bytes that this rank has sent so far, by group; groups of one rank are left out.
     pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
-        let groups: [(&'static str, &Arc<dyn Communicator>); 12] = [
+        let groups: [(&'static str, &Arc<dyn Communicator>); 13] = [
             ("tp", &self.tp),
             ("cp", &self.cp),
             ("ulysses", &self.ulysses),
@@ -99,6 +102,7 @@ impl ParallelCtx {
             ("ep", &self.ep),
             ("expert-tp", &self.etp),
             ("expert-dp", &self.edp),
+            ("tp-dp-cp", &self.stage),
             ("world", &self.world),
         ];
         groups.into_iter().filter(|g| g.1.size() > 1).map(|(name, comm)| (name, comm.sent_bytes())).collect()

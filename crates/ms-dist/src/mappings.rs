@@ -89,6 +89,46 @@ fn map(
     Ok(g.apply(y, &[x], || Box::new(Mapping { comm: comm.clone(), name, backward })))
 }
 
+struct ExchangeRows {
+    comm: Arc<dyn Communicator>,
+    back: Vec<usize>,
+}
+
+impl Op for ExchangeRows {
+    fn name(&self) -> &'static str {
+        "exchange_rows"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let back = |dy| Ok(self.comm.all_to_all_rows("exchange_rows", dy, &self.back)?.wait()?);
+        dys.into_iter().map(|dy: Option<Tensor>| dy.map(back).transpose()).collect()
+    }
+}
+
+/// Hands rank `r` the next `send[r]` rows of `x[R,H]` and returns those of all ranks in rank order, `receive[r]` of rank
+/// `r`. Keeps `receive`.
+///
+/// # Errors
+/// If a rank fails or the rows do not add up.
+pub fn exchange_rows(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    send: &[usize],
+    receive: &[usize],
+) -> Result<Var> {
+    if comm.size() == 1 {
+        return Ok(x.clone());
+    }
+    let y = comm.all_to_all_rows("exchange_rows", x.value().clone(), send)?.wait()?;
+    let back = receive.to_vec();
+    Ok(g.apply(y, &[x], || Box::new(ExchangeRows { comm: comm.clone(), back })))
+}
+
 impl ParallelCtx {
     /// `x` as the input of layers whose rows are shared out over tensor-parallel ranks: all tokens, `[T,H]`. Its gradient
     /// is summed over the ranks. Under sequence parallelism `x` is a rank's share `[T/tp,H]`.
@@ -126,6 +166,54 @@ impl ParallelCtx {
             true => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
             false => Ok(x.clone()),
         }
+    }
+
+    /// Whether experts are cut like dense layers, so that ranks that share a matrix also share every expert.
+    fn experts_like_dense(&self) -> bool {
+        self.etp.size() == self.tp.size()
+    }
+
+    /// `x` as the input of experts and their router: all tokens of the ranks that share an expert. Their gradients are
+    /// summands. Where experts are cut less than dense layers, each tensor-parallel rank first takes its share of the
+    /// tokens.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn enter_experts(&self, g: &mut Graph, x: &Var) -> Result<Var> {
+        if self.experts_like_dense() {
+            return self.enter_tp(g, x);
+        }
+        let x = match self.sequence_parallel {
+            true => x.clone(),
+            false => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather))?,
+        };
+        map(g, &self.etp, &x, "enter_experts", (Exchange::Gather, Exchange::SumShare))
+    }
+
+    /// The way back of [`ParallelCtx::enter_experts`]: partial products of the ranks that share an expert are summed.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn leave_experts(&self, g: &mut Graph, y: &Var) -> Result<Var> {
+        if self.experts_like_dense() {
+            return self.leave_tp(g, y);
+        }
+        let y = map(g, &self.etp, y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
+        match self.sequence_parallel {
+            true => Ok(y),
+            false => map(g, &self.tp, &y, "all_tokens", (Exchange::Gather, Exchange::Share)),
+        }
+    }
+
+    /// Which of the tokens `0..tokens` of a batch the router of this rank sees.
+    pub fn router_tokens(&self, tokens: usize) -> std::ops::Range<usize> {
+        if self.experts_like_dense() {
+            return 0..tokens;
+        }
+        let (etp, tp) = (self.etp.size(), self.tp.size());
+        let part = tokens / tp;
+        let first = self.tp.rank() / etp * etp * part;
+        first..first + etp * part
     }
 
     /// The values of all tokens of what [`ParallelCtx::enter_tp`] would be given, without a gradient.

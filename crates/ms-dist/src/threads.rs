@@ -240,10 +240,7 @@ impl Meeting {
     }
 
     /// Meets the other ranks, computes `read` on everybody's tensors and waits until all have done so.
-    fn complete(
-        self,
-        read: impl FnOnce(&[Post]) -> Result<Option<Tensor>>,
-    ) -> Result<Option<Tensor>> {
+    fn complete(self, read: impl FnOnce(&[Post]) -> Result<Option<Tensor>>) -> Result<Option<Tensor>> {
         let all_posted = |s: &HubState| s.rounds[&self.sequence].posts.iter().all(Option::is_some);
         let posts: Vec<Post> = {
             let state = self.wait_until(all_posted)?;

@@ -71,7 +71,8 @@ pub enum Init {
 pub enum SumGrad {
     /// None: every rank has the whole gradient, or its own piece of it.
     No,
-    /// Along tensor parallel, always: each rank saw its own heads.
+    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. Of a weight of experts,
+    /// along the ranks that share an expert.
     OverTp,
     /// Along tensor parallel, under sequence parallelism: each rank saw its own tokens.
     OverTpWithSequenceParallel,

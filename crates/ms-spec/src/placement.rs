@@ -145,8 +145,13 @@ impl Placement {
                 slot_of[layer] = slot;
             }
         }
-        let empty: Vec<usize> =
-            stages.slots(config.layers)?.iter().enumerate().filter(|(_, l)| l.is_none()).map(|(s, _)| s).collect();
+        let empty: Vec<usize> = stages
+            .slots(config.layers)?
+            .iter()
+            .enumerate()
+            .filter(|(_, l)| l.is_none())
+            .map(|(s, _)| s)
+            .collect();
         let mut this = Self { stages: Vec::with_capacity(stages.pp), dual_pipe: stages.dual_pipe };
         for chunks in by_slot {
             let items = |slots: Vec<Option<usize>>| {
@@ -334,7 +339,10 @@ mod tests {
     #[test]
     fn impossible_placements_are_refused_with_the_numbers() {
         let message = |s: Stages| Placement::new(&config(4, 0, false), &s).unwrap_err().to_string();
-        assert!(message(Stages { pp: 3, ..Stages::default() }).contains("4 layers do not divide by pipeline size 3"));
+        assert!(
+            message(Stages { pp: 3, ..Stages::default() })
+                .contains("4 layers do not divide by pipeline size 3")
+        );
         let listed = Stages { pp: 2, layer_list: Some(vec![1, 2]), ..Stages::default() };
         assert!(message(listed).contains("expected 2 numbers with the sum 4"));
         assert!(message(Stages { noop: vec![9], ..Stages::default() }).contains("beyond"));

@@ -114,14 +114,17 @@ impl Grid {
         }
         let etp = match (rules, etp) {
             (GridRules::V2, Some(etp)) if etp != tp && etp != 1 => {
-                return clash(format!("expert tensor parallel size: expected {tp}, as tp has it, or 1, found {etp}"));
+                return clash(format!(
+                    "expert tensor parallel size: expected {tp}, as tp has it, or 1, found {etp}"
+                ));
             }
             (_, etp) => etp.unwrap_or(tp),
         };
         let stage = world / pp;
         let experts = etp.saturating_mul(ep);
         if !stage.is_multiple_of(experts) {
-            let fits = divisors(stage / gcd(stage, etp)).into_iter().filter(|d| stage.is_multiple_of(d * etp));
+            let fits =
+                divisors(stage / gcd(stage, etp)).into_iter().filter(|d| stage.is_multiple_of(d * etp));
             return clash(format!(
                 "the {stage} ranks of a stage are not a multiple of ep {ep} x expert tensor parallel {etp}; ep may be {}",
                 list(fits)

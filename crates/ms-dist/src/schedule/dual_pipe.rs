@@ -65,6 +65,7 @@ pub(super) fn stage(r: usize, pp: usize, m: usize) -> Vec<Action> {
     }
     for _ in 0..after {
         lane.backward(1);
+        lane.forward(1);
         lane.backward(0);
     }
     // In the second half of what is left, weight gradients are put off.

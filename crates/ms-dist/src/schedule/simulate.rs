@@ -27,7 +27,9 @@ pub enum Deadlock {
         index: usize,
     },
     /// Work is missing or done twice.
-    #[error("stage {stage}: micro-batch {micro} passes chunk {chunk} {found} times {direction}, expected once")]
+    #[error(
+        "stage {stage}: micro-batch {micro} passes chunk {chunk} {found} times {direction}, expected once"
+    )]
     Incomplete {
         /// The stage.
         stage: usize,
@@ -135,7 +137,11 @@ impl Schedule {
         let busy: f64 = self.stages.iter().flatten().map(|&a| costs.of(a)).sum();
         Ok(Report {
             makespan,
-            bubble_fraction: if makespan > 0.0 { 1.0 - busy / self.stages.len() as f64 / makespan } else { 0.0 },
+            bubble_fraction: if makespan > 0.0 {
+                1.0 - busy / self.stages.len() as f64 / makespan
+            } else {
+                0.0
+            },
             max_in_flight: self.stages.iter().map(|actions| in_flight(actions)).collect(),
         })
     }

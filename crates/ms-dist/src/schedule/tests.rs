@@ -41,7 +41,8 @@ fn one_forward_one_backward_has_the_order_of_the_paper() {
 
 #[test]
 fn interleaved_stages_wait_less_and_keep_more() {
-    let s = Schedule::new(Kind::Interleaved { group: 2, forwards_first: false }, &chain(2, 2, false), 4).unwrap();
+    let s =
+        Schedule::new(Kind::Interleaved { group: 2, forwards_first: false }, &chain(2, 2, false), 4).unwrap();
     assert_eq!(s.text(0), "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
     let report = s.simulate().unwrap();
     assert_eq!(report.max_in_flight, [5, 3]);
