@@ -269,7 +269,7 @@ fn a_killed_run_leaves_only_whole_checkpoints() {
     let tracker = save.join("latest_checkpointed_iteration.txt");
     let start = Instant::now();
     while !tracker.exists() {
-        assert!(start.elapsed() < Duration::from_secs(60), "no checkpoint within a minute");
+        assert!(start.elapsed() < Duration::from_secs(600), "no checkpoint within ten minutes");
         std::thread::yield_now();
     }
     child.kill().unwrap();
@@ -303,7 +303,7 @@ fn sigterm_saves_and_stops() {
     let mut child = command.spawn().unwrap();
     let start = Instant::now();
     while !std::fs::read_to_string(&file).is_ok_and(|t| t.lines().count() > 2) {
-        assert!(start.elapsed() < Duration::from_secs(60), "no iteration within a minute");
+        assert!(start.elapsed() < Duration::from_secs(600), "no iteration within ten minutes");
         std::thread::yield_now();
     }
     let kill = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
