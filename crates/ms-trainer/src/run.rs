@@ -216,7 +216,8 @@ impl Loop<'_> {
             };
             self.record(false);
             let seconds = step_start.elapsed().as_secs_f64();
-            let lr_used = self.schedule.lr(self.consumed);
+            let (lr_used, wd_used) =
+                (self.schedule.lr(self.consumed), self.schedule.weight_decay(self.consumed));
             self.iteration += 1;
             self.consumed += global as u64;
             self.flops += self.config.flops_per_sample * global as f64;
@@ -224,7 +225,7 @@ impl Loop<'_> {
             trained_seconds += seconds;
             trained_tokens += (global * self.config.seq_length) as f64;
             interval.add(&report, seconds);
-            self.write_metrics(&report, lr_used, seconds, global)?;
+            self.write_metrics(&report, [lr_used, wd_used], seconds, global)?;
             if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, report.grad_norm, global)?;
             }
@@ -371,7 +372,7 @@ impl Loop<'_> {
     fn write_metrics(
         &mut self,
         report: &crate::StepReport,
-        lr: f64,
+        [lr, weight_decay]: [f64; 2],
         seconds: f64,
         global: usize,
     ) -> Result<()> {
@@ -382,6 +383,7 @@ impl Loop<'_> {
                 "lm loss": report.loss,
                 "grad norm": report.grad_norm,
                 "learning rate": lr,
+                "weight decay": weight_decay,
                 "global batch size": global,
                 "tokens": report.tokens,
                 "seconds": seconds,

@@ -3,6 +3,7 @@
 mod cli;
 mod inspect;
 mod pack;
+mod record;
 mod regroup;
 mod samples;
 mod verify;

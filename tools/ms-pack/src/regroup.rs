@@ -1,7 +1,7 @@
 //! `ms-pack merge` and `ms-pack split`: the documents of datasets in other files.
 
-use crate::as_usage;
 use crate::cli::{Merge, Split};
+use crate::{as_usage, record};
 use anyhow::{Context, Result, bail};
 use ms_cli::Common;
 use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
@@ -17,6 +17,8 @@ pub(crate) fn merge(args: &Merge, common: &Common) -> Result<()> {
         None => args.parts.clone(),
     };
     check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
+    let tokenizer = record::common_tokenizer(&parts)?;
+    record::forget(&args.output_prefix)?;
     let first = IndexedDataset::open(&parts[0])?;
     let mut writer = IndexedWriter::create(&args.output_prefix, first.token_type())?;
     drop(first);
@@ -27,6 +29,9 @@ pub(crate) fn merge(args: &Merge, common: &Common) -> Result<()> {
     }
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
     writer.finish()?;
+    if let Some(tokenizer) = tokenizer {
+        record::write(&args.output_prefix, "merge", std::slice::from_ref(&args.output_prefix), &tokenizer)?;
+    }
     bar.finish_and_clear();
     let mut out = std::io::stdout().lock();
     let prefix = args.output_prefix.display().to_string();
@@ -87,13 +92,18 @@ pub(crate) fn split(args: &Split, common: &Common) -> Result<()> {
     };
     let prefixes: Vec<PathBuf> = parts.iter().map(|(name, _)| prefix_of(name)).collect();
     check_absent(&prefixes, args.force)?;
+    let tokenizer = record::common_tokenizer(std::slice::from_ref(&args.input))?;
     let mut out = std::io::stdout().lock();
     for ((_, range), prefix) in parts.into_iter().zip(prefixes) {
         let count = range.len();
         let mut writer = IndexedWriter::create(&prefix, set.token_type())?;
         writer.append_documents(&set, range)?;
         let (sequences, tokens) = (writer.sequences(), writer.tokens());
+        record::forget(&prefix)?;
         writer.finish()?;
+        if let Some(tokenizer) = &tokenizer {
+            record::write(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
+        }
         let prefix = prefix.display().to_string();
         if common.json {
             let report =

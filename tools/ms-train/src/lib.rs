@@ -5,10 +5,12 @@
 //! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
 
 pub mod data;
+mod fit;
 mod plan;
 mod profile;
 mod report;
 pub mod resolve;
+mod schedule;
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Args, Program, parse_or_exit};

@@ -54,6 +54,7 @@ fn plan(r: &Resolved) -> Result<Value> {
         "iterations": c.train_iters,
         "micro_batches_per_iteration": micro_batches,
         "tokens_per_iteration": c.batch.global * c.seq_length,
+        "schedule": schedule(r),
         "flops_per_iteration": c.flops_per_sample * c.batch.global as f64,
         "bytes_per_rank": {
             "weights": local * weight_bytes,
@@ -66,4 +67,22 @@ fn plan(r: &Resolved) -> Result<Value> {
             "dp_all_gather": exchanged(local * weight_bytes),
         },
     }))
+}
+
+/// The schedule, in iterations of the full batch and with the rates that stand at its corners.
+fn schedule(r: &Resolved) -> Value {
+    let (c, s) = (&r.config, &r.config.schedule);
+    let iterations = |samples: f64| samples / c.batch.global as f64;
+    let last = c.train_samples.saturating_sub(c.batch.global as u64);
+    json!({
+        "lr_decay_style": s.style,
+        "warmup_iterations": iterations(s.warmup),
+        "decay_iterations": iterations(s.decay as f64),
+        "first_lr": s.lr(0),
+        "peak_lr": s.max_lr,
+        "last_lr": s.lr(last),
+        "min_lr": s.min_lr,
+        "first_weight_decay": s.weight_decay(0),
+        "last_weight_decay": s.weight_decay(last),
+    })
 }

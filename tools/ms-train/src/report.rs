@@ -23,6 +23,15 @@ pub(crate) fn notices(args: &Args) {
     for notice in args.without_effect() {
         tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
     }
+    let upstreams = |dest: &str| !args.has(dest) && args.float(dest).is_some_and(|x| x != 0.0);
+    if upstreams("hidden_dropout") || upstreams("attention_dropout") {
+        tracing::warn!(
+            "dropout is 0 here, upstream's default is 0.1: --hidden-dropout 0 --attention-dropout 0 says so"
+        );
+    }
+    if args.has("save") && !args.has("ckpt_format") {
+        tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");
+    }
     let format = args.text("ckpt_format").unwrap_or_default();
     if args.has("save")
         && args.has("ckpt_format")
