@@ -11,6 +11,7 @@
 pub mod buckets;
 mod communicator;
 mod context;
+mod context_parallel;
 mod data_parallel;
 mod error;
 mod mappings;
@@ -19,6 +20,7 @@ pub mod threads;
 
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
+pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
 pub use mappings::exchange_rows;

@@ -11,10 +11,11 @@ mod profile;
 mod report;
 pub mod resolve;
 mod schedule;
+pub mod topology;
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_core::{CpuBackend, Device, Grid};
+use ms_core::{CpuBackend, Device};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
 use ms_trainer::{Hooks, Outcome};
@@ -67,11 +68,11 @@ fn train(args: &Args, resolved: &Resolved, recorder: &ms_trace::Recorder) -> Res
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
-    let grid = Grid::data_parallel(world)?;
+    let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
         let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
-        let ctx = ParallelCtx::new(grid.clone(), false, &fabric)?;
+        let ctx = ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
