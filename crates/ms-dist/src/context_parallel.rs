@@ -160,11 +160,15 @@ impl ContextParallel {
     pub fn check(&self, heads: usize, cp: usize, seq_length: usize) -> Result<(), String> {
         let pieces = self.pieces(cp);
         if !seq_length.is_multiple_of(pieces) {
-            return Err(format!("sequences of {seq_length} tokens do not divide into {pieces} chunks for {cp} ranks"));
+            return Err(format!(
+                "sequences of {seq_length} tokens do not divide into {pieces} chunks for {cp} ranks"
+            ));
         }
         let u = self.ulysses(cp);
         if heads > 0 && !heads.is_multiple_of(u) {
-            return Err(format!("{heads} heads of a rank do not divide by {u} ranks that exchange heads for tokens"));
+            return Err(format!(
+                "{heads} heads of a rank do not divide by {u} ranks that exchange heads for tokens"
+            ));
         }
         Ok(())
     }
@@ -205,7 +209,9 @@ mod tests {
     #[test]
     fn every_chunk_is_held_once() {
         let hybrid = ContextParallel::Hybrid { ulysses: 2, window: 1 };
-        for (how, cp) in [(ContextParallel::Ulysses, 4), (ContextParallel::Gather, 3), (hybrid, 4), (hybrid, 8)] {
+        for (how, cp) in
+            [(ContextParallel::Ulysses, 4), (ContextParallel::Gather, 3), (hybrid, 4), (hybrid, 8)]
+        {
             let mut all = how.chunks(cp).concat();
             all.sort_unstable();
             assert_eq!(all, (0..how.pieces(cp)).collect::<Vec<_>>(), "{how:?} {cp}");

@@ -11,6 +11,7 @@
 pub mod buckets;
 mod communicator;
 mod context;
+mod context_attention;
 mod context_parallel;
 mod data_parallel;
 mod error;
@@ -20,6 +21,7 @@ pub mod threads;
 
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
+pub use context_attention::{Piece, Spread, context_attention};
 pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};

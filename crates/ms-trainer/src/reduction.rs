@@ -103,8 +103,7 @@ impl SharedGradients {
             SumGrad::OverTpWithSequenceParallel => ctx.sequence_parallel,
         };
         let copies = shared_by_stages(model.config(), placement);
-        let copied =
-            |p: &PlacedParam| p.spec.place == Place::Embedding && copies.contains(&p.spec.name);
+        let copied = |p: &PlacedParam| p.spec.place == Place::Embedding && copies.contains(&p.spec.name);
         let sums = vec![
             (ctx.tp.clone(), ids(&|p| summed(p) && !p.spec.of_experts())),
             (ctx.etp.clone(), ids(&|p| summed(p) && p.spec.of_experts())),

@@ -72,7 +72,8 @@ fn train(args: &Args, resolved: &Resolved, recorder: &ms_trace::Recorder) -> Res
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
         let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
-        let ctx = ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
+        let ctx =
+            ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)

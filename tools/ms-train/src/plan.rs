@@ -26,7 +26,9 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
         writeln!(out, "{plan}")?;
         return Ok(());
     }
-    for (key, value) in plan.as_object().into_iter().flatten().filter(|(key, _)| !LONG.contains(&key.as_str())) {
+    for (key, value) in
+        plan.as_object().into_iter().flatten().filter(|(key, _)| !LONG.contains(&key.as_str()))
+    {
         match value {
             Value::Object(inner) => {
                 writeln!(out, "{key}:")?;
@@ -34,7 +36,12 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
                     match v.as_array().filter(|lines| lines.iter().any(Value::is_string)) {
                         Some(lines) => {
                             for (i, line) in lines.iter().enumerate() {
-                                writeln!(out, "  {:<28} {}", format!("{k} {i}"), line.as_str().unwrap_or(""))?;
+                                writeln!(
+                                    out,
+                                    "  {:<28} {}",
+                                    format!("{k} {i}"),
+                                    line.as_str().unwrap_or("")
+                                )?;
                             }
                         }
                         None => writeln!(out, "  {k:<28} {v}")?,

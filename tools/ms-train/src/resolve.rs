@@ -182,7 +182,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         }
     }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
-    config.batch.validate(world).map_err(usage)?;
+    config.batch.validate(dp).map_err(usage)?;
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }
@@ -321,8 +321,9 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
             config = changed(&config, given)?;
         }
         // Ranks that share the vocabulary have equally many rows of it.
-        config.padded_vocab =
-            config.padded_vocab.next_multiple_of(args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1));
+        config.padded_vocab = config
+            .padded_vocab
+            .next_multiple_of(args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1));
         return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
     }
     for flag in flags(Program::Train, upstream) {

@@ -35,7 +35,9 @@ fn size(args: &Args, dest: &str) -> Result<usize> {
 fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
     let number = |word: &str| word.trim().parse::<usize>().ok();
     let all: Option<Vec<usize>> = text.split(',').map(number).collect();
-    all.ok_or_else(|| Usage(format!("{flag}: expected numbers with commas between them, found {text:?}")).into())
+    all.ok_or_else(|| {
+        Usage(format!("{flag}: expected numbers with commas between them, found {text:?}")).into()
+    })
 }
 
 /// Resolves the flags that spread a run over `world` ranks.
@@ -64,8 +66,10 @@ pub fn resolve(args: &Args, world: usize, model: &ModelConfig, seq_length: usize
         ulysses: context.ulysses(cp),
     };
     let refused = |e: ms_core::Error| {
-        Usage(format!("--nproc-per-node {world} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
-                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}: {e}"))
+        Usage(format!(
+            "--nproc-per-node {world} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
+                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}: {e}"
+        ))
     };
     let listed = Grid::new(world, &sizes, rules).map_err(refused)?;
     if args.flag("moe_tp_extend_ep") {
@@ -92,7 +96,8 @@ fn context(args: &Args, cp: usize) -> Result<ContextParallel> {
         "ulysses_cp_algo" | "mamba_cp_algo" => ContextParallel::Ulysses,
         "kvallgather_cp_algo" => ContextParallel::Gather,
         "hybrid_cp_algo" | "hybrid_adaptive_cp_algo" => {
-            let Some(ulysses) = ulysses.filter(|u| cp == 1 || (*u > 1 && *u < cp && cp.is_multiple_of(*u))) else {
+            let Some(ulysses) = ulysses.filter(|u| cp == 1 || (*u > 1 && *u < cp && cp.is_multiple_of(*u)))
+            else {
                 bail!(Usage(format!(
                     "--ulysses-degree-in-cp: {algorithm} needs a degree above 1 that divides --context-parallel-size {cp} \
                      and is smaller, found {}",
