@@ -16,6 +16,7 @@ mod context_parallel;
 mod data_parallel;
 mod error;
 mod mappings;
+mod norm;
 pub mod schedule;
 pub mod threads;
 

@@ -172,6 +172,7 @@ fn check(
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| usage("--pipeline-model-parallel-size", &e))?;
     let cp = grid.size(Cp);
+    ms_spec::check_context(model, cp).map_err(|e| usage("--context-parallel-size", &e))?;
     if cp > 1 {
         context.check(model.heads / tp, cp, seq_length).map_err(|e| usage("--context-parallel-algo", &e))?;
     }
