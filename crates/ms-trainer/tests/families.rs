@@ -34,7 +34,7 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
             continue;
         }
         ran += 1;
-        let routing = Routing { balance_coeff: 0.02, balance_by_sequence: false, bias_update_rate: 1e-3 };
+        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
         let recurrent = c.has(Mixer::Mamba2) || c.has(Mixer::Mamba3) || c.has(Mixer::GatedDelta);
         let steps = batches(&c, 2, 24, 2, 4, packed && !recurrent);
         let outcome = run(&c, &Case::single(), routing, &steps)
