@@ -237,7 +237,10 @@ impl Attention {
         let d = shape.heads.head_dim;
         let [q, k, v] = self.apart(pass, qkv)?;
         let (q, k) = if shape.qk_norm == QkNorm::WholeProjection {
-            (shape.norm.apply_to_projection(pass, q_norm, &q)?, shape.norm.apply_to_projection(pass, k_norm, &k)?)
+            (
+                shape.norm.apply_to_projection(pass, q_norm, &q)?,
+                shape.norm.apply_to_projection(pass, k_norm, &k)?,
+            )
         } else {
             (shape.norm.apply_to_heads(pass, q_norm, &q, d)?, shape.norm.apply_to_heads(pass, k_norm, &k, d)?)
         };

@@ -35,7 +35,9 @@ mod rope;
 pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;
-pub use params::{Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, local, params};
+pub use params::{
+    Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, local, params,
+};
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,

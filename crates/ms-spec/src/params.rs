@@ -318,7 +318,10 @@ pub fn check_context(config: &ModelConfig, cp: usize) -> Result<()> {
     }
     let rule = |part, reason| Err(Error::Rule { part, axis: Axis::Cp, ranks: cp, reason });
     if c.compressed().is_some() {
-        return rule("attention to pooled entries", "windows of entries and of tokens cross the borders of ranks");
+        return rule(
+            "attention to pooled entries",
+            "windows of entries and of tokens cross the borders of ranks",
+        );
     }
     if c.indexer.is_some() {
         return rule("sparse attention", "the indexer picks among the keys of all ranks");

@@ -21,7 +21,7 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
         && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
         && ms_spec::check_context(c, case.sizes.cp).is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
-        && (case.sizes.cp == 1 || case.context.check(c.heads / case.sizes.tp, case.sizes.cp, 24).is_ok())
+        && (case.sizes.cp == 1 || case.context.check(c.heads / case.sizes.tp, case.sizes.cp, 16).is_ok())
 }
 
 /// Runs every model on the case; returns how many it fits.
@@ -30,13 +30,15 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
     for name in golden_models() {
         let Some(mut c) = config(&name) else { continue };
         c.max_positions = c.max_positions.max(64);
+        // Wide enough that the gradients of all parts count.
+        c.init_std = 0.2;
         if !fits(&c, case) {
             continue;
         }
         ran += 1;
         let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
         let recurrent = c.has(Mixer::Mamba2) || c.has(Mixer::Mamba3) || c.has(Mixer::GatedDelta);
-        let steps = batches(&c, 2, 24, 2, 4, packed && !recurrent);
+        let steps = batches(&c, 2, 16, 2, 4, packed && !recurrent);
         let outcome = run(&c, &Case::single(), routing, &steps)
             .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&name, &want, &got)));
         if let Err(e) = outcome {
@@ -54,7 +56,9 @@ fn tensor_parallel() {
 
 #[test]
 fn tensor_and_sequence_parallel() {
-    assert!(on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true) > 15);
+    assert!(
+        on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true) > 15
+    );
 }
 
 #[test]

@@ -194,7 +194,13 @@ pub(crate) struct Samples {
           help_heading = "Batches of ranks")]
     pub(crate) total: Option<u64>,
     /// Samples that were taken before
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "total", help_heading = "Batches of ranks")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "total",
+        help_heading = "Batches of ranks"
+    )]
     pub(crate) consumed_samples: u64,
     /// Samples of one forward pass
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "total",
@@ -209,7 +215,13 @@ pub(crate) struct Samples {
           help_heading = "Batches of ranks")]
     pub(crate) dataloader_type: String,
     /// Batches of each rank to show
-    #[arg(long, value_name = "K", default_value_t = 4, requires = "total", help_heading = "Batches of ranks")]
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 4,
+        requires = "total",
+        help_heading = "Batches of ranks"
+    )]
     pub(crate) batches: usize,
     /// Seed of the order
     #[arg(long, value_name = "N", default_value_t = 1234, help_heading = "Order")]
