@@ -20,6 +20,7 @@
 //!
 //! Nothing here reads a file or holds a tensor.
 
+mod activations;
 mod config;
 mod error;
 mod family;
@@ -31,6 +32,7 @@ mod params;
 mod parts;
 mod rope;
 
+pub use activations::activations;
 pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;

@@ -1,6 +1,7 @@
 //! `--dry-run`: what a run would be, without starting it.
 
 use crate::resolve::Resolved;
+use crate::room::Needs;
 use anyhow::Result;
 use ms_cli::megatron::Args;
 use ms_core::{Axis, Topology};
@@ -62,6 +63,7 @@ fn plan(r: &Resolved) -> Result<Value> {
             "master_weights": shard * 4,
             "optimizer_moments": shard * 8,
         },
+        "memory": Needs::of(c, r.data.as_ref(), r.world).to_json(),
         "communication_bytes_per_iteration": {
             "dp_reduce_scatter": exchanged(local * 4),
             "dp_all_gather": exchanged(local * weight_bytes),
