@@ -14,9 +14,11 @@ mod context;
 mod data_parallel;
 mod error;
 mod mappings;
+pub mod schedule;
 pub mod threads;
 
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
-pub use data_parallel::DataParallel;
+pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
+pub use mappings::exchange_rows;

@@ -47,7 +47,7 @@ impl LoadedModel {
         };
         let config = source.config().clone();
         let max_position = max_position.unwrap_or(config.max_positions);
-        let model = Gpt::new(&config, &device, 1, max_position)?;
+        let model = Gpt::new(&config, &device, max_position)?;
         let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
         let mut store = ParamStore::zeros(device.arena(), dtype, layout);
         for (i, spec) in model.specs().iter().enumerate() {

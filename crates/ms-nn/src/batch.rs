@@ -1,7 +1,6 @@
 //! A micro-batch: a run of tokens and where sequences begin in it.
 
-use crate::{Error, Result, RouterLoad};
-use ms_core::ops::Balance;
+use crate::{AuxiliaryLoss, Error, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ pub struct Batch {
     /// One past the highest position.
     pub max_position: usize,
     /// The auxiliary loss of routers, where a model has them.
-    pub balance: Option<Balance>,
+    pub balance: Option<Arc<AuxiliaryLoss>>,
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
 }

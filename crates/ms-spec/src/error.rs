@@ -47,6 +47,9 @@ pub enum Error {
         /// Ranks along it.
         ranks: usize,
     },
+    /// Layers cannot be shared out to stages as asked.
+    #[error("{0}")]
+    Placement(String),
     /// A tensor cannot be cut as asked.
     #[error(transparent)]
     Core(#[from] ms_core::Error),

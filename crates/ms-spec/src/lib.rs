@@ -30,6 +30,7 @@ pub mod megatron;
 pub mod memory;
 mod params;
 mod parts;
+mod placement;
 mod rope;
 
 pub use activations::activations;
@@ -42,4 +43,5 @@ pub use parts::{
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
 };
+pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};

@@ -5,7 +5,7 @@ mod build;
 mod feed;
 mod mixer;
 
-use ms_core::{Axis, Partition, Region, Shape, Topology};
+use ms_core::{Axis, Grid, Partition, Region, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{Block, Feed, Mixer, Position};
@@ -71,7 +71,8 @@ pub enum Init {
 pub enum SumGrad {
     /// None: every rank has the whole gradient, or its own piece of it.
     No,
-    /// Along tensor parallel, always: each rank saw its own heads.
+    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. Of a weight of experts,
+    /// along the ranks that share an expert.
     OverTp,
     /// Along tensor parallel, under sequence parallelism: each rank saw its own tokens.
     OverTpWithSequenceParallel,
@@ -285,11 +286,19 @@ pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<(
 
 /// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
 ///
-/// Stages are not looked at: which layers a rank has is a question of placement.
+/// Stages are not looked at: which layers a rank has is a question of [`crate::Placement`].
 ///
 /// # Errors
 /// As [`Partition::region_on`].
-pub fn local(spec: &ParamSpec, topology: &Topology, rank: usize) -> Result<Region> {
+pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
+    let topology = if spec.of_experts() { grid.expert() } else { grid.dense() };
     let position = |axis| (topology.coord(rank, axis), topology.size(axis));
     Ok(spec.partition.region_on(&spec.name, &spec.shape, position)?)
+}
+
+impl ParamSpec {
+    /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
+    pub fn of_experts(&self) -> bool {
+        matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })
+    }
 }

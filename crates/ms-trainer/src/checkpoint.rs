@@ -130,7 +130,7 @@ fn state_name(which: usize, spec: &ParamSpec) -> String {
 }
 
 fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
-    Ok(ms_spec::local(spec, &engine.ctx.topo, engine.ctx.rank)?)
+    Ok(ms_spec::local(spec, &engine.ctx.grid, engine.ctx.rank)?)
 }
 
 /// Writes a checkpoint; all ranks of the run call it together. It becomes visible when it is complete.
@@ -180,7 +180,7 @@ fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: shard
         optimizer_step: step,
         schedule: state.schedule.clone(),
         seed: config.seed,
-        world: engine.ctx.topo.world(),
+        world: engine.ctx.grid.world(),
         args: config.args.clone(),
         optimizer,
         opt_param_scheduler,
@@ -197,17 +197,20 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
     }
     let weights: Vec<_> = engine.store.layout().ids().map(|id| engine.store.get(id)).collect();
     let mut pieces = Vec::new();
-    if engine.ctx.dp_cp.rank() == 0 {
-        for ((spec, region), weight) in specs.iter().zip(&regions).zip(&weights) {
-            pieces.push(sharded::Piece {
-                name: &spec.name,
-                shape: spec.shape,
-                dtype: weight.dtype(),
-                region: region.clone(),
-                flat: None,
-                bytes: weight.bytes(),
-            });
+    for (i, ((spec, region), weight)) in specs.iter().zip(&regions).zip(&weights).enumerate() {
+        // Of ranks that hold the same, the first writes.
+        let alike = if spec.of_experts() { &engine.ctx.edp } else { &engine.ctx.dp_cp };
+        if !engine.counts(ParamId(i as u32)) || alike.rank() != 0 {
+            continue;
         }
+        pieces.push(sharded::Piece {
+            name: &spec.name,
+            shape: spec.shape,
+            dtype: weight.dtype(),
+            region: region.clone(),
+            flat: None,
+            bytes: weight.bytes(),
+        });
     }
     let names: Vec<Vec<String>> =
         (0..3).map(|which| specs.iter().map(|spec| state_name(which, spec)).collect()).collect();
@@ -218,6 +221,9 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
             for part in engine.optimizer.parts(which) {
                 let (id, range, values) = part?;
                 let i = id.0 as usize;
+                if !engine.counts(id) {
+                    continue;
+                }
                 pieces.push(sharded::Piece {
                     name: &names[i],
                     shape: specs[i].shape,

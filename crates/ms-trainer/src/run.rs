@@ -124,7 +124,7 @@ pub fn run(
     if config.train_iters > 0 {
         config.schedule.validate()?;
     }
-    let reports = ctx.rank + 1 == ctx.topo.world();
+    let reports = ctx.rank + 1 == ctx.grid.world();
     let start = Instant::now();
     let engine = Engine::new(config, device, ctx)?;
     let mut this = Loop {
@@ -208,7 +208,7 @@ impl Loop<'_> {
             stopped: None,
             loaded: self.loaded.clone(),
             failed_saves: 0,
-            parameters: self.engine.model.specs().iter().map(|s| s.shape.numel() as u64).sum(),
+            parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
             peak_bytes: 0,
             late_allocations: 0,
         };
@@ -470,7 +470,7 @@ impl Loop<'_> {
         }
         let per_iteration = seconds / iterations.max(1) as f64;
         let flops = self.config.flops_per_sample * global as f64;
-        let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.topo.world() as f64);
+        let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.grid.world() as f64);
         let line = LogLine {
             iteration: self.iteration,
             train_iters: self.config.train_iters,

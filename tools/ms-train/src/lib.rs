@@ -16,7 +16,7 @@ mod schedule;
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_core::{Axis, CpuBackend, Device, Topology};
+use ms_core::{CpuBackend, Device, Grid};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
 use ms_trainer::{Hooks, Outcome};
@@ -74,11 +74,11 @@ fn train(
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
     keep::listen(args, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
-    let topo = Topology::new(&[(Axis::Dp, world)])?;
+    let grid = Grid::data_parallel(world)?;
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
         let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
-        let ctx = ParallelCtx::new(topo.clone(), &fabric)?;
+        let ctx = ParallelCtx::new(grid.clone(), false, &fabric)?;
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)

@@ -4,7 +4,7 @@ use crate::resolve::Resolved;
 use crate::room::Needs;
 use anyhow::Result;
 use ms_cli::megatron::Args;
-use ms_core::{Axis, Topology};
+use ms_core::Grid;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -36,7 +36,7 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
 fn plan(r: &Resolved) -> Result<Value> {
     let c = &r.config;
     let specs = ms_spec::params(&c.model);
-    let topo = Topology::new(&[(Axis::Dp, r.world)])?;
+    let topo = Grid::data_parallel(r.world)?;
     let parameters: u64 = specs.iter().map(|s| s.shape.numel() as u64).sum();
     let local = parameters; // data-parallel ranks hold all weights
     let shard = local.div_ceil(r.world as u64);
@@ -49,7 +49,7 @@ fn plan(r: &Resolved) -> Result<Value> {
         "ranks": r.world,
         "threads_per_rank": r.threads_per_rank,
         "grid": topo.describe(),
-        "groups": {"dp": topo.groups(&[Axis::Dp])},
+        "groups": {"dp": topo.groups("dp")},
         "layers_per_stage": [c.model.layers],
         "bubble": 0.0,
         "iterations": c.train_iters,

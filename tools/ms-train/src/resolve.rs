@@ -138,6 +138,8 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
         recompute: recompute(args)?,
+        stages: ms_spec::Stages::default(),
+        order: ms_trainer::PipelineOrder::default(),
         routing,
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
@@ -373,8 +375,8 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
         "aux_loss" | "softmax_topk" => {}
         "none" | "noaux_tc" => {
             return Ok(Routing {
-                balance_coeff: 0.0,
                 bias_update_rate: number(args, "moe_router_bias_update_rate"),
+                ..Routing::default()
             });
         }
         other => bail!(Usage(format!(
@@ -382,7 +384,11 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
              version"
         ))),
     }
-    Ok(Routing { balance_coeff, bias_update_rate: number(args, "moe_router_bias_update_rate") })
+    Ok(Routing {
+        balance_coeff,
+        bias_update_rate: number(args, "moe_router_bias_update_rate"),
+        ..Routing::default()
+    })
 }
 
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {

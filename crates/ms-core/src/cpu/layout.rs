@@ -45,6 +45,18 @@ impl LayoutBackend for CpuBackend {
         Ok(y)
     }
 
+    fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        expect("add_bias", "b", b, x.dtype(), &[width])?;
+        let mut y = self.uninit(x.dtype(), &[t, width]);
+        op_span!("add_bias", x.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "add_bias", E => {
+            columns::add(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, b.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
     fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor> {
         let (t, width) = x.as_matrix();
         expect("scale_columns", "s", s, x.dtype(), &[width])?;

@@ -237,7 +237,8 @@ fn deferred_weight_gradients_give_the_same_bits() {
         let dy = random(&device, "deferred.dy", &[4, 8], 1.0);
         let mut grads = GradBuffer::zeros(device.arena(), layout.clone());
         if split {
-            let (_, later) = g.backward_input(&y, dy, &[&x], &mut grads).unwrap();
+            let mut later = Vec::new();
+            g.backward_from(vec![(&y, dy)], &[&x], &mut grads, Some(&mut later)).unwrap();
             assert!(grads.values().to_f32_vec().unwrap().iter().all(|&v| v == 0.0));
             assert_eq!(later.len(), 2);
             for work in later {

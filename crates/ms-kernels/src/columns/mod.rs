@@ -151,6 +151,24 @@ pub fn concat<E: Element>(cpu: &Cpu, y: &mut [E], parts: &[(&[E], usize)], rows:
     Ok(())
 }
 
+/// `y[t,w] = x[t,w] + b[w]`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn add<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], b: &[E]) -> Result<()> {
+    const OP: &str = "columns::add";
+    let width = b.len();
+    let rows = expect_rows(OP, "x", width, x.len())?;
+    expect_len(OP, "y", x.len(), y.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+        for ((y, x), b) in y.iter_mut().zip(&x[t * width..]).zip(b) {
+            *y = E::from_f32(x.to_f32() + b.to_f32());
+        }
+    });
+    Ok(())
+}
+
 /// `y[t,w] = x[t,w] · s[w]`.
 ///
 /// # Errors
