@@ -2,9 +2,11 @@
 
 mod care;
 mod cli;
+mod empty;
 mod merge;
 mod mixture;
 mod peers;
+mod recognise;
 mod run;
 mod sentences;
 

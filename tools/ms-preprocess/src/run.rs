@@ -149,6 +149,7 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     })?;
     bar.finish_and_clear();
     let lengths = output.lengths().cloned();
+    crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
     forget_manifest(job)?;
     let (report, summary) = output.finish()?;
     let mut digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
@@ -218,6 +219,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
                 .and_then(|digests| {
                     bar.finish_and_clear();
                     let lengths = output.lengths().cloned();
+                    crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
                     forget_manifest(job)?;
                     let (report, summary) = output.finish()?;
                     shards.remove()?;
