@@ -25,7 +25,8 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
     for file in ["tokenizer", "tokenizer_config"] {
         interrupt.output(&args.output.join(file));
     }
-    let options = ms_text::bpe::Options { vocab_size: args.vocab_size, min_frequency: args.min_frequency };
+    let options =
+        ms_text::bpe::Options { vocab_size: args.vocab_size as usize, min_frequency: args.min_frequency };
     let started = Instant::now();
     let spinner = common.progress().spinner("training");
     let bytes = Arc::new(AtomicU64::new(0));
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
             bytes as f64 / 1e6,
         )?;
     }
-    if trained.vocab_size() < args.vocab_size {
+    if trained.vocab_size() < args.vocab_size as usize {
         tracing::warn!(
             "the text gives only {} tokens of the {} asked for",
             trained.vocab_size(),
