@@ -1,6 +1,6 @@
 //! What a rank knows about its place.
 
-use crate::{Communicator, Error, Fabric, Result};
+use crate::{Communicator, ContextParallel, Error, Fabric, Result};
 use ms_core::{Axis, Grid};
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub struct ParallelCtx {
     pub rank: usize,
     /// Activations outside tensor-parallel layers are shares of the tokens.
     pub sequence_parallel: bool,
+    /// How ranks share a sequence.
+    pub context: ContextParallel,
     /// Ranks that hold pieces of one matrix.
     pub tp: Arc<dyn Communicator>,
     /// Ranks that hold pieces of one sequence.
@@ -46,7 +48,12 @@ impl ParallelCtx {
     ///
     /// # Errors
     /// If the fabric does not have as many ranks as the grid.
-    pub fn new(grid: Grid, sequence_parallel: bool, fabric: &dyn Fabric) -> Result<Self> {
+    pub fn new(
+        grid: Grid,
+        sequence_parallel: bool,
+        context: ContextParallel,
+        fabric: &dyn Fabric,
+    ) -> Result<Self> {
         let (rank, world) = (fabric.rank(), fabric.world());
         if grid.world() != world {
             let message = format!("the grid has {} ranks, the run has {world}", grid.world());
@@ -60,6 +67,7 @@ impl ParallelCtx {
         Ok(Self {
             rank,
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
+            context,
             tp: group("tp")?,
             cp: group("cp")?,
             ulysses: group("ulysses")?,
@@ -79,7 +87,7 @@ impl ParallelCtx {
 
     /// The context of a run of one rank.
     pub fn single() -> Self {
-        Self::new(Grid::single(), false, &crate::threads::ThreadFabric::single())
+        Self::new(Grid::single(), false, ContextParallel::Gather, &crate::threads::ThreadFabric::single())
             .expect("one rank has all its groups")
     }
 

@@ -195,6 +195,8 @@ impl Experts {
         let head = ops::reshape(pass.g, &head, [worked, width])?;
         let head = self.on_their_ranks(pass, &head, &Arc::new(routes.first(self.experts)))?;
         let head = ops::reshape(pass.g, &head, [1, worked * width])?;
+        // The ranks that share experts sum what they make; of what stays as it is one of them has it.
+        let tail = ops::scale(pass.g, &tail, if self.first_of_etp { 1.0 } else { 0.0 })?;
         let long = ops::concat(pass.g, &[&head, &tail])?;
         ops::reshape(pass.g, &long, [all, width])
     }

@@ -20,7 +20,6 @@
 //!
 //! Nothing here reads a file or holds a tensor.
 
-mod activations;
 mod config;
 mod error;
 mod family;
@@ -33,11 +32,12 @@ mod parts;
 mod placement;
 mod rope;
 
-pub use activations::activations;
 pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;
-pub use params::{Init, ParamSpec, Place, SumGrad, check_cut, check_expert_cut, local, params};
+pub use params::{
+    Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, local, params,
+};
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,

@@ -73,7 +73,7 @@ impl Engine {
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
         let model =
             Gpt::part(&config.model, &device, seat, config.longest_row)?.with_recompute(config.recompute);
-        let dp = data_parallel(&model, &ctx, config.bucket_size)?;
+        let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         let grads = GradBuffer::zeros(device.arena(), dp.layout().clone());

@@ -28,5 +28,6 @@ pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
 pub use error::{Error, Result};
 pub use log_line::LogLine;
 pub use optimizer::Optimizer;
+pub use reduction::{BufferSpec, buffers, shared_by_stages};
 pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
 pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};

@@ -189,7 +189,6 @@ impl Run<'_> {
     fn prepare(&self, mb: &MicroBatch, micro_batches: usize) -> Result<Prepared> {
         let arena = self.device.arena();
         let share = share(mb, self.ctx)?;
-        let part = share.of(mb);
         let ints = |values: &[i32]| Tensor::from_slice(arena, [values.len()], values);
         let mut batch = share.batch(arena, mb)?;
         let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
@@ -225,7 +224,7 @@ impl Run<'_> {
                 Ok((a, tokens, weights))
             })
             .collect::<Result<Vec<_>>>()?;
-        Ok(Prepared { batch, labels: ints(&part.labels)?, weights, share, ahead })
+        Ok(Prepared { batch, labels: ints(&share.take(&mb.labels))?, weights, share, ahead })
     }
 
     /// Weights `[T]` of a rank's tokens in the loss that is optimised: `scale` times the mean over those that count in the

@@ -13,10 +13,11 @@ mod report;
 pub mod resolve;
 mod room;
 mod schedule;
+pub mod topology;
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_core::{CpuBackend, Device, Grid};
+use ms_core::{CpuBackend, Device};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
 use ms_trainer::{Hooks, Outcome};
@@ -67,18 +68,19 @@ fn train(
     interrupt: &ms_cli::Interrupt,
 ) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    room::check(&room::Needs::of(&resolved.config, resolved.data.as_ref(), resolved.world))?;
+    room::check(resolved)?;
     let _claim = keep::prepare(&resolved.config, interrupt)?;
     let isa = Isa::from_env()?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
     keep::listen(args, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
-    let grid = Grid::data_parallel(world)?;
+    let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
         let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
-        let ctx = ParallelCtx::new(grid.clone(), false, &fabric)?;
+        let ctx =
+            ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)

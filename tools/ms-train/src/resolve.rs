@@ -1,6 +1,7 @@
 //! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
 
 use crate::data::{DataConfig, DataKind, sft_options};
+use crate::topology::Topology;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, Upstream, flags};
@@ -27,6 +28,8 @@ pub struct Resolved {
     pub data: Option<DataConfig>,
     /// Ranks, as threads of this process.
     pub world: usize,
+    /// How the run is spread over them.
+    pub topology: Topology,
     /// Threads of each rank's kernels.
     pub threads_per_rank: usize,
     /// Folder of traces.
@@ -78,7 +81,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     }
 
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
-    let global = args.size("global_batch_size")?.unwrap_or(micro * world);
+    let topology = crate::topology::resolve(args, world, &model, seq_length)?;
+    let dp = topology.grid.size(ms_core::Axis::Dp);
+    let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };
     let dry_run = args.flag("dry_run");
     let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
@@ -138,12 +143,12 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
         recompute: recompute(args)?,
-        stages: ms_spec::Stages::default(),
-        order: ms_trainer::PipelineOrder::default(),
+        stages: topology.stages.clone(),
+        order: topology.order,
         routing,
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
-        bucket_size: bucket_size(args, world)?,
+        bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
         eval,
         log_interval: number(args, "log_interval") as u64,
@@ -177,12 +182,12 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         }
     }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
-    config.batch.validate(world).map_err(usage)?;
+    config.batch.validate(dp).map_err(usage)?;
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }
     let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
-    Ok(Resolved { config, data, world, threads_per_rank, profile_dir, model_from })
+    Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
 }
 
 /// Gives the model positions for rows of `seq_length` tokens, where it can have them.
@@ -315,6 +320,10 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         if !given.is_empty() && !args.flag("use_checkpoint_args") {
             config = changed(&config, given)?;
         }
+        // Ranks that share the vocabulary have equally many rows of it.
+        config.padded_vocab = config
+            .padded_vocab
+            .next_multiple_of(args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1));
         return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
     }
     for flag in flags(Program::Train, upstream) {
@@ -341,7 +350,8 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         map.insert("vocab_size".into(), tokens.into());
     }
     if !args.has("padded_vocab_size") {
-        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1);
+        let tp = args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1);
+        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1).saturating_mul(tp);
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
@@ -373,6 +383,13 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
     match args.text("moe_router_load_balancing_type").unwrap_or("aux_loss") {
         _ if balance_coeff == 0.0 => {}
         "aux_loss" | "softmax_topk" => {}
+        "seq_aux_loss" => {
+            return Ok(Routing {
+                balance_coeff,
+                balance_by_sequence: true,
+                bias_update_rate: number(args, "moe_router_bias_update_rate"),
+            });
+        }
         "none" | "noaux_tc" => {
             return Ok(Routing {
                 bias_update_rate: number(args, "moe_router_bias_update_rate"),

@@ -1,15 +1,17 @@
 //! What a run needs of the machine's memory, before it starts.
 
 use crate::data::{DataConfig, DataKind};
+use crate::resolve::Resolved;
 use anyhow::{Result, bail};
 use ms_cli::{available_memory, say_bytes};
-use ms_core::DType;
+use ms_core::Axis;
 use ms_data::indexed::IndexedDataset;
 use ms_nn::Recompute;
+use ms_spec::{Placement, memory};
 use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
 
-/// Bytes that a run needs, by what for; those of ranks are of all of them, since ranks are threads of one process.
+/// Bytes that a run needs, by what for, of all ranks together, since ranks are threads of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Needs {
     weights: u64,
@@ -20,34 +22,43 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Estimates them: weights, gradients and optimizer from the parameters, activations as [`ms_spec::activations`] does,
-    /// micro-batches read ahead and the order of samples.
-    pub(crate) fn of(config: &TrainConfig, data: Option<&DataConfig>, world: usize) -> Self {
-        let c = config;
-        let specs = ms_spec::params(&c.model);
-        let parameters = specs.iter().fold(0u64, |sum, s| sum.saturating_add(s.shape.numel() as u64));
-        let (world, width) = (world as u64, c.dtype.size() as u64);
+    /// Estimates them: weights, gradients and optimizer from the parameters of every rank, activations of one forward pass
+    /// at a time, micro-batches read ahead and the order of samples. A pipeline holds more passes than one.
+    ///
+    /// # Errors
+    /// If the model cannot be cut as the run wants it.
+    pub(crate) fn of(r: &Resolved) -> Result<Self> {
+        let c = &r.config;
+        let (grid, element) = (&r.topology.grid, c.dtype.size());
+        let placement = Placement::new(&c.model, &c.stages)?;
         let tokens = c.batch.micro.saturating_mul(c.longest_row);
-        let layers = c.model.layers;
-        let recomputed = |index: usize| match c.recompute {
-            Recompute::None => false,
-            Recompute::Block(n) => index < n.min(layers),
-            Recompute::Uniform(_) => index < layers,
-        };
-        let (kept, of_loss) = ms_spec::activations(&c.model, tokens, recomputed);
-        let master = if c.dtype == DType::F32 { 0 } else { 4 };
-        // Tokens, labels, positions and mask of a micro-batch, and those read ahead.
-        let micro = (tokens as u64).saturating_mul(16);
-        let ahead = data.map_or(1, |d| d.ahead as u64 + 1);
-        let all = |per_rank: u64| per_rank.saturating_mul(world);
-        Self {
-            weights: all(parameters.saturating_mul(width)),
-            gradients: all(parameters.saturating_mul(4)),
-            // Shared by the ranks.
-            optimizer: parameters.saturating_mul(8 + master),
-            activations: all(kept.saturating_mul(width).saturating_add(of_loss.saturating_mul(4))),
-            data: all(micro.saturating_mul(ahead)).saturating_add(order_bytes(config, data)),
+        let mut needs = Self::default();
+        let add = |sum: &mut u64, bytes: usize| *sum = sum.saturating_add(bytes as u64);
+        for rank in 0..r.world {
+            let stage = grid.coord(rank, Axis::Pp);
+            let held = placement.params(&c.model, stage);
+            // The state is shared out over the ranks whatever the flag says: that changes no value.
+            let held = memory::of(&held, grid, rank, element, true)?;
+            let sizes = memory::Activations {
+                tokens: tokens / grid.size(Axis::Cp),
+                element_bytes: element,
+                tp: grid.size(Axis::Tp),
+                sequence_parallel: r.topology.sequence_parallel,
+            };
+            let chunks = placement.stage(stage);
+            let kept = chunks.iter().map(|items| sizes.of_items(&c.model, items)).max().unwrap_or(0);
+            add(&mut needs.weights, held.weights);
+            add(&mut needs.gradients, held.gradients);
+            add(&mut needs.optimizer, held.master.saturating_add(held.moments));
+            // Recomputed layers keep little more than their input.
+            let kept = if c.recompute == Recompute::None { kept } else { kept / 8 };
+            add(&mut needs.activations, kept);
+            // Tokens, labels, positions and mask of a micro-batch, and those read ahead.
+            let ahead = r.data.as_ref().map_or(1, |d| d.ahead + 1);
+            add(&mut needs.data, tokens.saturating_mul(16).saturating_mul(ahead));
         }
+        needs.data = needs.data.saturating_add(order_bytes(c, r.data.as_ref()));
+        Ok(needs)
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -69,12 +80,12 @@ impl Needs {
         let parts = [
             (
                 self.activations,
-                "--micro-batch-size, --seq-length, or recompute layers (--recompute-granularity full)",
+                "--micro-batch-size or --seq-length, or pass --recompute-granularity full --recompute-method uniform",
             ),
             (self.data, "--train-iters, --train-samples, --eval-iters or --seq-length"),
             (
                 self.weights.saturating_add(self.gradients).saturating_add(self.optimizer),
-                "the size of the model or --nproc-per-node, or pass --bf16",
+                "the size of the model, or pass --bf16",
             ),
         ];
         parts.iter().max_by_key(|part| part.0).map_or("", |part| part.1)
@@ -100,7 +111,8 @@ fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
 ///
 /// # Errors
 /// If it has not: needed, available, and what to lower.
-pub(crate) fn check(needs: &Needs) -> Result<()> {
+pub(crate) fn check(r: &Resolved) -> Result<()> {
+    let needs = Needs::of(r)?;
     let (needed, Some(available)) = (needs.total(), available_memory()) else { return Ok(()) };
     if needed > available {
         bail!(

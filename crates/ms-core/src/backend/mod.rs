@@ -249,6 +249,16 @@ pub trait LayoutBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>;
+    /// `y[t,w] = x[t,w] · s[t]` with `s[T]` f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    /// `Σ_w a[t,w] · b[t,w]`: `[T]` f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] · s[w]`.
     ///
     /// # Errors

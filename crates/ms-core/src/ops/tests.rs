@@ -150,7 +150,7 @@ fn rotary(device: &Device, dim: usize) -> Rotary {
 fn attention_with_head_norms_over_two_documents() {
     let heads = HeadLayout { groups: 2, heads_per_group: 2, head_dim: 4 };
     let segments: Arc<[Segment]> = [(0, 5), (5, 4)]
-        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len })
+        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 })
         .into();
     let options = AttentionOptions { scale: 0.5, window: None, softcap: None, alibi: None };
     for norm in [false, true] {

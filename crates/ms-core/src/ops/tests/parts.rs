@@ -7,7 +7,7 @@ use crate::{
 
 fn documents() -> Arc<[Segment]> {
     [(0, 4), (4, 1), (5, 3)]
-        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len })
+        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 })
         .into()
 }
 
