@@ -596,7 +596,7 @@ OWN = [
     ("--format", "convert1,convert2", "1", "str", "format", None, "torch,torch_dist,safetensors", "Output", "container of a Megatron checkpoint: .pt files, the distributed form, or this toolchain's safetensors"),
     ("--no-args", "convert1,convert2", "0", "true", "no_args", False, "", "Output", "leave the args out of .pt files, so that torch.load(weights_only=True) reads them"),
     ("--args-as", "convert1,convert2", "1", "str", "args_as", "namespace", "namespace,dict", "Output", "how args are stored in .pt files"),
-    ("--style", "preprocess", "1", "str", "style", None, "pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,sharegpt-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records; short for --handler-name"),
+    ("--style", "preprocess", "1", "str", "style", None, "auto,pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,sharegpt-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode", "Input", "kind of records, or auto: what the first one looks like; short for --handler-name"),
     ("--strict", "preprocess", "0", "true", "strict", False, "", "Input", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish"),
     ("--documents", "preprocess", "1", "str", "documents", "records", "records,files", "Input", "what a document is: a record as the extension says, or every file as a whole"),
     ("--files-from", "preprocess", "1", "str", "files_from", None, "", "Input", "file with a path per line, - for stdin; instead of --input"),

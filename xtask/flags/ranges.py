@@ -45,7 +45,7 @@ RANGES = {
     "--rope-scaling-beta-slow": "(0,)", "--rope-scaling-factor": "(0,)", "--rope-scaling-mscale": "[0,)",
     "--rope-scaling-mscale-all-dim": "[0,)", "--rope-scaling-original-max-position-embeddings": _ROWS,
     "--rope-theta": "(0,)", "--rotary-base": "(0,)", "--rotary-percent": "(0,1]",
-    "--rotary-seq-len-interpolation-factor": "(0,)", "--routed-scaling-factor": "(0,)", "--sample": "[0,1]",
+    "--rotary-seq-len-interpolation-factor": "(0,)", "--routed-scaling-factor": "(0,)", "--sample": "(0,1]",
     "--save-interval": f"[0,{_STEPS}]", "--scale-depth": "(,)", "--scale-emb": "(,)", "--seed": "[0,4294967295]",
     "--seq-length": _ROWS, "--short-mscale": "(0,)", "--shuffle-memory": "[1,16777216]", "--sliding-window": _ROWS,
     "--sliding-window-size": _ROWS, "--start-weight-decay": "[0,)", "--swiglu-limit": "[0,)",

@@ -24,7 +24,7 @@ pub struct Memory {
 impl Memory {
     /// The sum of all kinds.
     pub fn total(&self) -> usize {
-        self.weights + self.gradients + self.master + self.moments
+        [self.gradients, self.master, self.moments].into_iter().fold(self.weights, usize::saturating_add)
     }
 }
 
@@ -51,11 +51,14 @@ pub fn of(
             (true, false) => grid.size(Axis::Dp) * grid.size(Axis::Cp),
         };
         let owned = elements.div_ceil(share);
-        memory.elements += elements;
-        memory.weights += elements * weight_bytes;
-        memory.gradients += elements * 4;
-        memory.master += if weight_bytes < 4 { owned * 4 } else { 0 };
-        memory.moments += owned * 8;
+        let add = |sum: &mut usize, count: usize, bytes: usize| {
+            *sum = sum.saturating_add(count.saturating_mul(bytes));
+        };
+        add(&mut memory.elements, elements, 1);
+        add(&mut memory.weights, elements, weight_bytes);
+        add(&mut memory.gradients, elements, 4);
+        add(&mut memory.master, owned, if weight_bytes < 4 { 4 } else { 0 });
+        add(&mut memory.moments, owned, 8);
     }
     Ok(memory)
 }
@@ -77,6 +80,12 @@ impl Activations {
     /// Bytes that one forward pass through `items` keeps: the operands of every operation that has a backward, without
     /// recomputation. Mixers that are not attention count as attention of their projections' width.
     pub fn of_items(&self, c: &ModelConfig, items: &[Item]) -> usize {
+        // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
+        const MOST: usize = 1 << 12;
+        if self.tokens > MOST {
+            let few = Self { tokens: MOST, ..*self }.of_items(c, items);
+            return (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+        }
         let stream = match self.sequence_parallel {
             true => self.tokens / self.tp,
             false => self.tokens,
@@ -117,6 +126,6 @@ impl Activations {
             Item::Embedding => self.tokens * wide,
             Item::Noop { .. } => 0,
         };
-        items.iter().map(of).sum()
+        items.iter().map(of).fold(0, usize::saturating_add)
     }
 }

@@ -74,6 +74,13 @@ pub struct Data {
     rank: (usize, usize),
 }
 
+/// Samples that a run takes of its training, validation and test data.
+pub(crate) fn wanted(run: &TrainConfig) -> [u64; 3] {
+    let evaluations = run.train_iters.checked_div(run.eval.interval).unwrap_or(0) + 1;
+    let one = run.eval.iters.saturating_mul(run.batch.global as u64);
+    [run.train_samples, evaluations.saturating_mul(one), one]
+}
+
 impl Data {
     /// Opens the sets with as many samples as the run takes.
     ///
@@ -85,9 +92,7 @@ impl Data {
         dp_rank: usize,
         dp_size: usize,
     ) -> anyhow::Result<Self> {
-        let global = run.batch.global as u64;
-        let evaluations = run.train_iters.checked_div(run.eval.interval).unwrap_or(0) + 1;
-        let samples = [run.train_samples, evaluations * run.eval.iters * global, run.eval.iters * global];
+        let samples = wanted(run);
         let sets = match &data.kind {
             DataKind::Safetensors { path, documents } => {
                 let set = SafetensorsSamples::open(path)?.with_documents(*documents);

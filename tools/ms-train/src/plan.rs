@@ -1,6 +1,7 @@
 //! `--dry-run`: what a run would be, without starting it.
 
 use crate::resolve::Resolved;
+use crate::room::Needs;
 use anyhow::{Result, anyhow};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
@@ -94,6 +95,7 @@ fn plan(r: &Resolved) -> Result<Value> {
             "optimizer": most("optimizer_bytes"),
             "activations": most("activation_bytes"),
         },
+        "memory": Needs::of(r)?.to_json(),
         "communication_bytes_per_iteration": communication(r, &stages, micro_batches, tokens)?,
         "ranks": ranks,
     }))

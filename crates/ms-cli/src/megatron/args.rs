@@ -261,7 +261,7 @@ impl Args {
     pub fn refused(&self) -> Vec<Notice> {
         self.rows()
             .filter(|(flag, value)| flag.status == Status::Refused && !harmless(flag, value, self.upstream))
-            .map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note })
+            .map(|(flag, _)| Notice { flag: self.spelling(flag), reason: flag.note })
             .collect()
     }
 
@@ -279,6 +279,11 @@ impl Args {
         Err(Usage(lines.join("\n")))
     }
 
+    /// How a flag was written, where several spellings have one name.
+    fn spelling(&self, flag: &'static Flag) -> &'static str {
+        self.origin.get(flag.dest(self.upstream)).map_or(flag.flag, |o| o.1)
+    }
+
     /// Numbers that this program acts on and that are not in the table's range.
     fn out_of_range(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -286,7 +291,7 @@ impl Args {
             let Some(range) = flag.range().filter(|_| flag.supported_by(self.program, self.upstream)) else {
                 continue;
             };
-            let name = self.origin.get(flag.dest(self.upstream)).map_or(flag.flag, |o| o.1);
+            let name = self.spelling(flag);
             let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
             for value in values {
                 let number = value.as_f64().or_else(|| python_float(value.as_str()?));

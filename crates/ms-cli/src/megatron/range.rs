@@ -59,8 +59,8 @@ impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.low, self.high) {
             (Bound::Open, Bound::Open) => write!(f, "a finite number"),
-            (Bound::Without(low), Bound::Open) => write!(f, "a finite number above {low}"),
-            (Bound::With(low), Bound::Open) => write!(f, "a finite number of at least {low}"),
+            (Bound::Without(low), Bound::Open) => write!(f, "a number above {low}"),
+            (Bound::With(low), Bound::Open) => write!(f, "a number of at least {low}"),
             (Bound::Open, Bound::Without(high)) => write!(f, "a number below {high}"),
             (Bound::Open, Bound::With(high)) => write!(f, "a number of at most {high}"),
             (low, high) => {
@@ -99,7 +99,7 @@ mod tests {
         let said = |text: &str| Range::parse(text).unwrap().to_string();
         assert_eq!(said("[0,1)"), "a number from 0 to below 1");
         assert_eq!(said("(0,1]"), "a number above 0 to 1");
-        assert_eq!(said("[1,)"), "a finite number of at least 1");
-        assert_eq!(said("(0,)"), "a finite number above 0");
+        assert_eq!(said("[1,)"), "a number of at least 1");
+        assert_eq!(said("(0,)"), "a number above 0");
     }
 }

@@ -192,10 +192,7 @@ fn a_configuration_file_stands_behind_the_line() {
 #[test]
 fn numbers_out_of_range_are_refused_under_the_name_that_was_used() {
     let complaint = |argv: &[&str]| train(argv).check().err().map_or(String::new(), |e| e.0);
-    assert_eq!(
-        complaint(&["--clip-grad", "nan"]),
-        "--clip-grad: expected a finite number of at least 0, found NaN"
-    );
+    assert_eq!(complaint(&["--clip-grad", "nan"]), "--clip-grad: expected a number of at least 0, found NaN");
     assert_eq!(
         complaint(&["--adam-beta1=1.5"]),
         "--adam-beta1: expected a number from 0 to below 1, found 1.5"

@@ -251,7 +251,7 @@ fn build_split(
     }
     // An empty split stops only a run that needs samples of it.
     let empty = |set: &Arc<IndexedDataset>| {
-        split.pretraining_ranges(set.len())[which].as_ref().is_none_or(|range| range.is_empty())
+        split.pretraining_ranges(set.len())[which].as_ref().is_none_or(std::ops::Range::is_empty)
     };
     if samples == Some(0) && data.iter().any(empty) {
         return Ok(None);
