@@ -415,6 +415,27 @@ pub fn context_attention(
     exchange(g, &ctx.ulysses, &out, true)
 }
 
+/// Columns of a rank's tokens `[T, n·W]`, those of each of the `n` context-parallel ranks side by side, as this rank's columns
+/// of all tokens in the order of their sequences, `[n·T, W]`: what a mixer with a state along the sequence needs.
+///
+/// # Errors
+/// If a rank fails.
+pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
+    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let all = exchange(g, &ctx.cp, x, false)?;
+    Ok(ops::dispatch(g, &all, &order)?)
+}
+
+/// The way back of [`to_sequences`]: `[n·T, W]` to `[T, n·W]`.
+///
+/// # Errors
+/// If a rank fails.
+pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
+    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let all = ops::restore(g, y, &order)?;
+    exchange(g, &ctx.cp, &all, true)
+}
+
 fn exchange(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, back: bool) -> Result<Var> {
     let device = g.device().clone();
     let y = match back {

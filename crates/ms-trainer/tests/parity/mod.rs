@@ -308,7 +308,7 @@ pub(crate) fn run_with(
             .collect();
         let mut reports = Vec::new();
         for (i, step) in steps.iter().enumerate() {
-            reports.push(engine.step(i as u64 + 1, &mine(step), 1e-2, 0.1).map_err(|e| text(&e))?);
+            reports.push(engine.step(i as u64 + 1, &mine(step), 1e-3, 0.1).map_err(|e| text(&e))?);
         }
         Ok((reports, owned))
     };
