@@ -604,6 +604,7 @@ OWN = [
     ("--sentence-language", "preprocess", "1", "str", "sentence_language", "english", "", "Input", "--split-sentences: whose model of NLTK's data"),
     ("--sentence-model", "preprocess", "1", "str", "sentence_model", None, "", "Input", "--split-sentences: folder of a punkt_tab model, or an older pickle of one, instead of looking for it"),
     ("--sentence-rules", "preprocess", "1", "str", "sentence_rules", None, "3.8,3.10.2,3.10.4", "Input", "--split-sentences: rules of NLTK from this version on (default 3.8; with --upstream head 3.10.4); they differ in ’ ” » and rare characters"),
+    ("--max-record-bytes", "preprocess", "1", "int", "max_record_bytes", 67108864, "", "Input", "longest record that is taken, unpacked; a longer one is an error (--on-error skip passes over it)"),
     ("--sample", "preprocess", "1", "float", "sample", None, "", "Selection", "take each record with this probability, by its place and --seed"),
     ("--filter", "preprocess", "+", "str", "filter", None, "", "Selection", "rules to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX"),
     ("--filter-key", "preprocess", "+", "str", "filter_key", None, "", "Selection", "fields that filters look at (default: those that are tokenized, else all texts)"),
