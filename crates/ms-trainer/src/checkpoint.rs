@@ -288,6 +288,9 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         None => ms_ckpt::open(dir),
     };
     let source = source.map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
+    if engine.ctx.rank == 0 {
+        source.check_sums().map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
+    }
     read_weights(&source, engine)?;
     let mut state = RunState {
         from: dir.clone(),

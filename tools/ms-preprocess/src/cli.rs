@@ -188,6 +188,9 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
             inputs.extend(how.files(path)?);
         }
     }
+    if let Some(most) = args.size("max_record_bytes")? {
+        inputs.iter_mut().for_each(|file| file.most_bytes = most);
+    }
     let mut found_keys = None;
     if args.text("style") == Some("auto") {
         let record = first_record(&inputs).ok_or_else(|| {

@@ -204,3 +204,27 @@ fn of_two_runs_into_one_dataset_the_second_is_refused() {
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("x: another process is writing it now"), "{}", text(&run.stderr));
 }
+
+#[test]
+fn a_record_beyond_the_bound_is_an_error_that_names_the_bound() {
+    let bench = Bench::new();
+    let long = format!("{{\"text\": \"{}\"}}\n", "x".repeat(5000));
+    std::fs::write(bench.path("long.jsonl"), format!("{{\"text\": \"short\"}}\n{long}")).unwrap();
+    let args = ["--style", "pretrain", "--input", "long.jsonl", "--output-prefix"];
+    assert!(bench.run(&[&args[..], &["a"]].concat()).status.success());
+    let run = bench.run(&[&args[..], &["b", "--max-record-bytes", "1000"]].concat());
+    let said = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("long.jsonl") && said.contains("longer than 1000 bytes"), "{said}");
+    let run = bench.run(&[&args[..], &["c", "--max-record-bytes", "1000", "--on-error", "skip"]].concat());
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    // A compressed file that unpacks to one endless record is read no further than the bound.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, b"{\"text\": \"").unwrap();
+    std::io::Write::write_all(&mut packed, &vec![b' '; 100 << 20]).unwrap();
+    std::fs::write(bench.path("bomb.jsonl.gz"), packed.finish().unwrap()).unwrap();
+    let run = bench.run(&["--style", "pretrain", "--input", "bomb.jsonl.gz", "--output-prefix", "d"]);
+    let said = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("longer than 67108864 bytes"), "{said}");
+}
