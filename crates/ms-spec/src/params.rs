@@ -246,6 +246,9 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     if let Some(moe) = &c.moe {
         sizes.extend([("shared expert ffn size", moe.shared.map_or(tp, |s| s.ffn))]);
     }
+    if c.mtp > 0 {
+        sizes.push(("hidden size, which the joint projection of a prediction module makes,", c.hidden));
+    }
     if let Some(m) = &c.mamba2 {
         sizes.push(("state-space groups", m.groups));
     }
