@@ -17,6 +17,10 @@ adversary:
     cargo test --locked -p ms-train --test keeping --test refusals --test room
     cargo test --locked -p ms-preprocess --test kinds
 
+# Every choice of ranks up to eight for five kinds of models: gradients, losses and norms as on one rank.
+parity SEED="1":
+    MS_PARITY=all MS_PARITY_SEED={{SEED}} cargo test -p ms-trainer --test matrix --locked -- --nocapture
+
 # Format the sources.
 fmt:
     cargo fmt --all

@@ -218,7 +218,16 @@ impl Writer {
     /// # Panics
     /// If this value came from [`Writer::join`].
     pub fn finish(self, config: &ModelConfig, state: &Value) -> Result<()> {
-        let staging = self.staging.expect("the rank that created the checkpoint finishes it");
+        self.seal(config, state)?;
+        self.publish()
+    }
+
+    /// Writes the manifest of what the ranks have written, which is visible nowhere yet, and opens it: other forms of the
+    /// same weights can be made from it.
+    ///
+    /// # Errors
+    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    pub fn seal(&self, config: &ModelConfig, state: &Value) -> Result<Checkpoint> {
         let mut names: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map_err(Error::io(&self.folder, "list"))?
             .filter_map(|e| Some(e.ok()?.path()))
@@ -279,6 +288,18 @@ impl Writer {
         let mut text = serde_json::to_vec_pretty(&manifest).expect("a plain struct");
         text.push(b'\n');
         staging::write_file(&self.folder.join(MANIFEST), &text)?;
+        open(&self.folder, &self.folder)
+    }
+
+    /// Gives a sealed checkpoint its final name and writes the tracker file.
+    ///
+    /// # Errors
+    /// What the operating system refuses.
+    ///
+    /// # Panics
+    /// If this value came from [`Writer::join`].
+    pub fn publish(self) -> Result<()> {
+        let staging = self.staging.expect("the rank that created the checkpoint finishes it");
         staging.commit(true)?;
         write_tracker(&self.root, self.iteration)
     }

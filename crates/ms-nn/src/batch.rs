@@ -1,6 +1,6 @@
 //! A micro-batch: a run of tokens and where sequences begin in it.
 
-use crate::{AuxiliaryLoss, Error, Result, RouterLoad};
+use crate::{AuxiliaryLoss, Capacity, Error, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
 use ms_dist::Spread;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Batch {
     pub spread: Option<Arc<Spread>>,
     /// The auxiliary loss of routers, where a model has them.
     pub balance: Option<Arc<AuxiliaryLoss>>,
+    /// How many copies an expert takes; `None`: all that come.
+    pub capacity: Option<Capacity>,
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
 }
@@ -85,6 +87,7 @@ impl Batch {
             max_position,
             spread: None,
             balance: None,
+            capacity: None,
             load: None,
         })
     }

@@ -169,13 +169,19 @@ impl Experts {
             }
             None => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
+        let (mut weights, mut dropped) = (routed.weights, 0);
+        if let Some(capacity) = pass.batch.capacity {
+            let tokens = logits.value().as_matrix().0;
+            let most = capacity.copies(tokens, self.router.top_k, routed.routes.starts.len() - 1);
+            (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.routes, most, capacity.policy)?;
+        }
         // Once a step: where a layer is recomputed only its second run records.
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
-            load.add(pass.layer, routed.balance, &routed.routes);
+            load.add(pass.layer, routed.balance, &routed.routes, dropped);
         }
         let rows = ops::dispatch(pass.g, x, &routed.routes)?;
         let out = self.through_experts(pass, &rows, &routed.routes)?;
-        ops::combine(pass.g, &out, &routed.weights, &routed.routes)
+        ops::combine(pass.g, &out, &weights, &routed.routes)
     }
 
     /// Rows sorted by expert, each through its expert. Rows of choices without weights come last and stay what they are.

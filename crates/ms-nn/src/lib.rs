@@ -32,4 +32,4 @@ pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use gpt::{Carry, Gpt, Recompute, Seat};
 pub use init::init_params;
-pub use routing::{AuxiliaryLoss, LayerLoad, RouterLoad};
+pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

@@ -1,7 +1,7 @@
 //! What the routers of a model report while it is trained.
 
 use ms_core::Routes;
-use ms_core::ops::{Balance, TokenGroup};
+use ms_core::ops::{Balance, DropPolicy, TokenGroup};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +18,22 @@ pub struct AuxiliaryLoss {
     pub sequence_of: Arc<[u32]>,
     /// Number of sequences.
     pub sequences: usize,
+}
+
+/// How many copies of tokens an expert takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// Of an even share, `tokens · K / E`; rounded up.
+    pub factor: f64,
+    /// Which copies are dropped.
+    pub policy: DropPolicy,
+}
+
+impl Capacity {
+    /// Copies that an expert takes of `tokens` tokens with `top_k` of `experts` experts each.
+    pub fn copies(&self, tokens: usize, top_k: usize, experts: usize) -> usize {
+        (tokens as f64 * top_k as f64 / experts as f64 * self.factor).ceil() as usize
+    }
 }
 
 /// The ranks that share the tokens of a micro-batch.
@@ -69,12 +85,14 @@ pub struct LayerLoad {
     pub balance: f64,
     /// Passes.
     pub passes: u64,
-    /// Token copies that went to each expert.
+    /// Token copies that were meant for each expert.
     pub tokens: Vec<u64>,
+    /// Of those, copies that experts did not take.
+    pub dropped: u64,
 }
 
 impl RouterLoad {
-    pub(crate) fn add(&self, layer: usize, balance: Option<f32>, routes: &Routes) {
+    pub(crate) fn add(&self, layer: usize, balance: Option<f32>, routes: &Routes, dropped: usize) {
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let load = layers.entry(layer).or_default();
         let experts = routes.starts.len() - 1;
@@ -84,6 +102,7 @@ impl RouterLoad {
         }
         load.balance += f64::from(balance.unwrap_or(0.0));
         load.passes += 1;
+        load.dropped += dropped as u64;
     }
 
     /// The sums since the last call, by layer; the next ones begin at zero.

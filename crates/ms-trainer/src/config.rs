@@ -3,7 +3,7 @@
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::{Error, Result};
 use ms_core::DType;
-use ms_nn::Recompute;
+use ms_nn::{Capacity, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -236,6 +236,8 @@ pub struct Routing {
     pub balance_coeff: f64,
     /// Each sequence has a load-balancing loss of its own, of which the mean is taken.
     pub balance_by_sequence: bool,
+    /// How many copies of tokens an expert takes; `None`: all that come.
+    pub capacity: Option<Capacity>,
     /// Step of the experts' biases towards equal load, for routers that have such biases.
     pub bias_update_rate: f64,
 }

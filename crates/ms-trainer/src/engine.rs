@@ -59,8 +59,10 @@ pub struct StepReport {
 pub struct ExpertReport {
     /// Load-balancing loss without its coefficient, mean over layers and micro-batches; 1 is perfect balance.
     pub balance: f64,
-    /// Token copies that went to each expert, by layer.
+    /// Token copies that were meant for each expert, by layer.
     pub tokens: BTreeMap<usize, Vec<u64>>,
+    /// Copies that experts beyond their capacity did not take, over all layers.
+    pub dropped: u64,
 }
 
 impl Engine {
@@ -252,13 +254,13 @@ impl Engine {
         let config = self.model.config();
         let Some(moe) = &config.moe else { return Ok(None) };
         let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
-        // Of each layer balance, passes and the counts of each expert; zeros where another stage holds it.
-        let width = 2 + choices;
+        // Of each layer balance, passes, dropped copies and the counts of each expert; zeros where another stage holds it.
+        let width = 3 + choices;
         let mut all = vec![0f64; layers * width];
-        for (layer, LayerLoad { balance, passes, tokens }) in self.load.take() {
+        for (layer, LayerLoad { balance, passes, tokens, dropped }) in self.load.take() {
             let row = &mut all[layer * width..][..width];
-            (row[0], row[1]) = (balance, passes as f64);
-            row[2..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
+            (row[0], row[1], row[2]) = (balance, passes as f64, dropped as f64);
+            row[3..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
         }
         let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
         let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
@@ -266,14 +268,15 @@ impl Engine {
         // The ranks that share an expert see the same tokens.
         let seen = 1.0 / self.ctx.etp.size() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
-        let (mut balance, mut passes, mut tokens) = (0.0, 0.0, BTreeMap::new());
+        let (mut balance, mut passes, mut dropped, mut tokens) = (0.0, 0.0, 0.0, BTreeMap::new());
         for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[1] > 0.0)
         {
             (balance, passes) = (balance + row[0] * seen, passes + row[1] * passed);
-            tokens.insert(layer, row[2..].iter().map(|&n| (n * seen) as u64).collect());
+            dropped += row[2] * seen;
+            tokens.insert(layer, row[3..].iter().map(|&n| (n * seen) as u64).collect());
         }
         let coeff = if self.routing.balance_coeff == 0.0 { 1.0 } else { self.routing.balance_coeff };
-        Ok(Some(ExpertReport { balance: balance / passes.max(1.0) / coeff, tokens }))
+        Ok(Some(ExpertReport { balance: balance / passes.max(1.0) / coeff, tokens, dropped: dropped as u64 }))
     }
 
     /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.

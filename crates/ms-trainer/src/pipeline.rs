@@ -204,6 +204,7 @@ impl Run<'_> {
                 let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
                 Arc::new(AuxiliaryLoss { coeff, grad_scale, sequence_of, sequences })
             });
+            batch.capacity = self.this.routing.capacity;
             batch.load = Some(self.this.load.clone());
         }
         let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;

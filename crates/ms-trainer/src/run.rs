@@ -440,6 +440,7 @@ impl Loop<'_> {
             if let Some(experts) = &report.experts {
                 line.insert("load_balancing_loss".into(), json!(experts.balance));
                 line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
+                line.insert("dropped".into(), json!(experts.dropped));
             }
             metrics.write(&line)?;
         }

@@ -6,11 +6,12 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, Upstream, flags};
 use ms_core::DType;
+use ms_core::ops::DropPolicy;
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Documents, Layout, Split};
-use ms_nn::Recompute;
+use ms_nn::{Capacity, Recompute};
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
@@ -183,6 +184,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
+    crate::topology::check_schedule(&config, dp)?;
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }
@@ -379,33 +381,33 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
             bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
         }
     }
-    let balance_coeff = number(args, "moe_aux_loss_coeff");
-    match args.text("moe_router_load_balancing_type").unwrap_or("aux_loss") {
-        _ if balance_coeff == 0.0 => {}
-        "aux_loss" | "softmax_topk" => {}
-        "seq_aux_loss" => {
-            return Ok(Routing {
-                balance_coeff,
-                balance_by_sequence: true,
-                bias_update_rate: number(args, "moe_router_bias_update_rate"),
-            });
-        }
-        "none" | "noaux_tc" => {
-            return Ok(Routing {
-                bias_update_rate: number(args, "moe_router_bias_update_rate"),
-                ..Routing::default()
-            });
-        }
-        other => bail!(Usage(format!(
-            "--moe-router-load-balancing-type: expected aux_loss or none, found {other}, which is not part of this \
-             version"
+    let coeff = number(args, "moe_aux_loss_coeff");
+    let (balance_coeff, balance_by_sequence) = match args.text("moe_router_load_balancing_type") {
+        _ if coeff == 0.0 => (0.0, false),
+        None | Some("aux_loss" | "softmax_topk") => (coeff, false),
+        Some("seq_aux_loss") => (coeff, true),
+        Some("none" | "noaux_tc") => (0.0, false),
+        Some(other) => bail!(Usage(format!(
+            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss or none, found {other}, which is not part \
+             of this version"
         ))),
+    };
+    // As upstream: a factor below zero is none.
+    let capacity = args.float("moe_expert_capacity_factor").filter(|&f| f >= 0.0).map(|factor| Capacity {
+        factor,
+        policy: match args.text("moe_token_drop_policy") {
+            Some("position") => DropPolicy::Position,
+            _ => DropPolicy::Weights,
+        },
+    });
+    if capacity.is_some() && args.text("moe_token_dispatcher_type").is_none_or(|t| t == "allgather") {
+        bail!(Usage(
+            "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
+                .into()
+        ));
     }
-    Ok(Routing {
-        balance_coeff,
-        bias_update_rate: number(args, "moe_router_bias_update_rate"),
-        ..Routing::default()
-    })
+    let bias_update_rate = number(args, "moe_router_bias_update_rate");
+    Ok(Routing { balance_coeff, balance_by_sequence, bias_update_rate, capacity })
 }
 
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {

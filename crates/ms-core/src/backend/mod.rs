@@ -209,6 +209,11 @@ pub trait ActBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    /// `a · b`, element by element.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `a += b`.
     ///
     /// # Errors

@@ -136,6 +136,17 @@ impl ActBackend for CpuBackend {
         Ok(y)
     }
 
+    fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        expect("multiply", "b", b, a.dtype(), &a.shape())?;
+        let mut y = self.uninit(a.dtype(), &a.shape());
+        op_span!("multiply", a.numel(), size(&[a, b, &y]));
+        with_float!(a.dtype(), "multiply", E => {
+            elementwise::multiply(&self.cpu, y.as_mut_slice::<E>()?, a.as_slice()?, b.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
     fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()> {
         expect("add_assign", "b", b, a.dtype(), &a.shape())?;
         op_span!("add_assign", a.numel(), size(&[a, b, b]));

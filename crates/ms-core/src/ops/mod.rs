@@ -25,7 +25,10 @@ pub use embedding::{embedding, embedding_share};
 pub use layout::{cast, columns, concat, part, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::{add_bias, grouped_linear, linear};
 pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};
-pub use moe::{Balance, Routed, TokenGroup, combine, dispatch, expert_linear, restore, route, route_to};
+pub use moe::{
+    Balance, DropPolicy, Routed, TokenGroup, combine, dispatch, drop_beyond, expert_linear, restore, route,
+    route_to,
+};
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};
 pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};

@@ -143,6 +143,58 @@ fn routed(
     Ok(Routed { weights, routes, balance: loss })
 }
 
+struct BeyondCapacity {
+    kept: Tensor,
+}
+op!(BeyondCapacity, "drop_beyond_capacity", |op, cx, dy| Ok(vec![Some(cx.device.multiply(&dy, &op.kept)?)]));
+
+/// Which copies of tokens an expert that has too many does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropPolicy {
+    /// Those with the smallest weights.
+    Weights,
+    /// The last ones.
+    Position,
+}
+
+/// The weights `[T,K]` of a router whose experts take at most `capacity` copies each: those beyond weigh 0, the others what
+/// they did. Returns them with the number of dropped copies. Keeps a number for each weight.
+///
+/// # Errors
+/// If shapes do not fit.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/moe/moe_utils.py`, `topk_softmax_with_capacity`.
+pub fn drop_beyond(
+    g: &mut Graph,
+    weights: &Var,
+    routes: &Routes,
+    capacity: usize,
+    policy: DropPolicy,
+) -> Result<(Var, usize)> {
+    let device = g.device().clone();
+    let values = weights.value().as_slice::<f32>()?;
+    let mut kept = vec![1f32; values.len()];
+    let mut dropped = 0;
+    for expert in 0..routes.starts.len() - 1 {
+        // In the order of tokens.
+        let mut copies: Vec<u32> = routes.copies[routes.range(expert)].to_vec();
+        if copies.len() <= capacity {
+            continue;
+        }
+        if policy == DropPolicy::Weights {
+            copies.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
+        }
+        for &copy in &copies[capacity..] {
+            kept[copy as usize] = 0.0;
+            dropped += 1;
+        }
+    }
+    let kept = Tensor::from_slice(device.arena(), weights.value().shape(), &kept)?;
+    let out = device.multiply(weights.value(), &kept)?;
+    Ok((g.apply(out, &[weights], || Box::new(BeyondCapacity { kept })), dropped))
+}
+
 struct Dispatch(Arc<Routes>);
 op!(Dispatch, "dispatch", |op, cx, dy| Ok(vec![Some(cx.device.dispatch_backward(&dy, &op.0)?)]));
 
