@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!(Usage(format!("--prompt: it has {} tokens, the model's window {window}", ids.len())));
     }
     for (prompt, ids) in prompts.iter().zip(ids) {
-        one(args, &model, &tokenizer, prompt, ids, rule)?;
+        one(args, &model, &tokenizer, prompt, &ids, rule)?;
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ fn one(
     model: &LoadedModel,
     tokenizer: &Tokenizer,
     prompt: &str,
-    ids: Vec<u32>,
+    ids: &[u32],
     rule: Sampling,
 ) -> Result<()> {
     let json = args.flag("json");
@@ -53,7 +53,7 @@ fn one(
         write!(out, "{prompt}")?;
         out.flush()?;
     }
-    let (done, text) = stream(args, model, tokenizer, ids.clone(), rule, |piece| {
+    let (done, text) = stream(args, model, tokenizer, ids.to_vec(), rule, |piece| {
         first.get_or_insert_with(|| start.elapsed().as_secs_f64());
         if !json {
             write!(out, "{piece}")?;

@@ -90,7 +90,7 @@ fn an_input_of_which_nothing_is_left_is_an_error_that_says_why() {
             &["300 were refused by --filter"],
         ),
         (
-            &["--style", "pretrain", "--input", "in.jsonl", "--sample", "0"],
+            &["--style", "pretrain", "--input", "in.jsonl", "--sample", "1e-9"],
             &["300 were left out by --sample"],
         ),
         (
@@ -227,4 +227,20 @@ fn a_record_beyond_the_bound_is_an_error_that_names_the_bound() {
     let said = text(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{said}");
     assert!(said.contains("longer than 67108864 bytes"), "{said}");
+}
+
+#[test]
+fn a_folder_as_prefix_and_a_hubs_name_as_tokenizer_say_what_to_do() {
+    let bench = Bench::new();
+    let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "out/"]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("hint: pass out/NAME"), "{}", text(&run.stderr));
+    let run = bench::tool()
+        .current_dir(bench.dir.path())
+        .args(["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x"])
+        .args(["--tokenizer-name-or-path", "Qwen/Qwen3-0.6B"])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("hint: names of a hub are not looked up"), "{}", text(&run.stderr));
 }
