@@ -1,0 +1,63 @@
+//! Functions that the published tables do not hold and the vendor's PyTorch adapter links: found by running it.
+
+/// Functions of this module with their libraries, in all releases.
+pub static SYMBOLS: [(&str, &str); 8] = [
+    ("MsprofSysCycleTime", "libprofapi.so"),
+    ("MsprofGetHashId", "libprofapi.so"),
+    ("MsprofReportApi", "libprofapi.so"),
+    ("MsprofReportCompactInfo", "libprofapi.so"),
+    ("MsprofReportAdditionalInfo", "libprofapi.so"),
+    ("rtDevBinaryRegister", "libruntime.so"),
+    ("rtFunctionRegister", "libruntime.so"),
+    ("rtKernelLaunch", "libruntime.so"),
+];
+
+/// A counter in nanoseconds.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_MsprofSysCycleTime() -> u64 {
+    crate::sched::now_ns()
+}
+
+/// FNV-1a of the text.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_MsprofGetHashId(text: usize, length: u64) -> u64 {
+    (0..length as usize).fold(0xcbf2_9ce4_8422_2325, |hash: u64, i| {
+        (hash ^ u64::from(super::take::<u8>(text, i))).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Reports are taken and thrown away.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_MsprofReportApi(_aging: u32, _data: usize) -> i32 {
+    0
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_MsprofReportCompactInfo(_aging: u32, _data: usize, _length: u32) -> i32 {
+    0
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_MsprofReportAdditionalInfo(_aging: u32, _data: usize, _length: u32) -> i32 {
+    0
+}
+
+/// Device binaries cannot run here.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_rtDevBinaryRegister(_binary: usize, _handle: usize) -> i32 {
+    crate::report::unsupported_code("rtDevBinaryRegister")
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_rtFunctionRegister(_handle: usize, _stub: usize, _name: usize, _device: usize, _mode: u32) -> i32 {
+    crate::report::unsupported_code("rtFunctionRegister")
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_rtKernelLaunch(_stub: usize, _blocks: u32, _args: usize, _size: u32, _desc: usize, _stream: usize) -> i32 {
+    crate::report::unsupported_code("rtKernelLaunch")
+}
