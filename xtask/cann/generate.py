@@ -72,7 +72,7 @@ def main():
             classes = ["i32" if c == "s:HcclConfigValue" else c for c in classes_ok]
         if len(args) != len(classes):
             args = [("void*", f"arg{i}") for i in range(len(classes))]
-        if name.startswith("aclnn") and name.endswith("GetWorkspaceSize") and len(classes) >= 2 and "executor" in row["arguments"]:
+        if name.startswith("aclnn") and name.endswith("GetWorkspaceSize") and len(classes) >= 2 and "executor" in row["arguments"].lower():
             op = name.removesuffix("GetWorkspaceSize")
             body = ", ".join(f'a{i} "{n}" {kind(c, k)}' for i, ((c, n), k) in enumerate(zip(args[:-2], classes[:-2])))
             lib = row["lib_9.x"].split("|")[0]
@@ -121,7 +121,7 @@ def main():
             old = "-"
         new = new.replace("?", "")
         out.append(f"{row['symbol']}\t{old}\t{new}\n")
-        if row["symbol"].startswith("aclnn") and row["symbol"].endswith("GetWorkspaceSize") and "executor" in row["arguments"]:
+        if row["symbol"].startswith("aclnn") and row["symbol"].endswith("GetWorkspaceSize") and "executor" in row["arguments"].lower():
             out.append(f"{row['symbol'].removesuffix('GetWorkspaceSize')}\t{old}\t{new}\n")
     (EMU / "symbols.tsv").write_text("".join(out))
     print(f"{count} operators, {len(lines)} entries implemented, {len(stubs)} absent")

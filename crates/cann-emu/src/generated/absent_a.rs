@@ -279,7 +279,6 @@ absent!(aclnnMoeDistributeCombineSetupTeardownCalcOutputSize, emu_aclnnMoeDistri
 absent!(aclnnMoeDistributeDispatchSetupTeardownCalcOutputSize, emu_aclnnMoeDistributeDispatchSetupTeardownCalcOutputSize, i32, crate::report::unsupported_code(NAME));
 absent!(aclnnNpuFormatCastCalculateSizeAndFormat, emu_aclnnNpuFormatCastCalculateSizeAndFormat, i32, crate::report::unsupported_code(NAME));
 absent!(aclnnSetPytorchRandom, emu_aclnnSetPytorchRandom, i32, crate::report::unsupported_code(NAME));
-absent!(aclnnSqrtGetWorkspaceSize, emu_aclnnSqrtGetWorkspaceSize, i32, crate::report::unsupported_code(NAME));
 absent!(aclnnTransQuantParam, emu_aclnnTransQuantParam, i32, crate::report::unsupported_code(NAME));
 absent!(aclnnTransSparse4to2Para, emu_aclnnTransSparse4to2Para, i32, crate::report::unsupported_code(NAME));
 absent!(aclopCast, emu_aclopCast, i32, crate::report::unsupported_code(NAME));

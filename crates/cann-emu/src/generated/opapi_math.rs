@@ -350,6 +350,7 @@ op!(aclnnSlogdet, emu_aclnnSlogdetGetWorkspaceSize, emu_aclnnSlogdet, [a0 "self"
 op!(aclnnSort, emu_aclnnSortGetWorkspaceSize, emu_aclnnSort, [a0 "self" T, a1 "stable" Bool, a2 "dim" I64, a3 "descending" Bool, a4 "valuesOut" To, a5 "indicesOut" To]);
 op!(aclnnSplitTensor, emu_aclnnSplitTensorGetWorkspaceSize, emu_aclnnSplitTensor, [a0 "self" T, a1 "splitSections" U64, a2 "dim" I64, a3 "out" TLo]);
 op!(aclnnSplitWithSize, emu_aclnnSplitWithSizeGetWorkspaceSize, emu_aclnnSplitWithSize, [a0 "self" T, a1 "splitSize" IA, a2 "dim" I64, a3 "out" TLo]);
+op!(aclnnSqrt, emu_aclnnSqrtGetWorkspaceSize, emu_aclnnSqrt, [a0 "self" T, a1 "out" To]);
 op!(aclnnSquare, emu_aclnnSquareGetWorkspaceSize, emu_aclnnSquare, [a0 "self" T, a1 "out" To]);
 op!(aclnnStack, emu_aclnnStackGetWorkspaceSize, emu_aclnnStack, [a0 "tensors" TL, a1 "dim" I64, a2 "out" To]);
 op!(aclnnStd, emu_aclnnStdGetWorkspaceSize, emu_aclnnStd, [a0 "self" T, a1 "dim" IA, a2 "correction" I64, a3 "keepdim" Bool, a4 "out" To]);

@@ -5,7 +5,13 @@ use super::exec::{Call, Outcome};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+pub mod activation;
 pub mod elementwise;
+pub mod matmul;
+pub mod norm;
+pub mod reduce;
+pub mod shape;
+pub mod special;
 
 /// An operator that the emulator has.
 #[derive(Debug)]
@@ -28,7 +34,7 @@ pub fn find(name: &str) -> Option<&'static Operator> {
 pub fn all() -> &'static HashMap<&'static str, Operator> {
     static ALL: OnceLock<HashMap<&'static str, Operator>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let tables: &[&[Row]] = &[elementwise::OPS];
+        let tables: &[&[Row]] = &[elementwise::UNARY, elementwise::BOTH, elementwise::OPS, reduce::OPS, shape::OPS, activation::OPS, norm::OPS, matmul::OPS];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()
     })
