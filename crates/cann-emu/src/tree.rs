@@ -121,6 +121,7 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
     order.sort_by_key(|l| match *l {
         "libopapi.so" => 2,
         "libascendcl.so" => 1,
+        "libacl_op_compiler.so" => 2,
         l if l.starts_with("libopapi") => 1,
         _ => 0,
     });
@@ -143,6 +144,10 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
             // The vendor's adapter links functions of these three and names only libascendcl.
             let behind = ["libascend_dump.so", "libprofapi.so", "libruntime.so"];
             command.args(behind.iter().copied().filter(present).map(|l| lib.join(l)));
+        }
+        if library == "libacl_op_compiler.so" {
+            // Clients look up options of the runtime in it.
+            command.args(Some("libascendcl.so").filter(present).map(|l| lib.join(l)));
         }
         if library.starts_with("libopapi") && present(&"libnnopbase.so") {
             command.arg(lib.join("libnnopbase.so"));

@@ -254,15 +254,38 @@ pub(crate) fn aclopCompileAndExecuteV2(
     )
 }
 
-pub(crate) fn aclSetCompileopt(_option: i32, _value: usize) -> i32 {
+/// Options of the compiler of operators by type name, as set; compiling at run time is off unless it is asked for.
+static OPTIONS: Mutex<Option<HashMap<i32, String>>> = Mutex::new(None);
+
+fn option(which: i32) -> String {
+    let held = OPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    held.as_ref().and_then(|o| o.get(&which).cloned()).unwrap_or_else(|| "disable".to_owned())
+}
+
+pub(crate) fn aclSetCompileopt(which: i32, value: usize) -> i32 {
+    OPTIONS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(which, text(value));
     0
 }
 
-pub(crate) fn aclGetCompileoptSize(_option: i32) -> u64 {
-    2
+pub(crate) fn aclGetCompileoptSize(which: i32) -> u64 {
+    option(which).len() as u64 + 1
 }
 
-pub(crate) fn aclGetCompileopt(_option: i32, value: usize, size: u64) -> i32 {
-    super::give_text(value, size as usize, "1");
+pub(crate) fn aclGetCompileopt(which: i32, value: usize, size: u64) -> i32 {
+    super::give_text(value, size as usize, &option(which));
+    0
+}
+
+/// No stream is ever captured: status 0, no model.
+pub(crate) fn aclmdlRICaptureGetInfo(stream: usize, status: usize, model: usize) -> i32 {
+    answer(|| {
+        resolve(stream, "aclmdlRICaptureGetInfo")?;
+        give(status, 0i32, "aclmdlRICaptureGetInfo")?;
+        if model == 0 { Ok(()) } else { give(model, 0usize, "aclmdlRICaptureGetInfo") }
+    })
+}
+
+/// The mode of this thread is exchanged for the given one; nothing depends on it.
+pub(crate) fn aclmdlRICaptureThreadExchangeMode(_mode: usize) -> i32 {
     0
 }

@@ -213,7 +213,6 @@ absent!(aclmdlRICaptureBegin, emu_aclmdlRICaptureBegin, i32, crate::report::unsu
 absent!(aclmdlRICaptureBeginImpl, emu_aclmdlRICaptureBeginImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureEnd, emu_aclmdlRICaptureEnd, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureEndImpl, emu_aclmdlRICaptureEndImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclmdlRICaptureGetInfo, emu_aclmdlRICaptureGetInfo, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureGetInfoImpl, emu_aclmdlRICaptureGetInfoImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureTaskGrpBegin, emu_aclmdlRICaptureTaskGrpBegin, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureTaskGrpBeginImpl, emu_aclmdlRICaptureTaskGrpBeginImpl, i32, crate::report::unsupported_code(NAME));
@@ -223,7 +222,6 @@ absent!(aclmdlRICaptureTaskUpdateBegin, emu_aclmdlRICaptureTaskUpdateBegin, i32,
 absent!(aclmdlRICaptureTaskUpdateBeginImpl, emu_aclmdlRICaptureTaskUpdateBeginImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureTaskUpdateEnd, emu_aclmdlRICaptureTaskUpdateEnd, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureTaskUpdateEndImpl, emu_aclmdlRICaptureTaskUpdateEndImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclmdlRICaptureThreadExchangeMode, emu_aclmdlRICaptureThreadExchangeMode, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureThreadExchangeModeImpl, emu_aclmdlRICaptureThreadExchangeModeImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICaptureToModelRIBegin, emu_aclmdlRICaptureToModelRIBegin, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRICondHandleCreate, emu_aclmdlRICondHandleCreate, i32, crate::report::unsupported_code(NAME));
@@ -444,3 +442,4 @@ absent!(aclrtDeviceGetBareTgidImpl, emu_aclrtDeviceGetBareTgidImpl, i32, crate::
 absent!(aclrtDeviceGetByPCIBusId, emu_aclrtDeviceGetByPCIBusId, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtDeviceGetHostAtomicCapabilities, emu_aclrtDeviceGetHostAtomicCapabilities, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtDeviceGetLimit, emu_aclrtDeviceGetLimit, i32, crate::report::unsupported_code(NAME));
+absent!(aclrtDeviceGetP2PAtomicCapabilities, emu_aclrtDeviceGetP2PAtomicCapabilities, i32, crate::report::unsupported_code(NAME));

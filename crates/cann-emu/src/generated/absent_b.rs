@@ -1,6 +1,5 @@
 //! Written by `xtask/cann/generate.py` from the table of the interface; do not edit.
 
-absent!(aclrtDeviceGetP2PAtomicCapabilities, emu_aclrtDeviceGetP2PAtomicCapabilities, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtDeviceGetPCIBusId, emu_aclrtDeviceGetPCIBusId, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtDeviceGetStreamPriorityRange, emu_aclrtDeviceGetStreamPriorityRange, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtDeviceGetStreamPriorityRangeImpl, emu_aclrtDeviceGetStreamPriorityRangeImpl, i32, crate::report::unsupported_code(NAME));

@@ -63,6 +63,8 @@ entry!(aclSetTensorPlaceMent, emu_aclSetTensorPlaceMent, (a0: usize, a1: i32) ->
 entry!(aclSetTensorShape, emu_aclSetTensorShape, (a0: usize, a1: i32, a2: usize) -> i32, (a0, a1, a2));
 entry!(aclmdlFinalizeDump, emu_aclmdlFinalizeDump, () -> i32, ());
 entry!(aclmdlInitDump, emu_aclmdlInitDump, () -> i32, ());
+entry!(aclmdlRICaptureGetInfo, emu_aclmdlRICaptureGetInfo, (a0: usize, a1: usize, a2: usize) -> i32, (a0, a1, a2));
+entry!(aclmdlRICaptureThreadExchangeMode, emu_aclmdlRICaptureThreadExchangeMode, (a0: usize) -> i32, (a0));
 entry!(aclmdlSetDump, emu_aclmdlSetDump, (a0: usize) -> i32, (a0));
 entry!(aclnnFinalize, emu_aclnnFinalize, () -> i32, ());
 entry!(aclnnInit, emu_aclnnInit, (a0: usize) -> i32, (a0));
