@@ -165,13 +165,14 @@ pub fn violation(rule: &'static Rule, code: i32, message: &str) -> i32 {
     if let Some(path) = &knobs().report {
         append(path, &line);
     }
+    if rule.severity == Severity::Cautious {
+        // Only a line of the report: nobody promises otherwise.
+        return 0;
+    }
     let spoken = format!("cann-emu: {} {}: {message}\n", rule.id, rule.text);
     // A violation must be seen even when the program ignores codes.
     let _ = std::io::stderr().write_all(spoken.as_bytes());
     set_text(&format!("{} {}: {message}", rule.id, rule.text));
-    if rule.severity == Severity::Cautious {
-        return 0;
-    }
     match knobs().violation {
         OnViolation::Abort => {
             if std::env::var_os("CANN_EMU_BACKTRACE").is_some() {

@@ -53,6 +53,11 @@ fn view_of(handle: usize, call: &str) -> Result<(Arc<Tensor>, View), i32> {
     Ok((tensor, view))
 }
 
+/// A tensor that is not there.
+fn absent() -> View {
+    View { dims: vec![0], strides: vec![1], offset: 0, dtype: tensor::Dtype::Bool, format: 2, storage: vec![0], base: 0 }
+}
+
 /// Storage inside its allocation, view inside its storage, address aligned.
 fn check_view(view: &View, name: &str, device: u32, call: &str) -> Result<(), i32> {
     if view.numel() == 0 {
@@ -140,6 +145,11 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
                 let list = handles::get::<TensorList>(handle, name, &report::NN_HANDLE, 161_002)?;
                 let mut views = Vec::with_capacity(list.0.len());
                 for (element, handle) in list.0.iter().enumerate() {
+                    if *handle == 0 {
+                        // An entry left out, as in the list of indices for a whole dimension.
+                        views.push((Arc::new(Tensor(Mutex::new(absent()))), absent()));
+                        continue;
+                    }
                     let (tensor, view) = view_of(*handle, name)?;
                     check_view(&view, param.name, device, name)?;
                     slots.push(Slot { handle: *handle, param: index, element, role });

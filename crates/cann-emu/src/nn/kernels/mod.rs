@@ -6,9 +6,13 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 pub mod activation;
+pub mod attention;
 pub mod elementwise;
 pub mod matmul;
+pub mod moe;
 pub mod norm;
+pub mod optimizer;
+pub mod random;
 pub mod reduce;
 pub mod shape;
 pub mod special;
@@ -34,7 +38,7 @@ pub fn find(name: &str) -> Option<&'static Operator> {
 pub fn all() -> &'static HashMap<&'static str, Operator> {
     static ALL: OnceLock<HashMap<&'static str, Operator>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let tables: &[&[Row]] = &[elementwise::UNARY, elementwise::BOTH, elementwise::OPS, reduce::OPS, shape::OPS, activation::OPS, norm::OPS, matmul::OPS];
+        let tables: &[&[Row]] = &[elementwise::UNARY, elementwise::BOTH, elementwise::OPS, reduce::OPS, shape::OPS, activation::OPS, norm::OPS, matmul::OPS, attention::OPS, optimizer::UNARY, optimizer::SCALAR, optimizer::OPS, random::OPS, moe::OPS];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()
     })
