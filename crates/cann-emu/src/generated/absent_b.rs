@@ -1,22 +1,5 @@
 //! Written by `xtask/cann/generate.py` from the table of the interface; do not edit.
 
-absent!(aclrtDeviceGetPCIBusId, emu_aclrtDeviceGetPCIBusId, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDeviceGetStreamPriorityRange, emu_aclrtDeviceGetStreamPriorityRange, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDeviceGetStreamPriorityRangeImpl, emu_aclrtDeviceGetStreamPriorityRangeImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDeviceGetUuidImpl, emu_aclrtDeviceGetUuidImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDeviceL2CacheFlush, emu_aclrtDeviceL2CacheFlush, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDevicePeerAccessStatusImpl, emu_aclrtDevicePeerAccessStatusImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDeviceSetLimit, emu_aclrtDeviceSetLimit, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtDeviceTaskAbortImpl, emu_aclrtDeviceTaskAbortImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtEventElapsedTimeImpl, emu_aclrtEventElapsedTimeImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtEventGetTimestampImpl, emu_aclrtEventGetTimestampImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtExceptionInfoCallbackRegister, emu_aclrtExceptionInfoCallbackRegister, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtExceptionInfoCallbackUnregister, emu_aclrtExceptionInfoCallbackUnregister, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtFreeBuf, emu_aclrtFreeBuf, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtFreeBufImpl, emu_aclrtFreeBufImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtFreeHostImpl, emu_aclrtFreeHostImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtFreeHostWithDevSyncImpl, emu_aclrtFreeHostWithDevSyncImpl, i32, crate::report::unsupported_code(NAME));
-absent!(aclrtFreeImpl, emu_aclrtFreeImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtFreePhysicalImpl, emu_aclrtFreePhysicalImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtFreeWithDevSyncImpl, emu_aclrtFreeWithDevSyncImpl, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtFunctionGetAvailDynUbufPerBlock, emu_aclrtFunctionGetAvailDynUbufPerBlock, i32, crate::report::unsupported_code(NAME));
@@ -435,7 +418,6 @@ absent!(acltdtSetQueueRouteQueryInfo, emu_acltdtSetQueueRouteQueryInfo, i32, cra
 absent!(acltdtStopChannel, emu_acltdtStopChannel, i32, crate::report::unsupported_code(NAME));
 absent!(acltdtUnbindQueueRoutes, emu_acltdtUnbindQueueRoutes, i32, crate::report::unsupported_code(NAME));
 absent!(HcclSetCommConfig, emu_HcclSetCommConfig, i32, crate::report::unsupported_code(NAME));
-absent!(HcclSetConfig, emu_HcclSetConfig, i32, crate::report::unsupported_code(NAME));
 absent!(acllogVaList, emu_acllogVaList, i32, crate::report::unsupported_code(NAME));
 absent!(aclmdlRIAddCondTask, emu_aclmdlRIAddCondTask, i32, crate::report::unsupported_code(NAME));
 absent!(aclrtIpcOpenEventHandle, emu_aclrtIpcOpenEventHandle, i32, crate::report::unsupported_code(NAME));
