@@ -12,6 +12,7 @@ use crate::memory;
 use crate::race::Access;
 use crate::report::{self, fail, violation};
 use crate::sched::{self, Work};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -584,7 +585,11 @@ pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: u
     answer(|| {
         check_peer(comm, peer, "HcclSend")?;
         let n = size(count, dtype);
-        let asked = request(Kind::Exchange, count, dtype, 0, 0, vec![0, u64::from(peer), n as u64]);
+        let pieces = [0, u64::from(peer), n as u64];
+        if hold(comm, stream, pieces, (buffer, n)) {
+            return Ok(());
+        }
+        let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
         enter(comm, stream, "HcclSend", asked, vec![(buffer, n)], vec![])
     })
 }
@@ -593,7 +598,11 @@ pub(crate) fn HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: u
     answer(|| {
         check_peer(comm, peer, "HcclRecv")?;
         let n = size(count, dtype);
-        let asked = request(Kind::Exchange, count, dtype, 0, 0, vec![1, u64::from(peer), n as u64]);
+        let pieces = [1, u64::from(peer), n as u64];
+        if hold(comm, stream, pieces, (buffer, n)) {
+            return Ok(());
+        }
+        let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
         enter(comm, stream, "HcclRecv", asked, vec![], vec![(buffer, n)])
     })
 }
@@ -625,10 +634,56 @@ pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: u
     })
 }
 
+/// A send or receive that waits for the end of its group.
+struct Held {
+    comm: usize,
+    stream: usize,
+    pieces: [u64; 3],
+    buffer: Piece,
+}
+
+thread_local! {
+    static GROUP: RefCell<(u32, Vec<Held>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+/// Within a group a send or receive is held back; true if it was.
+fn hold(comm: usize, stream: usize, pieces: [u64; 3], buffer: Piece) -> bool {
+    GROUP.with(|g| {
+        let mut g = g.borrow_mut();
+        if g.0 == 0 {
+            return false;
+        }
+        g.1.push(Held { comm, stream, pieces, buffer });
+        true
+    })
+}
+
 pub(crate) fn HcclGroupStart() -> i32 {
+    GROUP.with(|g| g.borrow_mut().0 += 1);
     0
 }
 
+/// At the end of the outermost group, what it holds enters as one exchange for each communicator and stream.
 pub(crate) fn HcclGroupEnd() -> i32 {
-    0
+    let call = "HcclGroupEnd";
+    let held = GROUP.with(|g| {
+        let mut g = g.borrow_mut();
+        if g.0 == 0 {
+            return None;
+        }
+        g.0 -= 1;
+        Some(if g.0 == 0 { std::mem::take(&mut g.1) } else { Vec::new() })
+    });
+    let Some(mut held) = held else { return fail(1, &format!("{call} without HcclGroupStart")) };
+    answer(|| {
+        while let Some(first) = held.first() {
+            let (comm, stream) = (first.comm, first.stream);
+            let (mine, rest): (Vec<Held>, Vec<Held>) = held.drain(..).partition(|h| (h.comm, h.stream) == (comm, stream));
+            held = rest;
+            let side = |kind: u64| mine.iter().filter(|h| h.pieces[0] == kind).map(|h| h.buffer).collect::<Vec<_>>();
+            let pieces = mine.iter().flat_map(|h| h.pieces).collect();
+            enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), side(0), side(1))?;
+        }
+        Ok(())
+    })
 }
