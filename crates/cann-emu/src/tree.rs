@@ -120,8 +120,9 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
     // Libraries come after those that they need.
     order.sort_by_key(|l| match *l {
         "libopapi.so" => 2,
-        "libascendcl.so" => 1,
-        "libacl_op_compiler.so" => 2,
+        "libprofapi.so" => 1,
+        "libascendcl.so" => 2,
+        "libacl_op_compiler.so" => 3,
         l if l.starts_with("libopapi") => 1,
         _ => 0,
     });
@@ -148,6 +149,9 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
         if library == "libacl_op_compiler.so" {
             // Clients look up options of the runtime in it.
             command.args(Some("libascendcl.so").filter(present).map(|l| lib.join(l)));
+        }
+        if library == "libprofapi.so" {
+            command.args(Some("libmsprofiler.so").filter(present).map(|l| lib.join(l)));
         }
         if library.starts_with("libopapi") && present(&"libnnopbase.so") {
             command.arg(lib.join("libnnopbase.so"));

@@ -1,12 +1,14 @@
 //! Functions that the published tables do not hold and the vendor's PyTorch adapter links: found by running it.
 
 /// Functions of this module with their libraries, in all releases.
-pub static SYMBOLS: [(&str, &str); 8] = [
+pub static SYMBOLS: [(&str, &str); 10] = [
     ("MsprofSysCycleTime", "libprofapi.so"),
     ("MsprofGetHashId", "libprofapi.so"),
     ("MsprofReportApi", "libprofapi.so"),
     ("MsprofReportCompactInfo", "libprofapi.so"),
     ("MsprofReportAdditionalInfo", "libprofapi.so"),
+    ("halGetDeviceInfo", "libascend_hal.so"),
+    ("halGetAPIVersion", "libascend_hal.so"),
     ("rtDevBinaryRegister", "libruntime.so"),
     ("rtFunctionRegister", "libruntime.so"),
     ("rtKernelLaunch", "libruntime.so"),
@@ -42,6 +44,18 @@ pub extern "C" fn emu_MsprofReportCompactInfo(_aging: u32, _data: usize, _length
 #[unsafe(no_mangle)]
 pub extern "C" fn emu_MsprofReportAdditionalInfo(_aging: u32, _data: usize, _length: u32) -> i32 {
     0
+}
+
+/// A property of the driver's list; all are 0 here but the frequency of the counter in MHz.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_halGetDeviceInfo(_device: u32, _module: i32, _info: i32, value: usize) -> i32 {
+    super::answer(|| super::give(value, 1000i64, "halGetDeviceInfo"))
+}
+
+/// The driver's interface version.
+#[unsafe(no_mangle)]
+pub extern "C" fn emu_halGetAPIVersion(version: usize) -> i32 {
+    super::answer(|| super::give(version, 0x7_2316i32, "halGetAPIVersion"))
 }
 
 /// Device binaries cannot run here.

@@ -3,7 +3,7 @@
 use super::stream::resolve;
 use super::{answer, give, take, text};
 use crate::handles::{self, Handled};
-use crate::nn::tensor::Dtype;
+use crate::nn::tensor::{Dtype, View};
 use crate::report::{self, fail};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -203,7 +203,7 @@ pub(crate) fn aclopCompileAndExecute(
     outputs: i32,
     output_desc: usize,
     output_data: usize,
-    _attributes: usize,
+    attributes: usize,
     _engine: i32,
     _compile: i32,
     _path: usize,
@@ -211,17 +211,33 @@ pub(crate) fn aclopCompileAndExecute(
 ) -> i32 {
     let call = "aclopCompileAndExecute";
     answer(|| {
-        resolve(stream, call)?;
+        let stream = resolve(stream, call)?;
         let name = text(op);
-        list::<TensorDesc>(input_desc, inputs, call)?;
-        list::<DataBuffer>(input_data, inputs, call)?;
-        list::<TensorDesc>(output_desc, outputs, call)?;
-        list::<DataBuffer>(output_data, outputs, call)?;
-        if std::env::var_os("CANN_EMU_VERBOSE").is_some() {
-            report::absent(&format!("operator type {name}"));
-        }
-        Err(fail(100_024, &format!("{call}: the emulator runs no operators by type name, found {name}")))
+        let side = |descriptions: usize, buffers: usize, n: i32| -> Result<Vec<View>, i32> {
+            let descriptions = list::<TensorDesc>(descriptions, n, call)?;
+            let buffers = list::<DataBuffer>(buffers, n, call)?;
+            Ok(descriptions.iter().zip(&buffers).map(|(d, b)| operand(d, b)).collect())
+        };
+        let inputs = side(input_desc, input_data, inputs)?;
+        let outputs = side(output_desc, output_data, outputs)?;
+        let attributes = if attributes == 0 {
+            HashMap::new()
+        } else {
+            let found = handles::get::<Attributes>(attributes, call, &report::NN_HANDLE, 100_000)?;
+            found.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        crate::nn::by_type::launch(&name, inputs, outputs, attributes, stream)
     })
+}
+
+/// Where the values of an operand lie: its storage has the described shape.
+fn operand(description: &TensorDesc, buffer: &DataBuffer) -> View {
+    let d = description.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut strides = vec![1; d.dims.len()];
+    for i in (0..d.dims.len().saturating_sub(1)).rev() {
+        strides[i] = strides[i + 1] * d.dims[i + 1];
+    }
+    View { dims: d.dims.clone(), strides, offset: 0, dtype: d.dtype, format: d.format, storage: d.dims.clone(), base: buffer.at }
 }
 
 pub(crate) fn aclopCompileAndExecuteV2(

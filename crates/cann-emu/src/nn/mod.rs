@@ -1,5 +1,6 @@
 //! Operators: the two phases, and what lies between them.
 
+pub mod by_type;
 pub mod contract;
 pub mod exec;
 pub mod kernels;

@@ -330,6 +330,9 @@ fn mode(call: &Call) -> Result<bool, Fault> {
 
 fn rotary(call: &Call) -> Outcome {
     let x = call.t("x")?;
+    if let Ok(Some(_)) = call.opt("rotate") {
+        return Err(Fault::from("a rotation matrix is not in the emulator"));
+    }
     let width = *x.dims.last().unwrap_or(&1) as usize;
     let (cos, sin) = (call.spread(call.t("cos")?, &x.dims)?.floats(), call.spread(call.t("sin")?, &x.dims)?.floats());
     call.put("out", &Values::F(rotate(&call.f("x")?, &cos, &sin, width, mode(call)?)))
@@ -393,6 +396,7 @@ pub(super) static OPS: &[Row] = &[
     ("FlashAttentionUnpaddingScoreGradV2", BWD, backward),
     ("FlashAttentionUnpaddingScoreGradV4", BWD, backward),
     ("RotaryPositionEmbedding", "x:F type(x,cos,sin,out) same(x,out) contig(out)", rotary),
+    ("RotaryPositionEmbeddingV2", "x:F type(x,cos,sin,out) same(x,out) contig(out) null(rotate)", rotary),
     ("RotaryPositionEmbeddingGrad", "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) null(dcosOut,dsinOut)", rotary_grad),
     ("ApplyRotaryPosEmb", "queryRef:F keyRef:F type(queryRef,keyRef,cos,sin)", apply_rotary),
     ("ApplyRotaryPosEmbV2", "queryRef:F keyRef:F type(queryRef,keyRef,cos,sin)", apply_rotary),

@@ -150,7 +150,8 @@ fn adamw(k: &Call, a: &Adam, greatest: Option<&View>) -> Outcome {
 }
 
 fn adamw_v2(k: &Call) -> Outcome {
-    let step = k.f("step")?[0];
+    // The step tensor counts the steps before this one: the vendor's adapter takes 1 from its own count.
+    let step = k.f("step")?[0] + 1.0;
     let (b1, b2) = (k.num("beta1")?, k.num("beta2")?);
     let a = Adam {
         lr: k.num("lr")?,

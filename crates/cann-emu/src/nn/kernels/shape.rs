@@ -758,8 +758,8 @@ pub(super) static OPS: &[Row] = &[
     ("InplaceIndexFill", "index:L", |k| index_add(k, true, false)),
     ("IndexFillTensor", ANY, |k| index_add(k, true, false)),
     ("InplaceIndexFillTensor", "inout(selfRef)", |k| index_add(k, true, false)),
-    ("Index", "indices:LUB", index),
-    ("IndexPutImpl", "indices:LUB", index_put),
+    ("Index", "indices:LUBFDC", index),
+    ("IndexPutImpl", "indices:LUBFDC", index_put),
     ("Sort", ANY, |k| sorted(k, k.flag("descending")?, None, Some("valuesOut"), "indicesOut")),
     ("Argsort", ANY, |k| sorted(k, k.flag("descending")?, None, None, "out")),
     ("Topk", ANY, |k| {
