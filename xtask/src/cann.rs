@@ -17,14 +17,18 @@ pub(crate) fn lay_out(mut args: impl Iterator<Item = String>) -> Result<()> {
                 personality = match args.next().as_deref() {
                     Some("8.1") => Personality::V81,
                     Some("9.1") => Personality::V91,
-                    other => bail!("--personality: expected 8.1 or 9.1, found {}", other.unwrap_or("nothing")),
+                    other => {
+                        bail!("--personality: expected 8.1 or 9.1, found {}", other.unwrap_or("nothing"))
+                    }
                 }
             }
             "--without" => {
                 let name = args.next().context("--without: expected a symbol or a library")?;
                 if name.ends_with(".so") { libraries.push(name) } else { symbols.push(name) }
             }
-            flag if flag.starts_with("--") => bail!("unknown flag {flag}; expected --personality or --without"),
+            flag if flag.starts_with("--") => {
+                bail!("unknown flag {flag}; expected --personality or --without")
+            }
             path if folder.is_none() => folder = Some(PathBuf::from(path)),
             more => bail!("expected one folder, found {more} too"),
         }

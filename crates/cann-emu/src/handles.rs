@@ -42,7 +42,10 @@ struct Locked(MutexGuard<'static, Option<Table>>);
 
 impl Locked {
     fn table(&mut self) -> &mut Table {
-        self.0.get_or_insert_with(|| Table { base: crate::memory::reserve(RANGE, 0x2000_0000_0000), ..Table::default() })
+        self.0.get_or_insert_with(|| Table {
+            base: crate::memory::reserve(RANGE, 0x2000_0000_0000),
+            ..Table::default()
+        })
     }
 }
 
@@ -69,7 +72,12 @@ pub fn make_shared<T: Handled>(object: Arc<T>, call: &str) -> usize {
 /// Why a handle is not what it should be.
 fn complaint<T: Handled>(table: &Table, handle: usize, call: &str) -> String {
     if let Some(live) = table.live.get(&handle) {
-        return format!("{call}: expected an {} handle, found an {} made by {}", T::NAME, live.kind, live.made);
+        return format!(
+            "{call}: expected an {} handle, found an {} made by {}",
+            T::NAME,
+            live.kind,
+            live.made
+        );
     }
     match table.dead.get(&handle) {
         Some(dead) => format!(

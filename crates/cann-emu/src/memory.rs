@@ -6,8 +6,8 @@
 use crate::knobs::knobs;
 use crate::report::{self, Site, fail, violation};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 /// Addresses of a device.
 const SPAN: usize = 256 << 30;
@@ -100,7 +100,15 @@ impl Memory {
             // SAFETY: as above.
             let grown = unsafe { libc::ftruncate(fd, SPAN as libc::off_t) };
             assert!(grown == 0, "cannot give the device's memory its size");
-            Device { base, alias: reserve(SPAN, 0), fd, next: PAGE, live: BTreeMap::new(), freed: BTreeMap::new(), used: 0 }
+            Device {
+                base,
+                alias: reserve(SPAN, 0),
+                fd,
+                next: PAGE,
+                live: BTreeMap::new(),
+                freed: BTreeMap::new(),
+                used: 0,
+            }
         })
     }
 }
@@ -123,13 +131,20 @@ pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<us
     memory.count += 1;
     let number = memory.count;
     if report::fault("oom", "alloc").is_some() {
-        return Err(fail(207_018, &format!("{call}: out of device memory (injected at allocation {number})")));
+        return Err(fail(
+            207_018,
+            &format!("{call}: out of device memory (injected at allocation {number})"),
+        ));
     }
     let dev = memory.device(device);
     let len = round_up(size, 32) + extra;
     let mapped = round_up(len, PAGE);
     if dev.used + len as u64 > knobs().hbm_bytes {
-        let text = format!("{call}: {size} bytes asked of device {device}, {} of {} in use", dev.used, knobs().hbm_bytes);
+        let text = format!(
+            "{call}: {size} bytes asked of device {device}, {} of {} in use",
+            dev.used,
+            knobs().hbm_bytes
+        );
         return Err(fail(207_018, &text));
     }
     if dev.next + mapped + 2 * PAGE > SPAN {
@@ -219,7 +234,13 @@ fn describe_in(dev: &Device, address: usize) -> String {
     if let Some((_, a)) = dev.live.range(..=address).next_back()
         && address < a.start + a.len
     {
-        return format!("{} bytes into allocation {} of {} bytes made by {}", address - a.start, a.number, a.asked, a.made);
+        return format!(
+            "{} bytes into allocation {} of {} bytes made by {}",
+            address - a.start,
+            a.number,
+            a.asked,
+            a.made
+        );
     }
     if let Some((start, (len, by))) = dev.freed.range(..=address).next_back()
         && address < start + len
@@ -280,7 +301,10 @@ pub fn charge(device: u32, bytes: i64, call: &str) -> Result<(), i32> {
     let dev = locked.get().device(device);
     let used = dev.used as i64 + bytes;
     if used > knobs().hbm_bytes as i64 {
-        return Err(fail(207_018, &format!("{call}: {bytes} bytes asked of device {device}, {} in use", dev.used)));
+        return Err(fail(
+            207_018,
+            &format!("{call}: {bytes} bytes asked of device {device}, {} in use", dev.used),
+        ));
     }
     dev.used = used.max(0) as u64;
     Ok(())
@@ -325,7 +349,10 @@ pub fn back(address: usize, size: usize, call: &str) -> Result<(), i32> {
     let number = memory.count;
     let dev = memory.device(id);
     if dev.used + size as u64 > knobs().hbm_bytes {
-        return Err(fail(207_018, &format!("{call}: {size} bytes asked of device {id}, {} in use", dev.used)));
+        return Err(fail(
+            207_018,
+            &format!("{call}: {size} bytes asked of device {id}, {} in use", dev.used),
+        ));
     }
     let at = address - dev.base;
     map(dev, at, round_up(size, PAGE));
@@ -354,7 +381,10 @@ pub fn unback(address: usize, size: usize) {
     let Some(id) = device_of(address) else { return };
     let mut locked = lock();
     let dev = locked.get().device(id);
-    let Some((start, mut alloc)) = dev.live.range(..=address).next_back().map(|(s, a)| (*s, a.clone())) else { return };
+    let Some((start, mut alloc)) = dev.live.range(..=address).next_back().map(|(s, a)| (*s, a.clone()))
+    else {
+        return;
+    };
     let end = start + alloc.len;
     if address >= end {
         return;
@@ -474,7 +504,8 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     let old = OLD_HANDLER.load(Ordering::Relaxed);
     if old > 1 {
         // SAFETY: the handler that was installed before ours, with the same signature.
-        let f: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = unsafe { std::mem::transmute(old) };
+        let f: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(old) };
         f(signal, info, context);
         return;
     }

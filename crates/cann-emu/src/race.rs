@@ -115,7 +115,14 @@ pub fn forget(start: usize, len: usize) -> Option<String> {
 }
 
 impl State {
-    fn access(&mut self, actor: u64, time: u64, clock: &Clock, accesses: &[Access], what: &str) -> Vec<String> {
+    fn access(
+        &mut self,
+        actor: u64,
+        time: u64,
+        clock: &Clock,
+        accesses: &[Access],
+        what: &str,
+    ) -> Vec<String> {
         let mut found = Vec::new();
         let what: Arc<str> = Arc::from(what);
         for access in accesses {

@@ -252,7 +252,9 @@ pub fn synchronise(id: u64, seq: Option<u64>, timeout_ms: i32) -> Result<(), i32
         race::synchronised(&clock);
     }
     match error.or_else(report::poisoned) {
-        Some(code) => Err(fail(code, &format!("work of the stream failed with {code} (reported asynchronously)"))),
+        Some(code) => {
+            Err(fail(code, &format!("work of the stream failed with {code} (reported asynchronously)")))
+        }
         None => Ok(()),
     }
 }
@@ -322,7 +324,8 @@ fn serve(id: u64) {
                     }
                 }
                 if !dropped && report::poisoned().is_none() {
-                    outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or(Err(507_015));
+                    outcome =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or(Err(507_015));
                 }
                 guard = lock();
             }

@@ -39,7 +39,9 @@ pub fn exports(personality: Personality) -> BTreeMap<&'static str, Vec<&'static 
     }
     for line in SYMBOLS.lines().skip(1) {
         let mut fields = line.split('\t');
-        let (Some(symbol), Some(old), Some(new)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let (Some(symbol), Some(old), Some(new)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
         let libraries = if personality == Personality::V81 { old } else { new };
         for library in libraries.split('|').filter(|l| *l != "-") {
             out.entry(library).or_default().push(symbol);
@@ -169,7 +171,10 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
     std::fs::write(layout.folder.join("opp/vendors/config.ini"), "load_priority=\n")?;
     let arch = layout.folder.join(format!("{}-linux", std::env::consts::ARCH));
     std::fs::create_dir_all(&arch)?;
-    let info = format!("package_name=Ascend-cann-toolkit\nversion={version}\narch={}\nos=linux\n", std::env::consts::ARCH);
+    let info = format!(
+        "package_name=Ascend-cann-toolkit\nversion={version}\narch={}\nos=linux\n",
+        std::env::consts::ARCH
+    );
     std::fs::write(arch.join("ascend_toolkit_install.info"), info)
 }
 

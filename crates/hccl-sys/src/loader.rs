@@ -1,8 +1,9 @@
 //! Finding and opening the libraries.
 
 use crate::tables::{
-    acl::Acl, acl_model::AclModel, acl_rt::AclRuntime, compiler::AclCompiler, dump::AclDump, hccl::Hccl, meta::NnMeta,
-    ops_cv::OpsCv, ops_math::OpsMath, ops_nn::OpsNn, ops_transformer::OpsTransformer, prof::AclProf, tdt::AclTdt,
+    acl::Acl, acl_model::AclModel, acl_rt::AclRuntime, compiler::AclCompiler, dump::AclDump, hccl::Hccl,
+    meta::NnMeta, ops_cv::OpsCv, ops_math::OpsMath, ops_nn::OpsNn, ops_transformer::OpsTransformer,
+    prof::AclProf, tdt::AclTdt,
 };
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,9 @@ impl Search {
             custom: read("ASCEND_CUSTOM_OPP_PATH")
                 .map(|v| v.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect())
                 .unwrap_or_default(),
-            prefixes: ["/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest"].map(PathBuf::from).to_vec(),
+            prefixes: ["/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest"]
+                .map(PathBuf::from)
+                .to_vec(),
         }
     }
 }
@@ -66,7 +69,12 @@ pub struct LoadError {
 impl std::fmt::Display for LoadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no CANN runtime library; tried")?;
-        for library in self.report.libraries.iter().filter(|l| l.name.starts_with("libasc") || l.name.starts_with("libacl_rt")) {
+        for library in self
+            .report
+            .libraries
+            .iter()
+            .filter(|l| l.name.starts_with("libasc") || l.name.starts_with("libacl_rt"))
+        {
             for (path, why) in &library.tried {
                 write!(f, "\n  {}: {why}", path.display())?;
             }
@@ -168,7 +176,9 @@ fn custom(search: &Search) -> Vec<PathBuf> {
         let vendors = opp.join("vendors");
         let config = std::fs::read_to_string(vendors.join("config.ini")).unwrap_or_default();
         let order = config.lines().find_map(|l| l.trim().strip_prefix("load_priority=")).unwrap_or_default();
-        out.extend(order.split(',').map(str::trim).filter(|v| !v.is_empty()).map(|v| vendors.join(v).join(library)));
+        out.extend(
+            order.split(',').map(str::trim).filter(|v| !v.is_empty()).map(|v| vendors.join(v).join(library)),
+        );
     }
     out.retain(|p| p.exists());
     out
@@ -232,8 +242,13 @@ impl Cann {
         let (mut missing, mut count) = (Vec::new(), 0);
         // The wrappers that end in `Impl` are the libraries' own; nobody misses them.
         let mut one = |name: &CStr| {
-            let address = runtime.iter().chain(&operators).map(|l| l.symbol(name)).find(|a| *a != 0).unwrap_or(0);
-            if address == 0 { missing.push(name.to_string_lossy().into_owned()) } else { count += 1 }
+            let address =
+                runtime.iter().chain(&operators).map(|l| l.symbol(name)).find(|a| *a != 0).unwrap_or(0);
+            if address == 0 {
+                missing.push(name.to_string_lossy().into_owned())
+            } else {
+                count += 1
+            }
             address
         };
         let acl = Acl::fill(&mut one);
@@ -246,7 +261,10 @@ impl Cann {
         let hccl = Hccl::fill(&mut one);
         let prof = AclProf::fill(&mut one);
         let mut both = |first: &CStr, second: &CStr| {
-            let found = operators.iter().map(|l| (l.symbol(first), l.symbol(second))).find(|(a, b)| *a != 0 && *b != 0);
+            let found = operators
+                .iter()
+                .map(|l| (l.symbol(first), l.symbol(second)))
+                .find(|(a, b)| *a != 0 && *b != 0);
             match found {
                 Some(pair) => {
                     count += 1;

@@ -1,8 +1,12 @@
 //! One macro for declarations: a struct of optional function pointers, how to fill it, and its dump.
 
 macro_rules! declare_one {
-    (@result) => { () };
-    (@result $r:ty) => { $r };
+    (@result) => {
+        ()
+    };
+    (@result $r:ty) => {
+        $r
+    };
 }
 
 macro_rules! functions {

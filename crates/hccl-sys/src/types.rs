@@ -314,12 +314,17 @@ const _: () = {
     assert!(size_of::<HcclConfigValue>() == 4);
     assert!(offset_of!(HcclCommConfig, buffer_size) == 24 && offset_of!(HcclCommConfig, deterministic) == 28);
     assert!(offset_of!(HcclCommConfig, comm_name) == 32 && offset_of!(HcclCommConfig, udi) == 160);
-    assert!(offset_of!(HcclCommConfig, op_expansion_mode) == 288 && offset_of!(HcclCommConfig, rdma_service_level) == 296);
+    assert!(
+        offset_of!(HcclCommConfig, op_expansion_mode) == 288
+            && offset_of!(HcclCommConfig, rdma_service_level) == 296
+    );
     assert!(size_of::<aclrtUtilizationInfo>() == 24 && align_of::<aclrtUtilizationInfo>() == 8);
     assert!(size_of::<aclrtPtrAttributes>() == 28 && align_of::<aclrtPtrAttributes>() == 4);
     assert!(size_of::<aclrtMemLocation>() == 8);
     assert!(size_of::<aclrtPhysicalMemProp>() == 32 && offset_of!(aclrtPhysicalMemProp, mem_attr) == 8);
-    assert!(offset_of!(aclrtPhysicalMemProp, location) == 12 && offset_of!(aclrtPhysicalMemProp, reserve) == 24);
+    assert!(
+        offset_of!(aclrtPhysicalMemProp, location) == 12 && offset_of!(aclrtPhysicalMemProp, reserve) == 24
+    );
     assert!(size_of::<aclrtMemUceInfo>() == 128);
     assert!(size_of::<aclCANNPackageVersion>() == 512 && align_of::<aclCANNPackageVersion>() == 1);
 };

@@ -52,7 +52,9 @@ fn every_function_of_the_table_is_declared_with_its_argument_classes() {
     }
     if whole {
         assert_eq!(wanted.len(), 2233, "distinct functions of the table");
-        differences.extend(declared.keys().filter(|n| !wanted.contains_key(**n)).map(|n| format!("{n} is in no table")));
+        differences.extend(
+            declared.keys().filter(|n| !wanted.contains_key(**n)).map(|n| format!("{n} is in no table")),
+        );
     } else {
         assert!(wanted.len() > 100, "the excerpt is whole");
     }
@@ -70,17 +72,22 @@ fn every_constant_of_the_table_has_its_value() {
     let differences: Vec<String> = first
         .iter()
         .filter(|(name, value)| {
-            let value = value.strip_prefix("0x").map_or_else(|| value.parse().ok(), |h| i128::from_str_radix(h, 16).ok());
+            let value = value
+                .strip_prefix("0x")
+                .map_or_else(|| value.parse().ok(), |h| i128::from_str_radix(h, 16).ok());
             declared.get(name.as_str()).copied() != value
         })
-        .map(|(name, value)| format!("{name}: declared {:?}, the table has {value}", declared.get(name.as_str())))
+        .map(|(name, value)| {
+            format!("{name}: declared {:?}, the table has {value}", declared.get(name.as_str()))
+        })
         .collect();
     assert!(first.len() > 50 && differences.is_empty(), "{}", differences.join("\n"));
 }
 
 #[test]
 fn without_a_toolkit_the_error_names_every_path_that_was_tried() {
-    let search = hccl_sys::Search { home: Some(PathBuf::from("/nowhere/cann")), ..hccl_sys::Search::default() };
+    let search =
+        hccl_sys::Search { home: Some(PathBuf::from("/nowhere/cann")), ..hccl_sys::Search::default() };
     let error = hccl_sys::Cann::open(&search).err().expect("no toolkit is there");
     let text = error.to_string();
     assert!(text.contains("/nowhere/cann/lib64/libascendcl.so"), "{text}");

@@ -66,12 +66,25 @@ pub extern "C" fn emu_rtDevBinaryRegister(_binary: usize, _handle: usize) -> i32
 
 /// As above.
 #[unsafe(no_mangle)]
-pub extern "C" fn emu_rtFunctionRegister(_handle: usize, _stub: usize, _name: usize, _device: usize, _mode: u32) -> i32 {
+pub extern "C" fn emu_rtFunctionRegister(
+    _handle: usize,
+    _stub: usize,
+    _name: usize,
+    _device: usize,
+    _mode: u32,
+) -> i32 {
     crate::report::unsupported_code("rtFunctionRegister")
 }
 
 /// As above.
 #[unsafe(no_mangle)]
-pub extern "C" fn emu_rtKernelLaunch(_stub: usize, _blocks: u32, _args: usize, _size: u32, _desc: usize, _stream: usize) -> i32 {
+pub extern "C" fn emu_rtKernelLaunch(
+    _stub: usize,
+    _blocks: u32,
+    _args: usize,
+    _size: u32,
+    _desc: usize,
+    _stream: usize,
+) -> i32 {
     crate::report::unsupported_code("rtKernelLaunch")
 }

@@ -53,7 +53,9 @@ pub(crate) fn need(call: &str) -> Result<(u32, u64), i32> {
     if let Some(code) = report::poisoned() {
         return Err(fail(code, &format!("{call}: the device failed with {code} before")));
     }
-    now().ok_or_else(|| fail(107_002, &format!("{call}: no current context; aclrtSetDevice was not called on this thread")))
+    now().ok_or_else(|| {
+        fail(107_002, &format!("{call}: no current context; aclrtSetDevice was not called on this thread"))
+    })
 }
 
 /// The default stream of a context, as a handle.
@@ -71,9 +73,12 @@ pub(crate) fn is_default_stream(handle: usize) -> bool {
 }
 
 fn visible() -> u32 {
-    std::env::var("ASCEND_RT_VISIBLE_DEVICES").ok().filter(|v| !v.trim().is_empty()).map_or(knobs().devices, |v| {
-        v.split(',').filter(|p| p.trim().parse::<u32>().is_ok_and(|n| n < knobs().devices)).count() as u32
-    })
+    std::env::var("ASCEND_RT_VISIBLE_DEVICES").ok().filter(|v| !v.trim().is_empty()).map_or(
+        knobs().devices,
+        |v| {
+            v.split(',').filter(|p| p.trim().parse::<u32>().is_ok_and(|n| n < knobs().devices)).count() as u32
+        },
+    )
 }
 
 pub(crate) fn aclrtGetDeviceCount(count: usize) -> i32 {
@@ -83,10 +88,14 @@ pub(crate) fn aclrtGetDeviceCount(count: usize) -> i32 {
 pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
     answer(|| {
         if let Some(code) = report::fault("lost", "aclrtSetDevice") {
-            return Err(fail(code.parse().unwrap_or(507_010), "aclrtSetDevice: lost heartbeat of the device (injected)"));
+            return Err(fail(
+                code.parse().unwrap_or(507_010),
+                "aclrtSetDevice: lost heartbeat of the device (injected)",
+            ));
         }
         if device < 0 || device as u32 >= visible() {
-            let text = format!("aclrtSetDevice: expected a device of 0 to {}, found {device}", visible().max(1) - 1);
+            let text =
+                format!("aclrtSetDevice: expected a device of 0 to {}, found {device}", visible().max(1) - 1);
             return Err(fail(107_001, &text));
         }
         let device = device as u32;
@@ -223,8 +232,7 @@ pub(crate) fn end_all() {
     for d in defaults {
         with(|c| c.alive.retain(|id| *id != d.id));
         // Already destroyed is fine here.
-        let _ = handles::peek::<Context>(d.handle).map(|_| {
-            handles::destroy::<Context>(d.handle, "aclFinalize", &report::STR_HANDLE, 107_000)
-        });
+        let _ = handles::peek::<Context>(d.handle)
+            .map(|_| handles::destroy::<Context>(d.handle, "aclFinalize", &report::STR_HANDLE, 107_000));
     }
 }

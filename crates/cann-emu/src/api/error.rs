@@ -62,7 +62,11 @@ fn set_option(scope: u64, option: i32, value: i64, call: &str) -> Result<(), i32
     if !(0..=2).contains(&option) {
         return Err(fail(107_000, &format!("{call}: expected an option of 0 to 2, found {option}")));
     }
-    OPTIONS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert((scope, option), value);
+    OPTIONS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert_default()
+        .insert((scope, option), value);
     if option == 0 && scope == 0 {
         DETERMINISTIC.store(value.max(0) as u64, Ordering::Relaxed);
     }
@@ -70,8 +74,12 @@ fn set_option(scope: u64, option: i32, value: i64, call: &str) -> Result<(), i32
 }
 
 fn option(scope: u64, option: i32, at: usize, call: &str) -> Result<(), i32> {
-    let found =
-        OPTIONS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().get(&(scope, option)).copied();
+    let found = OPTIONS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert_default()
+        .get(&(scope, option))
+        .copied();
     match found {
         Some(value) => give(at, value, call),
         None => Err(fail(107_021, &format!("{call}: option {option} was not set"))),

@@ -72,7 +72,11 @@ pub(crate) fn aclrtResetEvent(event: usize, stream: usize) -> i32 {
         resolve(stream, "aclrtResetEvent")?;
         let event = get(event, "aclrtResetEvent")?;
         if event.ex {
-            violation(&report::STR_EVENT_KIND, 107_000, "aclrtResetEvent: an event of aclrtCreateEventExWithFlag");
+            violation(
+                &report::STR_EVENT_KIND,
+                107_000,
+                "aclrtResetEvent: an event of aclrtCreateEventExWithFlag",
+            );
             return Err(107_000);
         }
         Ok(())
@@ -122,7 +126,11 @@ pub(crate) fn aclrtQueryEventWaitStatus(event: usize, status: usize) -> i32 {
     answer(|| {
         let event = get(event, "aclrtQueryEventWaitStatus")?;
         if event.ex {
-            violation(&report::STR_EVENT_KIND, 107_000, "aclrtQueryEventWaitStatus: an event of aclrtCreateEventExWithFlag");
+            violation(
+                &report::STR_EVENT_KIND,
+                107_000,
+                "aclrtQueryEventWaitStatus: an event of aclrtCreateEventExWithFlag",
+            );
             return Err(107_000);
         }
         give(status, i32::from(!reached(&event)), "aclrtQueryEventWaitStatus")
@@ -152,7 +160,8 @@ pub(crate) fn aclrtSynchronizeEventWithTimeout(event: usize, timeout: i32) -> i3
 fn time(event: usize, call: &str) -> Result<u64, i32> {
     let event = get(event, call)?;
     if event.flag & TIME_LINE == 0 {
-        let message = format!("{call}: the event was made without the timeline flag (8), found {}", event.flag);
+        let message =
+            format!("{call}: the event was made without the timeline flag (8), found {}", event.flag);
         violation(&report::STR_EVENT_KIND, 107_006, &message);
         return Err(107_006);
     }

@@ -54,7 +54,8 @@ impl Handled for Attributes {
 
 pub(crate) fn aclCreateTensorDesc(dtype: i32, rank: i32, dims: usize, format: i32) -> usize {
     let dims = (0..rank.max(0) as usize).map(|i| take::<i64>(dims, i)).collect();
-    let made = Description { dtype: Dtype::from_acl(dtype), dims, format, name: String::new(), on_host: false };
+    let made =
+        Description { dtype: Dtype::from_acl(dtype), dims, format, name: String::new(), on_host: false };
     handles::make(TensorDesc(Mutex::new(made)), "aclCreateTensorDesc")
 }
 
@@ -115,7 +116,9 @@ pub(crate) fn aclCreateDataBuffer(at: usize, size: u64) -> usize {
 }
 
 pub(crate) fn aclDestroyDataBuffer(handle: usize) -> i32 {
-    answer(|| handles::destroy::<DataBuffer>(handle, "aclDestroyDataBuffer", &report::NN_HANDLE, 100_000).map(drop))
+    answer(|| {
+        handles::destroy::<DataBuffer>(handle, "aclDestroyDataBuffer", &report::NN_HANDLE, 100_000).map(drop)
+    })
 }
 
 pub(crate) fn aclGetDataBufferAddr(handle: usize) -> usize {
@@ -123,7 +126,8 @@ pub(crate) fn aclGetDataBufferAddr(handle: usize) -> usize {
 }
 
 pub(crate) fn aclGetDataBufferSizeV2(handle: usize) -> u64 {
-    handles::get::<DataBuffer>(handle, "aclGetDataBufferSizeV2", &report::NN_HANDLE, 0).map_or(0, |b| b.size as u64)
+    handles::get::<DataBuffer>(handle, "aclGetDataBufferSizeV2", &report::NN_HANDLE, 0)
+        .map_or(0, |b| b.size as u64)
 }
 
 pub(crate) fn aclopCreateAttr() -> usize {
@@ -180,7 +184,13 @@ pub(crate) fn aclopSetAttrListFloat(handle: usize, name: usize, n: i32, values: 
     set(handle, name, Attribute::Floats(list), "aclopSetAttrListFloat")
 }
 
-pub(crate) fn aclopSetAttrListListInt(handle: usize, name: usize, lists: i32, counts: usize, values: usize) -> i32 {
+pub(crate) fn aclopSetAttrListListInt(
+    handle: usize,
+    name: usize,
+    lists: i32,
+    counts: usize,
+    values: usize,
+) -> i32 {
     let mut flat = Vec::new();
     for i in 0..lists.max(0) as usize {
         let at: usize = take(values, i);
@@ -237,7 +247,15 @@ fn operand(description: &TensorDesc, buffer: &DataBuffer) -> View {
     for i in (0..d.dims.len().saturating_sub(1)).rev() {
         strides[i] = strides[i + 1] * d.dims[i + 1];
     }
-    View { dims: d.dims.clone(), strides, offset: 0, dtype: d.dtype, format: d.format, storage: d.dims.clone(), base: buffer.at }
+    View {
+        dims: d.dims.clone(),
+        strides,
+        offset: 0,
+        dtype: d.dtype,
+        format: d.format,
+        storage: d.dims.clone(),
+        base: buffer.at,
+    }
 }
 
 pub(crate) fn aclopCompileAndExecuteV2(

@@ -26,7 +26,8 @@ static DETERMINISM: AtomicI32 = AtomicI32::new(0);
 /// Magic, a number of 8 bytes, then a pattern of that number up to a checksum: a blob that was cut or taken for a string
 /// is found out.
 fn make_root_info() -> ([u8; ROOT_INFO], String) {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let time =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let id = time ^ (u64::from(std::process::id()) << 40) ^ COUNTER.fetch_add(1, Ordering::Relaxed);
     let mut blob = [0u8; ROOT_INFO];
     blob[..8].copy_from_slice(&MAGIC);
@@ -44,7 +45,9 @@ fn address(id: u64) -> String {
 }
 
 fn checksum(blob: &[u8; ROOT_INFO]) -> u64 {
-    blob[..ROOT_INFO - 8].iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+    blob[..ROOT_INFO - 8]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn read_root_info(at: usize, call: &str) -> Result<String, i32> {
@@ -55,7 +58,11 @@ fn read_root_info(at: usize, call: &str) -> Result<String, i32> {
     let mut id = [0; 8];
     id.copy_from_slice(&blob[8..16]);
     if blob[..8] != MAGIC || blob[ROOT_INFO - 8..] != checksum(&blob).to_le_bytes() {
-        violation(&report::COMM_ROOT_INFO, 1, &format!("{call}: the 4108 bytes are not those that HcclGetRootInfo gave"));
+        violation(
+            &report::COMM_ROOT_INFO,
+            1,
+            &format!("{call}: the 4108 bytes are not those that HcclGetRootInfo gave"),
+        );
         return Err(1);
     }
     Ok(address(u64::from_le_bytes(id)))
@@ -76,9 +83,11 @@ fn read_config(config: usize, call: &str) -> Result<(u64, String), i32> {
     if config == 0 {
         return Ok((buffer, String::new()));
     }
-    let (size, magic, version): (u64, u32, u32) = (take(config, 0), take(config + 8, 0), take(config + 12, 0));
+    let (size, magic, version): (u64, u32, u32) =
+        (take(config, 0), take(config + 8, 0), take(config + 12, 0));
     if magic != CONFIG_MAGIC {
-        let message = format!("{call}: expected the magic {CONFIG_MAGIC:#x} in the configuration, found {magic:#x}");
+        let message =
+            format!("{call}: expected the magic {CONFIG_MAGIC:#x} in the configuration, found {magic:#x}");
         violation(&report::COMM_ARGUMENT, 1, &message);
         return Err(1);
     }
@@ -97,7 +106,15 @@ fn read_config(config: usize, call: &str) -> Result<(u64, String), i32> {
     Ok((buffer, name))
 }
 
-fn init(name: &str, size: u32, rank: u32, config: usize, comm: usize, sub: bool, call: &str) -> Result<(), i32> {
+fn init(
+    name: &str,
+    size: u32,
+    rank: u32,
+    config: usize,
+    comm: usize,
+    sub: bool,
+    call: &str,
+) -> Result<(), i32> {
     let (device, _) = need(call)?;
     if size == 0 || rank >= size {
         return Err(fail(1, &format!("{call}: rank {rank} of {size}")));
@@ -118,7 +135,13 @@ pub(crate) fn HcclCommInitRootInfo(size: u32, info: usize, rank: u32, comm: usiz
     answer(|| init(&read_root_info(info, call)?, size, rank, 0, comm, false, call))
 }
 
-pub(crate) fn HcclCommInitRootInfoConfig(size: u32, info: usize, rank: u32, config: usize, comm: usize) -> i32 {
+pub(crate) fn HcclCommInitRootInfoConfig(
+    size: u32,
+    info: usize,
+    rank: u32,
+    config: usize,
+    comm: usize,
+) -> i32 {
     let call = "HcclCommInitRootInfoConfig";
     answer(|| init(&read_root_info(info, call)?, size, rank, config, comm, false, call))
 }
@@ -208,7 +231,8 @@ pub(crate) fn HcclCreateSubCommConfig(
         }
         let list: Vec<u32> = (0..count as usize).map(|i| take(ranks, i)).collect();
         if list.windows(2).any(|w| w[0] >= w[1]) || list.get(rank as usize) != Some(&parent.rank) {
-            let message = format!("{call}: expected ascending ranks with {} at {rank}, found {list:?}", parent.rank);
+            let message =
+                format!("{call}: expected ascending ranks with {} at {rank}, found {list:?}", parent.rank);
             violation(&report::COMM_ARGUMENT, 1, &message);
             return Err(1);
         }
@@ -343,7 +367,10 @@ fn enter(
     check_buffers(&comm, &from, call)?;
     check_buffers(&comm, &to, call)?;
     let touch = |list: &[Piece], write: bool| -> Vec<Access> {
-        list.iter().filter(|(_, len)| *len > 0).map(|(start, len)| Access { start: *start, len: *len, write, view: None }).collect()
+        list.iter()
+            .filter(|(_, len)| *len > 0)
+            .map(|(start, len)| Access { start: *start, len: *len, write, view: None })
+            .collect()
     };
     let mut accesses = touch(&from, false);
     accesses.extend(touch(&to, true));
@@ -356,7 +383,11 @@ fn enter(
         for (piece, len) in to.iter().zip(&reply.pieces) {
             let end = at + *len as usize;
             if *len as usize != piece.1 && *len > 0 {
-                violation(&report::COMM_MISMATCH, 107_020, &format!("{call}: {len} bytes for a buffer of {}", piece.1));
+                violation(
+                    &report::COMM_MISMATCH,
+                    107_020,
+                    &format!("{call}: {len} bytes for a buffer of {}", piece.1),
+                );
                 return Err(107_020);
             }
             put_bytes(*piece, &reply.payload[at..end], call)?;
@@ -375,16 +406,38 @@ fn size(count: u64, dtype: i32) -> usize {
     count as usize * size_of(dtype)
 }
 
-pub(crate) fn HcclAllReduce(send: usize, recv: usize, count: u64, dtype: i32, op: i32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclAllReduce(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclAllReduce";
     answer(|| {
         check_reduction(dtype, op, call)?;
         let n = size(count, dtype);
-        enter(comm, stream, call, request(Kind::AllReduce, count, dtype, op, 0, vec![]), vec![(send, n)], vec![(recv, n)])
+        enter(
+            comm,
+            stream,
+            call,
+            request(Kind::AllReduce, count, dtype, op, 0, vec![]),
+            vec![(send, n)],
+            vec![(recv, n)],
+        )
     })
 }
 
-pub(crate) fn HcclAllGather(send: usize, recv: usize, count: u64, dtype: i32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclAllGather(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclAllGather";
     answer(|| {
         let n = size(count, dtype);
@@ -396,7 +449,9 @@ pub(crate) fn HcclAllGather(send: usize, recv: usize, count: u64, dtype: i32, co
 
 fn spread(base: usize, counts: usize, places: usize, dtype: i32, ranks: u32) -> Vec<Piece> {
     let w = size_of(dtype);
-    (0..ranks as usize).map(|r| (base + take::<u64>(places, r) as usize * w, take::<u64>(counts, r) as usize * w)).collect()
+    (0..ranks as usize)
+        .map(|r| (base + take::<u64>(places, r) as usize * w, take::<u64>(counts, r) as usize * w))
+        .collect()
 }
 
 pub(crate) fn HcclAllGatherV(
@@ -417,7 +472,15 @@ pub(crate) fn HcclAllGatherV(
     })
 }
 
-pub(crate) fn HcclReduceScatter(send: usize, recv: usize, count: u64, dtype: i32, op: i32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclReduceScatter(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclReduceScatter";
     answer(|| {
         check_reduction(dtype, op, call)?;
@@ -449,14 +512,28 @@ pub(crate) fn HcclReduceScatterV(
     })
 }
 
-pub(crate) fn HcclBroadcast(buffer: usize, count: u64, dtype: i32, root: u32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclBroadcast(
+    buffer: usize,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclBroadcast";
     answer(|| {
         let n = size(count, dtype);
         let me = get(comm, call)?;
         check_root(&me, root, call)?;
         let from = if me.rank == root { vec![(buffer, n)] } else { vec![] };
-        enter(comm, stream, call, request(Kind::Broadcast, count, dtype, 0, root, vec![]), from, vec![(buffer, n)])
+        enter(
+            comm,
+            stream,
+            call,
+            request(Kind::Broadcast, count, dtype, 0, root, vec![]),
+            from,
+            vec![(buffer, n)],
+        )
     })
 }
 
@@ -467,7 +544,16 @@ fn check_root(comm: &Comm, root: u32, call: &str) -> Result<(), i32> {
     Ok(())
 }
 
-pub(crate) fn HcclReduce(send: usize, recv: usize, count: u64, dtype: i32, op: i32, root: u32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclReduce(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    root: u32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclReduce";
     answer(|| {
         check_reduction(dtype, op, call)?;
@@ -479,7 +565,15 @@ pub(crate) fn HcclReduce(send: usize, recv: usize, count: u64, dtype: i32, op: i
     })
 }
 
-pub(crate) fn HcclScatter(send: usize, recv: usize, count: u64, dtype: i32, root: u32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclScatter(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclScatter";
     answer(|| {
         let n = size(count, dtype);
@@ -488,7 +582,14 @@ pub(crate) fn HcclScatter(send: usize, recv: usize, count: u64, dtype: i32, root
         let ranks = me.size as usize;
         let (from, pieces) =
             if me.rank == root { (vec![(send, n * ranks)], vec![n as u64; ranks]) } else { (vec![], vec![]) };
-        enter(comm, stream, call, request(Kind::Scatter, count, dtype, 0, root, pieces), from, vec![(recv, n)])
+        enter(
+            comm,
+            stream,
+            call,
+            request(Kind::Scatter, count, dtype, 0, root, pieces),
+            from,
+            vec![(recv, n)],
+        )
     })
 }
 
@@ -547,7 +648,15 @@ pub(crate) fn HcclAlltoAllV(
     })
 }
 
-pub(crate) fn HcclAlltoAllVC(send: usize, matrix: usize, dtype: i32, recv: usize, recv_dtype: i32, comm: usize, stream: usize) -> i32 {
+pub(crate) fn HcclAlltoAllVC(
+    send: usize,
+    matrix: usize,
+    dtype: i32,
+    recv: usize,
+    recv_dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
     let call = "HcclAlltoAllVC";
     answer(|| {
         let me = get(comm, call)?;
@@ -620,14 +729,22 @@ pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: u
             let (dtype, peer): (i32, u32) = (take(at + 24, 0), take(at + 28, 0));
             check_peer(comm, peer, call)?;
             let len = size(n, dtype);
-            if kind == 0 { from.push((buffer, len)) } else { to.push((buffer, len)) }
+            if kind == 0 {
+                from.push((buffer, len))
+            } else {
+                to.push((buffer, len))
+            }
             if peer == me.rank {
                 if kind == 0 { own.0 += 1 } else { own.1 += 1 }
             }
             pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64]);
         }
         if own.0 != own.1 {
-            violation(&report::COMM_ARGUMENT, 1, &format!("{call}: {} sends to itself, {} receives", own.0, own.1));
+            violation(
+                &report::COMM_ARGUMENT,
+                1,
+                &format!("{call}: {} sends to itself, {} receives", own.0, own.1),
+            );
             return Err(1);
         }
         enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), from, to)
@@ -678,9 +795,11 @@ pub(crate) fn HcclGroupEnd() -> i32 {
     answer(|| {
         while let Some(first) = held.first() {
             let (comm, stream) = (first.comm, first.stream);
-            let (mine, rest): (Vec<Held>, Vec<Held>) = held.drain(..).partition(|h| (h.comm, h.stream) == (comm, stream));
+            let (mine, rest): (Vec<Held>, Vec<Held>) =
+                held.drain(..).partition(|h| (h.comm, h.stream) == (comm, stream));
             held = rest;
-            let side = |kind: u64| mine.iter().filter(|h| h.pieces[0] == kind).map(|h| h.buffer).collect::<Vec<_>>();
+            let side =
+                |kind: u64| mine.iter().filter(|h| h.pieces[0] == kind).map(|h| h.buffer).collect::<Vec<_>>();
             let pieces = mine.iter().flat_map(|h| h.pieces).collect();
             enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), side(0), side(1))?;
         }

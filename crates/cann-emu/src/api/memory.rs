@@ -41,7 +41,11 @@ fn free(at: usize, call: &str) -> Result<(), i32> {
         && alloc.start == at
         && let Some(user) = race::forget(at, alloc.len)
     {
-        let code = violation(&report::MEM_FREE_IN_FLIGHT, 107_000, &format!("{call}: {} bytes while {user} uses them", alloc.asked));
+        let code = violation(
+            &report::MEM_FREE_IN_FLIGHT,
+            107_000,
+            &format!("{call}: {} bytes while {user} uses them", alloc.asked),
+        );
         if code != 0 {
             return Err(code);
         }
@@ -155,7 +159,8 @@ fn side(at: usize, len: usize, device: u32, call: &str) -> Result<Side, i32> {
                 return Err(107_000);
             }
             if !memory::may_reach(device, owner) && !memory::may_reach(owner, device) {
-                let message = format!("{call}: memory of device {owner} from device {device} without peer access");
+                let message =
+                    format!("{call}: memory of device {owner} from device {device} without peer access");
                 violation(&report::MEM_NOT_DEVICE, 107_000, &message);
                 return Err(107_000);
             }
@@ -176,7 +181,10 @@ fn check_kind(kind: i32, dst: &Side, src: &Side, call: &str) -> Result<(), i32> 
     if kind != wanted && kind != 4 && !(5..=7).contains(&kind) {
         let names = ["host to host", "host to device", "device to host", "device to device"];
         let said = names.get(kind as usize).unwrap_or(&"unknown");
-        return Err(fail(107_000, &format!("{call}: the kind says {said}, the addresses say {}", names[wanted as usize])));
+        return Err(fail(
+            107_000,
+            &format!("{call}: the kind says {said}, the addresses say {}", names[wanted as usize]),
+        ));
     }
     Ok(())
 }
@@ -233,7 +241,15 @@ pub(crate) fn aclrtMemcpy(dst: usize, max: u64, src: usize, count: u64, kind: i3
     })
 }
 
-fn copy_async(dst: usize, max: u64, src: usize, count: u64, kind: i32, stream: usize, call: &'static str) -> Result<(), i32> {
+fn copy_async(
+    dst: usize,
+    max: u64,
+    src: usize,
+    count: u64,
+    kind: i32,
+    stream: usize,
+    call: &'static str,
+) -> Result<(), i32> {
     let device = checked(dst, max, src, count, call)?;
     let stream = resolve(stream, call)?;
     let len = count as usize;
@@ -254,17 +270,40 @@ fn copy_async(dst: usize, max: u64, src: usize, count: u64, kind: i32, stream: u
     Ok(())
 }
 
-pub(crate) fn aclrtMemcpyAsync(dst: usize, max: u64, src: usize, count: u64, kind: i32, stream: usize) -> i32 {
+pub(crate) fn aclrtMemcpyAsync(
+    dst: usize,
+    max: u64,
+    src: usize,
+    count: u64,
+    kind: i32,
+    stream: usize,
+) -> i32 {
     answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsync"))
 }
 
-pub(crate) fn aclrtMemcpyAsyncWithCondition(dst: usize, max: u64, src: usize, count: u64, kind: i32, stream: usize) -> i32 {
+pub(crate) fn aclrtMemcpyAsyncWithCondition(
+    dst: usize,
+    max: u64,
+    src: usize,
+    count: u64,
+    kind: i32,
+    stream: usize,
+) -> i32 {
     answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"))
 }
 
-pub(crate) fn aclrtMemcpy2d(dst: usize, dpitch: u64, src: usize, spitch: u64, width: u64, height: u64, kind: i32) -> i32 {
+pub(crate) fn aclrtMemcpy2d(
+    dst: usize,
+    dpitch: u64,
+    src: usize,
+    spitch: u64,
+    width: u64,
+    height: u64,
+    kind: i32,
+) -> i32 {
     for row in 0..height {
-        let code = aclrtMemcpy(dst + (row * dpitch) as usize, width, src + (row * spitch) as usize, width, kind);
+        let code =
+            aclrtMemcpy(dst + (row * dpitch) as usize, width, src + (row * spitch) as usize, width, kind);
         if code != 0 {
             return code;
         }
@@ -272,7 +311,16 @@ pub(crate) fn aclrtMemcpy2d(dst: usize, dpitch: u64, src: usize, spitch: u64, wi
     0
 }
 
-pub(crate) fn aclrtMemcpy2dAsync(dst: usize, dpitch: u64, src: usize, spitch: u64, width: u64, height: u64, kind: i32, stream: usize) -> i32 {
+pub(crate) fn aclrtMemcpy2dAsync(
+    dst: usize,
+    dpitch: u64,
+    src: usize,
+    spitch: u64,
+    width: u64,
+    height: u64,
+    kind: i32,
+    stream: usize,
+) -> i32 {
     answer(|| {
         (0..height).try_for_each(|row| {
             let (to, from) = (dst + (row * dpitch) as usize, src + (row * spitch) as usize);
@@ -281,7 +329,17 @@ pub(crate) fn aclrtMemcpy2dAsync(dst: usize, dpitch: u64, src: usize, spitch: u6
     })
 }
 
-pub(crate) fn aclrtMemcpyBatch(dsts: usize, maxs: usize, srcs: usize, sizes: usize, count: u64, _a: usize, _i: usize, _n: u64, failed: usize) -> i32 {
+pub(crate) fn aclrtMemcpyBatch(
+    dsts: usize,
+    maxs: usize,
+    srcs: usize,
+    sizes: usize,
+    count: u64,
+    _a: usize,
+    _i: usize,
+    _n: u64,
+    failed: usize,
+) -> i32 {
     for i in 0..count as usize {
         let code = aclrtMemcpy(take(dsts, i), take(maxs, i), take(srcs, i), take(sizes, i), 4);
         if code != 0 {
@@ -308,8 +366,18 @@ pub(crate) fn aclrtMemcpyBatchAsync(
 ) -> i32 {
     answer(|| {
         (0..count as usize).try_for_each(|i| {
-            copy_async(take(dsts, i), take(maxs, i), take(srcs, i), take(sizes, i), 4, stream, "aclrtMemcpyBatchAsync")
-                .or_else(|code| if failed == 0 { Err(code) } else { give(failed, i, "aclrtMemcpyBatchAsync").and(Err(code)) })
+            copy_async(
+                take(dsts, i),
+                take(maxs, i),
+                take(srcs, i),
+                take(sizes, i),
+                4,
+                stream,
+                "aclrtMemcpyBatchAsync",
+            )
+            .or_else(|code| {
+                if failed == 0 { Err(code) } else { give(failed, i, "aclrtMemcpyBatchAsync").and(Err(code)) }
+            })
         })
     })
 }
@@ -387,7 +455,13 @@ impl Handled for Physical {
 
 static MAPPED: std::sync::Mutex<Vec<(usize, usize)>> = std::sync::Mutex::new(Vec::new());
 
-pub(crate) fn aclrtReserveMemAddress(at: usize, size: u64, _alignment: u64, _expect: usize, _flags: u64) -> i32 {
+pub(crate) fn aclrtReserveMemAddress(
+    at: usize,
+    size: u64,
+    _alignment: u64,
+    _expect: usize,
+    _flags: u64,
+) -> i32 {
     answer(|| {
         let (device, _) = need("aclrtReserveMemAddress")?;
         give(at, memory::reserve_range(device, size as usize), "aclrtReserveMemAddress")
@@ -402,7 +476,10 @@ pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags
     answer(|| {
         let (device, _) = need("aclrtMallocPhysical")?;
         if size == 0 || size % (2 << 20) != 0 {
-            return Err(fail(107_000, &format!("aclrtMallocPhysical: expected a multiple of 2 MiB, found {size}")));
+            return Err(fail(
+                107_000,
+                &format!("aclrtMallocPhysical: expected a multiple of 2 MiB, found {size}"),
+            ));
         }
         let (left, _) = memory::info(device);
         if size > left {
@@ -414,14 +491,19 @@ pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags
 }
 
 pub(crate) fn aclrtFreePhysical(handle: usize) -> i32 {
-    answer(|| handles::destroy::<Physical>(handle, "aclrtFreePhysical", &report::NN_HANDLE, 107_017).map(drop))
+    answer(|| {
+        handles::destroy::<Physical>(handle, "aclrtFreePhysical", &report::NN_HANDLE, 107_017).map(drop)
+    })
 }
 
 pub(crate) fn aclrtMapMem(at: usize, size: u64, _offset: u64, handle: usize, _flags: u64) -> i32 {
     answer(|| {
         let physical = handles::get::<Physical>(handle, "aclrtMapMem", &report::NN_HANDLE, 107_017)?;
         if size as usize > physical.size {
-            return Err(fail(107_000, &format!("aclrtMapMem: {size} bytes of a handle of {}", physical.size)));
+            return Err(fail(
+                107_000,
+                &format!("aclrtMapMem: {size} bytes of a handle of {}", physical.size),
+            ));
         }
         memory::back(at, size as usize, "aclrtMapMem")?;
         MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, size as usize));

@@ -2,7 +2,9 @@
 
 use super::{answer, give, take};
 use crate::handles::{self, Handled};
-use crate::nn::tensor::{BoolArray, Dtype, FloatArray, IntArray, Scalar, ScalarList, Tensor, TensorList, Values, View};
+use crate::nn::tensor::{
+    BoolArray, Dtype, FloatArray, IntArray, Scalar, ScalarList, Tensor, TensorList, Values, View,
+};
 use crate::nn::{self};
 use crate::report::{self, fail};
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +42,15 @@ fn view(
         fail(161_002, &format!("aclCreateTensor: negative dimension in {shape:?}"));
         return None;
     }
-    Some(View { dims: shape, strides, offset, dtype: Dtype::from_acl(dtype), format, storage: dims(storage, storage_rank), base: data })
+    Some(View {
+        dims: shape,
+        strides,
+        offset,
+        dtype: Dtype::from_acl(dtype),
+        format,
+        storage: dims(storage, storage_rank),
+        base: data,
+    })
 }
 
 pub(crate) fn aclCreateTensor(
@@ -72,7 +82,8 @@ pub(crate) fn aclInitTensor(
 ) -> i32 {
     answer(|| {
         let held = handles::get::<Tensor>(tensor, "aclInitTensor", &report::NN_HANDLE, 161_002)?;
-        let v = view(view_dims, rank, dtype, strides, offset, format, storage, storage_rank, data).ok_or(161_002)?;
+        let v = view(view_dims, rank, dtype, strides, offset, format, storage, storage_rank, data)
+            .ok_or(161_002)?;
         *held.0.lock().unwrap_or_else(PoisonError::into_inner) = v;
         Ok(())
     })
@@ -110,7 +121,8 @@ pub(crate) fn aclDestroyTensorList(handle: usize) -> i32 {
         return 0;
     }
     answer(|| {
-        let list = handles::destroy::<TensorList>(handle, "aclDestroyTensorList", &report::NN_HANDLE, 161_002)?;
+        let list =
+            handles::destroy::<TensorList>(handle, "aclDestroyTensorList", &report::NN_HANDLE, 161_002)?;
         list.0.iter().try_for_each(|h| {
             handles::destroy::<Tensor>(*h, "aclDestroyTensorList", &report::NN_HANDLE, 161_002).map(drop)
         })
@@ -122,7 +134,8 @@ pub(crate) fn aclDestroyScalarList(handle: usize) -> i32 {
         return 0;
     }
     answer(|| {
-        let list = handles::destroy::<ScalarList>(handle, "aclDestroyScalarList", &report::NN_HANDLE, 161_002)?;
+        let list =
+            handles::destroy::<ScalarList>(handle, "aclDestroyScalarList", &report::NN_HANDLE, 161_002)?;
         list.0.iter().try_for_each(|h| {
             handles::destroy::<Scalar>(*h, "aclDestroyScalarList", &report::NN_HANDLE, 161_002).map(drop)
         })
@@ -300,14 +313,32 @@ fn set_list(executor: usize, relative: u64, tensors: usize, address: usize, call
     })
 }
 
-pub(crate) fn aclSetDynamicInputTensorAddr(executor: usize, _index: u64, relative: u64, tensors: usize, address: usize) -> i32 {
+pub(crate) fn aclSetDynamicInputTensorAddr(
+    executor: usize,
+    _index: u64,
+    relative: u64,
+    tensors: usize,
+    address: usize,
+) -> i32 {
     set_list(executor, relative, tensors, address, "aclSetDynamicInputTensorAddr")
 }
 
-pub(crate) fn aclSetDynamicOutputTensorAddr(executor: usize, _index: u64, relative: u64, tensors: usize, address: usize) -> i32 {
+pub(crate) fn aclSetDynamicOutputTensorAddr(
+    executor: usize,
+    _index: u64,
+    relative: u64,
+    tensors: usize,
+    address: usize,
+) -> i32 {
     set_list(executor, relative, tensors, address, "aclSetDynamicOutputTensorAddr")
 }
 
-pub(crate) fn aclSetDynamicTensorAddr(executor: usize, _index: u64, relative: u64, tensors: usize, address: usize) -> i32 {
+pub(crate) fn aclSetDynamicTensorAddr(
+    executor: usize,
+    _index: u64,
+    relative: u64,
+    tensors: usize,
+    address: usize,
+) -> i32 {
     set_list(executor, relative, tensors, address, "aclSetDynamicTensorAddr")
 }

@@ -36,7 +36,10 @@ fn order(call: &str, expected: &str) -> Result<(), i32> {
 pub(crate) fn aclprofInit(path: usize, length: u64) -> i32 {
     answer(|| {
         if path == 0 || length == 0 || length > 4096 {
-            return Err(fail(100_000, &format!("aclprofInit: expected a path of 1 to 4096 bytes, found {length}")));
+            return Err(fail(
+                100_000,
+                &format!("aclprofInit: expected a path of 1 to 4096 bytes, found {length}"),
+            ));
         }
         // SAFETY: the interface asks for `length` readable bytes.
         let bytes = unsafe { std::slice::from_raw_parts(path as *const u8, length as usize) };
@@ -63,7 +66,13 @@ pub(crate) fn aclprofFinalize() -> i32 {
     })
 }
 
-pub(crate) fn aclprofCreateConfig(devices: usize, count: u32, _metrics: i32, _events: usize, _types: u64) -> usize {
+pub(crate) fn aclprofCreateConfig(
+    devices: usize,
+    count: u32,
+    _metrics: i32,
+    _events: usize,
+    _types: u64,
+) -> usize {
     if devices == 0 && count > 0 {
         fail(100_000, "aclprofCreateConfig: the list of devices is null");
         return 0;
@@ -72,7 +81,9 @@ pub(crate) fn aclprofCreateConfig(devices: usize, count: u32, _metrics: i32, _ev
 }
 
 pub(crate) fn aclprofDestroyConfig(config: usize) -> i32 {
-    answer(|| handles::destroy::<Config>(config, "aclprofDestroyConfig", &report::NN_HANDLE, 100_000).map(drop))
+    answer(|| {
+        handles::destroy::<Config>(config, "aclprofDestroyConfig", &report::NN_HANDLE, 100_000).map(drop)
+    })
 }
 
 pub(crate) fn aclprofSetConfig(_kind: i32, config: usize, length: u64) -> i32 {
@@ -89,8 +100,9 @@ pub(crate) fn aclprofStart(config: usize) -> i32 {
         with(|s| s.running = Some(config));
         let name = format!("PROF_000001_{:017}_EMULATOR", crate::sched::now_ns() / 1_000_000);
         let inner = folder.join(name).join("host");
-        let written = std::fs::create_dir_all(&inner)
-            .and_then(|()| std::fs::write(inner.join("cann_emu.marker"), "written by an emulator: no measurements\n"));
+        let written = std::fs::create_dir_all(&inner).and_then(|()| {
+            std::fs::write(inner.join("cann_emu.marker"), "written by an emulator: no measurements\n")
+        });
         written.map_err(|e| fail(148_047, &format!("aclprofStart: {}: {e}", inner.display())))
     })
 }
@@ -113,7 +125,9 @@ pub(crate) fn aclprofDestroyStamp(stamp: usize) {
 }
 
 pub(crate) fn aclprofSetStampTraceMessage(stamp: usize, _message: usize, _length: u32) -> i32 {
-    answer(|| handles::get::<Stamp>(stamp, "aclprofSetStampTraceMessage", &report::NN_HANDLE, 100_000).map(drop))
+    answer(|| {
+        handles::get::<Stamp>(stamp, "aclprofSetStampTraceMessage", &report::NN_HANDLE, 100_000).map(drop)
+    })
 }
 
 pub(crate) fn aclprofMark(stamp: usize) -> i32 {

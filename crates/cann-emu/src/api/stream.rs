@@ -13,7 +13,8 @@ pub(crate) fn resolve(handle: usize, call: &str) -> Result<Arc<StreamHandle>, i3
     let handle = if handle == 0 { default_stream(context, device) } else { handle };
     let stream = handles::get::<StreamHandle>(handle, call, &report::STR_HANDLE, 107_017)?;
     if stream.context != context {
-        let message = format!("{call}: the stream belongs to context {}, the current one is {context}", stream.context);
+        let message =
+            format!("{call}: the stream belongs to context {}, the current one is {context}", stream.context);
         violation(&report::STR_CONTEXT, 107_003, &message);
         return Err(107_003);
     }
@@ -157,7 +158,13 @@ pub(crate) fn aclrtSetStreamAttribute(stream: usize, _kind: i32, _value: usize) 
 }
 
 pub(crate) fn aclrtGetStreamAvailableNum(count: usize) -> i32 {
-    answer(|| give(count, 2048u32 - handles::live_of("aclrtStream").len().min(2048) as u32, "aclrtGetStreamAvailableNum"))
+    answer(|| {
+        give(
+            count,
+            2048u32 - handles::live_of("aclrtStream").len().min(2048) as u32,
+            "aclrtGetStreamAvailableNum",
+        )
+    })
 }
 
 /// A function of the program as a step of a stream.

@@ -139,8 +139,11 @@ fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Rep
         let odd = requests.iter().find(|(_, r)| r.describe() != first.describe());
         let replies: HashMap<u32, Reply> = match odd {
             Some((r, other)) => {
-                let text =
-                    format!("call {number}: rank 0 calls {}, rank {r} calls {}", first.describe(), other.describe());
+                let text = format!(
+                    "call {number}: rank 0 calls {}, rank {r} calls {}",
+                    first.describe(),
+                    other.describe()
+                );
                 requests.iter().map(|(r, _)| (*r, Reply::error(1, &text))).collect()
             }
             None => {
@@ -158,7 +161,11 @@ fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Rep
             return reply;
         }
         let missing: Vec<u32> = {
-            let there = state.rounds.get(&number).map(|r| r.requests.keys().copied().collect::<Vec<_>>()).unwrap_or_default();
+            let there = state
+                .rounds
+                .get(&number)
+                .map(|r| r.requests.keys().copied().collect::<Vec<_>>())
+                .unwrap_or_default();
             (0..size).filter(|r| !there.contains(r)).collect()
         };
         if let Some(dead) = missing.iter().find(|r| state.gone.contains(r)) {
@@ -220,7 +227,11 @@ fn exchange(hub: &Hub, me: u32, request: Request) -> Reply {
         if open.is_empty() {
             state.waits.remove(&me);
             let pieces = got.iter().flatten().map(|d| d.len() as u64).collect();
-            return Reply { pieces, payload: got.into_iter().flatten().flatten().collect(), ..Reply::default() };
+            return Reply {
+                pieces,
+                payload: got.into_iter().flatten().flatten().collect(),
+                ..Reply::default()
+            };
         }
         if let Some(dead) = open.iter().find(|p| state.gone.contains(p)) {
             return Reply::error(21, &format!("rank {dead} is gone"));
@@ -300,7 +311,8 @@ pub fn size_of(code: i32) -> usize {
 fn reduce(parts: &[&[u8]], code: i32, op: i32, salt: u64) -> Vec<u8> {
     let n = parts.len();
     let fixed = crate::nn::exec::DETERMINISTIC.load(std::sync::atomic::Ordering::Relaxed) > 0
-        || std::env::var("HCCL_DETERMINISTIC").is_ok_and(|v| matches!(v.to_lowercase().as_str(), "true" | "strict" | "1"));
+        || std::env::var("HCCL_DETERMINISTIC")
+            .is_ok_and(|v| matches!(v.to_lowercase().as_str(), "true" | "strict" | "1"));
     let start = if fixed { 0 } else { (noise(salt) % n as u64) as usize };
     let order: Vec<usize> = (start..n).chain(0..start).collect();
     let mut out = Vec::with_capacity(parts[0].len());
@@ -319,8 +331,20 @@ fn reduce(parts: &[&[u8]], code: i32, op: i32, salt: u64) -> Vec<u8> {
                     acc = match op {
                         0 => $add(acc, v),
                         1 => $mul(acc, v),
-                        2 => if v > acc { v } else { acc },
-                        _ => if v < acc { v } else { acc },
+                        2 => {
+                            if v > acc {
+                                v
+                            } else {
+                                acc
+                            }
+                        }
+                        _ => {
+                            if v < acc {
+                                v
+                            } else {
+                                acc
+                            }
+                        }
                     };
                 }
                 out.extend_from_slice(&$write(acc));
@@ -330,11 +354,19 @@ fn reduce(parts: &[&[u8]], code: i32, op: i32, salt: u64) -> Vec<u8> {
     let (addf, mulf) = (|a: f32, b: f32| a + b, |a: f32, b: f32| a * b);
     match dtype(code) {
         Dtype::F32 => by!(f32, f32::from_le_bytes, |v: f32| v.to_le_bytes(), addf, mulf),
-        Dtype::F16 => by!(u16, |b| f16::from_le_bytes(b).to_f32(), |v| f16::from_f32(v).to_le_bytes(), addf, mulf),
-        Dtype::Bf16 => by!(u16, |b| bf16::from_le_bytes(b).to_f32(), |v| bf16::from_f32(v).to_le_bytes(), addf, mulf),
+        Dtype::F16 => {
+            by!(u16, |b| f16::from_le_bytes(b).to_f32(), |v| f16::from_f32(v).to_le_bytes(), addf, mulf)
+        }
+        Dtype::Bf16 => {
+            by!(u16, |b| bf16::from_le_bytes(b).to_f32(), |v| bf16::from_f32(v).to_le_bytes(), addf, mulf)
+        }
         Dtype::I8 => by!(i8, i8::from_le_bytes, |v: i8| v.to_le_bytes(), i8::wrapping_add, i8::wrapping_mul),
-        Dtype::I16 => by!(i16, i16::from_le_bytes, |v: i16| v.to_le_bytes(), i16::wrapping_add, i16::wrapping_mul),
-        Dtype::I32 => by!(i32, i32::from_le_bytes, |v: i32| v.to_le_bytes(), i32::wrapping_add, i32::wrapping_mul),
+        Dtype::I16 => {
+            by!(i16, i16::from_le_bytes, |v: i16| v.to_le_bytes(), i16::wrapping_add, i16::wrapping_mul)
+        }
+        Dtype::I32 => {
+            by!(i32, i32::from_le_bytes, |v: i32| v.to_le_bytes(), i32::wrapping_add, i32::wrapping_mul)
+        }
         _ => by!(i64, i64::from_le_bytes, |v: i64| v.to_le_bytes(), i64::wrapping_add, i64::wrapping_mul),
     }
     out
@@ -357,7 +389,13 @@ fn calculate(requests: &[Request], salt: u64) -> Vec<Reply> {
             }
             let out = reduce(&parts, first.dtype, first.op, salt);
             (0..n)
-                .map(|r| if first.kind == Kind::AllReduce || r as u32 == first.root { whole(out.clone()) } else { whole(Vec::new()) })
+                .map(|r| {
+                    if first.kind == Kind::AllReduce || r as u32 == first.root {
+                        whole(out.clone())
+                    } else {
+                        whole(Vec::new())
+                    }
+                })
                 .collect()
         }
         Kind::ReduceScatter => (0..n)

@@ -40,7 +40,9 @@ impl Handled for Comm {
 pub fn listen(name: &str) -> std::io::Result<()> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     let group = name.to_owned();
-    std::thread::Builder::new().name("emu-hccl-hub".to_owned()).spawn(move || hub::serve(&listener, &group))?;
+    std::thread::Builder::new()
+        .name("emu-hccl-hub".to_owned())
+        .spawn(move || hub::serve(&listener, &group))?;
     Ok(())
 }
 
@@ -48,20 +50,32 @@ pub fn listen(name: &str) -> std::io::Result<()> {
 ///
 /// # Errors
 /// HCCL_E_TIMEOUT when there is no hub or not all ranks come, HCCL_E_PARA when ranks disagree.
-pub fn join(name: &str, size: u32, rank: u32, device: u32, charged: i64, sub: bool, group: &str) -> Result<Comm, i32> {
+pub fn join(
+    name: &str,
+    size: u32,
+    rank: u32,
+    device: u32,
+    charged: i64,
+    sub: bool,
+    group: &str,
+) -> Result<Comm, i32> {
     let limit = std::env::var("HCCL_CONNECT_TIMEOUT").ok().and_then(|v| v.parse().ok()).unwrap_or(120.0);
     let end = Instant::now() + Duration::from_secs_f64(limit);
-    let address = SocketAddr::from_abstract_name(name).map_err(|e| fail(1, &format!("the group's address: {e}")))?;
+    let address =
+        SocketAddr::from_abstract_name(name).map_err(|e| fail(1, &format!("the group's address: {e}")))?;
     let mut stream = loop {
         match UnixStream::connect_addr(&address) {
             Ok(stream) => break stream,
             Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
-            Err(e) => return Err(fail(9, &format!("rank {rank}: no answer from the root within {limit} s: {e}"))),
+            Err(e) => {
+                return Err(fail(9, &format!("rank {rank}: no answer from the root within {limit} s: {e}")));
+            }
         }
     };
     let hello = Request::hello(size, rank, device);
     hello.write(&mut stream).map_err(|e| fail(9, &format!("rank {rank}: {e}")))?;
-    let reply = Reply::read(&mut stream).map_err(|e| fail(9, &format!("rank {rank}: the root closed the connection: {e}")))?;
+    let reply = Reply::read(&mut stream)
+        .map_err(|e| fail(9, &format!("rank {rank}: the root closed the connection: {e}")))?;
     if reply.status != 0 {
         let message = format!("rank {rank} of {size}: {}", reply.text);
         violation(&report::COMM_ROOT_INFO, reply.status, &message);

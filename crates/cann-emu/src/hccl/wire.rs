@@ -95,11 +95,20 @@ impl Request {
     }
     /// What must agree among ranks, for messages.
     pub fn describe(&self) -> String {
-        format!("{:?} of {} elements of type {}, operation {}, root {}", self.kind, self.count, self.dtype, self.op, self.root)
+        format!(
+            "{:?} of {} elements of type {}, operation {}, root {}",
+            self.kind, self.count, self.dtype, self.op, self.root
+        )
     }
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut out = Vec::with_capacity(64 + self.payload.len());
-        for v in [self.kind as u64, self.count, self.dtype as u32 as u64, self.op as u32 as u64, u64::from(self.root)] {
+        for v in [
+            self.kind as u64,
+            self.count,
+            self.dtype as u32 as u64,
+            self.op as u32 as u64,
+            u64::from(self.root),
+        ] {
             put(&mut out, v);
         }
         put(&mut out, self.pieces.len() as u64);

@@ -16,9 +16,13 @@ fn load(view: &View, who: &str) -> Result<Values, i32> {
     // SAFETY: the program gives a host buffer of the described shape.
     let one = unsafe {
         match view.dtype {
-            super::tensor::Dtype::F32 => Values::F(vec![f64::from((view.base as *const f32).read_unaligned())]),
+            super::tensor::Dtype::F32 => {
+                Values::F(vec![f64::from((view.base as *const f32).read_unaligned())])
+            }
             super::tensor::Dtype::F64 => Values::F(vec![(view.base as *const f64).read_unaligned()]),
-            super::tensor::Dtype::I32 => Values::I(vec![i64::from((view.base as *const i32).read_unaligned())]),
+            super::tensor::Dtype::I32 => {
+                Values::I(vec![i64::from((view.base as *const i32).read_unaligned())])
+            }
             super::tensor::Dtype::I64 => Values::I(vec![(view.base as *const i64).read_unaligned()]),
             other => return Err(fail(100_026, &format!("{who}: a host operand of {other:?}"))),
         }
@@ -38,7 +42,10 @@ pub fn launch(
     stream: std::sync::Arc<StreamHandle>,
 ) -> Result<(), i32> {
     if name != "ApplyAdamW" {
-        return Err(fail(100_024, &format!("aclopCompileAndExecute: the emulator has no operator of type {name}")));
+        return Err(fail(
+            100_024,
+            &format!("aclopCompileAndExecute: the emulator has no operator of type {name}"),
+        ));
     }
     let on = |key: &str| matches!(attributes.get(key), Some(Attribute::Int(v)) if *v != 0);
     let (greatest, maximize) = (on("amsgrad"), on("maximize"));
@@ -56,7 +63,13 @@ pub fn launch(
     // Numbers on the host are read now: their memory is the caller's.
     let numbers: Vec<Option<f64>> = inputs
         .iter()
-        .map(|v| if memory::device_of(v.base).is_none() && v.base != 0 { load(v, who).ok().map(|n| n.f(0)) } else { None })
+        .map(|v| {
+            if memory::device_of(v.base).is_none() && v.base != 0 {
+                load(v, who).ok().map(|n| n.f(0))
+            } else {
+                None
+            }
+        })
         .collect();
     let run = Box::new(move || {
         let tensor = |i: usize| load(&inputs[i], who).map(Values::floats);

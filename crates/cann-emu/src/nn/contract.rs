@@ -80,7 +80,11 @@ impl Contract {
                     "rank" => {
                         let (a, range) = body.split_once(',').expect("rank(a,1..6)");
                         let (low, high) = range.split_once("..").unwrap_or((range, range));
-                        Clause::Rank(a.to_owned(), low.parse().expect("a number"), high.parse().expect("a number"))
+                        Clause::Rank(
+                            a.to_owned(),
+                            low.parse().expect("a number"),
+                            high.parse().expect("a number"),
+                        )
                     }
                     other => panic!("unknown clause {other}"),
                 };
@@ -110,7 +114,10 @@ impl Contract {
 
     fn may_be_null(&self, name: &str) -> bool {
         name.contains("Optional")
-            || self.clauses.iter().any(|c| matches!(c, Clause::Null(names) if names.iter().any(|n| n == name)))
+            || self
+                .clauses
+                .iter()
+                .any(|c| matches!(c, Clause::Null(names) if names.iter().any(|n| n == name)))
     }
 
     /// Evaluates the contract.
@@ -160,12 +167,16 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
         Clause::Types(name, letters) => {
             for view in views(call, name) {
                 if !allowed(view.dtype, letters) {
-                    return Err(format!("{name}: expected an element type of {letters}, found {:?}", view.dtype));
+                    return Err(format!(
+                        "{name}: expected an element type of {letters}, found {:?}",
+                        view.dtype
+                    ));
                 }
             }
         }
         Clause::Same(names) => {
-            let shapes: Vec<_> = names.iter().filter_map(|n| views(call, n).first().map(|v| (n, v.dims.clone()))).collect();
+            let shapes: Vec<_> =
+                names.iter().filter_map(|n| views(call, n).first().map(|v| (n, v.dims.clone()))).collect();
             for pair in shapes.windows(2) {
                 if pair[0].1 != pair[1].1 {
                     return Err(format!(
@@ -176,7 +187,8 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
             }
         }
         Clause::Type(names) => {
-            let types: Vec<_> = names.iter().filter_map(|n| views(call, n).first().map(|v| (n, v.dtype))).collect();
+            let types: Vec<_> =
+                names.iter().filter_map(|n| views(call, n).first().map(|v| (n, v.dtype))).collect();
             for pair in types.windows(2) {
                 if pair[0].1 != pair[1].1 {
                     return Err(format!(
@@ -207,7 +219,10 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
         Clause::Rank(name, low, high) => {
             for view in views(call, name) {
                 if !(*low..=*high).contains(&view.dims.len()) {
-                    return Err(format!("{name}: expected {low} to {high} dimensions, found {:?}", view.dims));
+                    return Err(format!(
+                        "{name}: expected {low} to {high} dimensions, found {:?}",
+                        view.dims
+                    ));
                 }
             }
         }
@@ -219,7 +234,8 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
             }
         }
         Clause::Lists(names) => {
-            let lists: Vec<_> = names.iter().map(|n| (n, views(call, n))).filter(|(_, l)| !l.is_empty()).collect();
+            let lists: Vec<_> =
+                names.iter().map(|n| (n, views(call, n))).filter(|(_, l)| !l.is_empty()).collect();
             for pair in lists.windows(2) {
                 if pair[0].1.len() != pair[1].1.len() {
                     return Err(format!(
@@ -232,7 +248,10 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
                 }
                 for (i, (a, b)) in pair[0].1.iter().zip(&pair[1].1).enumerate() {
                     if a.dims != b.dims {
-                        return Err(format!("tensor {i}: {} {:?}, {} {:?}", pair[0].0, a.dims, pair[1].0, b.dims));
+                        return Err(format!(
+                            "tensor {i}: {} {:?}, {} {:?}",
+                            pair[0].0, a.dims, pair[1].0, b.dims
+                        ));
                     }
                 }
             }

@@ -229,10 +229,9 @@ impl Call {
                 Dtype::Bf16 => 2f64.powi(-7),
                 _ => 0.0,
             };
-            let shaken = v
-                .iter()
-                .enumerate()
-                .map(|(i, x)| x + x.abs() * unit * ((noise(self.serial ^ (i as u64) << 20) % 3) as f64 - 1.0));
+            let shaken = v.iter().enumerate().map(|(i, x)| {
+                x + x.abs() * unit * ((noise(self.serial ^ (i as u64) << 20) % 3) as f64 - 1.0)
+            });
             return Ok(view.store(&Values::F(shaken.collect()), self.decl.name)?);
         }
         Ok(view.store(values, self.decl.name)?)
@@ -268,7 +267,9 @@ impl Call {
         for (i, k) in (start..n).chain(0..start).enumerate() {
             lanes[i % 8] += terms[k];
         }
-        f64::from(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])))
+        f64::from(
+            ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])),
+        )
     }
 }
 

@@ -56,7 +56,15 @@ fn view_of(handle: usize, call: &str) -> Result<(Arc<Tensor>, View), i32> {
 
 /// A tensor that is not there.
 fn absent() -> View {
-    View { dims: vec![0], strides: vec![1], offset: 0, dtype: tensor::Dtype::Bool, format: 2, storage: vec![0], base: 0 }
+    View {
+        dims: vec![0],
+        strides: vec![1],
+        offset: 0,
+        dtype: tensor::Dtype::Bool,
+        format: 2,
+        storage: vec![0],
+        base: 0,
+    }
 }
 
 /// Storage inside its allocation, view inside its storage, address aligned.
@@ -70,8 +78,10 @@ fn check_view(view: &View, name: &str, device: u32, call: &str) -> Result<(), i3
     let (low, high) = view.span();
     let storage = view.storage_len() as i64;
     if low < 0 || (storage > 0 && high >= storage) {
-        let message =
-            format!("{call}: {name}, elements {low} to {high} of a storage of {storage} ({:?})", view.storage);
+        let message = format!(
+            "{call}: {name}, elements {low} to {high} of a storage of {storage} ({:?})",
+            view.storage
+        );
         return result(violation(&report::NN_VIEW, 161_002, &message));
     }
     if view.base % 32 != 0 {
@@ -92,7 +102,8 @@ fn check_view(view: &View, name: &str, device: u32, call: &str) -> Result<(), i3
     let bytes = storage.max(high + 1) as usize * view.dtype.size();
     if memory::find(view.base, bytes).is_none() {
         let (start, len) = view.bytes();
-        let rule = if memory::find(start, len).is_some() { &report::NN_VIEW } else { &report::MEM_NOT_DEVICE };
+        let rule =
+            if memory::find(start, len).is_some() { &report::NN_VIEW } else { &report::MEM_NOT_DEVICE };
         let message = format!(
             "{call}: {name}, a storage of {bytes} bytes at {:#x}, {}",
             view.base,
@@ -128,7 +139,10 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         if std::env::var_os("CANN_EMU_VERBOSE").is_some() {
             report::absent(name);
         }
-        return Err(fail(561_003, &format!("{name}: no kernel found (the emulator has none for this operator)")));
+        return Err(fail(
+            561_003,
+            &format!("{name}: no kernel found (the emulator has none for this operator)"),
+        ));
     };
     let mut values = Vec::with_capacity(args.len());
     let mut slots = Vec::new();
@@ -237,7 +251,8 @@ fn check_overlap(call: &Call, slots: &[Slot], name: &str) -> Result<(), i32> {
             let ((sa, la), (sb, lb)) = (a.bytes(), b.bytes());
             let apart = sa + la <= sb || sb + lb <= sa || la == 0 || lb == 0;
             if !apart && a.is_contiguous() && b.is_contiguous() && (sa, la) != (sb, lb) {
-                let message = format!("{name}: {la} bytes at {sa:#x} and {lb} bytes at {sb:#x} overlap in part");
+                let message =
+                    format!("{name}: {la} bytes at {sa:#x} and {lb} bytes at {sb:#x} overlap in part");
                 result(violation(&report::NN_OVERLAP, 161_002, &message))?;
             }
         }
@@ -257,11 +272,21 @@ pub fn phase2(name: &'static str, workspace: usize, size: u64, executor: usize, 
     launch(name, workspace, size, executor, stream).err().unwrap_or(0)
 }
 
-fn launch(name: &'static str, workspace: usize, size: u64, executor: usize, stream: usize) -> Result<(), i32> {
+fn launch(
+    name: &'static str,
+    workspace: usize,
+    size: u64,
+    executor: usize,
+    stream: usize,
+) -> Result<(), i32> {
     if executor == 0 {
         return Err(fail(161_001, &format!("{name}: the executor must not be null")));
     }
-    let rule = if handles::peek::<Executor>(executor).is_none() { &report::NN_EXECUTOR_TWICE } else { &report::NN_HANDLE };
+    let rule = if handles::peek::<Executor>(executor).is_none() {
+        &report::NN_EXECUTOR_TWICE
+    } else {
+        &report::NN_HANDLE
+    };
     let planned = handles::get::<Executor>(executor, name, rule, 561_103)?;
     let repeatable = planned.state.lock().unwrap_or_else(PoisonError::into_inner).repeatable;
     if planned.call.decl.name != name {
@@ -275,7 +300,10 @@ fn launch(name: &'static str, workspace: usize, size: u64, executor: usize, stre
         violation(&report::NN_THREAD, 0, &format!("{name}: the first phase ran on another thread"));
     }
     if planned.workspace > 0 && workspace == 0 {
-        return Err(fail(161_001, &format!("{name}: {} bytes of workspace needed, found null", planned.workspace)));
+        return Err(fail(
+            161_001,
+            &format!("{name}: {} bytes of workspace needed, found null", planned.workspace),
+        ));
     }
     let Some((device, _)) = crate::api::current() else {
         return Err(fail(361_001, &format!("{name}: no device is set on this thread (107002)")));
@@ -340,7 +368,13 @@ pub fn set_repeatable(executor: usize) -> Result<(), i32> {
 }
 
 /// Gives a tensor of a repeatable executor a new address: `index` counts the operator's tensors of that role.
-pub fn set_address(executor: usize, outputs: Option<bool>, index: usize, address: usize, call: &str) -> Result<(), i32> {
+pub fn set_address(
+    executor: usize,
+    outputs: Option<bool>,
+    index: usize,
+    address: usize,
+    call: &str,
+) -> Result<(), i32> {
     let planned = handles::get::<Executor>(executor, call, &report::NN_HANDLE, 161_002)?;
     let position = planned
         .tensors
@@ -365,8 +399,12 @@ pub fn set_address(executor: usize, outputs: Option<bool>, index: usize, address
 /// As [`set_address`], by the tensor's handle.
 pub fn set_address_of(executor: usize, tensor: usize, address: usize, call: &str) -> Result<(), i32> {
     let planned = handles::get::<Executor>(executor, call, &report::NN_HANDLE, 161_002)?;
-    let position =
-        planned.tensors.lock().unwrap_or_else(PoisonError::into_inner).iter().position(|s| s.handle == tensor);
+    let position = planned
+        .tensors
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .position(|s| s.handle == tensor);
     let Some(position) = position else {
         return Err(fail(161_002, &format!("{call}: the tensor is none of the executor's")));
     };

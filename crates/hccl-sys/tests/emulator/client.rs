@@ -17,7 +17,9 @@ pub const BOOL: i32 = 12;
 
 pub fn cann() -> &'static Cann {
     static CANN: OnceLock<Cann> = OnceLock::new();
-    CANN.get_or_init(|| Cann::open(&Search::from_variables(|n| std::env::var(n).ok())).unwrap_or_else(|e| panic!("{e}")))
+    CANN.get_or_init(|| {
+        Cann::open(&Search::from_variables(|n| std::env::var(n).ok())).unwrap_or_else(|e| panic!("{e}"))
+    })
 }
 
 /// Calls an entry of a table.
@@ -77,7 +79,12 @@ pub fn alloc(bytes: usize) -> *mut c_void {
     at
 }
 
-pub fn second_phase(second: SecondPhase, size: u64, executor: *mut aclOpExecutor, stream: aclrtStream) -> i32 {
+pub fn second_phase(
+    second: SecondPhase,
+    size: u64,
+    executor: *mut aclOpExecutor,
+    stream: aclrtStream,
+) -> i32 {
     // A workspace that stays: these programs end soon.
     let workspace = if size > 0 { alloc(size as usize) } else { null_mut() };
     // SAFETY: device memory of the size asked for, and the executor of the first phase.
@@ -202,6 +209,9 @@ pub fn near(what: &str, got: &[f64], want: &[f64], dtype: i32) {
     };
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        assert!((g - w).abs() <= unit * (1.0 + w.abs()), "{what}: element {i} is {g}, the formula gives {w} (type {dtype})");
+        assert!(
+            (g - w).abs() <= unit * (1.0 + w.abs()),
+            "{what}: element {i} is {g}, the formula gives {w} (type {dtype})"
+        );
     }
 }

@@ -20,7 +20,14 @@ fn tree(personality: Personality) -> &'static Path {
         for personality in [Personality::V81, Personality::V91] {
             let at = folder.path().join(personality.name());
             let core = core_library().unwrap();
-            write(&Layout { folder: &at, personality, core: &core, without_symbols: &[], without_libraries: &[] }).unwrap();
+            write(&Layout {
+                folder: &at,
+                personality,
+                core: &core,
+                without_symbols: &[],
+                without_libraries: &[],
+            })
+            .unwrap();
         }
         folder
     });
@@ -31,7 +38,10 @@ fn run_in(personality: Personality, scenario: &str, settings: &[(&str, &str)]) -
     let home = tree(personality);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["the_child_runs_its_scenario", "--exact", "--nocapture"]);
-    command.env("CANN_SCENARIO", scenario).env("ASCEND_HOME_PATH", home).env("ASCEND_OPP_PATH", home.join("opp"));
+    command
+        .env("CANN_SCENARIO", scenario)
+        .env("ASCEND_HOME_PATH", home)
+        .env("ASCEND_OPP_PATH", home.join("opp"));
     command.envs(settings.iter().copied());
     command.output().unwrap()
 }
@@ -43,7 +53,10 @@ fn passes(scenario: &str) {
             let out = run_in(personality, scenario, &[("CANN_EMU_MODE", mode), ("CANN_EMU_SEED", "3")]);
             let text = String::from_utf8_lossy(&out.stderr);
             let said = String::from_utf8_lossy(&out.stdout);
-            assert!(out.status.success() && said.contains("scenario done"), "{scenario} in mode {mode}:\n{said}\n{text}");
+            assert!(
+                out.status.success() && said.contains("scenario done"),
+                "{scenario} in mode {mode}:\n{said}\n{text}"
+            );
         }
     }
 }
@@ -123,7 +136,11 @@ bad! {
 fn a_rank_that_never_comes_is_a_time_out() {
     let out = run_in(Personality::V91, "a_rank_stays_away", &[("HCCL_EXEC_TIMEOUT", "1")]);
     let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("107020"), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success() && text.contains("107020"),
+        "{text}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 #[test]
@@ -136,7 +153,11 @@ fn injected_faults_are_errors_with_their_codes() {
     ] {
         let out = run_in(Personality::V91, scenario, &[("CANN_EMU_FAULT", fault)]);
         let text = String::from_utf8_lossy(&out.stdout);
-        assert!(text.contains(&format!("first error {code}")), "{fault}: {text}{}", String::from_utf8_lossy(&out.stderr));
+        assert!(
+            text.contains(&format!("first error {code}")),
+            "{fault}: {text}{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
     }
 }
 
@@ -154,10 +175,18 @@ fn exports_are_those_of_the_table_in_both_personalities() {
             if personality == Personality::V81 && !read.contains(",8.1,") {
                 continue;
             }
-            let wanted = if fields[column(name)] == "same" { fields[column("lib_8.1")] } else { fields[column(name)] };
+            let wanted =
+                if fields[column(name)] == "same" { fields[column("lib_8.1")] } else { fields[column(name)] };
             for library in wanted.split('|').map(|l| l.trim_end_matches('?')).filter(|l| *l != "-") {
-                let list = exports.get(library).unwrap_or_else(|| panic!("no {library} in {}", personality.name()));
-                assert!(list.contains(&fields[0]), "{} lacks {} in {}", library, fields[0], personality.name());
+                let list =
+                    exports.get(library).unwrap_or_else(|| panic!("no {library} in {}", personality.name()));
+                assert!(
+                    list.contains(&fields[0]),
+                    "{} lacks {} in {}",
+                    library,
+                    fields[0],
+                    personality.name()
+                );
             }
         }
     }

@@ -71,7 +71,14 @@ fn swiglu_grad(k: &Call) -> Outcome {
     gated_grad(k, "yGrad", "x", "dim", "out", |g, a, b| (g * b * sp::silu_grad(a), g * sp::silu(a)))
 }
 
-fn gated_grad(k: &Call, dy: &str, x: &str, dim: &str, out: &str, f: impl Fn(f64, f64, f64) -> (f64, f64)) -> Outcome {
+fn gated_grad(
+    k: &Call,
+    dy: &str,
+    x: &str,
+    dim: &str,
+    out: &str,
+    f: impl Fn(f64, f64, f64) -> (f64, f64),
+) -> Outcome {
     let (v, n, d) = halves(k, k.t(x)?, dim)?;
     let (g, _) = rows(k.t(dy)?, &[d])?;
     let g = g.load(k.decl.name)?.floats();
@@ -116,7 +123,15 @@ fn prelu(k: &Call) -> Outcome {
     let out = k.t("out")?;
     let (x, w) = (k.f("self")?, k.f("weight")?);
     let inner = channel(&out.dims, w.len());
-    k.put("out", &Values::F(x.iter().enumerate().map(|(i, x)| if *x > 0.0 { *x } else { w[i / inner % w.len()] * x }).collect()))
+    k.put(
+        "out",
+        &Values::F(
+            x.iter()
+                .enumerate()
+                .map(|(i, x)| if *x > 0.0 { *x } else { w[i / inner % w.len()] * x })
+                .collect(),
+        ),
+    )
 }
 
 fn channel(dims: &[i64], weights: usize) -> usize {
@@ -216,14 +231,32 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("Hardsigmoid", X, |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
     ("InplaceHardsigmoid", "inout(selfRef)", |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
-    ("HardsigmoidBackward", "gradOutput:FD", |k| grad(k, |g, x| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 })),
+    ("HardsigmoidBackward", "gradOutput:FD", |k| {
+        grad(k, |g, x| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 })
+    }),
     ("Hardswish", X, |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
     ("InplaceHardswish", "inout(selfRef)", |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
     ("HardswishBackward", "gradOutput:FD", |k| {
-        grad(k, |g, x| if x <= -3.0 { 0.0 } else if x < 3.0 { g * (x / 3.0 + 0.5) } else { g })
+        grad(k, |g, x| {
+            if x <= -3.0 {
+                0.0
+            } else if x < 3.0 {
+                g * (x / 3.0 + 0.5)
+            } else {
+                g
+            }
+        })
     }),
     ("HardswishBackwardV2", "gradOutput:FD", |k| {
-        grad(k, |g, x| if x <= -3.0 { 0.0 } else if x < 3.0 { g * (x / 3.0 + 0.5) } else { g })
+        grad(k, |g, x| {
+            if x <= -3.0 {
+                0.0
+            } else if x < 3.0 {
+                g * (x / 3.0 + 0.5)
+            } else {
+                g
+            }
+        })
     }),
     ("Hardshrink", X, |k| {
         let l = s(k, "lambd")?;
@@ -235,7 +268,15 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("Softshrink", X, |k| {
         let l = s(k, "lambd")?;
-        map(k, |x| if x > l { x - l } else if x < -l { x + l } else { 0.0 })
+        map(k, |x| {
+            if x > l {
+                x - l
+            } else if x < -l {
+                x + l
+            } else {
+                0.0
+            }
+        })
     }),
     ("SoftshrinkBackward", G, |k| {
         let l = s(k, "lambda")?;

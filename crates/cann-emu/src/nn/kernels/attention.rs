@@ -75,7 +75,10 @@ impl Problem {
         let groups = lk.heads;
         let lv = Layout::of(v, &layout, Some(groups), None)?;
         if lq.heads != heads || lq.heads % groups.max(1) != 0 {
-            return Err(Fault::from(format!("{} query heads, headNum {heads}, {groups} key heads", lq.heads)));
+            return Err(Fault::from(format!(
+                "{} query heads, headNum {heads}, {groups} key heads",
+                lq.heads
+            )));
         }
         let spans = if layout == "TND" {
             let (a, b) = (call.ints("actualSeqQLenOptional")?, call.ints("actualSeqKvLenOptional")?);
@@ -206,7 +209,8 @@ fn forward(call: &Call) -> Outcome {
     let rows = p.lq.batch * p.lq.heads * p.lq.seq;
     let mut o = vec![0f64; rows * p.lv.width];
     let (mut maxima, mut sums) = (vec![0f64; rows * 8], vec![0f64; rows * 8]);
-    let lo = Layout { batch: p.lq.batch, seq: p.lq.seq, heads: p.lq.heads, width: p.lv.width, kind: p.lq.kind };
+    let lo =
+        Layout { batch: p.lq.batch, seq: p.lq.seq, heads: p.lq.heads, width: p.lv.width, kind: p.lq.kind };
     for span in &p.spans {
         let (b, q0, sq, k0, _) = *span;
         for n in 0..p.lq.heads {
@@ -251,7 +255,8 @@ fn backward(call: &Call) -> Outcome {
     let packed = call.text("inputLayout")? == "TND";
     let (dy, o) = (call.f("dy")?, call.f("attentionInOptional")?);
     let (maxima, sums) = (call.f("softmaxMaxOptional")?, call.f("softmaxSumOptional")?);
-    let lo = Layout { batch: p.lq.batch, seq: p.lq.seq, heads: p.lq.heads, width: p.lv.width, kind: p.lq.kind };
+    let lo =
+        Layout { batch: p.lq.batch, seq: p.lq.seq, heads: p.lq.heads, width: p.lv.width, kind: p.lq.kind };
     let (mut dq, mut dk, mut dv) = (vec![0.0; p.q.len()], vec![0.0; p.k.len()], vec![0.0; p.v.len()]);
     let mut dsink = vec![0.0; p.lq.heads];
     for span in &p.spans {
@@ -334,7 +339,8 @@ fn rotary(call: &Call) -> Outcome {
         return Err(Fault::from("a rotation matrix is not in the emulator"));
     }
     let width = *x.dims.last().unwrap_or(&1) as usize;
-    let (cos, sin) = (call.spread(call.t("cos")?, &x.dims)?.floats(), call.spread(call.t("sin")?, &x.dims)?.floats());
+    let (cos, sin) =
+        (call.spread(call.t("cos")?, &x.dims)?.floats(), call.spread(call.t("sin")?, &x.dims)?.floats());
     call.put("out", &Values::F(rotate(&call.f("x")?, &cos, &sin, width, mode(call)?)))
 }
 
@@ -343,7 +349,8 @@ fn rotary_grad(call: &Call) -> Outcome {
     let width = *dy.dims.last().unwrap_or(&1) as usize;
     let interleaved = mode(call)?;
     let g = call.f("dy")?;
-    let (cos, sin) = (call.spread(call.t("cos")?, &dy.dims)?.floats(), call.spread(call.t("sin")?, &dy.dims)?.floats());
+    let (cos, sin) =
+        (call.spread(call.t("cos")?, &dy.dims)?.floats(), call.spread(call.t("sin")?, &dy.dims)?.floats());
     let mut dx: Vec<f64> = g.iter().zip(&cos).map(|(g, c)| g * c).collect();
     for i in 0..g.len() {
         let (p, sign) = partner(i % width, width, interleaved);
@@ -371,7 +378,8 @@ fn apply_rotary(call: &Call) -> Outcome {
     for name in ["queryRef", "keyRef"] {
         let x = call.t(name)?;
         let width = *x.dims.last().unwrap_or(&1) as usize;
-        let (cos, sin) = (call.spread(call.t("cos")?, &x.dims)?.floats(), call.spread(call.t("sin")?, &x.dims)?.floats());
+        let (cos, sin) =
+            (call.spread(call.t("cos")?, &x.dims)?.floats(), call.spread(call.t("sin")?, &x.dims)?.floats());
         call.put(name, &Values::F(rotate(&call.f(name)?, &cos, &sin, width, interleaved)))?;
     }
     Ok(())
@@ -397,7 +405,11 @@ pub(super) static OPS: &[Row] = &[
     ("FlashAttentionUnpaddingScoreGradV4", BWD, backward),
     ("RotaryPositionEmbedding", "x:F type(x,cos,sin,out) same(x,out) contig(out)", rotary),
     ("RotaryPositionEmbeddingV2", "x:F type(x,cos,sin,out) same(x,out) contig(out) null(rotate)", rotary),
-    ("RotaryPositionEmbeddingGrad", "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) null(dcosOut,dsinOut)", rotary_grad),
+    (
+        "RotaryPositionEmbeddingGrad",
+        "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) null(dcosOut,dsinOut)",
+        rotary_grad,
+    ),
     ("ApplyRotaryPosEmb", "queryRef:F keyRef:F type(queryRef,keyRef,cos,sin)", apply_rotary),
     ("ApplyRotaryPosEmbV2", "queryRef:F keyRef:F type(queryRef,keyRef,cos,sin)", apply_rotary),
 ];

@@ -81,7 +81,12 @@ fn kind(a: &Values, b: &Values) -> u8 {
 type Complex = (f64, f64);
 
 /// z = f(a, b), in integers if both are.
-pub(super) fn bin3(k: &Call, f: fn(f64, f64) -> f64, g: fn(i64, i64) -> i64, c: fn(Complex, Complex) -> Complex) -> Outcome {
+pub(super) fn bin3(
+    k: &Call,
+    f: fn(f64, f64) -> f64,
+    g: fn(i64, i64) -> i64,
+    c: fn(Complex, Complex) -> Complex,
+) -> Outcome {
     let out = output(k)?;
     let (a, b) = pair(k, out)?;
     let n = out.numel();
@@ -120,7 +125,9 @@ fn compare(k: &Call, f: fn(f64, f64) -> bool, g: fn(i64, i64) -> bool) -> Outcom
     let n = out.numel();
     let v: Vec<i64> = match kind(&a, &b) {
         0 => (0..n).map(|i| i64::from(g(a.i(i), b.i(i)))).collect(),
-        2 => (0..n).map(|i| i64::from(f(a.c(i).0, b.c(i).0) == f(a.c(i).1, b.c(i).1) && f(a.c(i).0, b.c(i).0))).collect(),
+        2 => (0..n)
+            .map(|i| i64::from(f(a.c(i).0, b.c(i).0) == f(a.c(i).1, b.c(i).1) && f(a.c(i).0, b.c(i).0)))
+            .collect(),
         _ => {
             let (x, y) = (narrow(k, 0), narrow(k, 1));
             let narrow = match (x, y) {
@@ -169,7 +176,9 @@ fn scaled(k: &Call, sign: f64, exchanged: bool) -> Outcome {
         0 if alpha.is_none_or(|s| matches!(s.value, Values::I(_)) || s.value.f(0).fract() == 0.0) => {
             let s = (sign as i64).wrapping_mul(alpha.map_or(1, |s| s.value.i(0)));
             if out.dtype == Dtype::Bool {
-                Values::I((0..n).map(|i| i64::from(a.i(i).wrapping_add(s.wrapping_mul(b.i(i))) != 0)).collect())
+                Values::I(
+                    (0..n).map(|i| i64::from(a.i(i).wrapping_add(s.wrapping_mul(b.i(i))) != 0)).collect(),
+                )
             } else {
                 Values::I((0..n).map(|i| a.i(i).wrapping_add(s.wrapping_mul(b.i(i)))).collect())
             }
@@ -399,7 +408,11 @@ fn is_close(k: &Call) -> Outcome {
     let (a, b) = (k.spread(k.t("self")?, &out.dims)?, k.spread(k.t("other")?, &out.dims)?);
     let f = |i: usize| {
         let (a, b) = (a.f(i), b.f(i));
-        i64::from(a == b || (nan && a.is_nan() && b.is_nan()) || ((a - b).abs() <= atol + rtol * b.abs() && b.is_finite()))
+        i64::from(
+            a == b
+                || (nan && a.is_nan() && b.is_nan())
+                || ((a - b).abs() <= atol + rtol * b.abs() && b.is_finite()),
+        )
     };
     k.put_view(out, &Values::I((0..out.numel()).map(f).collect()))
 }
@@ -577,7 +590,9 @@ pub(super) static OPS: &[Row] = &[
     ("Maximum", ANY, |k| bin(k, max_nan, i64::max)),
     ("Minimum", ANY, |k| bin(k, min_nan, i64::min)),
     ("LogAddExp", ANY, |k| binf(k, log_add_exp)),
-    ("LogAddExp2", ANY, |k| binf(k, |a, b| a.max(b) + (-(a - b).abs()).exp2().ln_1p() / std::f64::consts::LN_2)),
+    ("LogAddExp2", ANY, |k| {
+        binf(k, |a, b| a.max(b) + (-(a - b).abs()).exp2().ln_1p() / std::f64::consts::LN_2)
+    }),
     ("Gcd", "self:I", |k| bin(k, |a, _| a, gcd)),
     ("LeftShift", "self:I", |k| bin(k, |a, _| a, |a, b| a.wrapping_shl(b as u32))),
     ("LeftShifts", "self:I", |k| bin(k, |a, _| a, |a, b| a.wrapping_shl(b as u32))),

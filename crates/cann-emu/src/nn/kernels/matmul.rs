@@ -8,7 +8,15 @@ use std::sync::atomic::Ordering;
 
 /// c[m,n] = a[m,k] · b[k,n], sums in f32 (f64 for doubles or as an oracle), in an order of the call's own unless
 /// determinism is asked for.
-pub(super) fn product(call: &Call, a: &[f64], b: &[f64], m: usize, k: usize, n: usize, wide: bool) -> Vec<f64> {
+pub(super) fn product(
+    call: &Call,
+    a: &[f64],
+    b: &[f64],
+    m: usize,
+    k: usize,
+    n: usize,
+    wide: bool,
+) -> Vec<f64> {
     let mut c = vec![0f64; m * n];
     if wide || knobs().numerics == Numerics::Oracle {
         for i in 0..m {
@@ -64,7 +72,15 @@ fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>)
     let wide = a.dtype.size() == 8;
     let mut c = Vec::with_capacity(count * m * n);
     for i in 0..count {
-        c.extend(product(call, &p[i * m * k..(i + 1) * m * k], &q[i * k * n..(i + 1) * k * n], m, k, n, wide));
+        c.extend(product(
+            call,
+            &p[i * m * k..(i + 1) * m * k],
+            &q[i * k * n..(i + 1) * k * n],
+            m,
+            k,
+            n,
+            wide,
+        ));
     }
     Ok((c, full(m as i64, n as i64)))
 }
@@ -83,7 +99,8 @@ fn addmm(k: &Call, a: &str, b: &str, sum_batches: bool) -> Outcome {
         let n = out.numel();
         c = (0..n).map(|i| k.sum((0..dims[0] as usize).map(|b| c[b * n + i]))).collect();
     }
-    let (alpha, beta) = (k.scalar("alpha|alphaOptional")?.value.f(0), k.scalar("beta|betaOptional")?.value.f(0));
+    let (alpha, beta) =
+        (k.scalar("alpha|alphaOptional")?.value.f(0), k.scalar("beta|betaOptional")?.value.f(0));
     let s = k.spread(k.t("self|selfRef")?, &out.dims)?.floats();
     let v = c.iter().zip(&s).map(|(c, s)| alpha * c + if beta == 0.0 { 0.0 } else { beta * s });
     k.put_view(out, &Values::F(v.collect()))
@@ -117,7 +134,9 @@ fn gemm(k: &Call) -> Outcome {
 fn groups(k: &Call, rows: usize) -> Result<Vec<usize>, Fault> {
     let list = match k.opt_ints("groupListOptional|groupList") {
         Ok(list) => list,
-        Err(_) => k.opt("groupListOptional|groupList")?.map(|v| v.load(k.decl.name)).transpose()?.map(Values::ints),
+        Err(_) => {
+            k.opt("groupListOptional|groupList")?.map(|v| v.load(k.decl.name)).transpose()?.map(Values::ints)
+        }
     };
     let Some(list) = list else { return Ok(vec![rows]) };
     let cumulative = k.int("groupListType").unwrap_or(0) == 0;
@@ -158,7 +177,8 @@ fn grouped(k: &Call) -> Outcome {
         let mut at = 0;
         let mut out = Vec::new();
         for g in groups(k, inner)? {
-            let left: Vec<f64> = (0..m).flat_map(|i| p[i * inner + at..i * inner + at + g].to_vec()).collect();
+            let left: Vec<f64> =
+                (0..m).flat_map(|i| p[i * inner + at..i * inner + at + g].to_vec()).collect();
             out.extend(product(k, &left, &q[at * n..(at + g) * n], m, g, n, false));
             at += g;
         }
@@ -167,7 +187,8 @@ fn grouped(k: &Call) -> Outcome {
     let stacked = w.len() == 1 && w[0].dims.len() == 3;
     if x.len() == 1 && (stacked || w.len() > 1) {
         let a = x[0];
-        let (rows, inner) = (a.numel() / *a.dims.last().unwrap_or(&1) as usize, *a.dims.last().unwrap_or(&1) as usize);
+        let (rows, inner) =
+            (a.numel() / *a.dims.last().unwrap_or(&1) as usize, *a.dims.last().unwrap_or(&1) as usize);
         let v = a.load(k.decl.name)?.floats();
         let counts = groups(k, rows)?;
         let mut at = 0;
@@ -231,7 +252,11 @@ fn grouped_add(k: &Call) -> Outcome {
     for (e, end) in list.iter().enumerate() {
         let g = (*end as usize).saturating_sub(at);
         let left: Vec<f64> = (0..m)
-            .flat_map(|i| (0..g).map(|r| if turned { a[(at + r) * m + i] } else { a[i * rows + at + r] }).collect::<Vec<_>>())
+            .flat_map(|i| {
+                (0..g)
+                    .map(|r| if turned { a[(at + r) * m + i] } else { a[i * rows + at + r] })
+                    .collect::<Vec<_>>()
+            })
             .collect();
         let c = product(k, &left, &b[at * n..(at + g) * n], m, g, n, false);
         v[e * m * n..(e + 1) * m * n].iter_mut().zip(&c).for_each(|(v, c)| *v += c);
@@ -251,7 +276,9 @@ pub(super) static OPS: &[Row] = &[
     ("Addmm", "mat1:FDI mat2:FDI rank(mat1,2) rank(mat2,2)", |k| addmm(k, "mat1", "mat2", false)),
     ("InplaceAddmm", "mat1:FDI mat2:FDI", |k| addmm(k, "mat1", "mat2", false)),
     ("Addmv", "mat:FDI", |k| addmm(k, "mat", "vec", false)),
-    ("Baddbmm", "batch1:FDI batch2:FDI rank(batch1,3) rank(batch2,3)", |k| addmm(k, "batch1", "batch2", false)),
+    ("Baddbmm", "batch1:FDI batch2:FDI rank(batch1,3) rank(batch2,3)", |k| {
+        addmm(k, "batch1", "batch2", false)
+    }),
     ("InplaceBaddbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", false)),
     ("Addbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", true)),
     ("InplaceAddbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", true)),

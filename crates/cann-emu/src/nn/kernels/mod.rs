@@ -38,7 +38,22 @@ pub fn find(name: &str) -> Option<&'static Operator> {
 pub fn all() -> &'static HashMap<&'static str, Operator> {
     static ALL: OnceLock<HashMap<&'static str, Operator>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let tables: &[&[Row]] = &[elementwise::UNARY, elementwise::BOTH, elementwise::OPS, reduce::OPS, shape::OPS, activation::OPS, norm::OPS, matmul::OPS, attention::OPS, optimizer::UNARY, optimizer::SCALAR, optimizer::OPS, random::OPS, moe::OPS];
+        let tables: &[&[Row]] = &[
+            elementwise::UNARY,
+            elementwise::BOTH,
+            elementwise::OPS,
+            reduce::OPS,
+            shape::OPS,
+            activation::OPS,
+            norm::OPS,
+            matmul::OPS,
+            attention::OPS,
+            optimizer::UNARY,
+            optimizer::SCALAR,
+            optimizer::OPS,
+            random::OPS,
+            moe::OPS,
+        ];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()
     })

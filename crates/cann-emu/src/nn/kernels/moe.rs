@@ -136,7 +136,11 @@ fn gating(k: &Call) -> Outcome {
     if k.value("rowIdxOut").is_some() {
         return k.put("rowIdxOut", &Values::I(number));
     }
-    if k.flag("outputSoftmaxResultFlag")? { k.put_opt("softmaxResultOutOptional", &Values::F(all)) } else { Ok(()) }
+    if k.flag("outputSoftmaxResultFlag")? {
+        k.put_opt("softmaxResultOutOptional", &Values::F(all))
+    } else {
+        Ok(())
+    }
 }
 
 /// Rows by expert, without capacity: the source of row i is the i-th of the stable order, divided by k.
@@ -198,7 +202,8 @@ fn finalize_routing(k: &Call) -> Outcome {
             }
         }
         for c in 0..h {
-            v[i * h + c] += x1.as_ref().map_or(0.0, |x| x[i * h + c]) + x2.as_ref().map_or(0.0, |x| x[i * h + c]);
+            v[i * h + c] +=
+                x1.as_ref().map_or(0.0, |x| x[i * h + c]) + x2.as_ref().map_or(0.0, |x| x[i * h + c]);
         }
     }
     k.put("out", &Values::F(v))

@@ -54,7 +54,8 @@ fn masked_softmax(k: &Call) -> Outcome {
     let n = *x.dims.last().unwrap_or(&1) as usize;
     let mut y = Vec::new();
     for (r, row) in v.chunks(n.max(1)).enumerate() {
-        let kept: Vec<f64> = (0..n).map(|i| if mask.b(r * n + i) { -10_000.0 } else { row[i] * scale }).collect();
+        let kept: Vec<f64> =
+            (0..n).map(|i| if mask.b(r * n + i) { -10_000.0 } else { row[i] * scale }).collect();
         y.extend(softmax_row(k, &kept));
     }
     k.put("y", &Values::F(y))
@@ -66,7 +67,8 @@ fn masked_softmax_grad(k: &Call) -> Outcome {
     let n = *y.dims.last().unwrap_or(&1) as usize;
     let (g, v) = (k.f("gradOutput")?, y.load(k.decl.name)?.floats());
     let mask = k.spread(k.t("mask")?, &y.dims)?;
-    let mut dx: Vec<f64> = g.chunks(n.max(1)).zip(v.chunks(n.max(1))).flat_map(|(g, y)| softmax_grad(k, g, y)).collect();
+    let mut dx: Vec<f64> =
+        g.chunks(n.max(1)).zip(v.chunks(n.max(1))).flat_map(|(g, y)| softmax_grad(k, g, y)).collect();
     for (i, d) in dx.iter_mut().enumerate() {
         *d = if mask.b(i) { 0.0 } else { *d * scale };
     }
@@ -95,7 +97,8 @@ fn rms_norm(k: &Call, shift: f64) -> Outcome {
 fn add_rms_norm(k: &Call) -> Outcome {
     let (a, b) = (k.f("x1|x1Ref")?, k.f("x2|x2Ref")?);
     let dtype = k.t("x1|x1Ref")?.dtype;
-    let x: Vec<f64> = a.iter().zip(&b).map(|(a, b)| super::elementwise::round_to(Some(dtype), a + b)).collect();
+    let x: Vec<f64> =
+        a.iter().zip(&b).map(|(a, b)| super::elementwise::round_to(Some(dtype), a + b)).collect();
     let (y, rstd) = rms(k, &x, &k.f("gamma")?, k.num("epsilon")?, 0.0);
     k.put("yOut|x1Ref|y1Out", &Values::F(y.clone()))?;
     if k.value("y2Out").is_some() {
@@ -161,7 +164,9 @@ fn layer_norm_grad(k: &Call) -> Outcome {
             db[i] += g[i];
         }
     }
-    for (i, (name, v)) in [("gradInputOut", dx), ("gradWeightOut", dw), ("gradBiasOut", db)].into_iter().enumerate() {
+    for (i, (name, v)) in
+        [("gradInputOut", dx), ("gradWeightOut", dw), ("gradBiasOut", db)].into_iter().enumerate()
+    {
         if mask.get(i).copied().unwrap_or(true) {
             k.put_opt(name, &Values::F(v))?;
         }
@@ -171,7 +176,8 @@ fn layer_norm_grad(k: &Call) -> Outcome {
 
 fn group_norm(k: &Call) -> Outcome {
     let x = k.f("self")?;
-    let (n, c, hw, group) = (k.int("N")? as usize, k.int("C")? as usize, k.int("HxW")? as usize, k.int("group")? as usize);
+    let (n, c, hw, group) =
+        (k.int("N")? as usize, k.int("C")? as usize, k.int("HxW")? as usize, k.int("group")? as usize);
     let eps = k.num("eps")?;
     let (w, b) = (k.opt_f("gamma")?, k.opt_f("beta")?);
     let m = c / group * hw;
@@ -355,7 +361,9 @@ fn cross_entropy(k: &Call) -> Outcome {
             continue;
         }
         let wt = w.as_ref().map_or(1.0, |w| w[*t as usize]);
-        let even: f64 = row.iter().enumerate().map(|(i, v)| -v * w.as_ref().map_or(1.0, |w| w[i])).sum::<f64>() / n as f64;
+        let even: f64 =
+            row.iter().enumerate().map(|(i, v)| -v * w.as_ref().map_or(1.0, |w| w[i])).sum::<f64>()
+                / n as f64;
         terms.push((1.0 - smooth) * -row[*t as usize] * wt + smooth * even);
         total += wt;
     }
@@ -402,7 +410,13 @@ fn cross_entropy_grad(k: &Call) -> Outcome {
 }
 
 fn kl(t: f64, log_target: bool, x: f64) -> f64 {
-    if log_target { t.exp() * (t - x) } else if t > 0.0 { t * (t.ln() - x) } else { 0.0 }
+    if log_target {
+        t.exp() * (t - x)
+    } else if t > 0.0 {
+        t * (t.ln() - x)
+    } else {
+        0.0
+    }
 }
 
 fn smooth_l1(x: f64, t: f64, beta: f64) -> f64 {
@@ -434,9 +448,17 @@ pub(super) static OPS: &[Row] = &[
     ("AddRmsNormCast", "x1:F same(x1,x2,y1Out,y2Out,xOut)", add_rms_norm),
     ("LayerNorm", "input:FD same(input,out)", layer_norm),
     ("FastLayerNorm", "input:FD same(input,out)", layer_norm),
-    ("LayerNormBackward", "input:FD gradOut:FD same(input,gradOut) null(gradInputOut,gradWeightOut,gradBiasOut)", layer_norm_grad),
+    (
+        "LayerNormBackward",
+        "input:FD gradOut:FD same(input,gradOut) null(gradInputOut,gradWeightOut,gradBiasOut)",
+        layer_norm_grad,
+    ),
     ("GroupNorm", "self:FD null(gamma,beta)", group_norm),
-    ("GroupNormBackward", "gradOut:FD null(gamma,gradInput,gradGammaOut,gradBetaOut) out(gradInput)", group_norm_grad),
+    (
+        "GroupNormBackward",
+        "gradOut:FD null(gamma,gradInput,gradGammaOut,gradBetaOut) out(gradInput)",
+        group_norm_grad,
+    ),
     ("NLLLoss", "self:FD target:IU null(weight)", nll),
     ("NLLLossBackward", "self:FD null(weight)", nll_grad),
     ("NLLLoss2d", "self:FD null(weight)", nll),
@@ -447,17 +469,25 @@ pub(super) static OPS: &[Row] = &[
     ("MseLossOut", "self:FD", |k| elementwise_loss(k, "out", |x, t| (x - t) * (x - t))),
     ("MseLossBackward", "self:FD", |k| elementwise_loss_grad(k, "out", |x, t| 2.0 * (x - t))),
     ("L1Loss", "self:FD", |k| elementwise_loss(k, "out", |x, t| (x - t).abs())),
-    ("L1LossBackward", "self:FD out(gradInput)", |k| elementwise_loss_grad(k, "gradInput", |x, t| sign(x - t))),
+    ("L1LossBackward", "self:FD out(gradInput)", |k| {
+        elementwise_loss_grad(k, "gradInput", |x, t| sign(x - t))
+    }),
     ("SmoothL1Loss", "self:FD out(result)", |k| {
         let b = k.num("beta")?;
         elementwise_loss(k, "result", |x, t| smooth_l1(x, t, b))
     }),
     ("SmoothL1LossBackward", "self:FD out(gradInput)", |k| {
         let b = k.num("beta")?;
-        elementwise_loss_grad(k, "gradInput", |x, t| if (x - t).abs() < b { (x - t) / b } else { sign(x - t) })
+        elementwise_loss_grad(
+            k,
+            "gradInput",
+            |x, t| if (x - t).abs() < b { (x - t) / b } else { sign(x - t) },
+        )
     }),
     ("SoftMarginLoss", "self:FD", |k| elementwise_loss(k, "out", |x, t| sp::softplus(-x * t))),
-    ("SoftMarginLossBackward", "self:FD", |k| elementwise_loss_grad(k, "out", |x, t| -t * sp::sigmoid(-x * t))),
+    ("SoftMarginLossBackward", "self:FD", |k| {
+        elementwise_loss_grad(k, "out", |x, t| -t * sp::sigmoid(-x * t))
+    }),
     ("KlDiv", "self:FD", |k| {
         let log = k.flag("logTarget")?;
         elementwise_loss(k, "out", |x, t| kl(t, log, x))

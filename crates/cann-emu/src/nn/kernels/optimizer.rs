@@ -97,7 +97,8 @@ fn unscale(k: &Call) -> Outcome {
 }
 
 fn update_scale(k: &Call) -> Outcome {
-    let (scale, growth, found) = (k.f("currentScale")?[0], k.load("growthTracker")?.i(0), k.f("foundInf")?[0]);
+    let (scale, growth, found) =
+        (k.f("currentScale")?[0], k.load("growthTracker")?.i(0), k.f("foundInf")?[0]);
     let (mut s, mut g) = (scale, growth + 1);
     if found != 0.0 {
         (s, g) = (scale * k.num("backoffFactor")?, 0);

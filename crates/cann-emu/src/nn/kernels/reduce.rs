@@ -9,7 +9,11 @@ use crate::nn::tensor::{Dtype, Values, View};
 pub(super) fn wrap(dim: i64, rank: usize) -> Result<usize, Fault> {
     let n = rank.max(1) as i64;
     let d = if dim < 0 { dim + n } else { dim };
-    if (0..n).contains(&d) { Ok(d as usize) } else { Err(Fault::from(format!("no dimension {dim} of {rank}"))) }
+    if (0..n).contains(&d) {
+        Ok(d as usize)
+    } else {
+        Err(Fault::from(format!("no dimension {dim} of {rank}")))
+    }
 }
 
 /// The view with the named dimensions moved to the end; and how many elements those hold.
@@ -21,7 +25,8 @@ pub(super) fn rows(view: &View, dims: &[i64]) -> Result<(View, usize), Fault> {
             reduced[wrap(*d, rank)?] = true;
         }
     }
-    let order: Vec<usize> = (0..rank).filter(|d| !reduced[*d]).chain((0..rank).filter(|d| reduced[*d])).collect();
+    let order: Vec<usize> =
+        (0..rank).filter(|d| !reduced[*d]).chain((0..rank).filter(|d| reduced[*d])).collect();
     let n: i64 = (0..rank).filter(|d| reduced[*d]).map(|d| view.dims[d]).product();
     let moved = View {
         dims: order.iter().map(|d| view.dims[*d]).collect(),
@@ -39,11 +44,8 @@ fn first(k: &Call) -> Result<&View, Fault> {
 fn fold(k: &Call, dims: &[i64], out: &View, f: impl Fn(&Call, &[f64]) -> f64) -> Outcome {
     let (moved, n) = rows(first(k)?, dims)?;
     let x = moved.load(k.decl.name)?.floats();
-    let v: Vec<f64> = if n == 0 {
-        vec![f(k, &[]); out.numel()]
-    } else {
-        x.chunks(n).map(|row| f(k, row)).collect()
-    };
+    let v: Vec<f64> =
+        if n == 0 { vec![f(k, &[]); out.numel()] } else { x.chunks(n).map(|row| f(k, row)).collect() };
     k.put_view(out, &Values::F(v))
 }
 
@@ -64,9 +66,8 @@ fn sum(k: &Call) -> Outcome {
     if first(k)?.dtype.is_complex() {
         let (moved, n) = rows(first(k)?, &dims)?;
         let x = moved.load(k.decl.name)?;
-        let v = (0..out.numel()).map(|r| {
-            (r * n..(r + 1) * n).fold((0.0, 0.0), |a, i| (a.0 + x.c(i).0, a.1 + x.c(i).1))
-        });
+        let v = (0..out.numel())
+            .map(|r| (r * n..(r + 1) * n).fold((0.0, 0.0), |a, i| (a.0 + x.c(i).0, a.1 + x.c(i).1)));
         return k.put_view(out, &Values::C(v.collect()));
     }
     if integers(k)? {
@@ -133,7 +134,10 @@ fn with_index(k: &Call, max: bool) -> Outcome {
 fn arg(k: &Call, max: bool) -> Outcome {
     let view = first(k)?;
     let out = output(k)?;
-    let all = out.numel() == 1 && view.numel() != 1 && view.dims.len() != 1 && view.dims.iter().filter(|d| **d > 1).count() > 1;
+    let all = out.numel() == 1
+        && view.numel() != 1
+        && view.dims.len() != 1
+        && view.dims.iter().filter(|d| **d > 1).count() > 1;
     let dims = if all { vec![] } else { vec![k.int("dim")?] };
     let (moved, n) = rows(view, &dims)?;
     let x = moved.load(k.decl.name)?.floats();
@@ -220,7 +224,14 @@ fn aminmax(k: &Call, dims: &[i64]) -> Outcome {
     extreme(k, dims, k.t("maxOut")?, true)
 }
 
-fn median(k: &Call, dims: &[i64], values: &str, indices: Option<&str>, at: Option<usize>, skip_nan: bool) -> Outcome {
+fn median(
+    k: &Call,
+    dims: &[i64],
+    values: &str,
+    indices: Option<&str>,
+    at: Option<usize>,
+    skip_nan: bool,
+) -> Outcome {
     let (moved, n) = rows(first(k)?, dims)?;
     let x = moved.load(k.decl.name)?;
     let floats = x.clone().floats();
@@ -361,7 +372,9 @@ pub(super) static OPS: &[Row] = &[
     ("Median", "self:FDI", |k| median(k, &[], "valuesOut", None, None, false)),
     ("MedianDim", "self:FDI", |k| median(k, &[k.int("dim")?], "valuesOut", Some("indicesOut"), None, false)),
     ("NanMedian", "self:FDI", |k| median(k, &[], "out", None, None, true)),
-    ("NanMedianDim", "self:FDI", |k| median(k, &[k.int("dim")?], "valuesOut", Some("indicesOut"), None, true)),
+    ("NanMedianDim", "self:FDI", |k| {
+        median(k, &[k.int("dim")?], "valuesOut", Some("indicesOut"), None, true)
+    }),
     ("Kthvalue", "self:FDI", |k| {
         let at = (k.int("k")? - 1) as usize;
         median(k, &[k.int("dim")?], "valuesOut", Some("indicesOut"), Some(at), false)

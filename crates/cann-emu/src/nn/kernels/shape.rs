@@ -31,7 +31,11 @@ fn cat(k: &Call) -> Outcome {
         k.put_view(&piece(out, dim, at, n, 1), &x.load(k.decl.name)?)?;
         at += n;
     }
-    if at == out.dims[dim] || out.numel() == 0 { Ok(()) } else { Err(Fault::from("the pieces do not fill the output")) }
+    if at == out.dims[dim] || out.numel() == 0 {
+        Ok(())
+    } else {
+        Err(Fault::from("the pieces do not fill the output"))
+    }
 }
 
 fn stack(k: &Call) -> Outcome {
@@ -359,13 +363,15 @@ fn advanced(k: &Call, x: &View) -> Result<(Vec<usize>, Vec<i64>), Fault> {
     let mut index: Vec<Option<(View, Vec<i64>)>> = Vec::new();
     let mut shape: Vec<i64> = Vec::new();
     for view in &list {
-        if view.numel() == 0 && view.dims.len() <= 1 && x.numel() > 0 && !list.iter().all(|v| v.numel() == 0) {
+        if view.numel() == 0 && view.dims.len() <= 1 && x.numel() > 0 && !list.iter().all(|v| v.numel() == 0)
+        {
             index.push(None);
             continue;
         }
         if view.dtype == Dtype::Bool || view.dtype == Dtype::U8 {
             let mask = view.load(k.decl.name)?;
-            let hits: Vec<Vec<i64>> = indices(&view.dims).enumerate().filter(|(i, _)| mask.b(*i)).map(|(_, at)| at).collect();
+            let hits: Vec<Vec<i64>> =
+                indices(&view.dims).enumerate().filter(|(i, _)| mask.b(*i)).map(|(_, at)| at).collect();
             for d in 0..view.dims.len() {
                 let at: Vec<i64> = hits.iter().map(|h| h[d]).collect();
                 let flat = View { dims: vec![at.len() as i64], ..(*view).clone() };
@@ -400,8 +406,12 @@ fn advanced(k: &Call, x: &View) -> Result<(Vec<usize>, Vec<i64>), Fault> {
             let s = contiguous(&view.dims);
             let lead = shape.len() - view.dims.len();
             for (p, point) in indices(&shape).enumerate() {
-                let flat: i64 =
-                    view.dims.iter().enumerate().map(|(i, n)| if *n == 1 { 0 } else { point[lead + i] * s[i] }).sum();
+                let flat: i64 = view
+                    .dims
+                    .iter()
+                    .enumerate()
+                    .map(|(i, n)| if *n == 1 { 0 } else { point[lead + i] * s[i] })
+                    .sum();
                 points[p] += reach(at[flat as usize], x.dims[*d])? as i64 * strides[*d];
             }
         }
@@ -475,7 +485,8 @@ fn sorted(k: &Call, descending: bool, keep: Option<usize>, values: Option<&str>,
 fn nonzero(k: &Call, transposed: bool) -> Outcome {
     let x = first(k)?;
     let v = x.load(k.decl.name)?;
-    let hits: Vec<Vec<i64>> = indices(&x.dims).enumerate().filter(|(i, _)| v.b(*i)).map(|(_, at)| at).collect();
+    let hits: Vec<Vec<i64>> =
+        indices(&x.dims).enumerate().filter(|(i, _)| v.b(*i)).map(|(_, at)| at).collect();
     let (n, r) = (hits.len() as i64, x.dims.len() as i64);
     if transposed {
         let flat = (0..r as usize).flat_map(|d| hits.iter().map(move |h| h[d])).collect();
@@ -589,7 +600,8 @@ fn roll(k: &Call) -> Outcome {
         by[wrap(*d, x.dims.len())?] += s;
     }
     let at = indices(&x.dims).map(|index| {
-        index.iter().enumerate().map(|(d, i)| (i - by[d]).rem_euclid(x.dims[d]) * strides[d]).sum::<i64>() as usize
+        index.iter().enumerate().map(|(d, i)| (i - by[d]).rem_euclid(x.dims[d]) * strides[d]).sum::<i64>()
+            as usize
     });
     k.put("out", &v.pick(at))
 }
@@ -632,7 +644,8 @@ fn repeat_interleave(k: &Call, along: Option<i64>) -> Outcome {
         }
         _ => vec![k.int("repeats")?; n],
     };
-    let line: Vec<usize> = counts.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i, *c as usize)).collect();
+    let line: Vec<usize> =
+        counts.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i, *c as usize)).collect();
     let outer = v.len() / n.max(1);
     let picked = v.pick((0..outer).flat_map(|r| line.iter().map(move |i| r * n + i)));
     let out = k.t("out")?;
@@ -643,7 +656,8 @@ fn repeat_interleave(k: &Call, along: Option<i64>) -> Outcome {
 /// How often each row number stands.
 fn repeat_rows(k: &Call) -> Outcome {
     let counts = k.load("repeats")?.ints();
-    let at = counts.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as i64, *c as usize)).collect();
+    let at =
+        counts.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as i64, *c as usize)).collect();
     k.put("out", &Values::I(at))
 }
 

@@ -41,7 +41,9 @@ pub fn digamma(mut x: f64) -> f64 {
         x += 1.0;
     }
     let y = 1.0 / (x * x);
-    sum + x.ln() - 0.5 / x - y * (1.0 / 12.0 - y * (1.0 / 120.0 - y * (1.0 / 252.0 - y * (1.0 / 240.0 - y / 132.0))))
+    sum + x.ln()
+        - 0.5 / x
+        - y * (1.0 / 12.0 - y * (1.0 / 120.0 - y * (1.0 / 252.0 - y * (1.0 / 240.0 - y / 132.0))))
 }
 
 /// Inverse of `erf`, by Newton's steps from a rational start.
