@@ -22,6 +22,10 @@ fmt-check:
 quickstart *ARGS:
     sh examples/quickstart.sh {{ARGS}}
 
+# Release programs into DIR/bin, completions and man pages into DIR/share (default ~/.local).
+install DIR="$HOME/.local":
+    sh examples/install.sh {{DIR}}
+
 # Matrix products against the measured peak.
 bench-matmul *ARGS:
     cargo bench -p ms-kernels --bench matmul -- {{ARGS}}

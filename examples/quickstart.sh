@@ -2,10 +2,11 @@
 # The whole life of a small model: text -> tokens -> dataset -> training -> checkpoint -> conversion -> generation ->
 # evaluation -> profile. Offline after the build; every command it shows can be copied and run.
 #
-#   sh examples/quickstart.sh [--fresh] [--out DIR] [--bin DIR] [--small] [FILE...]
+#   sh examples/quickstart.sh [--fresh] [--out DIR] [--bin DIR | --release] [--small] [FILE...]
 #
 # FILEs are the training text (default: the Markdown and Rust sources that cargo has unpacked in its registry).
 # Finished stages are kept in --out (default run/quickstart) and not run again; --fresh starts over.
+# The programs are built as the tests are, so that the two share one build; --release builds those that are installed,
 # --bin DIR uses programs that are built already; --small trains a tiny model for seconds (the end-to-end test).
 set -eu
 
@@ -13,17 +14,19 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 out=$root/run/quickstart
 bin=
+release=
 fresh=
 small=
 while [ $# -gt 0 ]; do
   case $1 in
     --fresh) fresh=1 ;;
     --small) small=1 ;;
+    --release) release=--release ;;
     --out | --bin)
       [ $# -gt 1 ] || { echo "quickstart: $1 needs a folder" >&2; exit 2; }
       if [ "$1" = --out ]; then out=$2; else bin=$2; fi
       shift ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --) shift; break ;;
     -*) echo "quickstart: unknown option $1" >&2; exit 2 ;;
     *) break ;;
@@ -36,9 +39,12 @@ done
 from=$PWD
 
 if [ -z "$bin" ]; then
-  echo "\$ cargo build --release --locked"
-  (cd "$root" && cargo build --release --locked)
-  bin=${CARGO_TARGET_DIR:-$root/target}/release
+  # shellcheck disable=SC2086
+  echo "\$ cargo build --workspace --bins --locked $release"
+  # shellcheck disable=SC2086
+  (cd "$root" && cargo build --workspace --bins --locked $release)
+  bin=${CARGO_TARGET_DIR:-$root/target}/${release:+release}
+  [ -n "$release" ] || bin=${bin}debug
 fi
 bin=$(cd "$bin" && pwd)
 if [ -n "$fresh" ] && [ -d "$out" ] && [ -n "$(ls -A "$out")" ]; then

@@ -15,6 +15,7 @@ Columns of the table (tab separated, one line per flag and set of programs):
   dest      name in the parsed object; "old|new" when v2.0.0 and head differ
   default   JSON; "old|new" when they differ
   choices   comma separated, or empty; c@v2.0.0: in that version only
+  range     supported numbers: the interval of values, as in [0,1) or (0,); an empty side: any finite number
   status    supported | accepted | refused
   uses      supported: the programs in which it has an effect
   neutral   refused: values that ask for nothing, comma separated (the default always is one)
@@ -28,6 +29,7 @@ import sys
 from pathlib import Path
 
 import ours
+import ranges
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent.parent / "crates/ms-cli/src/megatron/flags.tsv"
@@ -138,7 +140,9 @@ def main(spec):
             "default": json.dumps(default), "choices": choices, "status": "supported", "uses": tools,
             "neutral": "", "group": group, "note": note,
         })
-    columns = ["flag", "tools", "versions", "arity", "type", "dest", "default", "choices", "status", "uses", "neutral", "group", "note"]
+    columns = ["flag", "tools", "versions", "arity", "type", "dest", "default", "choices", "range", "status", "uses", "neutral", "group", "note"]
+    for row in rows:
+        row["range"] = ranges.range_of(row)
     rows.sort(key=lambda r: (r["flag"], r["tools"]))
     with open(OUT, "w", encoding="utf-8") as out:
         out.write("# Made by xtask/flags/make_flag_table.py; its head explains the columns.\n")

@@ -19,6 +19,7 @@
 //! A C library has one state in a process, so this crate, unlike all others, keeps its state in statics.
 #![allow(unsafe_code)] // a C interface: raw pointers in, raw pointers out
 #![allow(missing_docs)] // entry points are named by the interface; their meaning stands with the interface
+#![allow(clippy::semicolon_if_nothing_returned)] // macros that stand for whole match arms
 #![allow(non_snake_case, unreachable_pub)] // names of the interface; exports are public for the linker only
 
 #[macro_use]

@@ -240,14 +240,13 @@ impl Cann {
             operators.extend(find(name, search, &mut report));
         }
         let (mut missing, mut count) = (Vec::new(), 0);
-        // The wrappers that end in `Impl` are the libraries' own; nobody misses them.
         let mut one = |name: &CStr| {
             let address =
                 runtime.iter().chain(&operators).map(|l| l.symbol(name)).find(|a| *a != 0).unwrap_or(0);
             if address == 0 {
-                missing.push(name.to_string_lossy().into_owned())
+                missing.push(name.to_string_lossy().into_owned());
             } else {
-                count += 1
+                count += 1;
             }
             address
         };
@@ -280,6 +279,7 @@ impl Cann {
         let nn = OpsNn::fill(&mut both);
         let transformer = OpsTransformer::fill(&mut both);
         let cv = OpsCv::fill(&mut both);
+        // Functions that end in `Impl` are the libraries' own; nobody misses them.
         missing.retain(|n| !n.ends_with("Impl"));
         report.missing = missing;
         report.found = count;

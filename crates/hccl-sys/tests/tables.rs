@@ -1,4 +1,5 @@
 //! The declarations against the tables of published facts: names, argument classes, constants.
+#![allow(clippy::unwrap_used)] // a test program
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ fn every_constant_of_the_table_has_its_value() {
 fn without_a_toolkit_the_error_names_every_path_that_was_tried() {
     let search =
         hccl_sys::Search { home: Some(PathBuf::from("/nowhere/cann")), ..hccl_sys::Search::default() };
-    let error = hccl_sys::Cann::open(&search).err().expect("no toolkit is there");
+    let error = hccl_sys::Cann::open(&search).expect_err("no toolkit is there");
     let text = error.to_string();
     assert!(text.contains("/nowhere/cann/lib64/libascendcl.so"), "{text}");
     assert!(text.contains("/nowhere/cann/lib64/libacl_rt.so"), "{text}");

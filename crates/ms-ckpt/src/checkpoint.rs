@@ -164,7 +164,7 @@ pub fn open(path: &Path) -> Result<Checkpoint> {
 /// # Errors
 /// As [`open`].
 pub fn open_with(path: &Path, iteration: Option<u64>, hints: &Hints) -> Result<Checkpoint> {
-    layout::detect(path)?.open(path, iteration, hints)
+    layout::detect_with(path, iteration)?.open(path, iteration, hints)
 }
 
 /// Opens the checkpoint of one iteration instead of the last.

@@ -26,6 +26,7 @@ mod checkpoint;
 mod compare;
 mod dcp;
 mod error;
+mod finite;
 mod fp8;
 pub mod layout;
 mod lens;
@@ -45,6 +46,7 @@ pub use adapter::{Arithmetic, Merge};
 pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration, open_with};
 pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
+pub use finite::Written;
 pub use layout::{TRACKER, iteration_name, latest_iteration};
 pub use mapped::Mapped;
 pub use plan::{

@@ -9,7 +9,7 @@ use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::layout::{hf, mcore};
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
-use ms_core::{Axis, DType, Region, Topology};
+use ms_core::{Axis, DType, Grid, GridRules, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, local, params};
 use proptest::prelude::*;
 
@@ -160,7 +160,8 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let config = ModelConfig { padded_vocab: config.vocab.next_multiple_of(4), ..config };
         let specs = params(&config);
-        let write = Topology::new(&[(Axis::Tp, tp), (Axis::Dp, dp)]).unwrap();
+        let grid = |tp, world| Grid::new(world, &GridSizes { tp, ..GridSizes::default() }, GridRules::V2).unwrap();
+        let write = grid(tp, tp * dp);
         let writer = Writer::create(dir.path(), 7).unwrap();
         for rank in 0..write.world() {
             let d = write.coord(rank, Axis::Dp);
@@ -185,7 +186,7 @@ proptest! {
         let state = serde_json::json!({"consumed": 12, "args": {"lr": 0.1}});
         writer.finish(&config, &state).unwrap();
 
-        let read = Topology::new(&[(Axis::Tp, read_tp)]).unwrap();
+        let read = grid(read_tp, read_tp);
         let saved = open(dir.path()).unwrap();
         prop_assert_eq!((saved.iteration(), saved.state(), saved.config()), (7, &state, &config));
         for rank in 0..read_tp {

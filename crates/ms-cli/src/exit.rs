@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+
+use crate::Interrupt;
 
 /// The program was called in a way it does not understand: exit code 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,16 +34,10 @@ impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
 
 /// Runs a program's body and reports its error on stderr as `tool: message: cause`, then `hint:` lines.
 ///
-/// A closed pipe downstream is a quiet success. An interrupt (SIGINT) ends the process at once with 130;
-/// outputs have their final names only when they are complete, so nothing half-written is visible.
-pub fn run(tool: &str, body: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
-    // If the handler cannot be set, an interrupt still ends the process, with the shell's own code for it.
-    let _ = signal_hook::flag::register_conditional_shutdown(
-        signal_hook::consts::SIGINT,
-        130,
-        Arc::new(AtomicBool::new(true)),
-    );
-    match body() {
+/// A closed pipe downstream is a quiet success. INT, TERM and HUP end the process with 128 and the signal's number, as
+/// [`Interrupt`] says, which the body is given to name its outputs to.
+pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> ExitCode {
+    match body(&Interrupt::listen()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(tool, &error, &mut std::io::stderr().lock()),
     }

@@ -18,7 +18,7 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     ms_cli::run("ms-count", || {
+//!     ms_cli::run("ms-count", |_interrupt| {
 //!         let cli: Cli = ms_cli::parse()?;
 //!         cli.common.start_logging();
 //!         let bar = cli.common.progress().bar(10, "counting");
@@ -30,18 +30,25 @@
 //!
 //! No library crate depends on this one, and nothing here knows what a program computes.
 
+mod claim;
 mod common;
 pub mod env_vars;
 mod exit;
 mod generate;
+mod interrupt;
+mod leftovers;
 mod logging;
+mod machine;
 pub mod megatron;
 mod output;
 mod progress;
 
+pub use claim::{Claim, make_parent};
 pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run};
 pub use generate::{Artefact, generate};
+pub use interrupt::Interrupt;
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
+pub use machine::{available_memory, free_bytes, say_bytes};
 pub use output::write_file;
 pub use progress::Progress;

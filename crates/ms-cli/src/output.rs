@@ -5,13 +5,15 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-/// Writes a file under a temporary name in the same folder, syncs it and renames it; an existing file is replaced.
+/// Writes a file under a temporary name in its folder, which is made if missing, syncs it and renames it; an existing
+/// file is replaced.
 ///
 /// # Errors
 /// What the operating system refuses; nothing is left behind then.
 pub fn write_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let name = path.file_name().with_context(|| format!("{}: not a file name", path.display()))?;
     let part = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+    crate::make_parent(path)?;
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&part)?;
         file.write_all(bytes)?;
@@ -32,8 +34,9 @@ mod tests {
         write_file(&path, b"one").unwrap();
         write_file(&path, b"two").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
-        let nowhere = dir.path().join("missing/out.json");
-        assert!(format!("{:#}", write_file(&nowhere, b"x").unwrap_err()).contains("missing"));
+        let below_a_file = path.join("x.json");
+        assert!(format!("{:#}", write_file(&below_a_file, b"x").unwrap_err()).contains("out.json"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        write_file(&dir.path().join("new/folder/out.json"), b"x").unwrap();
     }
 }

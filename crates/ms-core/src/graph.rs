@@ -151,7 +151,7 @@ impl BackwardCx<'_> {
         dy: Tensor,
         wrt: &[&Var],
     ) -> Result<Vec<Option<Tensor>>> {
-        graph.run(root, dy, wrt, self.sink, self.later.as_deref_mut())
+        graph.run(vec![(root, dy)], wrt, self.sink, self.later.as_deref_mut())
     }
 }
 
@@ -279,41 +279,41 @@ impl Graph {
         wrt: &[&Var],
         sink: &mut dyn GradSink,
     ) -> Result<Vec<Option<Tensor>>> {
-        self.run(root, dy, wrt, sink, None)
+        self.run(vec![(root, dy)], wrt, sink, None)
     }
 
-    /// Like [`Graph::backward`], but leaves the large weight gradients for later.
+    /// [`Graph::backward`] from several roots at once, such as all that a pipeline stage handed on. With `later` the large
+    /// weight gradients are put there instead of being computed.
     ///
     /// # Errors
     /// As the operations' backwards.
-    pub fn backward_input(
+    pub fn backward_from(
         self,
-        root: &Var,
-        dy: Tensor,
+        roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
-    ) -> Result<(Vec<Option<Tensor>>, Vec<Deferred>)> {
-        let mut later = Vec::new();
-        let grads = self.run(root, dy, wrt, sink, Some(&mut later))?;
-        Ok((grads, later))
+        later: Option<&mut Vec<Deferred>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        self.run(roots, wrt, sink, later)
     }
 
     fn run(
         self,
-        root: &Var,
-        dy: Tensor,
+        roots: Vec<(&Var, Tensor)>,
         wrt: &[&Var],
         sink: &mut dyn GradSink,
         mut later: Option<&mut Vec<Deferred>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { device, nodes, outputs, .. } = self;
         let mut grads: Vec<Option<Tensor>> = vec![None; outputs as usize];
-        if dy.shape() != root.value.shape() {
-            let (want, got) = (root.value.shape(), dy.shape());
-            return Err(Error::Shape { op: "backward", name: "dy", want, got });
-        }
-        if let Some(Source::Output(o)) = root.source {
-            grads[o as usize] = Some(dy);
+        for (root, dy) in roots {
+            if dy.shape() != root.value.shape() {
+                let (want, got) = (root.value.shape(), dy.shape());
+                return Err(Error::Shape { op: "backward", name: "dy", want, got });
+            }
+            if let Some(Source::Output(o)) = root.source {
+                add_gradient(&device, &mut grads[o as usize], dy)?;
+            }
         }
         for Node { op, first_output, outputs, inputs } in nodes.into_iter().rev() {
             let range = first_output as usize..(first_output + outputs) as usize;

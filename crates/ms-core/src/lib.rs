@@ -25,10 +25,10 @@ mod tensor;
 pub use arena::{Arena, ArenaStats};
 pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, CompressedBackend,
-    DeltaRule, Device, EmbedBackend, GroupScore, HeadLayout, IndexerInputs, LayoutBackend, LossBackend,
-    MatmulBackend, Mixing, MoeBackend, Norm, NormBackend, OptimBackend, Pooling, QkNorm, RecurrentBackend,
-    Rotary, Router, RouterScore, Routes, Run, Segment, Sight, StateSpace, StreamBackend, Trapezoid,
-    TurnedPairs, Window,
+    DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs, LayoutBackend,
+    LossBackend, MatmulBackend, Mixing, MoeBackend, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
+    RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sight, StateSpace, StreamBackend,
+    Trapezoid, TurnedPairs, VocabShare, Window,
 };
 pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};
@@ -37,5 +37,5 @@ pub use graph::{BackwardCx, Deferred, GradSink, Graph, Op, Var};
 pub use params::{GradBuffer, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use shape::{MAX_RANK, Shape};
-pub use sharding::{Axis, Partition, Region, Topology};
+pub use sharding::{Axis, Grid, GridRules, GridSizes, Partition, Region, Topology};
 pub use tensor::{Tensor, TensorMut};

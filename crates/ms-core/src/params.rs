@@ -198,9 +198,19 @@ impl GradBuffer {
     }
 }
 
+impl GradBuffer {
+    /// The gradient of one parameter, writable.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] while another tensor uses the buffer.
+    pub fn whole(&mut self, id: ParamId) -> Result<TensorMut<'_>> {
+        let (start, shape) = self.layout.slots[id.0 as usize];
+        self.values.view_mut(start, shape)
+    }
+}
+
 impl GradSink for GradBuffer {
     fn main_grad(&mut self, p: ParamId) -> Result<Option<TensorMut<'_>>> {
-        let (start, shape) = self.layout.slots[p.0 as usize];
-        self.values.view_mut(start, shape).map(Some)
+        self.whole(p).map(Some)
     }
 }

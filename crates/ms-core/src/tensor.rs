@@ -77,8 +77,10 @@ impl Tensor {
 
     /// Rows and columns of the tensor seen as a matrix: the last dimension is the columns.
     pub fn as_matrix(&self) -> (usize, usize) {
-        let cols = self.shape.last().copied().unwrap_or(1);
-        (self.numel().checked_div(cols).unwrap_or(0), cols)
+        match self.shape.split_last() {
+            Some((&cols, rows)) => (rows.iter().product(), cols),
+            None => (1, 1),
+        }
     }
 
     /// The same elements under another shape.

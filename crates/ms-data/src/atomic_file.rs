@@ -27,12 +27,15 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Opens the temporary file beside `path`.
+    /// Opens the temporary file beside `path`, in a folder that is made if missing.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        }
         // Threads of this process may write the same file; the last one to finish wins.
         let mut number = 0u32;
         let (file, temporary) = loop {

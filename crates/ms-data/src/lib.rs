@@ -16,6 +16,7 @@
 //! threads nor the order of a hash map reaches a file.
 
 mod atomic_file;
+mod documents;
 mod error;
 pub mod gpt;
 pub mod handler;
@@ -37,6 +38,7 @@ mod split;
 pub mod token_stream;
 
 pub use atomic_file::AtomicFile;
+pub use documents::Documents;
 pub use error::Error;
 pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};
 pub use safetensors_samples::SafetensorsSamples;

@@ -3,7 +3,7 @@
 use crate::mapped::MappedFile;
 use crate::samples::check_index;
 use crate::sft;
-use crate::{Error, Result, Sample, Samples};
+use crate::{Documents, Error, Result, Sample, Samples};
 use safetensors::{Dtype, SafeTensors};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ pub struct SafetensorsSamples {
     file: MappedFile,
     shape: [usize; 3],
     form: Form,
+    documents: Option<Documents>,
 }
 
 enum Form {
@@ -98,7 +99,13 @@ impl SafetensorsSamples {
         } else {
             return Err(bad(format!("expected a tensor tokens or chosen_input_ids, found {names:?}")));
         };
-        Ok(Self { path: path.into(), file, shape, form })
+        Ok(Self { path: path.into(), file, shape, form, documents: None })
+    }
+
+    /// The same rows, with what the flags about documents ask for. Without it a row is one document.
+    pub fn with_documents(mut self, documents: Option<Documents>) -> Self {
+        self.documents = documents;
+        self
     }
 
     /// Iterations, global batch size, and tokens of a row (`S`).
@@ -163,16 +170,16 @@ impl Samples for SafetensorsSamples {
             Form::Plain { tokens, loss_mask } => {
                 let text = self.ids(tokens, index)?;
                 let rows = text.len() - 1;
-                Ok(Sample {
-                    tokens: text[..rows].to_vec(),
-                    labels: text[1..].to_vec(),
-                    loss_mask: loss_mask
-                        .as_ref()
-                        .map_or_else(|| vec![1.0; rows], |mask| self.mask(mask, index)),
-                    position_ids: (0..rows as i32).collect(),
-                    segment_ends: vec![rows as i32],
-                    rejected: None,
-                })
+                let tokens = text[..rows].to_vec();
+                let mut loss_mask =
+                    loss_mask.as_ref().map_or_else(|| vec![1.0; rows], |mask| self.mask(mask, index));
+                let mut position_ids: Vec<i32> = (0..rows as i32).collect();
+                let segment_ends = match self.documents {
+                    Some(documents) => documents.mark(&tokens, None, &mut position_ids, &mut loss_mask),
+                    None => vec![rows as i32],
+                };
+                let labels = text[1..].to_vec();
+                Ok(Sample { tokens, labels, loss_mask, position_ids, segment_ends, rejected: None })
             }
             Form::Pairs([chosen, chosen_labels, rejected, rejected_labels]) => {
                 let row = |ids: &Column, labels: &Column| -> Result<Sample> {
@@ -210,6 +217,26 @@ mod tests {
                 assert_eq!(sample.loss_mask, mask.f32()[5 * s..6 * s]);
             }
         }
+    }
+
+    #[test]
+    fn documents_restart_positions_end_stretches_and_lose_their_last_loss() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.safetensors");
+        let rows: Vec<u8> = [9i32, 5, 6, 9, 7, 9, 3].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let view = safetensors::tensor::TensorView::new(Dtype::I32, vec![1, 1, 7], &rows).unwrap();
+        std::fs::write(&path, safetensors::serialize([("tokens", view)], None).unwrap()).unwrap();
+        let all =
+            Documents { eod: 9, reset_position_ids: true, reset_attention_mask: true, eod_mask_loss: true };
+        let row =
+            |documents| SafetensorsSamples::open(&path).unwrap().with_documents(documents).get(0).unwrap();
+        let marked = row(Some(all));
+        assert_eq!(marked.position_ids, [0, 0, 1, 2, 0, 1]);
+        assert_eq!(marked.segment_ends, [1, 4, 6]);
+        assert_eq!(marked.loss_mask, [0.0, 1.0, 1.0, 0.0, 1.0, 0.0]);
+        let only_loss = Documents { reset_position_ids: false, reset_attention_mask: false, ..all };
+        assert_eq!(row(Some(only_loss)).segment_ends, [6]);
+        assert_eq!(row(None).position_ids, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -25,13 +25,18 @@ pub type SplitRanges = [Option<Range<usize>>; 3];
 
 impl Split {
     /// Parses `a,b,c`, `a/b/c` or fewer numbers, the missing ones being 0: every run of digits and points counts.
+    /// Letters and signs, which Megatron skips in silence, are refused.
     ///
     /// # Errors
-    /// [`Error::Options`] if there is no number, more than three, or only zeros.
+    /// [`Error::Options`] if there is no number, more than three, only zeros, or something else than numbers.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |reason: &str| Error::options(format!("split {text:?}: {reason}"));
         let mut shares = [0.0; 3];
         let mut count = 0;
+        let separates = |c: char| c.is_ascii_digit() || c.is_whitespace() || ".,/:;[]()".contains(c);
+        if let Some(other) = text.chars().find(|&c| !separates(c)) {
+            return Err(bad(&format!("expected numbers with commas between them, found {other:?}")));
+        }
         for run in text.split(|c: char| !c.is_ascii_digit() && c != '.').filter(|run| !run.is_empty()) {
             if count == 3 {
                 return Err(bad("expected at most three numbers"));

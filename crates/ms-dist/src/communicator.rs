@@ -74,16 +74,26 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If the tensor cannot be cut, or a rank failed before; waiting reports the rest.
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending>;
-    /// Hands a tensor to rank `to` of the group; does not wait for it.
+    /// Hands rank `r` the next `rows[r]` rows of `t` and returns the rows of all ranks in rank order, for as many rows as
+    /// they sent here.
+    ///
+    /// # Errors
+    /// If `rows` does not add up to the rows of `t`, or a rank failed before; waiting reports the rest.
+    fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending>;
+    /// Hands a tensor to rank `to` of the group; does not wait for it. `tag` says which of several messages it is.
     ///
     /// # Errors
     /// If a rank failed before.
-    fn send(&self, name: &'static str, t: Tensor, to: usize) -> Result<()>;
-    /// Gets the next tensor that rank `from` of the group sent here.
+    fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()>;
+    /// Gets the next tensor that rank `from` of the group sent here under `tag`.
     ///
     /// # Errors
-    /// If a rank failed before; waiting reports the rest.
-    fn recv(&self, name: &'static str, from: usize) -> Result<Pending>;
+    /// If a rank failed before; waiting reports the rest, and [`crate::Error::Unexpected`] for a message of another name.
+    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending>;
+    /// Bytes that this rank has sent through this group: what the best algorithm must send, not what a transport adds.
+    /// Of `n` ranks and `b` bytes a rank: all-reduce `2 b (n-1)/n`, reduce-scatter `b (n-1)/n`, all-gather `b (n-1)`,
+    /// broadcast `b` on its root, all-to-all the rows for others, a message its bytes.
+    fn sent_bytes(&self) -> u64;
     /// Returns when every rank of the group has called it.
     ///
     /// # Errors

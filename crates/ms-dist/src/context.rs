@@ -1,70 +1,126 @@
 //! What a rank knows about its place.
 
-use crate::{Communicator, Fabric, Result};
-use ms_core::{Axis, Topology};
+use crate::{Communicator, ContextParallel, Error, Fabric, Result};
+use ms_core::{Axis, Grid};
 use std::sync::Arc;
 
 /// A rank's place in the grid and its communicators along the axes; handed down, never global.
 #[derive(Clone)]
 pub struct ParallelCtx {
     /// The grid.
-    pub topo: Topology,
+    pub grid: Grid,
     /// This rank's number.
     pub rank: usize,
+    /// Activations outside tensor-parallel layers are shares of the tokens.
+    pub sequence_parallel: bool,
+    /// How ranks share a sequence.
+    pub context: ContextParallel,
     /// Ranks that hold pieces of one matrix.
     pub tp: Arc<dyn Communicator>,
     /// Ranks that hold pieces of one sequence.
     pub cp: Arc<dyn Communicator>,
+    /// Of those, the ranks that exchange heads for tokens.
+    pub ulysses: Arc<dyn Communicator>,
+    /// Of those, the ranks that pass keys and values around.
+    pub ring: Arc<dyn Communicator>,
     /// Ranks that see different samples.
     pub dp: Arc<dyn Communicator>,
     /// Ranks whose gradients are summed: data and context parallel together.
     pub dp_cp: Arc<dyn Communicator>,
     /// Ranks that hold different layers.
     pub pp: Arc<dyn Communicator>,
+    /// First and last stage, which may both hold the embedding; on other stages this rank alone.
+    pub embedding: Arc<dyn Communicator>,
+    /// Ranks that hold different experts.
+    pub ep: Arc<dyn Communicator>,
+    /// Ranks that hold pieces of one expert.
+    pub etp: Arc<dyn Communicator>,
+    /// Ranks whose gradients of experts are summed.
+    pub edp: Arc<dyn Communicator>,
+    /// Ranks that hold the same layers.
+    pub stage: Arc<dyn Communicator>,
     /// All ranks.
     pub world: Arc<dyn Communicator>,
 }
 
 impl ParallelCtx {
-    /// The context of `fabric`'s rank in the grid `topo`.
+    /// The context of `fabric`'s rank in `grid`.
     ///
     /// # Errors
     /// If the fabric does not have as many ranks as the grid.
-    pub fn new(topo: Topology, fabric: &dyn Fabric) -> Result<Self> {
+    pub fn new(
+        grid: Grid,
+        sequence_parallel: bool,
+        context: ContextParallel,
+        fabric: &dyn Fabric,
+    ) -> Result<Self> {
         let (rank, world) = (fabric.rank(), fabric.world());
-        if topo.world() != world {
-            let message = format!("the grid has {} ranks, the run has {world}", topo.world());
-            return Err(ms_core::Error::Topology(message).into());
+        if grid.world() != world {
+            let message = format!("the grid has {} ranks, the run has {world}", grid.world());
+            return Err(Error::Core(ms_core::Error::Topology(message)));
         }
-        let group = |axes: &[Axis]| fabric.group(&topo.group(rank, axes));
+        // Groups of one name are disjoint, so all ranks ask for theirs in the same order.
+        let group = |name: &str| {
+            let ranks = grid.group(name, rank).unwrap_or_else(|| vec![rank]);
+            fabric.group(&ranks)
+        };
         Ok(Self {
             rank,
-            tp: group(&[Axis::Tp])?,
-            cp: group(&[Axis::Cp])?,
-            dp: group(&[Axis::Dp])?,
-            dp_cp: group(&[Axis::Dp, Axis::Cp])?,
-            pp: group(&[Axis::Pp])?,
+            sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
+            context,
+            tp: group("tp")?,
+            cp: group("cp")?,
+            ulysses: group("ulysses")?,
+            ring: group("ring")?,
+            dp: group("dp")?,
+            dp_cp: group("dp-cp")?,
+            pp: group("pp")?,
+            embedding: group("embedding")?,
+            ep: group("ep")?,
+            etp: group("expert-tp")?,
+            edp: group("expert-dp")?,
+            stage: group("tp-dp-cp")?,
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
-            topo,
+            grid,
         })
     }
 
     /// The context of a run of one rank.
     pub fn single() -> Self {
-        let topo = Topology::new(&[]).expect("a grid of one rank is legal");
-        Self::new(topo, &crate::threads::ThreadFabric::single()).expect("one rank has all its groups")
+        Self::new(Grid::single(), false, ContextParallel::Gather, &crate::threads::ThreadFabric::single())
+            .expect("one rank has all its groups")
     }
 
     /// Position along `axis`.
     pub fn coord(&self, axis: Axis) -> usize {
-        self.topo.coord(self.rank, axis)
+        self.grid.coord(self.rank, axis)
+    }
+
+    /// Bytes that this rank has sent so far, by group; groups of one rank are left out.
+    pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
+        let groups: [(&'static str, &Arc<dyn Communicator>); 13] = [
+            ("tp", &self.tp),
+            ("cp", &self.cp),
+            ("ulysses", &self.ulysses),
+            ("ring", &self.ring),
+            ("dp", &self.dp),
+            ("dp-cp", &self.dp_cp),
+            ("pp", &self.pp),
+            ("embedding", &self.embedding),
+            ("ep", &self.ep),
+            ("expert-tp", &self.etp),
+            ("expert-dp", &self.edp),
+            ("tp-dp-cp", &self.stage),
+            ("world", &self.world),
+        ];
+        groups.into_iter().filter(|g| g.1.size() > 1).map(|(name, comm)| (name, comm.sent_bytes())).collect()
     }
 
     /// `rank 3 (dp 1, tp 1)`: for messages.
     pub fn describe(&self) -> String {
         let place: Vec<String> = Axis::DEFAULT_ORDER
             .iter()
-            .filter(|&&a| self.topo.size(a) > 1)
+            .filter(|&&a| self.grid.size(a) > 1)
             .map(|&a| format!("{a} {}", self.coord(a)))
             .collect();
         if place.is_empty() {

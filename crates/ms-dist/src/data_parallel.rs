@@ -1,29 +1,103 @@
 //! Data parallelism with the distributed optimizer: every rank reduces, updates and returns its part.
 
-use crate::buckets::BucketPlan;
+use crate::buckets::{BucketPlan, ParamSlice, Placed};
 use crate::{Communicator, Result};
-use ms_core::{Device, GradBuffer, ParamStore, Tensor};
+use ms_core::{Device, GradBuffer, ParamId, ParamLayout, ParamStore, Shape, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Reduction of gradients and gathering of weights over the buckets of a plan.
-pub struct DataParallel {
+/// Parameters whose gradients are summed over the same ranks: the dense ones of a chunk, or its experts.
+pub struct Family {
+    /// The ranks that hold the same.
+    pub comm: Arc<dyn Communicator>,
+    /// Numbers of the parameters, in registration order.
+    pub params: Vec<usize>,
+    /// What is placed for each of them.
+    pub placed: Vec<Placed>,
+    /// Elements at which a bucket closes; `None`: one bucket.
+    pub bucket_size: Option<usize>,
+}
+
+struct Buffer {
     comm: Arc<dyn Communicator>,
     plan: BucketPlan,
+    /// Numbers of the parameters that the plan counts from 0.
+    params: Vec<usize>,
+    /// Where the buffer begins in the flat buffer of all.
+    start: usize,
+}
+
+/// Reduction of gradients and gathering of weights over the buckets of one or more flat buffers.
+pub struct DataParallel {
+    buffers: Vec<Buffer>,
+    layout: Arc<ParamLayout>,
 }
 
 impl DataParallel {
-    /// Data parallelism over `comm`, whose size is the plan's `dp`.
+    /// Data parallelism of `params` parameters in all, each in one of `families`; families without parameters are left
+    /// out.
     ///
     /// # Panics
-    /// If the sizes differ.
-    pub fn new(comm: Arc<dyn Communicator>, plan: BucketPlan) -> Self {
-        assert_eq!(comm.size(), plan.dp, "the plan is made for the communicator's ranks");
-        Self { comm, plan }
+    /// If a parameter is in no family or in two.
+    pub fn new(params: usize, families: Vec<Family>) -> Self {
+        let mut slots = vec![None; params];
+        let mut buffers = Vec::with_capacity(families.len());
+        let mut numel = 0;
+        for family in families.into_iter().filter(|f| !f.params.is_empty()) {
+            let plan = BucketPlan::new(&family.placed, family.comm.size(), family.bucket_size);
+            for (i, &param) in family.params.iter().enumerate() {
+                let id = ParamId(i as u32);
+                let slot: &mut Option<(usize, Shape)> = &mut slots[param];
+                assert!(slot.is_none(), "parameter {param} is in two families");
+                *slot = Some((numel + plan.layout.start(id), plan.layout.shape(id)));
+            }
+            let size = plan.layout.numel();
+            buffers.push(Buffer { comm: family.comm, plan, params: family.params, start: numel });
+            numel += size;
+        }
+        let slots = slots.into_iter().map(|s| s.expect("every parameter is in a family")).collect();
+        let layout = ParamLayout::new(slots, numel).expect("parameters were placed inside the buffer");
+        Self { buffers, layout: Arc::new(layout) }
     }
 
-    /// The plan.
-    pub fn plan(&self) -> &BucketPlan {
-        &self.plan
+    /// Data parallelism over `comm` of parameters in one buffer.
+    pub fn plain(comm: Arc<dyn Communicator>, placed: Vec<Placed>, bucket_size: Option<usize>) -> Self {
+        let params: Vec<usize> = (0..placed.len()).collect();
+        Self::new(params.len(), vec![Family { comm, params, placed, bucket_size }])
+    }
+
+    /// Where each parameter lies in the flat buffer.
+    pub fn layout(&self) -> &Arc<ParamLayout> {
+        &self.layout
+    }
+
+    /// The plans of all buffers.
+    pub fn plans(&self) -> impl Iterator<Item = &BucketPlan> {
+        self.buffers.iter().map(|b| &b.plan)
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = (&Buffer, usize)> {
+        self.buffers.iter().flat_map(|b| (0..b.plan.buckets.len()).map(move |i| (b, i)))
+    }
+
+    /// The elements of the flat buffer that this rank owns, bucket by bucket over all buffers.
+    pub fn shards(&self) -> Vec<Range<usize>> {
+        let shard = |(b, i): (&Buffer, usize)| {
+            let own = b.plan.shard(i, b.comm.rank());
+            b.start + own.start..b.start + own.end
+        };
+        self.buckets().map(shard).collect()
+    }
+
+    /// The parts of parameters that this rank owns, in buffer order; buckets are counted over all buffers.
+    pub fn slices(&self) -> Vec<ParamSlice> {
+        let (mut first, mut all) = (0, Vec::new());
+        for b in &self.buffers {
+            let mine = b.plan.slices(b.comm.rank()).into_iter();
+            all.extend(mine.map(|s| ParamSlice { param: b.params[s.param], bucket: first + s.bucket, ..s }));
+            first += b.plan.buckets.len();
+        }
+        all
     }
 
     /// Multiplies the gradients by `factor`, sums them over the ranks and returns this rank's part of each
@@ -40,9 +114,10 @@ impl DataParallel {
         if factor != 1.0 {
             device.scale(grads.values_mut(), factor)?;
         }
-        let started = self.plan.buckets.iter().map(|bucket| {
-            let part = grads.values().slice_flat(bucket.start, [bucket.len()])?;
-            self.comm.reduce_scatter("gradients", part)
+        let started = self.buckets().map(|(b, i)| {
+            let bucket = &b.plan.buckets[i];
+            let part = grads.values().slice_flat(b.start + bucket.start, [bucket.len()])?;
+            b.comm.reduce_scatter("gradients", part)
         });
         let started: Vec<_> = started.collect::<Result<_>>()?;
         started.into_iter().map(crate::Pending::wait).collect()
@@ -54,15 +129,16 @@ impl DataParallel {
     /// # Errors
     /// If a rank fails or the weights are still in use by a graph.
     pub fn gather_weights(&self, store: &mut ParamStore, parts: Vec<Tensor>) -> Result<()> {
-        let started: Vec<_> =
-            parts.into_iter().map(|p| self.comm.all_gather("weights", p)).collect::<Result<_>>()?;
-        for (bucket, pending) in self.plan.buckets.iter().zip(started) {
+        let started = self.buckets().zip(parts).map(|((b, _), part)| b.comm.all_gather("weights", part));
+        let started: Vec<_> = started.collect::<Result<_>>()?;
+        for ((b, i), pending) in self.buckets().zip(started) {
             let whole = pending.wait()?;
-            if bucket.len() == self.plan.layout.numel() {
+            let bucket = &b.plan.buckets[i];
+            if bucket.len() == self.layout.numel() {
                 store.replace(whole)?;
             } else {
                 let size = store.dtype().size();
-                let range = bucket.start * size..bucket.end * size;
+                let range = (b.start + bucket.start) * size..(b.start + bucket.end) * size;
                 store.values_mut()?.bytes_mut()?[range].copy_from_slice(whole.bytes());
             }
         }

@@ -28,6 +28,18 @@ pub enum Error {
         /// What that one called.
         theirs: String,
     },
+    /// A message has another name than the one that was waited for.
+    #[error("message {tag} from rank {from}: expected {expected}, found {found}")]
+    Unexpected {
+        /// Which message.
+        tag: u64,
+        /// Who sent it, inside the group.
+        from: usize,
+        /// What was waited for.
+        expected: &'static str,
+        /// What came.
+        found: &'static str,
+    },
     /// A tensor cannot be shared out over the group.
     #[error("{name}: {numel} elements cannot be divided among {size} ranks")]
     Indivisible {

@@ -11,12 +11,19 @@
 pub mod buckets;
 mod communicator;
 mod context;
+mod context_attention;
+mod context_parallel;
 mod data_parallel;
 mod error;
 mod mappings;
+mod norm;
+pub mod schedule;
 pub mod threads;
 
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
-pub use data_parallel::DataParallel;
+pub use context_attention::{Piece, Spread, context_attention};
+pub use context_parallel::ContextParallel;
+pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
+pub use mappings::exchange_rows;

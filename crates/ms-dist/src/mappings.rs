@@ -1,37 +1,68 @@
-//! Tensor-parallel communication as operations of a graph.
+//! Communication as operations of a graph.
 //!
 //! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`]; groups of one rank record
-//! nothing, so a model has no `if tp > 1`.
+//! nothing, so a model has no `if tp > 1`. Between the two calls each rank works with its own part of the weights, and
+//! gradients of what all of them hold are summands.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.
 
 use crate::{Communicator, ParallelCtx, ReduceOp};
-use ms_core::{BackwardCx, Graph, Op, Result, Tensor, Var};
+use ms_core::{BackwardCx, Graph, Op, Result, Shape, Tensor, Var};
 use std::sync::Arc;
 
-struct CopyToTp(Arc<dyn Communicator>);
+/// What ranks do to a value, and in the backward pass to its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exchange {
+    /// Nothing.
+    Keep,
+    /// The sum of all.
+    Sum,
+    /// All rows, in rank order.
+    Gather,
+    /// This rank's rows of the sum.
+    SumShare,
+    /// This rank's rows.
+    Share,
+}
 
-impl Op for CopyToTp {
-    fn name(&self) -> &'static str {
-        "copy_to_tp"
-    }
-
-    fn backward(
-        self: Box<Self>,
-        _: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> Result<Vec<Option<Tensor>>> {
-        let sum = |dy| Ok(self.0.all_reduce("input gradient", dy, ReduceOp::Sum)?.wait()?);
-        dys.into_iter().map(|dy| dy.map(sum).transpose()).collect()
+impl Exchange {
+    fn apply(self, comm: &dyn Communicator, name: &'static str, t: Tensor) -> Result<Tensor> {
+        let (rank, size) = (comm.rank(), comm.size());
+        let rows = t.shape().first().copied().unwrap_or(0);
+        let share = |t: &Tensor| -> Result<Shape> {
+            if !rows.is_multiple_of(size) {
+                return Err(crate::Error::Indivisible { name, numel: rows, size }.into());
+            }
+            let mut dims = t.shape().to_vec();
+            dims[0] = rows / size;
+            Ok(Shape::new(&dims))
+        };
+        Ok(match self {
+            Self::Keep => t,
+            Self::Sum => comm.all_reduce(name, t, ReduceOp::Sum)?.wait()?,
+            Self::Gather => comm.all_gather(name, t)?.wait()?,
+            Self::SumShare => {
+                let shape = share(&t)?;
+                comm.reduce_scatter(name, t)?.wait()?.reshape(shape)?
+            }
+            Self::Share => {
+                let part = share(&t)?[0];
+                t.rows(rank * part, part)?
+            }
+        })
     }
 }
 
-struct ReduceFromTp;
+struct Mapping {
+    comm: Arc<dyn Communicator>,
+    name: &'static str,
+    backward: Exchange,
+}
 
-impl Op for ReduceFromTp {
+impl Op for Mapping {
     fn name(&self) -> &'static str {
-        "reduce_from_tp"
+        self.name
     }
 
     fn backward(
@@ -39,32 +70,160 @@ impl Op for ReduceFromTp {
         _: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        Ok(dys)
+        let back = |dy: Tensor| self.backward.apply(&*self.comm, self.name, dy);
+        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
     }
+}
+
+fn map(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    name: &'static str,
+    (forward, backward): (Exchange, Exchange),
+) -> Result<Var> {
+    if comm.size() == 1 {
+        return Ok(x.clone());
+    }
+    let y = forward.apply(&**comm, name, x.value().clone())?;
+    Ok(g.apply(y, &[x], || Box::new(Mapping { comm: comm.clone(), name, backward })))
+}
+
+struct ExchangeRows {
+    comm: Arc<dyn Communicator>,
+    back: Vec<usize>,
+}
+
+impl Op for ExchangeRows {
+    fn name(&self) -> &'static str {
+        "exchange_rows"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let back = |dy| Ok(self.comm.all_to_all_rows("exchange_rows", dy, &self.back)?.wait()?);
+        dys.into_iter().map(|dy: Option<Tensor>| dy.map(back).transpose()).collect()
+    }
+}
+
+/// Hands rank `r` the next `send[r]` rows of `x[R,H]` and returns those of all ranks in rank order, `receive[r]` of rank
+/// `r`. Keeps `receive`.
+///
+/// # Errors
+/// If a rank fails or the rows do not add up.
+pub fn exchange_rows(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    send: &[usize],
+    receive: &[usize],
+) -> Result<Var> {
+    if comm.size() == 1 {
+        return Ok(x.clone());
+    }
+    let y = comm.all_to_all_rows("exchange_rows", x.value().clone(), send)?.wait()?;
+    let back = receive.to_vec();
+    Ok(g.apply(y, &[x], || Box::new(ExchangeRows { comm: comm.clone(), back })))
 }
 
 impl ParallelCtx {
-    /// `x` as the input of layers whose rows are shared out over tensor-parallel ranks: the value as it is;
-    /// its gradient is summed over the ranks.
+    /// `x` as the input of layers whose rows are shared out over tensor-parallel ranks: all tokens, `[T,H]`. Its gradient
+    /// is summed over the ranks. Under sequence parallelism `x` is a rank's share `[T/tp,H]`.
     ///
     /// # Errors
     /// If a rank fails.
     pub fn enter_tp(&self, g: &mut Graph, x: &Var) -> Result<Var> {
-        if self.tp.size() == 1 {
-            return Ok(x.clone());
-        }
-        Ok(g.apply(x.value().clone(), &[x], || Box::new(CopyToTp(self.tp.clone()))))
+        let how = match self.sequence_parallel {
+            true => (Exchange::Gather, Exchange::SumShare),
+            false => (Exchange::Keep, Exchange::Sum),
+        };
+        map(g, &self.tp, x, "enter_tp", how)
     }
 
-    /// The sum over tensor-parallel ranks of their partial products; the gradient passes as it is.
+    /// The sum over tensor-parallel ranks of their partial products `[T,H]`: whole, or under sequence parallelism this
+    /// rank's share `[T/tp,H]` of it.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn leave_tp(&self, g: &mut Graph, y: &Var) -> Result<Var> {
+        let how = match self.sequence_parallel {
+            true => (Exchange::SumShare, Exchange::Gather),
+            false => (Exchange::Sum, Exchange::Keep),
+        };
+        map(g, &self.tp, y, "leave_tp", how)
+    }
+
+    /// This rank's share of the tokens of `x`, which all tensor-parallel ranks hold alike: under sequence parallelism
+    /// `[T/tp,H]`, else all.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn share_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
+        match self.sequence_parallel {
+            true => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+            false => Ok(x.clone()),
+        }
+    }
+
+    /// Whether experts are cut like dense layers, so that ranks that share a matrix also share every expert.
+    fn experts_like_dense(&self) -> bool {
+        self.etp.size() == self.tp.size()
+    }
+
+    /// `x` as the input of experts and their router: all tokens of the ranks that share an expert. Their gradients are
+    /// summands. Where experts are cut less than dense layers, each tensor-parallel rank first takes its share of the
+    /// tokens.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn enter_experts(&self, g: &mut Graph, x: &Var) -> Result<Var> {
+        if self.experts_like_dense() {
+            return self.enter_tp(g, x);
+        }
+        let x = match self.sequence_parallel {
+            true => x.clone(),
+            false => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather))?,
+        };
+        map(g, &self.etp, &x, "enter_experts", (Exchange::Gather, Exchange::SumShare))
+    }
+
+    /// The way back of [`ParallelCtx::enter_experts`]: partial products of the ranks that share an expert are summed.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn leave_experts(&self, g: &mut Graph, y: &Var) -> Result<Var> {
+        if self.experts_like_dense() {
+            return self.leave_tp(g, y);
+        }
+        let y = map(g, &self.etp, y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
+        match self.sequence_parallel {
+            true => Ok(y),
+            false => map(g, &self.tp, &y, "all_tokens", (Exchange::Gather, Exchange::Share)),
+        }
+    }
+
+    /// Which of the tokens `0..tokens` of a batch the router of this rank sees.
+    pub fn router_tokens(&self, tokens: usize) -> std::ops::Range<usize> {
+        if self.experts_like_dense() {
+            return 0..tokens;
+        }
+        let (etp, tp) = (self.etp.size(), self.tp.size());
+        let part = tokens / tp;
+        let first = self.tp.rank() / etp * etp * part;
+        first..first + etp * part
+    }
+
+    /// The values of all tokens of what [`ParallelCtx::enter_tp`] would be given, without a gradient.
     ///
     /// # Errors
     /// If a rank fails.
-    pub fn leave_tp(&self, g: &mut Graph, y: &Var) -> Result<Var> {
-        if self.tp.size() == 1 {
-            return Ok(y.clone());
+    pub fn all_tokens(&self, x: &Tensor) -> Result<Tensor> {
+        match self.sequence_parallel && self.tp.size() > 1 {
+            true => Ok(self.tp.all_gather("all_tokens", x.clone())?.wait()?),
+            false => Ok(x.clone()),
         }
-        let sum = self.tp.all_reduce("layer output", y.value().clone(), ReduceOp::Sum)?.wait()?;
-        Ok(g.apply(sum, &[y], || Box::new(ReduceFromTp)))
     }
 }

@@ -1,5 +1,6 @@
 //! The decoding loop.
 
+use crate::model::check_finite;
 use crate::{Error, LoadedModel, Result, Sampler, Sampling};
 
 /// When a sequence ends.
@@ -41,7 +42,7 @@ pub struct Generated {
 /// products: attention never crosses sequences and every sequence draws from a stream of its own.
 ///
 /// # Errors
-/// If a prompt is empty or too long, a token is unknown, or a kernel fails.
+/// If a prompt is empty or too long, a token is unknown, logits are not finite, or a kernel fails.
 pub fn generate(
     m: &LoadedModel,
     prompts: &[Vec<u32>],
@@ -73,6 +74,7 @@ pub fn generate(
             })
         })
         .collect::<Result<Vec<_>>>()?;
+    let known: Vec<usize> = prompts.iter().map(Vec::len).collect();
     if limits.max_new_tokens > 0 && !prompts.is_empty() {
         let mut cache = m.model.cache(&m.device, m.store.dtype(), prompts.len(), capacity);
         let mut active: Vec<usize> = (0..prompts.len()).collect();
@@ -89,6 +91,7 @@ pub fn generate(
             }
             for (&i, hidden) in active.iter().zip(&last) {
                 let logits = m.logits_of(hidden)?;
+                check_finite(&logits, i, known[i] + sequences[i].tokens.len() - 1)?;
                 let token = sequences[i].advance(&logits, limits, |t| on_token(i, t));
                 new[i] = vec![token as i32];
             }

@@ -38,6 +38,16 @@ pub enum Error {
         /// Rows of the embedding.
         vocab: usize,
     },
+    /// A model computed values that are no numbers, or too large ones: nothing can be chosen or scored by them.
+    #[error(
+        "logits are not finite at token {token} of sequence {sequence}: weights may hold values that are no numbers"
+    )]
+    NotFinite {
+        /// Which sequence, from 0.
+        sequence: usize,
+        /// Its token after which the logits stand, from 0.
+        token: usize,
+    },
     /// A model could not be built or run.
     #[error(transparent)]
     Model(#[from] ms_nn::Error),

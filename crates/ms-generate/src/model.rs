@@ -47,7 +47,7 @@ impl LoadedModel {
         };
         let config = source.config().clone();
         let max_position = max_position.unwrap_or(config.max_positions);
-        let model = Gpt::new(&config, &device, 1, max_position)?;
+        let model = Gpt::new(&config, &device, max_position)?;
         let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
         let mut store = ParamStore::zeros(device.arena(), dtype, layout);
         for (i, spec) in model.specs().iter().enumerate() {
@@ -71,7 +71,7 @@ impl LoadedModel {
     /// first token of each sequence and, last, `T`.
     ///
     /// # Errors
-    /// If a token is not in the vocabulary or a sequence is too long.
+    /// If a token is not in the vocabulary, a sequence is too long, or a logit is not finite.
     pub fn logits(&self, tokens: &[i32], cu_seqlens: &[i32]) -> Result<Vec<f32>> {
         self.check_tokens(tokens)?;
         let mut positions = vec![0i32; tokens.len()];
@@ -83,7 +83,14 @@ impl LoadedModel {
         let batch = Batch::new(self.device.arena(), tokens, &positions, cu_seqlens)?;
         let mut g = ms_core::Graph::inference(&self.device);
         let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
-        self.logits_of(hidden.value())
+        let logits = self.logits_of(hidden.value())?;
+        for (sequence, pair) in cu_seqlens.windows(2).enumerate() {
+            for (token, row) in (pair[0] as usize..pair[1] as usize).enumerate() {
+                let vocab = self.config().vocab;
+                check_finite(&logits[row * vocab..(row + 1) * vocab], sequence, token)?;
+            }
+        }
+        Ok(logits)
     }
 
     /// Logits `[T, V]` of hidden states `[T, H]`, f32, without the padding of the vocabulary.
@@ -104,5 +111,16 @@ impl LoadedModel {
             Some(&id) => Err(Error::Token { id: i64::from(id), vocab }),
             None => Ok(()),
         }
+    }
+}
+
+/// Checks the logits after token `token` of sequence `sequence`.
+///
+/// # Errors
+/// [`Error::NotFinite`] if one is infinite or no number.
+pub(crate) fn check_finite(logits: &[f32], sequence: usize, token: usize) -> Result<()> {
+    match logits.iter().all(|x| x.is_finite()) {
+        true => Ok(()),
+        false => Err(Error::NotFinite { sequence, token }),
     }
 }

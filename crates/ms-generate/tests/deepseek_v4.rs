@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{
-    DType, Device, GradBuffer, Graph, ParamId, ParamLayout, ParamStore, Rng, Tensor, Topology, ops,
-};
+use ms_core::{DType, Device, GradBuffer, Graph, Grid, ParamId, ParamLayout, ParamStore, Rng, Tensor, ops};
 use ms_dist::ParallelCtx;
 use ms_generate::LoadedModel;
 use ms_nn::{Batch, Gpt, init_params};
@@ -99,8 +97,8 @@ fn run(model: &Gpt, device: &Device, store: &ParamStore, tokens: &[i32], gradien
     let weights = Tensor::from_slice(device.arena(), [n], &vec![1.0 / n as f32; n]).unwrap();
     let mut g = if gradient { Graph::train(device) } else { Graph::inference(device) };
     let (main, ahead) = model.forward_ahead(&mut g, store, &ctx, &batch, &[shifted(1)]).unwrap();
-    let first = model.loss(&mut g, store, &main, &shifted(1), &weights).unwrap();
-    let second = model.loss(&mut g, store, &ahead[0], &shifted(2), &weights).unwrap();
+    let first = model.loss(&mut g, store, &ctx, &main, &shifted(1), &weights).unwrap();
+    let second = model.loss(&mut g, store, &ctx, &ahead[0], &shifted(2), &weights).unwrap();
     let nll = [&first.nll, &second.nll].map(|t| t.to_f32_vec().unwrap());
     let loss = nll.iter().flatten().map(|&v| f64::from(v)).sum::<f64>() / n as f64;
     if !gradient {
@@ -119,10 +117,10 @@ fn prediction_modules_have_the_gradient_of_their_loss() {
     let (m, rows, _) = open(DType::F32);
     let config = ModelConfig { mtp: 1, init_std: 0.3, ..m.config().clone() };
     let device = Device::cpu(1).unwrap();
-    let model = Gpt::new(&config, &device, 1, 16).unwrap();
+    let model = Gpt::new(&config, &device, 16).unwrap();
     let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
-    init_params(&mut store, model.specs(), 4, 0, &Topology::new(&[]).unwrap()).unwrap();
+    init_params(&mut store, model.specs(), 4, 0, &Grid::single()).unwrap();
     let (_, gradient) = run(&model, &device, &store, &rows[0], true);
     let before = store.values().to_f32_vec().unwrap();
     for part in ["mtp.", "decoder.", "embedding.", "hc_head.", "mtp.layers.0.hc_head."] {

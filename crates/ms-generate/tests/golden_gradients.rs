@@ -21,7 +21,7 @@ fn run(
     let weights = Tensor::from_slice(device.arena(), [tokens], &vec![1.0 / tokens as f32; tokens]).unwrap();
     let mut g = if gradient { Graph::train(device) } else { Graph::inference(device) };
     let hidden = m.model.forward(&mut g, store, &m.ctx, batch).unwrap();
-    let out = m.model.loss(&mut g, store, &hidden, labels, &weights).unwrap();
+    let out = m.model.loss(&mut g, store, &m.ctx, &hidden, labels, &weights).unwrap();
     let nll = out.nll.to_f32_vec().unwrap();
     let loss = nll.iter().map(|&n| f64::from(n)).sum::<f64>() / tokens as f64;
     if !gradient {

@@ -128,7 +128,7 @@ fn decode(bench: &mut Bench, keys: usize, groups: usize, heads_per_group: usize,
         head_stride: dim,
     };
     let (cpu, options) = (bench.cpu.clone(), options(dim));
-    let segment = [Segment { q_start: 0, q_len: 1, k_start: 0, k_len: keys }];
+    let segment = [Segment { q_start: 0, q_len: 1, k_start: 0, k_len: keys, ahead: 0 }];
     bench.case(&name, Peak::Read, cache.len() as f64 / 1e9, || {
         forward(
             &cpu,

@@ -7,6 +7,7 @@ use crate::params::{Linear, Scope};
 use ms_core::{
     Activation, Alibi, AttentionOptions, Error, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var, ops,
 };
+use ms_dist::context_attention;
 use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
 use std::sync::Arc;
 
@@ -236,7 +237,10 @@ impl Attention {
         let d = shape.heads.head_dim;
         let [q, k, v] = self.apart(pass, qkv)?;
         let (q, k) = if shape.qk_norm == QkNorm::WholeProjection {
-            (shape.norm.apply(pass, q_norm, &q)?, shape.norm.apply(pass, k_norm, &k)?)
+            (
+                shape.norm.apply_to_projection(pass, q_norm, &q)?,
+                shape.norm.apply_to_projection(pass, k_norm, &k)?,
+            )
         } else {
             (shape.norm.apply_to_heads(pass, q_norm, &q, d)?, shape.norm.apply_to_heads(pass, k_norm, &k, d)?)
         };
@@ -254,6 +258,9 @@ pub(crate) fn attend(
     sinks: Option<&Var>,
     options: AttentionOptions,
 ) -> Result<Var> {
+    if let Some(spread) = &pass.batch.spread {
+        return Ok(context_attention(pass.g, pass.ctx, qkv, heads, sinks, spread, options)?);
+    }
     let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
         return ops::attention(pass.g, qkv, heads, sinks, &pass.batch.segments, options);
     };

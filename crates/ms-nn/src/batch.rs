@@ -1,8 +1,8 @@
 //! A micro-batch: a run of tokens and where sequences begin in it.
 
-use crate::{Error, Result, RouterLoad};
-use ms_core::ops::Balance;
+use crate::{AuxiliaryLoss, Capacity, Error, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
+use ms_dist::Spread;
 use std::sync::Arc;
 
 /// Tokens of one forward pass, packed: `T` tokens of one or more sequences, one after the other.
@@ -16,8 +16,12 @@ pub struct Batch {
     pub segments: Arc<[Segment]>,
     /// One past the highest position.
     pub max_position: usize,
+    /// How the sequences are spread over context-parallel ranks; `None`: this rank has all of each.
+    pub spread: Option<Arc<Spread>>,
     /// The auxiliary loss of routers, where a model has them.
-    pub balance: Option<Balance>,
+    pub balance: Option<Arc<AuxiliaryLoss>>,
+    /// How many copies an expert takes; `None`: all that come.
+    pub capacity: Option<Capacity>,
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
 }
@@ -45,7 +49,7 @@ impl Batch {
             };
             let (start, len) = (pair[0] as usize, len as usize);
             if len > 0 {
-                segments.push(Segment { q_start: start, q_len: len, k_start: start, k_len: len });
+                segments.push(Segment { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 });
             }
         }
         Self::from_segments(arena, tokens, positions, segments)
@@ -81,9 +85,26 @@ impl Batch {
             positions: Tensor::from_slice(arena, [positions.len()], positions)?,
             segments: segments.into(),
             max_position,
+            spread: None,
             balance: None,
+            capacity: None,
             load: None,
         })
+    }
+
+    /// The tokens of a rank that shares the sequences with others.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if there are not as many as `spread` says.
+    pub fn shared(arena: &Arena, tokens: &[i32], positions: &[i32], spread: Arc<Spread>) -> Result<Self> {
+        if let Some(found) = [tokens.len(), positions.len()].into_iter().find(|&n| n != spread.rows) {
+            return Err(Error::Batch {
+                what: "tokens of a context-parallel rank",
+                expected: spread.rows,
+                found,
+            });
+        }
+        Ok(Self { spread: Some(spread), ..Self::from_segments(arena, tokens, positions, Vec::new())? })
     }
 
     /// Tokens `T`.

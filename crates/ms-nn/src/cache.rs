@@ -299,6 +299,7 @@ impl KvCache {
                 q_len: more.len(),
                 k_start,
                 k_len: used + more.len(),
+                ahead: 0,
             });
             for (i, &token) in more.iter().enumerate() {
                 tokens.push(token);

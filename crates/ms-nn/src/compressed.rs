@@ -35,10 +35,10 @@ pub(crate) struct CompressedShape {
 }
 
 impl CompressedShape {
-    pub(crate) fn new(c: &ModelConfig, sizes: &Compressed, rotary: [Option<Rotary>; 2]) -> Self {
+    pub(crate) fn new(c: &ModelConfig, sizes: &Compressed, tp: usize, rotary: [Option<Rotary>; 2]) -> Self {
         Self {
-            sizes: sizes.clone(),
-            heads: c.heads,
+            sizes: Compressed { out_groups: sizes.out_groups / tp, ..sizes.clone() },
+            heads: c.heads / tp,
             dim: c.head_dim,
             window: c.sliding_window.unwrap_or(usize::MAX),
             scale: c.score_scale() as f32,
@@ -117,6 +117,7 @@ impl CompressedAttention {
     ) -> Result<Var> {
         let shape = &*self.shape;
         let (dim, positions) = (shape.dim, pass.batch.positions.clone());
+        let x = &pass.ctx.enter_tp(pass.g, x)?;
         let latent = pass.linear(x, self.q_down)?;
         let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
         let q = pass.linear(&latent, self.q_up)?;

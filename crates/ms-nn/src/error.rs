@@ -42,6 +42,12 @@ pub enum Error {
         /// The part.
         part: &'static str,
     },
+    /// Another pipeline stage holds what was asked for.
+    #[error("{what} is on another pipeline stage")]
+    Elsewhere {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The model on paper is not sound.
     #[error(transparent)]
     Spec(#[from] ms_spec::Error),

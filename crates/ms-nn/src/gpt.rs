@@ -3,16 +3,18 @@
 use crate::attention::Grouped;
 use crate::compressed::CompressedShape;
 use crate::latent::LatentShape;
-use crate::layer::{Layer, Pass, Shared};
+use crate::layer::{Cut, Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::predict::Predictor;
-use crate::streams::Streams;
+use crate::streams::{Streams, spread};
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
-use ms_core::{DType, Device, Graph, ParamId, ParamStore, Tensor, Var};
+use ms_core::{Axis, DType, Device, Graph, Grid, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::ParallelCtx;
-use ms_spec::{Attention, Block, Mixer, ModelConfig, Norm, ParamSpec, Position};
+use ms_spec::{
+    Attention, Block, Item, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position,
+};
 use std::sync::Arc;
 
 /// Which layers keep only their input and run again in the backward pass.
@@ -27,22 +29,29 @@ pub enum Recompute {
     Uniform(usize),
 }
 
-/// The structure of a decoder. Holds parameter ids and rotary tables, no weights.
+/// The part of a decoder that one rank holds: parameter ids and rotary tables, no weights.
 pub struct Gpt {
     config: ModelConfig,
+    held: Vec<PlacedParam>,
     specs: Vec<ParamSpec>,
-    embedding: Embedding,
-    layers: Vec<Arc<Layer>>,
-    /// Entries of `layers` that make one layer of the model: two of a shortcut block.
-    halves: usize,
+    embedding: Option<Embedding>,
+    chunks: Vec<Chunk>,
     max_position: usize,
     /// The end of the residual's streams, where there are several.
     streams: Option<Streams>,
-    final_norm: Linear,
+    head: Option<Head>,
     norm: NormShape,
-    output: Linear,
     predictors: Vec<Predictor>,
     recompute: Recompute,
+}
+
+/// A run of layers that follow each other.
+struct Chunk {
+    layers: Vec<Arc<Layer>>,
+    /// Whether the embedding is before them.
+    begins: bool,
+    /// Whether the output layer is behind them.
+    ends: bool,
 }
 
 /// From token to stream.
@@ -54,26 +63,65 @@ struct Embedding {
     scale: f64,
 }
 
+/// From stream to logits.
+struct Head {
+    final_norm: Linear,
+    output: Linear,
+}
+
+/// A rank's place, as far as it decides which part of a model it holds.
+#[derive(Clone, Copy)]
+pub struct Seat<'a> {
+    /// The grid.
+    pub grid: &'a Grid,
+    /// The rank.
+    pub rank: usize,
+    /// What each stage holds.
+    pub placement: &'a Placement,
+}
+
+/// What a layer hands to the next beside the graph: the stream, and values that later layers borrow. It survives the border
+/// of a pipeline stage.
+#[derive(Clone)]
+pub struct Carry {
+    /// The residual stream `[T,H]`, or streams `[T,n·H]`.
+    pub stream: Var,
+    /// Packed rows of the last layer with keys and values of its own, where later ones borrow them.
+    pub lent: Option<Var>,
+    /// The keys that the last indexer picked, where later layers borrow them; without a gradient.
+    pub picks: Option<Tensor>,
+}
+
 impl Gpt {
-    /// The decoder that `config` describes, for up to `max_position` positions on `device`.
+    /// The whole decoder that `config` describes, for up to `max_position` positions on `device`.
     ///
     /// Parameter `i` of a store for this model is entry `i` of [`Gpt::specs`].
     ///
     /// # Errors
     /// If the configuration is not sound or asks for something this version cannot compute.
-    pub fn new(config: &ModelConfig, device: &Device, tp: usize, max_position: usize) -> Result<Self> {
-        ms_spec::check_cut(config, tp)?;
-        if let (true, Some(part)) = (tp > 1, config.beyond_plain()) {
-            let part = if config.moe.is_some() { "experts on several tensor-parallel ranks" } else { part };
-            return Err(Error::Unsupported { family: config.family, part });
-        }
+    pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
+        let (grid, placement) = (Grid::single(), Placement::whole(config));
+        Self::part(config, device, Seat { grid: &grid, rank: 0, placement: &placement }, max_position)
+    }
+
+    /// The part of the decoder that a rank holds.
+    ///
+    /// # Errors
+    /// As [`Gpt::new`], and if the model cannot be cut so.
+    pub fn part(config: &ModelConfig, device: &Device, seat: Seat<'_>, max_position: usize) -> Result<Self> {
+        let tp = (seat.grid.coord(seat.rank, Axis::Tp), seat.grid.size(Axis::Tp));
+        ms_spec::check_cut(config, tp.1)?;
+        ms_spec::check_expert_cut(config, seat.grid.size(Axis::Ep), seat.grid.expert().size(Axis::Tp))?;
+        ms_spec::check_context(config, seat.grid.size(Axis::Cp))?;
         if config.reward {
             return Err(Error::Unsupported {
                 family: config.family,
                 part: "a reward head: it is only converted",
             });
         }
-        let specs = ms_spec::params(config);
+        let stage = seat.grid.coord(seat.rank, Axis::Pp);
+        let held = seat.placement.params(config, stage);
+        let specs: Vec<ParamSpec> = held.iter().map(|p| p.spec.clone()).collect();
         let (max_position, rotates) = positions(config, max_position);
         let rotary = |layer| {
             rotates.then(|| rotary::tables(config, layer, device, max_position, max_position)).transpose()
@@ -82,7 +130,8 @@ impl Gpt {
         let whole = table.under("");
         let shared = match &config.attention {
             Attention::Grouped => {
-                let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
+                let like =
+                    |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp.1, rotary(layer)?)));
                 let first = |windowed| (0..config.layers).find(|&l| config.window(l).is_some() == windowed);
                 let windowed = config.windowed.as_ref().and_then(|_| first(true));
                 Shared::Grouped(like(first(false).unwrap_or(0))?, windowed.map(like).transpose()?)
@@ -92,48 +141,69 @@ impl Gpt {
                     family: config.family,
                     part: "latent attention without rotary positions",
                 })?;
-                Shared::Latent(Arc::new(LatentShape::new(config, sizes, rotary)))
+                Shared::Latent(Arc::new(LatentShape::new(config, sizes, tp.1, rotary)))
             }
             Attention::Compressed(sizes) => {
                 let all = 0..config.layers + config.mtp;
                 let first = |pooled| all.clone().find(|&l| config.layer(l).pooled.is_some() == pooled);
                 let tables = |pooled| Ok::<_, Error>(first(pooled).map(rotary).transpose()?.flatten());
                 let rotary = [tables(false)?, tables(true)?];
-                Shared::Compressed(Arc::new(CompressedShape::new(config, sizes, rotary)))
+                Shared::Compressed(Arc::new(CompressedShape::new(config, sizes, tp.1, rotary)))
             }
         };
-        let shortcut = config.block == Block::Shortcut;
-        let parts: &[Option<usize>] = if shortcut { &[Some(0), Some(1)] } else { &[None] };
-        let layers = (0..config.layers)
-            .flat_map(|l| parts.iter().map(move |&half| (l, half)))
-            .map(|(l, half)| {
-                let scope = table.under(format!("decoder.layers.{l}."));
-                Layer::new(&scope, config, (l, half), (0, tp), &shared).map(Arc::new)
-            })
-            .collect::<Result<_>>()?;
-        let predictors = (0..config.mtp)
-            .map(|k| Predictor::new(&table, config, k, (0, tp), &shared))
-            .collect::<Result<_>>()?;
-        let embedding = Embedding {
-            table: whole.id("embedding.word_embeddings.weight"),
+        let halves: &[Option<usize>] =
+            if config.block == Block::Shortcut { &[Some(0), Some(1)] } else { &[None] };
+        let etp = seat.grid.expert();
+        let tp_of_experts = (etp.coord(seat.rank, Axis::Tp), etp.size(Axis::Tp));
+        let cut = Cut { tp, etp: tp_of_experts };
+        let mut predictors = Vec::new();
+        let mut chunks = Vec::new();
+        for items in seat.placement.stage(stage) {
+            let mut layers = Vec::new();
+            for item in items {
+                match *item {
+                    Item::Layer { layer, .. } => {
+                        for &half in halves {
+                            let scope = table.under(format!("decoder.layers.{layer}."));
+                            layers.push(Arc::new(Layer::new(&scope, config, (layer, half), cut, &shared)?));
+                        }
+                    }
+                    Item::Predictor(k) => predictors.push(Predictor::new(&table, config, k, cut, &shared)?),
+                    Item::Embedding | Item::Noop { .. } | Item::Head => {}
+                }
+            }
+            let has = |item| items.contains(&item);
+            chunks.push(Chunk { layers, begins: has(Item::Embedding), ends: has(Item::Head) });
+        }
+        let embedding = whole.find(ms_spec::EMBEDDING).map(|table| Embedding {
+            table,
             positions: whole.find("embedding.position_embeddings.weight"),
-            norm: config.embedding_norm.then(|| whole.linear("embedding.word_embeddings.norm")),
+            norm: whole
+                .find("embedding.word_embeddings.norm.weight")
+                .map(|_| whole.linear("embedding.word_embeddings.norm")),
             scale: config.scales.embedding,
-        };
+        });
         let last = if config.mamba2.is_some() { "decoder.final_norm" } else { "decoder.final_layernorm" };
-        let output = if config.tied { embedding.table } else { whole.id("output_layer.weight") };
-        Ok(Self {
-            layers,
-            halves: parts.len(),
-            max_position,
-            streams: config.hyper.as_ref().map(|h| Streams::new(&table.under("hc_head."), config, h, true)),
+        let ends = chunks.iter().any(|c| c.ends);
+        let head = ends.then(|| Head {
             final_norm: whole.linear(last),
+            output: Linear {
+                weight: whole.id(if config.tied { ms_spec::EMBEDDING } else { "output_layer.weight" }),
+                bias: whole.find("output_layer.bias"),
+            },
+        });
+        let streams = config.hyper.as_ref().filter(|_| ends);
+        Ok(Self {
+            chunks,
+            max_position,
+            streams: streams.map(|h| Streams::new(&table.under("hc_head."), config, h, true)),
+            head,
             norm: NormShape { kind: config.norm, eps: config.norm_eps as f32 },
-            output: Linear { weight: output, bias: whole.find("output_layer.bias") },
             embedding,
             predictors,
             recompute: Recompute::None,
             config: config.clone(),
+            held,
             specs,
         })
     }
@@ -151,6 +221,24 @@ impl Gpt {
     /// The parameter table; entry `i` is parameter `i`.
     pub fn specs(&self) -> &[ParamSpec] {
         &self.specs
+    }
+
+    /// The parameters with the chunk that each belongs to; in the order of [`Gpt::specs`].
+    pub fn held(&self) -> &[PlacedParam] {
+        &self.held
+    }
+
+    /// Chunks of this rank.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Whether a micro-batch begins at `chunk`, and whether it ends there.
+    ///
+    /// # Panics
+    /// If there is no such chunk.
+    pub fn ends(&self, chunk: usize) -> (bool, bool) {
+        (self.chunks[chunk].begins, self.chunks[chunk].ends)
     }
 
     /// Positions that can be told apart.
@@ -194,21 +282,69 @@ impl Gpt {
         batch: &Batch,
         ahead: &[Tensor],
     ) -> Result<(Var, Vec<Var>)> {
+        let mut carry = None;
+        for chunk in 0..self.chunks.len() {
+            carry = Some(self.forward_chunk(g, store, ctx, batch, chunk, carry)?);
+        }
+        let carry = carry.expect("a model has at least one chunk");
+        self.finish(g, store, ctx, batch, carry, ahead)
+    }
+
+    /// The layers of `chunk`, behind what an earlier chunk handed on, or behind the embedding of the batch's tokens.
+    ///
+    /// # Errors
+    /// If a token or position is outside the model, a rank fails, or what the chunk needs is not there.
+    pub fn forward_chunk(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        batch: &Batch,
+        chunk: usize,
+        carry: Option<Carry>,
+    ) -> Result<Carry> {
         self.check(batch)?;
+        let chunk = &self.chunks[chunk];
+        let mut carry = match carry {
+            Some(carry) => carry,
+            None => {
+                let mut pass = Pass::new(g, store, ctx, batch);
+                let x = self.embed(&mut pass, &batch.tokens)?;
+                Carry { stream: self.begin_streams(&mut pass, x)?, lent: None, picks: None }
+            }
+        };
+        let recomputed = self.recomputed(chunk);
+        carry.stream =
+            self.recomputed_layers(g, store, ctx, batch, &chunk.layers[..recomputed], carry.stream)?;
+        let mut pass = Pass::new(g, store, ctx, batch);
+        pass.resume(&carry);
+        let mut x = carry.stream;
+        for layer in &chunk.layers[recomputed..] {
+            x = layer.forward(&mut pass, None, &x)?;
+        }
+        Ok(pass.hand_on(x))
+    }
+
+    /// The normed states behind the last layer, and those of the prediction modules; see [`Gpt::forward_ahead`].
+    ///
+    /// # Errors
+    /// If a rank fails, or this one does not hold the end of the model.
+    pub fn finish(
+        &self,
+        g: &mut Graph,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        batch: &Batch,
+        carry: Carry,
+        ahead: &[Tensor],
+    ) -> Result<(Var, Vec<Var>)> {
         if ahead.len() > self.predictors.len() {
             let (expected, found) = (self.predictors.len(), ahead.len());
             return Err(Error::Batch { what: "tokens ahead, at most", expected, found });
         }
         let mut pass = Pass::new(g, store, ctx, batch);
-        let mut x = self.embed(&mut pass, &batch.tokens)?;
-        x = self.begin_streams(&mut pass, x)?;
-        x = self.recomputed_layers(g, store, ctx, batch, x)?;
-        let mut pass = Pass::new(g, store, ctx, batch);
-        for layer in &self.layers[self.recomputed()..] {
-            x = layer.forward(&mut pass, None, &x)?;
-        }
-        x = self.end_streams(&mut pass, x)?;
-        let main = self.norm.apply(&mut pass, self.final_norm, &x)?;
+        let mut x = self.end_streams(&mut pass, carry.stream)?;
+        let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
         let mut predictions = Vec::with_capacity(ahead.len());
         for (module, tokens) in self.predictors.iter().zip(ahead) {
             let embedded = self.embed(&mut pass, tokens)?;
@@ -219,10 +355,14 @@ impl Gpt {
         Ok((main, predictions))
     }
 
+    fn head(&self) -> Result<&Head> {
+        self.head.as_ref().ok_or(Error::Elsewhere { what: "the output layer" })
+    }
+
     /// The embedding `[T,H]` as every stream, `[T,n·H]`, where there are several.
     fn begin_streams(&self, pass: &mut Pass<'_>, x: Var) -> Result<Var> {
-        match &self.streams {
-            Some(streams) => Ok(streams.spread(pass, &x)?),
+        match &self.config.hyper {
+            Some(h) => Ok(spread(pass, &x, h.streams)?),
             None => Ok(x),
         }
     }
@@ -235,12 +375,17 @@ impl Gpt {
         }
     }
 
-    /// How many of the first layers run again in the backward pass.
-    fn recomputed(&self) -> usize {
+    /// Entries of a chunk that make one layer of the model: two of a shortcut block.
+    fn halves(&self) -> usize {
+        if self.config.block == Block::Shortcut { 2 } else { 1 }
+    }
+
+    /// How many of a chunk's first layers run again in the backward pass.
+    fn recomputed(&self, chunk: &Chunk) -> usize {
         match self.recompute {
             Recompute::None => 0,
-            Recompute::Block(n) => n.saturating_mul(self.halves).min(self.layers.len()),
-            Recompute::Uniform(_) => self.layers.len(),
+            Recompute::Block(n) => n.saturating_mul(self.halves()).min(chunk.layers.len()),
+            Recompute::Uniform(_) => chunk.layers.len(),
         }
     }
 
@@ -251,11 +396,11 @@ impl Gpt {
         store: &ParamStore,
         ctx: &ParallelCtx,
         batch: &Batch,
+        recomputed: &[Arc<Layer>],
         mut x: Var,
     ) -> Result<Var> {
-        let recomputed = self.recomputed();
         let borrows = |l| self.config.layer(l).borrows_index || self.config.layer(l).mixer == Mixer::SharedKv;
-        if recomputed > 0 && (0..self.config.layers).any(borrows) {
+        if !recomputed.is_empty() && (0..self.config.layers).any(borrows) {
             let part = "layers that borrow from earlier ones, which recomputation would lose";
             return Err(Error::Unsupported { family: self.config.family, part });
         }
@@ -263,7 +408,7 @@ impl Gpt {
             Recompute::Uniform(n) => n.max(1),
             _ => 1,
         };
-        for layers in self.layers[..recomputed].chunks(group.saturating_mul(self.halves)) {
+        for layers in recomputed.chunks(group.saturating_mul(self.halves())) {
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(
@@ -278,25 +423,35 @@ impl Gpt {
         Ok(x)
     }
 
+    /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism.
     fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor) -> Result<Var> {
-        let table = pass.param(self.embedding.table);
-        let mut x = ops::embedding(pass.g, &table, tokens)?;
+        let embedding = self.embedding.as_ref().ok_or(Error::Elsewhere { what: "the embedding" })?;
+        let table = pass.param(embedding.table);
+        let share = VocabShare { first: self.first_id(pass.ctx), whole: self.config.padded_vocab };
+        let x = ops::embedding_share(pass.g, &table, tokens, share)?;
+        let mut x = pass.ctx.leave_tp(pass.g, &x)?;
         let scale = match x.value().dtype() {
             // Rounded to the type of the stream first, as upstream does.
-            DType::Bf16 => half::bf16::from_f64(self.embedding.scale).to_f32(),
-            _ => self.embedding.scale as f32,
+            DType::Bf16 => half::bf16::from_f64(embedding.scale).to_f32(),
+            _ => embedding.scale as f32,
         };
         x = ops::scale(pass.g, &x, scale)?;
-        if let Some(positions) = self.embedding.positions {
+        if let Some(positions) = embedding.positions {
             let table = pass.param(positions);
             let learned = ops::embedding(pass.g, &table, &pass.batch.positions)?;
+            let learned = pass.ctx.share_tokens(pass.g, &learned)?;
             x = ops::add(pass.g, &x, &learned)?;
         }
-        if let Some(ids) = self.embedding.norm {
+        if let Some(ids) = embedding.norm {
             let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
             x = norm.apply(pass, ids, &x)?;
         }
         Ok(x)
+    }
+
+    /// Id of the first row of this rank's share of the vocabulary.
+    fn first_id(&self, ctx: &ParallelCtx) -> usize {
+        ctx.tp.rank() * (self.config.padded_vocab / ctx.tp.size())
     }
 
     /// Calls `work` with the output layer.
@@ -304,35 +459,45 @@ impl Gpt {
         &self,
         g: &mut Graph,
         store: &ParamStore,
+        group: Option<&dyn ops::VocabGroup>,
         work: impl FnOnce(&mut Graph, &ops::Head<'_>) -> Result<R>,
     ) -> Result<R> {
-        let mut w = g.param(store, self.output.weight);
+        let output = self.head()?.output;
+        let mut w = g.param(store, output.weight);
         if self.config.unit_head_rows {
             w = ops::unit_rows(g, &w)?;
         }
-        let bias = self.output.bias.map(|b| g.param(store, b));
+        let bias = output.bias.map(|b| g.param(store, b));
         let head = ops::Head {
             w: &w,
             bias: bias.as_ref(),
             scale: self.config.scales.logits as f32,
             softcap: self.config.logit_softcap.map(|c| c as f32),
+            group,
         };
         work(g, &head)
     }
 
-    /// Cross entropy of the output layer on `hidden[T,H]`: see [`ops::linear_cross_entropy`].
+    /// Cross entropy of the output layer on `hidden[T,H]` against `targets[T]`, all of the batch: see
+    /// [`ops::linear_cross_entropy`].
     ///
     /// # Errors
-    /// If shapes or targets do not fit.
+    /// If shapes or targets do not fit, or a rank fails.
     pub fn loss(
         &self,
         g: &mut Graph,
         store: &ParamStore,
+        ctx: &ParallelCtx,
         hidden: &Var,
         targets: &Tensor,
         weights: &Tensor,
     ) -> Result<LossVar> {
-        self.with_head(g, store, |g, head| Ok(ops::linear_cross_entropy(g, hidden, head, targets, weights)?))
+        let hidden = ctx.enter_tp(g, hidden)?;
+        let group = VocabOf { ctx, first: self.first_id(ctx) };
+        let group = (ctx.tp.size() > 1).then_some(&group as &dyn ops::VocabGroup);
+        self.with_head(g, store, group, |g, head| {
+            Ok(ops::linear_cross_entropy(g, &hidden, head, targets, weights)?)
+        })
     }
 
     /// Logits `[T,V]` (padded vocabulary) of `hidden[T,H]`.
@@ -341,12 +506,17 @@ impl Gpt {
     /// If shapes do not fit.
     pub fn logits(&self, device: &Device, store: &ParamStore, hidden: &Tensor) -> Result<Tensor> {
         let mut g = Graph::inference(device);
-        self.with_head(&mut g, store, |_, head| Ok(ops::logits(device, hidden, head)?))
+        self.with_head(&mut g, store, None, |_, head| Ok(ops::logits(device, hidden, head)?))
+    }
+
+    /// The layers of all chunks.
+    fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {
+        self.chunks.iter().flat_map(|c| &c.layers)
     }
 
     /// An empty cache for `slots` sequences of up to `capacity` tokens.
     pub fn cache(&self, device: &Device, dtype: DType, slots: usize, capacity: usize) -> KvCache {
-        let memories: Vec<_> = self.layers.iter().map(|l| l.memory()).collect();
+        let memories: Vec<_> = self.layers().map(|l| l.memory()).collect();
         KvCache::new(device, dtype, &memories, slots, capacity)
     }
 
@@ -389,11 +559,31 @@ impl Gpt {
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
         let mut x = self.embed(&mut pass, &batch.tokens)?;
         x = self.begin_streams(&mut pass, x)?;
-        for (layer, kept) in self.layers.iter().zip(&mut cache.layers) {
+        for (layer, kept) in self.layers().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;
         }
         x = self.end_streams(&mut pass, x)?;
-        Ok(self.norm.apply(&mut pass, self.final_norm, &x)?.value().clone())
+        Ok(self.norm.apply(&mut pass, self.head()?.final_norm, &x)?.value().clone())
+    }
+}
+
+/// The ranks that share out the vocabulary.
+struct VocabOf<'a> {
+    ctx: &'a ParallelCtx,
+    first: usize,
+}
+
+impl ops::VocabGroup for VocabOf<'_> {
+    fn first(&self) -> usize {
+        self.first
+    }
+
+    fn gather(&self, statistics: Tensor) -> ms_core::Result<Tensor> {
+        Ok(self.ctx.tp.all_gather("loss statistics", statistics)?.wait()?)
+    }
+
+    fn size(&self) -> usize {
+        self.ctx.tp.size()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use half::bf16;
-use ms_core::{DType, Error, ParamId, ParamStore, Rng, Topology};
+use ms_core::{DType, Error, Grid, ParamId, ParamStore, Rng};
 use ms_spec::{Init, ParamSpec};
 
 /// Fills `store` with the initial weights of rank `rank`'s part of `specs`.
@@ -18,7 +18,7 @@ pub fn init_params(
     specs: &[ParamSpec],
     seed: u64,
     rank: usize,
-    topo: &Topology,
+    grid: &Grid,
 ) -> Result<()> {
     for (i, spec) in specs.iter().enumerate() {
         let mut whole = vec![0f32; spec.shape.numel()];
@@ -40,7 +40,7 @@ pub fn init_params(
                 x + (-(-x).exp_m1()).ln() // softplus of this is x
             }),
         }
-        let region = ms_spec::local(spec, topo, rank)?;
+        let region = ms_spec::local(spec, grid, rank)?;
         let local: Vec<f32> =
             region.runs().flat_map(|(start, len)| whole[start..start + len].to_vec()).collect();
         let mut view = store.get_mut(ParamId(i as u32))?;

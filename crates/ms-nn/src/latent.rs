@@ -23,6 +23,7 @@ pub(crate) struct Latent {
     out: Linear,
     indexer: Option<Indexer>,
     options: AttentionOptions,
+    tp: (usize, usize),
     shape: Arc<LatentShape>,
 }
 
@@ -40,9 +41,9 @@ pub(crate) struct LatentShape {
 }
 
 impl LatentShape {
-    pub(crate) fn new(c: &ModelConfig, sizes: &Mla, rotary: Rotary) -> Self {
+    pub(crate) fn new(c: &ModelConfig, sizes: &Mla, tp: usize, rotary: Rotary) -> Self {
         let Mla { nope, rope, value, .. } = *sizes;
-        let (n, key) = (c.heads, nope + rope);
+        let (n, key) = (c.heads / tp, nope + rope);
         let dim = key.max(value);
         let copy = |start, len| Run::Copy { start, len };
         let pad = |len| Run::Zero { len: dim - len };
@@ -80,7 +81,13 @@ impl LatentShape {
 }
 
 impl Latent {
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, layer: usize, shape: &Arc<LatentShape>) -> Self {
+    pub(crate) fn new(
+        scope: &Scope<'_>,
+        c: &ModelConfig,
+        layer: usize,
+        tp: (usize, usize),
+        shape: &Arc<LatentShape>,
+    ) -> Self {
         let latent = shape.sizes.q_rank.is_some();
         let indexer = c.indexer.filter(|_| !c.layer(layer).borrows_index);
         Self {
@@ -91,7 +98,8 @@ impl Latent {
             kv_up: scope.linear("linear_kv_up_proj"),
             out: scope.linear("linear_proj"),
             indexer: indexer.map(|i| Indexer::new(&scope.under("dsa_indexer"), &i, shape)),
-            options: score_options(c, layer, (0, 1)),
+            options: score_options(c, layer, tp),
+            tp,
             shape: shape.clone(),
         }
     }
@@ -105,21 +113,37 @@ impl Latent {
     ) -> Result<Var> {
         let shape = &*self.shape;
         let Mla { kv_rank, rope, nope, q_rank, q_scale, kv_scale, .. } = shape.sizes;
-        let queries = q_rank.unwrap_or(shape.heads.groups * (nope + rope));
-        let down = pass.linear(x, self.down)?;
-        let [mut q, kv, shared] = ops::split(pass.g, &down, [queries, kv_rank, rope])?;
-        if let (Some(norm), Some(up)) = (self.q_norm, self.q_up) {
-            q = shape.norm.apply(pass, norm, &q)?;
-            let latent = q.clone();
-            q = pass.linear(&q, up)?;
+        let (rank, ranks) = self.tp;
+        let mut q;
+        let kv;
+        let shared;
+        if let (Some(norm), Some(up), Some(q_rank)) = (self.q_norm, self.q_up, q_rank) {
+            // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
+            let down = pass.linear(x, self.down)?;
+            let [latent, below, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
+            let latent = shape.norm.apply(pass, norm, &latent)?;
+            let below = shape.norm.apply(pass, self.kv_norm, &below)?;
+            let all = ops::concat(pass.g, &[&latent, &below, &key])?;
+            let all = pass.ctx.enter_tp(pass.g, &all)?;
+            let [latent, below, key] = ops::split(pass.g, &all, [q_rank, kv_rank, rope])?;
+            (kv, shared) = (below, key);
+            q = pass.linear(&latent, up)?;
             if let Some(indexer) = &self.indexer {
                 pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
             }
-        } else if let Some(indexer) = &self.indexer {
-            pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
+        } else {
+            // Every rank makes the queries of all heads and goes on with its own.
+            let x = pass.ctx.enter_tp(pass.g, x)?;
+            let width = shape.heads.groups * (nope + rope);
+            let down = pass.linear(&x, self.down)?;
+            let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
+            let [_, own, _, below, key] = ops::split(pass.g, &down, parts)?;
+            if let Some(indexer) = &self.indexer {
+                pass.picks = indexer.pick(pass, cache.as_deref_mut(), &x, &x)?;
+            }
+            (q, kv, shared) = (own, shape.norm.apply(pass, self.kv_norm, &below)?, key);
         }
         q = ops::scale(pass.g, &q, q_scale as f32)?;
-        let kv = shape.norm.apply(pass, self.kv_norm, &kv)?;
         let kv = ops::scale(pass.g, &kv, kv_scale as f32)?;
         let kv = pass.linear(&kv, self.kv_up)?;
         let all = ops::concat(pass.g, &[&q, &kv, &shared])?;
@@ -177,11 +201,17 @@ impl Indexer {
     ) -> Result<Option<Tensor>> {
         let (n, d) = (self.heads.heads_per_group, self.heads.head_dim);
         let device = pass.g.device().clone();
-        let plain = |pass: &Pass<'_>, x: &Var, layer: Linear| {
-            device.linear(x.value(), frozen(pass, layer.weight).value(), None)
+        let tokens = latent.value().as_matrix().0;
+        // All tokens, as the latents have them.
+        let x = match x.value().as_matrix().0 == tokens {
+            true => x.value().clone(),
+            false => pass.ctx.all_tokens(x.value())?,
         };
-        let q = plain(pass, latent, self.queries)?;
-        let k = plain(pass, x, self.key)?;
+        let plain = |pass: &Pass<'_>, x: &Tensor, layer: Linear| {
+            device.linear(x, frozen(pass, layer.weight).value(), None)
+        };
+        let q = plain(pass, latent.value(), self.queries)?;
+        let k = plain(pass, &x, self.key)?;
         let (w, b) = (frozen(pass, self.key_norm.weight), self.key_norm.bias.map(|b| frozen(pass, b)));
         let (k, _) = device.layer_norm(&k, w.value(), b.as_ref().map(Var::value), KEY_NORM_EPS)?;
         let packed = device.columns(&device.concat(&[&q, &k])?, &self.pack)?;
@@ -190,7 +220,7 @@ impl Indexer {
         let turned = device.cast(&turned, DType::F32)?;
         let q = device.columns(&turned, &[Run::Copy { start: 0, len: n * d }])?;
         let k = device.columns(&turned, &[Run::Copy { start: n * d, len: d }])?;
-        let mut w = device.cast(&plain(pass, x, self.weights)?, DType::F32)?;
+        let mut w = device.cast(&plain(pass, &x, self.weights)?, DType::F32)?;
         if !w.is_unique() {
             w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
         }

@@ -8,12 +8,11 @@ use crate::latent::{Latent, LatentShape};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use crate::recurrent::{DeltaMixer, StateSpaceMixer};
-use crate::routing::RouterLoad;
+use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::streams::Streams;
 use crate::trapezoid::TrapezoidMixer;
-use crate::{Batch, Error, Result};
-use ms_core::ops::Balance;
-use ms_core::{Graph, ParamId, ParamStore, Tensor, Var, ops};
+use crate::{Batch, Carry, Error, Result};
+use ms_core::{Graph, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention as Kind, Block, Feed, Mixer, ModelConfig};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ pub(crate) struct Pass<'a> {
     /// What the experts of a shortcut block made, until it joins the stream.
     pub(crate) aside: Option<Var>,
     /// The auxiliary loss of routers.
-    pub(crate) balance: Option<Balance>,
+    pub(crate) balance: Option<Arc<AuxiliaryLoss>>,
     /// Where routers report.
     pub(crate) load: Option<Arc<RouterLoad>>,
     /// Number of the layer at hand.
@@ -60,10 +59,21 @@ impl<'a> Pass<'a> {
             picks: None,
             lent: None,
             aside: None,
-            balance: batch.balance,
+            balance: batch.balance.clone(),
             load: batch.load.clone(),
             layer: 0,
         }
+    }
+
+    /// Takes up what an earlier chunk handed on.
+    pub(crate) fn resume(&mut self, carry: &Carry) {
+        self.lent.clone_from(&carry.lent);
+        self.picks.clone_from(&carry.picks);
+    }
+
+    /// What the next chunk needs beside its own weights.
+    pub(crate) fn hand_on(self, stream: Var) -> Carry {
+        Carry { stream, lent: self.lent, picks: self.picks }
     }
 
     pub(crate) fn param(&mut self, id: ParamId) -> Var {
@@ -77,8 +87,32 @@ impl<'a> Pass<'a> {
 
     /// A layer whose inputs are shared out over tensor-parallel ranks; the bias is added once, after the sum.
     pub(crate) fn row_parallel(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let first = self.ctx.coord(ms_core::Axis::Tp) == 0;
-        let y = self.linear(x, Linear { bias: layer.bias.filter(|_| first), ..layer })?;
+        let y = self.linear(x, Linear { bias: layer.bias.filter(|_| self.ctx.tp.size() == 1), ..layer })?;
+        let y = self.ctx.leave_tp(self.g, &y)?;
+        match layer.bias.filter(|_| self.ctx.tp.size() > 1) {
+            Some(bias) => {
+                let bias = self.param(bias);
+                ops::add_bias(self.g, &y, &bias)
+            }
+            None => Ok(y),
+        }
+    }
+
+    /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
+    /// place in a row of zeros, and the ranks' rows are summed.
+    pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
+        let x = self.ctx.enter_tp(self.g, x)?;
+        let y = self.linear(&x, layer)?;
+        let (rank, size, width) = (self.ctx.tp.rank(), self.ctx.tp.size(), y.value().as_matrix().1);
+        if size == 1 {
+            return Ok(y);
+        }
+        let place = [
+            Run::Zero { len: rank * width },
+            Run::Copy { start: 0, len: width },
+            Run::Zero { len: (size - 1 - rank) * width },
+        ];
+        let y = ops::columns(self.g, &y, &place.into())?;
         self.ctx.leave_tp(self.g, &y)
     }
 }
@@ -128,6 +162,15 @@ pub(crate) struct Layer {
     memory: LayerMemory,
 }
 
+/// A rank's place among those that share a layer: coordinate and size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Of those that share a matrix.
+    pub(crate) tp: (usize, usize),
+    /// Of those that share an expert.
+    pub(crate) etp: (usize, usize),
+}
+
 /// What layers share.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared {
@@ -147,7 +190,7 @@ impl Layer {
         scope: &Scope<'_>,
         c: &ModelConfig,
         (number, half): (usize, Option<usize>),
-        tp: (usize, usize),
+        Cut { tp, etp }: Cut,
         shared: &Shared,
     ) -> Result<Self> {
         let kind = c.layer(number);
@@ -177,7 +220,7 @@ impl Layer {
                     width: heads.groups * heads.head_dim,
                     index: indexer.map(|i| i.head_dim),
                 };
-                Some(Mix::Latent(Box::new(Latent::new(&attention, c, number, shape))))
+                Some(Mix::Latent(Box::new(Latent::new(&attention, c, number, tp, shape))))
             }
             (Mixer::SharedKv, Kind::Compressed(_)) => {
                 return Err(unsupported(c, "layers with pooled entries that share keys and values"));
@@ -198,7 +241,7 @@ impl Layer {
                     history: [sizes.conv - 1, inner + 2 * bc],
                     states: inner * sizes.state,
                 };
-                Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), sizes)))
+                Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), sizes, tp.1)))
             }
             (Mixer::Mamba3, _) => {
                 let sizes = c.mamba3.as_ref().expect("a validated model has its mixers' sizes");
@@ -212,7 +255,7 @@ impl Layer {
                     history: [sizes.conv - 1, sizes.qk_rows() + sizes.value_rows()],
                     states: sizes.value_rows() * sizes.key_dim,
                 };
-                Some(Mix::Delta(DeltaMixer::new(&attention, c, sizes)))
+                Some(Mix::Delta(DeltaMixer::new(&attention, c, sizes, tp.1)))
             }
         };
         let mlp = scope.under("mlp");
@@ -220,13 +263,13 @@ impl Layer {
             (Some(half), _) => {
                 let dense = Dense::new(&scope.under(&named("mlps")), c, kind.limits);
                 Some(match half {
-                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c, kind.limits)),
+                    0 => Network::DenseAndAside(dense, Experts::new(&mlp, c, kind.limits, etp)),
                     _ => Network::DenseThenAside(dense),
                 })
             }
             (None, Feed::None) => None,
             (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c, kind.limits))),
-            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits))),
+            (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits, etp))),
         };
         let sandwich = c.block == Block::Sandwich;
         let post = |name: &str| sandwich.then(|| scope.linear(name));

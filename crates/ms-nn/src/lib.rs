@@ -30,6 +30,6 @@ mod trapezoid;
 pub use batch::Batch;
 pub use cache::KvCache;
 pub use error::{Error, Result};
-pub use gpt::{Gpt, Recompute};
+pub use gpt::{Carry, Gpt, Recompute, Seat};
 pub use init::init_params;
-pub use routing::{LayerLoad, RouterLoad};
+pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

@@ -46,6 +46,18 @@ impl NormShape {
         ops::add_rms_norm(pass.g, x, y, &w, self.rms())
     }
 
+    /// Norm of rows whose columns tensor-parallel ranks share; every rank holds the whole weight.
+    pub(crate) fn apply_to_projection(&self, pass: &mut Pass<'_>, ids: Linear, x: &Var) -> Result<Var> {
+        let (rank, size) = (pass.ctx.tp.rank(), pass.ctx.tp.size());
+        if size == 1 {
+            return self.apply(pass, ids, x);
+        }
+        let width = x.value().as_matrix().1;
+        let w = pass.param(ids.weight);
+        let w = ops::part(pass.g, &w, rank * width, [width])?;
+        pass.ctx.rms_norm_over_tp(pass.g, x, &w, self.eps)
+    }
+
     /// Norm of every head of `x[T,N·D]` by itself, with a weight per element of a head.
     pub(crate) fn apply_to_heads(
         &self,

@@ -1,10 +1,10 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
 use crate::Result;
-use crate::layer::{Layer, Pass, Shared};
+use crate::layer::{Cut, Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope, Table};
-use crate::streams::Streams;
+use crate::streams::{Streams, spread};
 use ms_core::{Var, ops};
 use ms_spec::ModelConfig;
 
@@ -32,11 +32,11 @@ impl Predictor {
         table: &Table<'_>,
         c: &ModelConfig,
         k: usize,
-        tp: (usize, usize),
+        cut: Cut,
         shared: &Shared,
     ) -> Result<Self> {
         let scope: Scope<'_> = table.under(format!("mtp.layers.{k}."));
-        let layer = Layer::new(&scope.under("transformer_layer"), c, (c.layers + k, None), tp, shared)?;
+        let layer = Layer::new(&scope.under("transformer_layer"), c, (c.layers + k, None), cut, shared)?;
         Ok(Self {
             enorm: scope.linear("enorm"),
             hnorm: scope.linear("hnorm"),
@@ -59,11 +59,11 @@ impl Predictor {
         let e = self.norm.apply(pass, self.enorm, embedded)?;
         let h = self.norm.apply(pass, self.hnorm, before)?;
         let both = ops::concat(pass.g, &[&e, &h])?;
-        let x = pass.linear(&both, self.eh_proj)?;
+        let x = pass.column_parallel_whole(&both, self.eh_proj)?;
         // Where there are several streams, the modules see what is taken of them, as upstream's do.
         let x = match &self.streams {
             Some(streams) => {
-                let x = streams.spread(pass, &x)?;
+                let x = spread(pass, &x, streams.count())?;
                 let x = self.layer.forward(pass, None, &x)?;
                 streams.collapse(pass, &x)?.0
             }

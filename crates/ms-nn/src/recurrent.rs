@@ -44,7 +44,7 @@ pub(crate) struct StateSpaceMixer {
 
 impl StateSpaceMixer {
     /// The mixer under `scope`, a layer's `mixer`.
-    pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba2) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba2, tp: usize) -> Self {
         Self {
             input: scope.linear("in_proj"),
             conv: scope.linear("conv1d"),
@@ -53,7 +53,7 @@ impl StateSpaceMixer {
             dt_bias: scope.id("dt_bias"),
             norm: scope.id("norm.weight"),
             out: scope.linear("out_proj"),
-            sizes: *sizes,
+            sizes: Mamba2 { heads: sizes.heads / tp, groups: sizes.groups / tp, ..*sizes },
         }
     }
 
@@ -67,7 +67,8 @@ impl StateSpaceMixer {
         let dtype = x.value().dtype();
         let m = &self.sizes;
         let [inner, _, bc, _, heads] = m.sections();
-        let all = pass.linear(x, self.input)?;
+        let x = pass.ctx.enter_tp(pass.g, x)?;
+        let all = pass.linear(&x, self.input)?;
         let all = ops::cast(pass.g, &all, DType::F32)?;
         let [z, convolved, dt] = ops::split(pass.g, &all, [inner, inner + 2 * bc, heads])?;
         let (w, b) = (wide(pass, self.conv.weight)?, self.conv.bias.map(|b| wide(pass, b)).transpose()?);
@@ -124,7 +125,9 @@ pub(crate) struct DeltaMixer {
 
 impl DeltaMixer {
     /// The mixer under `scope`, a layer's `self_attention`.
-    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, sizes: &GatedDelta) -> Self {
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, sizes: &GatedDelta, tp: usize) -> Self {
+        let (key_heads, value_heads) = (sizes.key_heads / tp, sizes.value_heads / tp);
+        let sizes = &GatedDelta { key_heads, value_heads, ..*sizes };
         let GatedDelta { key_heads: g, value_heads, key_dim: k, value_dim, .. } = *sizes;
         let per_key = value_heads / g;
         let v = per_key * value_dim;
@@ -158,6 +161,7 @@ impl DeltaMixer {
         let dtype = x.value().dtype();
         let s = &self.sizes;
         let (qk, values) = (s.qk_rows(), s.value_rows());
+        let x = &pass.ctx.enter_tp(pass.g, x)?;
         let all = pass.linear(x, self.qkvz)?;
         let all = ops::columns(pass.g, &all, &self.unpack)?;
         let [qkv, z] = ops::split(pass.g, &all, [qk + values, values])?;

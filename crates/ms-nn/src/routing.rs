@@ -1,8 +1,76 @@
 //! What the routers of a model report while it is trained.
 
 use ms_core::Routes;
+use ms_core::ops::{Balance, DropPolicy, TokenGroup};
+use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The auxiliary loss of a micro-batch's routers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuxiliaryLoss {
+    /// Its coefficient.
+    pub coeff: f32,
+    /// Factor of its gradient: what the main loss is scaled by.
+    pub grad_scale: f32,
+    /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
+    /// the mean is taken; empty: one loss over all tokens.
+    pub sequence_of: Arc<[u32]>,
+    /// Number of sequences.
+    pub sequences: usize,
+}
+
+/// How many copies of tokens an expert takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// Of an even share, `tokens · K / E`; rounded up.
+    pub factor: f64,
+    /// Which copies are dropped.
+    pub policy: DropPolicy,
+}
+
+impl Capacity {
+    /// Copies that an expert takes of `tokens` tokens with `top_k` of `experts` experts each.
+    pub fn copies(&self, tokens: usize, top_k: usize, experts: usize) -> usize {
+        (tokens as f64 * top_k as f64 / experts as f64 * self.factor).ceil() as usize
+    }
+}
+
+/// The ranks that share the tokens of a micro-batch.
+pub(crate) struct Sharers<'a>(pub(crate) &'a ParallelCtx);
+
+impl TokenGroup for Sharers<'_> {
+    fn sum(&self, counts: Vec<i64>) -> ms_core::Result<Vec<i64>> {
+        let ctx = self.0;
+        let spread = ctx.etp.size() != ctx.tp.size();
+        let mut t = ms_core::Tensor::from_slice(&ms_core::Arena::default(), [counts.len()], &counts)?;
+        if ctx.cp.size() > 1 {
+            t = ctx.cp.all_reduce("tokens per expert", t, ReduceOp::Sum)?.wait()?;
+        }
+        if spread {
+            t = ctx.tp.all_reduce("tokens per expert", t, ReduceOp::Sum)?.wait()?;
+        }
+        // The ranks that share an expert count the same tokens.
+        let times = if spread { ctx.etp.size() as i64 } else { 1 };
+        Ok(t.as_slice::<i64>()?.iter().map(|n| n / times).collect())
+    }
+}
+
+impl AuxiliaryLoss {
+    /// The loss as the router of this rank computes it; `sequence_of` are those of its tokens.
+    pub(crate) fn of<'a>(&self, sequence_of: &'a [u32], sharers: &'a Sharers<'a>) -> Balance<'a> {
+        let ctx = sharers.0;
+        let shared = ctx.cp.size() > 1 || ctx.etp.size() != ctx.tp.size();
+        Balance {
+            coeff: self.coeff,
+            // The ranks that share an expert have the same loss, and their gradients are summed.
+            grad_scale: self.grad_scale / ctx.etp.size() as f32,
+            group_of: sequence_of,
+            groups: self.sequences.max(1),
+            ranks: shared.then_some(sharers as &dyn TokenGroup),
+        }
+    }
+}
 
 /// Auxiliary losses and the load of experts, summed over the passes that record.
 #[derive(Debug, Default)]
@@ -17,12 +85,14 @@ pub struct LayerLoad {
     pub balance: f64,
     /// Passes.
     pub passes: u64,
-    /// Token copies that went to each expert.
+    /// Token copies that were meant for each expert.
     pub tokens: Vec<u64>,
+    /// Of those, copies that experts did not take.
+    pub dropped: u64,
 }
 
 impl RouterLoad {
-    pub(crate) fn add(&self, layer: usize, balance: Option<f32>, routes: &Routes) {
+    pub(crate) fn add(&self, layer: usize, balance: Option<f32>, routes: &Routes, dropped: usize) {
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let load = layers.entry(layer).or_default();
         let experts = routes.starts.len() - 1;
@@ -32,6 +102,7 @@ impl RouterLoad {
         }
         load.balance += f64::from(balance.unwrap_or(0.0));
         load.passes += 1;
+        load.dropped += dropped as u64;
     }
 
     /// The sums since the last call, by layer; the next ones begin at zero.

@@ -45,14 +45,19 @@ impl Streams {
         Ok((ops::collapse(pass.g, x, &w, &self.mixing)?, w))
     }
 
+    /// Number of streams.
+    pub(crate) fn count(&self) -> usize {
+        self.mixing.streams
+    }
+
     /// The streams after a sublayer that made `y[T,H]` of the streams `x[T,n·H]` with weights `w`.
     pub(crate) fn expand(&self, pass: &mut Pass<'_>, x: &Var, y: &Var, w: &Var) -> Result<Var> {
         ops::expand(pass.g, x, y, w, &self.mixing)
     }
+}
 
-    /// Streams `[T,n·H]` that all begin as `x[T,H]`.
-    pub(crate) fn spread(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var> {
-        let len = x.value().as_matrix().1;
-        ops::columns(pass.g, x, &vec![Run::Copy { start: 0, len }; self.mixing.streams].into())
-    }
+/// `streams` streams, `[T,n·H]`, that all begin as `x[T,H]`.
+pub(crate) fn spread(pass: &mut Pass<'_>, x: &Var, streams: usize) -> Result<Var> {
+    let len = x.value().as_matrix().1;
+    ops::columns(pass.g, x, &vec![Run::Copy { start: 0, len }; streams].into())
 }

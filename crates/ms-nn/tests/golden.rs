@@ -89,7 +89,7 @@ fn load(dir: &Path, dtype: DType, max_position: usize) -> Loaded {
     files.sort();
     let hf: Weights = files.iter().flat_map(|f| read_golden(f).0).collect();
     let device = Device::cpu(1).unwrap();
-    let model = Gpt::new(&config, &device, 1, max_position).unwrap();
+    let model = Gpt::new(&config, &device, max_position).unwrap();
     let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
     for (i, spec) in params(&config).iter().enumerate() {
@@ -168,7 +168,7 @@ fn the_first_training_step_has_pytorchs_loss_and_gradient_norm() {
             let weights = Tensor::from_slice(arena, [weights.len()], &weights).unwrap();
             let mut g = Graph::train(&m.device);
             let hidden = m.model.forward(&mut g, &m.store, &ctx, &batch).unwrap();
-            let out = m.model.loss(&mut g, &m.store, &hidden, &labels, &weights).unwrap();
+            let out = m.model.loss(&mut g, &m.store, &ctx, &hidden, &labels, &weights).unwrap();
             loss += f64::from(out.loss.value().as_slice::<f32>().unwrap()[0]);
             let one = Tensor::from_slice(arena, [1], &[1f32]).unwrap();
             g.backward(&out.loss, one, &[], &mut grads).unwrap();

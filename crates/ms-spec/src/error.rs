@@ -47,6 +47,21 @@ pub enum Error {
         /// Ranks along it.
         ranks: usize,
     },
+    /// A part of the model cannot be shared along an axis.
+    #[error("{part} cannot be shared by {axis} {ranks}: {reason}")]
+    Rule {
+        /// The part.
+        part: &'static str,
+        /// The axis.
+        axis: ms_core::Axis,
+        /// Ranks along it.
+        ranks: usize,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Layers cannot be shared out to stages as asked.
+    #[error("{0}")]
+    Placement(String),
     /// A tensor cannot be cut as asked.
     #[error(transparent)]
     Core(#[from] ms_core::Error),

@@ -29,15 +29,19 @@ pub mod megatron;
 pub mod memory;
 mod params;
 mod parts;
+mod placement;
 mod rope;
 
 pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;
-pub use params::{Init, ParamSpec, Place, SumGrad, check_cut, check_expert_cut, local, params};
+pub use params::{
+    Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, local, params,
+};
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
 };
+pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};

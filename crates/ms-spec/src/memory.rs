@@ -1,13 +1,16 @@
 //! Bytes that a rank's copy of the weights takes in training, by kind.
 
-use ms_core::{Axis, Topology};
+use ms_core::{Axis, Grid};
 use serde::{Deserialize, Serialize};
 
-use crate::{ParamSpec, Result, local};
+use crate::parts::Feed;
+use crate::{Item, ModelConfig, PlacedParam, Result, local};
 
 /// Bytes of one rank by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
+    /// Elements of the weights that the rank holds, copies included.
+    pub elements: usize,
     /// Weights that the forward pass reads.
     pub weights: usize,
     /// Accumulated gradients, float32.
@@ -21,33 +24,108 @@ pub struct Memory {
 impl Memory {
     /// The sum of all kinds.
     pub fn total(&self) -> usize {
-        self.weights + self.gradients + self.master + self.moments
+        [self.gradients, self.master, self.moments].into_iter().fold(self.weights, usize::saturating_add)
     }
 }
 
-/// Bytes that the parameters `specs` take on `rank`, with weights of `weight_bytes` bytes per element.
+/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes per element.
 ///
-/// With `distributed_optimizer` the master copy and the moments are shared by the data-parallel ranks.
+/// With `distributed_optimizer` the master copy and the moments are shared by the ranks that hold the same: data and
+/// context parallel ranks, of experts the ranks with the same experts.
 ///
 /// # Errors
-/// A parameter that does not divide by the tensor-parallel size.
+/// A parameter that does not divide by the sizes of the grid.
 pub fn of(
-    specs: &[ParamSpec],
-    topology: &Topology,
+    held: &[PlacedParam],
+    grid: &Grid,
     rank: usize,
     weight_bytes: usize,
     distributed_optimizer: bool,
 ) -> Result<Memory> {
-    let mut elements = 0;
-    for spec in specs {
-        elements += local(spec, topology, rank)?.local_shape().numel();
+    let mut memory = Memory::default();
+    for PlacedParam { spec, .. } in held {
+        let elements = local(spec, grid, rank)?.local_shape().numel();
+        let share = match (distributed_optimizer, spec.of_experts()) {
+            (false, _) => 1,
+            (true, true) => grid.expert().size(Axis::Dp),
+            (true, false) => grid.size(Axis::Dp) * grid.size(Axis::Cp),
+        };
+        let owned = elements.div_ceil(share);
+        let add = |sum: &mut usize, count: usize, bytes: usize| {
+            *sum = sum.saturating_add(count.saturating_mul(bytes));
+        };
+        add(&mut memory.elements, elements, 1);
+        add(&mut memory.weights, elements, weight_bytes);
+        add(&mut memory.gradients, elements, 4);
+        add(&mut memory.master, owned, if weight_bytes < 4 { 4 } else { 0 });
+        add(&mut memory.moments, owned, 8);
     }
-    let share = if distributed_optimizer { topology.size(Axis::Dp) * topology.size(Axis::Cp) } else { 1 };
-    let owned = elements.div_ceil(share);
-    Ok(Memory {
-        weights: elements * weight_bytes,
-        gradients: elements * 4,
-        master: if weight_bytes < 4 { owned * 4 } else { 0 },
-        moments: owned * 8,
-    })
+    Ok(memory)
+}
+
+/// What decides the size of what a forward pass keeps for its backward.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations {
+    /// Tokens of a micro-batch on the rank.
+    pub tokens: usize,
+    /// Bytes of an element of the stream.
+    pub element_bytes: usize,
+    /// Ranks that share a matrix.
+    pub tp: usize,
+    /// Whether they share the tokens between matrices.
+    pub sequence_parallel: bool,
+}
+
+impl Activations {
+    /// Bytes that one forward pass through `items` keeps: the operands of every operation that has a backward, without
+    /// recomputation. Mixers that are not attention count as attention of their projections' width.
+    pub fn of_items(&self, c: &ModelConfig, items: &[Item]) -> usize {
+        // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
+        const MOST: usize = 1 << 12;
+        if self.tokens > MOST {
+            let few = Self { tokens: MOST, ..*self }.of_items(c, items);
+            return (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+        }
+        let stream = match self.sequence_parallel {
+            true => self.tokens / self.tp,
+            false => self.tokens,
+        };
+        let (row, wide) = (c.hidden * self.element_bytes, 4);
+        let inside = |width: usize| self.tokens * width / self.tp * self.element_bytes;
+        let layer = |layer: usize| {
+            let kind = c.layer(layer);
+            let (heads, groups) = c.heads_of(layer);
+            let width = (heads + 2 * groups) * c.head_dim;
+            // The stream, its norm (whole again inside tensor parallelism), rows of queries, keys and values, the heads'
+            // outputs and a number for each head and token.
+            let mix = 2 * stream * row
+                + self.tokens * row * usize::from(self.sequence_parallel)
+                + inside(width)
+                + inside(heads * c.value_dim())
+                + self.tokens * heads / self.tp * wide;
+            let gated = if c.activation.gated() { 3 } else { 2 };
+            let copies = |ffn: usize, rows: usize| inside(gated * ffn) * rows;
+            let feed = 2 * stream * row
+                + match (&c.moe, kind.feed) {
+                    (_, Feed::None) => 0,
+                    (Some(moe), Feed::Moe) => {
+                        copies(moe.ffn, moe.top_k)
+                            + copies(moe.shared.map_or(0, |s| s.ffn), 1)
+                            + 2 * self.tokens * moe.top_k * row
+                            + self.tokens * (moe.experts + moe.zero_experts) * wide
+                    }
+                    _ => copies(c.ffn, 1),
+                };
+            mix + feed
+        };
+        let of = |item: &Item| match *item {
+            Item::Layer { layer: l, .. } => layer(l),
+            Item::Predictor(k) => layer(c.layers + k) + 4 * stream * row,
+            // Gradients by the stream and the output layer are formed in the forward pass.
+            Item::Head => 3 * stream * row + c.padded_vocab / self.tp * c.hidden * wide,
+            Item::Embedding => self.tokens * wide,
+            Item::Noop { .. } => 0,
+        };
+        items.iter().map(of).fold(0, usize::saturating_add)
+    }
 }

@@ -5,11 +5,11 @@ mod build;
 mod feed;
 mod mixer;
 
-use ms_core::{Axis, Partition, Region, Shape, Topology};
+use ms_core::{Axis, Grid, Partition, Region, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{Block, Feed, Mixer, Position};
-use crate::{Error, ModelConfig, Norm, Result};
+use crate::{Error, ModelConfig, Norm, QkNorm, Result};
 use build::Table;
 
 /// Which part of the model a parameter belongs to; decides its pipeline stage.
@@ -71,7 +71,8 @@ pub enum Init {
 pub enum SumGrad {
     /// None: every rank has the whole gradient, or its own piece of it.
     No,
-    /// Along tensor parallel, always: each rank saw its own heads.
+    /// Along tensor parallel, always: each rank saw its own heads, or its own part of every expert. Of a weight of experts,
+    /// along the ranks that share an expert.
     OverTp,
     /// Along tensor parallel, under sequence parallelism: each rank saw its own tokens.
     OverTpWithSequenceParallel,
@@ -254,6 +255,10 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     if let Some(g) = &c.gated_delta {
         sizes.push(("key heads of the gated delta net", g.key_heads));
     }
+    if tp > 1 && c.qk_norm == QkNorm::WholeProjection && c.norm != Norm::Rms {
+        let (part, reason) = ("a norm over whole projections", "only RMSNorm joins the statistics of ranks");
+        return Err(Error::Rule { part, axis: Axis::Tp, ranks: tp, reason });
+    }
     for (what, size) in sizes {
         if tp == 0 || size % tp != 0 {
             return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
@@ -285,11 +290,50 @@ pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<(
 
 /// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
 ///
-/// Stages are not looked at: which layers a rank has is a question of placement.
+/// Stages are not looked at: which layers a rank has is a question of [`crate::Placement`].
 ///
 /// # Errors
 /// As [`Partition::region_on`].
-pub fn local(spec: &ParamSpec, topology: &Topology, rank: usize) -> Result<Region> {
+pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
+    let topology = if spec.of_experts() { grid.expert() } else { grid.dense() };
     let position = |axis| (topology.coord(rank, axis), topology.size(axis));
     Ok(spec.partition.region_on(&spec.name, &spec.shape, position)?)
+}
+
+impl ParamSpec {
+    /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
+    pub fn of_experts(&self) -> bool {
+        matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })
+    }
+}
+
+/// Checks that context-parallel ranks can share the sequences of a model.
+///
+/// # Errors
+/// [`Error::Rule`] with the part that sees whole sequences in a way that this version cannot share, and why.
+pub fn check_context(config: &ModelConfig, cp: usize) -> Result<()> {
+    let c = config;
+    if cp == 1 {
+        return Ok(());
+    }
+    let rule = |part, reason| Err(Error::Rule { part, axis: Axis::Cp, ranks: cp, reason });
+    if c.compressed().is_some() {
+        return rule(
+            "attention to pooled entries",
+            "windows of entries and of tokens cross the borders of ranks",
+        );
+    }
+    if c.indexer.is_some() {
+        return rule("sparse attention", "the indexer picks among the keys of all ranks");
+    }
+    for (mixer, part) in [
+        (Mixer::Mamba2, "a state-space mixer"),
+        (Mixer::Mamba3, "a trapezoidal mixer"),
+        (Mixer::GatedDelta, "a gated delta net"),
+    ] {
+        if c.has(mixer) {
+            return rule(part, "its state runs through the whole sequence");
+        }
+    }
+    Ok(())
 }

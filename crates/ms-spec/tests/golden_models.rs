@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ms_core::{Axis, Topology};
+use ms_core::{Grid, GridRules, GridSizes};
 use ms_spec::{Family, ModelConfig, check_cut, hf, local, megatron, params};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -40,6 +40,10 @@ fn elements(model: &std::path::Path) -> usize {
         }
     }
     total
+}
+
+fn tensor_parallel(tp: usize) -> Grid {
+    Grid::new(tp, &GridSizes { tp, ..GridSizes::default() }, GridRules::V2).unwrap()
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn the_cut_names_and_shapes_equal_those_of_upstreams_checkpoint() {
         let mut config = hf::read_config(&read(&root.join(model).join("config.json"))).unwrap();
         assert_eq!(config.padded(1, files), padded);
         config.padded_vocab = padded;
-        let topology = Topology::new(&[(Axis::Tp, files)]).unwrap();
+        let topology = tensor_parallel(files);
         let manifest = read(&root.join("convert").join(case).join("manifest.json"));
         for rank in 0..files {
             let file =
@@ -164,7 +168,7 @@ proptest! {
     #[test]
     fn the_pieces_of_all_ranks_cover_every_parameter_once(config in some_config(), tp in prop::sample::select(vec![1usize, 2, 4])) {
         check_cut(&config, tp).unwrap();
-        let topology = Topology::new(&[(Axis::Tp, tp)]).unwrap();
+        let topology = tensor_parallel(tp);
         for spec in params(&config) {
             let mut seen = vec![0u8; spec.shape.numel()];
             for rank in 0..tp {

@@ -10,8 +10,9 @@ use crate::optimizer::STATE_NAMES;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Cut;
-use ms_ckpt::{Checkpoint, Kind, sharded};
-use ms_core::{DType, ParamId, Region};
+use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name, sharded};
+use ms_core::{DType, ParamId, Region, Tensor};
+use ms_dist::ReduceOp;
 use ms_spec::ParamSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -129,15 +130,16 @@ fn state_name(which: usize, spec: &ParamSpec) -> String {
 }
 
 fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
-    Ok(ms_spec::local(spec, &engine.ctx.topo, engine.ctx.rank)?)
+    Ok(ms_spec::local(spec, &engine.ctx.grid, engine.ctx.rank)?)
 }
 
 /// Writes a checkpoint; all ranks of the run call it together. It becomes visible when it is complete.
+///
+/// If one rank fails, all of them do, so that they can try again together.
 pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> Result<()> {
     let Some(dir) = &config.checkpoint.save else { return Ok(()) };
-    let (world, rank) = (&engine.ctx.world, engine.ctx.rank);
-    let first = if rank == 0 { Some(sharded::Writer::create(dir, state.iteration)?) } else { None };
-    world.barrier()?;
+    let first = if engine.ctx.rank == 0 { Some(sharded::Writer::create(dir, state.iteration)) } else { None };
+    let first = together(engine, first.transpose().map_err(Error::from))?;
     let joined;
     let writer = match &first {
         Some(writer) => writer,
@@ -146,31 +148,45 @@ pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> R
             &joined
         }
     };
-    write_pieces(config, engine, writer)?;
-    world.barrier()?;
-    if let Some(writer) = first {
-        if config.checkpoint.megatron_files != MegatronFiles::Absent {
-            write_megatron(config, engine, state, &writer)?;
-        }
-        let step = engine.optimizer.step();
-        let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
-        let stored = Stored {
-            iteration: state.iteration,
-            consumed_train_samples: state.consumed_train_samples,
-            consumed_valid_samples: state.consumed_valid_samples,
-            num_floating_point_operations_so_far: state.floating_point_operations,
-            optimizer_step: step,
-            schedule: state.schedule.clone(),
-            seed: config.seed,
-            world: engine.ctx.topo.world(),
-            args: config.args.clone(),
-            optimizer,
-            opt_param_scheduler,
-        };
-        let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
-        writer.finish(&config.model, &stored)?;
+    together(engine, write_pieces(config, engine, writer))?;
+    let finished = first.map_or(Ok(()), |writer| finish(config, engine, state, writer));
+    together(engine, finished)
+}
+
+/// What this rank has done, if every rank has succeeded.
+fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
+    let failed = f64::from(u8::from(mine.is_err()));
+    let failed = Tensor::from_slice(engine.device.arena(), [1], &[failed])?;
+    let failed = engine.ctx.world.all_reduce("saved", failed, ReduceOp::Max)?.wait()?;
+    let others: f64 = failed.as_slice::<f64>()?[0];
+    match mine {
+        Ok(_) if others > 0.0 => Err(Error::OtherRank),
+        mine => mine,
     }
-    Ok(world.barrier()?)
+}
+
+/// The first rank's last step: what is beside the tensors, and the final name.
+fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: sharded::Writer) -> Result<()> {
+    if config.checkpoint.megatron_files != MegatronFiles::Absent {
+        write_megatron(config, engine, state, &writer)?;
+    }
+    let step = engine.optimizer.step();
+    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
+    let stored = Stored {
+        iteration: state.iteration,
+        consumed_train_samples: state.consumed_train_samples,
+        consumed_valid_samples: state.consumed_valid_samples,
+        num_floating_point_operations_so_far: state.floating_point_operations,
+        optimizer_step: step,
+        schedule: state.schedule.clone(),
+        seed: config.seed,
+        world: engine.ctx.grid.world(),
+        args: config.args.clone(),
+        optimizer,
+        opt_param_scheduler,
+    };
+    let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
+    Ok(writer.finish(&config.model, &stored)?)
 }
 
 fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {
@@ -181,17 +197,20 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
     }
     let weights: Vec<_> = engine.store.layout().ids().map(|id| engine.store.get(id)).collect();
     let mut pieces = Vec::new();
-    if engine.ctx.dp_cp.rank() == 0 {
-        for ((spec, region), weight) in specs.iter().zip(&regions).zip(&weights) {
-            pieces.push(sharded::Piece {
-                name: &spec.name,
-                shape: spec.shape,
-                dtype: weight.dtype(),
-                region: region.clone(),
-                flat: None,
-                bytes: weight.bytes(),
-            });
+    for (i, ((spec, region), weight)) in specs.iter().zip(&regions).zip(&weights).enumerate() {
+        // Of ranks that hold the same, the first writes.
+        let alike = if spec.of_experts() { &engine.ctx.edp } else { &engine.ctx.dp_cp };
+        if !engine.counts(ParamId(i as u32)) || alike.rank() != 0 {
+            continue;
         }
+        pieces.push(sharded::Piece {
+            name: &spec.name,
+            shape: spec.shape,
+            dtype: weight.dtype(),
+            region: region.clone(),
+            flat: None,
+            bytes: weight.bytes(),
+        });
     }
     let names: Vec<Vec<String>> =
         (0..3).map(|which| specs.iter().map(|spec| state_name(which, spec)).collect()).collect();
@@ -202,6 +221,9 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
             for part in engine.optimizer.parts(which) {
                 let (id, range, values) = part?;
                 let i = id.0 as usize;
+                if !engine.counts(id) {
+                    continue;
+                }
                 pieces.push(sharded::Piece {
                     name: &names[i],
                     shape: specs[i].shape,
@@ -250,19 +272,21 @@ fn as_bytes(values: &[f32]) -> &[u8] {
 /// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
 pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<RunState>> {
     let Some(dir) = &config.checkpoint.load else { return Ok(None) };
-    if !holds_checkpoint(dir) {
+    if config.checkpoint.load_step.is_none() && !holds_checkpoint(dir) {
+        check_nothing_there(dir)?;
         if config.checkpoint.exit_on_missing {
             return Err(mismatch(dir, "checkpoint", "one, because of --exit-on-missing-checkpoint", "none"));
         }
         if engine.ctx.rank == 0 {
-            tracing::warn!("{}: no checkpoint there; starting from random weights", dir.display());
+            tracing::warn!("{}: no checkpoint there", dir.display());
         }
         return Ok(None);
     }
     let source = match config.checkpoint.load_step {
-        Some(step) => ms_ckpt::open_iteration(dir, step)?,
-        None => ms_ckpt::open(dir)?,
+        Some(step) => ms_ckpt::open_iteration(dir, step),
+        None => ms_ckpt::open(dir),
     };
+    let source = source.map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
     read_weights(&source, engine)?;
     let mut state = RunState {
         from: dir.clone(),
@@ -294,6 +318,44 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         read_optimizer(&source, engine, stored.optimizer_step)?;
     }
     Ok(Some(state))
+}
+
+/// Checks that a folder without a checkpoint is none that was meant to be one.
+///
+/// # Errors
+/// If it is a file, or holds iterations but no tracker that names the last complete one.
+fn check_nothing_there(dir: &Path) -> Result<()> {
+    if dir.is_file() {
+        return Err(Error::NoTracker { path: dir.to_owned(), expected: "a folder, found a file".into() });
+    }
+    let Some(last) = iterations(dir).pop() else { return Ok(()) };
+    let expected = format!(
+        "{TRACKER} beside {}, which names the last complete one, found none\nhint: --ckpt-step {last} loads that one",
+        iteration_name(last)
+    );
+    Err(Error::NoTracker { path: dir.to_owned(), expected })
+}
+
+/// The iterations of a folder, in order.
+fn iterations(dir: &Path) -> Vec<u64> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let number = |e: std::fs::DirEntry| e.file_name().to_str()?.strip_prefix("iter_")?.parse().ok();
+    let mut all: Vec<u64> = entries.filter_map(number).collect();
+    all.sort_unstable();
+    all
+}
+
+/// An error in a checkpoint, with the hint that there are older ones.
+fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Error {
+    let newest = step.or(ms_ckpt::latest_iteration(dir).ok().flatten());
+    let older: Vec<u64> = iterations(dir).into_iter().filter(|&n| newest.is_none_or(|new| n < new)).collect();
+    match older.last() {
+        None => error.into(),
+        Some(last) => {
+            let list: Vec<String> = older.iter().map(ToString::to_string).collect();
+            Error::Damaged { source: error, older: list.join(", "), last: *last }
+        }
+    }
 }
 
 /// Whether there is something that `ms_ckpt::open` takes for a checkpoint, whole or damaged.

@@ -3,8 +3,8 @@
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::{Error, Result};
 use ms_core::DType;
-use ms_nn::Recompute;
-use ms_spec::ModelConfig;
+use ms_nn::{Capacity, Recompute};
+use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +42,10 @@ pub struct TrainConfig {
     pub log_token_mean: bool,
     /// What runs again in the backward pass.
     pub recompute: Recompute,
+    /// What each pipeline stage holds.
+    pub stages: Stages,
+    /// The order of work in a pipeline.
+    pub order: PipelineOrder,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
     /// Seed of initial weights.
@@ -109,6 +113,8 @@ impl TrainConfig {
             per_token_loss: false,
             log_token_mean: false,
             recompute: Recompute::None,
+            stages: Stages::default(),
+            order: PipelineOrder::default(),
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
             seed: 1,
@@ -190,6 +196,28 @@ impl BatchSizes {
     }
 }
 
+/// The order of work in a pipeline; without one it says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PipelineOrder {
+    /// One forward, one backward, interleaved where stages have several chunks.
+    Plain {
+        /// Micro-batches that pass a chunk before the next chunk runs; `None`: as many as stages.
+        group: Option<usize>,
+        /// All forwards come first where there are as many micro-batches as stages (`core_r0.8.0`).
+        forwards_first: bool,
+    },
+    /// One forward, one backward, with weight gradients in the bubble.
+    ZeroBubble,
+    /// Chunks from both ends.
+    DualPipeV,
+}
+
+impl Default for PipelineOrder {
+    fn default() -> Self {
+        Self::Plain { group: None, forwards_first: true }
+    }
+}
+
 /// AdamW's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
@@ -206,6 +234,10 @@ pub struct Adam {
 pub struct Routing {
     /// Coefficient of the load-balancing loss; 0: none.
     pub balance_coeff: f64,
+    /// Each sequence has a load-balancing loss of its own, of which the mean is taken.
+    pub balance_by_sequence: bool,
+    /// How many copies of tokens an expert takes; `None`: all that come.
+    pub capacity: Option<Capacity>,
     /// Step of the experts' biases towards equal load, for routers that have such biases.
     pub bias_update_rate: f64,
 }

@@ -1,38 +1,41 @@
 //! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
 
-use crate::ahead::{Ahead, ahead};
 use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
+use crate::pipeline::Pipeline;
+use crate::reduction::{SharedGradients, data_parallel};
 use crate::{Error, Result};
-use ms_core::ops::{self, Balance};
-use ms_core::{DType, Device, GradBuffer, Graph, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, GradBuffer, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
-use ms_dist::buckets::{BucketPlan, Placed};
-use ms_dist::{Communicator, DataParallel, ParallelCtx, ReduceOp};
-use ms_nn::{Batch, Gpt, LayerLoad, RouterLoad};
+use ms_dist::{DataParallel, ParallelCtx, ReduceOp};
+use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
+use ms_spec::{Place, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The state of a run on one rank: model, weights, gradients, optimizer.
+/// The state of a run on one rank: its part of the model, weights, gradients, optimizer.
 pub struct Engine {
     /// Where it computes.
     pub device: Device,
     /// Its place among the ranks.
     pub ctx: ParallelCtx,
-    /// The model.
+    /// Its part of the model.
     pub model: Gpt,
     /// The weights.
     pub store: ParamStore,
     /// The optimizer.
     pub optimizer: Optimizer,
     dp: DataParallel,
+    shared: SharedGradients,
+    pipeline: Pipeline,
     grads: GradBuffer,
+    /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
+    counts: Vec<bool>,
     clip_grad: f64,
     per_token_loss: bool,
     log_token_mean: bool,
     check_for_nan: bool,
     routing: Routing,
-    mtp_loss_scale: f64,
     load: Arc<RouterLoad>,
 }
 
@@ -56,49 +59,10 @@ pub struct StepReport {
 pub struct ExpertReport {
     /// Load-balancing loss without its coefficient, mean over layers and micro-batches; 1 is perfect balance.
     pub balance: f64,
-    /// Token copies that went to each expert, by layer.
+    /// Token copies that were meant for each expert, by layer.
     pub tokens: BTreeMap<usize, Vec<u64>>,
-}
-
-/// A loss summed up in two ways over micro-batches.
-#[derive(Clone, Copy, Debug, Default)]
-struct LossSums {
-    /// Sum of micro-batch means.
-    means: f64,
-    /// Micro-batches.
-    micro_batches: f64,
-    /// Sum over tokens.
-    nll: f64,
-    /// Tokens that count.
-    tokens: f64,
-}
-
-impl LossSums {
-    fn add(&mut self, nll: &Tensor, mask: &[f32]) -> Result<()> {
-        let (mut sum, mut tokens) = (0.0, 0.0);
-        for (&n, &m) in nll.as_slice::<f32>()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
-            sum += f64::from(n) * f64::from(m);
-            tokens += f64::from(m);
-        }
-        self.nll += sum;
-        self.tokens += tokens;
-        self.means += if tokens > 0.0 { sum / tokens } else { 0.0 };
-        self.micro_batches += 1.0;
-        Ok(())
-    }
-
-    fn over_ranks(self, device: &Device, comm: &dyn Communicator) -> Result<Self> {
-        let mine = [self.means, self.micro_batches, self.nll, self.tokens];
-        let sum = comm
-            .all_reduce("loss", Tensor::from_slice(device.arena(), [4], &mine)?, ReduceOp::Sum)?
-            .wait()?;
-        let s = sum.as_slice::<f64>()?;
-        Ok(Self { means: s[0], micro_batches: s[1], nll: s[2], tokens: s[3] })
-    }
-
-    fn value(&self, token_mean: bool) -> f64 {
-        if token_mean { self.nll / self.tokens.max(1.0) } else { self.means / self.micro_batches.max(1.0) }
-    }
+    /// Copies that experts beyond their capacity did not take, over all layers.
+    pub dropped: u64,
 }
 
 impl Engine {
@@ -107,35 +71,35 @@ impl Engine {
     /// # Errors
     /// If the model cannot be built on this grid of ranks.
     pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
-        let tp = ctx.tp.size();
+        let placement = Placement::new(&config.model, &config.stages)?;
+        let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
         let model =
-            Gpt::new(&config.model, &device, tp, config.longest_row)?.with_recompute(config.recompute);
-        let placed = model.specs().iter().map(|spec| {
-            let shape = ms_spec::local(spec, &ctx.topo, ctx.rank)?.local_shape();
-            Ok(Placed { shape, own_bucket: false })
-        });
-        let placed: Vec<Placed> = placed.collect::<Result<_>>()?;
-        let plan = BucketPlan::new(&placed, ctx.dp_cp.size(), config.bucket_size);
-        let mut store = ParamStore::zeros(device.arena(), config.dtype, plan.layout.clone());
-        ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.topo)?;
-        let grads = GradBuffer::zeros(device.arena(), plan.layout.clone());
-        let dp = DataParallel::new(ctx.dp_cp.clone(), plan);
-        let optimizer = Optimizer::new(&device, &dp, ctx.dp_cp.rank(), model.specs(), &store, config.adam)?;
+            Gpt::part(&config.model, &device, seat, config.longest_row)?.with_recompute(config.recompute);
+        let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
+        let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
+        ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
+        let grads = GradBuffer::zeros(device.arena(), dp.layout().clone());
+        let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
+        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.adam)?;
+        let shared = SharedGradients::new(&model, &ctx, &placement);
+        let load: Arc<RouterLoad> = Arc::default();
         let mut this = Self {
+            pipeline: Pipeline::new(config, &placement, load.clone()),
             device,
             ctx,
             model,
             store,
             optimizer,
             dp,
+            shared,
             grads,
+            counts,
             clip_grad: config.clip_grad,
             per_token_loss: config.per_token_loss,
             log_token_mean: config.log_token_mean || config.per_token_loss,
             check_for_nan: config.check_for_nan,
             routing: config.routing,
-            mtp_loss_scale: config.mtp_loss_scale,
-            load: Arc::default(),
+            load,
         };
         this.publish_biases()?;
         Ok(this)
@@ -155,38 +119,84 @@ impl Engine {
         lr: f64,
         weight_decay: f64,
     ) -> Result<StepReport> {
-        self.device.fill_zero(self.grads.values_mut())?;
-        let mut sums = LossSums::default();
-        let mut ahead = vec![LossSums::default(); self.model.config().mtp];
-        for mb in micro_batches {
-            let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
-            self.forward_backward(mb, micro_batches.len(), &mut sums, &mut ahead)?;
-        }
+        let (parts, mut report) = self.gradients(iteration, micro_batches)?;
         let _span = tracing::trace_span!(target: "ms_step", "optimizer").entered();
-        let dp = self.ctx.dp_cp.clone();
-        let sums = sums.over_ranks(&self.device, &*dp)?;
-        let loss = sums.value(self.log_token_mean);
-        if self.check_for_nan && !loss.is_finite() {
-            return Err(self.not_finite(iteration, "the loss", loss));
-        }
-        let ahead = ahead.into_iter().map(|s| Ok(s.over_ranks(&self.device, &*dp)?.value(false)));
-        let ahead = ahead.collect::<Result<_>>()?;
-        let factor = if self.per_token_loss { 1.0 / sums.tokens.max(1.0) } else { 1.0 / dp.size() as f64 };
-        let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor as f32)?;
-        let grad_norm = self.grad_norm(&parts)?;
+        report.grad_norm = self.grad_norm(&parts)?;
+        let grad_norm = report.grad_norm;
         if self.check_for_nan && !grad_norm.is_finite() {
             return Err(self.not_finite(iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        let experts = self.experts_report()?;
-        if let Some(report) = &experts {
-            self.move_expert_biases(report)?;
+        report.experts = self.experts_report()?;
+        if let Some(experts) = &report.experts {
+            self.move_expert_biases(experts)?;
         }
         let dtype = self.store.dtype();
         let weights = self.optimizer.update(&self.device, &parts, clip as f32, (lr, weight_decay), dtype)?;
         self.dp.gather_weights(&mut self.store, weights)?;
         self.publish_biases()?;
-        Ok(StepReport { loss, grad_norm, tokens: sums.tokens as u64, ahead, experts })
+        Ok(report)
+    }
+
+    /// Forward and backward over the micro-batches: this rank's part of the reduced gradients, a tensor for each bucket,
+    /// and the losses.
+    fn gradients(
+        &mut self,
+        iteration: u64,
+        micro_batches: &[MicroBatch],
+    ) -> Result<(Vec<Tensor>, StepReport)> {
+        self.device.fill_zero(self.grads.values_mut())?;
+        let losses = {
+            let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
+            let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
+            self.pipeline.run(model, store, ctx, &self.device, micro_batches, &mut self.grads)?
+        };
+        let losses = losses.over_ranks(&self.device, &self.ctx)?;
+        let loss = losses.main.value(self.log_token_mean);
+        if self.check_for_nan && !loss.is_finite() {
+            return Err(self.not_finite(iteration, "the loss", loss));
+        }
+        let factor = match self.per_token_loss {
+            true => 1.0 / losses.main.tokens.max(1.0),
+            false => 1.0 / self.ctx.dp.size() as f64,
+        };
+        self.shared.reduce(&self.device, &self.ctx, &mut self.grads)?;
+        let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor as f32)?;
+        let report = StepReport {
+            loss,
+            grad_norm: 0.0,
+            tokens: losses.main.tokens as u64,
+            ahead: losses.ahead.iter().map(|l| l.value(false)).collect(),
+            experts: None,
+        };
+        Ok((parts, report))
+    }
+
+    /// The gradients of the mean loss of `micro_batches` by every element that this rank owns and that counts: parameter,
+    /// its elements, values. Nothing is updated.
+    ///
+    /// # Errors
+    /// As [`Engine::step`].
+    pub fn owned_gradients(
+        &mut self,
+        micro_batches: &[MicroBatch],
+    ) -> Result<(StepReport, Vec<OwnedGradient>)> {
+        let (parts, mut report) = self.gradients(0, micro_batches)?;
+        report.grad_norm = self.grad_norm(&parts)?;
+        report.experts = self.experts_report()?;
+        let mut owned = Vec::new();
+        for slice in self.dp.slices().into_iter().filter(|s| self.counts[s.param]) {
+            let values = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            let spec = &self.model.specs()[slice.param];
+            let region = ms_spec::local(spec, &self.ctx.grid, self.ctx.rank)?;
+            owned.push(OwnedGradient { name: spec.name.clone(), region, range: slice.range, values });
+        }
+        Ok((report, owned))
+    }
+
+    /// Whether this rank's copy of parameter `id` is the one that counts in norms and checkpoints.
+    pub fn counts(&self, id: ParamId) -> bool {
+        self.counts[id.0 as usize]
     }
 
     /// Puts the optimizer's master weights into the model, as after an update.
@@ -231,7 +241,7 @@ impl Engine {
     /// # Errors
     /// Never in a sound program.
     pub fn adopt_weights(&mut self) -> Result<()> {
-        self.optimizer.take_masters(&self.device, &self.dp, self.ctx.dp_cp.rank(), &self.store)?;
+        self.optimizer.take_masters(&self.device, &self.dp, &self.store)?;
         self.publish_biases()
     }
 
@@ -239,30 +249,34 @@ impl Engine {
         Error::NotFinite { iteration, rank: self.ctx.describe(), what, value }
     }
 
-    /// What the routers reported since the last call, summed over data-parallel ranks.
+    /// What the routers reported since the last call, over all ranks.
     fn experts_report(&self) -> Result<Option<ExpertReport>> {
-        let load = self.load.take();
-        if load.is_empty() {
-            return Ok(None);
-        }
-        // One vector for all layers: balance and passes, then the counts of each.
-        let mut all = Vec::new();
-        for LayerLoad { balance, passes, tokens } in load.values() {
-            all.extend([*balance, *passes as f64]);
-            all.extend(tokens.iter().map(|&n| n as f64));
+        let config = self.model.config();
+        let Some(moe) = &config.moe else { return Ok(None) };
+        let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
+        // Of each layer balance, passes, dropped copies and the counts of each expert; zeros where another stage holds it.
+        let width = 3 + choices;
+        let mut all = vec![0f64; layers * width];
+        for (layer, LayerLoad { balance, passes, tokens, dropped }) in self.load.take() {
+            let row = &mut all[layer * width..][..width];
+            (row[0], row[1], row[2]) = (balance, passes as f64, dropped as f64);
+            row[3..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
         }
         let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
-        let sum = self.ctx.dp_cp.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
-        let mut rest = sum.as_slice::<f64>()?;
-        let (mut balance, mut passes, mut tokens) = (0.0, 0.0, BTreeMap::new());
-        for (&layer, load) in &load {
-            let (numbers, counts) = rest.split_at(2);
-            let (counts, tail) = counts.split_at(load.tokens.len());
-            (balance, passes, rest) = (balance + numbers[0], passes + numbers[1], tail);
-            tokens.insert(layer, counts.iter().map(|&n| n as u64).collect());
+        let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
+        let sum = self.ctx.pp.all_reduce("expert load", sum, ReduceOp::Sum)?.wait()?;
+        // The ranks that share an expert see the same tokens.
+        let seen = 1.0 / self.ctx.etp.size() as f64;
+        let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
+        let (mut balance, mut passes, mut dropped, mut tokens) = (0.0, 0.0, 0.0, BTreeMap::new());
+        for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[1] > 0.0)
+        {
+            (balance, passes) = (balance + row[0] * seen, passes + row[1] * passed);
+            dropped += row[2] * seen;
+            tokens.insert(layer, row[3..].iter().map(|&n| (n * seen) as u64).collect());
         }
         let coeff = if self.routing.balance_coeff == 0.0 { 1.0 } else { self.routing.balance_coeff };
-        Ok(Some(ExpertReport { balance: balance / passes.max(1.0) / coeff, tokens }))
+        Ok(Some(ExpertReport { balance: balance / passes.max(1.0) / coeff, tokens, dropped: dropped as u64 }))
     }
 
     /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.
@@ -275,21 +289,17 @@ impl Engine {
         if rate == 0.0 {
             return Ok(());
         }
-        let specs = self.model.specs();
         let layers = self.model.config().layers;
-        let layer_of = |name: &str| {
-            let module = name.strip_suffix(".mlp.router.expert_bias")?;
-            match module.strip_prefix("decoder.layers.") {
-                Some(number) => number.parse::<usize>().ok(),
-                None => {
-                    let number = module.strip_prefix("mtp.layers.")?.strip_suffix(".transformer_layer")?;
-                    Some(layers + number.parse::<usize>().ok()?)
-                }
-            }
+        // What no gradient trains and is no table are the biases of routers.
+        let layer_of = |spec: &ms_spec::ParamSpec| match spec.place {
+            _ if spec.trained || spec.integral => None,
+            Place::Layer(layer) => Some(layer),
+            Place::Mtp(k) => Some(layers + k),
+            Place::Embedding | Place::Head => None,
         };
+        let specs = self.model.specs();
         self.optimizer.change_masters(|id, range, values| {
-            let Some(counts) = layer_of(&specs[id.0 as usize].name).and_then(|l| report.tokens.get(&l))
-            else {
+            let Some(counts) = layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l)) else {
                 return;
             };
             let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
@@ -302,64 +312,8 @@ impl Engine {
         })
     }
 
-    fn batch(&self, mb: &MicroBatch) -> Result<(Batch, Tensor)> {
-        let arena = self.device.arena();
-        let batch = Batch::new(arena, &mb.tokens, &mb.position_ids, &mb.cu_seqlens)?;
-        Ok((batch, Tensor::from_slice(arena, [mb.labels.len()], &mb.labels)?))
-    }
-
-    /// Weights `[T]` of the tokens in the loss that is optimised: `scale` times the mean over those that count, shared
-    /// out over micro-batches, or with per-token loss their plain sum.
-    fn loss_weights(&self, mask: &[f32], micro_batches: usize, scale: f64) -> Result<Tensor> {
-        let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
-        let share = if self.per_token_loss { 1.0 } else { 1.0 / (counted.max(1.0) * micro_batches as f64) };
-        let weights: Vec<f32> = mask.iter().map(|&m| (f64::from(m) * share * scale) as f32).collect();
-        Ok(Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?)
-    }
-
-    fn forward_backward(
-        &mut self,
-        mb: &MicroBatch,
-        micro_batches: usize,
-        sums: &mut LossSums,
-        ahead_sums: &mut [LossSums],
-    ) -> Result<()> {
-        let (mut batch, labels) = self.batch(mb)?;
-        let weights = self.loss_weights(&mb.loss_mask, micro_batches, 1.0)?;
-        if self.model.config().moe.is_some() {
-            let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let grad_scale = if self.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
-            let coeff = self.routing.balance_coeff as f32;
-            batch.balance = (coeff != 0.0).then_some(Balance { coeff, grad_scale: grad_scale as f32 });
-            batch.load = Some(self.load.clone());
-        }
-        let device = self.device.clone();
-        let ints = |values: &[i32]| Tensor::from_slice(device.arena(), [values.len()], values);
-        let seen: Vec<Ahead> = ahead(mb, ahead_sums.len());
-        let tokens = seen.iter().map(|a| ints(&a.tokens)).collect::<ms_core::Result<Vec<_>>>()?;
-        let mut g = Graph::train(&device);
-        let (hidden, predictions) =
-            self.model.forward_ahead(&mut g, &self.store, &self.ctx, &batch, &tokens)?;
-        let out = self.model.loss(&mut g, &self.store, &hidden, &labels, &weights)?;
-        drop(hidden);
-        sums.add(&out.nll, &mb.loss_mask)?;
-        let mut loss = out.loss;
-        let scale = self.mtp_loss_scale / seen.len().max(1) as f64;
-        for ((hidden, a), sums) in predictions.into_iter().zip(&seen).zip(ahead_sums) {
-            let weights = self.loss_weights(&a.loss_mask, micro_batches, scale)?;
-            let out = self.model.loss(&mut g, &self.store, &hidden, &ints(&a.labels)?, &weights)?;
-            sums.add(&out.nll, &a.loss_mask)?;
-            loss = ops::add(&mut g, &loss, &out.loss)?;
-        }
-        let one = Tensor::from_slice(device.arena(), [1], &[1f32])?;
-        g.backward(&loss, one, &[], &mut self.grads)?;
-        Ok(())
-    }
-
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
-        let squares =
-            parts.iter().try_fold(0.0, |sum, p| Ok::<_, Error>(sum + self.device.sum_squares(p)?))?;
-        self.root_of_sum(squares)
+        self.root_of_sum(self.optimizer.sum_squares(&self.device, parts)?)
     }
 
     fn root_of_sum(&self, squares: f64) -> Result<f64> {
@@ -373,11 +327,7 @@ impl Engine {
     /// # Errors
     /// If a rank fails.
     pub fn params_norm(&self) -> Result<f64> {
-        let mut squares = 0.0;
-        for part in self.optimizer.parts(0) {
-            squares += part?.2.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
-        }
-        self.root_of_sum(squares)
+        self.root_of_sum(self.optimizer.masters_squared()?)
     }
 
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.
@@ -385,21 +335,34 @@ impl Engine {
     /// # Errors
     /// If a rank fails or a batch is not sound.
     pub fn evaluate(&self, micro_batches: impl Iterator<Item = Result<MicroBatch>>) -> Result<f64> {
-        let mut sums = LossSums::default();
-        for mb in micro_batches {
-            let mb = mb?;
-            let (batch, labels) = self.batch(&mb)?;
-            let mut g = Graph::inference(&self.device);
-            let hidden = self.model.forward(&mut g, &self.store, &self.ctx, &batch)?;
-            let weights = Tensor::from_slice(self.device.arena(), [mb.loss_mask.len()], &mb.loss_mask)?;
-            let out = self.model.loss(&mut g, &self.store, &hidden, &labels, &weights)?;
-            sums.add(&out.nll, &mb.loss_mask)?;
-        }
-        Ok(sums.over_ranks(&self.device, &*self.ctx.dp_cp)?.value(self.log_token_mean))
+        let losses =
+            self.pipeline.evaluate(&self.model, &self.store, &self.ctx, &self.device, micro_batches)?;
+        Ok(losses.over_ranks(&self.device, &self.ctx)?.main.value(self.log_token_mean))
     }
 
     /// Element type of the weights.
     pub fn dtype(&self) -> DType {
         self.store.dtype()
     }
+}
+
+/// A part of a gradient.
+#[derive(Clone, Debug)]
+pub struct OwnedGradient {
+    /// The parameter.
+    pub name: String,
+    /// The rank's region of it.
+    pub region: ms_core::Region,
+    /// Elements of the region, in its local order.
+    pub range: std::ops::Range<usize>,
+    /// Their gradients, f32.
+    pub values: Tensor,
+}
+
+/// Whether this rank's copy of a parameter is the one that counts: of equal copies the first along each axis that does not
+/// cut it, along data parallelism each its own share.
+fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
+    let spec = &param.spec;
+    let group = if spec.of_experts() { &ctx.etp } else { &ctx.tp };
+    !param.copy && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
 }

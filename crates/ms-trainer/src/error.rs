@@ -53,6 +53,27 @@ pub enum Error {
         /// The checkpoint's value.
         found: String,
     },
+    /// What `--load` names is no checkpoint, but was meant to be one.
+    #[error("--load {path}: expected {expected}")]
+    NoTracker {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was expected, found, and what to do.
+        expected: String,
+    },
+    /// A checkpoint cannot be read, but there are older ones.
+    #[error("{source}\nhint: older checkpoints: {older}; --ckpt-step {last} loads the last of them")]
+    Damaged {
+        /// What is wrong with it.
+        source: ms_ckpt::Error,
+        /// Their iterations.
+        older: String,
+        /// The last of them.
+        last: u64,
+    },
+    /// This rank has done its part of a checkpoint, another has not.
+    #[error("another rank could not write its part of the checkpoint")]
+    OtherRank,
     /// A model could not be built or run.
     #[error(transparent)]
     Model(#[from] ms_nn::Error),

@@ -13,14 +13,21 @@ mod config;
 mod engine;
 mod error;
 mod log_line;
+mod losses;
 mod optimizer;
+mod pipeline;
+mod reduction;
 mod run;
 mod schedule;
+mod share;
 
-pub use config::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig};
-pub use engine::{Engine, ExpertReport, StepReport};
+pub use config::{
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Routing, TrainConfig,
+};
+pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
 pub use error::{Error, Result};
 pub use log_line::LogLine;
 pub use optimizer::Optimizer;
+pub use reduction::{BufferSpec, buffers, shared_by_stages};
 pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
 pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};

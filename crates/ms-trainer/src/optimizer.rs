@@ -4,7 +4,7 @@ use crate::Result;
 use crate::config::Adam;
 use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Tensor};
 use ms_dist::DataParallel;
-use ms_dist::buckets::{BucketPlan, ParamSlice};
+use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
 /// Master weights and moments of the elements that this rank owns, f32, bucket after bucket.
@@ -19,51 +19,61 @@ pub struct Optimizer {
 /// Names of the state tensors in a checkpoint, in the order of [`Optimizer::state`].
 pub(crate) const STATE_NAMES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
 
+/// A part of a parameter that a rank owns.
+struct Owned {
+    slice: ParamSlice,
+    /// First element in the state tensors.
+    at: usize,
+    /// Whether weight decay applies.
+    decay: bool,
+    /// Whether this rank's elements count in a norm over all ranks: of equal copies one does.
+    counts: bool,
+}
+
 /// Which elements a rank owns.
 struct Shard {
-    /// Parts of parameters with their place in the state tensors and whether they decay.
-    parts: Vec<(ParamSlice, usize, bool)>,
+    parts: Vec<Owned>,
     /// First element of each bucket's part in the state tensors, and its length.
     buckets: Vec<(usize, usize)>,
     numel: usize,
 }
 
 impl Shard {
-    fn new(plan: &BucketPlan, rank: usize, specs: &[ParamSpec]) -> Self {
+    fn new(dp: &DataParallel, specs: &[ParamSpec], counts: &[bool]) -> Self {
         let mut numel = 0;
-        let buckets: Vec<(usize, usize)> = (0..plan.buckets.len())
-            .map(|b| {
-                let start = numel;
-                numel += plan.shard(b, rank).len();
-                (start, numel - start)
-            })
-            .collect();
-        let place = |s: ParamSlice| {
-            let at = buckets[s.bucket].0 + s.offset;
-            let decay = specs[s.param].decay;
-            (s, at, decay)
+        let place = |shard: std::ops::Range<usize>| {
+            let start = numel;
+            numel += shard.len();
+            (start, shard.len())
         };
-        Self { parts: plan.slices(rank).into_iter().map(place).collect(), buckets, numel }
+        let buckets: Vec<(usize, usize)> = dp.shards().into_iter().map(place).collect();
+        let own = |slice: ParamSlice| Owned {
+            at: buckets[slice.bucket].0 + slice.offset,
+            decay: specs[slice.param].decay,
+            counts: counts[slice.param],
+            slice,
+        };
+        Self { parts: dp.slices().into_iter().map(own).collect(), buckets, numel }
     }
 }
 
 impl Optimizer {
-    /// An optimizer at step 0 whose master weights are those of `store`.
+    /// An optimizer at step 0 whose master weights are those of `store`. `counts` says of each parameter whether this
+    /// rank's copy is the one that counts.
     ///
     /// # Errors
     /// If the store is not f32 or bf16.
     pub fn new(
         device: &Device,
         dp: &DataParallel,
-        rank: usize,
-        specs: &[ParamSpec],
+        (specs, counts): (&[ParamSpec], &[bool]),
         store: &ParamStore,
         adam: Adam,
     ) -> Result<Self> {
-        let shard = Shard::new(dp.plan(), rank, specs);
+        let shard = Shard::new(dp, specs, counts);
         let zeros = || Tensor::zeros(device.arena(), DType::F32, [shard.numel]);
         let mut this = Self { adam, step: 0, state: [zeros(), zeros(), zeros()], shard };
-        this.take_masters(device, dp, rank, store)?;
+        this.take_masters(device, dp, store)?;
         Ok(this)
     }
 
@@ -71,19 +81,38 @@ impl Optimizer {
     ///
     /// # Errors
     /// If the store is not f32 or bf16.
-    pub fn take_masters(
-        &mut self,
-        device: &Device,
-        dp: &DataParallel,
-        rank: usize,
-        store: &ParamStore,
-    ) -> Result<()> {
-        for (b, &(start, len)) in self.shard.buckets.iter().enumerate() {
-            let part = store.values().slice_flat(dp.plan().shard(b, rank).start, [len])?;
+    pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
+        for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
+            let part = store.values().slice_flat(own.start, [len])?;
             let part = device.cast(&part, DType::F32)?;
             self.state[0].as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
         }
         Ok(())
+    }
+
+    /// The sum of the squares of `parts`, a tensor for each bucket, over the elements that count.
+    ///
+    /// # Errors
+    /// If a part is not of the bucket's length.
+    pub fn sum_squares(&self, device: &Device, parts: &[Tensor]) -> Result<f64> {
+        let mut sum = 0.0;
+        for Owned { slice, .. } in self.shard.parts.iter().filter(|p| p.counts) {
+            sum += device.sum_squares(&parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?)?;
+        }
+        Ok(sum)
+    }
+
+    /// The sum of the squares of the master weights that count.
+    ///
+    /// # Errors
+    /// Never in a sound program.
+    pub fn masters_squared(&self) -> Result<f64> {
+        let values = self.state[0].as_slice::<f32>()?;
+        let own = self.shard.parts.iter().filter(|p| p.counts);
+        let squares = own.map(|p| {
+            values[p.at..p.at + p.slice.range.len()].iter().map(|&w| f64::from(w).powi(2)).sum::<f64>()
+        });
+        Ok(squares.sum())
     }
 
     /// Steps taken.
@@ -105,7 +134,7 @@ impl Optimizer {
         &self,
         which: usize,
     ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, &[f32])>> {
-        self.shard.parts.iter().map(move |(s, at, _)| {
+        self.shard.parts.iter().map(move |Owned { slice: s, at, .. }| {
             let values = &self.state[which].as_slice::<f32>()?[*at..*at + s.range.len()];
             Ok((ParamId(s.param as u32), s.range.clone(), values))
         })
@@ -121,7 +150,7 @@ impl Optimizer {
         mut read: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let values = self.state[which].as_mut_slice::<f32>()?;
-        for (s, at, _) in &self.shard.parts {
+        for Owned { slice: s, at, .. } in &self.shard.parts {
             read(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()])?;
         }
         Ok(())
@@ -136,7 +165,7 @@ impl Optimizer {
         mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]),
     ) -> Result<()> {
         let values = self.state[0].as_mut_slice::<f32>()?;
-        for (s, at, _) in &self.shard.parts {
+        for Owned { slice: s, at, .. } in &self.shard.parts {
             change(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()]);
         }
         Ok(())
@@ -158,7 +187,7 @@ impl Optimizer {
         self.step += 1;
         let Adam { beta1, beta2, eps } = self.adam;
         let [master, m, v] = &mut self.state;
-        for (s, at, decay) in &self.shard.parts {
+        for Owned { slice: s, at, decay, .. } in &self.shard.parts {
             let len = s.range.len();
             let weight_decay = if *decay { weight_decay } else { 0.0 };
             let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };

@@ -11,6 +11,7 @@ use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ReduceOp};
 use ms_trace::{Recorder, metrics::JsonLines, tensorboard::EventFile};
 use serde_json::{Map, Value, json};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -43,6 +44,10 @@ pub trait Observer: Sync {
     fn line(&self, text: &str);
     /// Iterations done, of how many.
     fn progress(&self, iteration: u64, of: u64, loss: f64);
+    /// An iteration is done.
+    fn iteration(&self, _iteration: u64) {}
+    /// A checkpoint of this iteration is complete.
+    fn saved(&self, _iteration: u64) {}
 }
 
 /// How a run ended.
@@ -62,6 +67,10 @@ pub struct Outcome {
     pub tokens_per_second: f64,
     /// Why the run stopped before its last iteration.
     pub stopped: Option<&'static str>,
+    /// Where the weights came from; `None`: they were random.
+    pub loaded: Option<PathBuf>,
+    /// Checkpoints that could not be written when they were due.
+    pub failed_saves: u64,
     /// Parameters of the whole model.
     pub parameters: u64,
     /// Highest memory of tensors on this rank, in bytes.
@@ -95,6 +104,8 @@ struct Loop<'a> {
     consumed_valid: u64,
     flops: f64,
     schedule: Schedule,
+    loaded: Option<PathBuf>,
+    failed_saves: u64,
 }
 
 /// Trains as `config` says on this rank. Every rank of the run calls it with the same configuration.
@@ -113,7 +124,7 @@ pub fn run(
     if config.train_iters > 0 {
         config.schedule.validate()?;
     }
-    let reports = ctx.rank + 1 == ctx.topo.world();
+    let reports = ctx.rank + 1 == ctx.grid.world();
     let start = Instant::now();
     let engine = Engine::new(config, device, ctx)?;
     let mut this = Loop {
@@ -131,6 +142,8 @@ pub fn run(
         consumed_valid: 0,
         flops: 0.0,
         schedule: config.schedule.clone(),
+        loaded: None,
+        failed_saves: 0,
     };
     this.load()?;
     if reports {
@@ -141,12 +154,18 @@ pub fn run(
 
 impl Loop<'_> {
     fn load(&mut self) -> Result<()> {
-        let Some(state) = checkpoint::load(self.config, &mut self.engine)? else { return Ok(()) };
+        let Some(state) = checkpoint::load(self.config, &mut self.engine)? else {
+            if self.reports {
+                self.hooks.observer.line("starting from random weights");
+            }
+            return Ok(());
+        };
         self.iteration = state.iteration;
         self.consumed = state.consumed_train_samples;
         self.consumed_valid = state.consumed_valid_samples;
         self.flops = state.floating_point_operations;
         self.schedule = state.schedule.clone();
+        self.loaded = Some(state.from.clone());
         if self.reports {
             let text = format!(
                 "loaded {} at iteration {} ({} samples consumed)",
@@ -155,6 +174,7 @@ impl Loop<'_> {
                 state.consumed_train_samples
             );
             self.hooks.observer.line(&text);
+            self.hooks.observer.saved(state.iteration);
         }
         Ok(())
     }
@@ -186,7 +206,9 @@ impl Loop<'_> {
             test_loss: None,
             tokens_per_second: 0.0,
             stopped: None,
-            parameters: self.engine.model.specs().iter().map(|s| s.shape.numel() as u64).sum(),
+            loaded: self.loaded.clone(),
+            failed_saves: 0,
+            parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
             peak_bytes: 0,
             late_allocations: 0,
         };
@@ -200,8 +222,9 @@ impl Loop<'_> {
             let global = self.config.batch.global_at(self.consumed);
             if last_global.replace(global).is_some_and(|last| last != global) && saved != self.iteration {
                 // As upstream: a batch that grows is a new phase of the run.
-                self.save()?;
-                saved = self.iteration;
+                if self.save()? {
+                    saved = self.iteration;
+                }
             }
             let step_start = Instant::now();
             self.record(true);
@@ -216,7 +239,8 @@ impl Loop<'_> {
             };
             self.record(false);
             let seconds = step_start.elapsed().as_secs_f64();
-            let lr_used = self.schedule.lr(self.consumed);
+            let (lr_used, wd_used) =
+                (self.schedule.lr(self.consumed), self.schedule.weight_decay(self.consumed));
             self.iteration += 1;
             self.consumed += global as u64;
             self.flops += self.config.flops_per_sample * global as f64;
@@ -224,7 +248,10 @@ impl Loop<'_> {
             trained_seconds += seconds;
             trained_tokens += (global * self.config.seq_length) as f64;
             interval.add(&report, seconds);
-            self.write_metrics(&report, lr_used, seconds, global)?;
+            if self.reports {
+                self.hooks.observer.iteration(self.iteration);
+            }
+            self.write_metrics(&report, [lr_used, wd_used], seconds, global)?;
             if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, report.grad_norm, global)?;
             }
@@ -242,8 +269,9 @@ impl Loop<'_> {
             outcome.stopped = self.should_stop()?;
             let every = self.config.checkpoint.save_interval;
             if outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every)) {
-                self.save()?;
-                saved = self.iteration;
+                if self.save()? {
+                    saved = self.iteration;
+                }
             }
             if outcome.stopped.is_some() {
                 break;
@@ -252,7 +280,7 @@ impl Loop<'_> {
         // A finished run that was read from elsewhere is written too. Iteration 0 never is: no reader knows it.
         let moved = first > 0 && self.config.checkpoint.load != self.config.checkpoint.save;
         if saved != self.iteration || (first == self.iteration && moved && !self.config.skip_train) {
-            self.save()?;
+            self.save_at_last()?;
         }
         if outcome.stopped.is_none() && self.config.eval.iters > 0 {
             let prefix = format!("iteration {} on validation set", self.iteration);
@@ -262,6 +290,7 @@ impl Loop<'_> {
             outcome.test_loss = self.test()?;
         }
         let stats = self.engine.device.arena().stats();
+        outcome.failed_saves = self.failed_saves;
         outcome.iteration = self.iteration;
         outcome.consumed_samples = self.consumed;
         outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
@@ -302,7 +331,24 @@ impl Loop<'_> {
         })
     }
 
-    fn save(&mut self) -> Result<()> {
+    /// Saves, or says loudly that it could not; the run goes on, and tries again when the next checkpoint is due and at
+    /// the end. Whether there is nothing left to save.
+    fn save(&mut self) -> Result<bool> {
+        match self.save_at_last() {
+            Ok(()) => Ok(true),
+            Err(e @ (Error::Ckpt(_) | Error::OtherRank)) => {
+                self.failed_saves += 1;
+                tracing::error!(
+                    "iteration {} was NOT saved: {e}; it is tried again at the next interval and at the end",
+                    self.iteration
+                );
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn save_at_last(&mut self) -> Result<()> {
         let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
         let state = checkpoint::RunState {
@@ -317,6 +363,7 @@ impl Loop<'_> {
         if self.reports {
             let text = format!("saved iteration {} to {}", self.iteration, dir.display());
             self.hooks.observer.line(&text);
+            self.hooks.observer.saved(self.iteration);
         }
         Ok(())
     }
@@ -371,7 +418,7 @@ impl Loop<'_> {
     fn write_metrics(
         &mut self,
         report: &crate::StepReport,
-        lr: f64,
+        [lr, weight_decay]: [f64; 2],
         seconds: f64,
         global: usize,
     ) -> Result<()> {
@@ -382,6 +429,7 @@ impl Loop<'_> {
                 "lm loss": report.loss,
                 "grad norm": report.grad_norm,
                 "learning rate": lr,
+                "weight decay": weight_decay,
                 "global batch size": global,
                 "tokens": report.tokens,
                 "seconds": seconds,
@@ -392,6 +440,7 @@ impl Loop<'_> {
             if let Some(experts) = &report.experts {
                 line.insert("load_balancing_loss".into(), json!(experts.balance));
                 line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
+                line.insert("dropped".into(), json!(experts.dropped));
             }
             metrics.write(&line)?;
         }
@@ -422,7 +471,7 @@ impl Loop<'_> {
         }
         let per_iteration = seconds / iterations.max(1) as f64;
         let flops = self.config.flops_per_sample * global as f64;
-        let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.topo.world() as f64);
+        let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.grid.world() as f64);
         let line = LogLine {
             iteration: self.iteration,
             train_iters: self.config.train_iters,

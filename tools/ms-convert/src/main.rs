@@ -1,5 +1,5 @@
 //! `ms-convert`: see the library beside it.
 
 fn main() -> std::process::ExitCode {
-    ms_cli::run("ms-convert", || ms_convert::main(std::env::args_os().skip(1).collect()))
+    ms_cli::run("ms-convert", |_interrupt| ms_convert::main(std::env::args_os().skip(1).collect()))
 }

@@ -426,9 +426,15 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     let options = RunOptions { threads: workers(), sync: request.sync, replace: request.force };
     let done = plan.run(source, &request.save, &options, &|n| bar.inc(n));
     bar.finish_and_clear();
-    match done {
+    let written = match done {
         Err(e @ ms_ckpt::Error::Exists { .. }) => return Err(e).hint("--force replaces it"),
         other => other?,
+    };
+    if let Some(first) = &written.first {
+        tracing::warn!(
+            "{} of the values written are not finite, the first of them in {first}: a model with such weights computes nothing",
+            written.not_finite
+        );
     }
     let seconds = start.elapsed().as_secs_f64();
     let rate = plan.bytes() as f64 / seconds.max(1e-9);
@@ -442,7 +448,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     if args.flag("json") {
         let report = json!({
             "save": request.save, "files": plan.files.len(), "bytes": plan.bytes(), "seconds": seconds,
-            "bytes_per_second": rate
+            "bytes_per_second": rate, "not_finite": written.not_finite
         });
         writeln!(std::io::stdout().lock(), "{report}")?;
     }

@@ -522,3 +522,53 @@ fn an_interrupted_conversion_goes_on_at_the_files_that_are_missing() {
         assert!(bytes == whole[&name], "{}", name.display());
     }
 }
+
+#[test]
+fn values_that_are_not_finite_are_counted_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (dir.path().join("hf"), dir.path().join("mg"));
+    make_model(&model, "llama", false);
+    let convert = |more: &[&str]| {
+        let done = ms_convert(
+            &[&["hf", "mcore", "--json", "--load-dir", text(&model), "--save-dir", text(&out)][..], more]
+                .concat(),
+        )
+        .success();
+        let report: serde_json::Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        (report["not_finite"].as_u64().unwrap(), stderr(&done))
+    };
+    let (count, said) = convert(&[]);
+    assert!(count == 0 && !said.contains("not finite"), "{said}");
+    let weights = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let last = bytes.len() - 4;
+    // An infinity and a value that is no number, as bf16.
+    bytes[last..].copy_from_slice(&[0x80, 0x7f, 0xc0, 0xff]);
+    std::fs::write(&weights, bytes).unwrap();
+    // A value that several files hold is counted in each.
+    for (more, want) in [
+        (&["--force"][..], 2),
+        (&["--force", "--tp", "2", "--pp", "2"], 4),
+        (&["--force", "--dtype", "fp32"], 2),
+    ] {
+        let (count, said) = convert(more);
+        assert_eq!(count, want, "{more:?}: {said}");
+        let line = format!("{want} of the values written are not finite, the first of them in ");
+        assert!(said.contains(&line), "{said}");
+    }
+}
+
+#[test]
+fn sizes_that_no_table_has_are_refused_by_the_flags_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (dir.path().join("hf"), dir.path().join("mg"));
+    make_model(&model, "llama", false);
+    for flag in ["--make-vocab-size-divisible-by=999999999999", "--tp=0", "--pp=-1", "--padded-vocab-size=0"]
+    {
+        let failed =
+            ms_convert(&["hf", "mcore", "--load-dir", text(&model), "--save-dir", text(&out), flag]).code(2);
+        let (name, _) = flag.split_once('=').unwrap();
+        assert!(stderr(&failed).contains(&format!("{name}: expected a ")), "{}", stderr(&failed));
+        assert!(!out.exists());
+    }
+}

@@ -28,8 +28,8 @@ pub struct Subject {
     pub questions: Vec<Question>,
 }
 
-/// Solved examples in a prompt.
-const SHOTS: usize = 5;
+/// Solved examples in a prompt, unless told otherwise.
+pub const SHOTS: usize = 5;
 
 /// The subjects of a folder, in the order of their names. Test files are `SUBJECT_test.csv` in `dir` or in `dir/test`;
 /// examples are `SUBJECT_dev.csv` in the folder `dev` beside the test files' folder.
@@ -54,9 +54,8 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
         .into_iter()
         .map(|(name, path)| {
             let examples = dev.join(format!("{name}_dev.csv"));
-            let mut examples = read_questions(&examples)
+            let examples = read_questions(&examples)
                 .with_context(|| format!("the solved examples of {name}: expected {}", examples.display()))?;
-            examples.truncate(SHOTS);
             Ok(Subject { questions: read_questions(&path)?, examples, name })
         })
         .collect()
@@ -84,8 +83,7 @@ fn read_questions(path: &Path) -> Result<Vec<Question>> {
             row + 1,
             record.len()
         );
-        let cell =
-            |i: usize| if MISSING.contains(&&record[i]) { "nan".to_owned() } else { record[i].to_owned() };
+        let cell = |i: usize| record[i].to_owned();
         let answer = record[5].trim().to_owned();
         ensure!(
             ["A", "B", "C", "D"].contains(&answer.as_str()),
@@ -98,16 +96,29 @@ fn read_questions(path: &Path) -> Result<Vec<Question>> {
     Ok(questions)
 }
 
-/// The question with its options, ending with `Answer:`.
+/// The question with its options, ending with `Answer:`, as MindSpeed-LLM prints it.
 fn ask(q: &Question) -> String {
+    let cell = |text: &String| if MISSING.contains(&text.as_str()) { "nan".to_owned() } else { text.clone() };
+    let [a, b, c, d] = q.options.each_ref().map(cell);
+    format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", cell(&q.text))
+}
+
+/// The same as lm-evaluation-harness prints it: without white space around the question, options as they are.
+fn ask_harness(q: &Question) -> String {
     let [a, b, c, d] = &q.options;
-    format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", q.text)
+    format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", strip(&q.text))
+}
+
+/// Python's `str.strip`, which also takes the four separators of ASCII for white space.
+fn strip(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }
 
 /// The prompt of MindSpeed-LLM: an introduction with two spaces after "about", solved examples, the question.
 pub fn prompt(subject: &Subject, question: &Question) -> String {
     let name = subject.name.replace('_', " ");
-    let solved: Vec<String> = subject.examples.iter().map(|e| format!("{} {}", ask(e), e.answer)).collect();
+    let solved: Vec<String> =
+        subject.examples.iter().take(SHOTS).map(|e| format!("{} {}", ask(e), e.answer)).collect();
     format!(
         "The following are multiple choice questions (with answers) about  {name}.\n{}\n\n{}",
         solved.join("\n"),
@@ -115,13 +126,14 @@ pub fn prompt(subject: &Subject, question: &Question) -> String {
     )
 }
 
-/// The prompt of lm-evaluation-harness' `mmlu` with five examples; the choices are ` A` to ` D`.
-pub fn harness_prompt(subject: &Subject, question: &Question) -> String {
+/// The prompt of lm-evaluation-harness' `mmlu` with the first `shots` examples; the choices are ` A` to ` D`.
+pub fn harness_prompt(subject: &Subject, question: &Question, shots: usize) -> String {
     let name = subject.name.replace('_', " ");
-    let solved: String = subject.examples.iter().map(|e| format!("{} {}\n\n", ask(e), e.answer)).collect();
+    let examples = subject.examples.iter().take(shots);
+    let solved: String = examples.map(|e| format!("{} {}\n\n", ask_harness(e), e.answer)).collect();
     format!(
         "The following are multiple choice questions (with answers) about {name}.\n\n{solved}{}",
-        ask(question)
+        ask_harness(question)
     )
 }
 

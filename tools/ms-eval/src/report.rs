@@ -24,6 +24,22 @@ pub(crate) struct Sample {
     pub(crate) picked: Option<String>,
     pub(crate) gold: String,
     pub(crate) right: bool,
+    /// Of every choice; empty where an answer was generated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) log_likelihood: Vec<f64>,
+}
+
+impl Sample {
+    /// What `--json` says of a question whose choices were compared.
+    fn item(&self) -> Value {
+        let index = |letter: &str| ["A", "B", "C", "D"].iter().position(|l| *l == letter);
+        json!({
+            "id": self.id,
+            "loglikelihood": self.log_likelihood,
+            "picked": self.picked.as_deref().and_then(index),
+            "gold": index(&self.gold),
+        })
+    }
 }
 
 fn accuracy(correct: u64, questions: u64) -> f64 {
@@ -43,7 +59,7 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -
         .iter()
         .map(|r| json!({"subject": r.subject, "question_n": r.questions, "acc": accuracy(r.correct, r.questions)}))
         .collect();
-    let results = json!({
+    let mut results = json!({
         "task": task,
         "model": args.text("load"),
         "protocol": args.text("protocol"),
@@ -63,6 +79,9 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -
             lines.push(b'\n');
         }
         ms_cli::write_file(&dir.join("samples.jsonl"), &lines)?;
+    }
+    if samples.iter().any(|s| !s.log_likelihood.is_empty()) {
+        results["items"] = samples.iter().map(Sample::item).collect();
     }
     let mut out = std::io::stdout().lock();
     if args.flag("json") {

@@ -43,7 +43,17 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
         Some("harness") => Protocol::Harness,
         _ => Protocol::MindSpeed,
     };
+    let shots = match args.size("num_fewshot")? {
+        Some(_) if protocol == Protocol::MindSpeed => {
+            bail!(Usage("--num-fewshot goes with --protocol harness".into()))
+        }
+        given => given.unwrap_or(mmlu::SHOTS),
+    };
     let mut subjects = mmlu::read(Path::new(&dir))?;
+    if let Some(subject) = subjects.iter().find(|s| s.examples.len() < shots) {
+        let (name, has) = (&subject.name, subject.examples.len());
+        bail!("{dir}: {name}: expected {shots} solved examples, found {has}\nhint: lower --num-fewshot");
+    }
     if let Some(most) = args.size("max_eval_samples")? {
         subjects.iter_mut().for_each(|s| s.questions.truncate(most));
     }
@@ -59,7 +69,7 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
     let encode = |subject: &Subject, question: &Question| -> Result<(String, Vec<u32>)> {
         let text = match protocol {
             Protocol::MindSpeed => mmlu::prompt(subject, question),
-            Protocol::Harness => mmlu::harness_prompt(subject, question),
+            Protocol::Harness => mmlu::harness_prompt(subject, question, shots),
         };
         let ids = match &template {
             Some(t) => {
@@ -91,19 +101,26 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
         let mut correct = 0;
         for (number, question) in subject.questions.iter().enumerate() {
             let (text, ids) = prompts.next().context("one prompt per question")?;
-            let (output, picked) = match protocol {
-                Protocol::MindSpeed => generate(&mut session, &tokenizer, &model, &ids, new)?,
-                Protocol::Harness => choose(&mut session, &tokenizer, &text, &ids)?,
+            let id = format!("{}/{number}", subject.name);
+            let mut log_likelihood = Vec::new();
+            let answer = match protocol {
+                Protocol::MindSpeed => generate(&mut session, &tokenizer, &model, &ids, new),
+                Protocol::Harness => choose(&mut session, &tokenizer, &text, &ids).map(|all| {
+                    log_likelihood = all;
+                    told(&log_likelihood)
+                }),
             };
+            let (output, picked) = answer.with_context(|| format!("question {id}"))?;
             let right = picked.as_deref() == Some(question.answer.as_str());
             correct += u64::from(right);
             samples.push(Sample {
-                id: format!("{}/{number}", subject.name),
+                id,
                 prompt_sha256: format!("{:x}", HexDigest(Sha256::digest(text.as_bytes()).to_vec())),
                 output,
                 picked,
                 gold: question.answer.clone(),
                 right,
+                log_likelihood,
             });
             bar.inc(1);
         }
@@ -179,22 +196,35 @@ fn generate(
     Ok((text, picked))
 }
 
-/// The choice with the largest log-likelihood after the prompt.
-fn choose(
-    session: &mut Session<'_>,
-    tokenizer: &Tokenizer,
-    text: &str,
-    ids: &[u32],
-) -> Result<(String, Option<String>)> {
+/// Log-likelihoods as text, and the choice with the largest one.
+fn told(log_likelihood: &[f64]) -> (String, Option<String>) {
     let mut best = (f64::NEG_INFINITY, "A");
     let mut listing = Vec::new();
-    for choice in ["A", "B", "C", "D"] {
+    for (&sum, choice) in log_likelihood.iter().zip(CHOICES) {
+        listing.push(format!("{choice} {sum:.4}"));
+        if sum > best.0 {
+            best = (sum, choice);
+        }
+    }
+    (listing.join(", "), Some(best.1.to_owned()))
+}
+
+/// What is compared after a prompt.
+const CHOICES: [&str; 4] = ["A", "B", "C", "D"];
+
+/// The log-likelihood of every choice after the prompt: the sum over its tokens.
+///
+/// # Source
+/// lm-evaluation-harness 0.4.13, `lm_eval/api/model.py`, `_encode_pair`: the tokens of a choice are those of the whole text
+/// beyond as many as the prompt alone has.
+fn choose(session: &mut Session<'_>, tokenizer: &Tokenizer, text: &str, ids: &[u32]) -> Result<Vec<f64>> {
+    let mut all = Vec::new();
+    for choice in CHOICES {
         let whole = tokenizer.encode_with_special(&format!("{text} {choice}"))?;
-        // The continuation is what the whole text has beyond the prompt's tokens.
-        let shared = whole.iter().zip(ids).take_while(|(a, b)| a == b).count().min(whole.len() - 1).max(1);
-        let mut logits = session.prefill(&whole[..shared])?;
+        let before = ids.len().min(whole.len() - 1).max(1);
+        let mut logits = session.prefill(&whole[..before])?;
         let mut sum = 0.0;
-        for (i, &token) in whole[shared..].iter().enumerate() {
+        for (i, &token) in whole[before..].iter().enumerate() {
             ensure!(
                 (token as usize) < logits.len(),
                 "token {token} of the choice {choice} is not in the model's vocabulary of {}; is this the model's own \
@@ -202,14 +232,11 @@ fn choose(
                 logits.len()
             );
             sum += ms_generate::log_softmax(&logits, token as usize);
-            if shared + i + 1 < whole.len() {
+            if before + i + 1 < whole.len() {
                 logits = session.next(token)?;
             }
         }
-        listing.push(format!("{choice} {sum:.4}"));
-        if sum > best.0 {
-            best = (sum, choice);
-        }
+        all.push(sum);
     }
-    Ok((listing.join(", "), Some(best.1.to_owned())))
+    Ok(all)
 }

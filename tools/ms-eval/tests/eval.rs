@@ -96,3 +96,89 @@ fn missing_data_and_unknown_tasks_are_named() {
     let empty = dir.path().to_str().unwrap();
     assert!(run(&["mmlu", "--load", "x", "--data-path", empty], 1).contains("_test.csv"));
 }
+
+#[test]
+fn a_weight_that_is_no_number_is_no_score() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    quiz(&data);
+    let weights = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let last = bytes.len() - 4;
+    bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&weights, bytes).unwrap();
+    for extra in [&["--protocol", "harness"][..], &["--no-chat-template"]] {
+        let out = dir.path().join("scores");
+        let mut command = ms_eval();
+        command.args(["mmlu", "--dtype", "fp32", "--load"]).arg(&model).arg("--data-path").arg(&data);
+        let failed = command.args(extra).arg("--output").arg(&out).assert().code(1);
+        let message = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+        assert!(message.contains("question easy_sums/0"), "{message}");
+        assert!(message.contains("logits are not finite at token "), "{message}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
+fn log_likelihoods_are_those_of_the_harness_item_by_item() {
+    let Some(root) = ms_testing::shared("goldens/eval/loglikelihood") else { return };
+    let golden: Value = serde_json::from_slice(&std::fs::read(root.join("golden.json")).unwrap()).unwrap();
+    let tokenizer =
+        ms_testing::shared("data/tokenizers").unwrap().join(golden["tokenizer"].as_str().unwrap());
+    let tasks = golden["tasks"].as_object().unwrap().values().filter(|t| t["task"] == "mmlu");
+    let mut seen = 0;
+    for task in tasks {
+        let mut command = ms_eval();
+        command
+            .args(["mmlu", "--protocol", "harness", "--dtype", "fp32", "--json", "--load"])
+            .arg(root.join("model"));
+        command.arg("--tokenizer-name-or-path").arg(&tokenizer);
+        command.arg("--data-path").arg(root.join("data").join(task["data"].as_str().unwrap()));
+        command.args(task["flags"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()));
+        let done = command.assert().success();
+        let got: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        assert_eq!(got["acc"].as_f64(), task["acc"].as_f64());
+        let (items, want) = (got["items"].as_array().unwrap(), task["items"].as_array().unwrap());
+        assert_eq!(items.len(), want.len());
+        for (item, want) in items.iter().zip(want) {
+            for (a, b) in item["loglikelihood"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .zip(want["loglikelihood"].as_array().unwrap())
+            {
+                let off = (a.as_f64().unwrap() - b.as_f64().unwrap()).abs();
+                assert!(off <= 1e-4, "{}: off by {off:e}", want["id"]);
+            }
+            assert_eq!((&item["picked"], &item["gold"]), (&want["picked"], &want["gold"]), "{}", want["id"]);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 20);
+}
+
+#[test]
+fn white_space_around_a_question_does_not_change_its_score_under_the_harness() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    quiz(&data);
+    let items = || {
+        let mut command = ms_eval();
+        command.args(["mmlu", "--protocol", "harness", "--num-fewshot", "1", "--json", "--load"]).arg(&model);
+        let done = command.arg("--data-path").arg(&data).assert().success();
+        let got: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+        got["items"].clone()
+    };
+    let plain = items();
+    for file in ["dev/easy_sums_dev.csv", "test/easy_sums_test.csv"] {
+        let text = std::fs::read_to_string(data.join(file)).unwrap();
+        let spaced = text.replace("What is", "  What is").replace("?,", "?\t ,");
+        assert_ne!(text, spaced);
+        std::fs::write(data.join(file), spaced).unwrap();
+    }
+    assert_eq!(items(), plain);
+}

@@ -28,7 +28,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut logits = Vec::with_capacity(batch * seq * vocab);
     for row in 0..batch {
         let tokens = &ids[row * seq..(row + 1) * seq];
-        logits.extend(model.logits(tokens, &[0, borders[1]])?);
+        let of_row = model.logits(tokens, &[0, borders[1]]).map_err(|e| match e {
+            ms_generate::Error::NotFinite { token, .. } => {
+                ms_generate::Error::NotFinite { sequence: row, token }
+            }
+            other => other,
+        })?;
+        logits.extend(of_row);
     }
     write(Path::new(&output), &[batch, seq, vocab], &logits)
 }

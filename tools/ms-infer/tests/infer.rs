@@ -123,3 +123,66 @@ fn wrong_calls_are_refused_with_the_reason() {
     std::fs::write(dir.path().join("model.safetensors"), b"short").unwrap();
     assert!(stderr(&["generate", "--prompt", "x", "--load", load], 1).contains("model.safetensors"));
 }
+
+/// Puts one value that is no number into the weights of a model.
+fn break_a_weight(dir: &Path) {
+    let path = dir.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 4;
+    bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_weight_that_is_no_number_stops_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    break_a_weight(dir.path());
+    let load = dir.path().to_str().unwrap();
+    for rule in [&["--temperature", "0"][..], &["--temperature", "1"], &["--json"]] {
+        let args = [&["generate", "--dtype", "fp32", "--prompt", "Eight", "--load", load][..], rule].concat();
+        let message = stderr(&args, 1);
+        assert!(message.contains("logits are not finite at token "), "{message}");
+        assert!(message.contains(" of sequence 0"), "{message}");
+    }
+    let (input, output) = (dir.path().join("ids.safetensors"), dir.path().join("out.safetensors"));
+    write_ids(&input, &[1, 2, 3, 4], [2, 2]);
+    let message = stderr(
+        &["logits", "--load", load, "--input", input.to_str().unwrap(), "--output", output.to_str().unwrap()],
+        1,
+    );
+    assert!(message.contains("logits are not finite at token 0 of sequence 0"), "{message}");
+    assert!(!output.exists());
+}
+
+#[test]
+fn numbers_of_a_configuration_that_nothing_can_be_computed_with_are_refused_by_their_name() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let path = dir.path().join("config.json");
+    let sound = std::fs::read_to_string(&path).unwrap();
+    let load = dir.path().to_str().unwrap();
+    for (field, value) in
+        [("rope_theta", "0"), ("rope_theta", "NaN"), ("rms_norm_eps", "-1e-6"), ("rms_norm_eps", "Infinity")]
+    {
+        let other = sound.replacen('{', &format!("{{\n  \"{field}\": {value},"), 1);
+        // The later of two fields of one name wins, so the sound one goes.
+        let mut lines: Vec<&str> = other.lines().collect();
+        let second = lines.iter().rposition(|l| l.contains(&format!("\"{field}\""))).unwrap();
+        if second > 1 {
+            lines.remove(second);
+        }
+        std::fs::write(&path, lines.join("\n")).unwrap();
+        let message = stderr(&["generate", "--prompt", "x", "--load", load], 1);
+        assert!(message.contains(&format!("`{field}`: expected ")), "{field} {value}: {message}");
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_by_the_flags_name() {
+    for (flag, value) in [("--top-k", "-5"), ("--top-p", "1.5"), ("--temperature", "nan"), ("--threads", "0")]
+    {
+        let message = stderr(&["generate", "--prompt", "x", "--load", "x", &format!("{flag}={value}")], 2);
+        assert!(message.contains(&format!("{flag}: expected ")), "{flag} {value}: {message}");
+    }
+}

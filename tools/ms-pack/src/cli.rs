@@ -31,7 +31,10 @@ Examples:
   ms-pack split data/all --split 98,1,1 --output-prefix data/all
   ms-pack cat data/all | head -3
   ms-pack verify data/all
-  ms-pack samples --data-path data/all --split 969,30,1 --seq-length 256 --seed 1234 --train-samples 1000 --json";
+  ms-pack samples --data-path data/all --split 969,30,1 --seq-length 256 --seed 1234 --train-samples 1000 --json
+
+  # which samples two data-parallel ranks take, without reading any
+  ms-pack samples --total 23 --consumed-samples 4 --micro-batch-size 2 --data-parallel-size 2 --json";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
@@ -183,8 +186,43 @@ pub(crate) struct Samples {
     #[arg(long, value_name = "A,B,C", default_value = "969, 30, 1")]
     pub(crate) split: String,
     /// Tokens of a row
-    #[arg(long, value_name = "N", help_heading = "Order")]
-    pub(crate) seq_length: usize,
+    #[arg(long, value_name = "N", required_unless_present = "total", help_heading = "Order")]
+    pub(crate) seq_length: Option<usize>,
+    /// Show which samples each data-parallel rank takes of so many, without reading any
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 31), requires = "micro_batch_size",
+          conflicts_with_all = ["data_path", "train_data_path", "valid_data_path", "test_data_path"],
+          help_heading = "Batches of ranks")]
+    pub(crate) total: Option<u64>,
+    /// Samples that were taken before
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "total",
+        help_heading = "Batches of ranks"
+    )]
+    pub(crate) consumed_samples: u64,
+    /// Samples of one forward pass
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "total",
+          help_heading = "Batches of ranks")]
+    pub(crate) micro_batch_size: Option<u32>,
+    /// Data-parallel ranks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536),
+          requires = "total", help_heading = "Batches of ranks")]
+    pub(crate) data_parallel_size: u32,
+    /// In order and once, or permuted for ever
+    #[arg(long, value_name = "KIND", default_value = "single", value_parser = ["single", "cyclic"], requires = "total",
+          help_heading = "Batches of ranks")]
+    pub(crate) dataloader_type: String,
+    /// Batches of each rank to show
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 4,
+        requires = "total",
+        help_heading = "Batches of ranks"
+    )]
+    pub(crate) batches: usize,
     /// Seed of the order
     #[arg(long, value_name = "N", default_value_t = 1234, help_heading = "Order")]
     pub(crate) seed: u32,

@@ -3,6 +3,7 @@
 mod cli;
 mod inspect;
 mod pack;
+mod record;
 mod regroup;
 mod samples;
 mod verify;
@@ -20,14 +21,14 @@ pub fn command() -> clap::Command {
 ///
 /// # Errors
 /// What went wrong; [`Usage`] for a command line that makes no sense.
-pub fn run() -> Result<()> {
+pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let cli: Cli = ms_cli::parse()?;
     cli.common.start_logging();
     match &cli.command {
-        None => pack::run(&cli.pack, &cli.common),
-        Some(Command::Pack(args)) => pack::run(args, &cli.common),
-        Some(Command::Merge(args)) => regroup::merge(args, &cli.common),
-        Some(Command::Split(args)) => regroup::split(args, &cli.common),
+        None => pack::run(&cli.pack, &cli.common, interrupt),
+        Some(Command::Pack(args)) => pack::run(args, &cli.common, interrupt),
+        Some(Command::Merge(args)) => regroup::merge(args, &cli.common, interrupt),
+        Some(Command::Split(args)) => regroup::split(args, &cli.common, interrupt),
         Some(Command::Cat(args)) => inspect::cat(args),
         Some(Command::Info(args)) => inspect::info(&args.names, cli.common.json),
         Some(Command::Verify(args)) => verify::run(args, &cli.common),

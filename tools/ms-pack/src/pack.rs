@@ -1,9 +1,9 @@
 //! `ms-pack pack`: streams into packed datasets.
 
-use crate::as_usage;
 use crate::cli::Pack;
+use crate::{as_usage, record};
 use anyhow::{Context, Result, bail};
-use ms_cli::{Common, Usage};
+use ms_cli::{Claim, Common, Interrupt, Usage};
 use ms_data::handler::{Kind, Row};
 use ms_data::pack::{PackOptions, Packing, plan};
 use ms_data::sink::{IndexedSink, Level, PackedSink, Sink, check_absent, dataset_prefixes};
@@ -187,7 +187,7 @@ impl Wish {
     }
 }
 
-pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
+pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result<()> {
     let started = Instant::now();
     let streams = Streams::open(args)?;
     let (columns, info) = (streams.heads()[0].0.to_vec(), streams.heads()[0].1.clone());
@@ -210,6 +210,9 @@ pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
     let prefix = prefix.ok_or_else(|| Usage("no output\nhint: pass --output-prefix PREFIX".into()))?;
     let prefixes = dataset_prefixes(prefix, &columns, info.packed_name, Level::Document);
     check_absent(&prefixes, args.force)?;
+    let _claim = Claim::new(prefix, interrupt)?;
+    interrupt.output(prefix);
+    record::forget(prefix)?;
     let packing = wish.options.is_some();
     let spinner = common.progress().spinner("packing");
     let (rows, sink): (u64, Box<dyn Sink>) = match wish.options {
@@ -223,6 +226,7 @@ pub(crate) fn run(args: &Pack, common: &Common) -> Result<()> {
         }
     };
     let summary = sink.finish()?;
+    record::write(prefix, "pack", &prefixes, &info.tokenizer)?;
     spinner.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
     let tokens = summary.outputs.first().map_or(0, |output| output.tokens);

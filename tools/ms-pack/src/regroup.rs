@@ -1,9 +1,9 @@
 //! `ms-pack merge` and `ms-pack split`: the documents of datasets in other files.
 
-use crate::as_usage;
 use crate::cli::{Merge, Split};
+use crate::{as_usage, record};
 use anyhow::{Context, Result, bail};
-use ms_cli::Common;
+use ms_cli::{Claim, Common, Interrupt, Usage};
 use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
 use ms_data::sink::check_absent;
 use serde_json::json;
@@ -11,12 +11,24 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-pub(crate) fn merge(args: &Merge, common: &Common) -> Result<()> {
+pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Result<()> {
     let parts = match &args.input {
         Some(folder) => sets_of(folder)?,
         None => args.parts.clone(),
     };
     check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
+    for part in &parts {
+        if same_set(part, &args.output_prefix) {
+            let path = part.display();
+            return Err(
+                Usage(format!("--output-prefix {path}: it is an input too\nhint: write elsewhere")).into()
+            );
+        }
+    }
+    let tokenizer = record::common_tokenizer(&parts)?;
+    let _claim = Claim::new(&args.output_prefix, interrupt)?;
+    interrupt.output(&args.output_prefix);
+    record::forget(&args.output_prefix)?;
     let first = IndexedDataset::open(&parts[0])?;
     let mut writer = IndexedWriter::create(&args.output_prefix, first.token_type())?;
     drop(first);
@@ -27,6 +39,9 @@ pub(crate) fn merge(args: &Merge, common: &Common) -> Result<()> {
     }
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
     writer.finish()?;
+    if let Some(tokenizer) = tokenizer {
+        record::write(&args.output_prefix, "merge", std::slice::from_ref(&args.output_prefix), &tokenizer)?;
+    }
     bar.finish_and_clear();
     let mut out = std::io::stdout().lock();
     let prefix = args.output_prefix.display().to_string();
@@ -38,6 +53,14 @@ pub(crate) fn merge(args: &Merge, common: &Common) -> Result<()> {
         writeln!(out, "{prefix}: {} parts, {sequences} sequences, {tokens} tokens", parts.len())?;
     }
     Ok(())
+}
+
+/// Whether two prefixes name the same files.
+fn same_set(a: &Path, b: &Path) -> bool {
+    match (std::fs::canonicalize(bin_path(a)), std::fs::canonicalize(bin_path(b))) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => false,
+    }
 }
 
 /// The datasets of a folder by name; every index needs its tokens, and the reverse.
@@ -64,7 +87,7 @@ fn sets_of(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(sets)
 }
 
-pub(crate) fn split(args: &Split, common: &Common) -> Result<()> {
+pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Result<()> {
     let set = IndexedDataset::open(&args.input)?;
     let documents = set.documents();
     let parts: Vec<(String, Range<usize>)> = match (&args.split, args.parts) {
@@ -87,13 +110,20 @@ pub(crate) fn split(args: &Split, common: &Common) -> Result<()> {
     };
     let prefixes: Vec<PathBuf> = parts.iter().map(|(name, _)| prefix_of(name)).collect();
     check_absent(&prefixes, args.force)?;
+    let tokenizer = record::common_tokenizer(std::slice::from_ref(&args.input))?;
+    let _claim = Claim::new(&args.output_prefix, interrupt)?;
+    interrupt.output(&args.output_prefix);
     let mut out = std::io::stdout().lock();
     for ((_, range), prefix) in parts.into_iter().zip(prefixes) {
         let count = range.len();
         let mut writer = IndexedWriter::create(&prefix, set.token_type())?;
         writer.append_documents(&set, range)?;
         let (sequences, tokens) = (writer.sequences(), writer.tokens());
+        record::forget(&prefix)?;
         writer.finish()?;
+        if let Some(tokenizer) = &tokenizer {
+            record::write(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
+        }
         let prefix = prefix.display().to_string();
         if common.json {
             let report =

@@ -5,12 +5,16 @@ use crate::cli::Samples as SamplesArgs;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_data::gpt::{DataPaths, GptOptions, GptSet, IndexCache, build};
+use ms_data::sampler::{Sampler, SamplerKind};
 use ms_data::{Samples, Split, Upstream};
 use ms_text::Tokenizer;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
 pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
+    if let (Some(total), Some(micro)) = (args.total, args.micro_batch_size) {
+        return ranks(args, total, micro as usize, json);
+    }
     let per_split = [&args.train_data_path, &args.valid_data_path, &args.test_data_path];
     let paths = if !args.data_path.is_empty() {
         DataPaths::Split {
@@ -22,11 +26,11 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     } else {
         return Err(Usage("no data\nhint: pass --data-path PREFIX".into()).into());
     };
-    if args.seq_length == 0 {
+    let Some(seq_length) = args.seq_length.filter(|&n| n > 0) else {
         return Err(Usage("--seq-length: expected at least 1".into()).into());
-    }
+    };
     // No id is -1, so nothing is an end of document without a tokenizer.
-    let mut options = GptOptions::new(args.seq_length, args.seed, -1);
+    let mut options = GptOptions::new(seq_length, args.seed, -1);
     if let Some(dir) = &args.tokenizer_name_or_path {
         let mut tokenizer = Tokenizer::load(dir)?;
         tokenizer.pad_with_eos();
@@ -54,6 +58,27 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     }
     if json {
         writeln!(out, "{}", Value::Object(all))?;
+    }
+    Ok(())
+}
+
+/// Which samples each data-parallel rank takes, batch after batch.
+fn ranks(args: &SamplesArgs, total: u64, micro: usize, json: bool) -> Result<()> {
+    let kind = if args.dataloader_type == "cyclic" { SamplerKind::Cyclic } else { SamplerKind::Single };
+    let size = args.data_parallel_size as usize;
+    let of_rank = |rank: usize| -> Result<Vec<Vec<u64>>> {
+        let sampler =
+            Sampler::new(kind, total, micro, (rank, size), args.consumed_samples).map_err(as_usage)?;
+        Ok(sampler.take(args.batches).collect())
+    };
+    let batches = (0..size).map(of_rank).collect::<Result<Vec<_>>>()?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", json!({"batches": batches}))?;
+        return Ok(());
+    }
+    for (rank, batches) in batches.iter().enumerate() {
+        writeln!(out, "rank {rank}: {}", json!(batches))?;
     }
     Ok(())
 }

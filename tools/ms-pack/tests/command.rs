@@ -101,7 +101,9 @@ fn files(dir: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter_map(|path| {
+            // A manifest names the program that made it: it is looked at elsewhere.
             let name = path.file_name()?.to_str()?.strip_prefix(prefix)?.to_owned();
+            let name = (!name.ends_with(".manifest.json")).then_some(name)?;
             Some((name, std::fs::read(path).ok()?))
         })
         .collect();
@@ -438,4 +440,34 @@ fn index_files_are_written_and_read() {
     let written = std::fs::metadata(&name).unwrap().modified().unwrap();
     assert_eq!(samples(), built);
     assert_eq!(std::fs::metadata(&name).unwrap().modified().unwrap(), written, "it is read, not made again");
+}
+
+#[test]
+fn every_dataset_says_which_tokenizer_it_was_made_with() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("chats.tokens"), bench.stream()).unwrap();
+    let run = |args: &[&str]| {
+        let run = tool().current_dir(bench.dir.path()).args(args).output().unwrap();
+        assert!(run.status.success(), "{}", text(&run.stderr));
+    };
+    let tokenizer = |name: &str| -> Option<String> {
+        let bytes = std::fs::read(bench.path(name)).ok()?;
+        let manifest: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        Some(manifest["tokenizer_sha256"].as_str().unwrap().to_owned())
+    };
+    let handler = bench.handler();
+    let hash = Some(handler.tokenizer().content_hash().to_owned());
+    for prefix in ["a", "b"] {
+        run(&["pack", "--input", "chats.tokens", "--output-prefix", prefix]);
+        assert_eq!(tokenizer(&format!("{prefix}.manifest.json")), hash);
+    }
+    let (a, b) = ("a_packed_input_ids_document", "b_packed_input_ids_document");
+    run(&["merge", a, b, "--output-prefix", "both"]);
+    assert_eq!(tokenizer("both.manifest.json"), hash);
+    run(&["split", "both", "--parts", "2", "--output-prefix", "part"]);
+    assert_eq!(tokenizer("part_00001_of_00002.manifest.json"), hash);
+    // Of a set without a manifest nothing is known, and so of one that it is part of.
+    std::fs::remove_file(bench.path("b.manifest.json")).unwrap();
+    run(&["merge", a, b, "--output-prefix", "both", "--force"]);
+    assert_eq!(tokenizer("both.manifest.json"), None);
 }

@@ -4,6 +4,7 @@
 
 use crate::care::Care;
 use crate::mixture::Mixture;
+use crate::recognise::{self, first_record};
 use crate::sentences::splitter;
 use anyhow::Result;
 use ms_cli::Usage;
@@ -159,10 +160,12 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     };
     let kind = match (args.text("style"), args.text("handler_name").filter(|name| !name.is_empty())) {
         (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
+        // What it is is seen when the files are known.
+        (Some("auto"), None) => Ok(Kind::Pretrain),
         (Some(style), None) => Kind::of_style(style),
         (None, name) => Kind::of_handler(name.unwrap_or_default()),
     };
-    let kind = kind.map_err(|error| usage(&error.to_string()))?;
+    let mut kind = kind.map_err(|error| usage(&error.to_string()))?;
     let mut inputs = Vec::new();
     let mut fields_of_files = Vec::new();
     let mut sets = Vec::new();
@@ -185,6 +188,23 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
             inputs.extend(how.files(path)?);
         }
     }
+    let mut found_keys = None;
+    if args.text("style") == Some("auto") {
+        let record = first_record(&inputs).ok_or_else(|| {
+            usage("--style auto looks at the first record of a file, and there is none\nhint: name the style")
+        })?;
+        let found = recognise::style(&record).map_err(|text| usage(&text))?;
+        tracing::info!("--style {}: the first record has {}", found.kind.name(), found.words);
+        (kind, found_keys) = (found.kind, found.map_keys);
+    } else if !args.has("map_keys")
+        && let Some((keys, words)) = first_record(&inputs).and_then(|r| recognise::messages(&r, kind))
+    {
+        tracing::info!(
+            "the first record has {words}: read as with --map-keys '{}'",
+            serde_json::Value::Object(keys.clone())
+        );
+        found_keys = Some(keys);
+    }
     let tokenizer = Vocabulary::resolve(args)?;
     let (pack, neat) = (args.flag("pack"), args.flag("neat_pack"));
     let seq_length = args.size("seq_length")?;
@@ -203,7 +223,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         );
     }
     let map_keys = match args.value("map_keys") {
-        None => None,
+        None => found_keys,
         Some(serde_json::Value::Object(map)) => Some(map.clone()),
         Some(serde_json::Value::String(json)) => match serde_json::from_str(json) {
             Ok(serde_json::Value::Object(map)) => Some(map),

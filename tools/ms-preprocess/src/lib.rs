@@ -2,9 +2,11 @@
 
 mod care;
 mod cli;
+mod empty;
 mod merge;
 mod mixture;
 mod peers;
+mod recognise;
 mod run;
 mod sentences;
 
@@ -18,14 +20,16 @@ use std::io::IsTerminal;
 ///
 /// # Errors
 /// What went wrong; [`Usage`] for a command line that makes no sense.
-pub fn run() -> Result<()> {
+pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let argv: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     let args = parse_or_exit(Program::Preprocess, "ms-preprocess", ABOUT, &argv)?;
     args.check()?;
     args.start_logging();
     match resolve(&args, !std::io::stdout().is_terminal())? {
-        Job::Merge { folder, words, prefix, force } => merge::run(&args, &folder, &words, &prefix, force),
-        Job::Tokenize(job) => run::tokenize(&args, &job),
+        Job::Merge { folder, words, prefix, force } => {
+            merge::run(&args, &folder, &words, &prefix, force, interrupt)
+        }
+        Job::Tokenize(job) => run::tokenize(&args, &job, interrupt),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
+use ms_cli::{Claim, Interrupt};
 use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path};
 use ms_data::sink::check_absent;
 use serde_json::json;
@@ -9,12 +10,21 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// For each word, merges the sets of `folder` whose names hold it, in the order of their names, into `PREFIX_WORD`.
-pub(crate) fn run(args: &Args, folder: &Path, words: &[String], prefix: &Path, force: bool) -> Result<()> {
+pub(crate) fn run(
+    args: &Args,
+    folder: &Path,
+    words: &[String],
+    prefix: &Path,
+    force: bool,
+    interrupt: &Interrupt,
+) -> Result<()> {
     let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
         .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
         .with_context(|| folder.display().to_string())?;
     names.retain(|path| path.extension().is_some_and(|e| e == "idx"));
     names.sort();
+    let _claim = Claim::new(prefix, interrupt)?;
+    interrupt.output(prefix);
     for word in words {
         let mut output = prefix.as_os_str().to_os_string();
         output.push("_");

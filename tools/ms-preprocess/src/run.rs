@@ -5,8 +5,8 @@ use crate::care::beside;
 use crate::cli::{Target, Tokenize};
 use crate::peers::{Peers, peers};
 use anyhow::{Context, Result, bail};
-use ms_cli::Usage;
 use ms_cli::megatron::Args;
+use ms_cli::{Claim, Interrupt, Usage};
 use ms_data::handler::Handler;
 use ms_data::indexed::{bin_path, idx_path};
 use ms_data::pack::PackOptions;
@@ -27,7 +27,7 @@ use std::time::Instant;
 /// Width of the drawn histogram's bars, in characters.
 const BAR_WIDTH: usize = 48;
 
-pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
+pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Result<()> {
     let started = Instant::now();
     let tokenizer = job.tokenizer.load()?;
     let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
@@ -64,6 +64,15 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize) -> Result<()> {
             }
         }
     }
+    // Several processes that share the work write one dataset together.
+    let _claim = match &job.target {
+        Target::Files { prefix, .. } if peers.size() == 1 => {
+            let claim = Claim::new(prefix, interrupt)?;
+            interrupt.output(prefix);
+            Some(claim)
+        }
+        _ => None,
+    };
     let result = if job.care.resume || peers.size() > 1 {
         by_shards(args, job, &handler, peers.as_ref())
     } else {
@@ -140,6 +149,7 @@ fn in_one_go(args: &Args, job: &Tokenize, handler: &Handler) -> Result<Done> {
     })?;
     bar.finish_and_clear();
     let lengths = output.lengths().cloned();
+    crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
     forget_manifest(job)?;
     let (report, summary) = output.finish()?;
     let mut digests = std::mem::take(&mut *digests.lock().unwrap_or_else(PoisonError::into_inner));
@@ -209,6 +219,7 @@ fn by_shards(args: &Args, job: &Tokenize, handler: &Handler, peers: &dyn Peers) 
                 .and_then(|digests| {
                     bar.finish_and_clear();
                     let lengths = output.lengths().cloned();
+                    crate::empty::check(output.report(), output.rows(), handler, &job.inputs)?;
                     forget_manifest(job)?;
                     let (report, summary) = output.finish()?;
                     shards.remove()?;

@@ -181,7 +181,7 @@ fn what_excludes_each_other_is_refused_with_a_hint() {
         (&["--shuffle", "--resume"], "--resume works file by file"),
         (&["--n-subs", "2", "--dedup", "exact"], "hint: leave it out"),
         (&["--filter", "letter>=1"], "unknown measure"),
-        (&["--sample", "2"], "--sample: a share of 2"),
+        (&["--sample", "2"], "--sample: expected a number above 0 to 1, found 2"),
         (&["--dedup", "minhash", "--dedup-threshold", "0.1"], "--dedup-threshold"),
         (&["--input-format", "xml"], "--input-format"),
     ];

@@ -104,7 +104,7 @@ fn mixtures_that_make_no_sense_are_refused_and_other_styles_ignore_the_flags() {
     );
     assert!(refuse(&[&turns[..], &["--interleave-probs", "a,b,c"]].concat()).contains("expected numbers"));
     assert!(refuse(&[&turns[..], &["--interleave-probs", "0.5,0.5,0.5"]].concat()).contains("add up to 1.5"));
-    assert!(refuse(&["--max-samples", "0"]).contains("expected at least 1"));
+    assert!(refuse(&["--max-samples", "0"]).contains("expected a number of at least 1"));
     assert!(refuse(&[&turns[..], &["--sample", "0.5"]].concat()).contains("count records"));
     assert!(refuse(&[&turns[..], &["--resume"]].concat()).contains("--mix-strategy"));
     let plain = ["--input", "in.jsonl", "--output-prefix"];

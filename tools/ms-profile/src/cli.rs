@@ -26,8 +26,8 @@ pub(crate) enum Command {
     /// Instruction set chosen, threads, and what they reach now: f32, bf16, memory.
     Cpu {
         /// Threads to measure with (default: all cores).
-        #[arg(long, value_name = "N")]
-        threads: Option<usize>,
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+        threads: Option<u32>,
         /// Shorter measurement, for scripts.
         #[arg(long)]
         quick: bool,

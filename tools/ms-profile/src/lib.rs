@@ -21,7 +21,7 @@ pub fn main() -> Result<()> {
     let cli: Cli = ms_cli::parse()?;
     cli.common.start_logging();
     match cli.command {
-        Command::Cpu { threads, quick } => cpu::run(threads, quick, cli.common.json),
+        Command::Cpu { threads, quick } => cpu::run(threads.map(|n| n as usize), quick, cli.common.json),
         Command::Report { trace, top } => report::run(&trace, top, cli.common.json),
     }
 }

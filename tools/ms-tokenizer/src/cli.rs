@@ -48,8 +48,8 @@ pub(crate) struct Train {
     #[arg(long, value_name = "KEY", default_value = "text")]
     pub(crate) json_key: String,
     /// Tokens of the vocabulary, the 256 bytes and 4 special tokens included
-    #[arg(long, value_name = "N", help_heading = "Model")]
-    pub(crate) vocab_size: usize,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_777_216), help_heading = "Model")]
+    pub(crate) vocab_size: u32,
     /// Do not merge pairs that occur fewer times
     #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Model")]
     pub(crate) min_frequency: u64,

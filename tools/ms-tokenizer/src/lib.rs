@@ -21,11 +21,11 @@ pub fn command() -> clap::Command {
 ///
 /// # Errors
 /// What went wrong; [`Usage`] for a command line that makes no sense.
-pub fn run() -> Result<()> {
+pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let cli: Cli = ms_cli::parse()?;
     cli.common.start_logging();
     match &cli.command {
-        Command::Train(args) => train::run(args, &cli.common),
+        Command::Train(args) => train::run(args, &cli.common, interrupt),
         Command::Encode(args) => encode(args, cli.common.json),
         Command::Decode(args) => decode(args, cli.common.json),
         Command::Info(args) => info(&args.tokenizer, cli.common.json),

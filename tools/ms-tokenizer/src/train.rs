@@ -2,7 +2,7 @@
 
 use crate::cli::Train;
 use anyhow::{Context, Result, bail};
-use ms_cli::{Common, Usage};
+use ms_cli::{Claim, Common, Interrupt, Usage};
 use ms_data::records::{Documents, Format, InputFile, RecordReader, discover, file_list};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-pub(crate) fn run(args: &Train, common: &Common) -> Result<()> {
+pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Result<()> {
     let target = args.output.join("tokenizer.json");
     if target.exists() && !args.force {
         return Err(ms_data::Error::Exists { path: target }.into());
@@ -21,7 +21,12 @@ pub(crate) fn run(args: &Train, common: &Common) -> Result<()> {
             Usage("no file to train on\nhint: name files or folders, or pass --files-from".into()).into()
         );
     }
-    let options = ms_text::bpe::Options { vocab_size: args.vocab_size, min_frequency: args.min_frequency };
+    let _claim = Claim::folder(&args.output, interrupt)?;
+    for file in ["tokenizer", "tokenizer_config"] {
+        interrupt.output(&args.output.join(file));
+    }
+    let options =
+        ms_text::bpe::Options { vocab_size: args.vocab_size as usize, min_frequency: args.min_frequency };
     let started = Instant::now();
     let spinner = common.progress().spinner("training");
     let bytes = Arc::new(AtomicU64::new(0));
@@ -71,7 +76,7 @@ pub(crate) fn run(args: &Train, common: &Common) -> Result<()> {
             bytes as f64 / 1e6,
         )?;
     }
-    if trained.vocab_size() < args.vocab_size {
+    if trained.vocab_size() < args.vocab_size as usize {
         tracing::warn!(
             "the text gives only {} tokens of the {} asked for",
             trained.vocab_size(),

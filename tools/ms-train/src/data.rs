@@ -1,10 +1,11 @@
 //! The datasets of a run.
 
+use crate::fit::Checked;
 use anyhow::Context;
 use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};
-use ms_data::{Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream};
+use ms_data::{Documents, Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream};
 use ms_trainer::{Batches, DataSource, TrainConfig};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +27,12 @@ pub struct DataConfig {
 #[derive(Clone, Debug)]
 pub enum DataKind {
     /// Ready samples in a safetensors file, taken in order.
-    Safetensors(PathBuf),
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// What the ends of documents in a row do.
+        documents: Option<Documents>,
+    },
     /// Megatron's GPT dataset.
     Gpt {
         /// The sets and their split.
@@ -47,12 +53,32 @@ pub enum DataKind {
     },
 }
 
+impl DataKind {
+    /// What messages about its samples call it.
+    fn name(&self) -> String {
+        match self {
+            Self::Safetensors { path, .. } => path.display().to_string(),
+            Self::Gpt { paths: DataPaths::Split { paths, .. }, .. } | Self::Sft { paths, .. } => {
+                paths.join(" ")
+            }
+            Self::Gpt { paths: DataPaths::PerSplit(lists), .. } => lists.concat().join(" "),
+        }
+    }
+}
+
 /// The open datasets of one rank.
 pub struct Data {
     sets: [Option<Arc<dyn Samples>>; 3],
     config: DataConfig,
     micro: usize,
     rank: (usize, usize),
+}
+
+/// Samples that a run takes of its training, validation and test data.
+pub(crate) fn wanted(run: &TrainConfig) -> [u64; 3] {
+    let evaluations = run.train_iters.checked_div(run.eval.interval).unwrap_or(0) + 1;
+    let one = run.eval.iters.saturating_mul(run.batch.global as u64);
+    [run.train_samples, evaluations.saturating_mul(one), one]
 }
 
 impl Data {
@@ -66,12 +92,10 @@ impl Data {
         dp_rank: usize,
         dp_size: usize,
     ) -> anyhow::Result<Self> {
-        let global = run.batch.global as u64;
-        let evaluations = run.train_iters.checked_div(run.eval.interval).unwrap_or(0) + 1;
-        let samples = [run.train_samples, evaluations * run.eval.iters * global, run.eval.iters * global];
+        let samples = wanted(run);
         let sets = match &data.kind {
-            DataKind::Safetensors(path) => {
-                let set = SafetensorsSamples::open(path)?;
+            DataKind::Safetensors { path, documents } => {
+                let set = SafetensorsSamples::open(path)?.with_documents(*documents);
                 let [_, batch, tokens] = set.shape();
                 anyhow::ensure!(
                     batch == run.batch.global,
@@ -105,6 +129,9 @@ impl Data {
                 sft::build(paths, split, samples, options).context("--data-path")?
             }
         };
+        let (rows, name) = (run.model.padded_vocab, data.kind.name());
+        let checked = |set| Arc::new(Checked::new(set, rows, &name)) as Arc<dyn Samples>;
+        let sets = sets.map(|set| set.map(checked));
         Ok(Self { sets, config: data.clone(), micro: run.batch.micro, rank: (dp_rank, dp_size) })
     }
 

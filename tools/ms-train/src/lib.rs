@@ -5,14 +5,19 @@
 //! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
 
 pub mod data;
+mod fit;
+mod keep;
 mod plan;
 mod profile;
 mod report;
 pub mod resolve;
+mod room;
+mod schedule;
+pub mod topology;
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_core::{Axis, CpuBackend, Device, Topology};
+use ms_core::{CpuBackend, Device};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
 use ms_trainer::{Hooks, Outcome};
@@ -34,7 +39,7 @@ A run of two data-parallel ranks on this machine:
 ///
 /// # Errors
 /// Whatever stops a run; the exit code follows from the kind of error.
-pub fn main() -> Result<()> {
+pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut args = parse_or_exit(Program::Train, "ms-train", ABOUT, &argv)?;
     if let Some(path) = args.text("config").map(ToOwned::to_owned) {
@@ -52,24 +57,30 @@ pub fn main() -> Result<()> {
     if args.flag("dry_run") {
         return plan::print(&args, &resolved);
     }
-    train(&args, &resolved, &recorder)
+    train(&args, &resolved, &recorder, interrupt)
 }
 
 /// Runs the ranks and reports how it ended.
-fn train(args: &Args, resolved: &Resolved, recorder: &ms_trace::Recorder) -> Result<()> {
+fn train(
+    args: &Args,
+    resolved: &Resolved,
+    recorder: &ms_trace::Recorder,
+    interrupt: &ms_cli::Interrupt,
+) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    if args.flag("exit_signal_handler") {
-        signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone()).context("SIGTERM handler")?;
-    }
+    room::check(resolved)?;
+    let _claim = keep::prepare(&resolved.config, interrupt)?;
     let isa = Isa::from_env()?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
-    let topo = Topology::new(&[(Axis::Dp, world)])?;
+    keep::listen(args, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
+    let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
         let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
-        let ctx = ParallelCtx::new(topo.clone(), &fabric)?;
+        let ctx =
+            ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
@@ -108,6 +119,8 @@ fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>)
         "allocations_after_second_iteration": o.late_allocations,
         "seconds": seconds,
         "stopped": o.stopped,
+        "weights_from": o.loaded.as_ref().map_or("random weights".to_owned(), |dir| dir.display().to_string()),
+        "failed_saves": o.failed_saves,
         "save": c.checkpoint.save,
         "trace": trace,
     })

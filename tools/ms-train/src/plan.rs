@@ -1,11 +1,20 @@
 //! `--dry-run`: what a run would be, without starting it.
 
 use crate::resolve::Resolved;
-use anyhow::Result;
+use crate::room::Needs;
+use anyhow::{Result, anyhow};
+use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Axis, Topology};
-use serde_json::{Value, json};
+use ms_core::{Axis, Grid, ParamId};
+use ms_dist::ContextParallel;
+use ms_dist::buckets::BucketPlan;
+use ms_dist::schedule::{Report, Schedule};
+use ms_spec::{PlacedParam, Placement, memory};
+use serde_json::{Map, Value, json};
 use std::io::Write;
+
+/// Keys that say something of every rank or element; the table leaves them to `--json`.
+const LONG: [&str; 4] = ["groups", "zero1", "ranks", "cp"];
 
 /// Prints the plan: a table, or one JSON object with `--json`.
 ///
@@ -18,12 +27,26 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
         writeln!(out, "{plan}")?;
         return Ok(());
     }
-    for (key, value) in plan.as_object().into_iter().flatten() {
+    for (key, value) in
+        plan.as_object().into_iter().flatten().filter(|(key, _)| !LONG.contains(&key.as_str()))
+    {
         match value {
             Value::Object(inner) => {
                 writeln!(out, "{key}:")?;
                 for (k, v) in inner {
-                    writeln!(out, "  {k:<28} {v}")?;
+                    match v.as_array().filter(|lines| lines.iter().any(Value::is_string)) {
+                        Some(lines) => {
+                            for (i, line) in lines.iter().enumerate() {
+                                writeln!(
+                                    out,
+                                    "  {:<28} {}",
+                                    format!("{k} {i}"),
+                                    line.as_str().unwrap_or("")
+                                )?;
+                            }
+                        }
+                        None => writeln!(out, "  {k:<28} {v}")?,
+                    }
                 }
             }
             other => writeln!(out, "{key:<30} {other}")?,
@@ -34,36 +57,204 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
 
 fn plan(r: &Resolved) -> Result<Value> {
     let c = &r.config;
-    let specs = ms_spec::params(&c.model);
-    let topo = Topology::new(&[(Axis::Dp, r.world)])?;
-    let parameters: u64 = specs.iter().map(|s| s.shape.numel() as u64).sum();
-    let local = parameters; // data-parallel ranks hold all weights
-    let shard = local.div_ceil(r.world as u64);
-    let weight_bytes = c.dtype.size() as u64;
-    let exchanged = |bytes: u64| bytes * (r.world as u64 - 1) / r.world as u64;
-    let micro_batches = c.batch.global / (c.batch.micro * r.world);
+    let (grid, model) = (&r.topology.grid, &c.model);
+    let placement = Placement::new(model, &c.stages)?;
+    let parameters: u64 = ms_spec::params(model).iter().map(|s| s.shape.numel() as u64).sum();
+    let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
+    let micro_batches = c.batch.global / (c.batch.micro * grid.size(Axis::Dp));
+    let (schedule_of_stages, report) = pipeline(r, &placement, micro_batches)?;
+    let ranks = ranks(r, &placement, &stages, &report)?;
+    let most = |key: &str| ranks.iter().filter_map(|rank| rank[key].as_u64()).max().unwrap_or(0);
+    let tokens = c.seq_length * c.batch.micro;
     Ok(json!({
         "parameters": parameters,
         "model_from": r.model_from,
-        "ranks": r.world,
+        "world": r.world,
+        "ranks_per_stage": r.world / grid.size(Axis::Pp),
         "threads_per_rank": r.threads_per_rank,
-        "grid": topo.describe(),
-        "groups": {"dp": topo.groups(&[Axis::Dp])},
-        "layers_per_stage": [c.model.layers],
-        "bubble": 0.0,
+        "grid": grid.describe(),
+        "groups": groups(&r.topology.listed),
+        "layers_per_stage": (0..placement.stages()).map(|s| placement.layer_slots(s).len()).collect::<Vec<_>>(),
+        "bubble": report.bubble_fraction,
+        "pipeline": {
+            "orders": (0..placement.stages()).map(|s| schedule_of_stages.text(s)).collect::<Vec<_>>(),
+            "max_in_flight": report.max_in_flight,
+            "bubble_fraction": report.bubble_fraction,
+            "makespan": report.makespan,
+        },
+        "zero1": zero1(r, &stages[0])?,
+        "cp": context(&r.topology.context, grid.size(Axis::Cp), c.seq_length),
         "iterations": c.train_iters,
         "micro_batches_per_iteration": micro_batches,
         "tokens_per_iteration": c.batch.global * c.seq_length,
+        "schedule": schedule(r),
         "flops_per_iteration": c.flops_per_sample * c.batch.global as f64,
         "bytes_per_rank": {
-            "weights": local * weight_bytes,
-            "gradients": local * 4,
-            "master_weights": shard * 4,
-            "optimizer_moments": shard * 8,
+            "weights": most("weight_bytes"),
+            "gradients": most("grad_bytes"),
+            "optimizer": most("optimizer_bytes"),
+            "activations": most("activation_bytes"),
         },
-        "communication_bytes_per_iteration": {
-            "dp_reduce_scatter": exchanged(local * 4),
-            "dp_all_gather": exchanged(local * weight_bytes),
-        },
+        "memory": Needs::of(r)?.to_json(),
+        "communication_bytes_per_iteration": communication(r, &stages, micro_batches, tokens)?,
+        "ranks": ranks,
     }))
+}
+
+/// Every group of ranks by name.
+fn groups(grid: &Grid) -> Map<String, Value> {
+    let group = |name: &str| (name.to_owned(), json!(grid.groups(name)));
+    Grid::GROUPS.into_iter().map(group).collect()
+}
+
+/// The order of work, and what it costs on paper.
+fn pipeline(r: &Resolved, placement: &Placement, micro_batches: usize) -> Result<(Schedule, Report)> {
+    let kind = r.config.order.kind(placement.stages(), placement.chunks());
+    let schedule = Schedule::new(kind, &placement.order(), micro_batches)
+        .map_err(|e| Usage(format!("--global-batch-size: {e}")))?;
+    let report = schedule.simulate().map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
+    Ok((schedule, report))
+}
+
+/// The flat buffers of rank 0, as the distributed optimizer cuts them.
+fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
+    let grid = &r.topology.grid;
+    let placement = Placement::new(&r.config.model, &r.config.stages)?;
+    let shared = ms_trainer::shared_by_stages(&r.config.model, &placement);
+    let buffers = ms_trainer::buffers(held, &shared, grid, 0, r.config.bucket_size)?;
+    let describe = |b: ms_trainer::BufferSpec| {
+        let dp = match b.experts {
+            true => grid.expert().size(Axis::Dp),
+            false => grid.size(Axis::Dp) * grid.size(Axis::Cp),
+        };
+        let plan = BucketPlan::new(&b.placed, dp, b.bucket_size);
+        let name = |i: usize| held[b.params[i]].spec.name.as_str();
+        let bucket_of =
+            |start: usize| plan.buckets.iter().position(|bucket| bucket.contains(&start)).unwrap_or(0);
+        let params: Map<String, Value> = (0..b.params.len())
+            .map(|i| {
+                let start = plan.layout.start(ParamId(i as u32));
+                let end = start + b.placed[i].shape.numel();
+                (name(i).to_owned(), json!([start, end, bucket_of(start)]))
+            })
+            .collect();
+        let slices = |rank: usize| -> Vec<Value> {
+            let slices = plan.slices(rank).into_iter();
+            slices.map(|s| json!([name(s.param), s.range.start, s.range.end, s.bucket, s.offset])).collect()
+        };
+        json!({
+            "kind": if b.experts { "experts" } else { "dense" },
+            "shapes": (0..b.params.len()).map(|i| json!([name(i), b.placed[i].shape.to_vec()])).collect::<Vec<_>>(),
+            "dp": dp,
+            "bucket_size": b.bucket_size,
+            "numel": plan.layout.numel(),
+            "buckets": plan.buckets.iter().map(|r| [r.start, r.end]).collect::<Vec<_>>(),
+            "params": params,
+            "rank_slices": (0..dp).map(slices).collect::<Vec<_>>(),
+        })
+    };
+    Ok(buffers.into_iter().map(describe).collect())
+}
+
+/// Which tokens context-parallel ranks hold, and whose keys and values they meet in which order.
+fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
+    let ring = cp / how.ulysses(cp).max(1);
+    let mut cp_plan = json!({
+        "chunks": how.chunks(cp),
+        "chunk_tokens": seq_length / how.pieces(cp).max(1),
+        "kv_order": how.kv_order(ring.max(1)),
+    });
+    if *how == ContextParallel::Adaptive {
+        let causal: Vec<Vec<bool>> = (0..cp).map(|i| (0..cp).map(|j| j <= i).collect()).collect();
+        cp_plan["tasks"] = json!(ContextParallel::adaptive_tasks(&causal));
+    }
+    cp_plan
+}
+
+/// What each rank holds, in bytes.
+fn ranks(
+    r: &Resolved,
+    placement: &Placement,
+    stages: &[Vec<PlacedParam>],
+    report: &Report,
+) -> Result<Vec<Value>> {
+    let c = &r.config;
+    let (grid, element) = (&r.topology.grid, c.dtype.size());
+    let mut ranks = Vec::with_capacity(r.world);
+    for rank in 0..r.world {
+        let stage = grid.coord(rank, Axis::Pp);
+        let held = memory::of(&stages[stage], grid, rank, element, r.topology.distributed_optimizer)?;
+        let activations = memory::Activations {
+            tokens: c.seq_length * c.batch.micro / grid.size(Axis::Cp),
+            element_bytes: element,
+            tp: grid.size(Axis::Tp),
+            sequence_parallel: r.topology.sequence_parallel,
+        };
+        let of_chunks: Vec<usize> =
+            placement.stage(stage).iter().map(|items| activations.of_items(&c.model, items)).collect();
+        // Each forward pass that is kept is one of a chunk.
+        let kept = report.max_in_flight[stage] * of_chunks.iter().copied().max().unwrap_or(0);
+        ranks.push(json!({
+            "rank": rank,
+            "stage": stage,
+            "layers": placement.layer_slots(stage),
+            "parameters": held.elements,
+            "weight_bytes": held.weights,
+            "grad_bytes": held.gradients,
+            "optimizer_bytes": held.master + held.moments,
+            "activation_bytes": kept,
+        }));
+    }
+    Ok(ranks)
+}
+
+/// Bytes that a rank of the first stage sends in an iteration, by group: see `Communicator::sent_bytes` for what is counted.
+fn communication(
+    r: &Resolved,
+    stages: &[Vec<PlacedParam>],
+    micro_batches: usize,
+    tokens: usize,
+) -> Result<Value> {
+    let (c, grid) = (&r.config, &r.topology.grid);
+    let bytes = memory::of(&stages[0], grid, 0, c.dtype.size(), true)?;
+    let (tp, cp, pp) = (grid.size(Axis::Tp), grid.size(Axis::Cp), grid.size(Axis::Pp));
+    let dp = grid.size(Axis::Dp) * cp;
+    let share = |bytes: usize, ranks: usize| bytes / ranks.max(1) * (ranks - 1);
+    let row = c.model.hidden * c.dtype.size();
+    let stream = tokens / cp * row;
+    // Each sublayer enters and leaves, forward and backward; so do the embedding and the output layer.
+    let sublayers = 2 * c.model.layers / pp;
+    let crossings = 4 * sublayers + 4;
+    let of_sum = if r.topology.sequence_parallel { 1 } else { 2 };
+    let border = if r.topology.sequence_parallel { stream / tp } else { stream };
+    Ok(json!({
+        "dp_reduce_scatter": share(bytes.gradients, dp),
+        "dp_all_gather": share(bytes.weights, dp),
+        "tp": micro_batches * crossings * share(stream, tp) * of_sum / 2 * usize::from(tp > 1),
+        "pp": micro_batches * border * placement_borders(pp),
+        "cp": micro_batches * c.model.layers / pp * share(4 * stream, cp) * usize::from(cp > 1),
+    }))
+}
+
+/// Messages of the first stage for a micro-batch and chunk: what it hands on.
+fn placement_borders(pp: usize) -> usize {
+    usize::from(pp > 1)
+}
+
+/// The schedule, in iterations of the full batch and with the rates that stand at its corners.
+fn schedule(r: &Resolved) -> Value {
+    let (c, s) = (&r.config, &r.config.schedule);
+    let iterations = |samples: f64| samples / c.batch.global as f64;
+    let last = c.train_samples.saturating_sub(c.batch.global as u64);
+    json!({
+        "lr_decay_style": s.style,
+        "warmup_iterations": iterations(s.warmup),
+        "decay_iterations": iterations(s.decay as f64),
+        "first_lr": s.lr(0),
+        "peak_lr": s.max_lr,
+        "last_lr": s.lr(last),
+        "min_lr": s.min_lr,
+        "first_weight_decay": s.weight_decay(0),
+        "last_weight_decay": s.weight_decay(last),
+    })
 }

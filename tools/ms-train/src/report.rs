@@ -1,5 +1,6 @@
 //! What a run says: log lines on stdout as Megatron prints them, everything else on stderr.
 
+use crate::keep::Counts;
 use crate::resolve::Resolved;
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -8,6 +9,8 @@ use ms_cli::{LogFormat, start_logging_with};
 use ms_trainer::Observer;
 use serde_json::{Map, Value, json};
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Starts logging with the recorder of the profile.
 pub(crate) fn start_logging(args: &Args, recorder: Option<ms_trace::Recorder>) {
@@ -22,6 +25,15 @@ pub(crate) fn notices(args: &Args) {
     }
     for notice in args.without_effect() {
         tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
+    }
+    let upstreams = |dest: &str| !args.has(dest) && args.float(dest).is_some_and(|x| x != 0.0);
+    if upstreams("hidden_dropout") || upstreams("attention_dropout") {
+        tracing::warn!(
+            "dropout is 0 here, upstream's default is 0.1: --hidden-dropout 0 --attention-dropout 0 says so"
+        );
+    }
+    if args.has("save") && !args.has("ckpt_format") {
+        tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");
     }
     let format = args.text("ckpt_format").unwrap_or_default();
     if args.has("save")
@@ -45,13 +57,19 @@ fn say(line: &str) {
 pub(crate) struct Console {
     json: bool,
     bar: ProgressBar,
+    counts: Arc<Counts>,
 }
 
 impl Console {
     /// The console of a run of `iterations`.
     pub(crate) fn new(args: &Args, iterations: u64) -> Self {
         let bar = args.progress().bar(iterations, "training");
-        Self { json: args.flag("json"), bar }
+        Self { json: args.flag("json"), bar, counts: Arc::default() }
+    }
+
+    /// Iterations done and saved, kept up to date.
+    pub(crate) fn progress_so_far(&self) -> Arc<Counts> {
+        self.counts.clone()
     }
 
     /// Ends the progress bar.
@@ -75,6 +93,14 @@ impl Observer for Console {
         self.bar.set_position(iteration);
         self.bar.set_message(format!("loss {loss:.4}"));
     }
+
+    fn iteration(&self, iteration: u64) {
+        self.counts.done.store(iteration, Ordering::Relaxed);
+    }
+
+    fn saved(&self, iteration: u64) {
+        self.counts.saved.store(iteration, Ordering::Relaxed);
+    }
 }
 
 /// The closing report: one JSON object with `--json`, else a few lines.
@@ -92,6 +118,12 @@ pub(crate) fn summary(args: &Args, summary: &Value) {
         number("tflops_per_second"),
         number("peak_tensor_bytes_per_rank") / f64::from(1 << 20),
     );
+    if summary["weights_from"] == "random weights" {
+        line.push_str(", from random weights");
+    }
+    if let Some(n) = summary["failed_saves"].as_u64().filter(|&n| n > 0) {
+        line = format!("{line}; {n} checkpoints could NOT be written when they were due");
+    }
     if let Some(reason) = summary["stopped"].as_str() {
         line = format!("{line}; stopped: {reason}");
     }

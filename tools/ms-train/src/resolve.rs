@@ -1,22 +1,21 @@
 //! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
 
 use crate::data::{DataConfig, DataKind, sft_options};
+use crate::topology::Topology;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, Upstream, flags};
 use ms_core::DType;
+use ms_core::ops::DropPolicy;
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
-use ms_data::{Layout, Split};
-use ms_nn::Recompute;
-use ms_spec::ModelConfig;
+use ms_data::{Documents, Layout, Split};
+use ms_nn::{Capacity, Recompute};
+use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
-use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, DecayStyle, Evaluation, Exit, MegatronFiles, Routing, Schedule,
-    TrainConfig, WeightDecayStyle, WsdStyle,
-};
+use ms_trainer::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +29,8 @@ pub struct Resolved {
     pub data: Option<DataConfig>,
     /// Ranks, as threads of this process.
     pub world: usize,
+    /// How the run is spread over them.
+    pub topology: Topology,
     /// Threads of each rank's kernels.
     pub threads_per_rank: usize,
     /// Folder of traces.
@@ -43,7 +44,7 @@ fn need(args: &Args, dest: &str, flag: &str) -> Result<usize> {
     Ok(args.size(dest)?.ok_or_else(|| Usage(format!("{flag} is required")))?)
 }
 
-fn number(args: &Args, dest: &str) -> f64 {
+pub(crate) fn number(args: &Args, dest: &str) -> f64 {
     args.float(dest).unwrap_or(0.0)
 }
 
@@ -69,7 +70,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let seq_length = need(args, "seq_length", "--seq-length")?;
     let tokenizer = tokenizer(args)?;
     let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()))?;
-    model.max_positions = model.max_positions.max(seq_length);
+    positions(args, &mut model, seq_length)?;
     if let Some(modules) = args.size("mtp_num_layers")?.filter(|_| args.has("mtp_num_layers")) {
         if modules > model.mtp {
             bail!(Usage(format!(
@@ -81,7 +82,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     }
 
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
-    let global = args.size("global_batch_size")?.unwrap_or(micro * world);
+    let topology = crate::topology::resolve(args, world, &model, seq_length)?;
+    let dp = topology.grid.size(ms_core::Axis::Dp);
+    let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };
     let dry_run = args.flag("dry_run");
     let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
@@ -98,13 +101,16 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         interval: number(args, "eval_interval") as u64,
         iters: number(args, "eval_iters") as u64,
     };
-    let schedule = schedule(args, train_samples, global as u64)?;
+    let schedule = crate::schedule::resolve(args, train_samples, global as u64)?;
     let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
     let data = if dry_run && !named.iter().any(|dest| args.has(dest)) {
         None // a plan needs no data
     } else {
         Some(data(args, seq_length, global, tokenizer.as_ref())?)
     };
+    if let Some(data) = data.as_ref().filter(|_| !dry_run) {
+        crate::fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
+    }
     let flops = match args.upstream() {
         Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
@@ -138,10 +144,12 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
         recompute: recompute(args)?,
+        stages: topology.stages.clone(),
+        order: topology.order,
         routing,
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
-        bucket_size: bucket_size(args, world)?,
+        bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
         eval,
         log_interval: number(args, "log_interval") as u64,
@@ -174,12 +182,38 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
             )));
         }
     }
-    config.batch.validate(world)?;
+    let usage = |e: ms_trainer::Error| Usage(e.to_string());
+    config.batch.validate(dp).map_err(usage)?;
     if train_iters > 0 {
-        config.schedule.validate()?;
+        config.schedule.validate().map_err(usage)?;
     }
     let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
-    Ok(Resolved { config, data, world, threads_per_rank, profile_dir, model_from })
+    Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
+}
+
+/// Gives the model positions for rows of `seq_length` tokens, where it can have them.
+///
+/// # Errors
+/// If `--max-position-embeddings` is smaller, which upstream refuses too, or a table of learned positions would have to
+/// grow.
+fn positions(args: &Args, model: &mut ModelConfig, seq_length: usize) -> Result<()> {
+    if model.max_positions >= seq_length {
+        return Ok(());
+    }
+    let has = model.max_positions;
+    if args.has("max_position_embeddings") {
+        bail!(Usage(format!(
+            "--max-position-embeddings: expected at least --seq-length, which is {seq_length}, found {has}"
+        )));
+    }
+    if model.position == Position::Learned {
+        bail!(Usage(format!(
+            "--seq-length: expected at most the {has} learned positions, found {seq_length}"
+        )));
+    }
+    tracing::warn!("--seq-length {seq_length}: the model was made for {has} positions");
+    model.max_positions = seq_length;
+    Ok(())
 }
 
 fn is_sft(args: &Args) -> bool {
@@ -255,6 +289,22 @@ fn changed(config: &ModelConfig, given: Map<String, Value>) -> Result<ModelConfi
     Ok(config.clone())
 }
 
+/// Pairs of flags that name one number of the model. The default of one of them must not stand before the other when
+/// that is given.
+const SAME_NUMBER: [(&str, &str); 11] = [
+    ("rotary_base", "rope_theta"),
+    ("rope_scaling_beta_fast", "beta_fast"),
+    ("rope_scaling_beta_slow", "beta_slow"),
+    ("qk_pos_emb_head_dim", "qk_rope_head_dim"),
+    ("rotary_percent", "partial_rotary_factor"),
+    ("scale_emb", "embedding_multiplier_scale"),
+    ("dim_model_base", "output_multiplier_scale"),
+    ("moe_ffn_hidden_size", "moe_intermediate_size"),
+    ("moe_router_num_groups", "n_group"),
+    ("moe_router_group_topk", "topk_group"),
+    ("moe_router_topk_scaling_factor", "routed_scaling_factor"),
+];
+
 /// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
 fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
     let upstream = args.upstream();
@@ -271,6 +321,10 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         if !given.is_empty() && !args.flag("use_checkpoint_args") {
             config = changed(&config, given)?;
         }
+        // Ranks that share the vocabulary have equally many rows of it.
+        config.padded_vocab = config
+            .padded_vocab
+            .next_multiple_of(args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1));
         return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
     }
     for flag in flags(Program::Train, upstream) {
@@ -278,6 +332,13 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         if let Some(value) = args.value(dest) {
             map.insert(dest.to_owned(), value.clone());
         }
+    }
+    for (a, b) in SAME_NUMBER {
+        match (args.has(a), args.has(b)) {
+            (true, false) => map.remove(b),
+            (false, true) => map.remove(a),
+            _ => None,
+        };
     }
     if !args.has("padded_vocab_size") && !args.has("vocab_size") {
         let Some(tokens) = tokens else {
@@ -290,7 +351,8 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         map.insert("vocab_size".into(), tokens.into());
     }
     if !args.has("padded_vocab_size") {
-        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1);
+        let tp = args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1);
+        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1).saturating_mul(tp);
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
@@ -318,22 +380,33 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
             bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
         }
     }
-    let balance_coeff = number(args, "moe_aux_loss_coeff");
-    match args.text("moe_router_load_balancing_type").unwrap_or("aux_loss") {
-        _ if balance_coeff == 0.0 => {}
-        "aux_loss" | "softmax_topk" => {}
-        "none" | "noaux_tc" => {
-            return Ok(Routing {
-                balance_coeff: 0.0,
-                bias_update_rate: number(args, "moe_router_bias_update_rate"),
-            });
-        }
-        other => bail!(Usage(format!(
-            "--moe-router-load-balancing-type: expected aux_loss or none, found {other}, which is not part of this \
-             version"
+    let coeff = number(args, "moe_aux_loss_coeff");
+    let (balance_coeff, balance_by_sequence) = match args.text("moe_router_load_balancing_type") {
+        _ if coeff == 0.0 => (0.0, false),
+        None | Some("aux_loss" | "softmax_topk") => (coeff, false),
+        Some("seq_aux_loss") => (coeff, true),
+        Some("none" | "noaux_tc") => (0.0, false),
+        Some(other) => bail!(Usage(format!(
+            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss or none, found {other}, which is not part \
+             of this version"
         ))),
+    };
+    // As upstream: a factor below zero is none.
+    let capacity = args.float("moe_expert_capacity_factor").filter(|&f| f >= 0.0).map(|factor| Capacity {
+        factor,
+        policy: match args.text("moe_token_drop_policy") {
+            Some("position") => DropPolicy::Position,
+            _ => DropPolicy::Weights,
+        },
+    });
+    if capacity.is_some() && args.text("moe_token_dispatcher_type").is_none_or(|t| t == "allgather") {
+        bail!(Usage(
+            "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
+                .into()
+        ));
     }
-    Ok(Routing { balance_coeff, bias_update_rate: number(args, "moe_router_bias_update_rate") })
+    let bias_update_rate = number(args, "moe_router_bias_update_rate");
+    Ok(Routing { balance_coeff, balance_by_sequence, bias_update_rate, capacity })
 }
 
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
@@ -364,55 +437,6 @@ fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
         }
     }
     iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
-}
-
-fn schedule(args: &Args, train_samples: u64, global: u64) -> Result<Schedule> {
-    let samples = |iters: &str, direct: &str| -> Result<Option<u64>> {
-        let direct = args.size(direct)?.map(|n| n as u64);
-        Ok(direct.or(args.size(iters)?.map(|n| n as u64 * global)))
-    };
-    let total = train_samples.max(1);
-    let decay = samples("lr_decay_iters", "lr_decay_samples")?.filter(|&n| n > 0).unwrap_or(total);
-    let warmup = match args.float("lr_warmup_fraction") {
-        Some(share) => share * decay as f64,
-        None => samples("lr_warmup_iters", "lr_warmup_samples")?.unwrap_or(0) as f64,
-    };
-    let max_lr = match args.float("lr") {
-        Some(lr) => lr,
-        None if args.flag("skip_train") || args.flag("dry_run") || train_samples == 0 => 0.0,
-        None => bail!(Usage("--lr is required".into())),
-    };
-    let style = match args.text("lr_decay_style").unwrap_or("linear") {
-        "constant" => DecayStyle::Constant,
-        "cosine" => DecayStyle::Cosine,
-        "inverse-square-root" => DecayStyle::InverseSquareRoot,
-        "WSD" => DecayStyle::Wsd,
-        _ => DecayStyle::Linear,
-    };
-    let wsd_style = match args.text("lr_wsd_decay_style").unwrap_or("exponential") {
-        "linear" => WsdStyle::Linear,
-        "cosine" => WsdStyle::Cosine,
-        _ => WsdStyle::Exponential,
-    };
-    let weight_decay = number(args, "weight_decay");
-    Ok(Schedule {
-        init_lr: number(args, "lr_warmup_init"),
-        max_lr,
-        min_lr: number(args, "min_lr"),
-        warmup,
-        decay,
-        style,
-        wsd_decay: samples("lr_wsd_decay_iters", "lr_wsd_decay_samples")?.unwrap_or(0),
-        wsd_style,
-        start_weight_decay: args.float("start_weight_decay").unwrap_or(weight_decay),
-        end_weight_decay: args.float("end_weight_decay").unwrap_or(weight_decay),
-        weight_decay_samples: total,
-        weight_decay_style: match args.text("weight_decay_incr_style").unwrap_or("constant") {
-            "linear" => WeightDecayStyle::Linear,
-            "cosine" => WeightDecayStyle::Cosine,
-            _ => WeightDecayStyle::Constant,
-        },
-    })
 }
 
 fn recompute(args: &Args) -> Result<Recompute> {
@@ -465,14 +489,31 @@ fn data(
     let seed = number(args, "seed") as u32;
     let split = || -> Result<Split> {
         let default = if is_sft(args) { "100,0,0" } else { "969, 30, 1" };
-        Split::parse(args.text("split").unwrap_or(default)).context("--split")
+        let split = Split::parse(args.text("split").unwrap_or(default));
+        split.map_err(|e| Usage(format!("--split: {e}")).into())
     };
     let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
+    let resets = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"].map(|dest| args.flag(dest));
+    let need_eod = || {
+        Usage(
+            "--reset-position-ids, --reset-attention-mask and --eod-mask-loss need --tokenizer-name-or-path: it \
+             names the end-of-document token"
+                .into(),
+        )
+    };
     let mut layout = Layout::Packed;
     let kind = if let [file] = paths.as_slice()
         && file.ends_with(".safetensors")
     {
-        DataKind::Safetensors(PathBuf::from(file))
+        let [reset_position_ids, reset_attention_mask, eod_mask_loss] = resets;
+        let documents = match ids.transpose()? {
+            _ if !resets.contains(&true) => None,
+            Some((eod, _)) => {
+                Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss })
+            }
+            None => bail!(need_eod()),
+        };
+        DataKind::Safetensors { path: PathBuf::from(file), documents }
     } else if is_sft(args) {
         if paths.is_empty() {
             bail!(Usage("--data-path is required".into()));
@@ -514,14 +555,8 @@ fn data(
         } else {
             bail!(Usage("--data-path is required (or --train-data-path)".into()));
         };
-        let resets =
-            ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"].map(|dest| args.flag(dest));
         if ids.is_none() && resets.contains(&true) {
-            bail!(Usage(
-                "--reset-position-ids, --reset-attention-mask and --eod-mask-loss need --tokenizer-name-or-path: it \
-                 names the end-of-document token"
-                    .into()
-            ));
+            bail!(need_eod());
         }
         let ids = ids.transpose()?;
         let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));

@@ -21,7 +21,7 @@ fn model() -> Vec<&'static str> {
     "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --group-query-attention --num-query-groups 2 \
      --ffn-hidden-size 64 --qk-layernorm --normalization RMSNorm --swiglu --position-embedding-type rope \
      --disable-bias-linear --max-position-embeddings 32 --padded-vocab-size 64 --vocab-size 64 --seq-length 32 \
-     --micro-batch-size 2 --global-batch-size 8 --lr 5e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-iters 2 \
+     --micro-batch-size 2 --global-batch-size 8 --lr 5e-3 --min-lr 1e-4 --lr-decay-style cosine --lr-warmup-fraction 0.1 \
      --weight-decay 0.1 --clip-grad 1.0 --seed 7 --log-interval 1"
         .split_whitespace()
         .collect()
@@ -269,7 +269,7 @@ fn a_killed_run_leaves_only_whole_checkpoints() {
     let tracker = save.join("latest_checkpointed_iteration.txt");
     let start = Instant::now();
     while !tracker.exists() {
-        assert!(start.elapsed() < Duration::from_secs(60), "no checkpoint within a minute");
+        assert!(start.elapsed() < Duration::from_secs(600), "no checkpoint within ten minutes");
         std::thread::yield_now();
     }
     child.kill().unwrap();
@@ -303,7 +303,7 @@ fn sigterm_saves_and_stops() {
     let mut child = command.spawn().unwrap();
     let start = Instant::now();
     while !std::fs::read_to_string(&file).is_ok_and(|t| t.lines().count() > 2) {
-        assert!(start.elapsed() < Duration::from_secs(60), "no iteration within a minute");
+        assert!(start.elapsed() < Duration::from_secs(600), "no iteration within ten minutes");
         std::thread::yield_now();
     }
     let kill = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
@@ -336,7 +336,7 @@ fn wrong_flags_are_usage_errors_that_say_what_to_do() {
     let batch = fails(
         &[&model()[..], &["--train-iters", "1", "--data-path", "x.safetensors", "--nproc-per-node", "3"]]
             .concat(),
-        1,
+        2,
     );
     assert!(batch.contains("--global-batch-size") && batch.contains('8'), "{batch}");
 }

@@ -236,7 +236,7 @@ pub(crate) fn aclopCompileAndExecute(
             let found = handles::get::<Attributes>(attributes, call, &report::NN_HANDLE, 100_000)?;
             found.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
         };
-        crate::nn::by_type::launch(&name, inputs, outputs, attributes, stream)
+        crate::nn::by_type::launch(&name, inputs, outputs, &attributes, &stream)
     })
 }
 

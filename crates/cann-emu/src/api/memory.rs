@@ -475,7 +475,7 @@ pub(crate) fn aclrtReleaseMemAddress(_at: usize) -> i32 {
 pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags: u64) -> i32 {
     answer(|| {
         let (device, _) = need("aclrtMallocPhysical")?;
-        if size == 0 || size % (2 << 20) != 0 {
+        if size == 0 || !size.is_multiple_of(2 << 20) {
             return Err(fail(
                 107_000,
                 &format!("aclrtMallocPhysical: expected a multiple of 2 MiB, found {size}"),

@@ -9,6 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// A number and the bytes.
+type Message = (u64, Vec<u8>);
+
 /// An operation in the course of being called.
 #[derive(Default)]
 struct Round {
@@ -23,7 +26,7 @@ struct State {
     /// How many collectives each rank has called.
     called: HashMap<u32, u64>,
     /// Messages under way by (source, destination).
-    mail: HashMap<(u32, u32), Vec<(u64, Vec<u8>)>>,
+    mail: HashMap<(u32, u32), Vec<Message>>,
     sent: u64,
     taken: Vec<u64>,
     /// Peers that a rank waits for.
@@ -106,7 +109,7 @@ fn disagreement(ranks: &[(UnixStream, Request)], size: u64) -> Option<String> {
 fn rank(hub: &Hub, mut stream: UnixStream, me: u32, size: u32, salt: u64) {
     while let Ok(request) = Request::read(&mut stream) {
         let reply = if request.kind == Kind::Exchange {
-            exchange(hub, me, request)
+            exchange(hub, me, &request)
         } else {
             collective(hub, me, size, request, salt)
         };
@@ -180,7 +183,7 @@ fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Rep
     }
 }
 
-fn exchange(hub: &Hub, me: u32, request: Request) -> Reply {
+fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
     let mut state = hub.lock();
     let mut at = 0;
     let mut mine = Vec::new();

@@ -49,7 +49,7 @@ pub fn listen(name: &str) -> std::io::Result<()> {
 /// Joins the group under a name.
 ///
 /// # Errors
-/// HCCL_E_TIMEOUT when there is no hub or not all ranks come, HCCL_E_PARA when ranks disagree.
+/// `HCCL_E_TIMEOUT` when there is no hub or not all ranks come, `HCCL_E_PARA` when ranks disagree.
 pub fn join(
     name: &str,
     size: u32,
@@ -99,10 +99,10 @@ impl Comm {
     /// # Errors
     /// 107020 for a time-out, a mismatch or a dead rank.
     pub fn exchange(&self, request: &Request, what: &str) -> Result<Reply, i32> {
-        if let Some(argument) = report::fault("timeout", what) {
-            if argument.is_empty() || argument == format!("rank{}", self.rank) {
-                std::thread::sleep(Duration::from_secs_f64(knobs().hccl_timeout_s + 0.5));
-            }
+        if let Some(argument) = report::fault("timeout", what)
+            && (argument.is_empty() || argument == format!("rank{}", self.rank))
+        {
+            std::thread::sleep(Duration::from_secs_f64(knobs().hccl_timeout_s + 0.5));
         }
         if report::fault(&format!("kill:rank{}", self.rank), what).is_some() {
             std::process::exit(137);

@@ -38,8 +38,8 @@ pub fn launch(
     name: &str,
     inputs: Vec<View>,
     outputs: Vec<View>,
-    attributes: HashMap<String, Attribute>,
-    stream: std::sync::Arc<StreamHandle>,
+    attributes: &HashMap<String, Attribute>,
+    stream: &StreamHandle,
 ) -> Result<(), i32> {
     if name != "ApplyAdamW" {
         return Err(fail(

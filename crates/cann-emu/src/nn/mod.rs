@@ -84,7 +84,7 @@ fn check_view(view: &View, name: &str, device: u32, call: &str) -> Result<(), i3
         );
         return result(violation(&report::NN_VIEW, 161_002, &message));
     }
-    if view.base % 32 != 0 {
+    if !view.base.is_multiple_of(32) {
         let message = format!("{call}: {name} at {:#x}", view.base);
         result(violation(&report::MEM_ALIGN, 161_002, &message))?;
     }

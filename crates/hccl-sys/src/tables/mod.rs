@@ -1,4 +1,5 @@
 //! The functions of the interface, a table per library.
+#![allow(clippy::doc_markdown)] // names of libraries and functions in every line
 #![allow(unused_imports)] // a table takes all argument types and uses those it needs
 
 pub mod acl;

@@ -3,6 +3,7 @@
 //! A C library has one state in a process and reads its settings once, so each scenario runs in a process of its own: the
 //! test starts this program again with the scenario's name.
 #![allow(unsafe_code)] // calls through the tables
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
 mod client;
 mod scenarios;

@@ -1,7 +1,7 @@
 //! How a Megatron checkpoint is cut: which layers, rows and experts a rank has.
 
 use ms_core::Axis;
-use ms_spec::{Feed, ModelConfig, megatron};
+use ms_spec::{Feed, ModelConfig, Stages, megatron};
 use serde_json::{Map, Value, json};
 
 use super::spelling::{Experts, Spelling};
@@ -75,50 +75,7 @@ impl Cut {
     /// # Errors
     /// [`Error::Cut`] with the numbers if the slots cannot be shared out so.
     pub fn placement(&self, layers: usize) -> Result<Vec<Vec<Vec<Option<usize>>>>> {
-        let slots = self.slots(layers)?;
-        let (n, pp) = (slots.len(), self.pp);
-        let ways = [self.layer_list.is_some(), self.layers_per_chunk.is_some(), self.dual_pipe];
-        if ways.iter().filter(|w| **w).count() > 1 {
-            return Err(Error::Cut(
-                "a layer list, interleaved chunks and DualPipeV exclude each other".to_owned(),
-            ));
-        }
-        if let Some(list) = &self.layer_list {
-            if list.len() != pp || list.iter().sum::<usize>() != n {
-                return Err(Error::Cut(format!(
-                    "layer list {list:?}: expected {pp} numbers with the sum {n}"
-                )));
-            }
-            let mut rest = slots.into_iter();
-            return Ok(list.iter().map(|&k| vec![rest.by_ref().take(k).collect()]).collect());
-        }
-        if pp == 0 || n % pp != 0 {
-            return Err(Error::Cut(format!("{n} layers do not divide by pipeline size {pp}")));
-        }
-        if self.dual_pipe {
-            if n % (2 * pp) != 0 {
-                let parts = 2 * pp;
-                return Err(Error::Cut(format!(
-                    "{n} layers do not divide by the {parts} chunks of DualPipeV"
-                )));
-            }
-            let k = n / pp / 2;
-            let chunk = |first: usize| slots[first..first + k].to_vec();
-            return Ok((0..pp).map(|p| vec![chunk(p * k), chunk(n - (p + 1) * k)]).collect());
-        }
-        let per_chunk = self.layers_per_chunk.unwrap_or(n / pp);
-        if per_chunk == 0
-            || (n / pp) % per_chunk != 0
-            || (self.layers_per_chunk.is_some() && per_chunk >= n / pp)
-        {
-            return Err(Error::Cut(format!(
-                "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {} layers",
-                n / pp
-            )));
-        }
-        let chunks = n / pp / per_chunk;
-        let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
-        Ok((0..pp).map(|p| (0..chunks).map(|v| chunk(p, v)).collect()).collect())
+        self.stages().slots_by_stage(layers).map_err(|e| Error::Cut(e.to_string()))
     }
 
     /// Layers by slot, over all stages; `None`: an empty slot.
@@ -126,17 +83,18 @@ impl Cut {
     /// # Errors
     /// [`Error::Cut`] for an empty slot beyond the others.
     pub(crate) fn slots(&self, layers: usize) -> Result<Vec<Option<usize>>> {
-        let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
-        for &at in &self.noop {
-            if at > slots.len() {
-                return Err(Error::Cut(format!(
-                    "empty slot {at} is beyond the {} slots before it",
-                    slots.len()
-                )));
-            }
-            slots.insert(at, None);
+        self.stages().slots(layers).map_err(|e| Error::Cut(e.to_string()))
+    }
+
+    /// How layers are shared out to stages.
+    pub(crate) fn stages(&self) -> Stages {
+        Stages {
+            pp: self.pp,
+            layers_per_chunk: self.layers_per_chunk,
+            layer_list: self.layer_list.clone(),
+            noop: self.noop.clone(),
+            dual_pipe: self.dual_pipe,
         }
-        Ok(slots)
     }
 
     /// The ranks that have files of their own.

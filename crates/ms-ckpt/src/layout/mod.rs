@@ -70,6 +70,17 @@ pub(crate) fn detect(path: &Path) -> Result<Detected> {
     ))
 }
 
+/// As [`detect`]; a folder of iterations whose tracker is missing is known by the one that is asked for.
+pub(crate) fn detect_with(path: &Path, iteration: Option<u64>) -> Result<Detected> {
+    if let Some(folder) = iteration.map(|n| path.join(iteration_name(n)))
+        && !path.join(TRACKER).is_file()
+        && let Some(kind) = kind_of_iteration(&folder)
+    {
+        return Ok(Detected { kind, iteration: Some(folder) });
+    }
+    detect(path)
+}
+
 impl Detected {
     pub(crate) fn open(
         &self,

@@ -24,6 +24,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::checkpoint::Checkpoint;
+use crate::finite::{Counter, Written};
 use crate::lens::Lens;
 use crate::staging::{Folder, write_file};
 use crate::torch::Object;
@@ -174,7 +175,8 @@ impl Plan {
 
     /// Writes everything into `dir`, which appears when it is complete.
     ///
-    /// `progress` is told the bytes of tensors written, from several threads.
+    /// `progress` is told the bytes of tensors written, from several threads. Values that are not finite are written as
+    /// they are and counted in the result; those in files that an interrupted run has finished are not.
     ///
     /// # Errors
     /// A tensor that is missing or has another shape; what the operating system refuses; [`Error::Exists`].
@@ -184,12 +186,13 @@ impl Plan {
         dir: &Path,
         options: &RunOptions,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<()> {
+    ) -> Result<Written> {
         let (folder, begun) = Folder::resume(dir, options.replace, &self.fingerprint(source))?;
         // Files are written side by side; where there are too few, the parts of one.
         let workers = options.threads.clamp(1, self.files.len().max(1));
         let next = AtomicUsize::new(0);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let values = Counter::default();
         let work = || {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
@@ -202,6 +205,9 @@ impl Plan {
                 let feed = |t: &Target, sink: write::Sink<'_>| {
                     let sink = &mut |bytes: &[u8]| {
                         progress(bytes.len() as u64);
+                        if !t.nf4 {
+                            values.look(&t.parameter, t.dtype, bytes);
+                        }
                         sink(bytes)
                     };
                     match t.transposed {
@@ -234,7 +240,8 @@ impl Plan {
             return Err(error);
         }
         self.write_small(folder.path())?;
-        folder.commit(options.sync)
+        folder.commit(options.sync)?;
+        Ok(values.written())
     }
 
     fn write_small(&self, folder: &Path) -> Result<()> {

@@ -261,21 +261,46 @@ impl Args {
     pub fn refused(&self) -> Vec<Notice> {
         self.rows()
             .filter(|(flag, value)| flag.status == Status::Refused && !harmless(flag, value, self.upstream))
-            .map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note })
+            .map(|(flag, _)| Notice { flag: self.spelling(flag), reason: flag.note })
             .collect()
     }
 
-    /// Checks that nothing given is refused.
+    /// Checks that nothing given is refused and that every number is in its range.
     ///
     /// # Errors
-    /// [`Usage`] that names each refused flag with its reason.
+    /// [`Usage`] that names each refused flag with its reason, and each number that is out of range with what was
+    /// expected and found.
     pub fn check(&self) -> Result<(), Usage> {
-        let refused = self.refused();
-        if refused.is_empty() {
+        let refused = self.refused().into_iter().map(|n| format!("{}: {}", n.flag, n.reason));
+        let lines: Vec<String> = refused.chain(self.out_of_range()).collect();
+        if lines.is_empty() {
             return Ok(());
         }
-        let lines: Vec<String> = refused.iter().map(|n| format!("{}: {}", n.flag, n.reason)).collect();
         Err(Usage(lines.join("\n")))
+    }
+
+    /// How a flag was written, where several spellings have one name.
+    fn spelling(&self, flag: &'static Flag) -> &'static str {
+        self.origin.get(flag.dest(self.upstream)).map_or(flag.flag, |o| o.1)
+    }
+
+    /// Numbers that this program acts on and that are not in the table's range.
+    fn out_of_range(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (flag, value) in self.rows() {
+            let Some(range) = flag.range().filter(|_| flag.supported_by(self.program, self.upstream)) else {
+                continue;
+            };
+            let name = self.spelling(flag);
+            let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+            for value in values {
+                let number = value.as_f64().or_else(|| python_float(value.as_str()?));
+                if let Some(number) = number.filter(|&x| !range.contains(x)) {
+                    lines.push(format!("{name}: expected {range}, found {number}"));
+                }
+            }
+        }
+        lines
     }
 
     fn rows(&self) -> impl Iterator<Item = (&'static Flag, &Value)> {

@@ -19,6 +19,7 @@ mod args;
 mod convert;
 mod help;
 mod parse;
+mod range;
 mod table;
 
 #[cfg(test)]
@@ -27,4 +28,5 @@ mod tests;
 pub use args::{Args, Notice, Origin};
 pub use help::{command, long_help, reference_page, short_help};
 pub use parse::{parse, parse_or_exit};
+pub use range::Range;
 pub use table::{Arity, Flag, Kind, Program, Status, Upstream, flags};

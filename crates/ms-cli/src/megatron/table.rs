@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use super::range::Range;
+
 /// A program that takes upstream flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
@@ -115,9 +117,15 @@ pub struct Flag {
     dest: (&'static str, &'static str),
     default: (Value, Value),
     choices: Vec<&'static str>,
+    range: Option<Range>,
 }
 
 impl Flag {
+    /// Values that a supported number may have.
+    pub fn range(&self) -> Option<Range> {
+        self.range
+    }
+
     /// Name under which the value is kept.
     pub fn dest(&self, upstream: Upstream) -> &'static str {
         if upstream == Upstream::V2_0_0 { self.dest.0 } else { self.dest.1 }
@@ -182,8 +190,22 @@ fn mask(names: &str) -> u8 {
 
 fn row(line: &'static str) -> Flag {
     let c: Vec<&'static str> = line.split('\t').collect();
-    let [flag, tools, versions, arity, kind, dest, default, choices, status, uses, neutral, group, note] =
-        c[..]
+    let [
+        flag,
+        tools,
+        versions,
+        arity,
+        kind,
+        dest,
+        default,
+        choices,
+        range,
+        status,
+        uses,
+        neutral,
+        group,
+        note,
+    ] = c[..]
     else {
         panic!("flags.tsv: {} columns in {line}", c.len())
     };
@@ -217,6 +239,8 @@ fn row(line: &'static str) -> Flag {
             other => panic!("flags.tsv: type {other} of {flag}"),
         },
         choices: list(choices),
+        range: (!range.is_empty())
+            .then(|| Range::parse(range).unwrap_or_else(|| panic!("flags.tsv: range {range} of {flag}"))),
         status: match status {
             "supported" => Status::Supported,
             "accepted" => Status::Accepted,

@@ -54,6 +54,8 @@ fn every_recorded_upstream_command_line_parses_to_what_upstream_makes_of_it() {
                 assert!(same, "{}: {dest}: got {:?}, want {value}", record["script"], got.get(dest));
             }
             assert_eq!(got.len(), want.len(), "{}", record["script"]);
+            let complaint = parsed.check().err().map_or(String::new(), |e| e.0);
+            assert!(!complaint.contains("expected a"), "{}: {complaint}", record["script"]);
             good += 1;
         } else {
             assert!(parsed.is_err() || !parsed.unwrap().tolerated().is_empty(), "{}", record["script"]);
@@ -188,6 +190,21 @@ fn a_configuration_file_stands_behind_the_line() {
 }
 
 #[test]
+fn numbers_out_of_range_are_refused_under_the_name_that_was_used() {
+    let complaint = |argv: &[&str]| train(argv).check().err().map_or(String::new(), |e| e.0);
+    assert_eq!(complaint(&["--clip-grad", "nan"]), "--clip-grad: expected a number of at least 0, found NaN");
+    assert_eq!(
+        complaint(&["--adam-beta1=1.5"]),
+        "--adam-beta1: expected a number from 0 to below 1, found 1.5"
+    );
+    assert_eq!(complaint(&["--adam-beta1=0.5", "--clip-grad", "0"]), "");
+    let several = complaint(&["--compress-ratios", "4", "-1", "128", "--adam-eps", "0"]);
+    assert!(several.contains("--compress-ratios: ") && several.contains("--adam-eps: "), "{several}");
+    // A flag that this program does not act on is not looked at.
+    assert!(parse(Program::Infer, ["--adam-eps", "0"]).unwrap().check().is_ok());
+}
+
+#[test]
 fn every_row_is_well_formed_and_named_once_per_program() {
     for program in [Program::Train, Program::Infer, Program::Eval, Program::Preprocess, Program::Convert] {
         for upstream in [Upstream::V2_0_0, Upstream::Head] {
@@ -197,6 +214,15 @@ fn every_row_is_well_formed_and_named_once_per_program() {
             assert_eq!(names, unique, "{program:?} {upstream:?}");
             for flag in flags(program, upstream) {
                 assert!(!flag.note.is_empty() && !flag.group.is_empty(), "{}", flag.flag);
+                let numeric = matches!(flag.kind, Kind::Int | Kind::Float | Kind::Freq);
+                let ranged = numeric && flag.status == Status::Supported;
+                assert_eq!(flag.range().is_some(), ranged, "{}", flag.flag);
+                let default = flag.default(upstream).as_f64();
+                assert!(
+                    default.zip(flag.range()).is_none_or(|(x, range)| range.contains(x)),
+                    "{}: its default is out of range",
+                    flag.flag
+                );
                 assert_eq!(
                     flag.arity == Arity::Zero,
                     matches!(flag.kind, Kind::True | Kind::False),

@@ -111,7 +111,8 @@ pub trait AttentionBackend {
         rotary: &Rotary,
         positions: &Tensor,
     ) -> Result<Tensor>;
-    /// Causal attention inside each segment of packed rows: `(out[T,N·D], lse[N,T] f32)`.
+    /// Causal attention inside each segment of packed rows: `(out[T,N·D], lse[N,T] f32)`. Tokens outside every segment get
+    /// 0 and minus infinity.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
@@ -136,6 +137,18 @@ pub trait AttentionBackend {
         segments: &[Segment],
         options: &AttentionOptions,
     ) -> Result<Tensor>;
+    /// Joins the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), to `out[T,N·D]` and
+    /// `lse[N,T]`, both f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or an output is shared.
+    fn attention_merge(
+        &self,
+        out: &mut Tensor,
+        lse: &mut Tensor,
+        part: &Tensor,
+        part_lse: &Tensor,
+    ) -> Result<()>;
     /// Lets the sinks `[N]` (f32) join the softmax of what an attention returned, `out[T,N·D]` and `lse[N,T]`: one
     /// more score a head, of a key whose value is zero.
     ///

@@ -15,7 +15,7 @@ pub use attention::{
     Alibi, AttentionBackend, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary, Segment,
 };
 pub use compressed::{CompressedBackend, Pooling, Sight, Window};
-pub use moe::{GroupScore, MoeBackend, Router, RouterScore, Routes};
+pub use moe::{ExpertLoad, GroupScore, MoeBackend, Router, RouterScore, Routes};
 pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace, Trapezoid, TurnedPairs};
 pub use streams::{Mixing, StreamBackend};
 
@@ -209,6 +209,11 @@ pub trait ActBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn add(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
+    /// `a · b`, element by element.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `a += b`.
     ///
     /// # Errors
@@ -244,6 +249,21 @@ pub trait LayoutBackend {
     /// # Errors
     /// If rows or element types differ.
     fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
+    /// `y[t,w] = x[t,w] + b[w]`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor>;
+    /// `y[t,w] = x[t,w] · s[t]` with `s[T]` f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor>;
+    /// `Σ_w a[t,w] · b[t,w]`: `[T]` f32.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] · s[w]`.
     ///
     /// # Errors
@@ -268,32 +288,60 @@ pub trait LayoutBackend {
 
 /// Token embedding.
 pub trait EmbedBackend {
-    /// Rows `ids[T]` (i32) of `table[V,H]`.
+    /// Rows `ids[T]` (i32) of `table[V,H]`, which holds a `share` of the vocabulary; zeros for ids that it does not hold.
     ///
     /// # Errors
-    /// If an id is outside the table.
-    fn embedding(&self, table: &Tensor, ids: &Tensor) -> Result<Tensor>;
-    /// `dtable[ids[t]] += dy[t]` in f32, in token order.
+    /// If an id is outside the vocabulary.
+    fn embedding(&self, table: &Tensor, ids: &Tensor, share: VocabShare) -> Result<Tensor>;
+    /// `dtable[ids[t] - first] += dy[t]` in f32, in token order, for the ids that the table holds.
     ///
     /// # Errors
-    /// If an id is outside the table.
-    fn embedding_backward(&self, dtable: TensorMut<'_>, dy: &Tensor, ids: &Tensor) -> Result<()>;
+    /// If an id is outside the vocabulary.
+    fn embedding_backward(
+        &self,
+        dtable: TensorMut<'_>,
+        dy: &Tensor,
+        ids: &Tensor,
+        share: VocabShare,
+    ) -> Result<()>;
 }
+
+/// Which rows of a vocabulary a table holds.
+pub type VocabShare = ms_kernels::embedding::Share;
 
 /// Cross entropy over the vocabulary.
 pub trait LossBackend {
-    /// Negative log-likelihood `[T]` f32 of `targets[T]` (i32) under softmax of `logits[T,V]`; with `weights[T]`
-    /// (f32) the logits are replaced by `weights · (softmax - onehot)`, the gradient of `Σ weights · nll`.
-    /// A negative target is allowed where the weight is zero (or no gradient is asked for) and has nll 0.
+    /// What each row of `logits[T,V]`, this share of the vocabulary from id `first` on, contributes to its loss: `[T,3]` f32,
+    /// its largest logit, the sum of `exp(logit - largest)`, and the logit of `targets[T]` (i32), 0 where the share does not
+    /// hold it.
     ///
     /// # Errors
-    /// If shapes, element types or targets do not fit, or `logits` is shared.
-    fn cross_entropy(
+    /// If shapes or element types do not fit.
+    fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor>;
+    /// The statistics `[T,3]` of the whole vocabulary, of those of its shares `[shares * T,3]`, share after share; joined in
+    /// that order.
+    ///
+    /// # Errors
+    /// If the rows do not divide.
+    fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor>;
+    /// Negative log-likelihood `[T]` f32 in nats of rows with `statistics[T,3]`; 0 where `targets[T]` is negative.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit.
+    fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor>;
+    /// `logits <- weights · (softmax - onehot)`, the gradient of `Σ weights · nll`, with the statistics of the whole
+    /// vocabulary; a row of weight 0 becomes 0.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or `logits` is shared.
+    fn cross_entropy_gradient(
         &self,
         logits: &mut Tensor,
+        statistics: &Tensor,
         targets: &Tensor,
-        weights: Option<&Tensor>,
-    ) -> Result<Tensor>;
+        weights: &Tensor,
+        first: usize,
+    ) -> Result<()>;
 }
 
 /// One AdamW step's numbers.

@@ -8,6 +8,8 @@ pub type Router = ms_kernels::routing::Router;
 pub type RouterScore = ms_kernels::routing::Score;
 /// How a group of experts is judged.
 pub type GroupScore = ms_kernels::routing::GroupScore;
+/// What the load-balancing loss knows of the tokens of all ranks.
+pub type ExpertLoad = ms_kernels::routing::Load;
 /// Where each copy of a token goes.
 pub type Routes = ms_kernels::experts::Routes;
 
@@ -35,7 +37,8 @@ pub trait MoeBackend {
         logits: &Tensor,
         router: &Router,
     ) -> Result<Tensor>;
-    /// The load-balancing loss, and `grad_scale` times its gradient added to `dlogits` if given.
+    /// The load-balancing loss of the tokens with router logits `[T,E]` f32, and `grad_scale` times its gradient added to
+    /// `dlogits` if given; see [`ExpertLoad`].
     ///
     /// # Errors
     /// As [`MoeBackend::route`].
@@ -43,9 +46,8 @@ pub trait MoeBackend {
         &self,
         dlogits: Option<&mut Tensor>,
         logits: &Tensor,
-        experts: &Tensor,
+        load: &ExpertLoad,
         router: &Router,
-        coeff: f32,
         grad_scale: f32,
     ) -> Result<f32>;
     /// A row of `x[T,H]` for every copy, sorted by expert: `[T·K,H]`.

@@ -1,7 +1,9 @@
 //! Activations, sums and embedding on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{ActBackend, Activation, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut};
+use crate::{
+    ActBackend, Activation, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut, VocabShare,
+};
 use half::bf16;
 use ms_kernels::{activation, elementwise, embedding, swiglu};
 
@@ -134,6 +136,17 @@ impl ActBackend for CpuBackend {
         Ok(y)
     }
 
+    fn multiply(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        expect("multiply", "b", b, a.dtype(), &a.shape())?;
+        let mut y = self.uninit(a.dtype(), &a.shape());
+        op_span!("multiply", a.numel(), size(&[a, b, &y]));
+        with_float!(a.dtype(), "multiply", E => {
+            elementwise::multiply(&self.cpu, y.as_mut_slice::<E>()?, a.as_slice()?, b.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
     fn add_assign(&self, a: &mut Tensor, b: &Tensor) -> Result<()> {
         expect("add_assign", "b", b, a.dtype(), &a.shape())?;
         op_span!("add_assign", a.numel(), size(&[a, b, b]));
@@ -163,24 +176,30 @@ impl ActBackend for CpuBackend {
 }
 
 impl EmbedBackend for CpuBackend {
-    fn embedding(&self, table: &Tensor, tokens: &Tensor) -> Result<Tensor> {
+    fn embedding(&self, table: &Tensor, tokens: &Tensor, share: VocabShare) -> Result<Tensor> {
         let (_, h) = table.as_matrix();
         let mut y = self.uninit(table.dtype(), &[tokens.numel(), h]);
         op_span!("embedding", 0, 2 * size(&[&y]));
         with_float!(table.dtype(), "embedding", E => {
-            embedding::forward(&self.cpu, y.as_mut_slice::<E>()?, table.as_slice()?, ids(tokens)?, h)?;
+            embedding::forward(&self.cpu, y.as_mut_slice::<E>()?, table.as_slice()?, ids(tokens)?, h, share)?;
             Ok(())
         })?;
         Ok(y)
     }
 
-    fn embedding_backward(&self, mut dtable: TensorMut<'_>, dy: &Tensor, tokens: &Tensor) -> Result<()> {
+    fn embedding_backward(
+        &self,
+        mut dtable: TensorMut<'_>,
+        dy: &Tensor,
+        tokens: &Tensor,
+        share: VocabShare,
+    ) -> Result<()> {
         let (t, h) = dy.as_matrix();
         expect("embedding_backward", "ids", tokens, DType::I32, &[t])?;
         op_span!("embedding_backward", dy.numel(), size(&[dy]) + 8 * dy.numel());
         let out = dtable.as_mut_slice::<f32>()?;
         with_float!(dy.dtype(), "embedding_backward", E => {
-            embedding::backward(&self.cpu, out, dy.as_slice::<E>()?, ids(tokens)?, h)?;
+            embedding::backward(&self.cpu, out, dy.as_slice::<E>()?, ids(tokens)?, h, share)?;
             Ok(())
         })
     }

@@ -138,6 +138,10 @@ impl AttentionBackend for CpuBackend {
         expect("attention", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
         let mut out = self.uninit(x.dtype(), &[tokens, heads.heads() * heads.head_dim]);
         let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
+        if segments.iter().map(|s| s.q_len).sum::<usize>() < tokens {
+            out.bytes_mut()?.fill(0);
+            lse.as_mut_slice::<f32>()?.fill(f32::NEG_INFINITY);
+        }
         op_span!("attention", forward_flops(heads, segments), size(&[x, &out, &lse]));
         with_float!(x.dtype(), "attention", E => {
             let [q, k, v] = views::<E>(x, heads)?;
@@ -182,6 +186,25 @@ impl AttentionBackend for CpuBackend {
             Ok(())
         })?;
         Ok(dqkv)
+    }
+
+    fn attention_merge(
+        &self,
+        out: &mut Tensor,
+        lse: &mut Tensor,
+        part: &Tensor,
+        part_lse: &Tensor,
+    ) -> Result<()> {
+        let (heads, tokens) = lse.as_matrix();
+        let width = out.as_matrix().1;
+        expect("attention_merge", "part", part, part.dtype(), &[tokens, width])?;
+        expect("attention_merge", "part_lse", part_lse, DType::F32, &[heads, tokens])?;
+        op_span!("attention_merge", 4 * out.numel(), 2 * size(&[out, lse]) + size(&[part]));
+        with_float!(part.dtype(), "attention_merge", E => {
+            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
+            attention::merge(&self.cpu, out, lse, part.as_slice::<E>()?, part_lse.as_slice()?, heads)?;
+            Ok(())
+        })
     }
 
     fn attention_sinks(&self, out: &mut Tensor, lse: &mut Tensor, sinks: &Tensor) -> Result<()> {

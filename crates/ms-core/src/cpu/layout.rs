@@ -45,6 +45,42 @@ impl LayoutBackend for CpuBackend {
         Ok(y)
     }
 
+    fn add_bias(&self, x: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        expect("add_bias", "b", b, x.dtype(), &[width])?;
+        let mut y = self.uninit(x.dtype(), &[t, width]);
+        op_span!("add_bias", x.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "add_bias", E => {
+            columns::add(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, b.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn scale_rows(&self, x: &Tensor, s: &Tensor) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        expect("scale_rows", "s", s, DType::F32, &[t])?;
+        let mut y = self.uninit(x.dtype(), &[t, width]);
+        op_span!("scale_rows", x.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "scale_rows", E => {
+            columns::scale_rows(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, s.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
+    fn row_dot(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let (t, width) = a.as_matrix();
+        expect("row_dot", "b", b, a.dtype(), &[t, width])?;
+        let mut y = self.uninit(DType::F32, &[t]);
+        op_span!("row_dot", 2 * a.numel(), size(&[a, b]));
+        with_float!(a.dtype(), "row_dot", E => {
+            columns::row_dot(&self.cpu, y.as_mut_slice()?, a.as_slice::<E>()?, b.as_slice()?)?;
+            Ok(())
+        })?;
+        Ok(y)
+    }
+
     fn scale_columns(&self, x: &Tensor, s: &Tensor) -> Result<Tensor> {
         let (t, width) = x.as_matrix();
         expect("scale_columns", "s", s, x.dtype(), &[width])?;

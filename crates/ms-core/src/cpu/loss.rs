@@ -1,38 +1,73 @@
 //! Cross entropy on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{DType, LossBackend, Result, Tensor};
+use crate::{DType, Error, LossBackend, Result, Shape, Tensor};
 use ms_kernels::cross_entropy::{self, Row};
 
+/// Rows of the kernel, seen in a tensor `[T,3]` f32.
+fn rows<'a>(op: &'static str, statistics: &'a Tensor, tokens: usize) -> Result<&'a [Row]> {
+    expect(op, "statistics", statistics, DType::F32, &[tokens, 3])?;
+    Ok(bytemuck::cast_slice(statistics.as_slice::<f32>()?))
+}
+
 impl LossBackend for CpuBackend {
-    fn cross_entropy(
-        &self,
-        logits: &mut Tensor,
-        targets: &Tensor,
-        weights: Option<&Tensor>,
-    ) -> Result<Tensor> {
+    fn cross_entropy_statistics(&self, logits: &Tensor, targets: &Tensor, first: usize) -> Result<Tensor> {
+        const OP: &str = "cross_entropy_statistics";
         let (t, v) = logits.as_matrix();
-        expect("cross_entropy", "targets", targets, DType::I32, &[t])?;
-        if let Some(w) = weights {
-            expect("cross_entropy", "weights", w, DType::F32, &[t])?;
-        }
-        let targets = ids(targets)?;
-        op_span!("cross_entropy", 15 * t * v, size(&[logits]) * if weights.is_some() { 3 } else { 1 });
-        let mut nll = self.uninit(DType::F32, &[t]);
-        // Three f32 numbers per token, viewed as rows of the kernel.
-        let mut rows = self.uninit(DType::F32, &[t, 3]);
-        let rows: &mut [Row] = bytemuck::cast_slice_mut(rows.bytes_mut()?);
-        with_float!(logits.dtype(), "cross_entropy", E => {
-            cross_entropy::statistics(&self.cpu, rows, logits.as_slice::<E>()?, targets, v, 0)?;
-            if let Some(w) = weights {
-                let (logits, w) = (logits.as_mut_slice::<E>()?, w.as_slice()?);
-                cross_entropy::gradient(&self.cpu, logits, rows, targets, w, v, 0)?;
-            }
-            Ok(())
+        expect(OP, "targets", targets, DType::I32, &[t])?;
+        op_span!("cross_entropy_statistics", 10 * t * v, size(&[logits]));
+        let mut statistics = self.uninit(DType::F32, &[t, 3]);
+        let rows: &mut [Row] = bytemuck::cast_slice_mut(statistics.as_mut_slice::<f32>()?);
+        with_float!(logits.dtype(), "cross_entropy_statistics", E => {
+            Ok(cross_entropy::statistics(&self.cpu, rows, logits.as_slice::<E>()?, ids(targets)?, v, first)?)
         })?;
-        for ((n, row), &target) in nll.as_mut_slice::<f32>()?.iter_mut().zip(rows.iter()).zip(targets) {
+        Ok(statistics)
+    }
+
+    fn cross_entropy_merge(&self, statistics: &Tensor, shares: usize) -> Result<Tensor> {
+        let all = statistics.as_matrix().0;
+        if shares == 0 || !all.is_multiple_of(shares) {
+            let (want, got) = (Shape::new(&[all / shares.max(1) * shares, 3]), statistics.shape());
+            return Err(Error::Shape { op: "cross_entropy_merge", name: "statistics", want, got });
+        }
+        let tokens = all / shares;
+        let all = rows("cross_entropy_merge", statistics, all)?;
+        let mut merged: Vec<Row> = all[..tokens].to_vec();
+        for share in all[tokens..].chunks_exact(tokens.max(1)) {
+            for (sum, row) in merged.iter_mut().zip(share) {
+                *sum = sum.merge(row);
+            }
+        }
+        Tensor::from_slice(&self.arena, [tokens, 3], bytemuck::cast_slice::<Row, f32>(&merged))
+    }
+
+    fn cross_entropy_nll(&self, statistics: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let targets = ids(targets)?;
+        let rows = rows("cross_entropy_nll", statistics, targets.len())?;
+        let mut nll = self.uninit(DType::F32, &[targets.len()]);
+        for ((n, row), &target) in nll.as_mut_slice::<f32>()?.iter_mut().zip(rows).zip(targets) {
             *n = if target < 0 { 0.0 } else { cross_entropy::nll(row) };
         }
         Ok(nll)
+    }
+
+    fn cross_entropy_gradient(
+        &self,
+        logits: &mut Tensor,
+        statistics: &Tensor,
+        targets: &Tensor,
+        weights: &Tensor,
+        first: usize,
+    ) -> Result<()> {
+        const OP: &str = "cross_entropy_gradient";
+        let (t, v) = logits.as_matrix();
+        expect(OP, "targets", targets, DType::I32, &[t])?;
+        expect(OP, "weights", weights, DType::F32, &[t])?;
+        let (rows, targets, weights) = (rows(OP, statistics, t)?, ids(targets)?, weights.as_slice()?);
+        op_span!("cross_entropy_gradient", 5 * t * v, 2 * size(&[logits]));
+        with_float!(logits.dtype(), "cross_entropy_gradient", E => {
+            let logits = logits.as_mut_slice::<E>()?;
+            Ok(cross_entropy::gradient(&self.cpu, logits, rows, targets, weights, v, first)?)
+        })
     }
 }

@@ -1,7 +1,9 @@
 //! Mixtures of experts on the CPU.
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
-use crate::{DType, Error, MatmulBackend, MoeBackend, Result, Router, Routes, Shape, Tensor, TensorMut};
+use crate::{
+    DType, Error, ExpertLoad, MatmulBackend, MoeBackend, Result, Router, Routes, Shape, Tensor, TensorMut,
+};
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
 use ms_kernels::{experts, routing};
 
@@ -57,19 +59,16 @@ impl MoeBackend for CpuBackend {
         &self,
         dlogits: Option<&mut Tensor>,
         logits: &Tensor,
-        experts: &Tensor,
+        load: &ExpertLoad,
         router: &Router,
-        coeff: f32,
         grad_scale: f32,
     ) -> Result<f32> {
-        let mut counts = vec![0u32; logits.as_matrix().1];
         op_span!("balance", 10 * logits.numel(), size(&[logits]));
-        routing::counts(ids(experts)?, &mut counts)?;
         let d = match dlogits {
             Some(d) => d.as_mut_slice()?,
             None => &mut [],
         };
-        Ok(routing::balance(&self.cpu, d, logits.as_slice()?, &counts, router, coeff, grad_scale)?)
+        Ok(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale)?)
     }
 
     fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor> {

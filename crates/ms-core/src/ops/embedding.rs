@@ -1,10 +1,11 @@
 //! Token embedding.
 
 use super::only;
-use crate::{BackwardCx, Graph, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Graph, Op, Result, Tensor, Var, VocabShare};
 
 struct Embedding {
     ids: Tensor,
+    share: VocabShare,
 }
 
 impl Op for Embedding {
@@ -17,8 +18,8 @@ impl Op for Embedding {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let (dy, ids) = (only(dys), self.ids);
-        cx.accumulate(0, move |device, dtable| device.embedding_backward(dtable, &dy, &ids))?;
+        let (dy, Self { ids, share }) = (only(dys), *self);
+        cx.accumulate(0, move |device, dtable| device.embedding_backward(dtable, &dy, &ids, share))?;
         Ok(vec![None])
     }
 }
@@ -28,6 +29,15 @@ impl Op for Embedding {
 /// # Errors
 /// If an id is outside the table.
 pub fn embedding(g: &mut Graph, table: &Var, ids: &Tensor) -> Result<Var> {
-    let y = g.device().embedding(table.value(), ids)?;
-    Ok(g.apply(y, &[table], || Box::new(Embedding { ids: ids.clone() })))
+    let share = VocabShare::all(table.value().as_matrix().0);
+    embedding_share(g, table, ids, share)
+}
+
+/// [`embedding`] in a table that holds a `share` of the vocabulary: rows of ids that other ranks hold are zero.
+///
+/// # Errors
+/// If an id is outside the vocabulary.
+pub fn embedding_share(g: &mut Graph, table: &Var, ids: &Tensor, share: VocabShare) -> Result<Var> {
+    let y = g.device().embedding(table.value(), ids, share)?;
+    Ok(g.apply(y, &[table], || Box::new(Embedding { ids: ids.clone(), share })))
 }

@@ -139,6 +139,29 @@ pub fn concat(g: &mut Graph, parts: &[&Var]) -> Result<Var> {
     Ok(g.apply(y, parts, || Box::new(Concat(tensors.iter().map(|t| t.as_matrix().1).collect()))))
 }
 
+struct Part {
+    whole: Tensor,
+    start: usize,
+}
+op!(Part, "part", |op, cx, dy| {
+    let Part { whole, start } = op;
+    let dw = cx.weight_gradient(0, &whole, move |device, mut grad| {
+        let dy = device.cast(&dy, DType::F32)?;
+        device.accumulate(grad.part(start, dy.shape())?, &dy, 1.0)
+    })?;
+    Ok(vec![dw])
+});
+
+/// Elements `start..` of the flattened weight `w` under `shape`: what one of several ranks uses of a weight that all of
+/// them hold. Keeps `w`.
+///
+/// # Errors
+/// If they are not all there.
+pub fn part(g: &mut Graph, w: &Var, start: usize, shape: impl Into<Shape>) -> Result<Var> {
+    let y = w.value().slice_flat(start, shape)?;
+    Ok(g.apply(y, &[w], || Box::new(Part { whole: w.value().clone(), start })))
+}
+
 struct ScaleColumns {
     x: Tensor,
     s: Tensor,

@@ -42,6 +42,24 @@ pub fn linear(g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var
     Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.value().clone(), w: w.value().clone() })))
 }
 
+struct AddBias {
+    bias: Tensor,
+}
+op!(AddBias, "add_bias", |op, cx, dy| {
+    let again = dy.clone();
+    let db = cx.weight_gradient(1, &op.bias, move |device, db| device.linear_db(db, &again))?;
+    Ok(vec![Some(dy), db])
+});
+
+/// `y[T,N] = x[T,N] + bias[N]`: the bias of a layer whose product is summed over ranks first. Keeps the bias.
+///
+/// # Errors
+/// If shapes or element types do not fit.
+pub fn add_bias(g: &mut Graph, x: &Var, bias: &Var) -> Result<Var> {
+    let y = g.device().add_bias(x.value(), bias.value())?;
+    Ok(g.apply(y, &[x, bias], || Box::new(AddBias { bias: bias.value().clone() })))
+}
+
 struct GroupedLinear {
     x: Tensor,
     w: Tensor,

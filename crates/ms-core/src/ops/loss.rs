@@ -14,10 +14,25 @@ pub struct LossVar {
     pub nll: Tensor,
 }
 
+/// The ranks that share out a vocabulary, as a loss over it sees them.
+pub trait VocabGroup {
+    /// Id of this rank's first row of the output layer.
+    fn first(&self) -> usize;
+
+    /// The statistics `[T,3]` of all ranks, one after the other in rank order: `[ranks * T,3]`.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    fn gather(&self, statistics: Tensor) -> Result<Tensor>;
+
+    /// Number of ranks.
+    fn size(&self) -> usize;
+}
+
 /// The output layer: `logits = cap(scale · (x · wᵀ + bias))`.
 #[derive(Clone, Copy)]
 pub struct Head<'a> {
-    /// `[V,H]`.
+    /// This rank's rows: `[V,H]`.
     pub w: &'a Var,
     /// `[V]`.
     pub bias: Option<&'a Var>,
@@ -25,12 +40,14 @@ pub struct Head<'a> {
     pub scale: f32,
     /// `c · tanh(x / c)`.
     pub softcap: Option<f32>,
+    /// The ranks that share the vocabulary; `None`: this one has all of it.
+    pub group: Option<&'a dyn VocabGroup>,
 }
 
 impl<'a> Head<'a> {
     /// A plain matrix.
     pub fn plain(w: &'a Var) -> Self {
-        Self { w, bias: None, scale: 1.0, softcap: None }
+        Self { w, bias: None, scale: 1.0, softcap: None, group: None }
     }
 
     fn logits(&self, device: &Device, x: &Tensor) -> Result<Tensor> {
@@ -95,7 +112,8 @@ struct Gradients {
 ///
 /// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
 /// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32),
-/// never `[T,V]`. A target below zero marks an ignored token; its weight must be zero.
+/// never `[T,V]`. A target below zero marks an ignored token; its weight must be zero. Where ranks share the vocabulary
+/// they exchange three numbers a token, and the gradient by `x` is this rank's summand.
 ///
 /// # Errors
 /// If shapes, element types or targets do not fit.
@@ -135,10 +153,15 @@ pub fn linear_cross_entropy(
             }
             _ => None,
         };
-        let weights = gradients.is_some().then_some(&wc);
-        let part = device.cross_entropy(&mut logits, &tc, weights)?;
+        let first = head.group.map_or(0, VocabGroup::first);
+        let mut statistics = device.cross_entropy_statistics(&logits, &tc, first)?;
+        if let Some(group) = head.group {
+            statistics = device.cross_entropy_merge(&group.gather(statistics)?, group.size())?;
+        }
+        let part = device.cross_entropy_nll(&statistics, &tc)?;
         nll.as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
         if let Some(Gradients { dx, dw, db }) = &mut gradients {
+            device.cross_entropy_gradient(&mut logits, &statistics, &tc, &wc, first)?;
             let mut d = logits;
             if let Some((y, cap)) = capped {
                 device.softcap_backward(&mut d, &y, cap)?;

@@ -21,11 +21,14 @@ mod tests;
 pub use act::{activation, add, gate, swiglu};
 pub use attention::{attention, attention_picked, join_sinks, prepare_qkv};
 pub use compressed::{attention_shared, pool_windows, rotate_last};
-pub use embedding::embedding;
-pub use layout::{cast, columns, concat, reshape, scale, scale_columns, split, unit_rows};
-pub use linear::{grouped_linear, linear};
-pub use loss::{Head, LossVar, linear_cross_entropy, logits};
-pub use moe::{Balance, Routed, combine, dispatch, expert_linear, route, route_to};
+pub use embedding::{embedding, embedding_share};
+pub use layout::{cast, columns, concat, part, reshape, scale, scale_columns, split, unit_rows};
+pub use linear::{add_bias, grouped_linear, linear};
+pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};
+pub use moe::{
+    Balance, DropPolicy, Routed, TokenGroup, combine, dispatch, drop_beyond, expert_linear, restore, route,
+    route_to,
+};
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};
 pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};

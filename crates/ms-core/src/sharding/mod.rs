@@ -10,10 +10,12 @@
 //! # Ok::<(), ms_core::Error>(())
 //! ```
 
+mod grid;
 mod partition;
 mod region;
 mod topology;
 
+pub use grid::{Grid, GridRules, GridSizes};
 pub use partition::Partition;
 pub use region::Region;
 pub use topology::{Axis, Topology};

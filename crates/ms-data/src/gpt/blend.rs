@@ -168,6 +168,24 @@ pub enum DataPaths {
     PerSplit([Vec<String>; 3]),
 }
 
+impl DataPaths {
+    /// Every prefix that is named, in order.
+    ///
+    /// # Errors
+    /// [`Error::Options`] for a list that mixes forms.
+    pub fn prefixes(&self) -> Result<Vec<PathBuf>> {
+        let lists = match self {
+            Self::Split { paths, .. } => std::slice::from_ref(paths),
+            Self::PerSplit(lists) => lists.as_slice(),
+        };
+        let mut prefixes = Vec::new();
+        for list in lists.iter().filter(|list| !list.is_empty()) {
+            prefixes.extend(BlendList::parse(list)?.prefixes);
+        }
+        Ok(prefixes)
+    }
+}
+
 /// Builds train, valid and test sets with `samples` samples each (`None`: one epoch).
 ///
 /// # Errors
@@ -229,6 +247,13 @@ fn build_split(
     upstream: Upstream,
 ) -> Result<Option<GptSet>> {
     if split.matrix()[which].is_none() {
+        return Ok(None);
+    }
+    // An empty split stops only a run that needs samples of it.
+    let empty = |set: &Arc<IndexedDataset>| {
+        split.pretraining_ranges(set.len())[which].as_ref().is_none_or(std::ops::Range::is_empty)
+    };
+    if samples == Some(0) && data.iter().any(empty) {
         return Ok(None);
     }
     let key_of = |prefix: &Path, samples: Option<u64>| {

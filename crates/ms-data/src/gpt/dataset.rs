@@ -5,7 +5,7 @@ use super::cache::SetKey;
 use super::index::{GptIndex, build_for};
 use crate::indexed::IndexedDataset;
 use crate::samples::check_index;
-use crate::{Result, Sample, Samples};
+use crate::{Documents, Result, Sample, Samples};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -157,28 +157,16 @@ fn align(text: &[i32], known: usize, options: &GptOptions) -> Sample {
     let (mut tokens, mut labels) = (text[..rows].to_vec(), text[1..].to_vec());
     let mut loss_mask = vec![1.0; rows];
     let mut position_ids = vec![0; rows];
-    let mut segment_ends = Vec::new();
-    let mut position = 0;
-    for i in 0..rows {
-        let is_filler = options.filler == Some(tokens[i]);
-        position_ids[i] = if is_filler { 0 } else { position };
-        position += i32::from(!is_filler);
-        if tokens[i] == options.eod {
-            if options.eod_mask_loss {
-                loss_mask[i] = 0.0;
-            }
-            if options.reset_position_ids {
-                position = 0;
-            }
-            if (options.reset_position_ids || options.reset_attention_mask) && i + 1 < rows {
-                segment_ends.push(i as i32 + 1);
-            }
-        }
-        if i + 1 >= known {
-            loss_mask[i] = 0.0;
-        }
+    let documents = Documents {
+        eod: options.eod,
+        reset_position_ids: options.reset_position_ids,
+        reset_attention_mask: options.reset_attention_mask,
+        eod_mask_loss: options.eod_mask_loss,
+    };
+    let segment_ends = documents.mark(&tokens, options.filler, &mut position_ids, &mut loss_mask);
+    for mask in loss_mask.iter_mut().skip(known.saturating_sub(1)) {
+        *mask = 0.0;
     }
-    segment_ends.push(rows as i32);
     let hidden = |id: i32| {
         options.filler == Some(id) || (options.pad_tokens == PadTokens::AsUpstream && options.pad == Some(id))
     };

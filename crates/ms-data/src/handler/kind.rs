@@ -159,9 +159,10 @@ impl Kind {
         )
     }
 
-    /// Whether only upstream's head has it.
+    /// Whether it is taken with upstream's head only. OpenAI's messages, which upstream has at its head only too, are taken
+    /// in both.
     pub(super) fn head_only(self) -> bool {
-        matches!(self, Self::OpenAiInstruction | Self::LlamaFactory | Self::SharegptPretrain)
+        matches!(self, Self::LlamaFactory | Self::SharegptPretrain)
     }
 
     /// Whether file names get `_packed`, as all of upstream's instruction handlers do, packed or not.

@@ -151,6 +151,18 @@ impl Alignments {
         Ok(!self.kind.aligned() || matches!(self.align(record, file)?, Alignment::Conversation(..)))
     }
 
+    /// Why a record of the input file with the number `file` becomes no row; `None` if it becomes one.
+    pub fn why_not(&self, record: &Map<String, Value>, file: u32) -> Option<String> {
+        if !self.kind.aligned() {
+            return None;
+        }
+        match self.align(record, file) {
+            Ok(Alignment::Conversation(..)) => None,
+            Ok(Alignment::Dropped(reason)) => Some(reason.to_owned()),
+            Err(reason) => Some(reason),
+        }
+    }
+
     fn align(&self, record: &Map<String, Value>, file: u32) -> std::result::Result<Alignment, String> {
         let reading = match self.kind {
             Kind::OpenAiInstruction => Reading::OpenAi,

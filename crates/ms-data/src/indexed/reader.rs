@@ -146,6 +146,31 @@ impl IndexedDataset {
         Ok(())
     }
 
+    /// The least and the greatest token among the first `most_bytes` bytes of tokens; `None` if there is none.
+    ///
+    /// Reads at the speed of memory, or of the disk where the file is not in memory.
+    pub fn extremes(&self, most_bytes: u64) -> Option<(i64, i64)> {
+        let size = self.token_type.bytes();
+        let bytes = self.bin.bytes();
+        let bytes = &bytes[..bytes.len().min(most_bytes as usize) / size * size];
+        fn of<T: Copy + Ord, const N: usize>(bytes: &[u8], read: fn([u8; N]) -> T) -> Option<(T, T)> {
+            let mut values = bytes.chunks_exact(N).map(|b| read(b.try_into().expect("chunks of N")));
+            let first = values.next()?;
+            Some(values.fold((first, first), |(least, most), v| (least.min(v), most.max(v))))
+        }
+        fn wide<T: Into<i64>>(pair: (T, T)) -> (i64, i64) {
+            (pair.0.into(), pair.1.into())
+        }
+        match self.token_type {
+            TokenType::U8 => of(bytes, u8::from_le_bytes).map(wide),
+            TokenType::I8 => of(bytes, i8::from_le_bytes).map(wide),
+            TokenType::U16 => of(bytes, u16::from_le_bytes).map(wide),
+            TokenType::I16 => of(bytes, i16::from_le_bytes).map(wide),
+            TokenType::I32 => of(bytes, i32::from_le_bytes).map(wide),
+            TokenType::I64 => of(bytes, i64::from_le_bytes),
+        }
+    }
+
     /// The stored bytes of sequence `i`, in the set's own token type.
     pub(crate) fn raw_bytes(&self, i: usize) -> &[u8] {
         let start = self.raw_pointer(i) as usize;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// Version of the file's form.
@@ -168,6 +168,35 @@ impl Manifest {
             }
         }
         Ok(Standing::UpToDate(Box::new(made)))
+    }
+
+    /// The manifest in the folder of `output` that names it among its outputs, and its path.
+    ///
+    /// A manifest of another form, or a file with that ending that is none, is passed over.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder cannot be read.
+    pub fn of_output(output: &Path) -> Result<Option<(PathBuf, Self)>> {
+        let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::Io { path: folder.into(), source: e }),
+        };
+        for entry in entries {
+            let path = entry.map_err(Error::io(folder))?.path();
+            if !path.to_string_lossy().ends_with(".manifest.json") {
+                continue;
+            }
+            let manifest =
+                std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+            let names = |manifest: &Self| manifest.outputs.iter().any(|output| output.name == name);
+            if let Some(manifest) = manifest.filter(names) {
+                return Ok(Some((path, manifest)));
+            }
+        }
+        Ok(None)
     }
 
     /// Writes the file.

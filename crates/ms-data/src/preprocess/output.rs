@@ -54,6 +54,11 @@ impl<'a> Output<'a> {
         &self.report
     }
 
+    /// Documents given to the sink so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// The lengths so far, if they are counted.
     pub fn lengths(&self) -> Option<&Lengths> {
         self.lengths.as_ref()

@@ -80,6 +80,17 @@ fn column_names(form: Form) -> &'static [&'static str] {
     }
 }
 
+/// Prefixes of the indexed sets that hold the input ids of fine-tuning sets named as `--data-path` names them.
+///
+/// # Errors
+/// [`Error::Options`] for a list that mixes forms.
+pub fn input_prefixes(paths: &[String], options: &SftOptions) -> Result<Vec<PathBuf>> {
+    let list = crate::gpt::BlendList::parse(paths)?;
+    let names = column_names(options.form).iter().filter(|name| name.ends_with("input_ids"));
+    let of_set = |prefix: &PathBuf| names.clone().map(|name| column_prefix(prefix, name)).collect::<Vec<_>>();
+    Ok(list.prefixes.iter().flat_map(of_set).collect())
+}
+
 impl SftDataset {
     /// Opens `PREFIX_packed_KEY_document` for the keys that `form` needs and gives the three splits, `samples[k]` rows each
     /// (rounded up to whole epochs). `None` where a split is empty.

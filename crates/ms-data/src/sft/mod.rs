@@ -11,7 +11,7 @@ mod order;
 pub use blend::{SftBlend, build};
 pub use cut::{cut_pair, cut_turns};
 pub(crate) use dataset::row;
-pub use dataset::{Form, SftDataset, SftItem, SftOptions};
+pub use dataset::{Form, SftDataset, SftItem, SftOptions, input_prefixes};
 pub use order::{Order, order};
 
 /// Label of a position that is not trained.

@@ -7,6 +7,7 @@ use super::{Options, Segment};
 pub(super) struct Mask {
     q_len: i64,
     k_len: i64,
+    ahead: i64,
     causal: bool,
     window: Option<i64>,
 }
@@ -14,12 +15,13 @@ pub(super) struct Mask {
 impl Mask {
     pub(super) fn new(segment: &Segment, options: &Options) -> Self {
         let window = options.window.map(|w| i64::try_from(w).unwrap_or(i64::MAX / 2));
-        Self { q_len: segment.q_len as i64, k_len: segment.k_len as i64, causal: options.causal, window }
+        let (q_len, k_len) = (segment.q_len as i64, segment.k_len as i64);
+        Self { q_len, k_len, ahead: segment.ahead, causal: options.causal, window }
     }
 
     /// Position of query 0 among the keys.
     fn offset(&self) -> i64 {
-        self.k_len - self.q_len
+        self.k_len - self.q_len + self.ahead
     }
 
     /// First and one past the last query that sees key `j`.
@@ -46,22 +48,25 @@ mod tests {
 
     #[test]
     fn ranges_agree_with_the_rule_for_every_pair() {
-        for (s, l) in [(1, 1), (5, 5), (3, 9), (9, 3), (4, 0), (7, 6)] {
+        for (s, l, ahead) in
+            [(1, 1, 0), (5, 5, 0), (3, 9, 0), (9, 3, 0), (4, 0, 0), (7, 6, 0), (4, 5, 7), (5, 5, -2)]
+        {
             for causal in [false, true] {
                 for window in [None, Some(1), Some(3), Some(100)] {
                     let options = Options { scale: 1.0, window, softcap: None, causal, alibi: None };
-                    let mask = Mask::new(&Segment { q_start: 4, q_len: s, k_start: 2, k_len: l }, &options);
+                    let mask =
+                        Mask::new(&Segment { q_start: 4, q_len: s, k_start: 2, k_len: l, ahead }, &options);
                     for j in 0..l {
                         let (first, end) = mask.queries(j);
                         for i in 0..s {
-                            let want = visible(i, j, s, l, &options);
+                            let want = visible(i, j, s, l, ahead, &options);
                             assert_eq!((first..end).contains(&i), want, "{options:?} {s} {l} {i} {j}");
                         }
                     }
                     for i in 0..s {
                         let (first, end) = mask.keys(i, i + 1);
                         for j in 0..l {
-                            let want = visible(i, j, s, l, &options);
+                            let want = visible(i, j, s, l, ahead, &options);
                             assert_eq!((first..end).contains(&j), want, "{options:?} {s} {l} {i} {j}");
                         }
                     }

@@ -1,7 +1,7 @@
 //! Scaled dot-product attention with grouped key/value heads, over several documents at once.
 //!
 //! `out[i] = Σ_j softmax_j(cap(scale · q_i·k_j)) · v_j` over the keys `j` that query `i` of a [`Segment`] may see:
-//! all, or with `causal` those with `j <= i + k_len − q_len`, or with a window the last few of these.
+//! all, or with `causal` those with `j <= i + k_len − q_len + ahead`, or with a window the last few of these.
 //! No score matrix is stored: blocks of scores are made, used and dropped.
 
 mod backward;
@@ -10,10 +10,13 @@ mod body;
 mod few;
 mod forward;
 mod mask;
+mod merge;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
+
+pub use merge::merge;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
@@ -95,12 +98,15 @@ pub struct Segment {
     pub k_start: usize,
     /// Key tokens.
     pub k_len: usize,
+    /// Tokens between the last key and the last query of the document, beyond those of the segment: 0 where queries are the
+    /// last tokens of the keys, as in training. Context-parallel ranks meet keys that stand further back, or after.
+    pub ahead: i64,
 }
 
 impl Segment {
     /// A document whose tokens are both queries and keys, as in training.
     pub fn of(start: usize, len: usize) -> Self {
-        Self { q_start: start, q_len: len, k_start: start, k_len: len }
+        Self { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 }
     }
 }
 
@@ -109,17 +115,17 @@ impl Segment {
 pub struct Options {
     /// Factor of the scores, usually `1/sqrt(D)`.
     pub scale: f32,
-    /// With `Some(w)`, a query sees only keys with `i + k_len − q_len − j < w`, itself included.
+    /// With `Some(w)`, a query sees only keys with `i + k_len − q_len + ahead − j < w`, itself included.
     pub window: Option<usize>,
     /// With `Some(c)`, a score `s` becomes `c · tanh(s / c)`.
     pub softcap: Option<f32>,
-    /// A query sees only keys with `j <= i + k_len − q_len`.
+    /// A query sees only keys with `j <= i + k_len − q_len + ahead`.
     pub causal: bool,
     /// A penalty by distance, added to scores.
     pub alibi: Option<Alibi>,
 }
 
-/// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len − j)` to its scores.
+/// Attention with linear biases: head `n` adds `−slope · (i + k_len − q_len + ahead − j)` to its scores.
 ///
 /// # Source
 /// Press et al., arXiv:2108.12409, section 3; slopes for numbers of heads that are no power of two as in their code.
@@ -156,7 +162,7 @@ impl Tilt {
     /// Of head `n`, where row 0 is key `key` and column 0 the query `query` of the segment.
     pub(crate) fn new(options: &Options, segment: &Segment, n: usize, key: usize, query: usize) -> Self {
         let slope = options.alibi.map_or(0.0, |a| a.slope(n));
-        let position = (query + segment.k_len) as f64 - segment.q_len as f64;
+        let position = (query + segment.k_len) as f64 - segment.q_len as f64 + segment.ahead as f64;
         Self { slope, base: (key as f64 - position) as f32 }
     }
 
@@ -169,8 +175,8 @@ impl Tilt {
 
 /// Whether query `i` of `s` sees key `j` of `l`: the rule that [`mask`] turns into ranges.
 #[cfg(test)]
-pub(crate) fn visible(i: usize, j: usize, s: usize, l: usize, o: &Options) -> bool {
-    let (at, j) = ((i + l) as i64 - s as i64, j as i64);
+pub(crate) fn visible(i: usize, j: usize, s: usize, l: usize, ahead: i64, o: &Options) -> bool {
+    let (at, j) = ((i + l) as i64 - s as i64 + ahead, j as i64);
     (!o.causal || j <= at) && o.window.is_none_or(|w| at - j < w as i64)
 }
 

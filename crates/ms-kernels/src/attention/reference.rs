@@ -20,7 +20,7 @@ impl Head<'_> {
     /// Scaled and capped score, and its derivative by the scaled one; `None` where the mask hides the key.
     fn score(&self, i: usize, j: usize, o: &Options) -> Option<(f64, f64)> {
         let (s, l) = self.sizes();
-        if !super::visible(i, j, s, l, o) {
+        if !super::visible(i, j, s, l, 0, o) {
             return None;
         }
         let (q, k) = (&self.q[i * self.dim..][..self.dim], &self.k[j * self.dim..][..self.dim]);

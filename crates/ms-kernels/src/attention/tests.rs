@@ -184,7 +184,7 @@ fn slopes_halve_and_what_is_over_takes_every_other_one() {
 #[test]
 fn queries_that_see_no_key_give_zero_and_minus_infinity() {
     // Seven queries, four keys: the first three queries end before the first key.
-    let segment = [Segment { q_start: 0, q_len: 7, k_start: 3, k_len: 4 }];
+    let segment = [Segment { q_start: 0, q_len: 7, k_start: 3, k_len: 4, ahead: 0 }];
     check::<f32>(shape(7, 1, 1, 8), &segment, &causal(8), &[1]);
 }
 
@@ -221,7 +221,7 @@ fn few_queries_agree_with_many_on_the_same_keys() {
                 group_stride: per_group * dim,
                 head_stride: dim,
             };
-            let segment = [Segment { q_start: 0, q_len: count, k_start: 0, k_len: keys }];
+            let segment = [Segment { q_start: 0, q_len: count, k_start: 0, k_len: keys, ahead: 0 }];
             let mut out = vec![bf16::ZERO; count * width];
             let (k, v) = (cache(&k[..]), cache(&v[..]));
             forward(cpu, &mut out, None, queries, k, v, groups, per_group, dim, &segment, &options).unwrap();
@@ -304,7 +304,7 @@ fn pytorch_goldens_of_every_kind_of_mask_are_met() {
             let mut q = Heads::queries(&qkv[..], &shape);
             q.offset += (tokens - last) * q.token_stride;
             let (k, v) = (Heads::keys(&qkv[..], &shape), Heads::values(&qkv[..], &shape));
-            let segment = [Segment { q_start: 0, q_len: last, k_start: 0, k_len: tokens }];
+            let segment = [Segment { q_start: 0, q_len: last, k_start: 0, k_len: tokens, ahead: 0 }];
             forward(&cpu, &mut out, None, q, k, v, groups, heads / groups, dim, &segment, &plain).unwrap();
             assert_close("rightdown", &out, &batch64(&g["rightdown_out"], b), 1e-5, 1e-6);
         }
@@ -383,7 +383,7 @@ fn operands_that_do_not_fit_are_errors() {
     assert!(matches!(error, Error::Segments { index: 1, start: 3, end: 4, .. }), "{error}");
     assert!(matches!(call(&[Segment::of(0, 6)], &mut lse, &qkv[..71]), Err(Error::Shape { name: "v", .. })));
     let mut dqkv = qkv.clone();
-    let far = [Segment { q_start: 0, q_len: 2, k_start: 4, k_len: 3 }];
+    let far = [Segment { q_start: 0, q_len: 2, k_start: 4, k_len: 3, ahead: 0 }];
     let error = backward(&cpu, &mut dqkv, &out, &qkv, &out, &lse, &shape, &far, &causal(4)).unwrap_err();
     assert!(matches!(error, Error::Shape { want: 6, got: 7, .. }), "{error}");
 }

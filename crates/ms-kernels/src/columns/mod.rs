@@ -151,6 +151,57 @@ pub fn concat<E: Element>(cpu: &Cpu, y: &mut [E], parts: &[(&[E], usize)], rows:
     Ok(())
 }
 
+/// `y[t,w] = x[t,w] + b[w]`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn add<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], b: &[E]) -> Result<()> {
+    const OP: &str = "columns::add";
+    let width = b.len();
+    let rows = expect_rows(OP, "x", width, x.len())?;
+    expect_len(OP, "y", x.len(), y.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+        for ((y, x), b) in y.iter_mut().zip(&x[t * width..]).zip(b) {
+            *y = E::from_f32(x.to_f32() + b.to_f32());
+        }
+    });
+    Ok(())
+}
+
+/// `y[t,w] = x[t,w] · s[t]`.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn scale_rows<E: Element>(cpu: &Cpu, y: &mut [E], x: &[E], s: &[f32]) -> Result<()> {
+    const OP: &str = "columns::scale_rows";
+    let width = expect_rows(OP, "x", s.len().max(1), x.len())?;
+    expect_len(OP, "y", x.len(), y.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(s.len(), step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
+        for (y, x) in y.iter_mut().zip(&x[t * width..]) {
+            *y = E::from_f32(x.to_f32() * s[t]);
+        }
+    });
+    Ok(())
+}
+
+/// `y[t] = Σ_w a[t,w] · b[t,w]`, in f64, rounded once.
+///
+/// # Errors
+/// [`Error::Shape`] if an operand does not fit.
+pub fn row_dot<E: Element>(cpu: &Cpu, y: &mut [f32], a: &[E], b: &[E]) -> Result<()> {
+    const OP: &str = "columns::row_dot";
+    let width = expect_rows(OP, "a", y.len().max(1), a.len())?;
+    expect_len(OP, "b", a.len(), b.len())?;
+    let step = (STEP / width.max(1)).max(1);
+    cpu.for_each_row(y.len(), step, (y, 1), (&mut [] as &mut [u8], 0), |t, y, _| {
+        let pairs = a[t * width..][..width].iter().zip(&b[t * width..]);
+        y[0] = pairs.map(|(a, b)| f64::from(a.to_f32()) * f64::from(b.to_f32())).sum::<f64>() as f32;
+    });
+    Ok(())
+}
+
 /// `y[t,w] = x[t,w] · s[w]`.
 ///
 /// # Errors

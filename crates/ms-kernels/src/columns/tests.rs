@@ -79,3 +79,19 @@ fn rows_of_length_one_and_scaled_columns_have_the_gradients_of_their_formulas() 
         (0..5).map(|c| (0..3).map(|t| f64::from(x[5 * t + c]) * f64::from(dy[5 * t + c])).sum()).collect();
     ms_testing::assert_close("dw", &dw, &want, 1e-5, 1e-6);
 }
+
+#[test]
+fn biases_rows_and_products_of_rows_are_what_they_say() {
+    let x = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let (cpu, mut y) = (Cpu::single(), [0f32; 6]);
+    super::add(&cpu, &mut y, &x, &[10.0, 20.0, 30.0]).unwrap();
+    assert_eq!(y, [11.0, 22.0, 33.0, 14.0, 25.0, 36.0]);
+    super::scale_rows(&cpu, &mut y, &x, &[2.0, -1.0]).unwrap();
+    assert_eq!(y, [2.0, 4.0, 6.0, -4.0, -5.0, -6.0]);
+    let mut dots = [0f32; 2];
+    super::row_dot(&cpu, &mut dots, &x, &y).unwrap();
+    assert_eq!(dots, [28.0, -77.0]);
+    assert!(super::add(&cpu, &mut y, &x, &[1.0; 4]).is_err());
+    assert!(super::scale_rows(&cpu, &mut y, &x, &[1.0; 4]).is_err());
+    assert!(super::row_dot(&cpu, &mut dots, &x, &y[..3]).is_err());
+}

@@ -103,6 +103,21 @@ pub fn add<E: Element>(cpu: &Cpu, out: &mut [E], a: &[E], b: &[E]) -> Result<()>
     Ok(())
 }
 
+/// `out = a · b`, multiplied in f32 and rounded once.
+///
+/// # Errors
+/// [`crate::Error::Shape`] unless all three have the same length.
+pub fn multiply<E: Element>(cpu: &Cpu, out: &mut [E], a: &[E], b: &[E]) -> Result<()> {
+    expect_len("elementwise::multiply", "a", out.len(), a.len())?;
+    expect_len("elementwise::multiply", "b", out.len(), b.len())?;
+    parts(cpu, out, |at, out| {
+        for ((o, a), b) in out.iter_mut().zip(&a[at..]).zip(&b[at..]) {
+            *o = E::from_f32(a.to_f32() * b.to_f32());
+        }
+    });
+    Ok(())
+}
+
 /// `a = a + b`, added in f32 and rounded once.
 ///
 /// # Errors

@@ -24,6 +24,27 @@ instances! {
     fn add_row<E: Element>(sum: &mut [f32], x: &[E]) = body::add_row;
 }
 
+/// Which rows of a vocabulary a table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Id of the table's first row.
+    pub first: usize,
+    /// Ids of the whole vocabulary: `0..whole`.
+    pub whole: usize,
+}
+
+impl Share {
+    /// A table that holds all `vocab` ids.
+    pub fn all(vocab: usize) -> Self {
+        Self { first: 0, whole: vocab }
+    }
+
+    /// The row of `id` in a table of `rows` rows, if it is there.
+    fn row(self, id: i32, rows: usize) -> Option<usize> {
+        (id as usize).checked_sub(self.first).filter(|&row| row < rows)
+    }
+}
+
 fn check_ids(op: &'static str, ids: &[i32], limit: usize) -> Result<()> {
     for (index, &id) in ids.iter().enumerate() {
         if usize::try_from(id).map_or(true, |id| id >= limit) {
@@ -33,22 +54,30 @@ fn check_ids(op: &'static str, ids: &[i32], limit: usize) -> Result<()> {
     Ok(())
 }
 
-/// `out[t] = table[ids[t]]`.
+/// `out[t] = table[ids[t] − first]`, or zeros where the table does not hold the id.
 ///
 /// | arg     | shape   | dtype | meaning            |
 /// |---------|---------|-------|--------------------|
 /// | `out`   | `[T,H]` | `E`   | output             |
 /// | `table` | `[V,H]` | `E`   | one row per id     |
-/// | `ids`   | `[T]`   | i32   | `0..V`             |
+/// | `ids`   | `[T]`   | i32   | `0..share.whole`   |
 /// | `h`     | -       | -     | `H`                |
+/// | `share` | -       | -     | ids of the table   |
 ///
 /// # Errors
-/// [`Error::Shape`] if an operand does not fit, [`Error::Range`] if an id is outside the table.
-pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], table: &[E], ids: &[i32], h: usize) -> Result<()> {
+/// [`Error::Shape`] if an operand does not fit, [`Error::Range`] if an id is outside the vocabulary.
+pub fn forward<E: Element>(
+    cpu: &Cpu,
+    out: &mut [E],
+    table: &[E],
+    ids: &[i32],
+    h: usize,
+    share: Share,
+) -> Result<()> {
     const OP: &str = "embedding::forward";
-    let vocab = expect_rows(OP, "table", h, table.len())?;
+    let rows = expect_rows(OP, "table", h, table.len())?;
     expect_len(OP, "out", ids.len() * h, out.len())?;
-    check_ids(OP, ids, vocab)?;
+    check_ids(OP, ids, share.whole)?;
     let step = crate::rms_norm::unit_rows(h);
     let out = Disjoint::new(out);
     cpu.for_each_unit(ids.len().div_ceil(step), |u| {
@@ -56,36 +85,49 @@ pub fn forward<E: Element>(cpu: &Cpu, out: &mut [E], table: &[E], ids: &[i32], h
         // SAFETY: a unit takes its own rows.
         let out = unsafe { out.part(t * h, n * h) };
         for (i, &id) in ids[t..t + n].iter().enumerate() {
-            out[i * h..][..h].copy_from_slice(&table[id as usize * h..][..h]);
+            match share.row(id, rows) {
+                Some(row) => out[i * h..][..h].copy_from_slice(&table[row * h..][..h]),
+                None => out[i * h..][..h].fill(E::default()),
+            }
         }
     });
     Ok(())
 }
 
-/// Adds each token's gradient to its table row: `dtable[ids[t]] += dy[t]`, in token order.
+/// Adds each token's gradient to its table row: `dtable[ids[t] − first] += dy[t]`, in token order; ids that the table does
+/// not hold are passed over.
 ///
 /// | arg      | shape   | dtype | meaning                          |
 /// |----------|---------|-------|----------------------------------|
 /// | `dtable` | `[V,H]` | f32   | added to                         |
 /// | `dy`     | `[T,H]` | `E`   | gradient of the looked-up rows   |
-/// | `ids`    | `[T]`   | i32   | `0..V`                           |
+/// | `ids`    | `[T]`   | i32   | `0..share.whole`                 |
 /// | `h`      | -       | -     | `H`                              |
+/// | `share`  | -       | -     | ids of the table                 |
 ///
 /// # Errors
-/// [`Error::Shape`] if an operand does not fit, [`Error::Range`] if an id is outside the table.
-pub fn backward<E: Element>(cpu: &Cpu, dtable: &mut [f32], dy: &[E], ids: &[i32], h: usize) -> Result<()> {
+/// [`Error::Shape`] if an operand does not fit, [`Error::Range`] if an id is outside the vocabulary.
+pub fn backward<E: Element>(
+    cpu: &Cpu,
+    dtable: &mut [f32],
+    dy: &[E],
+    ids: &[i32],
+    h: usize,
+    share: Share,
+) -> Result<()> {
     const OP: &str = "embedding::backward";
-    let vocab = expect_rows(OP, "dtable", h, dtable.len())?;
+    let rows = expect_rows(OP, "dtable", h, dtable.len())?;
     expect_len(OP, "dy", ids.len() * h, dy.len())?;
-    check_ids(OP, ids, vocab)?;
+    check_ids(OP, ids, share.whole)?;
     // A unit owns a band of columns of every row it meets: no row is shared, and tokens stay in order.
     let band = h.div_ceil(cpu.threads()).next_multiple_of(64).max(64);
     let dtable = Disjoint::new(dtable);
     cpu.for_each_unit(h.div_ceil(band), |u| {
         let (first, n) = (u * band, band.min(h - u * band));
         for (t, &id) in ids.iter().enumerate() {
+            let Some(row) = share.row(id, rows) else { continue };
             // SAFETY: units own different columns; within a unit one part is alive at a time.
-            let sum = unsafe { dtable.part(id as usize * h + first, n) };
+            let sum = unsafe { dtable.part(row * h + first, n) };
             add_row(cpu.isa(), sum, &dy[t * h + first..][..n]);
         }
     });

@@ -369,58 +369,86 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
     Ok(())
 }
 
+/// What the load-balancing loss knows of the tokens of all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// Tokens that went to each expert, of all ranks together: `[G,E]`, group after group.
+    pub counts: Vec<u32>,
+    /// The group of each token of this rank `[T]`; empty: all tokens are one group.
+    pub group_of: Vec<u32>,
+    /// Of each group `coefficient · E / (N² K)`, `N` its tokens on all ranks, times its share in the mean over groups.
+    pub factors: Vec<f32>,
+}
+
 /// The load-balancing loss of Switch Transformer, and its gradient added to `dlogits`.
 ///
-/// `loss = coeff · E / (T² K) · Σ_e counts[e] · Σ_t p[t,e]` with `p` the scores, normalised to sum 1 where they are
-/// not a softmax. The gradient is that of `grad_scale · loss`.
+/// `loss = Σ_g factors[g] · Σ_e counts[g,e] · Σ_{t in g} p[t,e]` with `p` the scores, normalised to sum 1 where they are
+/// not a softmax. With one group that is `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`; with a group for each sequence
+/// it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The
+/// gradient is that of `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |
 /// |-----------|---------|-------|------------------------------------------------|
 /// | `dlogits` | `[T,E]` | f32   | added to; empty if no gradient is wanted       |
 /// | `logits`  | `[T,E]` | f32   | output of the router's linear layer            |
-/// | `counts`  | `[E]`   | u32   | tokens per expert, of this batch               |
+/// | `load`    | -       | -     | counts, groups and factors                     |
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
 ///
 /// # Source
 /// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0`
-/// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`.
+/// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`,
+/// `sequence_load_balancing_loss_func`.
 pub fn balance(
     cpu: &Cpu,
     dlogits: &mut [f32],
     logits: &[f32],
-    counts: &[u32],
+    load: &Load,
     router: &Router,
-    coeff: f32,
     grad_scale: f32,
 ) -> Result<f32> {
     const OP: &str = "routing::balance";
-    let count = counts.len();
+    let groups = load.factors.len();
+    let count = load.counts.len().checked_div(groups).unwrap_or(0);
     let tokens = expect_rows(OP, "logits", count, logits.len())?;
+    expect_len(OP, "counts", groups * count, load.counts.len())?;
     if !dlogits.is_empty() {
         expect_len(OP, "dlogits", logits.len(), dlogits.len())?;
     }
-    let factor = coeff * count as f32 / (tokens as f32 * tokens as f32 * router.top_k as f32);
+    if !load.group_of.is_empty() {
+        expect_len(OP, "group_of", tokens, load.group_of.len())?;
+    }
+    for (index, &g) in load.group_of.iter().enumerate() {
+        if g as usize >= groups {
+            return Err(Error::Range { op: OP, name: "group_of", index, value: i64::from(g), limit: groups });
+        }
+    }
+    let group = |t: usize| load.group_of.get(t).map_or(0, |&g| g as usize);
     let kind = match router.score {
         Score::SparseMixer { .. } => Score::Softmax,
         kind => kind,
     };
     let normalise = kind != Score::Softmax;
-    let mut sums = vec![0f32; count];
+    let mut sums = vec![0f32; groups * count];
     cpu.sum_rows(&mut sums, tokens, |t, sum| {
         let mut p = vec![0f32; count];
         scores(&mut p, &logits[t * count..][..count], kind);
         let total: f32 = if normalise { p.iter().sum::<f32>() + 1e-20 } else { 1.0 };
-        sum.iter_mut().zip(&p).for_each(|(s, p)| *s += p / total);
+        sum[group(t) * count..][..count].iter_mut().zip(&p).for_each(|(s, p)| *s += p / total);
     });
-    let loss = factor * sums.iter().zip(counts).map(|(s, &c)| s * c as f32).sum::<f32>();
+    let of_group = |g: usize| {
+        let (sums, counts) = (&sums[g * count..][..count], &load.counts[g * count..][..count]);
+        load.factors[g] * sums.iter().zip(counts).map(|(s, &c)| s * c as f32).sum::<f32>()
+    };
+    let loss = (0..groups).map(of_group).sum::<f32>();
     if dlogits.is_empty() {
         return Ok(loss);
     }
     let out = Disjoint::new(dlogits);
     cpu.for_each_unit(tokens.div_ceil(STEP), |u| {
         for t in u * STEP..tokens.min((u + 1) * STEP) {
+            let (factor, counts) = (load.factors[group(t)], &load.counts[group(t) * count..][..count]);
             let logits = &logits[t * count..][..count];
             let (mut p, mut d) = (vec![0f32; count], vec![0f32; count]);
             scores(&mut p, logits, kind);

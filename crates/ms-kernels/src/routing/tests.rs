@@ -75,7 +75,10 @@ fn upstream_routers_pick_the_same_experts_with_the_same_weights_and_gradients() 
         );
         if matches!(name, "softmax_post" | "softmax_pre") {
             let mut all = dlogits.clone();
-            let loss = balance(&Cpu::single(), &mut all, &logits, &used, &router, coeff, 1.0).unwrap();
+            let n = (logits.len() / count) as f32;
+            let factor = coeff * count as f32 / (n * n * router.top_k as f32);
+            let load = Load { counts: used.clone(), group_of: Vec::new(), factors: vec![factor] };
+            let loss = balance(&Cpu::single(), &mut all, &logits, &load, &router, 1.0).unwrap();
             assert_close("aux loss", &[loss], &g[&format!("{name}.aux_loss")].values, 1e-5, 0.0);
             assert_close("dlogits", &all, &g[&format!("{name}.dlogits")].values, 1e-4, 1e-6);
         }

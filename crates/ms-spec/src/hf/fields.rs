@@ -56,7 +56,8 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn float(&self, field: &'static str) -> Result<Option<f64>> {
         let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_f64().map(Some).ok_or_else(|| self.wrong(field, "a number", value))
+        let (want, legal) = range(field);
+        value.as_f64().filter(|&x| legal(x)).map(Some).ok_or_else(|| self.wrong(field, want, value))
     }
 
     pub(crate) fn float_of(&self, fields: &[&'static str]) -> Result<Option<f64>> {
@@ -70,8 +71,10 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn floats(&self, field: &'static str) -> Result<Option<Vec<f64>>> {
         let Some(value) = self.get(field) else { return Ok(None) };
-        let list = value.as_array().and_then(|a| a.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>());
-        list.map(Some).ok_or_else(|| self.wrong(field, "a list of numbers", value))
+        let (_, legal) = range(field);
+        let number = |v: &Value| v.as_f64().filter(|&x| legal(x));
+        let list = value.as_array().and_then(|a| a.iter().map(number).collect::<Option<Vec<f64>>>());
+        list.map(Some).ok_or_else(|| self.wrong(field, list_of(field), value))
     }
 
     pub(crate) fn sizes(&self, field: &'static str) -> Result<Option<Vec<usize>>> {
@@ -106,5 +109,61 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn unsupported(&self, what: impl Into<String>) -> Error {
         Error::Unsupported { source_name: self.source, what: what.into() }
+    }
+}
+
+/// Numbers that a model could not compute with, by field: those that something is divided by or a root or power is taken
+/// of. Others need only be finite, which every number of JSON is.
+fn range(field: &str) -> (&'static str, fn(f64) -> bool) {
+    match field {
+        _ if above_zero(field) => ("a number above 0", |x| x > 0.0),
+        "partial_rotary_factor" | "rotary_pct" | "rotary_percent" | "rope_fraction" => {
+            ("a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
+        }
+        "alpha"
+        | "initializer_range"
+        | "init_method_std"
+        | "swiglu_limit"
+        | "mscale"
+        | "mscale_all_dim"
+        | "rope_scaling_mscale"
+        | "rope_scaling_mscale_all_dim" => ("a number of at least 0", |x| x >= 0.0),
+        _ if field.ends_with("eps") || field.ends_with("epsilon") => ("a number of at least 0", |x| x >= 0.0),
+        _ => ("a number", f64::is_finite),
+    }
+}
+
+fn above_zero(field: &str) -> bool {
+    matches!(
+        field,
+        "attention_factor"
+            | "beta_fast"
+            | "beta_slow"
+            | "dim_model_base"
+            | "factor"
+            | "high_freq_factor"
+            | "long_factor"
+            | "long_mscale"
+            | "low_freq_factor"
+            | "query_pre_attn_scalar"
+            | "rope_factor"
+            | "rope_ratio"
+            | "rope_scaling_alpha"
+            | "rope_scaling_beta_fast"
+            | "rope_scaling_beta_slow"
+            | "rope_scaling_factor"
+            | "rotary_base"
+            | "rotary_emb_base"
+            | "rotary_seq_len_interpolation_factor"
+            | "short_factor"
+            | "short_mscale"
+    ) || field.ends_with("rope_theta")
+        || field.ends_with("softcapping")
+}
+
+fn list_of(field: &str) -> &'static str {
+    match above_zero(field) {
+        true => "a list of numbers above 0",
+        false => "a list of numbers",
     }
 }

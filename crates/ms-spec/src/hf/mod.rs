@@ -43,7 +43,8 @@ pub fn read_config(json: &Value) -> Result<ModelConfig> {
     read_fields(&Fields { source: SOURCE, map })
 }
 
-/// Parses JSON as Python writes it: the bare words `NaN`, `Infinity` and `-Infinity` become null.
+/// Parses JSON as Python writes it: the bare words `NaN`, `Infinity` and `-Infinity` become texts, which no field that
+/// holds a number takes in silence.
 ///
 /// # Errors
 /// [`Error::Unsupported`] with the place of what is no JSON.
@@ -60,7 +61,7 @@ pub fn parse_json(text: &str) -> Result<Value> {
         let word = ["-Infinity", "Infinity", "NaN"].into_iter().find(|w| !quoted && rest.starts_with(w));
         let taken = match word {
             Some(word) => {
-                plain.push_str("null");
+                plain.extend(["\"", word, "\""]);
                 word.len()
             }
             None if quoted && c == '\\' => {

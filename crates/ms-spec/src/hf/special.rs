@@ -311,9 +311,17 @@ fn mamba2(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     }
     let dt = |field, default| Ok::<_, Error>(f.float(field)?.unwrap_or(default));
     let limit = match f.get("time_step_limit") {
-        // Python writes an infinite limit as a bare word, which readers of JSON turn into text or null.
-        Some(Value::Array(pair)) if pair.len() == 2 => (pair[0].as_f64().unwrap_or(0.0), pair[1].as_f64()),
-        _ => (0.0, None),
+        None => (0.0, None),
+        Some(pair) => match pair.as_array().map(Vec::as_slice) {
+            Some([low, high]) if low.is_number() && high.is_number() => {
+                (low.as_f64().unwrap_or(0.0), high.as_f64())
+            }
+            // Python writes an infinite limit as a bare word, which readers of JSON turn into text or null.
+            Some([low, high]) if low.is_number() && (high.is_null() || high == "Infinity") => {
+                (low.as_f64().unwrap_or(0.0), None)
+            }
+            _ => return Err(f.wrong("time_step_limit", "two numbers", pair)),
+        },
     };
     c.mamba2 = Some(Mamba2 {
         heads,

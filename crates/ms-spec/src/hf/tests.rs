@@ -85,9 +85,28 @@ fn what_is_wrong_is_named() {
 fn python_writes_infinity_as_a_bare_word() {
     let json =
         parse_json(r#"{"a": [0.0, Infinity], "b": "Infinity \" NaN", "c": NaN, "d": -Infinity}"#).unwrap();
-    assert_eq!(json, json!({"a": [0.0, null], "b": "Infinity \" NaN", "c": null, "d": null}));
+    assert_eq!(json, json!({"a": [0.0, "Infinity"], "b": "Infinity \" NaN", "c": "NaN", "d": "-Infinity"}));
     assert!(parse_json("{\"a\": Infinite}").is_err());
     assert!(parse_json("{\"a\": \"").is_err());
+}
+
+#[test]
+fn numbers_that_a_model_cannot_compute_with_are_refused_by_the_fields_name() {
+    let refused = |field: &str, value: Value| {
+        let mut json = minimal("llama");
+        json[field] = value;
+        read_config(&json).unwrap_err().to_string()
+    };
+    for base in [json!(0), json!(-1.0), json!("NaN")] {
+        let said = refused("rope_theta", base.clone());
+        assert_eq!(said, format!("config.json: field `rope_theta`: expected a number above 0, got {base}"));
+    }
+    assert!(
+        refused("rms_norm_eps", json!(-1e-6)).contains("`rms_norm_eps`: expected a number of at least 0")
+    );
+    assert!(refused("initializer_range", json!(-0.02)).contains("`initializer_range`"));
+    let stretched = json!({"rope_type": "linear", "factor": 0.0});
+    assert!(refused("rope_scaling", stretched).contains("`factor`: expected a number above 0"));
 }
 
 #[test]

@@ -94,11 +94,10 @@ fn latent(t: &mut Table<'_>, c: &ModelConfig, m: &Mla, module: &str) {
     if c.bias.qkv {
         t.vector(&name("linear_qkv.bias"), rows, Partition::Replicated, Init::Zeros, sum);
     }
-    let by_sequence = SumGrad::OverTpWithSequenceParallel;
     if let Some(rank) = m.q_rank {
-        t.norm_of(c.norm, &name("q_layernorm"), rank, by_sequence);
+        t.norm_of(c.norm, &name("q_layernorm"), rank, sum);
     }
-    t.norm_of(c.norm, &name("kv_layernorm"), m.kv_rank, by_sequence);
+    t.norm_of(c.norm, &name("kv_layernorm"), m.kv_rank, sum);
     if let Some(rank) = m.q_rank {
         t.matrix(&name("linear_q_up_proj.weight"), [queries, rank], Table::rows(1), t.std());
     }

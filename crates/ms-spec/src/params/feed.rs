@@ -24,9 +24,10 @@ pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     let by_sequence = SumGrad::OverTpWithSequenceParallel;
     let (e, h, f) = (moe.experts, c.hidden, moe.ffn);
     let choices = e + moe.zero_experts;
-    t.push("mlp.router.weight", &[choices, h], Partition::Replicated, t.std(), by_sequence);
+    // Routers run where experts do, on all tokens of the ranks that share an expert, so their gradients are summands.
+    t.push("mlp.router.weight", &[choices, h], Partition::Replicated, t.std(), SumGrad::OverTp);
     if moe.router.linear_bias {
-        t.whole_bias("mlp.router.bias", choices);
+        t.vector("mlp.router.bias", choices, Partition::Replicated, Init::Zeros, SumGrad::OverTp);
     }
     if hashed {
         let (rows, numbers) = ([c.vocab, moe.top_k], Init::RoundRobin { of: e });
@@ -47,9 +48,9 @@ pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     let columns = Partition::Experts { dim: 2, blocks: 1 };
     t.push("mlp.experts.linear_fc2.weight", &[e, h, f], columns, t.out_std(), SumGrad::No);
     if c.bias.mlp {
-        // Whole on every tensor-parallel rank of its experts.
+        // Whole on every rank that shares its experts; the first of them adds it.
         let shared = Partition::Split { axis: ms_core::Axis::Ep, dim: 0, blocks: 1 };
-        t.push("mlp.experts.linear_fc2.bias", &[e, h], shared, Init::Zeros, by_sequence);
+        t.push("mlp.experts.linear_fc2.bias", &[e, h], shared, Init::Zeros, SumGrad::OverTp);
         t.list.last_mut().expect("just pushed").decay = false;
     }
     if let Some(shared) = &moe.shared {

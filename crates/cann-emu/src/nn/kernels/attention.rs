@@ -308,7 +308,7 @@ fn backward(call: &Call) -> Outcome {
 /// The partner of element `i` of a head in a rotation, and its sign: y = x·cos + sign·x[partner]·sin.
 fn partner(i: usize, width: usize, interleaved: bool) -> (usize, f64) {
     if interleaved {
-        if i % 2 == 0 { (i + 1, -1.0) } else { (i - 1, 1.0) }
+        if i.is_multiple_of(2) { (i + 1, -1.0) } else { (i - 1, 1.0) }
     } else if i < width / 2 {
         (i + width / 2, -1.0)
     } else {

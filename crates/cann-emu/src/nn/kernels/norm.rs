@@ -292,8 +292,10 @@ fn bce_grad(k: &Call, logits: bool) -> Outcome {
     k.put("out", &Values::F((0..x.len()).map(term).collect()))
 }
 
+type Nll = (Vec<f64>, Vec<i64>, Vec<f64>, usize);
+
 /// The class dimension last: rows of log-probabilities, the targets, and the weights of the classes.
-fn nll_parts(k: &Call) -> Result<(Vec<f64>, Vec<i64>, Vec<f64>, usize), Fault> {
+fn nll_parts(k: &Call) -> Result<Nll, Fault> {
     let view = k.t("self")?;
     let dim = if view.dims.len() > 1 { 1 } else { 0 };
     let (moved, c) = rows(view, &[dim])?;

@@ -7,7 +7,7 @@ use crate::{
 
 fn documents() -> Arc<[Segment]> {
     [(0, 4), (4, 1), (5, 3)]
-        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len })
+        .map(|(start, len)| Segment { q_start: start, q_len: len, k_start: start, k_len: len, ahead: 0 })
         .into()
 }
 
@@ -78,7 +78,7 @@ fn an_output_layer_of_unit_rows_with_bias_factor_and_cap() {
         let weights = Tensor::from_slice(device.arena(), [6], &[0.5f32, 0.25, 0.0, 1.0, 0.125, 0.5])?;
         let (w, b) = (g.param(store, P[0]), g.param(store, P[1]));
         let w = unit_rows(g, &w)?;
-        let head = Head { w: &w, bias: Some(&b), scale: 1.5, softcap: Some(2.0) };
+        let head = Head { w: &w, bias: Some(&b), scale: 1.5, softcap: Some(2.0), group: None };
         Ok(linear_cross_entropy(g, x, &head, &targets, &weights)?.loss)
     });
 }
@@ -136,7 +136,7 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
         let x = g.input(random(&device, "balance", &[6, 4], 1.0));
         let run =
             |g: &mut Graph, balance| route(g, &x, None, &router(RouterScore::Softmax), balance).unwrap();
-        let with = run(&mut g, Some(Balance { coeff: 0.1, grad_scale: 1.0 }));
+        let with = run(&mut g, Some(Balance::whole(0.1, 1.0)));
         assert!(with.balance.unwrap() >= 0.05, "at least coeff · K / E for any routing near balance");
         let layout = Arc::new(ParamLayout::sequential([]));
         let mut none = GradBuffer::zeros(device.arena(), layout);
@@ -146,13 +146,8 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
         let value = |x: &Tensor| {
             let mut g = Graph::inference(&device);
             let x = g.constant(x.clone());
-            let routed = route(
-                &mut g,
-                &x,
-                None,
-                &router(RouterScore::Softmax),
-                Some(Balance { coeff: 0.1, grad_scale: 1.0 }),
-            );
+            let routed =
+                route(&mut g, &x, None, &router(RouterScore::Softmax), Some(Balance::whole(0.1, 1.0)));
             f64::from(routed.unwrap().balance.unwrap())
         };
         let values = x.value().to_f32_vec().unwrap();

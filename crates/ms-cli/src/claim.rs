@@ -1,0 +1,115 @@
+//! One writer per output.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::Interrupt;
+
+/// The right to write an output, for as long as it lives: a locked file beside it, which is gone afterwards.
+///
+/// The system releases the lock of a process that is killed; its file is then taken over by the next one.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    file: File,
+}
+
+impl Claim {
+    /// Claims `output`, a path or the prefix of paths, whose folder is made if missing: `.NAME.lock` in that folder.
+    ///
+    /// # Errors
+    /// If another process has it, or the folder cannot be written.
+    pub fn new(output: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        let name = output.file_name().with_context(|| format!("{}: not a name", output.display()))?;
+        make_parent(output)?;
+        let path = output.with_file_name(format!(".{}.lock", name.to_string_lossy()));
+        let claim = Self::lock(&path, output)?;
+        interrupt.file(&path);
+        Ok(claim)
+    }
+
+    /// Claims a folder that exists or is made: `.lock` in it.
+    ///
+    /// # Errors
+    /// As [`Claim::new`].
+    pub fn folder(folder: &Path, interrupt: &Interrupt) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let path = folder.join(".lock");
+        let claim = Self::lock(&path, folder)?;
+        interrupt.file(&path);
+        Ok(claim)
+    }
+
+    fn lock(path: &Path, output: &Path) -> anyhow::Result<Self> {
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(path);
+            let file = file.with_context(|| path.display().to_string())?;
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) => {
+                    anyhow::bail!("{}: another process is writing it now", output.display());
+                }
+                // A file system without locks is written without.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
+            // The one before may have removed the file between the two calls above: then this lock is on nothing.
+            if same_file(&file, path) {
+                return Ok(Self { path: path.to_owned(), file });
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn same_file(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn same_file(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Removed while it is locked, so that nobody locks a file that is about to go.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = self.file.unlock();
+    }
+}
+
+/// Makes the folder that a file is to stand in.
+///
+/// # Errors
+/// If the system refuses it.
+pub fn make_parent(path: &Path) -> anyhow::Result<()> {
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => std::fs::create_dir_all(parent).with_context(|| parent.display().to_string()),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_has_one_writer_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, none) = (dir.path().join("new/corpus"), Interrupt::default());
+        let first = Claim::new(&output, &none).unwrap();
+        let refused = Claim::new(&output, &none).unwrap_err().to_string();
+        assert!(refused.contains("corpus: another process is writing it now"), "{refused}");
+        drop(first);
+        assert_eq!(std::fs::read_dir(dir.path().join("new")).unwrap().count(), 0);
+        drop(Claim::new(&output, &none).unwrap());
+        let folder = Claim::folder(&dir.path().join("save"), &none).unwrap();
+        assert!(Claim::folder(&dir.path().join("save"), &none).is_err());
+        drop(folder);
+    }
+}

@@ -1,0 +1,95 @@
+//! INT, TERM and HUP: what is unfinished is removed before the process ends.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::leftovers;
+
+/// Called at the first signal with its number; `true`: the program ends by itself, and the next signal ends it at once.
+type First = Box<dyn FnOnce(i32) -> bool + Send>;
+
+#[derive(Default)]
+struct State {
+    outputs: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    first: Option<First>,
+}
+
+/// What happens when the process is asked to end, by Ctrl-C (INT), TERM or HUP.
+///
+/// Without more it ends at once, with 128 and the signal's number as exit code. Outputs have their final names only when
+/// they are complete; what this process has written of others under temporary names is removed first.
+#[derive(Clone, Default)]
+pub struct Interrupt {
+    state: Arc<Mutex<State>>,
+}
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interrupt").field("outputs", &self.lock().outputs).finish_non_exhaustive()
+    }
+}
+
+impl Interrupt {
+    /// Listens from now on, in a thread. A signal that the process was started to ignore, as by `nohup`, stays ignored.
+    pub(crate) fn listen() -> Self {
+        let this = Self::default();
+        let ignored = ignored_signals();
+        let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored & (1 << (s - 1)) == 0);
+        // Without a listener a signal still ends the process; only the files stay.
+        if let Ok(mut signals) = Signals::new(wanted) {
+            let state = this.clone();
+            let listener = std::thread::Builder::new().name("signals".into());
+            let _ = listener.spawn(move || signals.forever().for_each(|signal| state.handle(signal)));
+        }
+        this
+    }
+
+    /// Names an output that this process writes, as path or prefix of paths: temporary files beside it that belong to this
+    /// process are removed at a signal, those of dead processes now.
+    pub fn output(&self, output: &Path) {
+        leftovers::remove_of_dead(output);
+        self.lock().outputs.push(output.to_owned());
+    }
+
+    /// Names a file to be removed at a signal.
+    pub fn file(&self, file: &Path) {
+        self.lock().files.push(file.to_owned());
+    }
+
+    /// Lets `act` hear of the first signal, by its number. If it returns `true` the program ends by itself soon, and the
+    /// next signal ends it at once.
+    pub fn first(&self, act: impl FnOnce(i32) -> bool + Send + 'static) {
+        self.lock().first = Some(Box::new(act));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, signal: i32) {
+        let first = self.lock().first.take();
+        if first.is_some_and(|act| act(signal)) {
+            return;
+        }
+        let state = self.lock();
+        for output in &state.outputs {
+            leftovers::remove_own(output);
+        }
+        for file in &state.files {
+            let _ = std::fs::remove_file(file);
+        }
+        std::process::exit(128 + signal);
+    }
+}
+
+/// Signals that the process ignores, as a mask of bits from 0; none where the system does not say.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,55 @@
+//! Groups of ranks against those that Megatron's own functions list.
+
+use ms_core::{Grid, GridRules, GridSizes};
+use serde_json::Value;
+
+fn golden(name: &str) -> Option<Vec<Value>> {
+    let path = ms_testing::shared(&format!("goldens/topology/{name}.json"))?;
+    let value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    Some(value.as_array().unwrap().clone())
+}
+
+fn check(grid: &Grid, case: &Value) {
+    let mut compared = 0;
+    for (name, groups) in case.as_object().unwrap().iter().filter(|(_, v)| v.is_array()) {
+        let got = grid.groups(name).unwrap_or_else(|| panic!("no group is named {name}"));
+        assert_eq!(serde_json::json!(got), *groups, "{name} of {case}");
+        compared += 1;
+    }
+    assert!(compared > 10, "{case}");
+}
+
+#[test]
+fn groups_are_those_of_version_2() {
+    for case in golden("rank_groups").into_iter().flatten() {
+        let size = |name: &str| case[name][0].as_array().unwrap().len();
+        let sizes = GridSizes {
+            tp: size("tp"),
+            cp: size("cp"),
+            pp: size("pp"),
+            ep: size("ep"),
+            etp: None,
+            pp_before_dp: case["order"] == "tp-pp-dp",
+            ulysses: case["hybrid_ulysses_degree"].as_u64().unwrap_or(1) as usize,
+        };
+        let world = case["world"].as_u64().unwrap() as usize;
+        check(&Grid::new(world, &sizes, GridRules::V2).unwrap(), &case);
+    }
+}
+
+#[test]
+fn groups_are_those_of_the_head() {
+    for case in golden("rank_groups_head").into_iter().flatten() {
+        let size = |name: &str| case["flags"][name].as_u64().unwrap() as usize;
+        let sizes = GridSizes {
+            tp: size("tensor-model-parallel-size"),
+            cp: size("context-parallel-size"),
+            pp: size("pipeline-model-parallel-size"),
+            ep: size("expert-model-parallel-size"),
+            etp: Some(size("expert-tensor-parallel-size")),
+            ..GridSizes::default()
+        };
+        let world = case["world"].as_u64().unwrap() as usize;
+        check(&Grid::new(world, &sizes, GridRules::Head).unwrap(), &case);
+    }
+}

@@ -1,0 +1,457 @@
+//! Attention over sequences that ranks share.
+//!
+//! First neighbours exchange heads for tokens (Ulysses), so that each has more tokens of fewer heads; then the ranks of a
+//! ring pass keys and values around, and each joins what its queries see in every block. Either step may be missing. Masks
+//! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
+//! right across the borders of ranks.
+
+use crate::{Communicator, ContextParallel, ParallelCtx, Result};
+use ms_core::{
+    Alibi, AttentionOptions, BackwardCx, DType, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor,
+    Var, ops,
+};
+use std::sync::Arc;
+
+/// A run of tokens of one document that a rank holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Number of the document in the micro-batch.
+    pub document: usize,
+    /// Where the run begins in its document.
+    pub place: usize,
+    /// First row on the rank.
+    pub row: usize,
+    /// Tokens.
+    pub len: usize,
+}
+
+/// How the tokens of a micro-batch are spread over the ranks of a context-parallel group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The documents, in the order of the whole micro-batch.
+    pub documents: Vec<Segment>,
+    /// What each rank holds, in the order of its rows.
+    pub pieces: Vec<Vec<Piece>>,
+    /// Rows of each rank.
+    pub rows: usize,
+}
+
+impl Spread {
+    /// The pieces of several ranks whose rows stand one after the other.
+    fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
+        let of = |(i, &rank): (usize, &usize)| {
+            let shift = i * self.rows;
+            self.pieces[rank].iter().map(move |p| Piece { row: p.row + shift, ..*p })
+        };
+        ranks.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Routes that put the rows of `pieces`, which together are the whole micro-batch, into its own order.
+    fn in_order(&self, pieces: &[Piece]) -> ms_core::Result<Routes> {
+        let total: usize = self.documents.iter().map(|d| d.q_len).sum();
+        // Which row stands at each place; a row is an "expert" of its own.
+        let mut place_of = vec![0i32; total];
+        for p in pieces {
+            let first = self.documents[p.document].q_start + p.place;
+            for i in 0..p.len {
+                place_of[p.row + i] = (first + i) as i32;
+            }
+        }
+        Ok(Routes::new(&place_of, 1, total)?)
+    }
+}
+
+/// Calls of the attention kernel that together let every query piece meet every key piece that it sees some of: in one
+/// call no query and no key occurs twice.
+fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
+    let mut calls: Vec<Vec<Segment>> = Vec::new();
+    for q in queries {
+        for k in keys.iter().filter(|k| k.document == q.document) {
+            let last = q.place + q.len - 1;
+            let hidden = k.place > last
+                || options.window.is_some_and(|w| (k.place + k.len - 1).saturating_add(w) <= q.place);
+            if hidden {
+                continue;
+            }
+            let aligned = k.len as i64 - q.len as i64;
+            let ahead = q.place as i64 - k.place as i64 - aligned;
+            let segment = Segment { q_start: q.row, q_len: q.len, k_start: k.row, k_len: k.len, ahead };
+            let free = |call: &&mut Vec<Segment>| {
+                call.iter().all(|s| s.q_start != segment.q_start && s.k_start != segment.k_start)
+            };
+            match calls.iter_mut().find(free) {
+                Some(call) => call.push(segment),
+                None => calls.push(vec![segment]),
+            }
+        }
+    }
+    for call in &mut calls {
+        call.sort_by_key(|s| s.q_start);
+    }
+    calls
+}
+
+/// Columns of packed rows and of rows of keys and values alone.
+struct Columns {
+    /// Keys and values of packed rows.
+    kv: Vec<Run>,
+    /// Queries of packed rows.
+    q: Vec<Run>,
+    /// Packed rows of `[packed | keys and values]`, with queries of the first and keys and values of the second.
+    hybrid: Vec<Run>,
+}
+
+impl Columns {
+    fn new(h: HeadLayout) -> Self {
+        let (group, q, kv) =
+            ((h.heads_per_group + 2) * h.head_dim, h.heads_per_group * h.head_dim, 2 * h.head_dim);
+        let copy = |start, len| Run::Copy { start, len };
+        Self {
+            kv: (0..h.groups).map(|g| copy(g * group + q, kv)).collect(),
+            q: (0..h.groups).map(|g| copy(g * group, q)).collect(),
+            hybrid: (0..h.groups)
+                .flat_map(|g| [copy(g * group, q), copy(h.groups * group + g * kv, kv)])
+                .collect(),
+        }
+    }
+}
+
+/// Whose keys and values a rank of the ring meets, and how it gets them.
+struct Visits<'a> {
+    comm: &'a dyn Communicator,
+    how: ContextParallel,
+}
+
+impl Visits<'_> {
+    /// Calls `meet(rank, keys and values of that rank)` once for every rank, in upstream's order. The next block is under
+    /// way while one is met.
+    fn run(&self, own: &Tensor, mut meet: impl FnMut(usize, &Tensor) -> Result<()>) -> Result<()> {
+        let (rank, size) = (self.comm.rank(), self.comm.size());
+        if matches!(self.how, ContextParallel::Gather) {
+            let all = self.comm.all_gather("keys and values", own.clone())?.wait()?;
+            let rows = own.as_matrix().0;
+            return (0..size).try_for_each(|r| meet(r, &all.rows(r * rows, rows)?));
+        }
+        let w = self.how.window().clamp(1, size);
+        let windows = size / w;
+        let first = rank / w * w;
+        // Inside a window to the next rank, between windows from the first of a round to the same place further on.
+        let inner = (first + (rank - first + 1) % w, first + (rank - first + w - 1) % w);
+        let outer = ((rank + w) % size, (rank + size - w) % size);
+        let exchange = |t: &Tensor, (to, from): (usize, usize), tag: u64| {
+            self.comm.send("keys and values", t.clone(), to, tag)?;
+            self.comm.recv("keys and values", from, tag)
+        };
+        let mut start = (rank, own.clone());
+        for round in 0..windows {
+            let next_round = (round + 1 < windows).then(|| exchange(&start.1, outer, 1)).transpose()?;
+            let (mut block, mut kv) = start.clone();
+            for step in 0..w {
+                let next = (step + 1 < w).then(|| exchange(&kv, inner, 0)).transpose()?;
+                meet(block, &kv)?;
+                if let Some(next) = next {
+                    let begin = block / w * w;
+                    (block, kv) = (begin + (block - begin + w - 1) % w, next.wait()?);
+                }
+            }
+            if let Some(next) = next_round {
+                start = ((start.0 + size - w) % size, next.wait()?);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct RingAttention {
+    comm: Arc<dyn Communicator>,
+    how: ContextParallel,
+    /// What each rank of the ring holds.
+    pieces: Vec<Vec<Piece>>,
+    heads: HeadLayout,
+    options: AttentionOptions,
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    sinks: Option<(Tensor, Tensor)>,
+}
+
+/// Rows with this rank's queries and the keys and values `kv` of another.
+fn hybrid(device: &Device, columns: &Columns, qkv: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
+    device.columns(&device.concat(&[qkv, kv])?, &columns.hybrid)
+}
+
+impl RingAttention {
+    /// Output `[T,N·D]` of the type of `qkv` and log-sum-exp `[N,T]`.
+    fn forward(
+        device: &Device,
+        visits: &Visits<'_>,
+        pieces: &[Vec<Piece>],
+        qkv: &Tensor,
+        heads: HeadLayout,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
+        let columns = Columns::new(heads);
+        let mut out = Tensor::zeros(device.arena(), DType::F32, [tokens, width]);
+        let mut lse = Tensor::uninit(device.arena(), DType::F32, [heads.heads(), tokens]);
+        lse.as_mut_slice::<f32>()?.fill(f32::NEG_INFINITY);
+        let own = device.columns(qkv, &columns.kv)?;
+        let rank = visits.comm.rank();
+        visits.run(&own, |block, kv| {
+            let rows = hybrid(device, &columns, qkv, kv)?;
+            for segments in calls(&pieces[rank], &pieces[block], options) {
+                let (part, part_lse) = device.attention(&rows, heads, &segments, options)?;
+                device.attention_merge(&mut out, &mut lse, &part, &part_lse)?;
+            }
+            Ok(())
+        })?;
+        Ok((device.cast(&out, qkv.dtype())?, lse))
+    }
+
+    /// Gradient of the packed rows.
+    fn gradient(&self, device: &Device, dout: &Tensor) -> Result<Tensor> {
+        let (rank, size) = (self.comm.rank(), self.comm.size());
+        let columns = Columns::new(self.heads);
+        let visits = Visits { comm: &*self.comm, how: self.how };
+        let own = device.columns(&self.qkv, &columns.kv)?;
+        let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
+            match sum {
+                None => *sum = Some(x),
+                Some(sum) => device.add_assign(sum, &x)?,
+            }
+            Ok(())
+        };
+        let (mut dq, mut of_blocks) = (None, Vec::with_capacity(size));
+        visits.run(&own, |block, kv| {
+            let rows = hybrid(device, &columns, &self.qkv, kv)?;
+            let mut dkv = None;
+            for segments in calls(&self.pieces[rank], &self.pieces[block], &self.options) {
+                let (out, lse) = (&self.out, &self.lse);
+                let d =
+                    device.attention_backward(dout, &rows, out, lse, self.heads, &segments, &self.options)?;
+                let wide = device.cast(&d, DType::F32)?;
+                add(&mut dq, device.columns(&wide, &columns.q)?)?;
+                add(&mut dkv, device.columns(&wide, &columns.kv)?)?;
+            }
+            of_blocks.push((block, dkv));
+            Ok(())
+        })?;
+        // The gradients of a block go to the rank it belongs to, which adds them in rank order.
+        let shape = [own.as_matrix().0, own.as_matrix().1];
+        let zeros = || Tensor::zeros(device.arena(), DType::F32, shape);
+        of_blocks.sort_by_key(|b| b.0);
+        let mut mine = None;
+        for (block, dkv) in of_blocks {
+            let dkv = dkv.unwrap_or_else(zeros);
+            match block == rank {
+                true => mine = Some(dkv),
+                false => self.comm.send("gradients of keys and values", dkv, block, 2)?,
+            }
+        }
+        let mut sum: Option<Tensor> = None;
+        for from in 0..size {
+            let part = match from == rank {
+                true => mine.take().unwrap_or_else(zeros),
+                false => self.comm.recv("gradients of keys and values", from, 2)?.wait()?,
+            };
+            sum = Some(match sum {
+                None => part,
+                Some(sum) => device.add(&sum, &part)?,
+            });
+        }
+        let dq = match dq {
+            Some(dq) => dq,
+            None => Tensor::zeros(
+                device.arena(),
+                DType::F32,
+                [shape[0], self.heads.heads() * self.heads.head_dim],
+            ),
+        };
+        let dkv = sum.unwrap_or_else(zeros);
+        let (q, kv) = (self.heads.heads_per_group * self.heads.head_dim, 2 * self.heads.head_dim);
+        let all = self.heads.groups * q;
+        let pack: Vec<Run> = (0..self.heads.groups)
+            .flat_map(|g| [Run::Copy { start: g * q, len: q }, Run::Copy { start: all + g * kv, len: kv }])
+            .collect();
+        let packed = device.columns(&device.concat(&[&dq, &dkv])?, &pack)?;
+        Ok(device.cast(&packed, self.qkv.dtype())?)
+    }
+}
+
+impl Op for RingAttention {
+    fn name(&self) -> &'static str {
+        "ring_attention"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        mut dys: Vec<Option<Tensor>>,
+    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+        let dout = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
+        let dqkv = self.gradient(cx.device, &dout)?;
+        let Self { out, lse, sinks, .. } = *self;
+        let dsinks = match sinks {
+            Some((param, values)) => cx.weight_gradient(1, &param, move |device, grad| {
+                device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
+            })?,
+            None => None,
+        };
+        Ok(vec![Some(dqkv), dsinks])
+    }
+}
+
+/// Moves between "this rank's tokens, all heads" `[T, u·W]`, the columns of each destination side by side, and "the tokens of
+/// all ranks, this rank's heads" `[u·T, W]`.
+struct HeadsForTokens {
+    comm: Arc<dyn Communicator>,
+    back: bool,
+}
+
+fn heads_for_tokens(device: &Device, comm: &dyn Communicator, x: &Tensor) -> ms_core::Result<Tensor> {
+    let (u, (rows, width)) = (comm.size(), x.as_matrix());
+    let w = width / u;
+    let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [u * rows, w]);
+    let bytes = stacked.bytes_mut()?;
+    let part = rows * w * x.dtype().size();
+    for j in 0..u {
+        let of_rank = device.columns(x, &[Run::Copy { start: j * w, len: w }])?;
+        bytes[j * part..(j + 1) * part].copy_from_slice(of_rank.bytes());
+    }
+    Ok(comm.all_to_all("heads for tokens", stacked)?.wait()?)
+}
+
+fn tokens_for_heads(device: &Device, comm: &dyn Communicator, x: &Tensor) -> ms_core::Result<Tensor> {
+    let u = comm.size();
+    let rows = x.as_matrix().0 / u;
+    let stacked = comm.all_to_all("tokens for heads", x.clone())?.wait()?;
+    let parts = (0..u).map(|j| stacked.rows(j * rows, rows)).collect::<ms_core::Result<Vec<_>>>()?;
+    device.concat(&parts.iter().collect::<Vec<_>>())
+}
+
+impl Op for HeadsForTokens {
+    fn name(&self) -> &'static str {
+        "heads_for_tokens"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+        let back = |dy: Tensor| match self.back {
+            true => tokens_for_heads(cx.device, &*self.comm, &dy),
+            false => heads_for_tokens(cx.device, &*self.comm, &dy),
+        };
+        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
+    }
+}
+
+/// The columns of packed rows that each of `u` ranks attends with, rank after rank, and their heads. Where there are fewer
+/// groups than ranks, ranks of one group each get its key and value.
+fn shares_of_heads(h: HeadLayout, u: usize) -> (Vec<Run>, HeadLayout) {
+    let (d, m) = (h.head_dim, h.heads_per_group);
+    let group = (m + 2) * d;
+    if h.groups.is_multiple_of(u) {
+        let whole = Run::Copy { start: 0, len: h.groups * group };
+        return (vec![whole], HeadLayout { groups: h.groups / u, ..h });
+    }
+    let each = h.heads() / u;
+    // As many heads of a group as all of a rank's heads share, else one.
+    let together = if m.is_multiple_of(each) { each } else { 1 };
+    let runs = (0..h.heads() / together).flat_map(|i| {
+        let (g, first) = (i * together / m, i * together % m);
+        [
+            Run::Copy { start: g * group + first * d, len: together * d },
+            Run::Copy { start: g * group + m * d, len: 2 * d },
+        ]
+    });
+    let heads = HeadLayout { groups: each / together, heads_per_group: together, head_dim: d };
+    (runs.collect(), heads)
+}
+
+/// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
+/// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp.
+///
+/// # Errors
+/// If a rank fails, or heads do not divide among the ranks that exchange them.
+pub fn context_attention(
+    g: &mut Graph,
+    ctx: &ParallelCtx,
+    qkv: &Var,
+    heads: HeadLayout,
+    sinks: Option<&Var>,
+    spread: &Spread,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let u = ctx.ulysses.size();
+    if u == 1 {
+        let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
+        return ring(g, ctx, qkv, heads, sinks, ranks, options);
+    }
+    let (runs, own) = shares_of_heads(heads, u);
+    let each = own.heads();
+    let sinks = sinks.map(|s| ops::part(g, s, ctx.ulysses.rank() * each, [each])).transpose()?;
+    let options = AttentionOptions {
+        alibi: options.alibi.map(|a| Alibi { first: a.first + ctx.ulysses.rank() * each, ..a }),
+        ..options
+    };
+    let apart = ops::columns(g, qkv, &runs.into())?;
+    let gathered = exchange(g, &ctx.ulysses, &apart, false)?;
+    // The ranks that exchange heads are neighbours: ring rank `i` and its Ulysses ranks hold `i·u .. (i+1)·u`.
+    let ring_size = ctx.ring.size();
+    let of_ring: Vec<Vec<Piece>> =
+        (0..ring_size).map(|i| spread.joined(&(i * u..(i + 1) * u).collect::<Vec<_>>())).collect();
+    let out = match ring_size {
+        1 => {
+            let order = Arc::new(spread.in_order(&of_ring[0])?);
+            let rows = ops::dispatch(g, &gathered, &order)?;
+            let documents: Arc<[Segment]> = spread.documents.as_slice().into();
+            let out = ops::attention(g, &rows, own, sinks.as_ref(), &documents, options)?;
+            ops::restore(g, &out, &order)?
+        }
+        _ => ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options)?,
+    };
+    exchange(g, &ctx.ulysses, &out, true)
+}
+
+fn exchange(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, back: bool) -> Result<Var> {
+    let device = g.device().clone();
+    let y = match back {
+        false => heads_for_tokens(&device, &**comm, x.value())?,
+        true => tokens_for_heads(&device, &**comm, x.value())?,
+    };
+    // The gradient takes the other way.
+    Ok(g.apply(y, &[x], || Box::new(HeadsForTokens { comm: comm.clone(), back: !back })))
+}
+
+fn ring(
+    g: &mut Graph,
+    ctx: &ParallelCtx,
+    qkv: &Var,
+    heads: HeadLayout,
+    sinks: Option<&Var>,
+    pieces: Vec<Vec<Piece>>,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let device = g.device().clone();
+    let comm = &ctx.ring;
+    let visits = Visits { comm: &**comm, how: ctx.context };
+    let (mut out, mut lse) = RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options)?;
+    let values = ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
+    let keep = out.clone();
+    let none = g.constant(keep.clone());
+    Ok(g.apply(out, &[qkv, sinks.unwrap_or(&none)], || {
+        Box::new(RingAttention {
+            comm: comm.clone(),
+            how: ctx.context,
+            pieces,
+            heads,
+            options,
+            qkv: qkv.value().clone(),
+            out: keep,
+            lse,
+            sinks: sinks.map(|s| s.value().clone()).zip(values),
+        })
+    }))
+}

@@ -1,0 +1,240 @@
+//! How ranks share a sequence: which tokens each has, and in which order keys and values come by.
+
+/// How context-parallel ranks work on one sequence.
+///
+/// # Source
+/// MindSpeed, `mindspeed/core/context_parallel`; Megatron-LM `core_v0.12.1`, `--cp-comm-type`. Expected maps:
+/// `goldens/topology/cp_maps.json`, `adaptive_cp.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextParallel {
+    /// Keys and values are passed around a ring, in windows of `window` ranks inside a ring of windows.
+    Ring {
+        /// Ranks of the inner ring; 1: a single ring.
+        window: usize,
+    },
+    /// Heads are exchanged for tokens: each rank sees whole sequences and some of the heads.
+    Ulysses,
+    /// Heads are exchanged among `ulysses` neighbours, keys and values go around a ring of such groups.
+    Hybrid {
+        /// Ranks that exchange heads for tokens.
+        ulysses: usize,
+        /// Ranks of the inner ring.
+        window: usize,
+    },
+    /// Keys and values of all ranks are gathered.
+    Gather,
+    /// Blocks of the attention matrix are shared out as the mask needs them.
+    Adaptive,
+}
+
+impl ContextParallel {
+    /// Ranks among `cp` that exchange heads for tokens.
+    pub fn ulysses(&self, cp: usize) -> usize {
+        match *self {
+            Self::Ulysses => cp,
+            Self::Hybrid { ulysses, .. } => ulysses,
+            _ => 1,
+        }
+    }
+
+    /// Ranks of the inner ring of a double ring.
+    pub fn window(&self) -> usize {
+        match *self {
+            Self::Ring { window } | Self::Hybrid { window, .. } => window,
+            _ => 1,
+        }
+    }
+
+    /// Whether a rank's part of a sequence is two chunks, one from each half, so that causal work is even.
+    fn is_zigzag(&self) -> bool {
+        !matches!(self, Self::Ulysses | Self::Adaptive)
+    }
+
+    /// Number of chunks that a sequence is cut into for `cp` ranks.
+    pub fn pieces(&self, cp: usize) -> usize {
+        if self.is_zigzag() { 2 * (cp / self.ulysses(cp)) * self.ulysses(cp) } else { cp }
+    }
+
+    /// The chunks of a sequence that each rank holds, in the order in which it holds them. A chunk is one of
+    /// [`ContextParallel::pieces`] equal ones.
+    pub fn chunks(&self, cp: usize) -> Vec<Vec<usize>> {
+        let (u, ring) = (self.ulysses(cp), cp / self.ulysses(cp).max(1));
+        if !self.is_zigzag() {
+            return (0..cp).map(|r| vec![r]).collect();
+        }
+        // A ring rank has chunks `i` and `2 ring - 1 - i`; its Ulysses ranks share them out in order.
+        (0..cp)
+            .map(|r| {
+                let (i, m) = (r / u, r % u);
+                let all: Vec<usize> =
+                    [i, 2 * ring - 1 - i].iter().flat_map(|c| (0..u).map(move |k| c * u + k)).collect();
+                all[2 * m..2 * m + 2].to_vec()
+            })
+            .collect()
+    }
+
+    /// The blocks of keys and values that each rank of a ring of `ring` ranks visits, in order.
+    pub fn kv_order(&self, ring: usize) -> Vec<Vec<usize>> {
+        let w = self.window().clamp(1, ring);
+        let visits = |rank: usize| {
+            let mut order = Vec::with_capacity(ring);
+            let mut outer = rank;
+            for _ in 0..ring / w {
+                let first = outer / w * w;
+                let mut kv = outer;
+                for _ in 0..w {
+                    order.push(kv);
+                    kv = first + (kv - first + w - 1) % w;
+                }
+                outer = (outer + ring - w) % ring;
+            }
+            order
+        };
+        (0..ring).map(visits).collect()
+    }
+
+    /// The tasks of each round of adaptive context parallelism under a causal mask: round, then rank; a task is
+    /// `row * cp + column` of the grid of blocks, -1 none.
+    ///
+    /// # Source
+    /// MindSpeed, `mindspeed/core/context_parallel/utils.py`, `schedule`.
+    pub fn adaptive_tasks(needed: &[Vec<bool>]) -> Vec<Vec<i64>> {
+        let cp = needed.len();
+        let mut open: Vec<Vec<bool>> = needed.to_vec();
+        let mut rounds = Vec::new();
+        // Units of communication that a rank has left over from returning outputs of the round before.
+        let mut carried = vec![0usize; cp];
+        while open.iter().flatten().any(|&o| o) {
+            let round = rounds.len();
+            let mut tasks = vec![-1i64; cp];
+            let mut used = std::mem::replace(&mut carried, vec![0; cp]);
+            let mut query_sent = vec![false; cp];
+            let id = |row: usize, column: usize| (row * cp + column) as i64;
+            for rank in 0..cp {
+                let first = (rank + round) % cp;
+                let candidates = std::iter::once(first).chain((1..cp).map(|k| (rank + cp - k) % cp));
+                for column in candidates {
+                    if !open[rank][column] {
+                        continue;
+                    }
+                    if column == rank {
+                        tasks[rank] = id(rank, column);
+                    } else if used[rank] <= 4 && used[column] <= 4 {
+                        used[rank] += 2;
+                        used[column] += 2;
+                        tasks[rank] = id(rank, column);
+                    } else {
+                        continue;
+                    }
+                    open[rank][column] = false;
+                    break;
+                }
+            }
+            for rank in 0..cp {
+                if tasks[rank] >= 0 {
+                    continue;
+                }
+                for k in 1..cp {
+                    let row = (rank + k) % cp;
+                    if open[row][rank] && !query_sent[row] && used[rank] <= 5 && used[row] <= 5 {
+                        open[row][rank] = false;
+                        query_sent[row] = true;
+                        used[rank] += 1;
+                        used[row] += 1;
+                        carried[rank] += 1;
+                        carried[row] += 1;
+                        tasks[rank] = id(row, rank);
+                        break;
+                    }
+                }
+            }
+            rounds.push(tasks);
+        }
+        rounds
+    }
+
+    /// Checks that sequences of `seq_length` tokens and `heads` query heads a rank can be shared by `cp` ranks.
+    ///
+    /// # Errors
+    /// With the numbers that do not divide.
+    pub fn check(&self, heads: usize, cp: usize, seq_length: usize) -> Result<(), String> {
+        let pieces = self.pieces(cp);
+        if !seq_length.is_multiple_of(pieces) {
+            return Err(format!(
+                "sequences of {seq_length} tokens do not divide into {pieces} chunks for {cp} ranks"
+            ));
+        }
+        let u = self.ulysses(cp);
+        if heads > 0 && !heads.is_multiple_of(u) {
+            return Err(format!(
+                "{heads} heads of a rank do not divide by {u} ranks that exchange heads for tokens"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn golden(name: &str) -> Option<Vec<Value>> {
+        let path = ms_testing::shared(&format!("goldens/topology/{name}.json"))?;
+        let value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        Some(value.as_array().unwrap().clone())
+    }
+
+    #[test]
+    fn chunks_and_orders_are_upstreams() {
+        for case in golden("cp_maps").into_iter().flatten() {
+            let cp = case["cp"].as_u64().unwrap() as usize;
+            assert_eq!(json!(ContextParallel::Ring { window: 1 }.chunks(cp)), case["zigzag_chunks"]);
+            for (window, order) in case["ring_kv_order"].as_object().unwrap() {
+                let ring = ContextParallel::Ring { window: window.parse().unwrap() };
+                assert_eq!(json!(ring.kv_order(cp)), *order, "cp {cp} window {window}");
+            }
+        }
+    }
+
+    #[test]
+    fn adaptive_tasks_are_upstreams() {
+        for case in golden("adaptive_cp").into_iter().flatten() {
+            let row = |r: &Value| r.as_array().unwrap().iter().map(|n| n == 1).collect::<Vec<bool>>();
+            let grid: Vec<Vec<bool>> = case["grid"].as_array().unwrap().iter().map(row).collect();
+            assert_eq!(json!(ContextParallel::adaptive_tasks(&grid)), case["schedule"], "{case}");
+        }
+    }
+
+    #[test]
+    fn every_chunk_is_held_once() {
+        let hybrid = ContextParallel::Hybrid { ulysses: 2, window: 1 };
+        for (how, cp) in
+            [(ContextParallel::Ulysses, 4), (ContextParallel::Gather, 3), (hybrid, 4), (hybrid, 8)]
+        {
+            let mut all = how.chunks(cp).concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..how.pieces(cp)).collect::<Vec<_>>(), "{how:?} {cp}");
+        }
+        // Ranks 0 and 1 are neighbours that exchange heads; together they hold the chunks of ring rank 0.
+        assert_eq!(hybrid.chunks(4), [[0, 1], [6, 7], [2, 3], [4, 5]]);
+    }
+
+    #[test]
+    fn a_double_ring_visits_every_block_once() {
+        for (ring, window) in [(4, 2), (8, 2), (8, 4), (6, 3)] {
+            for order in (ContextParallel::Ring { window }).kv_order(ring) {
+                let mut all = order.clone();
+                all.sort_unstable();
+                assert_eq!(all, (0..ring).collect::<Vec<_>>(), "{order:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_divide_is_refused_with_the_numbers() {
+        assert!(ContextParallel::Gather.check(4, 2, 10).unwrap_err().contains("10 tokens"));
+        assert!(ContextParallel::Ulysses.check(3, 2, 8).unwrap_err().contains("3 heads"));
+        assert!(ContextParallel::Ring { window: 1 }.check(3, 2, 8).is_ok());
+    }
+}

@@ -1,0 +1,72 @@
+//! A norm over rows whose columns ranks share.
+
+use crate::{Communicator, ParallelCtx, ReduceOp};
+use ms_core::{BackwardCx, Device, Graph, Op, Result, Tensor, Var};
+use std::sync::Arc;
+
+/// The sum over ranks of a number for each token.
+fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
+    Ok(comm.all_reduce("statistics of a norm", t, ReduceOp::Sum)?.wait()?)
+}
+
+/// `f` of every number of `t[T]` f32.
+fn map(t: &Tensor, f: impl Fn(f32) -> f32) -> Result<Tensor> {
+    let values: Vec<f32> = t.as_slice::<f32>()?.iter().map(|&x| f(x)).collect();
+    Tensor::from_slice(t.arena(), [values.len()], &values)
+}
+
+struct NormOverTp {
+    comm: Arc<dyn Communicator>,
+    x: Tensor,
+    w: Tensor,
+    rstd: Tensor,
+    width: usize,
+}
+
+impl Op for NormOverTp {
+    fn name(&self) -> &'static str {
+        "rms_norm_over_tp"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        mut dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
+        let Self { comm, x, w, rstd, width } = *self;
+        let device: Device = cx.device.clone();
+        // dx = rstd · (dy · w) − x · rstd³ · mean(dy · w · x), the mean over the whole row.
+        let scaled = device.scale_columns(&dy, &w)?;
+        let along = sum(&*comm, device.row_dot(&scaled, &x)?)?;
+        let along = along.as_slice::<f32>()?.iter().zip(rstd.as_slice::<f32>()?);
+        let factor: Vec<f32> = along.map(|(&a, &r)| -(r * r * r * a / width as f32)).collect();
+        let factor = Tensor::from_slice(device.arena(), [factor.len()], &factor)?;
+        let dx = device.add(&device.scale_rows(&scaled, &rstd)?, &device.scale_rows(&x, &factor)?)?;
+        let dw = cx.weight_gradient(1, &w, move |device, dw| {
+            device.scale_columns_backward(dw, &dy, &device.scale_rows(&x, &rstd)?)
+        })?;
+        Ok(vec![Some(dx), dw])
+    }
+}
+
+impl ParallelCtx {
+    /// RMSNorm of rows whose columns the tensor-parallel ranks share: `x[T,W/tp]` and `w[W/tp]` are this rank's part of each.
+    ///
+    /// `y[t,i] = x[t,i] · w[i] / sqrt(mean over the whole row of x² + eps)`. Keeps `x` and a number for each token; a number
+    /// for each token is summed over the ranks, forward and backward.
+    ///
+    /// # Errors
+    /// If a rank fails or shapes do not fit.
+    pub fn rms_norm_over_tp(&self, g: &mut Graph, x: &Var, w: &Var, eps: f32) -> Result<Var> {
+        let device = g.device().clone();
+        let width = x.value().as_matrix().1 * self.tp.size();
+        let squares = sum(&*self.tp, device.row_dot(x.value(), x.value())?)?;
+        let rstd = map(&squares, |s| 1.0 / (s / width as f32 + eps).sqrt())?;
+        let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;
+        Ok(g.apply(y, &[x, w], || {
+            let (x, w) = (x.value().clone(), w.value().clone());
+            Box::new(NormOverTp { comm: self.tp.clone(), x, w, rstd, width })
+        }))
+    }
+}

@@ -1,0 +1,164 @@
+//! Orders of work in a pipeline, as data.
+//!
+//! A [`Schedule`] lists what every stage does; [`Schedule::simulate`] finds deadlocks, the bubble and how many forward
+//! passes a stage keeps; a trainer executes the same list. Any list that the simulation accepts gives the same
+//! gradients up to the order of sums.
+
+mod dual_pipe;
+mod interleaved;
+mod one_f_one_b;
+mod simulate;
+
+pub use simulate::{Deadlock, Report};
+
+use std::fmt;
+
+/// One thing that a stage does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Action {
+    /// The forward pass of a micro-batch through a chunk.
+    Forward {
+        /// Micro-batch, from 0.
+        micro: usize,
+        /// Chunk of the stage, from 0.
+        chunk: usize,
+    },
+    /// Its backward pass, weight gradients included.
+    Backward {
+        /// Micro-batch, from 0.
+        micro: usize,
+        /// Chunk of the stage, from 0.
+        chunk: usize,
+    },
+    /// Its backward pass without the large weight gradients.
+    BackwardInput {
+        /// Micro-batch, from 0.
+        micro: usize,
+        /// Chunk of the stage, from 0.
+        chunk: usize,
+    },
+    /// The weight gradients that [`Action::BackwardInput`] put off.
+    BackwardWeight {
+        /// Micro-batch, from 0.
+        micro: usize,
+        /// Chunk of the stage, from 0.
+        chunk: usize,
+    },
+}
+
+impl Action {
+    /// Micro-batch and chunk.
+    pub fn place(&self) -> (usize, usize) {
+        match *self {
+            Self::Forward { micro, chunk }
+            | Self::Backward { micro, chunk }
+            | Self::BackwardInput { micro, chunk }
+            | Self::BackwardWeight { micro, chunk } => (micro, chunk),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    /// `F3.1`: forward of micro-batch 3 through chunk 1; `B` backward, `I` and `W` its two halves.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = match self {
+            Self::Forward { .. } => 'F',
+            Self::Backward { .. } => 'B',
+            Self::BackwardInput { .. } => 'I',
+            Self::BackwardWeight { .. } => 'W',
+        };
+        let (micro, chunk) = self.place();
+        write!(f, "{letter}{micro}.{chunk}")
+    }
+}
+
+/// How the actions of a stage are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One forward, one backward; one chunk a stage.
+    OneFOneB,
+    /// The same with weight gradients put off into the bubble (ZB-H1).
+    ZeroBubble,
+    /// Several chunks a stage, micro-batches in groups.
+    Interleaved {
+        /// Micro-batches that pass a chunk before the next chunk runs; at least the stages.
+        group: usize,
+        /// All forwards come first where there are as many micro-batches as stages, as Megatron-LM `core_r0.8.0` has it.
+        forwards_first: bool,
+    },
+    /// Two chunks a stage that run from both ends (DualPipeV).
+    DualPipeV,
+}
+
+/// What every stage does, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Actions by stage.
+    pub stages: Vec<Vec<Action>>,
+    /// `(stage, chunk)` in the order in which a micro-batch passes them.
+    pub chain: Vec<(usize, usize)>,
+    /// Micro-batches.
+    pub micro_batches: usize,
+}
+
+/// A schedule that cannot be made for these numbers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Impossible(String);
+
+impl Schedule {
+    /// The schedule of `kind` for a pipeline whose micro-batches pass `chain`.
+    ///
+    /// # Errors
+    /// [`Impossible`] with the numbers that do not fit.
+    pub fn new(kind: Kind, chain: &[(usize, usize)], micro_batches: usize) -> Result<Self, Impossible> {
+        let pp = chain.iter().map(|c| c.0 + 1).max().unwrap_or(1);
+        let chunks = chain.len() / pp;
+        let one_chunk = || match chunks {
+            1 => Ok(()),
+            n => Err(Impossible(format!("one forward, one backward: expected one chunk a stage, found {n}"))),
+        };
+        let stages = match kind {
+            Kind::OneFOneB => {
+                one_chunk()?;
+                (0..pp).map(|r| one_f_one_b::stage(r, pp, micro_batches)).collect()
+            }
+            Kind::ZeroBubble => {
+                one_chunk()?;
+                (0..pp).map(|r| one_f_one_b::zero_bubble_stage(r, pp, micro_batches)).collect()
+            }
+            Kind::Interleaved { group, forwards_first } => {
+                interleaved::check(pp, micro_batches, group)?;
+                let shape = interleaved::Shape { pp, chunks, micro_batches, group, forwards_first };
+                (0..pp).map(|r| interleaved::stage(r, &shape)).collect()
+            }
+            Kind::DualPipeV => {
+                if chunks != 2 || micro_batches < 2 * pp {
+                    return Err(Impossible(format!(
+                        "DualPipeV: expected two chunks a stage and at least {} micro-batches, found {chunks} and \
+                         {micro_batches}",
+                        2 * pp
+                    )));
+                }
+                (0..pp).map(|r| dual_pipe::stage(r, pp, micro_batches)).collect()
+            }
+        };
+        Ok(Self { stages, chain: chain.to_vec(), micro_batches })
+    }
+
+    /// A stage's actions as text, `F0.0 F1.0 B0.0 …`.
+    pub fn text(&self, stage: usize) -> String {
+        self.stages[stage].iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Where a chunk stands in the chain of a micro-batch.
+    ///
+    /// # Panics
+    /// If the stage has no such chunk.
+    pub fn position(&self, stage: usize, chunk: usize) -> usize {
+        self.chain.iter().position(|&c| c == (stage, chunk)).expect("every chunk is in the chain")
+    }
+}
+
+#[cfg(test)]
+mod tests;

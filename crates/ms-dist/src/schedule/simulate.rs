@@ -1,0 +1,194 @@
+//! What a schedule costs, without running it.
+
+use super::{Action, Schedule};
+
+/// What the simulation found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Time until the last stage is done, in forwards of a chunk.
+    pub makespan: f64,
+    /// Share of the time of all stages in which they wait, from 0 to 1.
+    pub bubble_fraction: f64,
+    /// By stage, the most forward passes that are kept at once.
+    pub max_in_flight: Vec<usize>,
+}
+
+/// A schedule that cannot be executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Deadlock {
+    /// Every stage waits for another one, or for ever.
+    #[error("stage {stage} waits for ever before {action}, its action {index}")]
+    Waits {
+        /// The first stage that waits.
+        stage: usize,
+        /// What it cannot begin.
+        action: String,
+        /// The number of that action, from 0.
+        index: usize,
+    },
+    /// Work is missing or done twice.
+    #[error(
+        "stage {stage}: micro-batch {micro} passes chunk {chunk} {found} times {direction}, expected once"
+    )]
+    Incomplete {
+        /// The stage.
+        stage: usize,
+        /// The micro-batch.
+        micro: usize,
+        /// The chunk.
+        chunk: usize,
+        /// `forward` or `backward`.
+        direction: &'static str,
+        /// How often it is done.
+        found: usize,
+    },
+}
+
+/// Times of an action in forwards of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Forward.
+    pub forward: f64,
+    /// Backward by inputs.
+    pub input: f64,
+    /// Backward by weights.
+    pub weight: f64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self { forward: 1.0, input: 1.0, weight: 1.0 }
+    }
+}
+
+impl Costs {
+    fn of(&self, action: Action) -> f64 {
+        match action {
+            Action::Forward { .. } => self.forward,
+            Action::Backward { .. } => self.input + self.weight,
+            Action::BackwardInput { .. } => self.input,
+            Action::BackwardWeight { .. } => self.weight,
+        }
+    }
+}
+
+impl Schedule {
+    /// Runs the schedule on paper: a forward of a chunk takes 1, a backward 2 (one for inputs, one for weights), a
+    /// transfer nothing.
+    ///
+    /// # Errors
+    /// [`Deadlock`] where a stage would wait for ever, or work is missing or done twice.
+    pub fn simulate(&self) -> Result<Report, Deadlock> {
+        self.simulate_with(&Costs::default())
+    }
+
+    /// [`Schedule::simulate`] with other times.
+    ///
+    /// # Errors
+    /// As [`Schedule::simulate`].
+    pub fn simulate_with(&self, costs: &Costs) -> Result<Report, Deadlock> {
+        self.check_complete()?;
+        let (links, m) = (self.chain.len(), self.micro_batches);
+        let cell = |position: usize, micro: usize| position * m + micro;
+        let (mut forward_end, mut backward_end) = (vec![f64::NAN; links * m], vec![f64::NAN; links * m]);
+        let mut next = vec![0usize; self.stages.len()];
+        let mut clock = vec![0f64; self.stages.len()];
+        loop {
+            let mut moved = false;
+            for (stage, actions) in self.stages.iter().enumerate() {
+                while let Some(&action) = actions.get(next[stage]) {
+                    let (micro, chunk) = action.place();
+                    let at = self.position(stage, chunk);
+                    let here = cell(at, micro);
+                    let ready = match action {
+                        Action::Forward { .. } if at == 0 => 0.0,
+                        Action::Forward { .. } => forward_end[cell(at - 1, micro)],
+                        Action::BackwardWeight { .. } => backward_end[here],
+                        // Not before its own forward, nor before the backward of what comes behind it.
+                        _ if forward_end[here].is_nan() || at + 1 == links => forward_end[here],
+                        _ => backward_end[cell(at + 1, micro)],
+                    };
+                    if ready.is_nan() {
+                        break;
+                    }
+                    let end = clock[stage].max(ready) + costs.of(action);
+                    clock[stage] = end;
+                    match action {
+                        Action::Forward { .. } => forward_end[here] = end,
+                        // The next stage may begin as soon as the gradient of its output is there.
+                        Action::Backward { .. } | Action::BackwardInput { .. } => backward_end[here] = end,
+                        Action::BackwardWeight { .. } => {}
+                    }
+                    next[stage] += 1;
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        for (stage, actions) in self.stages.iter().enumerate() {
+            if let Some(action) = actions.get(next[stage]) {
+                let action = action.to_string();
+                return Err(Deadlock::Waits { stage, action, index: next[stage] });
+            }
+        }
+        let makespan = clock.iter().copied().fold(0.0, f64::max);
+        let busy: f64 = self.stages.iter().flatten().map(|&a| costs.of(a)).sum();
+        Ok(Report {
+            makespan,
+            bubble_fraction: if makespan > 0.0 {
+                1.0 - busy / self.stages.len() as f64 / makespan
+            } else {
+                0.0
+            },
+            max_in_flight: self.stages.iter().map(|actions| in_flight(actions)).collect(),
+        })
+    }
+
+    fn check_complete(&self) -> Result<(), Deadlock> {
+        for (stage, actions) in self.stages.iter().enumerate() {
+            for chunk in self.chain.iter().filter(|c| c.0 == stage).map(|c| c.1) {
+                let mut counts = vec![[0usize; 3]; self.micro_batches];
+                for action in actions.iter().filter(|a| a.place().1 == chunk) {
+                    let Some(count) = counts.get_mut(action.place().0) else {
+                        let micro = action.place().0;
+                        let direction = "in all";
+                        return Err(Deadlock::Incomplete { stage, micro, chunk, direction, found: 1 });
+                    };
+                    match action {
+                        Action::Forward { .. } => count[0] += 1,
+                        Action::Backward { .. } => {
+                            count[1] += 1;
+                            count[2] += 1;
+                        }
+                        Action::BackwardInput { .. } => count[1] += 1,
+                        Action::BackwardWeight { .. } => count[2] += 1,
+                    }
+                }
+                for (micro, count) in counts.into_iter().enumerate() {
+                    for (direction, found) in ["forward", "backward", "for weights"].into_iter().zip(count) {
+                        if found != 1 {
+                            return Err(Deadlock::Incomplete { stage, micro, chunk, direction, found });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most forward passes kept at once: from the forward to the end of the backward by inputs.
+fn in_flight(actions: &[Action]) -> usize {
+    let (mut now, mut most) = (0usize, 0);
+    for action in actions {
+        match action {
+            Action::Forward { .. } => now += 1,
+            Action::Backward { .. } | Action::BackwardInput { .. } => now = now.saturating_sub(1),
+            Action::BackwardWeight { .. } => {}
+        }
+        most = most.max(now);
+    }
+    most
+}

@@ -1,0 +1,113 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// Chunks one after the other over the stages, or down and back.
+fn chain(pp: usize, chunks: usize, dual: bool) -> Vec<(usize, usize)> {
+    let stage = move |p: usize, v: usize| if dual && v == 1 { pp - 1 - p } else { p };
+    (0..chunks).flat_map(|v| (0..pp).map(move |p| (stage(p, v), v))).collect()
+}
+
+#[test]
+fn orders_bubble_and_memory_are_megatrons() {
+    let Some(path) = ms_testing::shared("goldens/topology/pipeline_orders.json") else { return };
+    let cases: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    for case in cases.as_array().unwrap() {
+        let number = |key: &str| case[key].as_u64().unwrap() as usize;
+        let (pp, vpp, m) = (number("pp"), number("vpp"), number("num_microbatches"));
+        let kind = match vpp {
+            1 => Kind::OneFOneB,
+            _ => Kind::Interleaved { group: pp, forwards_first: case["version"] == "0.8" },
+        };
+        let schedule = Schedule::new(kind, &chain(pp, vpp, false), m).unwrap();
+        let orders: Vec<Value> = (0..pp).map(|s| schedule.text(s).into()).collect();
+        assert_eq!(Value::from(orders), case["ops"], "{case}");
+        let report = schedule.simulate().unwrap();
+        assert_eq!(report.makespan, case["makespan_f1_b2"].as_f64().unwrap());
+        assert!((report.bubble_fraction - case["bubble_fraction"].as_f64().unwrap()).abs() < 1e-12);
+        assert_eq!(Value::from(report.max_in_flight), case["max_in_flight"]);
+    }
+}
+
+#[test]
+fn one_forward_one_backward_has_the_order_of_the_paper() {
+    let s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 4).unwrap();
+    assert_eq!(s.text(0), "F0.0 F1.0 B0.0 F2.0 B1.0 F3.0 B2.0 B3.0");
+    assert_eq!(s.text(1), "F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0");
+    let report = s.simulate().unwrap();
+    assert_eq!((report.makespan, report.max_in_flight), (15.0, vec![2, 1]));
+    assert!((report.bubble_fraction - 0.2).abs() < 1e-12);
+}
+
+#[test]
+fn interleaved_stages_wait_less_and_keep_more() {
+    let s =
+        Schedule::new(Kind::Interleaved { group: 2, forwards_first: false }, &chain(2, 2, false), 4).unwrap();
+    assert_eq!(s.text(0), "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
+    let report = s.simulate().unwrap();
+    assert_eq!(report.max_in_flight, [5, 3]);
+    assert!((report.bubble_fraction - 1.0 / 9.0).abs() < 1e-12);
+}
+
+#[test]
+fn weight_gradients_put_off_shorten_the_bubble_and_keep_no_more_activations() {
+    for (pp, m) in [(2, 4), (3, 6), (4, 8), (4, 12), (8, 16)] {
+        let plain = Schedule::new(Kind::OneFOneB, &chain(pp, 1, false), m).unwrap().simulate().unwrap();
+        let zero = Schedule::new(Kind::ZeroBubble, &chain(pp, 1, false), m).unwrap().simulate().unwrap();
+        assert!(zero.makespan < plain.makespan, "pp {pp}: {} and {}", zero.makespan, plain.makespan);
+        assert_eq!(zero.max_in_flight, plain.max_in_flight);
+        // A third of the bubble: (p - 1)(F + B - W) with F = B = W = 1 against (p - 1)(F + B + W).
+        assert_eq!(zero.makespan - 3.0 * m as f64, (pp - 1) as f64, "pp {pp}");
+    }
+}
+
+#[test]
+fn dual_pipe_waits_less_than_interleaved_stages() {
+    for (pp, m) in [(2, 4), (2, 7), (3, 6), (4, 8), (4, 20), (8, 16)] {
+        let dual = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap().simulate().unwrap();
+        let plain = Schedule::new(Kind::OneFOneB, &chain(pp, 1, false), m).unwrap();
+        // A stage of one chunk has twice the layers: twice the time.
+        let plain = 2.0 * plain.simulate().unwrap().makespan;
+        assert!(dual.makespan < plain, "pp {pp}, {m} micro-batches: {} and {plain}", dual.makespan);
+        assert!(dual.max_in_flight.iter().all(|&n| n <= 2 * pp + 1), "{:?}", dual.max_in_flight);
+    }
+}
+
+#[test]
+fn an_order_that_waits_for_ever_is_named() {
+    let mut s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 2).unwrap();
+    s.stages[1].swap(0, 1); // backward before forward
+    assert_eq!(s.simulate().unwrap_err().to_string(), "stage 0 waits for ever before B0.0, its action 2");
+    let mut s = Schedule::new(Kind::OneFOneB, &chain(2, 1, false), 2).unwrap();
+    s.stages[0].pop();
+    let message = s.simulate().unwrap_err().to_string();
+    assert_eq!(message, "stage 0: micro-batch 1 passes chunk 0 0 times backward, expected once");
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_refused() {
+    let refused = |kind, chunks, m| Schedule::new(kind, &chain(4, chunks, false), m).unwrap_err().to_string();
+    assert!(refused(Kind::OneFOneB, 2, 8).contains("found 2"));
+    assert!(refused(Kind::Interleaved { group: 4, forwards_first: true }, 2, 6).contains("6 micro-batches"));
+    assert!(refused(Kind::DualPipeV, 2, 7).contains("at least 8"));
+}
+
+proptest! {
+    #[test]
+    fn every_schedule_can_be_executed(pp in 1usize..9, more in 0usize..12, chunks in 1usize..5, extra in 0usize..3) {
+        let m = 2 * pp + more;
+        for kind in [Kind::OneFOneB, Kind::ZeroBubble] {
+            let s = Schedule::new(kind, &chain(pp, 1, false), m).unwrap();
+            prop_assert!(s.simulate().is_ok());
+        }
+        let group = pp + extra;
+        for forwards_first in [false, true] {
+            let kind = Kind::Interleaved { group, forwards_first };
+            if let Ok(s) = Schedule::new(kind, &chain(pp, chunks, false), m) {
+                prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
+            }
+        }
+        let s = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap();
+        prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
+    }
+}

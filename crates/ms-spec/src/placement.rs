@@ -1,0 +1,351 @@
+//! Which part of a model each pipeline stage holds.
+
+use crate::params::{ParamSpec, Place, params};
+use crate::{Error, ModelConfig, Result};
+use serde::{Deserialize, Serialize};
+
+/// How layers are shared out to pipeline stages, as flags say it.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/transformer_block.py`; MindSpeed-LLM v2.0.0, `--num-layer-list`,
+/// `--noop-layers`; MindSpeed, `--schedules-method dualpipev`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stages {
+    /// Pipeline stages.
+    pub pp: usize,
+    /// Slots of a chunk when stages are interleaved (`--num-layers-per-virtual-pipeline-stage`).
+    pub layers_per_chunk: Option<usize>,
+    /// Slots of each stage when they differ (`--num-layer-list`).
+    pub layer_list: Option<Vec<usize>>,
+    /// Slots without a layer: positions at which empty ones are inserted, in this order (`--noop-layers`).
+    pub noop: Vec<usize>,
+    /// Two chunks per stage, the second in reverse order of stages, so that the first stage has both ends.
+    pub dual_pipe: bool,
+}
+
+impl Default for Stages {
+    fn default() -> Self {
+        Self { pp: 1, layers_per_chunk: None, layer_list: None, noop: Vec::new(), dual_pipe: false }
+    }
+}
+
+/// One piece of a model, in the order of the forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Item {
+    /// Token embedding and what belongs to it.
+    Embedding,
+    /// A layer, by its number in the model and the slot it stands in; they differ behind empty slots.
+    Layer {
+        /// Number of the layer in the model, from 0.
+        layer: usize,
+        /// Its slot, empty ones counted: Megatron's layer number.
+        slot: usize,
+    },
+    /// A slot without a layer.
+    Noop {
+        /// The slot.
+        slot: usize,
+    },
+    /// Final norm, output layer and loss.
+    Head,
+    /// A multi-token prediction module.
+    Predictor(usize),
+}
+
+/// What every stage holds: stage, chunk, items.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    stages: Vec<Vec<Vec<Item>>>,
+    dual_pipe: bool,
+}
+
+impl Stages {
+    /// Layers by stage, chunk and slot; `None`: an empty slot.
+    ///
+    /// # Errors
+    /// [`Error::Placement`] with the numbers if the slots cannot be shared out so.
+    pub fn slots_by_stage(&self, layers: usize) -> Result<Vec<Vec<Vec<Option<usize>>>>> {
+        let slots = self.slots(layers)?;
+        let (n, pp) = (slots.len(), self.pp);
+        let ways = [self.layer_list.is_some(), self.layers_per_chunk.is_some(), self.dual_pipe];
+        if ways.iter().filter(|w| **w).count() > 1 {
+            return Err(Error::Placement(
+                "a layer list, interleaved chunks and DualPipeV exclude each other".to_owned(),
+            ));
+        }
+        if let Some(list) = &self.layer_list {
+            let sum = list.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
+            if list.len() != pp || sum != Some(n) {
+                return Err(Error::Placement(format!(
+                    "layer list {list:?}: expected {pp} numbers with the sum {n}"
+                )));
+            }
+            let mut rest = slots.into_iter();
+            return Ok(list.iter().map(|&k| vec![rest.by_ref().take(k).collect()]).collect());
+        }
+        if pp == 0 || n % pp != 0 {
+            return Err(Error::Placement(format!("{n} layers do not divide by pipeline size {pp}")));
+        }
+        if self.dual_pipe {
+            if n % (2 * pp) != 0 {
+                let parts = 2 * pp;
+                return Err(Error::Placement(format!(
+                    "{n} layers do not divide by the {parts} chunks of DualPipeV"
+                )));
+            }
+            let k = n / pp / 2;
+            let chunk = |first: usize| slots[first..first + k].to_vec();
+            return Ok((0..pp).map(|p| vec![chunk(p * k), chunk(n - (p + 1) * k)]).collect());
+        }
+        let per_chunk = self.layers_per_chunk.unwrap_or(n / pp);
+        if per_chunk == 0
+            || (n / pp) % per_chunk != 0
+            || (self.layers_per_chunk.is_some() && per_chunk >= n / pp)
+        {
+            return Err(Error::Placement(format!(
+                "chunks of {per_chunk} layers: expected at least two equal ones in a stage of {} layers",
+                n / pp
+            )));
+        }
+        let chunks = n / pp / per_chunk;
+        let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
+        Ok((0..pp).map(|p| (0..chunks).map(|v| chunk(p, v)).collect()).collect())
+    }
+
+    /// Layers by slot, over all stages; `None`: an empty slot.
+    ///
+    /// # Errors
+    /// [`Error::Placement`] for an empty slot beyond the others.
+    pub fn slots(&self, layers: usize) -> Result<Vec<Option<usize>>> {
+        let mut slots: Vec<Option<usize>> = (0..layers).map(Some).collect();
+        for &at in &self.noop {
+            if at > slots.len() {
+                return Err(Error::Placement(format!(
+                    "empty slot {at} is beyond the {} slots before it",
+                    slots.len()
+                )));
+            }
+            slots.insert(at, None);
+        }
+        Ok(slots)
+    }
+}
+
+impl Placement {
+    /// The placement of `config` on `stages`.
+    ///
+    /// # Errors
+    /// As [`Stages::slots_by_stage`].
+    pub fn new(config: &ModelConfig, stages: &Stages) -> Result<Self> {
+        let by_slot = stages.slots_by_stage(config.layers)?;
+        let mut slot_of = vec![0; config.layers];
+        for (slot, layer) in stages.slots(config.layers)?.into_iter().enumerate() {
+            if let Some(layer) = layer {
+                slot_of[layer] = slot;
+            }
+        }
+        let empty: Vec<usize> = stages
+            .slots(config.layers)?
+            .iter()
+            .enumerate()
+            .filter(|(_, l)| l.is_none())
+            .map(|(s, _)| s)
+            .collect();
+        let mut this = Self { stages: Vec::with_capacity(stages.pp), dual_pipe: stages.dual_pipe };
+        for chunks in by_slot {
+            let items = |slots: Vec<Option<usize>>| {
+                let item = |layer: Option<usize>| match layer {
+                    Some(layer) => Item::Layer { layer, slot: slot_of[layer] },
+                    None => Item::Noop { slot: usize::MAX },
+                };
+                slots.into_iter().map(item).collect::<Vec<_>>()
+            };
+            this.stages.push(chunks.into_iter().map(items).collect());
+        }
+        let order = this.order();
+        let mut empty = empty.into_iter();
+        for &(stage, chunk) in &order {
+            for item in &mut this.stages[stage][chunk] {
+                if let Item::Noop { slot } = item {
+                    *slot = empty.next().expect("as many empty slots as were placed");
+                }
+            }
+        }
+        let (first, last) = (order[0], order[order.len() - 1]);
+        this.stages[first.0][first.1].insert(0, Item::Embedding);
+        let end = &mut this.stages[last.0][last.1];
+        end.push(Item::Head);
+        end.extend((0..config.mtp).map(Item::Predictor));
+        Ok(this)
+    }
+
+    /// The whole model on one stage.
+    pub fn whole(config: &ModelConfig) -> Self {
+        Self::new(config, &Stages::default()).expect("one stage holds any model")
+    }
+
+    /// Number of stages.
+    pub fn stages(&self) -> usize {
+        self.stages.len()
+    }
+
+    /// Chunks of a stage.
+    pub fn chunks(&self) -> usize {
+        self.stages[0].len()
+    }
+
+    /// Items of a stage, chunk by chunk.
+    pub fn stage(&self, stage: usize) -> &[Vec<Item>] {
+        &self.stages[stage]
+    }
+
+    /// Whether the second chunks run back from the last stage to the first.
+    pub fn dual_pipe(&self) -> bool {
+        self.dual_pipe
+    }
+
+    /// `(stage, chunk)` in the order in which a micro-batch passes them.
+    pub fn order(&self) -> Vec<(usize, usize)> {
+        let (pp, chunks) = (self.stages(), self.chunks());
+        let pass = |v: usize| {
+            let back = self.dual_pipe && v % 2 == 1;
+            (0..pp).map(move |p| (if back { pp - 1 - p } else { p }, v))
+        };
+        (0..chunks).flat_map(pass).collect()
+    }
+
+    /// Slots of the layers of a stage in the order of its chunks, empty ones left out.
+    pub fn layer_slots(&self, stage: usize) -> Vec<usize> {
+        let slot = |item: &Item| match item {
+            Item::Layer { slot, .. } => Some(*slot),
+            _ => None,
+        };
+        self.stages[stage].iter().flatten().filter_map(slot).collect()
+    }
+
+    /// The parameters that a stage holds, whole, chunk by chunk and in the model's order inside one.
+    ///
+    /// A stage with the output layer or a prediction module and without the embedding has a copy of what it needs of
+    /// it; a stage holds nothing twice.
+    pub fn params(&self, config: &ModelConfig, stage: usize) -> Vec<PlacedParam> {
+        let all = params(config);
+        let chunks = &self.stages[stage];
+        let mut list: Vec<PlacedParam> = Vec::new();
+        for (chunk, items) in chunks.iter().enumerate() {
+            let has = |item: Item| items.contains(&item);
+            let layers: Vec<usize> = items
+                .iter()
+                .filter_map(|i| match i {
+                    Item::Layer { layer, .. } => Some(*layer),
+                    _ => None,
+                })
+                .collect();
+            let predicts = items.iter().any(|i| matches!(i, Item::Predictor(_)));
+            for spec in &all {
+                let (here, copy) = match spec.place {
+                    Place::Embedding if has(Item::Embedding) => (true, false),
+                    Place::Embedding => {
+                        let table = spec.name == EMBEDDING && config.tied && has(Item::Head);
+                        (table || predicts, true)
+                    }
+                    Place::Layer(layer) => (layers.binary_search(&layer).is_ok(), false),
+                    Place::Head => (has(Item::Head), false),
+                    Place::Mtp(k) => (has(Item::Predictor(k)), false),
+                };
+                if here && !list.iter().any(|p| copy && p.spec.name == spec.name) {
+                    list.push(PlacedParam { spec: spec.clone(), chunk, copy });
+                }
+            }
+        }
+        list
+    }
+}
+
+/// Name of the table of token embeddings, which the output layer may share.
+pub const EMBEDDING: &str = "embedding.word_embeddings.weight";
+
+/// A parameter of a stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedParam {
+    /// What it is, whole.
+    pub spec: ParamSpec,
+    /// The chunk it belongs to.
+    pub chunk: usize,
+    /// Another stage holds the original; gradients of both are summed, and it counts once.
+    pub copy: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(layers: usize, mtp: usize, tied: bool) -> ModelConfig {
+        ModelConfig {
+            layers,
+            hidden: 8,
+            ffn: 16,
+            heads: 2,
+            groups: 2,
+            head_dim: 4,
+            vocab: 16,
+            padded_vocab: 16,
+            mtp,
+            tied,
+            ..ModelConfig::default()
+        }
+    }
+
+    #[test]
+    fn both_ends_are_where_the_order_begins_and_ends() {
+        let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
+        let p = Placement::new(&config(4, 1, false), &stages).unwrap();
+        assert_eq!(p.order(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        assert_eq!(p.stage(0)[0], [Item::Embedding, Item::Layer { layer: 0, slot: 0 }]);
+        assert_eq!(p.stage(1)[1], [Item::Layer { layer: 3, slot: 3 }, Item::Head, Item::Predictor(0)]);
+        let dual = Stages { pp: 2, dual_pipe: true, ..Stages::default() };
+        let p = Placement::new(&config(4, 0, true), &dual).unwrap();
+        assert_eq!(p.order(), [(0, 0), (1, 0), (1, 1), (0, 1)]);
+        assert_eq!(p.stage(0)[1], [Item::Layer { layer: 3, slot: 3 }, Item::Head]);
+        // Both ends on one stage: the tied table is held once.
+        assert!(p.params(&config(4, 0, true), 0).iter().all(|p| !p.copy));
+    }
+
+    #[test]
+    fn empty_slots_keep_their_place_and_layers_their_numbers() {
+        let stages = Stages { pp: 2, noop: vec![1, 5], ..Stages::default() };
+        let p = Placement::new(&config(4, 0, false), &stages).unwrap();
+        assert_eq!(p.layer_slots(0), [0, 2]);
+        assert_eq!(p.layer_slots(1), [3, 4]);
+        assert_eq!(p.stage(0)[0][2], Item::Noop { slot: 1 });
+        assert_eq!(p.stage(1)[0][2], Item::Noop { slot: 5 });
+    }
+
+    #[test]
+    fn every_parameter_is_on_one_stage_and_copies_say_so() {
+        for (tied, mtp) in [(false, 0), (true, 0), (true, 1), (false, 1)] {
+            let c = config(4, mtp, tied);
+            let p = Placement::new(&c, &Stages { pp: 2, ..Stages::default() }).unwrap();
+            let held: Vec<PlacedParam> = (0..2).flat_map(|s| p.params(&c, s)).collect();
+            for spec in params(&c) {
+                let here: Vec<_> = held.iter().filter(|h| h.spec.name == spec.name).collect();
+                assert_eq!(here.iter().filter(|h| !h.copy).count(), 1, "{}", spec.name);
+                let copies = usize::from(spec.place == Place::Embedding && (tied || mtp > 0));
+                assert_eq!(here.len(), 1 + copies, "{}", spec.name);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_placements_are_refused_with_the_numbers() {
+        let message = |s: Stages| Placement::new(&config(4, 0, false), &s).unwrap_err().to_string();
+        assert!(
+            message(Stages { pp: 3, ..Stages::default() })
+                .contains("4 layers do not divide by pipeline size 3")
+        );
+        let listed = Stages { pp: 2, layer_list: Some(vec![1, 2]), ..Stages::default() };
+        assert!(message(listed).contains("expected 2 numbers with the sum 4"));
+        assert!(message(Stages { noop: vec![9], ..Stages::default() }).contains("beyond"));
+        assert!(message(Stages { pp: 4, dual_pipe: true, ..Stages::default() }).contains("8 chunks"));
+    }
+}

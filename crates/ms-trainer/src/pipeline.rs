@@ -1,0 +1,406 @@
+//! Forward and backward passes of an iteration, in the order of a schedule.
+//!
+//! A stage works through its list of actions. What a chunk hands on goes to the stage that holds the next chunk, or is put
+//! aside where that is the same one; gradients take the way back. Messages carry the micro-batch and the place in the
+//! chain as their tag, so any order of actions that the simulation accepts meets the right ones.
+
+use crate::ahead::{Ahead, ahead};
+use crate::config::{PipelineOrder, Routing, TrainConfig};
+use crate::losses::{LossSums, Losses};
+use crate::share::{Share, share};
+use crate::{Error, Result};
+use ms_core::{Deferred, Device, GradSink, Graph, ParamStore, Tensor, Var, ops};
+use ms_data::MicroBatch;
+use ms_dist::ParallelCtx;
+use ms_dist::schedule::{Action, Kind, Schedule};
+use ms_nn::{AuxiliaryLoss, Batch, Carry, Gpt, RouterLoad};
+use ms_spec::{Mixer, ModelConfig, Placement};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How a rank runs the micro-batches of an iteration.
+pub(crate) struct Pipeline {
+    chain: Vec<(usize, usize)>,
+    order: PipelineOrder,
+    per_token_loss: bool,
+    routing: Routing,
+    mtp_loss_scale: f64,
+    load: Arc<RouterLoad>,
+    /// Whether chunks hand on more than the stream.
+    lends: bool,
+    mtp: usize,
+}
+
+/// A forward pass that waits for its backward.
+struct Kept {
+    graph: Graph,
+    /// What came in, where a chunk before made it.
+    input: Option<Carry>,
+    /// What was handed on, or the loss.
+    output: Output,
+}
+
+enum Output {
+    HandedOn(Carry),
+    Loss(Var),
+}
+
+/// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
+struct Border {
+    stream: Tensor,
+    lent: Option<Tensor>,
+    picks: Option<Tensor>,
+}
+
+/// The state of one iteration.
+struct Run<'a> {
+    this: &'a Pipeline,
+    model: &'a Gpt,
+    store: &'a ParamStore,
+    ctx: &'a ParallelCtx,
+    device: &'a Device,
+    stage: usize,
+    /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
+    /// gradient.
+    aside: BTreeMap<(usize, usize, bool), Border>,
+    losses: Losses,
+}
+
+/// Tokens, labels and weights of a rank's share of a micro-batch.
+struct Prepared {
+    batch: Batch,
+    labels: Tensor,
+    weights: Tensor,
+    share: Share,
+    ahead: Vec<(Ahead, Tensor, Tensor)>,
+}
+
+fn hands_on_more(c: &ModelConfig) -> bool {
+    c.has(Mixer::SharedKv) || (0..c.layers).any(|l| c.layer(l).borrows_index)
+}
+
+impl Pipeline {
+    pub(crate) fn new(config: &TrainConfig, placement: &Placement, load: Arc<RouterLoad>) -> Self {
+        Self {
+            chain: placement.order(),
+            order: config.order,
+            per_token_loss: config.per_token_loss,
+            routing: config.routing,
+            mtp_loss_scale: config.mtp_loss_scale,
+            load,
+            lends: hands_on_more(&config.model),
+            mtp: config.model.mtp,
+        }
+    }
+
+    /// Runs the micro-batches; gradients go to `sink`, losses stay on the stage that has them.
+    pub(crate) fn run(
+        &self,
+        model: &Gpt,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        device: &Device,
+        micro_batches: &[MicroBatch],
+        sink: &mut dyn GradSink,
+    ) -> Result<Losses> {
+        let stages = ctx.pp.size();
+        let kind = self.order.kind(stages, self.chain.len() / stages);
+        let schedule = Schedule::new(kind, &self.chain, micro_batches.len())
+            .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches.len()))?;
+        let mut run = self.begin(model, store, ctx, device);
+        let mut kept: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
+        let mut later: BTreeMap<(usize, usize), Vec<Deferred>> = BTreeMap::new();
+        for &action in &schedule.stages[run.stage] {
+            let (micro, chunk) = action.place();
+            match action {
+                Action::Forward { .. } => {
+                    kept.insert(
+                        (micro, chunk),
+                        run.forward(&micro_batches[micro], micro_batches.len(), micro, chunk)?,
+                    );
+                }
+                Action::Backward { .. } => {
+                    let pass = kept.remove(&(micro, chunk)).expect("the schedule was checked");
+                    run.backward(pass, micro, chunk, sink, None)?;
+                }
+                Action::BackwardInput { .. } => {
+                    let pass = kept.remove(&(micro, chunk)).expect("the schedule was checked");
+                    run.backward(pass, micro, chunk, sink, Some(later.entry((micro, chunk)).or_default()))?;
+                }
+                Action::BackwardWeight { .. } => {
+                    for work in later.remove(&(micro, chunk)).unwrap_or_default() {
+                        work.run(device, sink)?;
+                    }
+                }
+            }
+        }
+        Ok(run.losses)
+    }
+
+    /// The losses of micro-batches, without gradients.
+    pub(crate) fn evaluate(
+        &self,
+        model: &Gpt,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        device: &Device,
+        micro_batches: impl Iterator<Item = Result<MicroBatch>>,
+    ) -> Result<Losses> {
+        let mut run = self.begin(model, store, ctx, device);
+        for (micro, mb) in micro_batches.enumerate() {
+            let mb = mb?;
+            let here = run.stage;
+            for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
+                run.evaluate(&mb, micro, chunk)?;
+            }
+        }
+        Ok(run.losses)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        model: &'a Gpt,
+        store: &'a ParamStore,
+        ctx: &'a ParallelCtx,
+        device: &'a Device,
+    ) -> Run<'a> {
+        let losses = Losses { main: LossSums::default(), ahead: vec![LossSums::default(); self.mtp] };
+        let stage = ctx.pp.rank();
+        Run { this: self, model, store, ctx, device, stage, aside: BTreeMap::new(), losses }
+    }
+}
+
+impl PipelineOrder {
+    /// The schedule for as many stages and chunks.
+    pub fn kind(self, stages: usize, chunks: usize) -> Kind {
+        match self {
+            Self::ZeroBubble if chunks == 1 => Kind::ZeroBubble,
+            Self::DualPipeV => Kind::DualPipeV,
+            Self::Plain { group, forwards_first } if chunks > 1 => {
+                Kind::Interleaved { group: group.unwrap_or(stages), forwards_first }
+            }
+            Self::Plain { .. } | Self::ZeroBubble => Kind::OneFOneB,
+        }
+    }
+}
+
+impl Run<'_> {
+    /// What a rank needs of a micro-batch.
+    fn prepare(&self, mb: &MicroBatch, micro_batches: usize) -> Result<Prepared> {
+        let arena = self.device.arena();
+        let share = share(mb, self.ctx)?;
+        let ints = |values: &[i32]| Tensor::from_slice(arena, [values.len()], values);
+        let mut batch = share.batch(arena, mb)?;
+        let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
+        if self.model.config().moe.is_some() {
+            let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
+            let grad_scale =
+                if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 } as f32;
+            let coeff = self.this.routing.balance_coeff as f32;
+            let by_sequence = self.this.routing.balance_by_sequence;
+            batch.balance = (coeff != 0.0).then(|| {
+                let sequence_of: Arc<[u32]> =
+                    if by_sequence { share.rows(mb).into() } else { Vec::new().into() };
+                let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
+                Arc::new(AuxiliaryLoss { coeff, grad_scale, sequence_of, sequences })
+            });
+            batch.capacity = self.this.routing.capacity;
+            batch.load = Some(self.this.load.clone());
+        }
+        let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;
+        let ahead = ahead(mb, self.this.mtp)
+            .into_iter()
+            .map(|a| {
+                let weights = self.loss_weights(&a.loss_mask, &share, micro_batches, scale)?;
+                let part = Ahead {
+                    tokens: share.take(&a.tokens),
+                    labels: share.take(&a.labels),
+                    loss_mask: a.loss_mask,
+                };
+                Ok((part, weights))
+            })
+            .map(|r: Result<_>| {
+                let (a, weights) = r?;
+                let tokens = ints(&a.tokens)?;
+                Ok((a, tokens, weights))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Prepared { batch, labels: ints(&share.take(&mb.labels))?, weights, share, ahead })
+    }
+
+    /// Weights `[T]` of a rank's tokens in the loss that is optimised: `scale` times the mean over those that count in the
+    /// whole micro-batch, shared out over micro-batches, or with per-token loss their plain sum.
+    fn loss_weights(&self, mask: &[f32], share: &Share, micro_batches: usize, scale: f64) -> Result<Tensor> {
+        let counted: f64 = mask.iter().map(|&m| f64::from(m)).sum();
+        let of = match self.this.per_token_loss {
+            true => 1.0,
+            false => 1.0 / (counted.max(1.0) * micro_batches as f64),
+        };
+        let weights: Vec<f32> =
+            share.take(mask).iter().map(|&m| (f64::from(m) * of * scale) as f32).collect();
+        Ok(Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?)
+    }
+
+    /// A forward pass through a chunk, up to what it hands on or the loss.
+    fn pass(
+        &mut self,
+        g: &mut Graph,
+        p: &Prepared,
+        mask: &[f32],
+        micro: usize,
+        chunk: usize,
+    ) -> Result<(Option<Carry>, Output)> {
+        let at = self.position(chunk);
+        let input = match at {
+            0 => None,
+            _ => {
+                let Border { stream, lent, picks } = self.fetch(micro, at - 1, at, false)?;
+                Some(Carry { stream: g.input(stream), lent: lent.map(|t| g.input(t)), picks })
+            }
+        };
+        let (model, store, ctx) = (self.model, self.store, self.ctx);
+        let carry = model.forward_chunk(g, store, ctx, &p.batch, chunk, input.clone())?;
+        if !model.ends(chunk).1 {
+            return Ok((input, Output::HandedOn(carry)));
+        }
+        let share = 1.0 / ctx.cp.size() as f64;
+        let tokens: Vec<Tensor> = p.ahead.iter().map(|a| a.1.clone()).collect();
+        let tokens = if g.records() { &tokens[..] } else { &[] };
+        let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, carry, tokens)?;
+        let out = model.loss(g, store, ctx, &hidden, &p.labels, &p.weights)?;
+        drop(hidden);
+        let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
+        self.losses.main.add(&out.nll, &p.share.take(mask), counted(mask), share)?;
+        let mut loss = out.loss;
+        for ((hidden, (a, _, weights)), sums) in
+            predictions.into_iter().zip(&p.ahead).zip(&mut self.losses.ahead)
+        {
+            let labels = Tensor::from_slice(self.device.arena(), [a.labels.len()], &a.labels)?;
+            let out = model.loss(g, store, ctx, &hidden, &labels, weights)?;
+            sums.add(&out.nll, &p.share.take(&a.loss_mask), counted(&a.loss_mask), share)?;
+            loss = ops::add(g, &loss, &out.loss)?;
+        }
+        Ok((input, Output::Loss(loss)))
+    }
+
+    fn forward(&mut self, mb: &MicroBatch, micro_batches: usize, micro: usize, chunk: usize) -> Result<Kept> {
+        let prepared = self.prepare(mb, micro_batches)?;
+        let mut graph = Graph::train(self.device);
+        let (input, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, micro, chunk)?;
+        self.hand_on(&output, micro, chunk)?;
+        Ok(Kept { graph, input, output })
+    }
+
+    fn evaluate(&mut self, mb: &MicroBatch, micro: usize, chunk: usize) -> Result<()> {
+        let prepared = self.prepare(mb, 1)?;
+        let mut graph = Graph::inference(self.device);
+        let (_, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, micro, chunk)?;
+        self.hand_on(&output, micro, chunk)
+    }
+
+    fn hand_on(&mut self, output: &Output, micro: usize, chunk: usize) -> Result<()> {
+        let Output::HandedOn(carry) = output else { return Ok(()) };
+        let at = self.position(chunk);
+        let border = Border {
+            stream: carry.stream.value().clone(),
+            lent: carry.lent.as_ref().map(|v| v.value().clone()),
+            picks: carry.picks.clone(),
+        };
+        self.deliver(micro, at, at + 1, false, border)
+    }
+
+    fn backward(
+        &mut self,
+        kept: Kept,
+        micro: usize,
+        chunk: usize,
+        sink: &mut dyn GradSink,
+        later: Option<&mut Vec<Deferred>>,
+    ) -> Result<()> {
+        let at = self.position(chunk);
+        let Kept { graph, input, output } = kept;
+        let mut roots = Vec::with_capacity(2);
+        match &output {
+            Output::Loss(loss) => {
+                roots.push((loss, Tensor::from_slice(self.device.arena(), [1], &[1f32])?));
+            }
+            Output::HandedOn(carry) => {
+                let Border { stream, lent, .. } = self.fetch(micro, at + 1, at, true)?;
+                roots.push((&carry.stream, stream));
+                roots.extend(carry.lent.as_ref().zip(lent));
+            }
+        }
+        let wrt: Vec<&Var> = match &input {
+            Some(carry) => std::iter::once(&carry.stream).chain(&carry.lent).collect(),
+            None => Vec::new(),
+        };
+        let mut grads = graph.backward_from(roots, &wrt, sink, later)?.into_iter();
+        let Some(carry) = &input else { return Ok(()) };
+        let mut next = |of: &Var| -> Tensor {
+            // A value that nothing used has a gradient of zeros.
+            let zeros = || Tensor::zeros(self.device.arena(), of.value().dtype(), of.value().shape());
+            grads.next().flatten().unwrap_or_else(zeros)
+        };
+        let stream = next(&carry.stream);
+        let lent = carry.lent.as_ref().map(next);
+        self.deliver(micro, at, at - 1, true, Border { stream, lent, picks: None })
+    }
+
+    fn position(&self, chunk: usize) -> usize {
+        let here = (self.stage, chunk);
+        self.this.chain.iter().position(|&c| c == here).expect("every chunk is in the chain")
+    }
+
+    /// What a message is called: the micro-batch, the place in the chain it is for, and which of its parts.
+    fn tag(&self, micro: usize, to: usize, gradient: bool, part: usize) -> u64 {
+        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * 3 + part) as u64
+    }
+
+    /// Gives `border` from place `from` of the chain to place `to`.
+    fn deliver(
+        &mut self,
+        micro: usize,
+        from: usize,
+        to: usize,
+        gradient: bool,
+        border: Border,
+    ) -> Result<()> {
+        debug_assert_eq!(self.this.chain[from].0, self.stage);
+        let stage = self.this.chain[to].0;
+        if stage == self.stage {
+            self.aside.insert((micro, to, gradient), border);
+            return Ok(());
+        }
+        let pp = &self.ctx.pp;
+        let name = if gradient { "gradients of a border" } else { "a border" };
+        let tag = |part| self.tag(micro, to, gradient, part);
+        let empty = || Tensor::zeros(self.device.arena(), border.stream.dtype(), [0]);
+        pp.send(name, border.stream.clone(), stage, tag(0))?;
+        if self.this.lends {
+            pp.send(name, border.lent.clone().unwrap_or_else(empty), stage, tag(1))?;
+            pp.send(name, border.picks.clone().unwrap_or_else(empty), stage, tag(2))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what place `from` of the chain gave to place `to`.
+    fn fetch(&mut self, micro: usize, from: usize, to: usize, gradient: bool) -> Result<Border> {
+        let stage = self.this.chain[from].0;
+        if stage == self.stage {
+            return Ok(self.aside.remove(&(micro, to, gradient)).expect("the schedule was checked"));
+        }
+        let pp = &self.ctx.pp;
+        let name = if gradient { "gradients of a border" } else { "a border" };
+        let get = |part| -> Result<Tensor> {
+            Ok(pp.recv(name, stage, self.tag(micro, to, gradient, part))?.wait()?)
+        };
+        let stream = get(0)?;
+        let more = |part| -> Result<Option<Tensor>> {
+            if !self.this.lends {
+                return Ok(None);
+            }
+            Ok(Some(get(part)?).filter(|t| t.numel() > 0))
+        };
+        Ok(Border { stream, lent: more(1)?, picks: more(2)? })
+    }
+}

@@ -1,0 +1,124 @@
+//! The share of a micro-batch that a context-parallel rank has.
+
+use crate::{Error, Result};
+use ms_core::{Arena, Segment};
+use ms_data::MicroBatch;
+use ms_dist::{ContextParallel, ParallelCtx, Piece, Spread};
+use ms_nn::Batch;
+use std::sync::Arc;
+
+/// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are formed on whole rows and then taken from
+/// here, so that nothing depends on where a row is cut.
+pub(crate) struct Share {
+    /// Their numbers in the micro-batch, in the order in which the rank holds them, and how all ranks hold theirs; `None`:
+    /// all.
+    cut: Option<(Vec<usize>, Arc<Spread>)>,
+}
+
+/// The share of the rank of `ctx` in `mb`.
+///
+/// # Errors
+/// If a row does not divide into equal chunks.
+pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<Share> {
+    let cp = ctx.cp.size();
+    if cp == 1 {
+        return Ok(Share { cut: None });
+    }
+    let (tokens, spread) = cut(mb, ctx.context, cp)?;
+    Ok(Share { cut: Some((tokens.into_iter().nth(ctx.cp.rank()).unwrap_or_default(), Arc::new(spread))) })
+}
+
+/// The tokens of every rank, and the spread that they make: each row is cut into equal chunks, documents inside it are cut
+/// with it.
+fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<usize>>, Spread)> {
+    let (chunks, pieces) = (how.chunks(cp), how.pieces(cp));
+    let mut tokens = vec![Vec::new(); cp];
+    let mut start = 0;
+    for &end in &mb.row_ends {
+        let row = end - start;
+        if !row.is_multiple_of(pieces) {
+            let expected = format!("rows that divide into {pieces} chunks for {cp} ranks");
+            return Err(Error::config("--context-parallel-size", expected, format!("a row of {row} tokens")));
+        }
+        let len = row / pieces;
+        for (tokens, chunks) in tokens.iter_mut().zip(&chunks) {
+            tokens.extend(chunks.iter().flat_map(|c| start + c * len..start + (c + 1) * len));
+        }
+        start = end;
+    }
+    let borders: Vec<usize> = mb.cu_seqlens.iter().map(|&t| t as usize).collect();
+    let documents: Vec<Segment> = borders.windows(2).map(|b| Segment::of(b[0], b[1] - b[0])).collect();
+    let of_rank = |tokens: &Vec<usize>| {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for (row, &t) in tokens.iter().enumerate() {
+            // Documents without tokens share their border with the next one: the last that begins here holds the token.
+            let document = borders.partition_point(|&b| b <= t) - 1;
+            let place = t - borders[document];
+            match pieces.last_mut() {
+                Some(p) if p.document == document && p.place + p.len == place => p.len += 1,
+                _ => pieces.push(Piece { document, place, row, len: 1 }),
+            }
+        }
+        pieces
+    };
+    let rows = tokens[0].len();
+    let spread = Spread { documents, pieces: tokens.iter().map(of_rank).collect(), rows };
+    Ok((tokens, spread))
+}
+
+impl Share {
+    /// The rank's elements of a value for each token.
+    pub(crate) fn take<T: Copy>(&self, values: &[T]) -> Vec<T> {
+        match &self.cut {
+            None => values.to_vec(),
+            Some((tokens, _)) => tokens.iter().map(|&t| values[t]).collect(),
+        }
+    }
+
+    /// Of each of the rank's tokens the row of the micro-batch it stands in.
+    pub(crate) fn rows(&self, mb: &MicroBatch) -> Vec<u32> {
+        let mut row_of = Vec::with_capacity(mb.tokens.len());
+        for (row, &end) in mb.row_ends.iter().enumerate() {
+            row_of.resize(end, row as u32);
+        }
+        self.take(&row_of)
+    }
+
+    /// The rank's tokens as a batch.
+    pub(crate) fn batch(&self, arena: &Arena, mb: &MicroBatch) -> Result<Batch> {
+        Ok(match &self.cut {
+            None => Batch::new(arena, &mb.tokens, &mb.position_ids, &mb.cu_seqlens)?,
+            Some((_, spread)) => {
+                Batch::shared(arena, &self.take(&mb.tokens), &self.take(&mb.position_ids), spread.clone())?
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_cut_in_zigzag_and_documents_with_them() {
+        // Two rows of 8; the first has documents of 3 and 5 tokens.
+        let mb = MicroBatch {
+            tokens: (0..16).collect(),
+            labels: vec![0; 16],
+            loss_mask: vec![1.0; 16],
+            position_ids: vec![0; 16],
+            cu_seqlens: vec![0, 3, 8, 16],
+            row_ends: vec![8, 16],
+            samples: Vec::new(),
+        };
+        let (tokens, spread) = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
+        assert_eq!(tokens, [[0, 1, 6, 7, 8, 9, 14, 15], [2, 3, 4, 5, 10, 11, 12, 13]]);
+        let piece = |document, place, row, len| Piece { document, place, row, len };
+        assert_eq!(
+            spread.pieces[0],
+            [piece(0, 0, 0, 2), piece(1, 3, 2, 2), piece(2, 0, 4, 2), piece(2, 6, 6, 2)]
+        );
+        assert_eq!(spread.pieces[1], [piece(0, 2, 0, 1), piece(1, 0, 1, 3), piece(2, 2, 4, 4)]);
+        assert!(cut(&mb, ContextParallel::Ring { window: 1 }, 3).is_err());
+    }
+}

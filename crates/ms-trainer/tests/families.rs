@@ -1,0 +1,89 @@
+//! Every family on split topologies: gradients of all parameters, losses and norms as on one rank.
+
+mod parity;
+
+use ms_dist::ContextParallel;
+use ms_spec::{Mixer, ModelConfig};
+use ms_testing::{golden_model, golden_models};
+use ms_trainer::Routing;
+use parity::{Case, batches, compare, run};
+
+fn config(name: &str) -> Option<ModelConfig> {
+    let dir = golden_model(name)?;
+    let text = std::fs::read_to_string(dir.join("config.json")).ok()?;
+    ms_spec::hf::read_config(&ms_spec::hf::parse_json(&text).ok()?).ok()
+}
+
+/// Whether a model can be cut so: a refusal names a reason in the rules of its parts.
+fn fits(c: &ModelConfig, case: &Case) -> bool {
+    let etp = case.sizes.etp.unwrap_or(case.sizes.tp);
+    ms_spec::check_cut(c, case.sizes.tp).is_ok()
+        && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
+        && ms_spec::check_context(c, case.sizes.cp).is_ok()
+        && ms_spec::Placement::new(c, &case.stages).is_ok()
+        && (case.sizes.cp == 1 || case.context.check(c.heads / case.sizes.tp, case.sizes.cp, 16).is_ok())
+}
+
+/// Runs every model on the case; returns how many it fits.
+fn on_all(what: &str, case: &Case, packed: bool) -> usize {
+    let (mut ran, mut wrong) = (0, Vec::new());
+    for name in golden_models() {
+        let Some(mut c) = config(&name) else { continue };
+        c.max_positions = c.max_positions.max(64);
+        // Wide enough that the gradients of all parts count.
+        c.init_std = 0.2;
+        if !fits(&c, case) {
+            continue;
+        }
+        ran += 1;
+        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
+        let recurrent = c.has(Mixer::Mamba2) || c.has(Mixer::Mamba3) || c.has(Mixer::GatedDelta);
+        let steps = batches(&c, 2, 16, 2, 4, packed && !recurrent);
+        let outcome = run(&c, &Case::single(), routing, &steps)
+            .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&name, &want, &got)));
+        if let Err(e) = outcome {
+            wrong.push(if e.starts_with(&name) { e } else { format!("{name}: {e}") });
+        }
+    }
+    assert!(wrong.is_empty(), "{what}: {} of {ran} models differ:\n{}", wrong.len(), wrong.join("\n"));
+    ran
+}
+
+#[test]
+fn tensor_parallel() {
+    assert!(on_all("tp 2", &Case::of(2, 2, 1, 1, 1), true) > 15);
+}
+
+#[test]
+fn tensor_and_sequence_parallel() {
+    assert!(
+        on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true) > 15
+    );
+}
+
+#[test]
+fn pipeline_parallel() {
+    assert!(on_all("pp 2", &Case::of(2, 1, 1, 2, 1), true) > 15);
+}
+
+#[test]
+fn expert_parallel() {
+    assert!(on_all("ep 2", &Case::of(2, 1, 1, 1, 2), true) > 5);
+}
+
+#[test]
+fn experts_whole_on_tensor_parallel_ranks() {
+    let case = Case::of(2, 2, 1, 1, 1).experts(2, 1).sequence_parallel();
+    assert!(on_all("tp 2, ep 2, expert tp 1", &case, true) > 3);
+}
+
+#[test]
+fn context_parallel_ring() {
+    let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ring { window: 1 });
+    assert!(on_all("cp 2, ring", &case, true) > 10);
+}
+
+#[test]
+fn context_parallel_ulysses() {
+    assert!(on_all("cp 2, Ulysses", &Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses), true) > 10);
+}

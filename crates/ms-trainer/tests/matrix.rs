@@ -1,0 +1,324 @@
+//! Drawn models on drawn topologies: every gradient, loss and norm as on one rank; and planted faults, each of which must be
+//! noticed.
+//!
+//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model; without it a drawn part of them runs.
+//! `MS_PARITY_SEED` draws others.
+
+mod parity;
+
+use ms_core::Rng;
+use ms_dist::ContextParallel;
+use ms_nn::Recompute;
+use ms_spec::{
+    Attention, Feed, GatedDelta, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score, Scores, SharedExpert,
+};
+use ms_trainer::{PipelineOrder, Routing};
+use parity::{Case, Fault, Wrong, batches, compare, run, run_with};
+
+/// Kinds of models, each with the parts that parallelism must get right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Model {
+    /// Grouped attention, tied output layer.
+    Dense,
+    /// Experts with an auxiliary loss.
+    Experts,
+    /// Latent attention, shared and routed experts with biases, a prediction module.
+    Latent,
+    /// Gated delta nets and attention in turn.
+    Hybrid,
+    /// Attention with sinks, windowed in every other layer.
+    Sinks,
+}
+
+const MODELS: [Model; 5] = [Model::Dense, Model::Experts, Model::Latent, Model::Hybrid, Model::Sinks];
+
+struct Draw(Rng);
+
+impl Draw {
+    fn below(&mut self, n: usize) -> usize {
+        ((self.0.uniform() * n as f64) as usize).min(n - 1)
+    }
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}
+
+/// A model of this kind that `case` can share out.
+fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
+    let (tp, ep) = (case.sizes.tp, case.sizes.ep);
+    let u = case.context.ulysses(case.sizes.cp);
+    let groups = tp * draw.of(&[1, 2]);
+    let mut heads = groups * draw.of(&[1, 2]);
+    while !(heads / tp).is_multiple_of(u) {
+        heads += groups;
+    }
+    let chunks =
+        case.stages.pp * if case.stages.layers_per_chunk.is_some() || case.stages.dual_pipe { 2 } else { 1 };
+    let layers = match &case.stages.layer_list {
+        Some(list) => list.iter().sum(),
+        None => chunks.max(2).next_multiple_of(chunks) - case.stages.noop.len(),
+    };
+    let base = ModelConfig {
+        layers,
+        hidden: 8 * draw.of(&[1, 2]),
+        ffn: 6 * tp,
+        heads,
+        groups,
+        head_dim: 4,
+        vocab: 12 * tp - draw.below(3),
+        padded_vocab: 12 * tp,
+        max_positions: 64,
+        // Wide enough that the gradients of all parts count.
+        init_std: 0.4,
+        ..ModelConfig::default()
+    };
+    let router = Router {
+        score: Score::SoftmaxOfChosen,
+        bias: false,
+        linear_bias: false,
+        groups: None,
+        renormalise: false,
+        scale: 1.0,
+        f32: false,
+    };
+    // More experts than an even share needs, so that some get no token.
+    let moe = |top_k| Moe { experts: 4 * ep, top_k, ffn: 4 * tp, router, shared: None, zero_experts: 0 };
+    let all = |feed: Feed| -> Vec<Layer> {
+        (0..layers)
+            .map(|l| Layer { feed: if l == 0 { Feed::Dense } else { feed }, ..Layer::default() })
+            .collect()
+    };
+    match kind {
+        Model::Dense => ModelConfig { tied: true, ..base },
+        Model::Experts => ModelConfig {
+            moe: Some(moe(2)),
+            pattern: (0..layers).map(|_| Layer { feed: Feed::Moe, ..Layer::default() }).collect(),
+            ..base
+        },
+        Model::Latent => {
+            let mut experts = moe(2);
+            experts.router.score = Score::Sigmoid;
+            experts.router.renormalise = true;
+            experts.router.bias = true;
+            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate: false });
+            let q_rank = draw.of(&[None, Some(8)]);
+            ModelConfig {
+                groups: heads,
+                head_dim: 6,
+                attention: Attention::Latent(Mla {
+                    q_rank,
+                    kv_rank: 8,
+                    nope: 4,
+                    rope: 2,
+                    value: 4,
+                    q_scale: 1.0,
+                    kv_scale: 1.0,
+                }),
+                moe: Some(experts),
+                pattern: all(Feed::Moe),
+                mtp: 1,
+                ..base
+            }
+        }
+        Model::Hybrid => ModelConfig {
+            gated_delta: Some(GatedDelta {
+                key_heads: tp,
+                value_heads: 2 * tp,
+                key_dim: 4,
+                value_dim: 4,
+                conv: 3,
+            }),
+            pattern: (0..layers)
+                .map(|l| Layer {
+                    mixer: if l % 2 == 0 { Mixer::GatedDelta } else { Mixer::Attention },
+                    ..Layer::default()
+                })
+                .collect(),
+            ..base
+        },
+        Model::Sinks => ModelConfig {
+            scores: Scores { sinks: true, ..Scores::default() },
+            sliding_window: Some(5),
+            pattern: (0..layers).map(|l| Layer { global: l % 2 == 1, ..Layer::default() }).collect(),
+            ..base
+        },
+    }
+}
+
+/// All sizes up to eight ranks: (tp, cp, pp, dp, ep).
+fn sizes() -> Vec<[usize; 5]> {
+    let mut all = Vec::new();
+    for world in 2..=8 {
+        for tp in 1..=world {
+            for cp in 1..=world {
+                for pp in 1..=world {
+                    if world % (tp * cp * pp) != 0 {
+                        continue;
+                    }
+                    let dp = world / (tp * cp * pp);
+                    for ep in (1..=dp * cp).filter(|ep| (dp * cp) % ep == 0) {
+                        all.push([tp, cp, pp, dp, ep]);
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The ways in which the ranks of these sizes work together, drawn.
+fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Option<Case> {
+    let has_experts = matches!(kind, Model::Experts | Model::Latent);
+    if (ep > 1 && !has_experts) || (cp > 1 && kind == Model::Hybrid) {
+        return None;
+    }
+    let mut case = Case::of(tp * cp * pp * dp, tp, cp, pp, ep);
+    case.sequence_parallel = tp > 1 && draw.below(2) == 0;
+    let rings = ContextParallel::Ring { window: if cp % 2 == 0 && cp > 2 { draw.of(&[1, 2]) } else { 1 } };
+    let mut ways = vec![rings, ContextParallel::Ulysses, ContextParallel::Gather];
+    if cp == 4 || cp == 6 || cp == 8 {
+        ways.push(ContextParallel::Hybrid { ulysses: 2, window: 1 });
+    }
+    case = case.context(draw.of(&ways));
+    if pp > 1 {
+        match draw.below(5) {
+            0 => case.order = PipelineOrder::ZeroBubble,
+            1 => (case.stages.dual_pipe, case.order) = (true, PipelineOrder::DualPipeV),
+            2 => case.stages.layers_per_chunk = Some(1),
+            3 => case.stages.layer_list = Some((0..pp).map(|p| 1 + (p + 1) % 2).collect()),
+            _ => case.stages.noop = vec![pp - 1],
+        }
+        if !case.stages.noop.is_empty() && pp < 3 {
+            case.stages.noop.clear();
+        }
+    }
+    // Layers of a hybrid lend nothing; recomputation runs everywhere.
+    case.recompute = draw.of(&[Recompute::None, Recompute::None, Recompute::Block(1), Recompute::Uniform(1)]);
+    case.bucket_size = draw.of(&[None, Some(300)]);
+    Some(case)
+}
+
+/// The micro-batches of a step for the case: as many for each data-parallel rank as its schedule needs.
+fn steps(config: &ModelConfig, case: &Case, draw: &mut Draw) -> Vec<Vec<ms_data::MicroBatch>> {
+    let cp = case.sizes.cp;
+    let dp = case.world / (case.sizes.tp * cp * case.sizes.pp);
+    let length = (2 * cp * case.sizes.tp).next_multiple_of(case.context.pieces(cp)) * draw.of(&[1, 2]);
+    let length = if length < 8 { length * 8usize.div_ceil(length) } else { length };
+    let micro = 2 * case.sizes.pp;
+    let recurrent = config.gated_delta.is_some();
+    batches(config, draw.of(&[1, 2]), length, 3, micro * dp, !recurrent && draw.below(2) == 0)
+}
+
+fn check(kind: Model, sizes: [usize; 5], seed: u64) -> Result<bool, String> {
+    let mut draw = Draw(Rng::named(seed, &format!("{kind:?} {sizes:?}")));
+    let Some(case) = case(kind, sizes, &mut draw) else { return Ok(false) };
+    let config = model(kind, &case, &mut draw);
+    let config = config.validate().map_err(|e| format!("{kind:?} {case:?}: {e}"))?;
+    let routing = Routing {
+        balance_coeff: 0.02,
+        balance_by_sequence: draw.below(2) == 0,
+        bias_update_rate: 1e-3,
+        ..Routing::default()
+    };
+    let steps = steps(&config, &case, &mut draw);
+    let what = format!("{kind:?} (tp, cp, pp, dp, ep) {sizes:?} {case:?}");
+    let want =
+        run(&config, &Case::single(), routing, &steps).map_err(|e| format!("{what}: one rank: {e}"))?;
+    let got = run(&config, &case, routing, &steps).map_err(|e| format!("{what}: {e}"))?;
+    compare(&what, &want, &got).map(|()| true)
+}
+
+#[test]
+fn any_topology_trains_as_one_rank() {
+    let seed = std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let all = std::env::var("MS_PARITY").is_ok_and(|v| v == "all");
+    let mut pick = Draw(Rng::named(seed, "which"));
+    let sizes = sizes();
+    let (mut ran, mut refused, mut wrong) = (0, 0, Vec::new());
+    for kind in MODELS {
+        for &sizes in &sizes {
+            // Six ranks and fewer: the drawn part has to run in a minute on two cores.
+            let small = sizes[..4].iter().product::<usize>() <= 6;
+            if !all && (!small || pick.below(9) != 0) {
+                continue;
+            }
+            match check(kind, sizes, seed) {
+                Ok(true) => ran += 1,
+                Ok(false) => refused += 1,
+                Err(e) => wrong.push(e),
+            }
+        }
+    }
+    println!(
+        "seed {seed}: {ran} runs equal one rank, {refused} are refused by a rule, {} differ",
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "seed {seed}: {} of {ran} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(ran >= 20, "only {ran} cases ran");
+}
+
+/// Faults and the kind of run that must notice them.
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 30] = [
+    ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
+    ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
+    ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
+    ("leave_tp", Wrong::Twice, Model::Experts, [2, 1, 1, 1, 1]),
+    ("loss statistics", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
+    ("loss statistics", Wrong::Stale, Model::Dense, [2, 1, 1, 1, 1]),
+    ("shared gradients", Wrong::Missing, Model::Dense, [1, 1, 2, 1, 1]),
+    ("shared gradients", Wrong::Twice, Model::Dense, [1, 1, 2, 1, 1]),
+    ("shared gradients", Wrong::Missing, Model::Latent, [2, 1, 1, 1, 1]),
+    ("shared gradients", Wrong::Missing, Model::Hybrid, [2, 1, 1, 1, 1]),
+    ("gradients", Wrong::Missing, Model::Dense, [1, 1, 1, 2, 1]),
+    ("gradients", Wrong::Twice, Model::Dense, [1, 1, 1, 2, 1]),
+    ("gradients", Wrong::Missing, Model::Experts, [1, 1, 1, 2, 2]),
+    ("weights", Wrong::Reversed, Model::Dense, [1, 1, 1, 2, 1]),
+    ("weights", Wrong::Stale, Model::Dense, [1, 1, 1, 2, 1]),
+    ("a border", Wrong::Stale, Model::Dense, [1, 1, 2, 1, 1]),
+    ("gradients of a border", Wrong::Stale, Model::Dense, [1, 1, 2, 1, 1]),
+    ("gradients of a border", Wrong::Twice, Model::Sinks, [1, 1, 3, 1, 1]),
+    ("keys and values", Wrong::Stale, Model::Dense, [1, 3, 1, 1, 1]),
+    ("gradients of keys and values", Wrong::Twice, Model::Dense, [1, 2, 1, 1, 1]),
+    ("gradients of keys and values", Wrong::Stale, Model::Sinks, [1, 2, 1, 1, 1]),
+    ("heads for tokens", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
+    ("tokens for heads", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
+    ("exchange_rows", Wrong::Stale, Model::Experts, [1, 1, 1, 2, 2]),
+    ("rows per expert", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
+    ("tokens per expert", Wrong::Missing, Model::Experts, [1, 2, 1, 1, 1]),
+    ("expert load", Wrong::Missing, Model::Latent, [1, 1, 1, 2, 1]),
+    ("squared norm", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
+    ("loss", Wrong::Missing, Model::Dense, [1, 1, 1, 2, 1]),
+    ("loss", Wrong::Twice, Model::Dense, [1, 1, 2, 1, 1]),
+];
+
+#[test]
+fn every_planted_fault_is_noticed() {
+    let mut unnoticed = Vec::new();
+    for (exchange, wrong, kind, sizes) in FAULTS {
+        let mut draw = Draw(Rng::named(3, exchange));
+        let [tp, cp, pp, dp, ep] = sizes;
+        let mut case = Case::of(tp * cp * pp * dp, tp, cp, pp, ep);
+        let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads");
+        case = case.context(if ulysses {
+            ContextParallel::Ulysses
+        } else {
+            ContextParallel::Ring { window: 1 }
+        });
+        let config = model(kind, &case, &mut draw).validate().unwrap();
+        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
+        let steps = steps(&config, &case, &mut draw);
+        let want = run(&config, &Case::single(), routing, &steps).unwrap();
+        let sound = run(&config, &case, routing, &steps).unwrap();
+        compare("without a fault", &want, &sound).unwrap();
+        let fault = Fault { exchange, wrong };
+        let outcome = run_with(&config, &case, routing, &steps, Some(fault))
+            .and_then(|got| compare("with a fault", &want, &got));
+        match outcome {
+            Ok(()) => unnoticed.push(format!("{exchange} {wrong:?} on {kind:?} {sizes:?}")),
+            Err(e) => {
+                println!("{exchange} {wrong:?}: {kind:?} {sizes:?}: {}", e.lines().next().unwrap_or(""))
+            }
+        }
+    }
+    assert!(unnoticed.is_empty(), "{} faults are not noticed:\n{}", unnoticed.len(), unnoticed.join("\n"));
+}

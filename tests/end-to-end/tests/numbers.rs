@@ -1,0 +1,144 @@
+//! Every number that a program takes, at 0, -1, 1, far too large and no number: no panic, no signal, no hang, and what is out
+//! of the table's range is a mistake of the command line that names the flag.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod programs;
+
+use ms_cli::megatron::{Flag, Kind, Program, Upstream, flags};
+use programs::{MODEL, misbehaviour, program, text, within_patience, workshop};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const VALUES: [&str; 5] = ["0", "-1", "1", "999999999999999999", "nan"];
+
+/// A program with a command line that works.
+struct Case {
+    program: Program,
+    name: &'static str,
+    line: String,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |program, name, line: &str| Case { program, name, line: line.to_owned() };
+    vec![
+        case(
+            Program::Train,
+            "ms-train",
+            &format!(
+                "{MODEL} --tokenizer-name-or-path tok --data-path data_text_document --split 90,10,0 --train-iters 1 \
+                 --eval-iters 0 --lr 1e-3 --log-interval 1 --threads 1"
+            ),
+        ),
+        case(Program::Infer, "ms-infer", "generate --load hf --prompt some --max-new-tokens 2 --threads 1"),
+        case(
+            Program::Eval,
+            "ms-eval",
+            "mmlu --load hf --data-path quiz --protocol harness --num-fewshot 1 --threads 1",
+        ),
+        case(
+            Program::Preprocess,
+            "ms-preprocess",
+            "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --force --output-prefix OUT",
+        ),
+        case(Program::Convert, "ms-convert", "hf mcore --load hf --force --no-sync --save OUT"),
+    ]
+}
+
+/// The numeric flags that a program acts on in a version.
+fn numbers(program: Program, upstream: Upstream) -> impl Iterator<Item = &'static Flag> {
+    flags(program, upstream).filter(move |f| {
+        f.supported_by(program, upstream) && matches!(f.kind, Kind::Int | Kind::Float | Kind::Freq)
+    })
+}
+
+/// One call: program, command line, what is tried, whether it is out of the table's range.
+type Call = (&'static str, String, String, bool);
+
+fn calls() -> Vec<Call> {
+    let mut calls = Vec::new();
+    for case in cases() {
+        let mut seen = BTreeSet::new();
+        for upstream in [Upstream::V2_0_0, Upstream::Head] {
+            for flag in numbers(case.program, upstream).filter(|f| seen.insert(f.flag)) {
+                for value in VALUES {
+                    let number: f64 = value.parse().unwrap();
+                    let outside = flag.range().is_none_or(|range| !range.contains(number));
+                    let line = format!("{} --upstream {}", case.line, upstream.name());
+                    calls.push((case.name, line, format!("{}={value}", flag.flag), outside));
+                }
+            }
+        }
+    }
+    let own = [
+        (
+            "ms-pack",
+            "pack --input chats.tokens --force --output-prefix OUT",
+            "--seq-length --window --pad-to-multiple-of --pad-id",
+        ),
+        ("ms-pack", "split data_text_document --force --output-prefix OUT", "--parts"),
+        ("ms-pack", "cat data_text_document", "--skip --rows"),
+        (
+            "ms-pack",
+            "samples --data-path data_text_document --seq-length 16 --train-samples 4 --first 2",
+            "--seq-length --seed --train-samples --valid-samples --test-samples --first",
+        ),
+        ("ms-tokenizer", "train --force --output OUT text.jsonl", "--vocab-size --min-frequency"),
+        ("ms-profile", "cpu --quick", "--threads"),
+    ];
+    for (name, line, list) in own {
+        for flag in list.split(' ') {
+            for value in VALUES {
+                calls.push((name, line.to_owned(), format!("{flag}={value}"), value == "nan"));
+            }
+        }
+    }
+    calls
+}
+
+/// Runs one call in `folder`, its output under the name `tag`; what is wrong, if anything.
+fn complaint(folder: &Path, tag: usize, (name, line, tried, outside): &Call) -> Option<String> {
+    let out = format!("out{tag}");
+    let line = line.replace("OUT", &out);
+    let mut command = program(name, folder);
+    command.args(line.split_whitespace()).arg(tried);
+    let done = within_patience(&mut command, folder, &format!("call{tag}"));
+    for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        // The next call of this thread finds nothing of this one.
+        if entry.file_name().unwrap().to_string_lossy().trim_start_matches('.').starts_with(&out) {
+            let _ = if entry.is_dir() { std::fs::remove_dir_all(entry) } else { std::fs::remove_file(entry) };
+        }
+    }
+    let wrong = misbehaviour(done.as_ref()).or_else(|| {
+        let done = done.as_ref()?;
+        let flag = tried.split('=').next().unwrap_or(tried);
+        let said = text(done);
+        (*outside && (done.status.code() != Some(2) || !said.contains(flag)))
+            .then(|| format!("exit code {:?}, not a refusal of {flag}: {said}", done.status.code()))
+    });
+    wrong.map(|wrong| format!("{name} {line} {tried}: {wrong}"))
+}
+
+#[test]
+fn every_number_of_every_program_is_taken_or_refused_by_its_name() {
+    let dir = workshop();
+    let calls = calls();
+    assert!(calls.len() > 1000, "{}", calls.len());
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let (calls, next, wrong, folder) = (&calls, &next, &wrong, dir.path());
+            scope.spawn(move || {
+                while let Some(call) = calls.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(complaint) = complaint(folder, worker, call) {
+                        wrong.lock().unwrap().push(complaint);
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{} of {} calls:\n{}", wrong.len(), calls.len(), wrong.join("\n"));
+}

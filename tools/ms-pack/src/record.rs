@@ -1,0 +1,59 @@
+//! The manifest beside a dataset: which tokenizer its ids are of, and which files it is.
+
+use anyhow::{Context, Result};
+use ms_data::indexed::{bin_path, idx_path};
+use ms_data::preprocess::{Manifest, OutputRecord};
+use std::path::{Path, PathBuf};
+
+fn path_of(prefix: &Path) -> PathBuf {
+    let mut name = prefix.as_os_str().to_os_string();
+    name.push(".manifest.json");
+    name.into()
+}
+
+/// Removes the manifest of a dataset that is about to be replaced.
+///
+/// # Errors
+/// If the system refuses it.
+pub(crate) fn forget(prefix: &Path) -> Result<()> {
+    let path = path_of(prefix);
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes the manifest of the datasets `sets`, made by the command `word` from token streams of `tokenizer`.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub(crate) fn write(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result<()> {
+    let program = format!("ms-pack {}", env!("CARGO_PKG_VERSION"));
+    let settings = serde_json::Map::from_iter([("command".to_owned(), word.into())]);
+    let mut manifest = Manifest::new(program, settings, tokenizer.to_owned());
+    for set in sets {
+        for file in [bin_path(set), idx_path(set)] {
+            manifest.outputs.push(OutputRecord::new(&file)?);
+        }
+    }
+    manifest.write(&path_of(prefix))?;
+    Ok(())
+}
+
+/// The tokenizer that all of these datasets were made with, as their manifests say; `None` if one has none, or another.
+///
+/// # Errors
+/// If a folder cannot be read.
+pub(crate) fn common_tokenizer(sets: &[PathBuf]) -> Result<Option<String>> {
+    let mut common: Option<String> = None;
+    for set in sets {
+        let Some((_, manifest)) = Manifest::of_output(&bin_path(set))? else { return Ok(None) };
+        if common.as_ref().is_some_and(|c| *c != manifest.tokenizer_sha256) {
+            return Ok(None);
+        }
+        common = Some(manifest.tokenizer_sha256);
+    }
+    Ok(common.filter(|hash| !hash.is_empty()))
+}

@@ -1,0 +1,170 @@
+//! What records are, by the first one: styles, and where lists of messages have their parts.
+
+use ms_data::handler::Kind;
+use ms_data::records::{InputFile, RecordReader};
+use serde_json::{Map, Value, json};
+
+type Record = Map<String, Value>;
+
+/// A kind of records, the `--map-keys` that their fields need, and both in words.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Recognised {
+    pub(crate) kind: Kind,
+    pub(crate) map_keys: Option<Record>,
+    pub(crate) words: String,
+}
+
+/// The first record of the inputs, where reading it takes nothing away: not of standard input.
+pub(crate) fn first_record(inputs: &[InputFile]) -> Option<Record> {
+    let files: Vec<InputFile> =
+        inputs.iter().filter(|f| f.path.as_os_str() != "-").take(1).cloned().collect();
+    RecordReader::new(files).next()?.ok()?.parse().ok()
+}
+
+/// A list of messages in a record.
+struct Messages<'a> {
+    list: &'a str,
+    role: &'static str,
+    content: &'static str,
+    /// Names of the speakers that occur.
+    speakers: Vec<&'a str>,
+}
+
+impl<'a> Messages<'a> {
+    fn find(record: &'a Record) -> Option<Self> {
+        let (list, messages) = record.iter().find_map(|(name, value)| {
+            let list =
+                value.as_array().filter(|list| !list.is_empty() && list.iter().all(Value::is_object))?;
+            Some((name.as_str(), list))
+        })?;
+        let has = |name: &str| messages.iter().all(|m| m.get(name).is_some());
+        let role = ["role", "from"].into_iter().find(|name| has(name))?;
+        let some = |name: &str| messages.iter().any(|m| m.get(name).is_some());
+        let content = ["content", "value", "text"].into_iter().find(|name| some(name))?;
+        let speakers = messages.iter().filter_map(|m| m[role].as_str()).collect();
+        Some(Self { list, role, content, speakers })
+    }
+
+    fn is(&self, list: &str, role: &str, content: &str) -> bool {
+        (self.list, self.role, self.content) == (list, role, content)
+    }
+
+    /// The names among `known` that occur, else the first.
+    fn speaker(&self, known: &[&'static str]) -> &'static str {
+        known.iter().find(|name| self.speakers.contains(name)).unwrap_or(&known[0])
+    }
+
+    fn map_keys(&self) -> Record {
+        let modern = self.role == "role";
+        let of = |modern_name: &'static str, other: &'static str| match modern {
+            true => [modern_name, other],
+            false => [other, modern_name],
+        };
+        let tags = json!({
+            "role_tag": self.role, "content_tag": self.content,
+            "user_tag": self.speaker(&of("user", "human")),
+            "assistant_tag": self.speaker(&[of("assistant", "gpt")[0], of("assistant", "gpt")[1], "bot", "model"]),
+            "observation_tag": self.speaker(&of("tool", "observation")),
+            "function_tag": "function_call", "system_tag": "system",
+        });
+        Record::from_iter([("messages".to_owned(), self.list.into()), ("tags".to_owned(), tags)])
+    }
+
+    fn words(&self) -> String {
+        format!("{} of {} and {}", self.list, self.role, self.content)
+    }
+}
+
+/// The kind of a record, for `--style auto`.
+///
+/// # Errors
+/// What the record has, if that is nothing known.
+pub(crate) fn style(record: &Record) -> Result<Recognised, String> {
+    let text = |name: &str| record.get(name).is_some_and(Value::is_string);
+    let known = |kind: Kind, words: &str| Ok(Recognised { kind, map_keys: None, words: words.to_owned() });
+    if let Some(messages) = Messages::find(record) {
+        let pair = record.get("chosen").is_some_and(Value::is_object) && record.contains_key("rejected");
+        let words = messages.words();
+        let (kind, default) = match (pair, messages.is("messages", "role", "content")) {
+            (true, _) => (Kind::SharegptPairwise, messages.is("conversations", "from", "value")),
+            (false, true) => (Kind::OpenAiInstruction, true),
+            (false, false) => (Kind::SharegptInstruction, messages.is("conversations", "from", "value")),
+        };
+        let map_keys = (!default).then(|| messages.map_keys());
+        return Ok(Recognised { kind, map_keys, words });
+    }
+    if text("instruction") && text("chosen") && text("rejected") {
+        return known(Kind::AlpacaPairwise, "instruction, chosen and rejected");
+    }
+    if text("instruction") && text("output") {
+        return known(Kind::AlpacaInstruction, "instruction and output");
+    }
+    if text("text") {
+        return known(Kind::Pretrain, "text");
+    }
+    Err(format!("--style auto: the first record has {}, which no style is known by", fields(record)))
+}
+
+/// The `--map-keys` of a kind that reads lists of messages, where the first record has its list under other names than
+/// the kind's own; with words for it.
+pub(crate) fn messages(record: &Record, kind: Kind) -> Option<(Record, String)> {
+    let own = match kind {
+        Kind::OpenAiInstruction => ("messages", "role", "content"),
+        Kind::SharegptInstruction | Kind::SharegptPairwise | Kind::SharegptR1 => {
+            ("conversations", "from", "value")
+        }
+        _ => return None,
+    };
+    let messages = Messages::find(record)?;
+    (!messages.is(own.0, own.1, own.2)).then(|| (messages.map_keys(), messages.words()))
+}
+
+/// Names of the fields of a record.
+pub(crate) fn fields(record: &Record) -> String {
+    let names: Vec<&str> = record.keys().take(12).map(String::as_str).collect();
+    if names.is_empty() { "no field".to_owned() } else { format!("the fields {}", names.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(value: &Value) -> Record {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn records_are_known_by_their_fields() {
+        let of = |value: Value| style(&record(&value)).unwrap();
+        let plain = |kind, found: Recognised| assert_eq!((found.kind, found.map_keys), (kind, None));
+        plain(
+            Kind::OpenAiInstruction,
+            of(
+                json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}),
+            ),
+        );
+        plain(
+            Kind::SharegptInstruction,
+            of(json!({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})),
+        );
+        plain(Kind::AlpacaInstruction, of(json!({"instruction": "a", "input": "", "output": "b"})));
+        plain(Kind::AlpacaPairwise, of(json!({"instruction": "a", "chosen": "b", "rejected": "c"})));
+        plain(Kind::Pretrain, of(json!({"id": 3, "text": "a"})));
+        let other =
+            of(json!({"dialogue": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]}));
+        let tags = &other.map_keys.unwrap()["tags"];
+        assert_eq!((&tags["user_tag"], &tags["assistant_tag"]), (&json!("user"), &json!("bot")));
+        let refused = style(&record(&json!({"title": "x", "body": 3}))).unwrap_err();
+        assert!(refused.contains("title, body"), "{refused}");
+    }
+
+    #[test]
+    fn only_lists_under_other_names_are_mapped() {
+        let modern = record(&json!({"messages": [{"role": "user", "content": "a"}]}));
+        assert_eq!(messages(&modern, Kind::OpenAiInstruction), None);
+        assert_eq!(messages(&modern, Kind::Pretrain), None);
+        let (keys, words) = messages(&modern, Kind::SharegptInstruction).unwrap();
+        assert_eq!((&keys["messages"], words.as_str()), (&json!("messages"), "messages of role and content"));
+        assert_eq!(keys["tags"]["observation_tag"], "tool");
+    }
+}

@@ -1,0 +1,206 @@
+//! Chat data as the world has it, inputs of which nothing is left, and outputs that are looked after.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod bench;
+
+use bench::{Bench, text};
+use serde_json::{Value, json};
+use std::path::Path;
+
+fn write(path: &Path, records: &[Value]) {
+    let lines: String = records.iter().map(|r| format!("{r}\n")).collect();
+    std::fs::write(path, lines).unwrap();
+}
+
+/// Conversations of two turns, their parts under the given names.
+fn chats(list: &str, role: &str, content: &str, speakers: [&str; 2]) -> Vec<Value> {
+    (0..30)
+        .map(|i| {
+            json!({list: [
+                {role: speakers[0], content: format!("question {i}")},
+                {role: speakers[1], content: format!("answer {i}")}
+            ]})
+        })
+        .collect()
+}
+
+#[test]
+fn the_same_conversations_under_any_names_give_the_same_bytes() {
+    let bench = Bench::new();
+    write(&bench.path("classic.jsonl"), &chats("conversations", "from", "value", ["human", "gpt"]));
+    write(&bench.path("modern.jsonl"), &chats("messages", "role", "content", ["user", "assistant"]));
+    write(&bench.path("other.jsonl"), &chats("dialogue", "role", "content", ["user", "bot"]));
+    let make = |style: &str, input: &str, prefix: &str, more: &[&str]| {
+        let args = ["--style", style, "--prompt-type", "qwen", "--input", input, "--output-prefix", prefix];
+        let run = bench.run(&[&args[..], more].concat());
+        assert!(run.status.success(), "{style} {input}: {}", text(&run.stderr));
+        (bench.sets(&format!("{prefix}_")), text(&run.stderr))
+    };
+    let (want, said) = make("sharegpt", "classic.jsonl", "a", &[]);
+    assert!(!want.is_empty() && !said.contains("map-keys"), "{said}");
+    let (found, said) = make("sharegpt", "modern.jsonl", "b", &[]);
+    assert!(found == want && said.contains("messages of role and content"), "{said}");
+    // What was found is what --map-keys would have said.
+    let keys = r#"{"messages":"messages","tags":{"role_tag":"role","content_tag":"content","user_tag":"user",
+        "assistant_tag":"assistant","system_tag":"system"}}"#;
+    assert!(make("sharegpt", "modern.jsonl", "c", &["--map-keys", keys]).0 == want);
+    assert!(make("sharegpt", "other.jsonl", "d", &[]).0 == want);
+    // OpenAI's style, in both versions, and the style that looks by itself.
+    let (openai, _) = make("openai", "modern.jsonl", "e", &["--upstream", "head"]);
+    assert!(openai == want);
+    assert!(make("openai", "modern.jsonl", "f", &[]).0 == openai);
+    assert!(make("openai", "classic.jsonl", "g", &[]).0 == want);
+    for (input, prefix, said_so) in [
+        ("classic.jsonl", "h", "--style sharegpt: the first record has conversations of from and value"),
+        ("modern.jsonl", "i", "--style openai: the first record has messages of role and content"),
+        ("other.jsonl", "j", "--style sharegpt: the first record has dialogue of role and content"),
+    ] {
+        let (sets, said) = make("auto", input, prefix, &[]);
+        assert!(sets == want && said.contains(said_so), "{said}");
+    }
+}
+
+#[test]
+fn records_of_other_styles_are_recognised() {
+    let bench = Bench::new();
+    let run = bench.run(&["--style", "auto", "--input", "in.jsonl", "--output-prefix", "x"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("--style pretrain: the first record has text"));
+    write(&bench.path("odd.jsonl"), &[json!({"title": "a", "body": "b"})]);
+    let run = bench.run(&["--style", "auto", "--input", "odd.jsonl", "--output-prefix", "y"]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("title, body"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn an_input_of_which_nothing_is_left_is_an_error_that_says_why() {
+    let bench = Bench::new();
+    let chat =
+        [json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})];
+    write(&bench.path("chat.jsonl"), &chat);
+    write(&bench.path("alone.jsonl"), &[json!({"instruction": "a", "input": "", "output": ""})]);
+    std::fs::write(bench.path("nothing.jsonl"), "").unwrap();
+    write(&bench.path("blank.jsonl"), &[json!({"text": ""}), json!({"text": ""})]);
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["--style", "pretrain", "--input", "nothing.jsonl"], &["nothing.jsonl", "no record"]),
+        (&["--style", "pretrain", "--input", "blank.jsonl"], &["blank.jsonl", "no record holds a token"]),
+        (
+            &["--style", "pretrain", "--input", "in.jsonl", "--filter", "chars>=1000"],
+            &["300 were refused by --filter"],
+        ),
+        (
+            &["--style", "pretrain", "--input", "in.jsonl", "--sample", "0"],
+            &["300 were left out by --sample"],
+        ),
+        (
+            &["--style", "alpaca", "--prompt-type", "qwen", "--input", "chat.jsonl", "--on-error", "skip"],
+            &[
+                "1 could not be used",
+                "the fields messages",
+                "hint: it has messages of role and content: --style openai",
+            ],
+        ),
+        (
+            &["--style", "sharegpt-pretrain", "--upstream", "head", "--input", "nothing.jsonl"],
+            &["there is no record in it"],
+        ),
+    ];
+    for (args, want) in cases {
+        let run = bench.run(&[args, &["--output-prefix", "none"]].concat());
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(1), "{args:?}: {said}");
+        for part in want {
+            assert!(said.contains(part), "{args:?}: {said}");
+        }
+        let left: Vec<_> = std::fs::read_dir(bench.dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.contains("none") && !name.contains("rejects"))
+            .collect();
+        assert!(left.is_empty(), "{args:?}: {left:?}");
+    }
+}
+
+#[test]
+fn a_large_share_that_is_left_out_is_said() {
+    let bench = Bench::new();
+    let mut records = chats("conversations", "from", "value", ["human", "gpt"]);
+    for record in records.iter_mut().take(10) {
+        record["conversations"].as_array_mut().unwrap().pop();
+    }
+    write(&bench.path("some.jsonl"), &records);
+    let args =
+        ["--style", "sharegpt", "--prompt-type", "qwen", "--input", "some.jsonl", "--output-prefix", "x"];
+    let run = bench.run(&args);
+    assert!(run.status.success());
+    let said = text(&run.stderr);
+    assert!(
+        said.contains("10 of 30 records (33 %) were left out, the first because its last message"),
+        "{said}"
+    );
+}
+
+#[test]
+fn folders_of_outputs_are_made() {
+    let bench = Bench::new();
+    let ways = [&[][..], &["--shuffle"], &["--resume"], &["--workers", "2", "--stats"]];
+    for (number, more) in ways.into_iter().enumerate() {
+        let prefix = format!("new{number}/folder/x");
+        let args = ["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", &prefix];
+        let run = bench.run(&[&args[..], more].concat());
+        assert!(run.status.success(), "{more:?}: {}", text(&run.stderr));
+        assert!(bench.path(&format!("{prefix}_text_document.bin")).exists());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let bench = Bench::new();
+    let line = format!("{{\"text\": \"{}\"}}\n", "some words and more ".repeat(200));
+    std::fs::write(bench.path("long.jsonl"), line.repeat(4000)).unwrap();
+    let parts = || -> Vec<String> {
+        let entries = std::fs::read_dir(bench.dir.path()).unwrap();
+        let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".part") || name.ends_with(".lock")).collect()
+    };
+    let start = || {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("ms-preprocess"));
+        command.current_dir(bench.dir.path()).args(["--style", "pretrain", "--input", "long.jsonl"]);
+        command.args(["--tokenizer-name-or-path", "tok", "--output-prefix", "x", "--force"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while !parts().iter().any(|name| name.starts_with("x_text_document.bin.")) {
+            assert!(begun.elapsed() < Duration::from_secs(600), "no output within ten minutes");
+            std::thread::yield_now();
+        }
+        child
+    };
+    for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let mut child = start();
+        Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_eq!(parts(), [] as [String; 0], "{name}");
+    }
+    let mut child = start();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!parts().is_empty(), "a killed process cannot tidy up");
+    let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x", "--force"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert_eq!(parts(), [] as [String; 0]);
+}
+
+#[cfg(unix)]
+#[test]
+fn of_two_runs_into_one_dataset_the_second_is_refused() {
+    let bench = Bench::new();
+    let lock = std::fs::File::create(bench.path(".x.lock")).unwrap();
+    lock.lock().unwrap();
+    let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x"]);
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("x: another process is writing it now"), "{}", text(&run.stderr));
+}

@@ -1,0 +1,100 @@
+//! Whether datasets, tokenizer and model belong together: looked at before the first iteration.
+
+use crate::data::{DataConfig, DataKind};
+use anyhow::{Result, bail};
+use ms_data::indexed::{IndexedDataset, bin_path};
+use ms_data::preprocess::Manifest;
+use ms_data::{Sample, Samples, sft};
+use ms_text::Tokenizer;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of tokens of one set that are looked at before the first iteration; the rest is checked row by row.
+const LOOKED_AT: u64 = 4 << 30;
+
+/// Checks that the ids of every indexed set are below `rows`, those of the embedding, and that no set was made with
+/// another tokenizer than `tokenizer`.
+///
+/// # Errors
+/// If a set cannot be opened, holds an id that the model does not have, or names another tokenizer in its manifest.
+pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer>) -> Result<()> {
+    let prefixes = match &data.kind {
+        DataKind::Safetensors { .. } => return Ok(()), // every row is checked when it is read
+        DataKind::Gpt { paths, .. } => paths.prefixes()?,
+        DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options)?,
+    };
+    for prefix in prefixes {
+        if let Some(tokenizer) = tokenizer {
+            same_tokenizer(&prefix, tokenizer)?;
+        }
+        let set = IndexedDataset::open(&prefix)?;
+        let Some((least, most)) = set.extremes(LOOKED_AT) else { continue };
+        if least < 0 || most >= rows as i64 {
+            let (found, expected) = if least < 0 { (least, "at least 0") } else { (most, "below") };
+            let expected = if least < 0 { expected.to_owned() } else { format!("{expected} {rows}") };
+            bail!(
+                "{}: it holds token {found}, the model's embedding needs ids {expected}\nhint: was the set made with \
+                 another tokenizer?",
+                bin_path(&prefix).display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Compares the tokenizer with the one that the manifest beside a set names, if there is a manifest.
+fn same_tokenizer(prefix: &Path, tokenizer: &Tokenizer) -> Result<()> {
+    let Some((path, manifest)) = Manifest::of_output(&bin_path(prefix))? else { return Ok(()) };
+    let (made, ours) = (manifest.tokenizer_sha256.as_str(), tokenizer.content_hash());
+    if made.is_empty() || made == ours {
+        return Ok(());
+    }
+    bail!(
+        "{}: it was made with another tokenizer: {} names the fingerprint {made}, that of \
+         --tokenizer-name-or-path is {ours}\nhint: if both have the same tokens, remove the manifest",
+        bin_path(prefix).display(),
+        path.display()
+    )
+}
+
+/// Samples whose ids are checked against the rows of the embedding as they are read.
+pub(crate) struct Checked {
+    set: Arc<dyn Samples>,
+    rows: usize,
+    name: String,
+}
+
+impl Checked {
+    /// The samples of `set`, which messages call `name`, for an embedding of `rows` rows.
+    pub(crate) fn new(set: Arc<dyn Samples>, rows: usize, name: &str) -> Self {
+        Self { set, rows, name: name.to_owned() }
+    }
+
+    fn check(&self, index: u64, sample: &Sample) -> ms_data::Result<()> {
+        let legal = |id: i32| id >= 0 && (id as usize) < self.rows;
+        let labels = sample.labels.iter().zip(&sample.loss_mask).filter(|l| *l.1 != 0.0).map(|l| l.0);
+        if let Some(id) = sample.tokens.iter().chain(labels).find(|&&id| !legal(id)) {
+            return Err(ms_data::Error::Input {
+                path: self.name.clone().into(),
+                reason: format!(
+                    "sample {index} holds token {id}, the model's embedding has {} rows\nhint: was the set made with \
+                     another tokenizer?",
+                    self.rows
+                ),
+            });
+        }
+        sample.rejected.as_ref().map_or(Ok(()), |other| self.check(index, other))
+    }
+}
+
+impl Samples for Checked {
+    fn len(&self) -> u64 {
+        self.set.len()
+    }
+
+    fn get(&self, index: u64) -> ms_data::Result<Sample> {
+        let sample = self.set.get(index)?;
+        self.check(index, &sample)?;
+        Ok(sample)
+    }
+}

@@ -1,0 +1,100 @@
+//! That no work is lost: the folder of checkpoints before the first iteration, and signals while a run goes on.
+
+use anyhow::{Context, Result, bail};
+use ms_cli::megatron::Args;
+use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
+use ms_core::DType;
+use ms_trainer::{MegatronFiles, TrainConfig};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Iterations done and saved, as the loop reports them.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) done: AtomicU64,
+    pub(crate) saved: AtomicU64,
+}
+
+/// Claims and probes the folder of checkpoints: it can be made and written, and has room for one checkpoint. A run that
+/// saves nothing is told so.
+///
+/// # Errors
+/// If another run writes there, it cannot be written, or there is too little room.
+pub(crate) fn prepare(config: &TrainConfig, interrupt: &Interrupt) -> Result<Option<Claim>> {
+    if config.skip_train {
+        return Ok(None); // nothing is written
+    }
+    let Some(dir) = &config.checkpoint.save else {
+        if config.train_iters > 0 {
+            tracing::warn!("no --save: what this run learns is lost when it ends");
+        }
+        return Ok(None);
+    };
+    if dir.exists() && !dir.is_dir() {
+        bail!("--save {}: expected a folder, found a file", dir.display());
+    }
+    let flag = || format!("--save {}", dir.display());
+    let claim = Claim::folder(dir, interrupt).with_context(flag)?;
+    probe(dir).with_context(flag)?;
+    let needed = checkpoint_bytes(config);
+    if let Some(free) = free_bytes(dir).filter(|&free| free < needed) {
+        bail!(
+            "--save {}: a checkpoint takes {}, {} are free there",
+            dir.display(),
+            say_bytes(needed),
+            say_bytes(free)
+        );
+    }
+    Ok(Some(claim))
+}
+
+/// Writes and removes a file.
+fn probe(dir: &Path) -> Result<()> {
+    let path = dir.join(format!(".probe.{}.part", std::process::id()));
+    std::fs::write(&path, b"x")?;
+    Ok(std::fs::remove_file(&path)?)
+}
+
+/// Bytes of the tensors of one checkpoint.
+fn checkpoint_bytes(config: &TrainConfig) -> u64 {
+    let parameters: u64 = ms_spec::params(&config.model).iter().map(|s| s.shape.numel() as u64).sum();
+    let weight = config.dtype.size() as u64;
+    let again = if config.checkpoint.megatron_files == MegatronFiles::Absent { 0 } else { weight };
+    // Master weights of a bf16 run and two moments, in f32.
+    let state = match (config.checkpoint.no_save_optim, config.dtype) {
+        (true, _) => 0,
+        (false, DType::F32) => 8,
+        (false, _) => 12,
+    };
+    parameters.saturating_mul(weight + again + state)
+}
+
+/// What a signal does: with `--exit-signal-handler` the first one saves and stops the run and the second ends it; without,
+/// the first ends it and says what is lost.
+pub(crate) fn listen(
+    args: &Args,
+    interrupt: &Interrupt,
+    stop: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+    config: &TrainConfig,
+) {
+    let (saves, handled) = (config.checkpoint.save.is_some(), args.flag("exit_signal_handler"));
+    interrupt.first(move |_| {
+        if handled {
+            stop.store(true, Ordering::Relaxed);
+            let what = if saves { "saving and stopping" } else { "stopping" };
+            tracing::warn!("{what} after this iteration; a second signal ends the run at once");
+            return true;
+        }
+        let (done, saved) = (counts.done.load(Ordering::Relaxed), counts.saved.load(Ordering::Relaxed));
+        if done > saved {
+            tracing::warn!(
+                "ended: {} iterations since {} are lost; --exit-signal-handler saves them at the first signal",
+                done - saved,
+                if saved > 0 { format!("the checkpoint of iteration {saved}") } else { "the start".to_owned() }
+            );
+        }
+        false
+    });
+}

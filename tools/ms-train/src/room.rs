@@ -1,0 +1,126 @@
+//! What a run needs of the machine's memory, before it starts.
+
+use crate::data::{DataConfig, DataKind};
+use crate::resolve::Resolved;
+use anyhow::{Result, bail};
+use ms_cli::{available_memory, say_bytes};
+use ms_core::Axis;
+use ms_data::indexed::IndexedDataset;
+use ms_nn::Recompute;
+use ms_spec::{Placement, memory};
+use ms_trainer::TrainConfig;
+use serde_json::{Value, json};
+
+/// Bytes that a run needs, by what for, of all ranks together, since ranks are threads of one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Needs {
+    weights: u64,
+    gradients: u64,
+    optimizer: u64,
+    activations: u64,
+    data: u64,
+}
+
+impl Needs {
+    /// Estimates them: weights, gradients and optimizer from the parameters of every rank, activations of one forward pass
+    /// at a time, micro-batches read ahead and the order of samples. A pipeline holds more passes than one.
+    ///
+    /// # Errors
+    /// If the model cannot be cut as the run wants it.
+    pub(crate) fn of(r: &Resolved) -> Result<Self> {
+        let c = &r.config;
+        let (grid, element) = (&r.topology.grid, c.dtype.size());
+        let placement = Placement::new(&c.model, &c.stages)?;
+        let tokens = c.batch.micro.saturating_mul(c.longest_row);
+        let mut needs = Self::default();
+        let add = |sum: &mut u64, bytes: usize| *sum = sum.saturating_add(bytes as u64);
+        for rank in 0..r.world {
+            let stage = grid.coord(rank, Axis::Pp);
+            let held = placement.params(&c.model, stage);
+            // The state is shared out over the ranks whatever the flag says: that changes no value.
+            let held = memory::of(&held, grid, rank, element, true)?;
+            let sizes = memory::Activations {
+                tokens: tokens / grid.size(Axis::Cp),
+                element_bytes: element,
+                tp: grid.size(Axis::Tp),
+                sequence_parallel: r.topology.sequence_parallel,
+            };
+            let chunks = placement.stage(stage);
+            let kept = chunks.iter().map(|items| sizes.of_items(&c.model, items)).max().unwrap_or(0);
+            add(&mut needs.weights, held.weights);
+            add(&mut needs.gradients, held.gradients);
+            add(&mut needs.optimizer, held.master.saturating_add(held.moments));
+            // Recomputed layers keep little more than their input.
+            let kept = if c.recompute == Recompute::None { kept } else { kept / 8 };
+            add(&mut needs.activations, kept);
+            // Tokens, labels, positions and mask of a micro-batch, and those read ahead.
+            let ahead = r.data.as_ref().map_or(1, |d| d.ahead + 1);
+            add(&mut needs.data, tokens.saturating_mul(16).saturating_mul(ahead));
+        }
+        needs.data = needs.data.saturating_add(order_bytes(c, r.data.as_ref()));
+        Ok(needs)
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.data];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// As `--dry-run` shows them.
+    pub(crate) fn to_json(self) -> Value {
+        json!({
+            "weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer,
+            "activations": self.activations, "data": self.data, "total": self.total(),
+            "available": available_memory(),
+        })
+    }
+
+    /// What to lower: the flags of the largest part.
+    fn advice(&self) -> &'static str {
+        let parts = [
+            (
+                self.activations,
+                "--micro-batch-size or --seq-length, or pass --recompute-granularity full --recompute-method uniform",
+            ),
+            (self.data, "--train-iters, --train-samples, --eval-iters or --seq-length"),
+            (
+                self.weights.saturating_add(self.gradients).saturating_add(self.optimizer),
+                "the size of the model, or pass --bf16",
+            ),
+        ];
+        parts.iter().max_by_key(|part| part.0).map_or("", |part| part.1)
+    }
+}
+
+/// Bytes of the order of samples that are built in memory: for every sample two places and a number, for every document
+/// of every epoch a number.
+fn order_bytes(config: &TrainConfig, data: Option<&DataConfig>) -> u64 {
+    let Some(DataConfig { kind: DataKind::Gpt { paths, options, .. }, .. }) = data else {
+        return 0;
+    };
+    let samples = crate::data::wanted(config).into_iter().fold(0, u64::saturating_add);
+    let Ok(prefixes) = paths.prefixes() else { return 0 };
+    let sets: Vec<IndexedDataset> = prefixes.iter().filter_map(|p| IndexedDataset::open(p).ok()).collect();
+    let (documents, tokens) =
+        sets.iter().fold((0u64, 0u64), |sum, set| (sum.0 + set.len() as u64, sum.1 + set.tokens()));
+    let epochs = samples.saturating_mul(options.row_tokens as u64) / tokens.max(1) + 1;
+    samples.saturating_mul(16).saturating_add(epochs.saturating_mul(documents).saturating_mul(4))
+}
+
+/// Checks that the machine, or the control group of this process, has what the run needs.
+///
+/// # Errors
+/// If it has not: needed, available, and what to lower.
+pub(crate) fn check(r: &Resolved) -> Result<()> {
+    let needs = Needs::of(r)?;
+    let (needed, Some(available)) = (needs.total(), available_memory()) else { return Ok(()) };
+    if needed > available {
+        bail!(
+            "memory: this run needs about {}, {} are available\nhint: lower {}",
+            say_bytes(needed),
+            say_bytes(available),
+            needs.advice()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! What `ms-train` refuses before the first iteration, and what it says about defaults of upstream's that it does not have.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod tiny;
+
+use ms_data::indexed::{IndexedWriter, TokenType};
+use std::path::Path;
+use tiny::{SEQ, counting, metrics, model, ms_train, refused, samples};
+
+/// A pretraining set of `documents` documents of 40 tokens below `below`.
+fn indexed(prefix: &Path, documents: usize, below: i32) {
+    let mut writer = IndexedWriter::create(prefix, TokenType::U16).unwrap();
+    for d in 0..documents {
+        let tokens: Vec<i32> = (0..40).map(|t| (d as i32 * 7 + t) % below).collect();
+        writer.sequence(&tokens).unwrap();
+        writer.end_document().unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn train(extra: &[&str]) -> assert_cmd::Command {
+    let mut command = ms_train();
+    command.args(model()).args(["--train-iters", "2", "--lr", "1e-3", "--eval-iters", "0"]).args(extra);
+    command
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_by_the_flags_name() {
+    for (flag, value) in [
+        ("--clip-grad", "nan"),
+        ("--clip-grad", "-1"),
+        ("--adam-beta1", "1.5"),
+        ("--adam-eps", "0"),
+        ("--weight-decay", "-1"),
+        ("--init-method-std", "-1"),
+        ("--nproc-per-node", "0"),
+        ("--pad-to-multiple-of", "0"),
+        ("--seq-length", "0"),
+        ("--global-batch-size", "0"),
+        ("--lr", "inf"),
+        ("--min-lr", "-1"),
+        ("--lr-warmup-fraction", "1"),
+        ("--rotary-base", "0"),
+        ("--make-vocab-size-divisible-by", "999999999999"),
+    ] {
+        let message = refused(train(&["--dry-run"]).arg(format!("{flag}={value}")), 2);
+        assert!(message.starts_with(&format!("ms-train: {flag}: expected ")), "{flag} {value}: {message}");
+        assert!(message.contains("found "), "{flag} {value}: {message}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    indexed(&dir.path().join("text"), 20, 64);
+    let prefix = dir.path().join("text");
+    for split in ["1,nan,1", "1,-2,1", "a", "0,0,0"] {
+        let message = refused(train(&["--split", split, "--data-path"]).arg(&prefix), 2);
+        assert!(message.contains("--split"), "{split}: {message}");
+    }
+}
+
+#[test]
+fn positions_fewer_than_tokens_of_a_row_are_refused() {
+    let message =
+        refused(train(&["--dry-run", "--max-position-embeddings", "8"]).args(["--seq-length", "16"]), 2);
+    assert!(
+        message.contains("--max-position-embeddings: expected at least --seq-length, which is 16"),
+        "{message}"
+    );
+}
+
+#[test]
+fn defaults_of_upstreams_that_do_not_hold_are_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    let without = model().filter(|w| !w.contains("dropout") && *w != "0");
+    let mut command = ms_train();
+    command
+        .args(without)
+        .args(["--train-iters", "2", "--lr", "1e-3", "--seed", "7", "--data-path"])
+        .arg(&data);
+    let done = command.assert().success();
+    let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    assert_eq!(said.matches("dropout is 0 here, upstream's default is 0.1").count(), 1, "{said}");
+    let silent = train(&["--data-path"]).arg(&data).assert().success();
+    assert!(!String::from_utf8_lossy(&silent.get_output().stderr).contains("dropout"));
+    let message = refused(train(&["--hidden-dropout", "0.1", "--data-path"]).arg(&data), 2);
+    assert!(message.contains("--hidden-dropout: expected 0, found 0.1"), "{message}");
+}
+
+#[test]
+fn a_set_of_another_tokenizer_is_refused_before_the_first_iteration() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefix = dir.path().join("text");
+    indexed(&prefix, 20, 70);
+    let message = refused(train(&["--data-path"]).arg(&prefix), 1);
+    assert!(
+        message.contains("text.bin") && message.contains("token 69") && message.contains("below 64"),
+        "{message}"
+    );
+    // Ready samples are looked at row by row.
+    let data = samples(dir.path(), 2, 4, |row, place| if (row, place) == (5, 3) { 64 } else { 1 });
+    let message = refused(train(&["--data-path"]).arg(&data), 1);
+    assert!(message.contains("sample 5 holds token 64") && message.contains("data.safetensors"), "{message}");
+}
+
+#[test]
+fn a_manifest_that_names_another_tokenizer_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefix = dir.path().join("text");
+    indexed(&prefix, 20, 64);
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    let tokenizer = dir.path().join("tokenizer");
+    ms_text::bpe::train(&options, ["some text to make a tokenizer of".to_owned()])
+        .unwrap()
+        .write(&tokenizer)
+        .unwrap();
+    let hash = ms_text::Tokenizer::load(&tokenizer).unwrap().content_hash().to_owned();
+    let manifest = |hash: &str| {
+        let mut manifest =
+            ms_data::preprocess::Manifest::new("x".into(), serde_json::Map::new(), hash.to_owned());
+        manifest.outputs =
+            vec![ms_data::preprocess::OutputRecord::new(&prefix.with_extension("bin")).unwrap()];
+        manifest.write(&dir.path().join("text.manifest.json")).unwrap();
+    };
+    let run = || {
+        let mut command = train(&["--padded-vocab-size", "320", "--vocab-size", "280", "--data-path"]);
+        command.arg(&prefix).arg("--tokenizer-name-or-path").arg(&tokenizer);
+        command
+    };
+    manifest(&hash);
+    run().assert().success();
+    manifest("0123");
+    let message = refused(&mut run(), 1);
+    assert!(message.contains("another tokenizer") && message.contains("text.manifest.json"), "{message}");
+}
+
+#[test]
+fn flags_about_documents_hold_for_ready_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    let tokenizer = dir.path().join("tokenizer");
+    ms_text::bpe::train(&options, ["some text".to_owned()]).unwrap().write(&tokenizer).unwrap();
+    let eod = ms_text::Tokenizer::load(&tokenizer).unwrap().eod().unwrap() as i32;
+    let data =
+        samples(dir.path(), 2, 4, |row, place| if place % 5 == 4 { eod } else { counting(row, place) });
+    let loss = |flags: &[&str]| {
+        let file = dir.path().join("metrics.jsonl");
+        let mut command = train(&["--padded-vocab-size", "512", "--vocab-size", "512"]);
+        command.arg("--tokenizer-name-or-path").arg(&tokenizer).arg("--data-path").arg(&data);
+        command.args(flags).arg("--metrics-file").arg(&file).assert().success();
+        metrics(&file)[0]["lm loss"].as_f64().unwrap()
+    };
+    let plain = loss(&[]);
+    for flag in ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"] {
+        assert_ne!(loss(&[flag]), plain, "{flag}");
+    }
+    let message = refused(train(&["--reset-position-ids", "--data-path"]).arg(&data), 2);
+    assert!(message.contains("need --tokenizer-name-or-path"), "{message}");
+    assert_eq!(SEQ, 16);
+}
+
+#[test]
+fn documents_of_the_golden_run_are_kept_apart() {
+    let Some(golden) = ms_testing::shared("goldens/train/llama-tiny-eod") else { return };
+    let want: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(golden.join("golden.json")).unwrap()).unwrap();
+    let config = &want["config"];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("metrics.jsonl");
+    let mut command = ms_train();
+    command.args(
+        "--reset-position-ids --reset-attention-mask --global-batch-size 6 --micro-batch-size 2".split(' '),
+    );
+    command.args("--train-iters 20 --hidden-dropout 0 --attention-dropout 0".split(' '));
+    for (flag, key) in [
+        ("--weight-decay", "wd"),
+        ("--lr", "lr"),
+        ("--min-lr", "min_lr"),
+        ("--lr-decay-style", "style"),
+        ("--lr-warmup-fraction", "warm"),
+        ("--clip-grad", "clip"),
+        ("--seq-length", "seq"),
+        ("--adam-beta1", "b1"),
+        ("--adam-beta2", "b2"),
+    ] {
+        assert!(!config[key].is_null(), "{key}");
+        command.args([flag, config[key].to_string().trim_matches('"')]);
+    }
+    command.arg("--load").arg(&golden).arg("--tokenizer-name-or-path").arg(&golden);
+    command.arg("--data-path").arg(golden.join("data.safetensors")).arg("--metrics-file").arg(&file);
+    command.assert().success();
+    let got = metrics(&file);
+    let want = want["steps_f64"].as_array().unwrap();
+    assert_eq!(got.len(), want.len());
+    for (got, want) in got.iter().zip(want) {
+        let off = got["lm loss"].as_f64().unwrap() - want["lm_loss"].as_f64().unwrap();
+        assert!(off.abs() <= 2e-5, "iteration {}: loss off by {off:e}", got["iteration"]);
+        let norm = got["grad norm"].as_f64().unwrap() / want["grad_norm"].as_f64().unwrap() - 1.0;
+        assert!(norm.abs() <= 1e-4, "iteration {}: norm off by {norm:e}", got["iteration"]);
+    }
+}

@@ -1,0 +1,89 @@
+//! What a run needs of memory is compared with what there is, before it starts.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod tiny;
+
+use serde_json::Value;
+use tiny::{counting, model, ms_train, refused, samples};
+
+#[test]
+fn a_dry_run_shows_what_is_needed_and_what_there_is() {
+    let plan = |extra: &[&str]| -> Value {
+        let mut command = ms_train();
+        command.args(model()).args(["--dry-run", "--json", "--train-iters", "2", "--lr", "1e-3"]).args(extra);
+        serde_json::from_slice(&command.assert().success().get_output().stdout).unwrap()
+    };
+    let small = plan(&[])["memory"].clone();
+    let number = |memory: &Value, key: &str| memory[key].as_u64().unwrap();
+    let parts = ["weights", "gradients", "optimizer", "activations", "data"];
+    assert_eq!(parts.map(|key| number(&small, key)).iter().sum::<u64>(), number(&small, "total"));
+    // float32: four bytes a weight, four a gradient, eight of moments.
+    let weights = number(&small, "weights");
+    assert_eq!((number(&small, "gradients"), number(&small, "optimizer")), (weights, 2 * weights));
+    let wide = plan(&["--micro-batch-size", "8", "--global-batch-size", "8"])["memory"].clone();
+    assert!(number(&wide, "activations") > number(&small, "activations"));
+    assert_eq!(number(&wide, "weights"), weights);
+}
+
+#[test]
+fn the_estimate_is_of_the_size_of_what_a_run_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    let flags = "--hidden-size 128 --ffn-hidden-size 384 --num-layers 3 --micro-batch-size 8 --global-batch-size 8 \
+                 --train-iters 2 --lr 1e-3";
+    let run = |extra: &[&str]| -> Value {
+        let mut command = ms_train();
+        command.args(model()).args(flags.split_whitespace()).args(extra).arg("--data-path").arg(&data);
+        serde_json::from_slice(&command.assert().success().get_output().stdout).unwrap()
+    };
+    let estimate = run(&["--dry-run", "--json"])["memory"]["total"].as_f64().unwrap();
+    let taken = run(&["--json"])["peak_tensor_bytes_per_rank"].as_f64().unwrap();
+    assert!(estimate > taken / 2.0 && estimate < taken * 2.0, "estimated {estimate}, taken {taken}");
+}
+
+#[test]
+fn a_run_that_cannot_fit_is_refused_with_what_to_lower() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    let run = |extra: &[&str]| {
+        let mut command = ms_train();
+        command
+            .args(model())
+            .args(["--train-iters", "2", "--lr", "1e-3", "--data-path"])
+            .arg(&data)
+            .args(extra);
+        command
+    };
+    for (extra, lower) in [
+        (&["--micro-batch-size", "16777216", "--global-batch-size", "16777216"][..], "--micro-batch-size"),
+        (&["--seq-length", "268435456", "--max-position-embeddings", "268435456"], "--seq-length"),
+        (
+            &["--num-layers", "16384", "--hidden-size", "65536", "--ffn-hidden-size", "262144"],
+            "the size of the model",
+        ),
+    ] {
+        let message = refused(&mut run(extra), 1);
+        assert!(message.contains("memory: this run needs about "), "{message}");
+        assert!(message.contains(" are available"), "{message}");
+        assert!(message.contains("hint: lower ") && message.contains(lower), "{message}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_on_the_address_space_is_what_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    let line = format!(
+        "ulimit -v 1000000; exec {} {} --train-iters 2 --lr 1e-3 --hidden-size 2048 --ffn-hidden-size 8192 \
+         --num-layers 12 --data-path {}",
+        assert_cmd::cargo::cargo_bin("ms-train").display(),
+        model().collect::<Vec<_>>().join(" "),
+        data.display()
+    );
+    let done = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("memory: this run needs about "), "{said}");
+}

@@ -1,0 +1,64 @@
+//! A tiny model and data for it, and `ms-train` as a user runs it.
+
+#![allow(dead_code)] // each test file uses its part
+
+use assert_cmd::Command;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Tokens of a row.
+pub(crate) const SEQ: usize = 16;
+
+/// The program, without what the surroundings of the test would change.
+pub(crate) fn ms_train() -> Command {
+    let mut command = Command::cargo_bin("ms-train").unwrap();
+    command.env_remove("MS_ISA").env("MS_NO_PROGRESS", "1");
+    command
+}
+
+/// Flags of a one-layer model with 64 tokens, in batches of four.
+pub(crate) fn model() -> impl Iterator<Item = &'static str> {
+    "--num-layers 1 --hidden-size 16 --num-attention-heads 2 --ffn-hidden-size 16 --normalization RMSNorm --swiglu \
+     --position-embedding-type rope --disable-bias-linear --vocab-size 64 --padded-vocab-size 64 --seq-length 16 \
+     --max-position-embeddings 16 --micro-batch-size 4 --global-batch-size 4 --seed 7 --hidden-dropout 0 \
+     --attention-dropout 0"
+        .split_whitespace()
+}
+
+/// A file of ready samples for `iterations` batches of `batch` rows, whose tokens `token(row, place)` gives.
+pub(crate) fn samples(
+    dir: &Path,
+    iterations: usize,
+    batch: usize,
+    token: impl Fn(usize, usize) -> i32,
+) -> PathBuf {
+    let rows = 0..iterations * batch;
+    let bytes: Vec<u8> = rows
+        .flat_map(|r| (0..=SEQ).map(move |t| (r, t)))
+        .flat_map(|(r, t)| token(r, t).to_le_bytes())
+        .collect();
+    let view = TensorView::new(Dtype::I32, vec![iterations, batch, SEQ + 1], &bytes).unwrap();
+    let path = dir.join("data.safetensors");
+    std::fs::write(&path, safetensors::serialize([("tokens", view)], None).unwrap()).unwrap();
+    path
+}
+
+/// Rows that count upwards.
+pub(crate) fn counting(row: usize, place: usize) -> i32 {
+    ((row * 13 + place * (1 + row % 3)) % 64) as i32
+}
+
+/// The lines of a file of metrics.
+pub(crate) fn metrics(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// Standard error of a run that must end with `code`.
+pub(crate) fn refused(command: &mut Command, code: i32) -> String {
+    let done = command.assert().code(code);
+    let message = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+    assert!(!message.contains("panicked") && !message.contains("internal error"), "{message}");
+    message
+}
