@@ -192,3 +192,43 @@ fn exports_are_those_of_the_table_in_both_personalities() {
         }
     }
 }
+
+#[test]
+fn a_c_program_by_the_public_prototypes_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("foreign");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator/foreign.c");
+    for personality in [Personality::V81, Personality::V91] {
+        let lib = tree(personality).join("lib64");
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let out = Command::new(compiler)
+            .args(["-std=gnu11", "-Wall", "-Werror"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(&lib)
+            .args([
+                "-lascendcl",
+                "-lnnopbase",
+                "-lopapi",
+                "-lm",
+                "-Wl,--allow-shlib-undefined",
+                "-Wl,-rpath-link",
+            ])
+            .arg(&lib)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let report = folder.path().join(format!("report-{}", personality.name()));
+        let run = Command::new(&program)
+            .env("LD_LIBRARY_PATH", &lib)
+            .env("CANN_EMU_REPORT", &report)
+            .env("CANN_EMU_MODE", "threads")
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "equal\n");
+        assert!(!report.exists(), "{}", std::fs::read_to_string(&report).unwrap_or_default());
+    }
+}
