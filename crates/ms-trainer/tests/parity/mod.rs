@@ -25,6 +25,8 @@ pub(crate) struct Case {
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
     pub(crate) bucket_size: Option<usize>,
+    /// Threads of each rank's kernels.
+    pub(crate) threads: usize,
 }
 
 impl Case {
@@ -40,6 +42,7 @@ impl Case {
             order: PipelineOrder::default(),
             recompute: Recompute::None,
             bucket_size: None,
+            threads: 1,
         }
     }
 
@@ -68,6 +71,8 @@ impl Case {
 pub(crate) struct Found {
     pub(crate) reports: Vec<StepReport>,
     pub(crate) gradients: BTreeMap<String, Vec<f32>>,
+    /// Of each rank the bytes that the first forward and backward sent, by group.
+    pub(crate) sent: Vec<BTreeMap<&'static str, u64>>,
 }
 
 /// Micro-batches with documents of uneven lengths, uneven masks, and one without a counted token: `[rank][step][micro]`
@@ -289,7 +294,7 @@ pub(crate) fn run_with(
     let grid = Grid::new(case.world, &case.sizes, case.rules).map_err(|e| e.to_string())?;
     let rank = |fabric: threads::ThreadFabric| -> Result<_, String> {
         let text = |e: &dyn std::fmt::Display| e.to_string();
-        let device = Device::new(CpuBackend::new(1, Isa::detect()).map_err(|e| text(&e))?);
+        let device = Device::new(CpuBackend::new(case.threads, Isa::detect()).map_err(|e| text(&e))?);
         let ctx = ParallelCtx::new(grid.clone(), case.sequence_parallel, case.context, &fabric)
             .map_err(|e| text(&e))?;
         let ctx = match fault {
@@ -299,7 +304,10 @@ pub(crate) fn run_with(
         let (d, n) = (ctx.dp.rank(), ctx.dp.size());
         let mine = |step: &Vec<MicroBatch>| step.iter().skip(d).step_by(n).cloned().collect::<Vec<_>>();
         let mut engine = Engine::new(&train, device, ctx).map_err(|e| text(&e))?;
+        let before: BTreeMap<_, _> = engine.ctx.sent_bytes().into_iter().collect();
         let (_, owned) = engine.owned_gradients(&mine(&steps[0])).map_err(|e| text(&e))?;
+        let after = engine.ctx.sent_bytes().into_iter();
+        let sent: BTreeMap<_, _> = after.map(|(name, bytes)| (name, bytes - before[name])).collect();
         let owned: Vec<_> = owned
             .into_iter()
             .map(|o| {
@@ -310,12 +318,12 @@ pub(crate) fn run_with(
         for (i, step) in steps.iter().enumerate() {
             reports.push(engine.step(i as u64 + 1, &mine(step), 1e-3, 0.1).map_err(|e| text(&e))?);
         }
-        Ok((reports, owned))
+        Ok((reports, owned, sent))
     };
     let found = threads::run(case.world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}"))?;
     let mut gradients: BTreeMap<String, Vec<f32>> =
         ms_spec::params(config).into_iter().map(|s| (s.name, vec![f32::NAN; s.shape.numel()])).collect();
-    for (_, owned) in &found {
+    for (_, owned, _) in &found {
         for (name, region, range, values) in owned {
             let whole = gradients.get_mut(name).ok_or_else(|| format!("{name} is not in the table"))?;
             // Places of the region's elements in the whole, of which the rank owns a range.
@@ -328,8 +336,9 @@ pub(crate) fn run_with(
             }
         }
     }
+    let sent = found.iter().map(|f| f.2.clone()).collect();
     let reports = found.into_iter().next_back().map(|f| f.0).unwrap_or_default();
-    Ok(Found { reports, gradients })
+    Ok(Found { reports, gradients, sent })
 }
 
 /// The parameter whose gradient differs most, with the difference relative to its own and, for small ones, the whole norm.

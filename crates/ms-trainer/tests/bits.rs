@@ -1,0 +1,120 @@
+//! What must be equal to the last bit, and what ranks send, counted against the formulas.
+
+mod parity;
+
+use ms_dist::ContextParallel;
+use ms_nn::Recompute;
+use ms_spec::ModelConfig;
+use ms_trainer::{PipelineOrder, Routing};
+use parity::{Case, Found, batches, run};
+
+const ROWS: usize = 2;
+const LENGTH: usize = 16;
+
+fn model() -> ModelConfig {
+    ModelConfig {
+        layers: 4,
+        hidden: 16,
+        ffn: 24,
+        heads: 4,
+        groups: 2,
+        head_dim: 4,
+        vocab: 32,
+        padded_vocab: 32,
+        max_positions: 64,
+        init_std: 0.3,
+        ..ModelConfig::default()
+    }
+}
+
+fn found(case: &Case, micro: usize) -> Found {
+    let c = model();
+    run(&c, case, Routing::default(), &batches(&c, ROWS, LENGTH, 2, micro, true)).unwrap()
+}
+
+/// Gradients and reports, as bits.
+fn same(what: &str, a: &Found, b: &Found) {
+    for (name, x) in &a.gradients {
+        let equal = x.iter().zip(&b.gradients[name]).all(|(x, y)| x.to_bits() == y.to_bits());
+        assert!(equal, "{what}: the bits of the gradient of {name} differ");
+    }
+    assert_eq!(a.reports, b.reports, "{what}");
+}
+
+#[test]
+fn threads_recomputation_and_a_second_run_change_no_bit() {
+    for case in [Case::of(4, 2, 1, 2, 1).sequence_parallel(), Case::of(4, 1, 2, 1, 1)] {
+        let plain = found(&case, 4);
+        same("a second run", &plain, &found(&case, 4));
+        same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));
+        for recompute in [Recompute::Block(1), Recompute::Uniform(1), Recompute::Uniform(2)] {
+            same("recomputation", &plain, &found(&Case { recompute, ..case.clone() }, 4));
+        }
+    }
+}
+
+#[test]
+fn weight_gradients_put_off_change_no_bit() {
+    let case = Case::of(2, 1, 1, 2, 1);
+    let zero = Case { order: PipelineOrder::ZeroBubble, ..case.clone() };
+    same("zero-bubble", &found(&case, 4), &found(&zero, 4));
+}
+
+/// Bytes of the stream of a micro-batch.
+fn stream(c: &ModelConfig) -> u64 {
+    (ROWS * LENGTH * c.hidden * 4) as u64
+}
+
+#[test]
+fn tensor_parallel_ranks_send_what_the_formulas_say() {
+    let (c, micro) = (model(), 2u64);
+    let x = stream(&c);
+    // Each sublayer enters and leaves, forward and backward; the embedding leaves and the loss enters.
+    let crossings = 2 * c.layers as u64 + 1;
+    // Three numbers of each token for the loss.
+    let statistics = (ROWS * LENGTH * 3 * 4) as u64;
+    let plain = found(&Case::of(2, 2, 1, 1, 1), micro as usize);
+    // All-reduce of n ranks sends 2 (n-1)/n: leaving forward, entering backward.
+    let all_reduce = 2 * x / 2;
+    // A number for the sum of gradients of norms is not needed: they are equal.
+    assert_eq!(plain.sent[0]["tp"], micro * (2 * crossings * all_reduce + statistics));
+    let shared = found(&Case::of(2, 2, 1, 1, 1).sequence_parallel(), micro as usize);
+    // Gathering sends a rank's half, summing and sharing half of the whole: entering and leaving, both ways.
+    let norms = ((2 * c.layers + 1) * c.hidden * 4) as u64;
+    assert_eq!(shared.sent[0]["tp"], micro * (2 * crossings * (x / 2 + x / 2) + statistics) + norms);
+}
+
+#[test]
+fn stages_send_the_stream_and_its_gradient() {
+    let (c, micro) = (model(), 4u64);
+    let two = found(&Case::of(2, 1, 1, 2, 1), micro as usize);
+    // The first stage sends streams, the last gradients; both join the sums of losses.
+    let losses = 4 * 8;
+    for rank in 0..2 {
+        assert_eq!(two.sent[rank]["pp"], micro * stream(&c) + losses, "rank {rank}");
+    }
+}
+
+#[test]
+fn a_ring_sends_keys_and_values_and_their_gradients() {
+    let (c, micro, cp) = (model(), 2u64, 4u64);
+    let case = Case::of(4, 1, 4, 1, 1).context(ContextParallel::Ring { window: 1 });
+    let ring = found(&case, micro as usize);
+    let block = (ROWS * LENGTH / 4 * 2 * c.groups * c.head_dim * 4) as u64;
+    // Forward each block goes on cp - 1 times; backward again, and its gradients go home.
+    let passes = 3 * (cp - 1) * c.layers as u64;
+    for sent in &ring.sent {
+        assert_eq!(sent["ring"], micro * passes * block);
+    }
+}
+
+#[test]
+fn data_parallel_ranks_send_their_share_of_the_gradients() {
+    let c = model();
+    let two = found(&Case::of(2, 1, 1, 1, 1), 2);
+    let padded = |n: usize| n.next_multiple_of(64);
+    let elements: usize = ms_spec::params(&c).iter().rev().fold(0, |at, p| padded(at) + p.shape.numel());
+    let gradients = (elements.next_multiple_of(128) * 4 / 2) as u64;
+    // And the sums of losses: four numbers of eight bytes.
+    assert_eq!(two.sent[0]["dp-cp"], gradients + 4 * 8);
+}

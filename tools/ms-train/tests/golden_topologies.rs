@@ -1,0 +1,112 @@
+//! Golden runs of pretraining and fine-tuning on ten split topologies each: loss and gradient norm of every iteration.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use tiny::{metrics, ms_train};
+
+/// What every golden run is told beside its own numbers.
+const DENSE: [&str; 10] = [
+    "--nproc-per-node 2 --tp 2",
+    "--nproc-per-node 2 --tp 2 --sequence-parallel",
+    "--nproc-per-node 2 --pp 2",
+    "--nproc-per-node 2 --pp 2 --schedules-method zero-bubble",
+    "--nproc-per-node 4 --use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 5000",
+    "--nproc-per-node 2 --cp 2 --context-parallel-algo megatron_cp_algo",
+    "--nproc-per-node 2 --cp 2 --context-parallel-algo ulysses_cp_algo",
+    "--nproc-per-node 4 --tp 2 --pp 2 --sequence-parallel --recompute-granularity full --recompute-method block --recompute-num-layers 1",
+    "--nproc-per-node 4 --cp 2 --context-parallel-algo kvallgather_cp_algo --tp 2",
+    "--nproc-per-node 8 --tp 2 --cp 2 --context-parallel-algo megatron_cp_algo",
+];
+
+const EXPERTS: [&str; 10] = [
+    "--nproc-per-node 2 --tp 2 --sequence-parallel",
+    "--nproc-per-node 2 --ep 2 --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 4 --ep 4 --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 4 --ep 2 --use-distributed-optimizer --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 2 --pp 2",
+    "--nproc-per-node 4 --pp 2 --ep 2 --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 2 --cp 2 --ep 2 --context-parallel-algo megatron_cp_algo --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 2 --tp 2 --moe-tp-extend-ep --sequence-parallel --moe-token-dispatcher-type alltoall",
+    "--upstream head --nproc-per-node 2 --tp 2 --ep 2 --expert-tensor-parallel-size 1 --sequence-parallel \
+     --moe-token-dispatcher-type alltoall",
+];
+
+fn follows(case: &str, topologies: &[&str], more: &str) {
+    let Some(dir) = ms_testing::shared(&format!("goldens/train/{case}")) else { return };
+    let golden: Value = serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
+    let config = &golden["config"];
+    let number = |key: &str| config[key].to_string();
+    let steps = golden["steps_f64"].as_array().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    for (i, topology) in topologies.iter().enumerate() {
+        let file = out.path().join(format!("{i}.jsonl"));
+        let mut command = ms_train();
+        command.arg("--load").arg(&dir).arg("--data-path").arg(dir.join("data.safetensors"));
+        for (flag, key) in [
+            ("--seq-length", "seq"),
+            ("--train-iters", "iters"),
+            ("--global-batch-size", "gbs"),
+            ("--micro-batch-size", "mbs"),
+            ("--lr", "lr"),
+            ("--min-lr", "min_lr"),
+            ("--weight-decay", "wd"),
+            ("--adam-beta1", "b1"),
+            ("--adam-beta2", "b2"),
+            ("--adam-eps", "aeps"),
+            ("--clip-grad", "clip"),
+            ("--lr-warmup-fraction", "warm"),
+        ] {
+            command.args([flag, &number(key)]);
+        }
+        command.args([
+            "--lr-decay-style",
+            config["style"].as_str().unwrap(),
+            "--make-vocab-size-divisible-by",
+            "1",
+        ]);
+        command.args(more.split_whitespace()).args(topology.split_whitespace());
+        command.args(["--hidden-dropout", "0", "--attention-dropout", "0", "--eval-iters", "0"]);
+        command.arg("--metrics-file").arg(&file).assert().success();
+        let rows = metrics(&file);
+        assert_eq!(rows.len(), steps.len(), "{case} {topology}");
+        for (row, step) in rows.iter().zip(steps) {
+            let (loss, want) = (row["lm loss"].as_f64().unwrap(), step["lm_loss"].as_f64().unwrap());
+            // Under the head's rules the logged loss is the mean over tokens.
+            let want = if topology.contains("head") {
+                step["lm_loss_token_mean"].as_f64().unwrap_or(want)
+            } else {
+                want
+            };
+            let at = &row["iteration"];
+            assert!(
+                (loss - want).abs() < 2e-5,
+                "{case} {topology}: iteration {at}: loss {loss}, expected {want}"
+            );
+            let (norm, want) = (row["grad norm"].as_f64().unwrap(), step["grad_norm"].as_f64().unwrap());
+            assert!(
+                (norm / want - 1.0).abs() < 1e-4,
+                "{case} {topology}: iteration {at}: norm {norm}, expected {want}"
+            );
+        }
+    }
+}
+
+#[test]
+fn pretraining() {
+    follows("llama-tiny", &DENSE, "");
+}
+
+#[test]
+fn fine_tuning() {
+    follows("llama-tiny-sft", &DENSE, "--stage sft --finetune");
+}
+
+#[test]
+fn experts() {
+    let more = "--moe-aux-loss-coeff 0.02 --moe-router-load-balancing-type aux_loss";
+    follows("mixtral-tiny", &EXPERTS, more);
+}
