@@ -10,6 +10,17 @@ check: fmt-check
 test:
     cargo test --workspace --locked
 
+# What goes wrong around a program: malformed files, every number, full disk, closed pipes, two writers, kills, little
+# memory (at most ten minutes; the full disk needs the right to mount one).
+adversary:
+    cargo test --locked -p end-to-end --test adversary --test numbers -- --nocapture
+    cargo test --locked -p ms-train --test keeping --test refusals --test room
+    cargo test --locked -p ms-preprocess --test kinds
+
+# Every choice of ranks up to eight for five kinds of models: gradients, losses and norms as on one rank.
+parity SEED="1":
+    MS_PARITY=all MS_PARITY_SEED={{SEED}} cargo test -p ms-trainer --test matrix --locked -- --nocapture
+
 # Format the sources.
 fmt:
     cargo fmt --all

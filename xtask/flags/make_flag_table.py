@@ -141,6 +141,14 @@ def main(spec):
             "neutral": "", "group": group, "note": note,
         })
     columns = ["flag", "tools", "versions", "arity", "type", "dest", "default", "choices", "range", "status", "uses", "neutral", "group", "note"]
+    # A short spelling acts where the long one does.
+    long = {(row["flag"], tool): row for row in rows for tool in row["tools"].split(",")}
+    for row in rows:
+        if row["note"].startswith("short for --"):
+            word = row["note"].split()[-1]
+            acts = lambda tool: tool in long.get((word, tool), {}).get("uses", "").split(",")
+            uses = [tool for tool in row["tools"].split(",") if acts(tool)]
+            row["uses"] = ",".join(uses) if uses else row["uses"]
     for row in rows:
         row["range"] = ranges.range_of(row)
     rows.sort(key=lambda r: (r["flag"], r["tools"]))

@@ -26,7 +26,7 @@ RANGES = {
     "--lr-wsd-decay-samples": f"[1,{_STEPS}]", "--make-vocab-size-divisible-by": "[1,16777216]",
     "--mamba-chunk-size": _ROWS, "--mamba-d-conv": _PART, "--mamba-d-ssm": _WIDTH, "--mamba-expand": _PART,
     "--mamba-head-dim": _WIDTH, "--mamba-num-groups": _PART, "--mamba-state-dim": _WIDTH, "--max-eval-samples": "[1,)",
-    "--max-new-tokens": "[0,268435456]", "--max-position-embeddings": _ROWS, "--max-samples": "[1,)",
+    "--max-new-tokens": "[-1,268435456]", "-n": "[-1,268435456]", "--repetition-penalty": "(0,)", "--min-p": "[0,1]", "--max-position-embeddings": _ROWS, "--max-record-bytes": "[1,1099511627776]", "--max-samples": "[1,)",
     "--micro-batch-size": "[1,16777216]", "--min-lr": "[0,)", "--moe-aux-loss-coeff": "[0,)",
     "--moe-expert-capacity-factor": "(,)", "--moe-ffn-hidden-size": _WIDTH, "--moe-intermediate-size": _WIDTH, "--moe-router-bias-update-rate": "[0,)",
     "--moe-router-group-topk": _PART, "--moe-router-num-groups": _PART, "--moe-router-topk": _PART,

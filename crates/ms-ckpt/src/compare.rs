@@ -71,6 +71,20 @@ fn slices(shape: &Shape) -> Vec<Region> {
 }
 
 impl Checkpoint {
+    /// Compares the files with the checksums that were noted when they were written, where there are some: in checkpoints of
+    /// this toolchain's own form.
+    ///
+    /// # Errors
+    /// The file whose bytes are not those that were written; what the operating system refuses.
+    pub fn check_sums(&self) -> Result<()> {
+        if self.kind != crate::Kind::Sharded {
+            return Ok(());
+        }
+        let folders = self.files.iter().filter_map(|file| file.path().parent());
+        let folders: std::collections::BTreeSet<_> = folders.collect();
+        folders.into_iter().try_for_each(crate::sharded::check_sums)
+    }
+
     fn floats(&self, name: &str, region: &Region, out: &mut Vec<f32>) -> Result<()> {
         out.clear();
         self.copy(name, region, None, DType::F32, &mut |bytes| {
@@ -142,6 +156,7 @@ impl Checkpoint {
     /// # Errors
     /// What is damaged, where it stands.
     pub fn verify(&self) -> Result<Verified> {
+        self.check_sums()?;
         let mut found = Verified::default();
         let mut values = Vec::new();
         for (name, global) in &self.globals {

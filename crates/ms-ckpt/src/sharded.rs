@@ -64,6 +64,9 @@ struct Manifest {
     config: ModelConfig,
     tensors: Vec<Tensor>,
     state: Value,
+    /// CRC-32C of every file of tensors; checkpoints of earlier versions have none.
+    #[serde(default)]
+    crc32c: BTreeMap<String, u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -215,7 +218,16 @@ impl Writer {
     /// # Panics
     /// If this value came from [`Writer::join`].
     pub fn finish(self, config: &ModelConfig, state: &Value) -> Result<()> {
-        let staging = self.staging.expect("the rank that created the checkpoint finishes it");
+        self.seal(config, state)?;
+        self.publish()
+    }
+
+    /// Writes the manifest of what the ranks have written, which is visible nowhere yet, and opens it: other forms of the
+    /// same weights can be made from it.
+    ///
+    /// # Errors
+    /// A tensor that the ranks' pieces do not cover or describe differently; what the operating system refuses.
+    pub fn seal(&self, config: &ModelConfig, state: &Value) -> Result<Checkpoint> {
         let mut names: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map_err(Error::io(&self.folder, "list"))?
             .filter_map(|e| Some(e.ok()?.path()))
@@ -256,7 +268,16 @@ impl Writer {
                 return Err(Error::folder(&self.folder, what));
             }
         }
+        let mut crc32c = BTreeMap::new();
+        for entry in fs::read_dir(&self.folder).map_err(Error::io(&self.folder, "list"))? {
+            let path = entry.map_err(Error::io(&self.folder, "list"))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with("rank_") && name.ends_with(".safetensors") {
+                crc32c.insert(name, sum(Mapped::open(&path)?.bytes()));
+            }
+        }
         let manifest = Manifest {
+            crc32c,
             format: FORMAT.to_owned(),
             version: VERSION,
             iteration: self.iteration,
@@ -267,9 +288,48 @@ impl Writer {
         let mut text = serde_json::to_vec_pretty(&manifest).expect("a plain struct");
         text.push(b'\n');
         staging::write_file(&self.folder.join(MANIFEST), &text)?;
+        open(&self.folder, &self.folder)
+    }
+
+    /// Gives a sealed checkpoint its final name and writes the tracker file.
+    ///
+    /// # Errors
+    /// What the operating system refuses.
+    ///
+    /// # Panics
+    /// If this value came from [`Writer::join`].
+    pub fn publish(self) -> Result<()> {
+        let staging = self.staging.expect("the rank that created the checkpoint finishes it");
         staging.commit(true)?;
         write_tracker(&self.root, self.iteration)
     }
+}
+
+/// CRC-32C of the bytes of a file.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks(1 << 20).fold(0, crc32c::crc32c_append)
+}
+
+/// Compares the files of a checkpoint of this form with the checksums in its manifest, at the speed of memory or of the
+/// disk. `folder` is that of one iteration.
+///
+/// # Errors
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.
+pub(crate) fn check_sums(folder: &Path) -> Result<()> {
+    let path = folder.join(MANIFEST);
+    let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+    for (name, noted) in &manifest.crc32c {
+        let file = folder.join(name);
+        if sum(Mapped::open(&file)?.bytes()) != *noted {
+            return Err(Error::malformed(
+                &file,
+                "its bytes are not those that were written (CRC-32C)".to_owned(),
+            ));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn open(root: &Path, folder: &Path) -> Result<Checkpoint> {

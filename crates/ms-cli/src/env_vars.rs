@@ -26,3 +26,11 @@ pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
 
 /// Tests only. `1`: a test whose reference values are absent fails instead of being skipped.
 pub const MS_REQUIRE_SHARED: &str = "MS_REQUIRE_SHARED";
+
+/// Kind of terminal; `dumb`: no colours, and no lines that are drawn over.
+pub const TERM: &str = "TERM";
+
+/// Whether the terminal can only add text.
+pub(crate) fn dumb_terminal() -> bool {
+    std::env::var_os(TERM).is_some_and(|kind| kind == "dumb")
+}

@@ -39,12 +39,20 @@ impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
 pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> ExitCode {
     match body(&Interrupt::listen()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report(tool, &error, &mut std::io::stderr().lock()),
+        Err(error) => {
+            let asked = |words: &[&str]| {
+                let argv: Vec<_> = std::env::args().collect();
+                argv.windows(words.len()).any(|w| w == words) || argv.contains(&words.join("="))
+            };
+            let json = asked(&["--log-format", "json"]);
+            report(tool, &error, json, &mut std::io::stderr().lock())
+        }
     }
 }
 
-/// Writes the lines of an error to `out` and returns the exit code it stands for.
-pub fn report(tool: &str, error: &anyhow::Error, out: &mut dyn std::io::Write) -> ExitCode {
+/// Writes the lines of an error to `out`, or with `json` one object as log messages are (`level`, `message`, `hints`), and
+/// returns the exit code it stands for.
+pub fn report(tool: &str, error: &anyhow::Error, json: bool, out: &mut dyn std::io::Write) -> ExitCode {
     let closed_pipe = error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     });
@@ -52,8 +60,17 @@ pub fn report(tool: &str, error: &anyhow::Error, out: &mut dyn std::io::Write) -
         return ExitCode::SUCCESS;
     }
     // Nothing can be done about a closed stderr.
-    let _ = out.write_all(render(tool, error).as_bytes());
+    let text = render(tool, error);
+    let text = if json { as_json(&text) } else { text };
+    let _ = out.write_all(text.as_bytes());
     if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// The lines of an error as one object on a line.
+fn as_json(text: &str) -> String {
+    let (hints, body): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
+    let hints: Vec<&str> = hints.iter().map(|line| line.trim_start_matches("hint: ")).collect();
+    format!("{}\n", serde_json::json!({"level": "ERROR", "message": body.join("\n"), "hints": hints}))
 }
 
 fn render(tool: &str, error: &anyhow::Error) -> String {
@@ -91,7 +108,7 @@ mod tests {
 
     fn code(error: &anyhow::Error) -> (String, String) {
         let mut out = Vec::new();
-        let code = report("ms-pack", error, &mut out);
+        let code = report("ms-pack", error, false, &mut out);
         (format!("{code:?}"), String::from_utf8(out).unwrap())
     }
 
@@ -111,6 +128,16 @@ mod tests {
         let (code, text) = code(&error);
         assert_eq!(text, "ms-pack: line 1: unknown flag --x\nhint: did you mean --y?\n");
         assert_eq!(code, format!("{:?}", ExitCode::from(2)));
+    }
+
+    #[test]
+    fn an_error_among_json_messages_is_one_of_them() {
+        let error = anyhow::Error::from(Usage("no \"input\"\nhint: pass --input".into()));
+        let mut out = Vec::new();
+        report("ms-pack", &error, true, &mut out);
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(line["message"], "ms-pack: no \"input\"");
+        assert_eq!((&line["level"], &line["hints"]), (&"ERROR".into(), &serde_json::json!(["pass --input"])));
     }
 
     #[test]

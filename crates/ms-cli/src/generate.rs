@@ -17,14 +17,26 @@ pub enum Artefact {
 }
 
 impl Artefact {
-    /// The artefact named by `--generate KIND`, when that is the first argument after the program's name.
+    /// The artefact named by `man`, `completions SHELL` or `--generate KIND`, when that comes first after the program's name.
     ///
     /// # Errors
-    /// [`Usage`] if KIND is none of `man`, `complete-bash`, `complete-zsh`, `complete-fish`.
+    /// [`Usage`] if SHELL is none of `bash`, `zsh` and `fish`, or KIND none of `man`, `complete-bash`, `complete-zsh`,
+    /// `complete-fish`.
     pub fn asked_for(argv: &[OsString]) -> Result<Option<Self>, Usage> {
         let Some(first) = argv.get(1).and_then(|a| a.to_str()) else { return Ok(None) };
+        let second = || argv.get(2).and_then(|a| a.to_str()).unwrap_or("");
+        match (first, second()) {
+            ("man", "") => return Ok(Some(Self::Man)),
+            ("completions", "bash") => return Ok(Some(Self::Complete(Shell::Bash))),
+            ("completions", "zsh") => return Ok(Some(Self::Complete(Shell::Zsh))),
+            ("completions", "fish") => return Ok(Some(Self::Complete(Shell::Fish))),
+            ("completions", other) => {
+                return Err(Usage(format!("completions: expected bash, zsh or fish, got '{other}'")));
+            }
+            _ => {}
+        }
         let kind = match first.strip_prefix("--generate") {
-            Some("") => argv.get(2).and_then(|a| a.to_str()).unwrap_or(""),
+            Some("") => second(),
             Some(rest) if rest.starts_with('=') => &rest[1..],
             _ => return Ok(None),
         };
@@ -71,6 +83,9 @@ mod tests {
         assert_eq!(Artefact::asked_for(&argv(&["t", "--generate=man"])), Ok(Some(Artefact::Man)));
         assert_eq!(Artefact::asked_for(&argv(&["t", "--load", "x"])), Ok(None));
         assert!(Artefact::asked_for(&argv(&["t", "--generate", "pdf"])).is_err());
+        assert_eq!(Artefact::asked_for(&argv(&["t", "completions", "bash"])), Ok(bash));
+        assert_eq!(Artefact::asked_for(&argv(&["t", "man"])), Ok(Some(Artefact::Man)));
+        assert!(Artefact::asked_for(&argv(&["t", "completions", "tcsh"])).is_err());
     }
 
     #[test]

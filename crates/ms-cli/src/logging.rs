@@ -51,8 +51,9 @@ pub fn start_logging_with(verbosity: Verbosity, format: LogFormat, recorder: Opt
         Ok(text) if !text.is_empty() => EnvFilter::new(text),
         _ => EnvFilter::new(level),
     };
-    let colour =
-        std::io::stderr().is_terminal() && std::env::var_os(env_vars::NO_COLOR).is_none_or(|v| v.is_empty());
+    let colour = std::io::stderr().is_terminal()
+        && !env_vars::dumb_terminal()
+        && std::env::var_os(env_vars::NO_COLOR).is_none_or(|v| v.is_empty());
     let messages = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
     let messages = match format {
         LogFormat::Text => messages.without_time().with_target(verbosity == Verbosity::Verbose).boxed(),

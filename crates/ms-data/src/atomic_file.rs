@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use std::fs::File;
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -44,7 +44,7 @@ impl AtomicFile {
             let temporary = path.with_file_name(name);
             match File::create_new(&temporary) {
                 Ok(file) => break (file, temporary),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
+                Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
                 Err(e) => return Err(Error::Io { path, source: e }),
             }
         };
@@ -70,13 +70,17 @@ impl AtomicFile {
         while left > 0 {
             let piece = left.min(SYNC_BYTES);
             let writer = self.writer.as_mut().expect("the writer is there until commit");
-            let copied =
-                std::io::copy(&mut (&mut from).take(piece), writer.get_mut()).map_err(Error::io(source))?;
+            let copied = std::io::copy(&mut (&mut from).take(piece), writer.get_mut());
+            // The system does not say which of the two files it speaks of; a full disk is that of the output.
+            let copied = copied.map_err(|e| match e.kind() {
+                ErrorKind::StorageFull
+                | ErrorKind::QuotaExceeded
+                | ErrorKind::FileTooLarge
+                | ErrorKind::WriteZero => Error::Io { path: self.path.clone(), source: e },
+                _ => Error::Io { path: source.into(), source: e },
+            })?;
             if copied < piece {
-                return Err(Error::Io {
-                    path: source.into(),
-                    source: std::io::ErrorKind::UnexpectedEof.into(),
-                });
+                return Err(Error::Io { path: source.into(), source: ErrorKind::UnexpectedEof.into() });
             }
             left -= piece;
             self.wrote(piece).map_err(Error::io(&self.path))?;

@@ -62,7 +62,7 @@ impl Spread {
 }
 
 /// Calls of the attention kernel that together let every query piece meet every key piece that it sees some of: in one
-/// call no query and no key occurs twice.
+/// call no query and no key occurs twice, and both rise.
 fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
     let mut calls: Vec<Vec<Segment>> = Vec::new();
     for q in queries {
@@ -76,8 +76,12 @@ fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<V
             let aligned = k.len as i64 - q.len as i64;
             let ahead = q.place as i64 - k.place as i64 - aligned;
             let segment = Segment { q_start: q.row, q_len: q.len, k_start: k.row, k_len: k.len, ahead };
+            // The kernel takes documents in which queries and keys rise together.
             let free = |call: &&mut Vec<Segment>| {
-                call.iter().all(|s| s.q_start != segment.q_start && s.k_start != segment.k_start)
+                call.iter().all(|s| {
+                    let queries = s.q_start.cmp(&segment.q_start);
+                    queries.is_ne() && queries == s.k_start.cmp(&segment.k_start)
+                })
             };
             match calls.iter_mut().find(free) {
                 Some(call) => call.push(segment),
@@ -413,6 +417,27 @@ pub fn context_attention(
         _ => ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options)?,
     };
     exchange(g, &ctx.ulysses, &out, true)
+}
+
+/// Columns of a rank's tokens `[T, n·W]`, those of each of the `n` context-parallel ranks side by side, as this rank's columns
+/// of all tokens in the order of their sequences, `[n·T, W]`: what a mixer with a state along the sequence needs.
+///
+/// # Errors
+/// If a rank fails.
+pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
+    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let all = exchange(g, &ctx.cp, x, false)?;
+    Ok(ops::dispatch(g, &all, &order)?)
+}
+
+/// The way back of [`to_sequences`]: `[n·T, W]` to `[T, n·W]`.
+///
+/// # Errors
+/// If a rank fails.
+pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
+    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let all = ops::restore(g, y, &order)?;
+    exchange(g, &ctx.cp, &all, true)
 }
 
 fn exchange(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, back: bool) -> Result<Var> {

@@ -22,7 +22,7 @@ pub mod threads;
 
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
-pub use context_attention::{Piece, Spread, context_attention};
+pub use context_attention::{Piece, Spread, context_attention, to_sequences, to_shares};
 pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};

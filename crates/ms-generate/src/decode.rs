@@ -6,7 +6,7 @@ use crate::{Error, LoadedModel, Result, Sampler, Sampling};
 /// When a sequence ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// New tokens at most.
+    /// New tokens at most; no sequence gets longer than the model's window, whatever this says.
     pub max_new_tokens: usize,
     /// Tokens that end a sequence; they are part of the result.
     pub stop_tokens: Vec<u32>,
@@ -16,7 +16,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
-    /// It ran into its limit.
+    /// It ran into its limit, or the model's window is full.
     Length,
     /// It produced a stop token.
     Stop,
@@ -58,11 +58,11 @@ pub fn generate(
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt { index });
         }
-        if prompt.len() + limits.max_new_tokens > max {
-            return Err(Error::TooLong { prompt: prompt.len(), new: limits.max_new_tokens, max });
+        if prompt.len() > max {
+            return Err(Error::TooLong { prompt: prompt.len(), max });
         }
         m.check_tokens(prompt)?;
-        capacity = capacity.max(prompt.len() + limits.max_new_tokens);
+        capacity = capacity.max(prompt.len().saturating_add(limits.max_new_tokens).min(max));
     }
     let mut sequences = (0..prompts.len())
         .map(|i| {
@@ -74,11 +74,12 @@ pub fn generate(
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let known: Vec<usize> = prompts.iter().map(Vec::len).collect();
-    if limits.max_new_tokens > 0 && !prompts.is_empty() {
-        let mut cache = m.model.cache(&m.device, m.store.dtype(), prompts.len(), capacity);
-        let mut active: Vec<usize> = (0..prompts.len()).collect();
-        let mut new: Vec<Vec<i32>> = prompts;
+    let asked = prompts;
+    let known: Vec<usize> = asked.iter().map(Vec::len).collect();
+    if limits.max_new_tokens > 0 && !asked.is_empty() {
+        let mut cache = m.model.cache(&m.device, m.store.dtype(), asked.len(), capacity);
+        let mut active: Vec<usize> = (0..asked.len()).collect();
+        let mut new: Vec<Vec<i32>> = asked.clone();
         while !active.is_empty() {
             let step: Vec<(usize, &[i32])> = active.iter().map(|&i| (i, new[i].as_slice())).collect();
             let hidden = m.model.extend(&m.device, &m.store, &m.ctx, &mut cache, &step)?;
@@ -90,9 +91,14 @@ pub fn generate(
                 last.push(hidden.rows(end - 1, 1)?);
             }
             for (&i, hidden) in active.iter().zip(&last) {
-                let logits = m.logits_of(hidden)?;
+                let mut logits = m.logits_of(hidden)?;
                 check_finite(&logits, i, known[i] + sequences[i].tokens.len() - 1)?;
-                let token = sequences[i].advance(&logits, limits, |t| on_token(i, t));
+                let own = logits.clone();
+                let occurred = asked[i].iter().map(|&t| t as u32).chain(sequences[i].tokens.iter().copied());
+                rule.penalise(&mut logits, occurred);
+                // The last token of a full window is chosen, but has no place to be continued from.
+                let room = max + 1 - known[i];
+                let token = sequences[i].advance(&logits, &own, limits, room, |t| on_token(i, t));
                 new[i] = vec![token as i32];
             }
             active.retain(|&i| sequences[i].finish.is_none());
@@ -116,16 +122,24 @@ struct Sequence {
 }
 
 impl Sequence {
-    fn advance(&mut self, logits: &[f32], limits: &Limits, on_token: impl FnOnce(u32) -> bool) -> u32 {
+    /// Takes the next token by `logits`; `own` are the model's, before anything was done to them.
+    fn advance(
+        &mut self,
+        logits: &[f32],
+        own: &[f32],
+        limits: &Limits,
+        room: usize,
+        on_token: impl FnOnce(u32) -> bool,
+    ) -> u32 {
         let token = self.sampler.choose(logits);
-        self.log_probability += log_softmax(logits, token as usize);
+        self.log_probability += log_softmax(own, token as usize);
         self.tokens.push(token);
         let go_on = on_token(token);
         self.finish = if limits.stop_tokens.contains(&token) {
             Some(Finish::Stop)
         } else if !go_on {
             Some(Finish::Cancelled)
-        } else if self.tokens.len() >= limits.max_new_tokens {
+        } else if self.tokens.len() >= limits.max_new_tokens.min(room) {
             Some(Finish::Length)
         } else {
             None

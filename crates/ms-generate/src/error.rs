@@ -20,13 +20,11 @@ pub enum Error {
         /// Which prompt, from 0.
         index: usize,
     },
-    /// Prompt and new tokens together are longer than the model's positions.
-    #[error("prompt of {prompt} tokens and {new} new ones: {max} positions fit into the model")]
+    /// The prompt is longer than the model's window.
+    #[error("the prompt has {prompt} tokens, the model's window {max}")]
     TooLong {
         /// Tokens of the prompt.
         prompt: usize,
-        /// Tokens to generate.
-        new: usize,
         /// Positions of the model.
         max: usize,
     },

@@ -45,6 +45,7 @@ impl LoadedModel {
             Some(iteration) => ms_ckpt::open_iteration(dir, iteration)?,
             None => ms_ckpt::open(dir)?,
         };
+        source.check_sums()?;
         let config = source.config().clone();
         let max_position = max_position.unwrap_or(config.max_positions);
         let model = Gpt::new(&config, &device, max_position)?;

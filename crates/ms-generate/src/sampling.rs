@@ -16,13 +16,18 @@ pub struct Sampling {
     pub top_k: usize,
     /// Only the likeliest tokens of this mass; 0 or 1 turns it off.
     pub top_p: f64,
+    /// Only tokens at least so likely as this share of the likeliest; 0 turns it off.
+    pub min_p: f64,
+    /// Divides the logits above 0 of tokens that occurred, prompt included, and multiplies those below; 1 turns it off.
+    pub repetition_penalty: f64,
     /// Seed; each sequence of a call draws from a stream of its own.
     pub seed: u64,
 }
 
 impl Sampling {
     /// The likeliest token, always.
-    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 0.0, seed: 0 };
+    pub const GREEDY: Self =
+        Self { temperature: 0.0, top_k: 0, top_p: 0.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 };
 
     /// Checks the numbers.
     ///
@@ -40,7 +45,34 @@ impl Sampling {
                 found: self.top_p,
             });
         }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            let expected = "a number from 0 to 1";
+            return Err(Error::Sampling { name: "min-p", expected, found: self.min_p });
+        }
+        if !(self.repetition_penalty > 0.0 && self.repetition_penalty.is_finite()) {
+            let (name, expected) = ("repetition-penalty", "a number above 0");
+            return Err(Error::Sampling { name, expected, found: self.repetition_penalty });
+        }
         Ok(())
+    }
+
+    /// Makes tokens that occurred less likely.
+    ///
+    /// # Source
+    /// Keskar et al., arXiv:1909.05858, section 4.1, as Hugging Face transformers applies it: once per token.
+    pub(crate) fn penalise(&self, logits: &mut [f32], occurred: impl Iterator<Item = u32>) {
+        if self.repetition_penalty == 1.0 {
+            return;
+        }
+        let mut seen: Vec<u32> = occurred.collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let penalty = self.repetition_penalty as f32;
+        for token in seen {
+            if let Some(logit) = logits.get_mut(token as usize) {
+                *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+            }
+        }
     }
 }
 
@@ -82,6 +114,11 @@ impl Sampler {
         let max = self.candidates.first().map_or(0.0, |c| c.1);
         for c in &mut self.candidates {
             c.1 = (c.1 - max).exp();
+        }
+        if self.rule.min_p > 0.0 {
+            // The likeliest one weighs 1, and the others follow in order.
+            let kept = self.candidates.iter().take_while(|c| c.1 >= self.rule.min_p).count().max(1);
+            self.candidates.truncate(kept);
         }
         let mut total: f64 = self.candidates.iter().map(|c| c.1).sum();
         if self.rule.top_p > 0.0 && self.rule.top_p < 1.0 {
@@ -131,7 +168,7 @@ mod tests {
 
     #[test]
     fn draws_follow_the_softmax() {
-        let rule = Sampling { temperature: 2.0, top_k: 0, top_p: 0.0, seed: 3 };
+        let rule = Sampling { temperature: 2.0, top_k: 0, top_p: 0.0, seed: 3, ..Sampling::GREEDY };
         let logits = [0.0f32, 2.0, 4.0];
         let counts = counts(rule, &logits, 20_000);
         let weights: Vec<f64> = logits.iter().map(|&l| (f64::from(l) / 2.0).exp()).collect();
@@ -143,7 +180,7 @@ mod tests {
 
     #[test]
     fn ties_at_the_kth_logit_survive() {
-        let rule = Sampling { temperature: 1.0, top_k: 2, top_p: 0.0, seed: 1 };
+        let rule = Sampling { temperature: 1.0, top_k: 2, top_p: 0.0, seed: 1, ..Sampling::GREEDY };
         let counts = counts(rule, &[1.0, 5.0, 4.0, 4.0, 0.0], 2000);
         assert!(counts[1] > 0 && counts[2] > 0 && counts[3] > 0);
         assert_eq!((counts[0], counts[4]), (0, 0));
@@ -153,9 +190,37 @@ mod tests {
     fn the_first_token_past_the_mass_is_kept() {
         // Shares 0.5, 0.3, 0.2: the mass before the second is 0.5 <= 0.6, before the third 0.8 > 0.6.
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
-        let counts = counts(Sampling { temperature: 1.0, top_k: 0, top_p: 0.6, seed: 9 }, &logits, 2000);
+        let counts = counts(
+            Sampling { temperature: 1.0, top_k: 0, top_p: 0.6, seed: 9, ..Sampling::GREEDY },
+            &logits,
+            2000,
+        );
         assert!(counts[0] > 0 && counts[1] > 0);
         assert_eq!(counts[2], 0);
+    }
+
+    #[test]
+    fn min_p_keeps_what_is_likely_beside_the_likeliest() {
+        // Shares 0.5, 0.3, 0.2 of which 0.3 / 0.5 is 0.6 and 0.2 / 0.5 is 0.4.
+        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
+        let rule = |min_p| Sampling { temperature: 1.0, min_p, seed: 9, ..Sampling::GREEDY };
+        let counts = |min_p| counts(rule(min_p), &logits, 2000);
+        assert!(counts(0.5)[1] > 0 && counts(0.5)[2] == 0);
+        assert_eq!((counts(0.7)[1], counts(0.7)[2]), (0, 0));
+        assert!(counts(0.0)[2] > 0);
+        assert!(rule(1.5).validate().is_err());
+    }
+
+    #[test]
+    fn what_occurred_becomes_less_likely_once() {
+        let rule = Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY };
+        let mut logits = [4.0f32, -1.0, 3.0, 0.5];
+        rule.penalise(&mut logits, [0, 1, 0, 9].into_iter());
+        assert_eq!(logits, [2.0, -2.0, 3.0, 0.5]);
+        let mut same = [4.0f32, -1.0];
+        Sampling::GREEDY.penalise(&mut same, [0, 1].into_iter());
+        assert_eq!(same, [4.0, -1.0]);
+        assert!(Sampling { repetition_penalty: 0.0, ..Sampling::GREEDY }.validate().is_err());
     }
 
     #[test]

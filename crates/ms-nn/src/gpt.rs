@@ -112,7 +112,7 @@ impl Gpt {
         let tp = (seat.grid.coord(seat.rank, Axis::Tp), seat.grid.size(Axis::Tp));
         ms_spec::check_cut(config, tp.1)?;
         ms_spec::check_expert_cut(config, seat.grid.size(Axis::Ep), seat.grid.expert().size(Axis::Tp))?;
-        ms_spec::check_context(config, seat.grid.size(Axis::Cp))?;
+        ms_spec::check_context(config, tp.1, seat.grid.size(Axis::Cp))?;
         if config.reward {
             return Err(Error::Unsupported {
                 family: config.family,

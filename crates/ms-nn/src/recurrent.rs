@@ -3,7 +3,10 @@
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{Activation, DType, DeltaRule, Norm, ParamId, Result, Run, StateSpace, Tensor, Var, ops};
+use ms_core::{
+    Activation, DType, DeltaRule, Norm, ParamId, Result, Run, Segment, StateSpace, Tensor, Var, ops,
+};
+use ms_dist::{to_sequences, to_shares};
 use ms_spec::{GatedDelta, Mamba2, ModelConfig};
 use std::sync::Arc;
 
@@ -27,6 +30,48 @@ pub(crate) fn remembered_in(
     history.scatter(slots, &h)?;
     states.scatter(slots, &s)?;
     Ok(y)
+}
+
+/// Channels of a mixer by heads, in sections that lie one after the other: context-parallel ranks each take their part of
+/// every section and see whole sequences of it.
+struct Sections<'a> {
+    sizes: &'a [usize],
+    ranks: usize,
+}
+
+impl Sections<'_> {
+    /// Elements of one rank's part of every section.
+    fn own(&self) -> Vec<usize> {
+        self.sizes.iter().map(|n| n / self.ranks).collect()
+    }
+
+    /// The columns of `[T, Σ sizes]`, those of each rank side by side.
+    fn by_rank(&self) -> Arc<[Run]> {
+        let of_rank = |rank: usize| {
+            let mut start = 0;
+            self.sizes.iter().map(move |&size| {
+                let len = size / self.ranks;
+                start += size;
+                Run::Copy { start: start - size + rank * len, len }
+            })
+        };
+        (0..self.ranks).flat_map(of_rank).collect()
+    }
+
+    /// A rank's rows of a weight `[Σ sizes, W]`, of every section its part.
+    fn weight(&self, pass: &mut Pass<'_>, w: &Var, rank: usize) -> Result<Var> {
+        let width = w.value().numel() / self.sizes.iter().sum::<usize>();
+        let (mut start, mut parts) = (0, Vec::with_capacity(self.sizes.len()));
+        for &size in self.sizes {
+            let len = size / self.ranks;
+            parts.push(ops::part(pass.g, w, (start + rank * len) * width, [1, len * width])?);
+            start += size;
+        }
+        let joined = ops::concat(pass.g, &parts.iter().collect::<Vec<_>>())?;
+        let mut shape = w.value().shape().to_vec();
+        shape[0] = self.own().iter().sum();
+        ops::reshape(pass.g, &joined, shape.as_slice())
+    }
 }
 
 /// Mamba2's mixer.
@@ -80,14 +125,50 @@ impl StateSpaceMixer {
             state: m.state,
             step_limit: (m.dt_limit.0 as f32, m.dt_limit.1.map_or(f32::INFINITY, |l| l as f32)),
         };
-        let segments = pass.batch.segments.clone();
-        let (slots, g) = (pass.slots, &mut *pass.g);
-        let y = remembered_in(slots, cache, |memory| {
-            let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
-            let convolved = ops::convolution(g, &convolved, &w, b.as_ref(), history, &segments)?;
-            let [x, b, c] = ops::split(g, &convolved, [inner, bc, bc])?;
-            ops::state_space(g, [&x, &b, &c, &dt], weights.each_ref(), states, &segments, &shape)
-        })?;
+        let scan = |pass: &mut Pass<'_>,
+                    cache,
+                    (convolved, dt): (&Var, &Var),
+                    (w, b): (&Var, Option<&Var>),
+                    weights: &[Var; 3],
+                    shape: &StateSpace,
+                    segments: &Arc<[Segment]>| {
+            let (inner, bc) = (shape.heads * shape.head_dim, shape.groups * shape.state);
+            let (slots, g) = (pass.slots, &mut *pass.g);
+            remembered_in(slots, cache, |memory| {
+                let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
+                let convolved = ops::convolution(g, convolved, w, b, history, segments)?;
+                let [x, b, c] = ops::split(g, &convolved, [inner, bc, bc])?;
+                ops::state_space(g, [&x, &b, &c, dt], weights.each_ref(), states, segments, shape)
+            })
+        };
+        let y = match pass.batch.spread.clone() {
+            None => {
+                let segments = pass.batch.segments.clone();
+                scan(pass, cache, (&convolved, &dt), (&w, b.as_ref()), &weights, &shape, &segments)?
+            }
+            Some(spread) => {
+                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
+                let all = Sections { sizes: &[inner, bc, bc, heads], ranks };
+                let (channels, by_head) =
+                    (Sections { sizes: &[inner, bc, bc], ranks }, Sections { sizes: &[heads], ranks });
+                let rows = ops::concat(pass.g, &[&convolved, &dt])?;
+                let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
+                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+                let own = channels.own().iter().sum::<usize>();
+                let [convolved, dt] = ops::split(pass.g, &rows, [own, heads / ranks])?;
+                let w = channels.weight(pass, &w, rank)?;
+                let b = b.map(|b| channels.weight(pass, &b, rank)).transpose()?;
+                let mut own = Vec::with_capacity(3);
+                for weight in &weights {
+                    own.push(by_head.weight(pass, weight, rank)?);
+                }
+                let own: [Var; 3] = own.try_into().expect("three weights by head");
+                let shape = StateSpace { heads: heads / ranks, groups: m.groups / ranks, ..shape };
+                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
+                let y = scan(pass, None, (&convolved, &dt), (&w, b.as_ref()), &own, &shape, &documents)?;
+                to_shares(pass.g, pass.ctx, &y, &spread)?
+            }
+        };
         let gated = ops::gate(pass.g, &y, &z, Activation::Silu)?;
         // RMSNorm over each group, then a scale per channel.
         let tokens = gated.value().as_matrix().0;
@@ -180,14 +261,43 @@ impl DeltaMixer {
             key_dim: s.key_dim,
             value_dim: s.value_dim,
         };
-        let segments = pass.batch.segments.clone();
-        let (slots, g) = (pass.slots, &mut *pass.g);
-        let y = remembered_in(slots, cache, |memory| {
-            let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
-            let convolved = ops::convolution(g, &qkv, &w, None, history, &segments)?;
-            let [q, k, v] = ops::split(g, &convolved, [qk / 2, qk / 2, values])?;
-            ops::delta_rule(g, [&q, &k, &v, &decay, &beta], states, &segments, &shape)
-        })?;
+        let scan = |pass: &mut Pass<'_>,
+                    cache,
+                    [qkv, decay, beta]: [&Var; 3],
+                    w: &Var,
+                    shape: &DeltaRule,
+                    segments: &Arc<[Segment]>| {
+            let (qk, values) = (shape.key_heads * shape.key_dim, shape.value_heads * shape.value_dim);
+            let (slots, g) = (pass.slots, &mut *pass.g);
+            remembered_in(slots, cache, |memory| {
+                let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
+                let convolved = ops::convolution(g, qkv, w, None, history, segments)?;
+                let [q, k, v] = ops::split(g, &convolved, [qk, qk, values])?;
+                ops::delta_rule(g, [&q, &k, &v, decay, beta], states, segments, shape)
+            })
+        };
+        let y = match pass.batch.spread.clone() {
+            None => {
+                let segments = pass.batch.segments.clone();
+                scan(pass, cache, [&qkv, &decay, &beta], &w, &shape, &segments)?
+            }
+            Some(spread) => {
+                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
+                let channels = Sections { sizes: &[qk / 2, qk / 2, values], ranks };
+                let all = Sections { sizes: &[qk / 2, qk / 2, values, s.value_heads, s.value_heads], ranks };
+                let rows = ops::concat(pass.g, &[&qkv, &decay, &beta])?;
+                let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
+                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+                let heads = s.value_heads / ranks;
+                let own = channels.own().iter().sum::<usize>();
+                let [qkv, decay, beta] = ops::split(pass.g, &rows, [own, heads, heads])?;
+                let w = channels.weight(pass, &w, rank)?;
+                let shape = DeltaRule { key_heads: s.key_heads / ranks, value_heads: heads, ..shape };
+                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
+                let y = scan(pass, None, [&qkv, &decay, &beta], &w, &shape, &documents)?;
+                to_shares(pass.g, pass.ctx, &y, &spread)?
+            }
+        };
         let y = ops::cast(pass.g, &y, dtype)?;
         let tokens = y.value().as_matrix().0;
         let heads = ops::reshape(pass.g, &y, [tokens * s.value_heads, s.value_dim])?;

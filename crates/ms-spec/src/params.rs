@@ -246,6 +246,9 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     if let Some(moe) = &c.moe {
         sizes.extend([("shared expert ffn size", moe.shared.map_or(tp, |s| s.ffn))]);
     }
+    if c.mtp > 0 {
+        sizes.push(("hidden size, which the joint projection of a prediction module makes,", c.hidden));
+    }
     if let Some(m) = &c.mamba2 {
         sizes.push(("state-space groups", m.groups));
     }
@@ -311,7 +314,7 @@ impl ParamSpec {
 ///
 /// # Errors
 /// [`Error::Rule`] with the part that sees whole sequences in a way that this version cannot share, and why.
-pub fn check_context(config: &ModelConfig, cp: usize) -> Result<()> {
+pub fn check_context(config: &ModelConfig, tp: usize, cp: usize) -> Result<()> {
     let c = config;
     if cp == 1 {
         return Ok(());
@@ -326,13 +329,20 @@ pub fn check_context(config: &ModelConfig, cp: usize) -> Result<()> {
     if c.indexer.is_some() {
         return rule("sparse attention", "the indexer picks among the keys of all ranks");
     }
-    for (mixer, part) in [
-        (Mixer::Mamba2, "a state-space mixer"),
-        (Mixer::Mamba3, "a trapezoidal mixer"),
-        (Mixer::GatedDelta, "a gated delta net"),
-    ] {
-        if c.has(mixer) {
-            return rule(part, "its state runs through the whole sequence");
+    if c.has(Mixer::Mamba3) {
+        return rule(
+            "a trapezoidal mixer",
+            "its heads share their keys, so ranks cannot exchange heads for tokens",
+        );
+    }
+    // Mixers with a state along the sequence exchange heads for tokens.
+    let heads = [
+        ("state-space groups of a rank", c.mamba2.as_ref().map(|m| m.groups)),
+        ("key heads of a rank's gated delta net", c.gated_delta.as_ref().map(|g| g.key_heads)),
+    ];
+    for (what, groups) in heads {
+        if let Some(size) = groups.map(|n| n / tp).filter(|n| !n.is_multiple_of(cp)) {
+            return Err(Error::Cut { what, size, axis: Axis::Cp, ranks: cp });
         }
     }
     Ok(())

@@ -14,6 +14,15 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A tokenizer is named that is not there, in the way of a model hub.
+    #[error(
+        "{path}: no such folder\nhint: names of a hub are not looked up: download {path} (hf download {path} --local-dir DIR) and \
+         pass DIR"
+    )]
+    HubName {
+        /// The name.
+        path: PathBuf,
+    },
     /// A file that must hold JSON does not.
     #[error("{path}: not valid JSON: {source}")]
     Json {

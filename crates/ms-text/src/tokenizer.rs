@@ -67,6 +67,9 @@ impl Tokenizer {
     /// Those of [`Tokenizer::load`].
     pub fn load_with(path: impl AsRef<Path>, which: Engine) -> Result<Self> {
         let path = path.as_ref();
+        if looks_like_a_hubs(path) && !path.exists() {
+            return Err(Error::HubName { path: path.into() });
+        }
         let mut dir = path;
         if path.is_file() {
             dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -418,6 +421,17 @@ impl Tokenizer {
     pub fn content_hash(&self) -> &str {
         self.hash.get_or_init(|| self.source.hash())
     }
+}
+
+/// Whether a path could be a name of a model hub: `owner/name`.
+fn looks_like_a_hubs(path: &Path) -> bool {
+    let word = |text: &str| {
+        !text.is_empty()
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+            && !text.starts_with('.')
+    };
+    let text = path.to_str().unwrap_or_default();
+    text.split_once('/').is_some_and(|(owner, name)| word(owner) && word(name))
 }
 
 /// A post-processor that puts `bos` before and `eos` after every text.

@@ -167,9 +167,6 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 
 /// The first rank's last step: what is beside the tensors, and the final name.
 fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: sharded::Writer) -> Result<()> {
-    if config.checkpoint.megatron_files != MegatronFiles::Absent {
-        write_megatron(config, engine, state, &writer)?;
-    }
     let step = engine.optimizer.step();
     let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
     let stored = Stored {
@@ -186,7 +183,12 @@ fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: shard
         opt_param_scheduler,
     };
     let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
-    Ok(writer.finish(&config.model, &stored)?)
+    let sealed = writer.seal(&config.model, &stored)?;
+    if config.checkpoint.megatron_files != MegatronFiles::Absent {
+        write_megatron(config, &sealed, state, engine.dtype(), &writer)?;
+    }
+    drop(sealed);
+    Ok(writer.publish()?)
 }
 
 fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {
@@ -239,25 +241,24 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
     Ok(())
 }
 
-/// Megatron's files. Every rank holds the whole model, so the first one writes them alone.
+/// Megatron's files, made by the first rank from what all have written.
 fn write_megatron(
     config: &TrainConfig,
-    engine: &Engine,
+    sealed: &Checkpoint,
     state: &RunState,
+    dtype: DType,
     writer: &sharded::Writer,
 ) -> Result<()> {
     let mut more = config.args.clone();
     more.insert("consumed_train_samples".into(), json!(state.consumed_train_samples));
     more.insert("consumed_valid_samples".into(), json!(state.consumed_valid_samples));
-    let specs = engine.model.specs();
-    let id = |name: &str| specs.iter().position(|s| s.name == name).expect("the model's own parameter");
     let mut bytes = |spec: &ParamSpec| {
-        let weight = engine.store.get(ParamId(id(&spec.name) as u32));
-        let dtype = if spec.trained { engine.dtype() } else { DType::F32 };
-        let weight = engine.device.cast(&weight, dtype).expect("weights are f32 or bf16");
-        Ok(weight.bytes().to_vec())
+        let dtype = if spec.trained { dtype } else { DType::F32 };
+        let mut whole = vec![0; spec.shape.numel() * dtype.size()];
+        sealed.read(spec, &Region::whole(&spec.shape), dtype, &mut whole)?;
+        Ok(whole)
     };
-    let (model, dtype) = (&config.model, engine.dtype());
+    let model = &config.model;
     match config.checkpoint.megatron_files {
         MegatronFiles::Distributed => writer.write_torch_dist(model, dtype, &more, &mut bytes)?,
         _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
@@ -287,6 +288,9 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         None => ms_ckpt::open(dir),
     };
     let source = source.map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
+    if engine.ctx.rank == 0 {
+        source.check_sums().map_err(|e| or_an_older_one(dir, config.checkpoint.load_step, e))?;
+    }
     read_weights(&source, engine)?;
     let mut state = RunState {
         from: dir.clone(),

@@ -268,10 +268,9 @@ impl Loop<'_> {
             }
             outcome.stopped = self.should_stop()?;
             let every = self.config.checkpoint.save_interval;
-            if outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every)) {
-                if self.save()? {
-                    saved = self.iteration;
-                }
+            let due = outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every));
+            if due && self.save()? {
+                saved = self.iteration;
             }
             if outcome.stopped.is_some() {
                 break;

@@ -3,7 +3,7 @@
 mod parity;
 
 use ms_dist::ContextParallel;
-use ms_spec::{Mixer, ModelConfig};
+use ms_spec::ModelConfig;
 use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
 use parity::{Case, batches, compare, run};
@@ -19,7 +19,7 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
     let etp = case.sizes.etp.unwrap_or(case.sizes.tp);
     ms_spec::check_cut(c, case.sizes.tp).is_ok()
         && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
-        && ms_spec::check_context(c, case.sizes.cp).is_ok()
+        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp).is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
         && (case.sizes.cp == 1 || case.context.check(c.heads / case.sizes.tp, case.sizes.cp, 16).is_ok())
 }
@@ -37,8 +37,7 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
         }
         ran += 1;
         let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
-        let recurrent = c.has(Mixer::Mamba2) || c.has(Mixer::Mamba3) || c.has(Mixer::GatedDelta);
-        let steps = batches(&c, 2, 16, 2, 4, packed && !recurrent);
+        let steps = batches(&c, 2, 16, 2, 4, packed);
         let outcome = run(&c, &Case::single(), routing, &steps)
             .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&name, &want, &got)));
         if let Err(e) = outcome {

@@ -13,7 +13,7 @@ use ms_spec::{
     Attention, Feed, GatedDelta, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score, Scores, SharedExpert,
 };
 use ms_trainer::{PipelineOrder, Routing};
-use parity::{Case, Fault, Wrong, batches, compare, run, run_with};
+use parity::{Case, Fault, Wrong, batches, compare, compare_within, run, run_with};
 
 /// Kinds of models, each with the parts that parallelism must get right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Draw {
 
 /// A model of this kind that `case` can share out.
 fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
-    let (tp, ep) = (case.sizes.tp, case.sizes.ep);
+    let (tp, cp, ep) = (case.sizes.tp, case.sizes.cp, case.sizes.ep);
     let u = case.context.ulysses(case.sizes.cp);
     let groups = tp * draw.of(&[1, 2]);
     let mut heads = groups * draw.of(&[1, 2]);
@@ -60,7 +60,7 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     };
     let base = ModelConfig {
         layers,
-        hidden: 8 * draw.of(&[1, 2]),
+        hidden: 8 * if kind == Model::Latent { tp } else { draw.of(&[1, 2]) },
         ffn: 6 * tp,
         heads,
         groups,
@@ -68,8 +68,8 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         vocab: 12 * tp - draw.below(3),
         padded_vocab: 12 * tp,
         max_positions: 64,
-        // Wide enough that the gradients of all parts count.
-        init_std: 0.4,
+        // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
+        init_std: if kind == Model::Hybrid { 0.2 } else { 0.4 },
         ..ModelConfig::default()
     };
     let router = Router {
@@ -122,8 +122,8 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         }
         Model::Hybrid => ModelConfig {
             gated_delta: Some(GatedDelta {
-                key_heads: tp,
-                value_heads: 2 * tp,
+                key_heads: tp * cp,
+                value_heads: 2 * tp * cp,
                 key_dim: 4,
                 value_dim: 4,
                 conv: 3,
@@ -169,7 +169,7 @@ fn sizes() -> Vec<[usize; 5]> {
 /// The ways in which the ranks of these sizes work together, drawn.
 fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Option<Case> {
     let has_experts = matches!(kind, Model::Experts | Model::Latent);
-    if (ep > 1 && !has_experts) || (cp > 1 && kind == Model::Hybrid) {
+    if ep > 1 && !has_experts {
         return None;
     }
     let mut case = Case::of(tp * cp * pp * dp, tp, cp, pp, ep);
@@ -203,10 +203,9 @@ fn steps(config: &ModelConfig, case: &Case, draw: &mut Draw) -> Vec<Vec<ms_data:
     let cp = case.sizes.cp;
     let dp = case.world / (case.sizes.tp * cp * case.sizes.pp);
     let length = (2 * cp * case.sizes.tp).next_multiple_of(case.context.pieces(cp)) * draw.of(&[1, 2]);
-    let length = if length < 8 { length * 8usize.div_ceil(length) } else { length };
+    let length = if length < 16 { length * 16usize.div_ceil(length) } else { length };
     let micro = 2 * case.sizes.pp;
-    let recurrent = config.gated_delta.is_some();
-    batches(config, draw.of(&[1, 2]), length, 3, micro * dp, !recurrent && draw.below(2) == 0)
+    batches(config, draw.of(&[1, 2]), length, 3, micro * dp, draw.below(2) == 0)
 }
 
 fn check(kind: Model, sizes: [usize; 5], seed: u64) -> Result<bool, String> {
@@ -225,7 +224,9 @@ fn check(kind: Model, sizes: [usize; 5], seed: u64) -> Result<bool, String> {
     let want =
         run(&config, &Case::single(), routing, &steps).map_err(|e| format!("{what}: one rank: {e}"))?;
     let got = run(&config, &case, routing, &steps).map_err(|e| format!("{what}: {e}"))?;
-    compare(&what, &want, &got).map(|()| true)
+    // A state along the sequence amplifies the rounding of float32.
+    let bound = if kind == Model::Hybrid { 1e-3 } else { 3e-4 };
+    compare_within(&what, &want, &got, bound).map(|()| true)
 }
 
 #[test]
@@ -282,7 +283,7 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 30] = [
     ("gradients of keys and values", Wrong::Stale, Model::Sinks, [1, 2, 1, 1, 1]),
     ("heads for tokens", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
     ("tokens for heads", Wrong::Reversed, Model::Dense, [1, 2, 1, 1, 1]),
-    ("exchange_rows", Wrong::Stale, Model::Experts, [1, 1, 1, 2, 2]),
+    ("exchange_rows", Wrong::Twice, Model::Experts, [1, 1, 1, 2, 2]),
     ("rows per expert", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
     ("tokens per expert", Wrong::Missing, Model::Experts, [1, 2, 1, 1, 1]),
     ("expert load", Wrong::Missing, Model::Latent, [1, 1, 1, 2, 1]),

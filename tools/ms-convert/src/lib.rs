@@ -23,7 +23,7 @@ mod run;
 use std::ffi::OsString;
 use std::path::Path;
 
-use ms_cli::megatron::{Program, parse_or_exit};
+use ms_cli::megatron::{Program, answer, parse_or_exit};
 use ms_cli::{ResultHint as _, Usage};
 
 const ABOUT: &str =
@@ -46,6 +46,7 @@ Examples:
 /// # Errors
 /// Wrong usage, and whatever stops a conversion.
 pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
+    answer(Program::Convert, "ms-convert", ABOUT, &argv)?;
     let leading = argv.iter().take_while(|a| !a.to_string_lossy().starts_with('-')).count();
     let words: Vec<OsString> = argv.drain(..leading).collect();
     let args = parse_or_exit(Program::Convert, "ms-convert", ABOUT, &argv)?;

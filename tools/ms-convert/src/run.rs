@@ -421,6 +421,14 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     if let Some(parent) = request.save.parent() {
         fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
     }
+    if let Some(free) = ms_cli::free_bytes(&request.save).filter(|&free| free < plan.bytes()) {
+        anyhow::bail!(
+            "--save-dir {}: the output takes {}, {} are free there",
+            request.save.display(),
+            ms_cli::say_bytes(plan.bytes()),
+            ms_cli::say_bytes(free)
+        );
+    }
     let start = Instant::now();
     let bar = args.progress().bytes(plan.bytes(), "converting");
     let options = RunOptions { threads: workers(), sync: request.sync, replace: request.force };

@@ -7,7 +7,7 @@ mod run;
 
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Program, parse_or_exit};
+use ms_cli::megatron::{Program, answer, parse_or_exit};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -25,6 +25,7 @@ SUBJECT_dev.csv in the folder dev beside it. Without the word mmlu: the argument
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
 pub fn main() -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    answer(Program::Eval, "ms-eval", ABOUT, &argv)?;
     let mut tasks: Vec<String> = Vec::new();
     while let Some(word) = argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')) {
         tasks.push(word.to_owned());

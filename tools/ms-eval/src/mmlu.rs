@@ -56,7 +56,9 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
             let examples = dev.join(format!("{name}_dev.csv"));
             let examples = read_questions(&examples)
                 .with_context(|| format!("the solved examples of {name}: expected {}", examples.display()))?;
-            Ok(Subject { questions: read_questions(&path)?, examples, name })
+            let questions = read_questions(&path)?;
+            ensure!(!questions.is_empty(), "{}: expected questions, found none", path.display());
+            Ok(Subject { questions, examples, name })
         })
         .collect()
 }

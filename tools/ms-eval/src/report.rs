@@ -46,11 +46,11 @@ fn accuracy(correct: u64, questions: u64) -> f64 {
     correct as f64 / questions.max(1) as f64
 }
 
-/// Prints the score and writes the files.
+/// Prints the score and writes the files. `overlong` prompts, with the answer, are longer than the model was made for.
 ///
 /// # Errors
 /// If a file cannot be written.
-pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -> Result<()> {
+pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample], overlong: u64) -> Result<()> {
     let questions: u64 = rows.iter().map(|r| r.questions).sum();
     let correct: u64 = rows.iter().map(|r| r.correct).sum();
     let acc = accuracy(correct, questions);
@@ -67,6 +67,7 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample]) -
         "correct": correct,
         "acc": acc,
         "stderr": stderr,
+        "overlong_prompts": overlong,
         "subjects": subjects,
     });
     if let Some(dir) = args.text("output") {

@@ -93,6 +93,8 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
     };
     let longest = prompts.iter().map(|p| p.1.len()).max().unwrap_or(0) + new;
     let model = model(args, load, longest)?;
+    let window = model.config().max_positions;
+    let overlong = prompts.iter().filter(|p| p.1.len() + new > window).count() as u64;
     let mut session = Session::new(&model, longest);
     let bar = args.progress().bar(prompts.len() as u64, "mmlu");
     let mut prompts = prompts.into_iter();
@@ -127,7 +129,7 @@ pub(crate) fn mmlu(args: &Args) -> Result<()> {
         rows.push(Row { subject: subject.name.clone(), questions: subject.questions.len() as u64, correct });
     }
     bar.finish_and_clear();
-    crate::report::write(args, "mmlu", &rows, &samples)
+    crate::report::write(args, "mmlu", &rows, &samples, overlong)
 }
 
 struct HexDigest(Vec<u8>);

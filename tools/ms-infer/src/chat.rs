@@ -2,6 +2,7 @@
 
 use crate::{generate, setup};
 use anyhow::Result;
+use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
 use ms_text::template::{Message, Role, Template};
@@ -18,34 +19,102 @@ enum Form {
     Prompt(Template),
 }
 
-/// Reads user turns from stdin until `q`, `quit`, `exit` or the end; `clear` and `new` forget the history.
+/// What a line of a conversation asks for.
+#[derive(Debug, PartialEq)]
+enum Line<'a> {
+    Nothing,
+    Exit,
+    Reset,
+    System(&'a str),
+    Save(&'a str),
+    Turn(&'a str),
+}
+
+impl<'a> Line<'a> {
+    /// Commands begin with a slash; upstream's words for the end and for a new conversation are known too.
+    fn read(line: &'a str) -> Result<Self, Usage> {
+        let line = line.trim();
+        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        Ok(match (word, rest.trim()) {
+            ("", _) => Self::Nothing,
+            ("q" | "quit" | "exit" | "/exit" | "/quit", "") => Self::Exit,
+            ("clear" | "new" | "/reset", "") => Self::Reset,
+            ("/system", text) => Self::System(text),
+            ("/save", "") => return Err(Usage("/save: expected the name of a file".into())),
+            ("/save", file) => Self::Save(file),
+            (command, _) if is_command(command) => {
+                return Err(Usage(format!("{command}: expected /exit, /reset, /system TEXT or /save FILE")));
+            }
+            _ => Self::Turn(line),
+        })
+    }
+}
+
+/// Whether a word looks like a command and not like a path.
+fn is_command(word: &str) -> bool {
+    let name = word.strip_prefix('/');
+    name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase()))
+}
+
+/// Holds a conversation: `--prompt` first, which is never a command, then a turn per line of stdin, until `/exit` or the
+/// end. `/reset` forgets it, `/system` changes the system message, `/save` writes it down.
 ///
 /// # Errors
 /// If the model, tokenizer or template cannot be read.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let rule = setup::sampling(args)?;
     let model = setup::model(args, DType::Bf16, None)?;
     let mut tokenizer = setup::tokenizer(args)?;
     let form = form(args, &mut tokenizer)?;
-    let rule = setup::sampling(args)?;
     let keep = args.size("history_turns")?.unwrap_or(3);
-    let system = args.text("system").map(|text| json!({"role": "system", "content": text}));
+    let message = |text: &str| (!text.is_empty()).then(|| json!({"role": "system", "content": text}));
+    let mut system = args.text("system").and_then(message);
     let terminal = std::io::stdin().is_terminal();
-    let mut history: Vec<Value> = Vec::new();
+    if terminal && !args.flag("quiet") {
+        let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
+        writeln!(std::io::stderr(), "{text}")?;
+    }
+    let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
+    let mut given = args.list("prompt").into_iter();
     let mut lines = std::io::stdin().lock().lines();
     loop {
-        if terminal {
-            say("\nYou >> ")?;
-        }
-        let Some(line) = lines.next().transpose()? else { return Ok(()) };
-        match line.trim() {
-            "" => continue,
-            "q" | "quit" | "exit" => return Ok(()),
-            "clear" | "new" => {
-                history.clear();
-                continue;
+        let turn = match given.next() {
+            Some(turn) => turn,
+            None => {
+                if terminal {
+                    say("\nYou >> ")?;
+                }
+                let Some(line) = lines.next().transpose()? else { return Ok(()) };
+                match Line::read(&line) {
+                    Ok(Line::Nothing) => continue,
+                    Ok(Line::Exit) => return Ok(()),
+                    Ok(Line::Reset) => {
+                        history.clear();
+                        whole.clear();
+                        continue;
+                    }
+                    Ok(Line::System(text)) => {
+                        system = message(text);
+                        continue;
+                    }
+                    Ok(Line::Save(file)) => {
+                        let turns: Vec<&Value> = system.iter().chain(&whole).collect();
+                        let text = serde_json::to_vec_pretty(&json!({"messages": turns}))?;
+                        ms_cli::write_file(Path::new(file), &text)?;
+                        continue;
+                    }
+                    Ok(Line::Turn(turn)) => turn.to_owned(),
+                    // A slip at a terminal ends nothing.
+                    Err(e) if terminal => {
+                        writeln!(std::io::stderr(), "{e}")?;
+                        continue;
+                    }
+                    Err(e) => return Err(e.into()),
+                }
             }
-            turn => history.push(json!({"role": "user", "content": turn})),
-        }
+        };
+        history.push(json!({"role": "user", "content": turn}));
+        whole.push(json!({"role": "user", "content": turn}));
         while history.len() > 2 * keep + 1 {
             history.drain(..2);
         }
@@ -59,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (done, text) = generate::stream(args, &model, &tokenizer, ids, rule, show)?;
         if json_output {
             let report = json!({
-                "user": history.last().map(|t| &t["content"]),
+                "user": turn,
                 "assistant": text,
                 "tokens": done.tokens.len(),
                 "finish": done.finish,
@@ -69,6 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             say("\n")?;
         }
         history.push(json!({"role": "assistant", "content": text}));
+        whole.push(json!({"role": "assistant", "content": text}));
     }
 }
 
@@ -81,7 +151,7 @@ fn say(text: &str) -> Result<()> {
 fn form(args: &Args, tokenizer: &mut Tokenizer) -> Result<Form> {
     let name = args.text("prompt_type");
     if name.is_some() && args.flag("hf_chat_template") {
-        return Err(ms_cli::Usage("--hf-chat-template and --prompt-type: pass one of them".into()).into());
+        return Err(Usage("--hf-chat-template and --prompt-type: pass one of them".into()).into());
     }
     let Some(name) = name else { return Ok(Form::Hf(tokenizer.chat_template()?)) };
     let template = match args.text("prompt_type_path") {

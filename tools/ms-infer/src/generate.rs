@@ -5,32 +5,55 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
-use ms_generate::{Generated, LoadedModel, Sampling, generate};
+use ms_generate::{Finish, Generated, LoadedModel, Sampling, generate};
 use ms_text::{Detokenizer, Tokenizer};
 use serde_json::json;
 use std::io::{IsTerminal, Read, Write};
 use std::time::Instant;
 
-/// Continues `--prompt`, or what stands on stdin.
+/// Continues every `--prompt`, or what stands on stdin.
 ///
 /// # Errors
-/// If there is no prompt, or the model or tokenizer cannot be read.
+/// If there is no prompt, a flag is wrong, or the model or tokenizer cannot be read; nothing is printed then.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let prompt = match args.text("prompt") {
-        Some("-") | None => read_stdin(args.text("prompt").is_some())?,
-        Some(text) => text.to_owned(),
-    };
+    let rule = setup::sampling(args)?;
+    let mut prompts = args.list("prompt");
+    if prompts.is_empty() {
+        prompts.push(read_stdin(false)?);
+    }
+    for prompt in prompts.iter_mut().filter(|p| *p == "-") {
+        *prompt = read_stdin(true)?;
+    }
     let (model, tokenizer) = (setup::model(args, DType::Bf16, None)?, setup::tokenizer(args)?);
-    let ids = tokenizer.encode_with_special(&prompt)?;
+    let ids = prompts.iter().map(|p| tokenizer.encode_with_special(p)).collect::<Result<Vec<_>, _>>()?;
+    let window = model.model.max_position();
+    if let Some(ids) = ids.iter().find(|ids| ids.len() > window) {
+        bail!(Usage(format!("--prompt: it has {} tokens, the model's window {window}", ids.len())));
+    }
+    for (prompt, ids) in prompts.iter().zip(ids) {
+        one(args, &model, &tokenizer, prompt, &ids, rule)?;
+    }
+    Ok(())
+}
+
+/// Continues one prompt.
+fn one(
+    args: &Args,
+    model: &LoadedModel,
+    tokenizer: &Tokenizer,
+    prompt: &str,
+    ids: &[u32],
+    rule: Sampling,
+) -> Result<()> {
     let json = args.flag("json");
     let start = Instant::now();
     let mut first = None;
     let mut out = std::io::stdout().lock();
-    if !json {
+    if !json && !args.flag("no_echo") {
         write!(out, "{prompt}")?;
         out.flush()?;
     }
-    let (done, text) = stream(args, &model, &tokenizer, ids.clone(), setup::sampling(args)?, |piece| {
+    let (done, text) = stream(args, model, tokenizer, ids.to_vec(), rule, |piece| {
         first.get_or_insert_with(|| start.elapsed().as_secs_f64());
         if !json {
             write!(out, "{piece}")?;
@@ -90,29 +113,73 @@ pub(crate) fn stream(
 ) -> Result<(Generated, String)> {
     let limits = setup::limits(args, model, tokenizer);
     let mut pieces = Detokenizer::new(tokenizer, true);
-    let (mut text, mut failed) = (String::new(), None);
+    let mut stops = StopTexts::new(args.list("stop"));
+    let mut failed = None;
     let mut done = generate(model, &[ids], rule, &limits, |_, token| {
         if limits.stop_tokens.contains(&token) {
             return true;
         }
         let shown = pieces.push(token).map_err(Into::into).and_then(|piece| match piece {
-            Some(piece) => {
-                text.push_str(&piece);
-                show(&piece)
-            }
+            Some(piece) => show(stops.push(&piece)),
             None => Ok(()),
         });
         failed = shown.err();
-        failed.is_none()
+        failed.is_none() && !stops.found
     })?;
     if let Some(e) = failed {
         return Err(e);
     }
-    if let Some(rest) = pieces.finish()? {
-        text.push_str(&rest);
-        show(&rest)?;
+    if let Some(rest) = pieces.finish()?.filter(|_| !stops.found) {
+        show(stops.push(&rest))?;
     }
-    Ok((done.swap_remove(0), text))
+    show(stops.rest())?;
+    let mut done = done.swap_remove(0);
+    if stops.found {
+        done.finish = Finish::Stop;
+    }
+    Ok((done, stops.text))
+}
+
+/// A text that grows until one of some texts occurs in it.
+struct StopTexts {
+    stops: Vec<String>,
+    text: String,
+    /// Bytes that were handed out.
+    shown: usize,
+    found: bool,
+}
+
+impl StopTexts {
+    fn new(stops: Vec<String>) -> Self {
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { stops, text: String::new(), shown: 0, found: false }
+    }
+
+    /// Takes more text; what of the whole can be shown now. What may be the beginning of a stop text waits.
+    fn push(&mut self, piece: &str) -> &str {
+        self.text.push_str(piece);
+        let hidden = &self.text[self.shown..];
+        if let Some(at) = self.stops.iter().filter_map(|stop| hidden.find(stop.as_str())).min() {
+            self.text.truncate(self.shown + at);
+            self.found = true;
+        }
+        let hidden = &self.text[self.shown..];
+        let waits = |stop: &String| {
+            let begins = |n: &usize| hidden.ends_with(&stop[..*n]);
+            (1..stop.len()).filter(|&n| stop.is_char_boundary(n)).filter(begins).max().unwrap_or(0)
+        };
+        let held = if self.found { 0 } else { self.stops.iter().map(waits).max().unwrap_or(0) };
+        let (from, to) = (self.shown, self.text.len() - held);
+        self.shown = to;
+        &self.text[from..to]
+    }
+
+    /// What still waits at the end.
+    fn rest(&mut self) -> &str {
+        let from = self.shown;
+        self.shown = self.text.len();
+        &self.text[from..]
+    }
 }
 
 /// The continuation of `prompt`, without streaming.
@@ -120,4 +187,31 @@ pub(crate) fn complete(args: &Args, prompt: &str, rule: Sampling) -> Result<Stri
     let (model, tokenizer) = (setup::model(args, DType::Bf16, None)?, setup::tokenizer(args)?);
     let ids = tokenizer.encode_with_special(prompt)?;
     Ok(stream(args, &model, &tokenizer, ids, rule, |_| Ok(()))?.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StopTexts;
+
+    #[test]
+    fn a_stop_text_ends_a_text_wherever_its_pieces_end() {
+        let run = |stops: &[&str], pieces: &[&str]| {
+            let mut state = StopTexts::new(stops.iter().map(|&s| s.to_owned()).collect());
+            let mut shown = String::new();
+            for piece in pieces {
+                shown.push_str(state.push(piece));
+                if state.found {
+                    break;
+                }
+            }
+            shown.push_str(state.rest());
+            assert_eq!(shown, state.text);
+            (shown, state.found)
+        };
+        assert_eq!(run(&["END"], &["ab", "cE", "N", "Dx", "y"]), ("abc".into(), true));
+        assert_eq!(run(&["END"], &["abE", "N", "d"]), ("abENd".into(), false));
+        assert_eq!(run(&["x", "bc"], &["abcx"]), ("a".into(), true));
+        assert_eq!(run(&["ä!"], &["aä", "ä", "!"]), ("aä".into(), true));
+        assert_eq!(run(&[""], &["a"]), ("a".into(), false));
+    }
 }

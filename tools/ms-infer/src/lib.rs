@@ -8,7 +8,7 @@ mod setup;
 
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Program, parse_or_exit};
+use ms_cli::megatron::{Args, Program, answer, parse_or_exit};
 use ms_generate::Sampling;
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,6 +28,7 @@ Without one of these words: the arguments of upstream's inference.py, with --tas
 /// If a flag is wrong, or the model, tokenizer or input cannot be read.
 pub fn main() -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    answer(Program::Infer, "ms-infer", ABOUT, &argv)?;
     let command =
         argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')).map(ToOwned::to_owned);
     if command.is_some() {
@@ -73,7 +74,8 @@ fn tasks(args: &Args) -> Result<()> {
 
 /// Upstream's demonstration: a fixed prompt, a banner, the text, the seconds.
 fn task(args: &Args, name: &str, rule: Sampling) -> Result<()> {
-    let prompt = args.text("prompt").unwrap_or("how are you?");
+    let prompts = args.list("prompt");
+    let prompt = prompts.first().map_or("how are you?", String::as_str);
     let start = std::time::Instant::now();
     let text = generate::complete(args, prompt, rule)?;
     let mut out = std::io::stdout().lock();

@@ -58,17 +58,23 @@ pub(crate) fn sampling(args: &Args) -> Result<Sampling> {
         temperature: args.float("temperature").unwrap_or(1.0),
         top_k: args.int("top_k").unwrap_or(0).max(0) as usize,
         top_p: args.float("top_p").unwrap_or(0.0),
+        min_p: args.float("min_p").unwrap_or(0.0),
+        repetition_penalty: args.float("repetition_penalty").unwrap_or(1.0),
         seed: args.int("seed").unwrap_or(1234) as u64,
     };
     rule.validate().map_err(|e| Usage(format!("--{e}")))?;
     Ok(rule)
 }
 
-/// New tokens at most, and the tokens that end a text: the model's own and the tokenizer's.
+/// New tokens at most (-1: as many as fit), and the tokens that end a text: the model's own and the tokenizer's.
 pub(crate) fn limits(args: &Args, model: &LoadedModel, tokenizer: &Tokenizer) -> Limits {
     let mut stop_tokens = tokenizer.stop_ids();
     stop_tokens.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
     stop_tokens.sort_unstable();
     stop_tokens.dedup();
-    Limits { max_new_tokens: args.int("max_new_tokens").unwrap_or(128).max(0) as usize, stop_tokens }
+    if args.flag("ignore_eos") {
+        stop_tokens.clear();
+    }
+    let most = args.int("max_new_tokens").unwrap_or(128);
+    Limits { max_new_tokens: usize::try_from(most).unwrap_or(usize::MAX), stop_tokens }
 }

@@ -186,3 +186,111 @@ fn numbers_out_of_range_are_refused_by_the_flags_name() {
         assert!(message.contains(&format!("{flag}: expected ")), "{flag} {value}: {message}");
     }
 }
+
+#[test]
+fn several_prompts_stop_texts_and_the_end_of_the_window() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let load = dir.path().to_str().unwrap();
+    let run = |args: &[&str]| -> Vec<Value> {
+        let mut command = ms_infer();
+        command
+            .args(["generate", "--dtype", "fp32", "--temperature", "0", "--json", "--load", load])
+            .args(args);
+        let done = command.assert().success();
+        let out = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+        out.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    };
+    let two = run(&["--prompt", "Eight", "small", "-n", "8", "--ignore-eos"]);
+    assert_eq!(two.iter().map(|r| r["prompt"].as_str().unwrap()).collect::<Vec<_>>(), ["Eight", "small"]);
+    assert_eq!(two, {
+        let again = run(&["--prompt", "Eight", "--prompt", "small", "--max-new-tokens", "8", "--ignore-eos"]);
+        let timeless = |r: &Value, other: &Value| {
+            let mut r = r.clone();
+            for key in ["seconds_to_first_token", "tokens_per_second"] {
+                r[key] = other[key].clone();
+            }
+            r
+        };
+        again.iter().zip(&two).map(|(r, o)| timeless(r, o)).collect::<Vec<_>>()
+    });
+    // -1 goes on until the window of 256 is full, which is no error.
+    let whole = &run(&["--prompt", "Eight", "-n", "-1", "--ignore-eos"])[0];
+    let tokens = |r: &Value| r["tokens"].as_array().unwrap().len() as u64;
+    assert_eq!(whole["finish"], "length");
+    assert_eq!(whole["prompt_tokens"].as_u64().unwrap() + tokens(whole), 257, "the last one needs no place");
+    assert_eq!(run(&["--prompt", "Eight", "-n", "100000", "--ignore-eos"])[0]["tokens"], whole["tokens"]);
+    // A text that occurs ends the answer and is not part of it.
+    let text = whole["text"].as_str().unwrap();
+    let stop: String = text.chars().skip(20).take(3).collect();
+    let stopped = &run(&["--prompt", "Eight", "-n", "-1", "--ignore-eos", "--stop", &stop])[0];
+    assert_eq!(stopped["finish"], "stop");
+    assert_eq!(stopped["text"].as_str().unwrap(), &text[..text.find(&stop).unwrap()]);
+    // Greedily the same tokens come again and again; a penalty changes that.
+    assert_ne!(
+        run(&["--prompt", "Eight", "-n", "40", "--repetition-penalty", "5"])[0]["tokens"],
+        whole["tokens"]
+    );
+    let echoed = |extra: &[&str]| {
+        let mut command = ms_infer();
+        command.args(["generate", "--prompt", "Eight", "-n", "3", "--load", load]).args(extra);
+        String::from_utf8_lossy(&command.assert().success().get_output().stdout).into_owned()
+    };
+    assert!(echoed(&[]).starts_with("Eight") && !echoed(&["--no-echo"]).starts_with("Eight"));
+}
+
+#[test]
+fn wrong_numbers_and_prompts_are_known_before_anything_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let load = dir.path().to_str().unwrap();
+    let long = "word ".repeat(2000);
+    for (args, want) in [
+        (&["--prompt", "Eight", "--min-p", "2"][..], "--min-p: expected"),
+        (&["--prompt", "Eight", "--repetition-penalty", "0"], "--repetition-penalty: expected"),
+        (&["--prompt", "Eight", &long], "the model's window 256"),
+    ] {
+        let failed = ms_infer().args(["generate", "--load", load]).args(args).assert().code(2);
+        let output = failed.get_output();
+        assert!(output.stdout.is_empty());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(want), "{output:?}");
+    }
+}
+
+#[test]
+fn a_chat_has_commands_and_a_first_turn_that_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let chat = |args: &[&str], lines: &str| {
+        let mut command = ms_infer();
+        command
+            .args(["chat", "-n", "4", "--json", "--load"])
+            .arg(dir.path())
+            .args(args)
+            .current_dir(dir.path());
+        command.write_stdin(lines.to_owned()).assert()
+    };
+    let turns = |assert: assert_cmd::assert::Assert| -> Vec<String> {
+        let out = String::from_utf8_lossy(&assert.success().get_output().stdout).into_owned();
+        let user = |l: &str| serde_json::from_str::<Value>(l).unwrap()["user"].as_str().unwrap().to_owned();
+        out.lines().map(user).collect()
+    };
+    assert_eq!(turns(chat(&["--prompt", "quit"], "and on\n/exit\nnot read\n")), ["quit", "and on"]);
+    turns(chat(&[], "one\n/system Be brief.\ntwo\n/save talk.json\n/reset\nthree\n/save later.json\n"));
+    let saved = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(dir.path().join(name)).unwrap()).unwrap()
+    };
+    let roles = |name: &str| -> Vec<String> {
+        let saved = saved(name);
+        let list = saved["messages"].as_array().unwrap().clone();
+        list.iter().map(|m| m["role"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(roles("talk.json"), ["system", "user", "assistant", "user", "assistant"]);
+    assert_eq!(roles("later.json"), ["system", "user", "assistant"]);
+    let failed = chat(&[], "/restart\n").code(2);
+    assert!(
+        String::from_utf8_lossy(&failed.get_output().stderr).contains("/restart: expected /exit, /reset")
+    );
+    // A path is no command.
+    assert_eq!(turns(chat(&[], "/etc/hosts is a file\n")), ["/etc/hosts is a file"]);
+}

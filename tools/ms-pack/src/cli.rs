@@ -51,7 +51,7 @@ pub(crate) enum Command {
     /// Check everything that can be checked about datasets and streams
     Verify(Verify),
     /// The order of samples that training would use
-    Samples(Samples),
+    Samples(Box<Samples>),
 }
 
 #[derive(Args, Debug, Default)]

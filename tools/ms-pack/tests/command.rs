@@ -471,3 +471,23 @@ fn every_dataset_says_which_tokenizer_it_was_made_with() {
     run(&["merge", a, b, "--output-prefix", "both", "--force"]);
     assert_eq!(tokenizer("both.manifest.json"), None);
 }
+
+#[test]
+fn a_flipped_byte_is_found() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("chats.tokens"), bench.stream()).unwrap();
+    let run = |args: &[&str]| tool().current_dir(bench.dir.path()).args(args).output().unwrap();
+    assert!(run(&["pack", "--input", "chats.tokens", "--output-prefix", "a"]).status.success());
+    assert!(run(&["verify", "a_packed_input_ids_document"]).status.success());
+    let path = bench.path("a_packed_input_ids_document.bin");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 8 * 4;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let run = run(&["verify", "a_packed_input_ids_document"]);
+    let said = text(&run.stderr);
+    assert!(
+        !run.status.success() && said.contains("a_packed_input_ids_document.bin: its bytes are not"),
+        "{said}"
+    );
+}

@@ -120,6 +120,13 @@ impl Vocabulary {
 pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     let usage = |text: &str| anyhow::Error::from(Usage(text.to_owned()));
     let prefix = args.text("output_prefix");
+    if let Some(folder) = prefix.filter(|p| p.ends_with('/')) {
+        return Err(Usage(format!(
+            "--output-prefix {folder}: expected a path whose last part begins the names of the files, found a folder\n\
+             hint: pass {folder}NAME"
+        ))
+        .into());
+    }
     // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
     let force = args.flag("force") || !args.has("style");
     let merge = args.list("merge_group_keys");
@@ -187,6 +194,9 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         for path in &paths {
             inputs.extend(how.files(path)?);
         }
+    }
+    if let Some(most) = args.size("max_record_bytes")? {
+        inputs.iter_mut().for_each(|file| file.most_bytes = most);
     }
     let mut found_keys = None;
     if args.text("style") == Some("auto") {

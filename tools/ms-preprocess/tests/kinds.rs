@@ -90,7 +90,7 @@ fn an_input_of_which_nothing_is_left_is_an_error_that_says_why() {
             &["300 were refused by --filter"],
         ),
         (
-            &["--style", "pretrain", "--input", "in.jsonl", "--sample", "0"],
+            &["--style", "pretrain", "--input", "in.jsonl", "--sample", "1e-9"],
             &["300 were left out by --sample"],
         ),
         (
@@ -203,4 +203,44 @@ fn of_two_runs_into_one_dataset_the_second_is_refused() {
     let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x"]);
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("x: another process is writing it now"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn a_record_beyond_the_bound_is_an_error_that_names_the_bound() {
+    let bench = Bench::new();
+    let long = format!("{{\"text\": \"{}\"}}\n", "x".repeat(5000));
+    std::fs::write(bench.path("long.jsonl"), format!("{{\"text\": \"short\"}}\n{long}")).unwrap();
+    let args = ["--style", "pretrain", "--input", "long.jsonl", "--output-prefix"];
+    assert!(bench.run(&[&args[..], &["a"]].concat()).status.success());
+    let run = bench.run(&[&args[..], &["b", "--max-record-bytes", "1000"]].concat());
+    let said = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("long.jsonl") && said.contains("longer than 1000 bytes"), "{said}");
+    let run = bench.run(&[&args[..], &["c", "--max-record-bytes", "1000", "--on-error", "skip"]].concat());
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    // A compressed file that unpacks to one endless record is read no further than the bound.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, b"{\"text\": \"").unwrap();
+    std::io::Write::write_all(&mut packed, &vec![b' '; 100 << 20]).unwrap();
+    std::fs::write(bench.path("bomb.jsonl.gz"), packed.finish().unwrap()).unwrap();
+    let run = bench.run(&["--style", "pretrain", "--input", "bomb.jsonl.gz", "--output-prefix", "d"]);
+    let said = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("longer than 67108864 bytes"), "{said}");
+}
+
+#[test]
+fn a_folder_as_prefix_and_a_hubs_name_as_tokenizer_say_what_to_do() {
+    let bench = Bench::new();
+    let run = bench.run(&["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "out/"]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(text(&run.stderr).contains("hint: pass out/NAME"), "{}", text(&run.stderr));
+    let run = bench::tool()
+        .current_dir(bench.dir.path())
+        .args(["--style", "pretrain", "--input", "in.jsonl", "--output-prefix", "x"])
+        .args(["--tokenizer-name-or-path", "Qwen/Qwen3-0.6B"])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("hint: names of a hub are not looked up"), "{}", text(&run.stderr));
 }

@@ -2,8 +2,8 @@
 
 use crate::data::{DataConfig, DataKind};
 use anyhow::{Result, bail};
-use ms_data::indexed::{IndexedDataset, bin_path};
-use ms_data::preprocess::Manifest;
+use ms_data::indexed::{IndexedDataset, bin_path, idx_path};
+use ms_data::preprocess::{Manifest, OutputRecord};
 use ms_data::{Sample, Samples, sft};
 use ms_text::Tokenizer;
 use std::path::Path;
@@ -24,8 +24,11 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
         DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options)?,
     };
     for prefix in prefixes {
-        if let Some(tokenizer) = tokenizer {
-            same_tokenizer(&prefix, tokenizer)?;
+        if let Some((path, manifest)) = Manifest::of_output(&bin_path(&prefix))? {
+            if let Some(tokenizer) = tokenizer {
+                same_tokenizer(&prefix, &path, &manifest, tokenizer)?;
+            }
+            same_bytes(&prefix, &path, &manifest)?;
         }
         let set = IndexedDataset::open(&prefix)?;
         let Some((least, most)) = set.extremes(LOOKED_AT) else { continue };
@@ -42,9 +45,21 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
     Ok(())
 }
 
-/// Compares the tokenizer with the one that the manifest beside a set names, if there is a manifest.
-fn same_tokenizer(prefix: &Path, tokenizer: &Tokenizer) -> Result<()> {
-    let Some((path, manifest)) = Manifest::of_output(&bin_path(prefix))? else { return Ok(()) };
+/// Compares the files of a set with the checksums of its manifest, up to the size that is looked at.
+fn same_bytes(prefix: &Path, path: &Path, manifest: &Manifest) -> Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let own = [bin_path(prefix), idx_path(prefix)].map(|p| p.file_name().map(ToOwned::to_owned));
+    let looked_at = |o: &&OutputRecord| own.contains(&Some(o.name.clone().into())) && o.bytes <= LOOKED_AT;
+    for output in manifest.outputs.iter().filter(looked_at) {
+        if let Some(what) = output.differs(folder)? {
+            bail!("{what}\nhint: {} says what it was", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Compares the tokenizer with the one that the manifest of a set names.
+fn same_tokenizer(prefix: &Path, path: &Path, manifest: &Manifest, tokenizer: &Tokenizer) -> Result<()> {
     let (made, ours) = (manifest.tokenizer_sha256.as_str(), tokenizer.content_hash());
     if made.is_empty() || made == ours {
         return Ok(());

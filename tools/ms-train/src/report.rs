@@ -8,7 +8,7 @@ use ms_cli::megatron::{Args, Program, flags};
 use ms_cli::{LogFormat, start_logging_with};
 use ms_trainer::Observer;
 use serde_json::{Map, Value, json};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -83,6 +83,8 @@ impl Observer for Console {
         self.bar.suspend(|| {
             if self.json {
                 let _ = writeln!(std::io::stderr(), "{text}");
+            } else if std::io::stdout().is_terminal() {
+                say(&short(text));
             } else {
                 say(text);
             }
@@ -101,6 +103,33 @@ impl Observer for Console {
     fn saved(&self, iteration: u64) {
         self.counts.saved.store(iteration, Ordering::Relaxed);
     }
+}
+
+/// A line of Megatron's log for eyes: what fits a terminal of 80 columns. Other lines stay as they are.
+fn short(line: &str) -> String {
+    let Some(at) = line.find("] iteration ").filter(|_| line.starts_with(" [")) else {
+        return line.to_owned();
+    };
+    let parts: Vec<&str> = line[at + 2..].split('|').map(str::trim).collect();
+    let value = |name: &str| {
+        let part = parts.iter().find_map(|part| part.strip_prefix(name))?;
+        Some(part.trim_start_matches(':').trim().replace(' ', ""))
+    };
+    let number = |name: &str| value(name).and_then(|text| text.parse::<f64>().ok());
+    let mut out = format!("iteration {}", value("iteration").unwrap_or_default());
+    if let Some(loss) = number("lm loss") {
+        out += &format!("  loss {loss:.4}");
+    }
+    if let Some(norm) = number("grad norm") {
+        out += &format!("  norm {norm:.3}");
+    }
+    if let Some(rate) = number("learning rate") {
+        out += &format!("  lr {rate:.3e}");
+    }
+    if let Some(ms) = number("elapsed time per iteration (ms)") {
+        out += &format!("  {ms:.0} ms");
+    }
+    out
 }
 
 /// The closing report: one JSON object with `--json`, else a few lines.
@@ -158,4 +187,21 @@ pub(crate) fn print_config(args: &Args, resolved: &Resolved) -> Result<()> {
     });
     say(&serde_json::to_string_pretty(&json!({"flags": values, "resolved": resolved}))?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn a_line_for_eyes_fits_a_terminal() {
+        let line = " [2024-02-29 23:59:59] iteration   123456/ 2000000 | consumed samples:          160 | elapsed time per \
+                    iteration (ms): 123456.7 | learning rate: 1.250000E-06 | global batch size:    16 | lm loss: \
+                    1.050000E+01 | loss scale: 1.0 | grad norm: 1234.567 | number of skipped iterations:   0 | number of \
+                    nan iterations:   0 |";
+        let said = short(line);
+        assert_eq!(said, "iteration 123456/2000000  loss 10.5000  norm 1234.567  lr 1.250e-6  123457 ms");
+        assert!(said.len() <= 80);
+        assert_eq!(short("saved iteration 3 to out"), "saved iteration 3 to out");
+    }
 }

@@ -184,6 +184,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
+    crate::topology::check_schedule(&config, dp)?;
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }

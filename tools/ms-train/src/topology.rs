@@ -5,8 +5,9 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::{Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
+use ms_dist::schedule::Schedule;
 use ms_spec::{ModelConfig, Placement, Stages};
-use ms_trainer::PipelineOrder;
+use ms_trainer::{PipelineOrder, TrainConfig};
 
 /// How a run is spread over ranks.
 #[derive(Clone, Debug)]
@@ -153,6 +154,21 @@ fn order(args: &Args) -> Result<PipelineOrder> {
     })
 }
 
+/// Checks that the pipeline's order of work exists for every number of micro-batches that the run will have.
+///
+/// # Errors
+/// With the numbers that do not fit.
+pub fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
+    let placement = Placement::new(&config.model, &config.stages)?;
+    let kind = config.order.kind(placement.stages(), placement.chunks());
+    let first = config.batch.rampup.map_or(config.batch.global, |r| r.0);
+    for global in [first, config.batch.global] {
+        Schedule::new(kind, &placement.order(), global / (config.batch.micro * dp))
+            .map_err(|e| Usage(format!("--global-batch-size {global}: {e}")))?;
+    }
+    Ok(())
+}
+
 /// Checks that the model can be spread so, before any rank starts.
 fn check(
     model: &ModelConfig,
@@ -172,7 +188,7 @@ fn check(
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| usage("--pipeline-model-parallel-size", &e))?;
     let cp = grid.size(Cp);
-    ms_spec::check_context(model, cp).map_err(|e| usage("--context-parallel-size", &e))?;
+    ms_spec::check_context(model, tp, cp).map_err(|e| usage("--context-parallel-size", &e))?;
     if cp > 1 {
         context.check(model.heads / tp, cp, seq_length).map_err(|e| usage("--context-parallel-algo", &e))?;
     }

@@ -195,3 +195,46 @@ fn a_checkpoint_that_could_not_be_written_is_tried_again() {
 fn under_construction(name: &str) -> String {
     format!(".{name}.partial")
 }
+
+#[test]
+fn a_flipped_byte_in_a_checkpoint_is_found_when_it_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    train(dir.path(), 4, &["--save", "out", "--save-interval", "2"]).assert().success();
+    let shard = dir.path().join("out/iter_0000004/rank_00000.safetensors");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let last = bytes.len() - 2;
+    bytes[last] ^= 0x10;
+    std::fs::write(&shard, bytes).unwrap();
+    let message = refused(train(dir.path(), 6, &["--load", "out"]).arg("--override-opt_param-scheduler"), 1);
+    assert!(message.contains("rank_00000.safetensors"), "{message}");
+    assert!(message.contains("not those that were written"), "{message}");
+    assert!(message.contains("--ckpt-step 2 loads"), "{message}");
+}
+
+#[test]
+fn a_flipped_byte_in_a_dataset_is_found_before_the_first_iteration() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefix = dir.path().join("text");
+    let mut writer =
+        ms_data::indexed::IndexedWriter::create(&prefix, ms_data::indexed::TokenType::U16).unwrap();
+    for d in 0..20 {
+        writer.sequence(&(0..40).map(|t| (d * 7 + t) % 64).collect::<Vec<i32>>()).unwrap();
+        writer.end_document().unwrap();
+    }
+    writer.finish().unwrap();
+    let bin = prefix.with_extension("bin");
+    let mut manifest = ms_data::preprocess::Manifest::new("x".into(), serde_json::Map::new(), String::new());
+    manifest.outputs = vec![ms_data::preprocess::OutputRecord::new(&bin).unwrap()];
+    manifest.write(&dir.path().join("text.manifest.json")).unwrap();
+    let run = || {
+        let mut command = train(dir.path(), 2, &["--data-path"]);
+        command.arg(&prefix);
+        command
+    };
+    run().assert().success();
+    let mut bytes = std::fs::read(&bin).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&bin, bytes).unwrap();
+    let message = refused(&mut run(), 1);
+    assert!(message.contains("text.bin: its bytes are not those that were written"), "{message}");
+}

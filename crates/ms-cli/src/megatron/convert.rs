@@ -77,7 +77,11 @@ pub(super) fn convert(flag: &Flag, upstream: Upstream, text: &str) -> Result<Con
             other => other.to_string(),
         };
         if !choices.contains(&plain.as_str()) {
-            return Err(format!("expected one of {}, got '{text}'", choices.join(", ")));
+            let near =
+                choices.iter().map(|c| (strsim::jaro_winkler(&plain.to_lowercase(), &c.to_lowercase()), *c));
+            let near = near.filter(|n| n.0 > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
+            let hint = near.map_or(String::new(), |(_, choice)| format!("\nhint: did you mean {choice}?"));
+            return Err(format!("expected one of {}, got '{text}'{hint}", choices.join(", ")));
         }
     }
     Ok(converted)

@@ -69,6 +69,15 @@ where
         } else {
             read(flag, upstream, &values, inline.is_some(), &mut args)?
         };
+        // Upstream's rule is that later duplicates win; texts of a prompt follow each other.
+        let value = match (value, args.given().get(flag.dest(upstream))) {
+            (Value::Array(more), Some(Value::Array(before)))
+                if ["--prompt", "--stop"].contains(&flag.flag) =>
+            {
+                Value::Array(before.iter().cloned().chain(more).collect())
+            }
+            (value, _) => value,
+        };
         args.set(flag, value, Origin::Flag);
     }
     Ok(args)
@@ -87,34 +96,12 @@ pub fn parse_or_exit(
     about: &'static str,
     argv: &[OsString],
 ) -> anyhow::Result<Args> {
-    let mut with_name = vec![OsString::from(name)];
-    with_name.extend_from_slice(argv);
+    answer(program, name, about, argv)?;
     let mut out = std::io::stdout().lock();
-    if let Some(artefact) = Artefact::asked_for(&with_name)? {
-        generate(artefact, &mut help::command(program, name, about), &mut out)?;
-        out.flush()?;
-        std::process::exit(0);
-    }
     let mut texts = Vec::with_capacity(argv.len());
     for arg in argv {
         let text = arg.to_str().ok_or_else(|| Usage(format!("argument {arg:?} is not UTF-8")))?;
         texts.push(text.to_owned());
-    }
-    if texts.iter().any(|t| t == "--version" || t == "-V") {
-        writeln!(out, "{name} {}", env!("CARGO_PKG_VERSION"))?;
-        out.flush()?;
-        std::process::exit(0);
-    }
-    let upstream = upstream_of(&texts)?;
-    if let Some(asked) = texts.iter().find(|t| *t == "-h" || *t == "--help") {
-        let text = if asked == "-h" {
-            help::short_help(program, upstream, name, about)
-        } else {
-            help::long_help(program, upstream, name, about)
-        };
-        out.write_all(text.as_bytes())?;
-        out.flush()?;
-        std::process::exit(0);
     }
     let args = parse(program, texts)?;
     if args.flag("print_args") {
@@ -127,6 +114,51 @@ pub fn parse_or_exit(
         std::process::exit(0);
     }
     Ok(args)
+}
+
+/// Answers what is asked of the program itself, and ends the process then: `completions SHELL`, `man`, `help [WORD]`,
+/// `--generate KIND`, `--version`, `-h`, `--help` and `--help model`. `argv` are all its arguments, leading words too.
+///
+/// # Errors
+/// [`Usage`] for a shell, a word or a version that is not known; I/O errors of stdout.
+pub fn answer(
+    program: Program,
+    name: &'static str,
+    about: &'static str,
+    argv: &[OsString],
+) -> anyhow::Result<()> {
+    let mut with_name = vec![OsString::from(name)];
+    with_name.extend_from_slice(argv);
+    let texts: Vec<&str> = argv.iter().filter_map(|arg| arg.to_str()).collect();
+    let owned: Vec<String> = texts.iter().map(|&t| t.to_owned()).collect();
+    let text = if let Some(artefact) = Artefact::asked_for(&with_name)? {
+        let mut bytes = Vec::new();
+        generate(artefact, &mut help::command(program, name, about), &mut bytes)?;
+        String::from_utf8_lossy(&bytes).into_owned()
+    } else if texts.iter().any(|t| *t == "--version" || *t == "-V") {
+        format!("{name} {}\n", env!("CARGO_PKG_VERSION"))
+    } else if texts.first() == Some(&"help") {
+        let upstream = upstream_of(&owned)?;
+        match texts.get(1).filter(|word| !word.starts_with("--upstream")) {
+            None => help::long_help(program, upstream, name, about, false),
+            Some(word) => help::word_help(program, upstream, name, word).ok_or_else(|| {
+                Usage(format!("help {word}: no flag is about that\nhint: --help lists all flags"))
+            })?,
+        }
+    } else if let Some(at) = texts.iter().position(|t| *t == "-h" || *t == "--help") {
+        let upstream = upstream_of(&owned)?;
+        match (texts[at], texts.get(at + 1)) {
+            ("-h", _) => help::short_help(program, upstream, name, about),
+            (_, Some(&"model")) => help::model_help(program, upstream, name),
+            _ => help::long_help(program, upstream, name, about, false),
+        }
+    } else {
+        return Ok(());
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    std::process::exit(0);
 }
 
 fn upstream_of(argv: &[String]) -> Result<Upstream, Usage> {
@@ -237,10 +269,12 @@ pub(super) fn unknown(token: &str, program: Program, upstream: Upstream) -> Usag
         ));
     }
     let mut message = format!("unknown flag {token}");
+    // Flags that do nothing here are no help, as long as one that does something is as near.
+    let acts = |flag: &str| find(flag, program, upstream).is_some_and(|f| f.supported_by(program, upstream));
     let near = spellings(program, upstream)
         .map(|s| (strsim::jaro_winkler(token, s), s))
         .filter(|(likeness, _)| *likeness > 0.9)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
+        .max_by(|a, b| acts(a.1).cmp(&acts(b.1)).then(a.0.total_cmp(&b.0)));
     if let Some((_, flag)) = near {
         message.push_str(&format!("\nhint: did you mean {flag}?"));
     } else if rows_of(token).next().is_some() {

@@ -155,11 +155,10 @@ fn choices_are_checked() {
 
 #[test]
 fn refused_flags_only_count_when_they_ask_for_something() {
-    assert!(train(&["--tp", "1", "--context-parallel-size", "1", "--pp=1"]).check().is_ok());
-    let error =
-        train(&["--context-parallel-size", "2", "--expert-model-parallel-size", "8"]).check().unwrap_err();
+    assert!(train(&["--cla-share-factor", "1", "--loss-scale", "0"]).check().is_ok());
+    let error = train(&["--cla-share-factor", "2", "--data-parallel-random-init"]).check().unwrap_err();
     assert!(
-        error.0.contains("--context-parallel-size: ") && error.0.contains("--expert-model-parallel-size: "),
+        error.0.contains("--cla-share-factor: ") && error.0.contains("--data-parallel-random-init: "),
         "{}",
         error.0
     );
@@ -238,9 +237,15 @@ fn every_row_is_well_formed_and_named_once_per_program() {
 fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
     let short = short_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains");
     assert!(short.contains("Optimizer: ") && short.contains(" --adam-beta1") && short.lines().count() < 60);
-    let long = long_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains");
+    let long = long_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains", false);
+    assert!(long.contains("Model families: ") && !long.contains("--rope-scaling-alpha"));
+    assert!(long_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains", true).len() > long.len());
+    assert!(model_help(Program::Train, Upstream::V2_0_0, "ms-train").contains("--kv-lora-rank"));
+    let warm = word_help(Program::Train, Upstream::V2_0_0, "ms-train", "warm-up").unwrap();
+    assert!(warm.contains("  --lr-warmup-iters N\n") && !warm.contains("--adam-beta1"), "{warm}");
+    assert_eq!(word_help(Program::Train, Upstream::V2_0_0, "ms-train", "xyzzy"), None);
     assert!(long.contains("  --seq-length N\n      tokens of a sample\n"));
-    assert!(long.contains("expert parallelism is not in this version:\n"));
+    assert!(long.contains("this attention kind is not in this version:\n"));
     command(Program::Train, "ms-train", "trains").debug_assert();
     command(Program::Convert, "ms-convert", "converts").debug_assert();
 }

@@ -179,10 +179,10 @@ fn what_upstream_does_in_silence_is_refused_with_its_reason() {
 #[test]
 fn handlers_of_upstreams_head_ask_for_it() {
     let bench = Bench::new();
+    // OpenAI's messages are taken in both versions.
     let options =
         HandlerOptions { prompt_type: Some("qwen".into()), ..HandlerOptions::new(Kind::OpenAiInstruction) };
-    let error = Handler::new(options, Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap().to_string();
-    assert!(error.contains("--upstream head"), "{error}");
+    Handler::new(options, Tokenizer::load(bench.dir.path()).unwrap()).unwrap();
     let kind = Kind::of_handler("SharegptPretrainHandler").unwrap();
     let error =
         Handler::new(HandlerOptions::new(kind), Tokenizer::load(bench.dir.path()).unwrap()).err().unwrap();

@@ -53,6 +53,9 @@ pub struct OutputRecord {
     pub name: String,
     /// Its size.
     pub bytes: u64,
+    /// CRC-32C of its bytes; manifests of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crc32c: Option<u32>,
 }
 
 /// How a dataset stands to what is asked for.
@@ -107,7 +110,24 @@ impl OutputRecord {
     /// [`Error::Io`].
     pub fn new(path: &Path) -> Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, bytes: size_and_time(path)?.0 })
+        Ok(Self { name, bytes: size_and_time(path)?.0, crc32c: Some(file_crc32c(path)?) })
+    }
+
+    /// What differs between the file in `folder` and what is noted of it, in words; `None`: nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file that is there cannot be read.
+    pub fn differs(&self, folder: &Path) -> Result<Option<String>> {
+        let path = folder.join(&self.name);
+        if !path.is_file() || size_and_time(&path)?.0 != self.bytes {
+            return Ok(Some(format!("{} is missing or has another size", path.display())));
+        }
+        match self.crc32c {
+            Some(noted) if file_crc32c(&path)? != noted => {
+                Ok(Some(format!("{}: its bytes are not those that were written (CRC-32C)", path.display())))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -161,10 +181,10 @@ impl Manifest {
                 return differs(format!("the input {} has changed since", input.path));
             }
         }
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         for output in &made.outputs {
-            let file = path.with_file_name(&output.name);
-            if !file.is_file() || size_and_time(&file)?.0 != output.bytes {
-                return differs(format!("{} is missing or has another size", file.display()));
+            if let Some(what) = output.differs(folder)? {
+                return differs(what);
             }
         }
         Ok(Standing::UpToDate(Box::new(made)))
@@ -216,6 +236,21 @@ pub(super) fn size_and_time(path: &Path) -> Result<(u64, u64)> {
     let data = std::fs::metadata(path).map_err(Error::io(path))?;
     let since = data.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     Ok((data.len(), since.and_then(|since| u64::try_from(since.as_nanos()).ok()).unwrap_or(0)))
+}
+
+/// CRC-32C of a file, read at the speed of memory or of the disk.
+///
+/// # Errors
+/// [`Error::Io`].
+fn file_crc32c(path: &Path) -> Result<u32> {
+    let mut file = std::fs::File::open(path).map_err(Error::io(path))?;
+    let (mut sum, mut buffer) = (0, vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer).map_err(Error::io(path))? {
+            0 => return Ok(sum),
+            count => sum = crc32c::crc32c_append(sum, &buffer[..count]),
+        }
+    }
 }
 
 /// SHA-256 of a file, in hexadecimal.

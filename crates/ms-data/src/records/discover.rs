@@ -1,6 +1,6 @@
 //! Which files an input names.
 
-use super::Compression;
+use super::{Compression, MAX_RECORD_BYTES};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,8 @@ pub struct InputFile {
     pub format: Format,
     /// How it is compressed as a whole.
     pub compression: Option<Compression>,
+    /// Longest record that is taken from it, in bytes.
+    pub most_bytes: usize,
 }
 
 /// How an input is looked at.
@@ -119,6 +121,7 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
     if input == Path::new("-") {
         let format = if how.documents == Documents::Files { Format::Whole } else { Format::Unknown };
         return Ok(vec![InputFile {
+            most_bytes: MAX_RECORD_BYTES,
             path: input.into(),
             format: how.format.unwrap_or(format),
             compression: None,
@@ -146,13 +149,17 @@ fn files(input: &Path, how: &Discovery) -> Result<Vec<InputFile>> {
         } else {
             files.push(input.to_path_buf());
         }
-        let whole =
-            |path: PathBuf| InputFile { format: Format::Whole, compression: Compression::of(&path), path };
+        let whole = |path: PathBuf| InputFile {
+            format: Format::Whole,
+            compression: Compression::of(&path),
+            path,
+            most_bytes: MAX_RECORD_BYTES,
+        };
         return Ok(files.into_iter().map(whole).collect());
     }
     let describe = |path: PathBuf| -> Result<InputFile> {
         let format = how.format.map_or_else(|| format_of(&path), Ok)?;
-        Ok(InputFile { format, compression: Compression::of(&path), path })
+        Ok(InputFile { format, compression: Compression::of(&path), path, most_bytes: MAX_RECORD_BYTES })
     };
     if !is_dir {
         return Ok(vec![describe(input.into())?]);

@@ -28,8 +28,11 @@ pub use compressed::Compression;
 pub use discover::{Discovery, Documents, Format, InputFile, discover, file_list};
 pub use reader::{FileDigest, RawRecord, RecordReader};
 
-/// Longest record that is read, in bytes.
-pub const MAX_RECORD_BYTES: usize = 1 << 30;
+/// Longest record that is read unless an input says otherwise, in bytes.
+pub const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// Most bytes of a Parquet file that has to be held in memory, because it is piped or compressed as a whole.
+const MAX_HELD_BYTES: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use super::array::{ArrayScanner, peek};
 use super::columns::{Table, object};
 use super::csv::{Header, next_row};
-use super::{Compression, Format, InputFile, MAX_RECORD_BYTES};
+use super::{Compression, Format, InputFile, MAX_HELD_BYTES, MAX_RECORD_BYTES};
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
 use serde_json::{Map, Value};
@@ -165,7 +165,7 @@ impl RecordReader {
     /// # Errors
     /// [`Error::Input`] if they are not of the format.
     pub fn of_bytes(format: Format, bytes: Vec<u8>) -> Result<Self> {
-        let input = InputFile { path: "-".into(), format, compression: None };
+        let input = InputFile { path: "-".into(), format, compression: None, most_bytes: MAX_RECORD_BYTES };
         let open = OpenFile::of_stream(0, &input, Box::new(std::io::Cursor::new(bytes)), None)?;
         Ok(Self { files: VecDeque::new(), open: Some(open), bytes_read: 0, digests: None })
     }
@@ -222,6 +222,8 @@ struct OpenFile {
     format: Format,
     source: Source,
     hash: Option<Arc<Mutex<Hash>>>,
+    /// Longest record, in bytes.
+    limit: usize,
     /// Records so far, and line ends.
     number: u64,
     line: u64,
@@ -293,13 +295,13 @@ impl OpenFile {
         let source = match format {
             Format::Parquet => {
                 let mut bytes = Vec::new();
-                let limit = MAX_RECORD_BYTES as u64 + 1;
+                let limit = MAX_HELD_BYTES as u64 + 1;
                 let count = reader.take(limit).read_to_end(&mut bytes).map_err(io)?;
                 if count as u64 == limit {
                     return Err(Error::Input {
                         path: input.path.clone(),
                         reason: format!(
-                            "a Parquet file that is compressed as a whole, or piped, is held in memory; it has more than {MAX_RECORD_BYTES} bytes"
+                            "a Parquet file that is compressed as a whole, or piped, is held in memory; it has more than {MAX_HELD_BYTES} bytes"
                         ),
                     });
                 }
@@ -326,7 +328,8 @@ impl OpenFile {
         source: Source,
         hash: Option<Arc<Mutex<Hash>>>,
     ) -> Self {
-        Self { path: Arc::from(input.path.as_path()), file, format, source, hash, number: 0, line: 0 }
+        let (path, limit) = (Arc::from(input.path.as_path()), input.most_bytes);
+        Self { path, file, format, source, hash, limit, number: 0, line: 0 }
     }
 
     /// Sees whether JSON is an array, and reads the names of columns.
@@ -340,7 +343,7 @@ impl OpenFile {
         };
         self.source = if let Format::Csv { separator } = format {
             let mut row = Vec::new();
-            if next_row(reader.as_mut(), separator, &mut row, &mut self.line, MAX_RECORD_BYTES)? {
+            if next_row(reader.as_mut(), separator, &mut row, &mut self.line, self.limit)? {
                 let header = Header::parse(&row, separator).map_err(invalid)?;
                 Source::Csv(reader, Arc::new(header), separator)
             } else {
@@ -364,12 +367,12 @@ impl OpenFile {
     fn record(&mut self) -> Result<Option<RawRecord>> {
         let format = self.format;
         let mut line = self.line + 1;
-        let limit = MAX_RECORD_BYTES;
+        let limit = self.limit;
         let content = match &mut self.source {
             Source::Ended => Ok(None),
             Source::Text(reader) => match format {
                 Format::Whole => {
-                    let whole = whole(reader.as_mut());
+                    let whole = whole(reader.as_mut(), limit);
                     self.source = Source::Ended;
                     whole.map(Some)
                 }
@@ -517,12 +520,12 @@ fn text_line(reader: &mut dyn BufRead, of_text: bool, limit: usize) -> std::io::
     }))
 }
 
-fn whole(reader: &mut dyn BufRead) -> std::io::Result<Content> {
+fn whole(reader: &mut dyn BufRead, most: usize) -> std::io::Result<Content> {
     let mut bytes = Vec::new();
-    let limit = MAX_RECORD_BYTES as u64 + 1;
+    let limit = (most as u64).saturating_add(1);
     let count = reader.take(limit).read_to_end(&mut bytes)?;
     Ok(if count as u64 == limit {
-        Content::Broken(format!("longer than {MAX_RECORD_BYTES} bytes"))
+        Content::Broken(format!("longer than {most} bytes"))
     } else {
         Content::Bytes(bytes)
     })

@@ -1,3 +1,5 @@
+//! Orders against Megatron's, costs against the papers, and what cannot be executed.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::Value;

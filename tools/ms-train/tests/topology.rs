@@ -1,0 +1,147 @@
+//! `ms-train` on split topologies: checkpoints go from any to any, plans say what a run does, impossible sizes are refused.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use std::path::Path;
+use tiny::{counting, metrics, ms_train, refused, samples};
+
+/// A model that every topology of this file divides: tied embeddings, experts with biases of their routers.
+const MODEL: &str = "--num-layers 4 --hidden-size 16 --num-attention-heads 4 --group-query-attention --num-query-groups 2 \
+    --ffn-hidden-size 16 --normalization RMSNorm --swiglu --position-embedding-type rope --disable-bias-linear \
+    --vocab-size 64 --padded-vocab-size 64 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1 \
+    --global-batch-size 8 --seed 7 --hidden-dropout 0 --attention-dropout 0 --num-experts 4 --moe-router-topk 2 \
+    --moe-ffn-hidden-size 8 --moe-aux-loss-coeff 0.02 --lr 1e-2 --lr-decay-style constant --init-method-std 0.2";
+
+const TOPOLOGIES: [&str; 5] = [
+    "",
+    "--nproc-per-node 2 --tensor-model-parallel-size 2 --sequence-parallel",
+    "--nproc-per-node 4 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1",
+    "--nproc-per-node 4 --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
+    "--nproc-per-node 4 --context-parallel-size 2 --context-parallel-algo megatron_cp_algo --tensor-model-parallel-size 2",
+];
+
+fn train(dir: &Path, data: &Path, topology: &str, iters: usize, more: &[&str]) -> Vec<Value> {
+    let file = dir.join(format!("metrics-{iters}-{}.jsonl", more.len() + topology.len()));
+    let mut command = ms_train();
+    command.args(MODEL.split_whitespace()).args(topology.split_whitespace()).args(more);
+    command.args(["--train-iters", &iters.to_string(), "--eval-iters", "0"]);
+    command.arg("--data-path").arg(data).arg("--metrics-file").arg(&file).assert().success();
+    let rows = metrics(&file);
+    std::fs::remove_file(&file).unwrap();
+    rows.into_iter().filter(|r| r["iteration"].is_u64()).collect()
+}
+
+fn losses(rows: &[Value]) -> Vec<f64> {
+    rows.iter().map(|r| r["lm loss"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_run_stopped_on_one_topology_goes_on_on_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 6, 8, counting);
+    let straight = losses(&train(dir.path(), &data, "", 6, &[]));
+    for (i, first) in TOPOLOGIES.into_iter().enumerate() {
+        let save = dir.path().join(format!("save-{i}"));
+        let save = save.to_str().unwrap();
+        let begun = losses(&train(dir.path(), &data, first, 6, &["--save", save, "--exit-interval", "3"]));
+        for second in [TOPOLOGIES[(i + 1) % 5], TOPOLOGIES[(i + 2) % 5]] {
+            let rest = losses(&train(dir.path(), &data, second, 6, &["--load", save]));
+            assert_eq!(rest.len(), 3, "{first} then {second}");
+            for (got, want) in begun.iter().chain(&rest).zip(&straight) {
+                assert!((got - want).abs() < 2e-5, "{first} then {second}: {got}, expected {want}");
+            }
+        }
+        // On the same topology the bits are the same.
+        let whole = losses(&train(dir.path(), &data, first, 6, &[]));
+        let rest = losses(&train(dir.path(), &data, first, 6, &["--load", save]));
+        assert_eq!(rest, whole[3..], "{first}");
+    }
+}
+
+#[test]
+fn megatrons_files_are_the_same_from_any_topology() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 1, 8, counting);
+    let mut tensors = Vec::new();
+    for (i, topology) in TOPOLOGIES.into_iter().enumerate() {
+        let save = dir.path().join(format!("save-{i}"));
+        let more = ["--save", save.to_str().unwrap(), "--ckpt-format", "torch", "--skip-train"];
+        // A run without an iteration saves nothing; one iteration at rate 0 keeps the initial weights.
+        let more = [&more[..4], &["--lr", "0", "--weight-decay", "0"]].concat();
+        train(dir.path(), &data, topology, 1, &more);
+        // The rank files alone, as Megatron sees them.
+        let alone = dir.path().join(format!("alone-{i}"));
+        let folder = alone.join("iter_0000001/mp_rank_00");
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = "model_optim_rng.pt";
+        std::fs::copy(save.join("iter_0000001/mp_rank_00").join(file), folder.join(file)).unwrap();
+        std::fs::write(alone.join("latest_checkpointed_iteration.txt"), "1").unwrap();
+        let checkpoint = ms_ckpt::open(&alone).unwrap();
+        assert_eq!(checkpoint.kind().name(), "mcore", "{topology}");
+        let read = |spec: &ms_spec::ParamSpec| {
+            let mut values = vec![0f32; spec.shape.numel()];
+            checkpoint.read_f32(spec, &ms_core::Region::whole(&spec.shape), &mut values).unwrap();
+            values
+        };
+        tensors.push(ms_spec::params(checkpoint.config()).iter().map(read).collect::<Vec<_>>());
+    }
+    for (values, topology) in tensors.iter().zip(TOPOLOGIES) {
+        assert_eq!(*values, tensors[0], "initial weights of {topology}");
+    }
+}
+
+#[test]
+fn a_plan_needs_no_data_and_says_what_every_rank_holds() {
+    let mut command = ms_train();
+    command.args(MODEL.split_whitespace()).args(["--dry-run", "--json", "--bf16"]);
+    command.args("--nproc-per-node 8 --tp 2 --pp 2 --ep 2 --use-distributed-optimizer".split_whitespace());
+    let out = command.assert().success();
+    let plan: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
+    assert_eq!(plan["world"], 8);
+    assert_eq!(plan["groups"]["pp"][0], serde_json::json!([0, 4]));
+    assert_eq!(plan["groups"]["ep"][0], serde_json::json!([0, 2]));
+    assert_eq!(plan["pipeline"]["orders"].as_array().unwrap().len(), 2);
+    assert_eq!(plan["zero1"].as_array().unwrap().len(), 2, "dense and experts");
+    let ranks = plan["ranks"].as_array().unwrap();
+    assert_eq!(ranks.len(), 8);
+    assert_eq!(
+        (&ranks[0]["layers"], &ranks[4]["layers"]),
+        (&serde_json::json!([0, 1]), &serde_json::json!([2, 3]))
+    );
+    for rank in ranks {
+        assert_eq!(rank["weight_bytes"].as_u64().unwrap(), 2 * rank["parameters"].as_u64().unwrap());
+        assert!(rank["activation_bytes"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused_by_their_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 1, 8, counting);
+    for (flags, words) in [
+        ("--nproc-per-node 3 --tp 2", "2 or 4 ranks fit"),
+        ("--tp 2", "2 ranks fit"),
+        ("--nproc-per-node 4 --tp 4", "key/value heads: 2 does not divide by tp 4"),
+        ("--nproc-per-node 3 --pp 3", "4 layers do not divide by pipeline size 3"),
+        ("--nproc-per-node 2 --pp 2 --num-layer-list 3,2", "expected 2 numbers with the sum 4"),
+        ("--nproc-per-node 3 --ep 3 --global-batch-size 9", "experts: 4 does not divide by ep 3"),
+        (
+            "--nproc-per-node 2 --pp 2 --schedules-method dualpipev --global-batch-size 2",
+            "at least 4 micro-batches",
+        ),
+        (
+            "--nproc-per-node 3 --cp 3 --context-parallel-algo megatron_cp_algo",
+            "16 tokens do not divide into 6 chunks",
+        ),
+        ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
+    ] {
+        let mut command = ms_train();
+        command.args(MODEL.split_whitespace()).args(flags.split_whitespace());
+        command.args(["--train-iters", "1", "--data-path"]).arg(&data);
+        let message = refused(&mut command, 2);
+        assert!(message.contains(words), "{flags}: {message}");
+    }
+}
