@@ -208,14 +208,13 @@ fn a_c_program_by_the_public_prototypes_runs() {
             .arg(&program)
             .arg("-L")
             .arg(&lib)
-            .args([
-                "-lascendcl",
-                "-lnnopbase",
-                "-lopapi",
-                "-lm",
-                "-Wl,--allow-shlib-undefined",
-                "-Wl,-rpath-link",
-            ])
+            .args(["-lascendcl", "-lnnopbase"])
+            .args(if personality == Personality::V81 {
+                &["-lopapi"][..]
+            } else {
+                &["-lopapi_math", "-lopapi_nn"]
+            })
+            .args(["-lm", "-Wl,--allow-shlib-undefined", "-Wl,-rpath-link"])
             .arg(&lib)
             .output()
             .unwrap();
