@@ -1,3 +1,5 @@
+//! Orders of work against recorded ones, and what they cost on paper.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::Value;
