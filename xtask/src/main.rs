@@ -1,6 +1,7 @@
 //! Repository tasks: `cargo xtask tidy` checks the rules that a compiler does not see, `cargo xtask docs` writes the
-//! generated reference pages.
+//! generated reference pages, `cargo xtask cann-emu` lays out the emulator as a toolkit's folder.
 
+mod cann;
 mod docs;
 mod layers;
 mod models;
@@ -17,7 +18,8 @@ fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("tidy") => tidy(&root),
         Some("docs") => docs::write(&root),
-        other => bail!("expected tidy or docs, found {}", other.unwrap_or("nothing")),
+        Some("cann-emu") => cann::lay_out(std::env::args().skip(2)),
+        other => bail!("expected tidy, docs or cann-emu, found {}", other.unwrap_or("nothing")),
     }
 }
 

@@ -73,8 +73,11 @@ struct Hub {
 struct HubState {
     rounds: HashMap<u64, Round>,
     /// Messages under way, by sender, receiver and tag.
-    mail: HashMap<(usize, usize, u64), VecDeque<(&'static str, Tensor)>>,
+    mail: HashMap<(usize, usize, u64), VecDeque<Message>>,
 }
+
+/// A message under way: its name and its tensor.
+type Message = (&'static str, Tensor);
 
 struct Round {
     posts: Vec<Option<Post>>,

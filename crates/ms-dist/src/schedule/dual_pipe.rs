@@ -41,7 +41,7 @@ impl Lane {
 /// Stage `r` of `pp` with `m >= 2 pp` micro-batches.
 ///
 /// # Source
-/// DeepSeek, "DualPipe" (2025), the cut-in-half form; MindSpeed, `mindspeed/core/pipeline_parallel/dualpipev`.
+/// DeepSeek, "`DualPipe`" (2025), the cut-in-half form; MindSpeed, `mindspeed/core/pipeline_parallel/dualpipev`.
 pub(super) fn stage(r: usize, pp: usize, m: usize) -> Vec<Action> {
     let after = pp - r - 1;
     let mut lane = Lane::default();

@@ -1,4 +1,4 @@
-//! Orders of work against recorded ones, and what they cost on paper.
+//! Orders against Megatron's, costs against the papers, and what cannot be executed.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,0 +1,238 @@
+//! Devices and contexts: current per thread, counted per process.
+
+use super::{answer, give};
+use crate::handles::{self, Handled};
+use crate::knobs::knobs;
+use crate::report::{self, fail};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// A context as its handle holds it.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) id: u64,
+    pub(crate) device: u32,
+}
+impl Handled for Context {
+    const NAME: &'static str = "aclrtContext";
+}
+
+#[derive(Clone, Copy)]
+struct Default_ {
+    handle: usize,
+    id: u64,
+    count: u32,
+}
+
+thread_local! {
+    static CURRENT: Cell<Option<(u32, u64, usize)>> = const { Cell::new(None) };
+}
+
+#[derive(Default)]
+struct Contexts {
+    next: u64,
+    defaults: HashMap<u32, Default_>,
+    streams: HashMap<u64, usize>,
+    alive: Vec<u64>,
+}
+
+static CONTEXTS: Mutex<Option<Contexts>> = Mutex::new(None);
+
+fn with<R>(f: impl FnOnce(&mut Contexts) -> R) -> R {
+    f(CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// Device and context of this thread.
+pub(crate) fn now() -> Option<(u32, u64)> {
+    CURRENT.with(Cell::get).filter(|(_, id, _)| with(|c| c.alive.contains(id))).map(|(d, id, _)| (d, id))
+}
+
+/// As [`now`], or the error of a thread without a device.
+pub(crate) fn need(call: &str) -> Result<(u32, u64), i32> {
+    if let Some(code) = report::poisoned() {
+        return Err(fail(code, &format!("{call}: the device failed with {code} before")));
+    }
+    now().ok_or_else(|| {
+        fail(107_002, &format!("{call}: no current context; aclrtSetDevice was not called on this thread"))
+    })
+}
+
+/// The default stream of a context, as a handle.
+pub(crate) fn default_stream(context: u64, device: u32) -> usize {
+    if let Some(found) = with(|c| c.streams.get(&context).copied()) {
+        return found;
+    }
+    let id = crate::sched::create();
+    let handle = handles::make(crate::sched::StreamHandle { id, device, context }, "aclrtSetDevice");
+    with(|c| *c.streams.entry(context).or_insert(handle))
+}
+
+pub(crate) fn is_default_stream(handle: usize) -> bool {
+    with(|c| c.streams.values().any(|h| *h == handle))
+}
+
+fn visible() -> u32 {
+    std::env::var("ASCEND_RT_VISIBLE_DEVICES").ok().filter(|v| !v.trim().is_empty()).map_or(
+        knobs().devices,
+        |v| {
+            v.split(',').filter(|p| p.trim().parse::<u32>().is_ok_and(|n| n < knobs().devices)).count() as u32
+        },
+    )
+}
+
+pub(crate) fn aclrtGetDeviceCount(count: usize) -> i32 {
+    answer(|| give(count, visible(), "aclrtGetDeviceCount"))
+}
+
+pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
+    answer(|| {
+        if let Some(code) = report::fault("lost", "aclrtSetDevice") {
+            return Err(fail(
+                code.parse().unwrap_or(507_010),
+                "aclrtSetDevice: lost heartbeat of the device (injected)",
+            ));
+        }
+        if device < 0 || device as u32 >= visible() {
+            let text =
+                format!("aclrtSetDevice: expected a device of 0 to {}, found {device}", visible().max(1) - 1);
+            return Err(fail(107_001, &text));
+        }
+        let device = device as u32;
+        let known = with(|c| {
+            c.defaults.get_mut(&device).map(|d| {
+                d.count += 1;
+                *d
+            })
+        });
+        let default = match known {
+            Some(d) => d,
+            None => {
+                let id = with(|c| {
+                    c.next += 1;
+                    c.alive.push(c.next);
+                    c.next
+                });
+                let handle = handles::make(Context { id, device }, "aclrtSetDevice");
+                let d = Default_ { handle, id, count: 1 };
+                with(|c| *c.defaults.entry(device).or_insert(d))
+            }
+        };
+        CURRENT.with(|c| c.set(Some((device, default.id, default.handle))));
+        Ok(())
+    })
+}
+
+fn reset(device: i32, force: bool, call: &str) -> i32 {
+    answer(|| {
+        let device = device as u32;
+        let last = with(|c| {
+            let d = c.defaults.get_mut(&device)?;
+            d.count = d.count.saturating_sub(1);
+            (d.count == 0 || force).then_some(*d)
+        });
+        let known = with(|c| c.defaults.contains_key(&device));
+        if !known {
+            return Err(fail(107_001, &format!("{call}: device {device} was not set")));
+        }
+        if let Some(d) = last {
+            if let Some(stream) = with(|c| c.streams.remove(&d.id))
+                && let Some(s) = handles::peek::<crate::sched::StreamHandle>(stream)
+            {
+                // Its errors were reported at synchronisations; the end of the context waits only.
+                let _ = crate::sched::synchronise(s.id, None, -1);
+                crate::sched::destroy(s.id);
+            }
+            with(|c| {
+                c.defaults.remove(&device);
+                c.alive.retain(|id| *id != d.id);
+            });
+            handles::destroy::<Context>(d.handle, call, &report::STR_HANDLE, 107_000)?;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn aclrtResetDevice(device: i32) -> i32 {
+    reset(device, false, "aclrtResetDevice")
+}
+
+pub(crate) fn aclrtResetDeviceForce(device: i32) -> i32 {
+    reset(device, true, "aclrtResetDeviceForce")
+}
+
+pub(crate) fn aclrtGetDevice(device: usize) -> i32 {
+    answer(|| {
+        let (id, _) = need("aclrtGetDevice")?;
+        give(device, id as i32, "aclrtGetDevice")
+    })
+}
+
+pub(crate) fn aclrtCreateContext(context: usize, device: i32) -> i32 {
+    answer(|| {
+        if device < 0 || device as u32 >= visible() {
+            return Err(fail(107_001, &format!("aclrtCreateContext: no device {device}")));
+        }
+        let device = device as u32;
+        let id = with(|c| {
+            c.next += 1;
+            c.alive.push(c.next);
+            c.next
+        });
+        let handle = handles::make(Context { id, device }, "aclrtCreateContext");
+        CURRENT.with(|c| c.set(Some((device, id, handle))));
+        give(context, handle, "aclrtCreateContext")
+    })
+}
+
+pub(crate) fn aclrtDestroyContext(context: usize) -> i32 {
+    answer(|| {
+        let gone = handles::destroy::<Context>(context, "aclrtDestroyContext", &report::STR_HANDLE, 107_000)?;
+        with(|c| c.alive.retain(|id| *id != gone.id));
+        Ok(())
+    })
+}
+
+pub(crate) fn aclrtSetCurrentContext(context: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<Context>(context, "aclrtSetCurrentContext", &report::STR_HANDLE, 107_000)?;
+        CURRENT.with(|c| c.set(Some((found.device, found.id, context))));
+        Ok(())
+    })
+}
+
+pub(crate) fn aclrtGetCurrentContext(context: usize) -> i32 {
+    answer(|| {
+        need("aclrtGetCurrentContext")?;
+        let handle = CURRENT.with(Cell::get).map_or(0, |c| c.2);
+        give(context, handle, "aclrtGetCurrentContext")
+    })
+}
+
+pub(crate) fn aclrtCtxGetCurrentDefaultStream(stream: usize) -> i32 {
+    answer(|| {
+        let (device, context) = need("aclrtCtxGetCurrentDefaultStream")?;
+        give(stream, default_stream(context, device), "aclrtCtxGetCurrentDefaultStream")
+    })
+}
+
+pub(crate) fn aclrtGetPrimaryCtxState(device: i32, flags: usize, active: usize) -> i32 {
+    answer(|| {
+        let on = with(|c| c.defaults.contains_key(&(device as u32)));
+        if flags != 0 {
+            give(flags, 0u32, "aclrtGetPrimaryCtxState")?;
+        }
+        give(active, i32::from(on), "aclrtGetPrimaryCtxState")
+    })
+}
+
+/// Every context and default stream ends; what is left of handles is dead.
+pub(crate) fn end_all() {
+    let defaults: Vec<Default_> = with(|c| c.defaults.drain().map(|(_, d)| d).collect());
+    for d in defaults {
+        with(|c| c.alive.retain(|id| *id != d.id));
+        // Already destroyed is fine here.
+        let _ = handles::peek::<Context>(d.handle)
+            .map(|_| handles::destroy::<Context>(d.handle, "aclFinalize", &report::STR_HANDLE, 107_000));
+    }
+}

@@ -1,0 +1,536 @@
+//! Memory: allocation, copies, attributes.
+
+use super::context::need;
+use super::stream::resolve;
+use super::{answer, give, take};
+use crate::handles::{self, Handled};
+use crate::memory;
+use crate::race::{self, Access};
+use crate::report::{self, fail, violation};
+use crate::sched::{self, Work};
+
+fn malloc(at: usize, size: u64, extra: usize, call: &str) -> i32 {
+    answer(|| {
+        let (device, _) = need(call)?;
+        if at == 0 {
+            return Err(fail(107_000, &format!("{call}: devPtr is null")));
+        }
+        give(at, memory::allocate(device, size as usize, extra, call)?, call)
+    })
+}
+
+pub(crate) fn aclrtMalloc(at: usize, size: u64, _policy: i32) -> i32 {
+    malloc(at, size, 32, "aclrtMalloc")
+}
+
+pub(crate) fn aclrtMallocAlign32(at: usize, size: u64, _policy: i32) -> i32 {
+    malloc(at, size, 0, "aclrtMallocAlign32")
+}
+
+pub(crate) fn aclrtMallocCached(at: usize, size: u64, _policy: i32) -> i32 {
+    malloc(at, size, 32, "aclrtMallocCached")
+}
+
+pub(crate) fn aclrtMallocWithCfg(at: usize, size: u64, _policy: i32, _cfg: usize) -> i32 {
+    malloc(at, size, 32, "aclrtMallocWithCfg")
+}
+
+fn free(at: usize, call: &str) -> Result<(), i32> {
+    need(call)?;
+    if let Some(alloc) = memory::find(at, 1)
+        && alloc.start == at
+        && let Some(user) = race::forget(at, alloc.len)
+    {
+        let code = violation(
+            &report::MEM_FREE_IN_FLIGHT,
+            107_000,
+            &format!("{call}: {} bytes while {user} uses them", alloc.asked),
+        );
+        if code != 0 {
+            return Err(code);
+        }
+    }
+    memory::free(at, call).map(drop)
+}
+
+pub(crate) fn aclrtFree(at: usize) -> i32 {
+    answer(|| free(at, "aclrtFree"))
+}
+
+pub(crate) fn aclrtFreeWithDevSync(at: usize) -> i32 {
+    let code = super::aclrtSynchronizeDevice();
+    if code != 0 { code } else { answer(|| free(at, "aclrtFreeWithDevSync")) }
+}
+
+fn malloc_host(at: usize, size: u64, call: &str) -> i32 {
+    answer(|| {
+        if size == 0 {
+            return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
+        }
+        give(at, memory::allocate_host(size as usize), call)
+    })
+}
+
+pub(crate) fn aclrtMallocHost(at: usize, size: u64) -> i32 {
+    malloc_host(at, size, "aclrtMallocHost")
+}
+
+pub(crate) fn aclrtMallocHostWithCfg(at: usize, size: u64, _cfg: usize) -> i32 {
+    malloc_host(at, size, "aclrtMallocHostWithCfg")
+}
+
+pub(crate) fn aclrtFreeHost(at: usize) -> i32 {
+    answer(|| memory::free_host(at, "aclrtFreeHost"))
+}
+
+pub(crate) fn aclrtFreeHostWithDevSync(at: usize) -> i32 {
+    answer(|| memory::free_host(at, "aclrtFreeHostWithDevSync"))
+}
+
+pub(crate) fn aclrtHostRegister(at: usize, size: u64, _kind: i32, device: usize) -> i32 {
+    memory::register_host(at, size as usize);
+    answer(|| give(device, at, "aclrtHostRegister"))
+}
+
+pub(crate) fn aclrtHostRegisterV2(at: usize, size: u64, _flag: u32) -> i32 {
+    memory::register_host(at, size as usize);
+    0
+}
+
+pub(crate) fn aclrtHostUnregister(at: usize) -> i32 {
+    answer(|| memory::free_host(at, "aclrtHostUnregister"))
+}
+
+pub(crate) fn aclrtMemFlush(_at: usize, _size: u64) -> i32 {
+    0
+}
+
+pub(crate) fn aclrtMemInvalidate(_at: usize, _size: u64) -> i32 {
+    0
+}
+
+pub(crate) fn aclrtGetMemInfo(_attr: i32, free: usize, total: usize) -> i32 {
+    answer(|| {
+        let (device, _) = need("aclrtGetMemInfo")?;
+        let (left, all) = memory::info(device);
+        give(free, left, "aclrtGetMemInfo")?;
+        give(total, all, "aclrtGetMemInfo")
+    })
+}
+
+/// One row of 112 bytes: a name of 32, present and peak bytes, 8 reserved words.
+pub(crate) fn aclrtGetMemUsageInfo(device: i32, rows: usize, count: u64, written: usize) -> i32 {
+    answer(|| {
+        let (left, all) = memory::info(device as u32);
+        if rows != 0 && count > 0 {
+            super::give_text(rows, 32, "APP");
+            give(rows + 32, all - left, "aclrtGetMemUsageInfo")?;
+            give(rows + 40, all - left, "aclrtGetMemUsageInfo")?;
+        }
+        give(written, 1u64, "aclrtGetMemUsageInfo")
+    })
+}
+
+/// Location (id, kind: 0 host, 1 device), page size, four reserved words: 28 bytes.
+pub(crate) fn aclrtPointerGetAttributes(at: usize, out: usize) -> i32 {
+    answer(|| {
+        let (id, kind) = match memory::device_of(at) {
+            Some(device) => (device, 1u32),
+            None if memory::is_pinned(at) => (0, 0),
+            None => (0, 2),
+        };
+        give(out, [id, kind, 4096, 0, 0, 0, 0], "aclrtPointerGetAttributes")
+    })
+}
+
+/// What one side of a copy is.
+enum Side {
+    Device,
+    Pinned,
+    Pageable,
+}
+
+fn side(at: usize, len: usize, device: u32, call: &str) -> Result<Side, i32> {
+    match memory::device_of(at) {
+        Some(owner) => {
+            if memory::find(at, len).is_none() {
+                let message = format!("{call}: {len} bytes at {at:#x}, {}", memory::describe(at));
+                violation(&report::MEM_BOUNDS, 107_000, &message);
+                return Err(107_000);
+            }
+            if !memory::may_reach(device, owner) && !memory::may_reach(owner, device) {
+                let message =
+                    format!("{call}: memory of device {owner} from device {device} without peer access");
+                violation(&report::MEM_NOT_DEVICE, 107_000, &message);
+                return Err(107_000);
+            }
+            Ok(Side::Device)
+        }
+        None if memory::is_pinned(at) => Ok(Side::Pinned),
+        None => Ok(Side::Pageable),
+    }
+}
+
+fn check_kind(kind: i32, dst: &Side, src: &Side, call: &str) -> Result<(), i32> {
+    let wanted = match (src, dst) {
+        (Side::Device, Side::Device) => 3,
+        (Side::Device, _) => 2,
+        (_, Side::Device) => 1,
+        _ => 0,
+    };
+    if kind != wanted && kind != 4 && !(5..=7).contains(&kind) {
+        let names = ["host to host", "host to device", "device to host", "device to device"];
+        let said = names.get(kind as usize).unwrap_or(&"unknown");
+        return Err(fail(
+            107_000,
+            &format!("{call}: the kind says {said}, the addresses say {}", names[wanted as usize]),
+        ));
+    }
+    Ok(())
+}
+
+fn move_bytes(dst: usize, src: usize, len: usize, call: &str) -> Result<(), i32> {
+    let to = if memory::device_of(dst).is_some() { memory::alive(dst, len, call)? } else { dst };
+    let from = if memory::device_of(src).is_some() { memory::alive(src, len, call)? } else { src };
+    // SAFETY: device sides were found alive with `len` bytes; host sides are the caller's buffers of `len` bytes.
+    unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
+    Ok(())
+}
+
+fn accesses(dst: usize, src: usize, len: usize) -> Vec<Access> {
+    let mut out = Vec::new();
+    if memory::device_of(src).is_some() {
+        out.push(Access { start: src, len, write: false, view: None });
+    }
+    if memory::device_of(dst).is_some() {
+        out.push(Access { start: dst, len, write: true, view: None });
+    }
+    out
+}
+
+fn host_order(accesses: &[Access], call: &str) -> Result<(), i32> {
+    for message in race::host(accesses, call) {
+        let code = violation(&report::RACE, 507_015, &message);
+        if code != 0 {
+            return Err(code);
+        }
+    }
+    Ok(())
+}
+
+fn checked(dst: usize, max: u64, src: usize, count: u64, call: &str) -> Result<u32, i32> {
+    let (device, _) = need(call)?;
+    if count > 0 && (dst == 0 || src == 0) {
+        return Err(fail(107_000, &format!("{call}: an address is null")));
+    }
+    if count > max {
+        return Err(fail(107_000, &format!("{call}: {count} bytes into a destination of {max}")));
+    }
+    Ok(device)
+}
+
+pub(crate) fn aclrtMemcpy(dst: usize, max: u64, src: usize, count: u64, kind: i32) -> i32 {
+    answer(|| {
+        let call = "aclrtMemcpy";
+        let device = checked(dst, max, src, count, call)?;
+        let len = count as usize;
+        let (to, from) = (side(dst, len, device, call)?, side(src, len, device, call)?);
+        check_kind(kind, &to, &from, call)?;
+        host_order(&accesses(dst, src, len), call)?;
+        move_bytes(dst, src, len, call)
+    })
+}
+
+fn copy_async(
+    dst: usize,
+    max: u64,
+    src: usize,
+    count: u64,
+    kind: i32,
+    stream: usize,
+    call: &'static str,
+) -> Result<(), i32> {
+    let device = checked(dst, max, src, count, call)?;
+    let stream = resolve(stream, call)?;
+    let len = count as usize;
+    let (to, from) = (side(dst, len, device, call)?, side(src, len, device, call)?);
+    check_kind(kind, &to, &from, call)?;
+    if !matches!(to, Side::Device) && !matches!(from, Side::Device) {
+        return Err(fail(207_000, &format!("{call}: host to host")));
+    }
+    let blocking = matches!(to, Side::Pageable) || matches!(from, Side::Pageable);
+    let run = Box::new(move || move_bytes(dst, src, len, call));
+    let seq = sched::submit(stream.id, &accesses(dst, src, len), call, Work::Run(run))?;
+    if blocking {
+        // With pageable memory the call returns when the stream has come this far.
+        let clock = race::stamp(stream.id);
+        sched::synchronise(stream.id, Some(seq), -1)?;
+        race::synchronised(&clock);
+    }
+    Ok(())
+}
+
+pub(crate) fn aclrtMemcpyAsync(
+    dst: usize,
+    max: u64,
+    src: usize,
+    count: u64,
+    kind: i32,
+    stream: usize,
+) -> i32 {
+    answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsync"))
+}
+
+pub(crate) fn aclrtMemcpyAsyncWithCondition(
+    dst: usize,
+    max: u64,
+    src: usize,
+    count: u64,
+    kind: i32,
+    stream: usize,
+) -> i32 {
+    answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"))
+}
+
+pub(crate) fn aclrtMemcpy2d(
+    dst: usize,
+    dpitch: u64,
+    src: usize,
+    spitch: u64,
+    width: u64,
+    height: u64,
+    kind: i32,
+) -> i32 {
+    for row in 0..height {
+        let code =
+            aclrtMemcpy(dst + (row * dpitch) as usize, width, src + (row * spitch) as usize, width, kind);
+        if code != 0 {
+            return code;
+        }
+    }
+    0
+}
+
+pub(crate) fn aclrtMemcpy2dAsync(
+    dst: usize,
+    dpitch: u64,
+    src: usize,
+    spitch: u64,
+    width: u64,
+    height: u64,
+    kind: i32,
+    stream: usize,
+) -> i32 {
+    answer(|| {
+        (0..height).try_for_each(|row| {
+            let (to, from) = (dst + (row * dpitch) as usize, src + (row * spitch) as usize);
+            copy_async(to, width, from, width, kind, stream, "aclrtMemcpy2dAsync")
+        })
+    })
+}
+
+pub(crate) fn aclrtMemcpyBatch(
+    dsts: usize,
+    maxs: usize,
+    srcs: usize,
+    sizes: usize,
+    count: u64,
+    _a: usize,
+    _i: usize,
+    _n: u64,
+    failed: usize,
+) -> i32 {
+    for i in 0..count as usize {
+        let code = aclrtMemcpy(take(dsts, i), take(maxs, i), take(srcs, i), take(sizes, i), 4);
+        if code != 0 {
+            if failed != 0 {
+                return answer(|| give(failed, i, "aclrtMemcpyBatch").and(Err(code)));
+            }
+            return code;
+        }
+    }
+    0
+}
+
+pub(crate) fn aclrtMemcpyBatchAsync(
+    dsts: usize,
+    maxs: usize,
+    srcs: usize,
+    sizes: usize,
+    count: u64,
+    _attributes: usize,
+    _indexes: usize,
+    _number: u64,
+    failed: usize,
+    stream: usize,
+) -> i32 {
+    answer(|| {
+        (0..count as usize).try_for_each(|i| {
+            copy_async(
+                take(dsts, i),
+                take(maxs, i),
+                take(srcs, i),
+                take(sizes, i),
+                4,
+                stream,
+                "aclrtMemcpyBatchAsync",
+            )
+            .or_else(|code| {
+                if failed == 0 { Err(code) } else { give(failed, i, "aclrtMemcpyBatchAsync").and(Err(code)) }
+            })
+        })
+    })
+}
+
+fn fill(at: usize, max: u64, count: u64, call: &str) -> Result<u32, i32> {
+    let (device, _) = need(call)?;
+    if count > max {
+        return Err(fail(107_000, &format!("{call}: {count} bytes into {max}")));
+    }
+    side(at, count as usize, device, call)?;
+    Ok(device)
+}
+
+fn set_bytes(at: usize, value: i32, len: usize, call: &str) -> Result<(), i32> {
+    let to = if memory::device_of(at).is_some() { memory::alive(at, len, call)? } else { at };
+    // SAFETY: found alive with `len` bytes, or the caller's host buffer of that size.
+    unsafe { std::ptr::write_bytes(to as *mut u8, value as u8, len) };
+    Ok(())
+}
+
+pub(crate) fn aclrtMemset(at: usize, max: u64, value: i32, count: u64) -> i32 {
+    answer(|| {
+        fill(at, max, count, "aclrtMemset")?;
+        host_order(&[Access { start: at, len: count as usize, write: true, view: None }], "aclrtMemset")?;
+        set_bytes(at, value, count as usize, "aclrtMemset")
+    })
+}
+
+pub(crate) fn aclrtMemsetAsync(at: usize, max: u64, value: i32, count: u64, stream: usize) -> i32 {
+    answer(|| {
+        fill(at, max, count, "aclrtMemsetAsync")?;
+        let stream = resolve(stream, "aclrtMemsetAsync")?;
+        let len = count as usize;
+        let run = Box::new(move || set_bytes(at, value, len, "aclrtMemsetAsync"));
+        let touched = [Access { start: at, len, write: true, view: None }];
+        sched::submit(stream.id, &touched, "aclrtMemsetAsync", Work::Run(run)).map(drop)
+    })
+}
+
+pub(crate) fn aclrtDeviceCanAccessPeer(can: usize, device: i32, peer: i32) -> i32 {
+    answer(|| give(can, i32::from(device != peer), "aclrtDeviceCanAccessPeer"))
+}
+
+pub(crate) fn aclrtDeviceEnablePeerAccess(peer: i32, _flags: u32) -> i32 {
+    answer(|| {
+        let (device, _) = need("aclrtDeviceEnablePeerAccess")?;
+        memory::peer(device, peer as u32, true);
+        Ok(())
+    })
+}
+
+pub(crate) fn aclrtDeviceDisablePeerAccess(peer: i32) -> i32 {
+    answer(|| {
+        let (device, _) = need("aclrtDeviceDisablePeerAccess")?;
+        memory::peer(device, peer as u32, false);
+        Ok(())
+    })
+}
+
+pub(crate) fn aclrtDevicePeerAccessStatus(device: i32, peer: i32, status: usize) -> i32 {
+    answer(|| {
+        let on = memory::may_reach(device as u32, peer as u32);
+        give(status, i32::from(on), "aclrtDevicePeerAccessStatus")
+    })
+}
+
+/// Memory without an address.
+#[derive(Debug)]
+pub struct Physical {
+    size: usize,
+}
+impl Handled for Physical {
+    const NAME: &'static str = "aclrtDrvMemHandle";
+}
+
+static MAPPED: std::sync::Mutex<Vec<(usize, usize)>> = std::sync::Mutex::new(Vec::new());
+
+pub(crate) fn aclrtReserveMemAddress(
+    at: usize,
+    size: u64,
+    _alignment: u64,
+    _expect: usize,
+    _flags: u64,
+) -> i32 {
+    answer(|| {
+        let (device, _) = need("aclrtReserveMemAddress")?;
+        give(at, memory::reserve_range(device, size as usize), "aclrtReserveMemAddress")
+    })
+}
+
+pub(crate) fn aclrtReleaseMemAddress(_at: usize) -> i32 {
+    0
+}
+
+pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags: u64) -> i32 {
+    answer(|| {
+        let (device, _) = need("aclrtMallocPhysical")?;
+        if size == 0 || !size.is_multiple_of(2 << 20) {
+            return Err(fail(
+                107_000,
+                &format!("aclrtMallocPhysical: expected a multiple of 2 MiB, found {size}"),
+            ));
+        }
+        let (left, _) = memory::info(device);
+        if size > left {
+            return Err(fail(207_018, &format!("aclrtMallocPhysical: {size} bytes asked, {left} left")));
+        }
+        let made = handles::make(Physical { size: size as usize }, "aclrtMallocPhysical");
+        give(handle, made, "aclrtMallocPhysical")
+    })
+}
+
+pub(crate) fn aclrtFreePhysical(handle: usize) -> i32 {
+    answer(|| {
+        handles::destroy::<Physical>(handle, "aclrtFreePhysical", &report::NN_HANDLE, 107_017).map(drop)
+    })
+}
+
+pub(crate) fn aclrtMapMem(at: usize, size: u64, _offset: u64, handle: usize, _flags: u64) -> i32 {
+    answer(|| {
+        let physical = handles::get::<Physical>(handle, "aclrtMapMem", &report::NN_HANDLE, 107_017)?;
+        if size as usize > physical.size {
+            return Err(fail(
+                107_000,
+                &format!("aclrtMapMem: {size} bytes of a handle of {}", physical.size),
+            ));
+        }
+        memory::back(at, size as usize, "aclrtMapMem")?;
+        MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, size as usize));
+        Ok(())
+    })
+}
+
+pub(crate) fn aclrtUnmapMem(at: usize) -> i32 {
+    let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match mapped.iter().position(|(start, _)| *start == at) {
+        Some(i) => {
+            let (_, size) = mapped.swap_remove(i);
+            memory::unback(at, size);
+            0
+        }
+        None => fail(107_000, &format!("aclrtUnmapMem: {at:#x} is not mapped")),
+    }
+}
+
+pub(crate) fn aclrtMemGetAllocationGranularity(_prop: usize, _option: i32, granularity: usize) -> i32 {
+    answer(|| give(granularity, 2usize << 20, "aclrtMemGetAllocationGranularity"))
+}
+
+pub(crate) fn aclrtCmoAsync(at: usize, size: u64, _kind: i32, stream: usize) -> i32 {
+    answer(|| {
+        let (device, _) = need("aclrtCmoAsync")?;
+        side(at, size as usize, device, "aclrtCmoAsync")?;
+        resolve(stream, "aclrtCmoAsync").map(drop)
+    })
+}

@@ -1,0 +1,344 @@
+//! Tensors, scalars, arrays, lists, executors.
+
+use super::{answer, give, take};
+use crate::handles::{self, Handled};
+use crate::nn::tensor::{
+    BoolArray, Dtype, FloatArray, IntArray, Scalar, ScalarList, Tensor, TensorList, Values, View,
+};
+use crate::nn::{self};
+use crate::report::{self, fail};
+use std::sync::{Mutex, PoisonError};
+
+fn dims(at: usize, n: u64) -> Vec<i64> {
+    (0..n as usize).map(|i| take::<i64>(at, i)).collect()
+}
+
+fn view(
+    view_dims: usize,
+    rank: u64,
+    dtype: i32,
+    strides: usize,
+    offset: i64,
+    format: i32,
+    storage: usize,
+    storage_rank: u64,
+    data: usize,
+) -> Option<View> {
+    if (view_dims == 0 && rank > 0) || (storage == 0 && storage_rank > 0) {
+        fail(161_001, "aclCreateTensor: dimensions are null");
+        return None;
+    }
+    let shape = dims(view_dims, rank);
+    let strides = if strides == 0 {
+        let mut s = vec![1; shape.len()];
+        for i in (0..shape.len().saturating_sub(1)).rev() {
+            s[i] = s[i + 1] * shape[i + 1];
+        }
+        s
+    } else {
+        dims(strides, rank)
+    };
+    if shape.iter().any(|d| *d < 0) {
+        fail(161_002, &format!("aclCreateTensor: negative dimension in {shape:?}"));
+        return None;
+    }
+    Some(View {
+        dims: shape,
+        strides,
+        offset,
+        dtype: Dtype::from_acl(dtype),
+        format,
+        storage: dims(storage, storage_rank),
+        base: data,
+    })
+}
+
+pub(crate) fn aclCreateTensor(
+    view_dims: usize,
+    rank: u64,
+    dtype: i32,
+    strides: usize,
+    offset: i64,
+    format: i32,
+    storage: usize,
+    storage_rank: u64,
+    data: usize,
+) -> usize {
+    view(view_dims, rank, dtype, strides, offset, format, storage, storage_rank, data)
+        .map_or(0, |v| handles::make(Tensor(Mutex::new(v)), "aclCreateTensor"))
+}
+
+pub(crate) fn aclInitTensor(
+    tensor: usize,
+    view_dims: usize,
+    rank: u64,
+    dtype: i32,
+    strides: usize,
+    offset: i64,
+    format: i32,
+    storage: usize,
+    storage_rank: u64,
+    data: usize,
+) -> i32 {
+    answer(|| {
+        let held = handles::get::<Tensor>(tensor, "aclInitTensor", &report::NN_HANDLE, 161_002)?;
+        let v = view(view_dims, rank, dtype, strides, offset, format, storage, storage_rank, data)
+            .ok_or(161_002)?;
+        *held.0.lock().unwrap_or_else(PoisonError::into_inner) = v;
+        Ok(())
+    })
+}
+
+fn destroy<T: Handled>(handle: usize, call: &str) -> i32 {
+    if handle == 0 {
+        return 0;
+    }
+    answer(|| handles::destroy::<T>(handle, call, &report::NN_HANDLE, 161_002).map(drop))
+}
+
+pub(crate) fn aclDestroyTensor(handle: usize) -> i32 {
+    destroy::<Tensor>(handle, "aclDestroyTensor")
+}
+
+pub(crate) fn aclDestroyScalar(handle: usize) -> i32 {
+    destroy::<Scalar>(handle, "aclDestroyScalar")
+}
+
+pub(crate) fn aclDestroyIntArray(handle: usize) -> i32 {
+    destroy::<IntArray>(handle, "aclDestroyIntArray")
+}
+
+pub(crate) fn aclDestroyFloatArray(handle: usize) -> i32 {
+    destroy::<FloatArray>(handle, "aclDestroyFloatArray")
+}
+
+pub(crate) fn aclDestroyBoolArray(handle: usize) -> i32 {
+    destroy::<BoolArray>(handle, "aclDestroyBoolArray")
+}
+
+pub(crate) fn aclDestroyTensorList(handle: usize) -> i32 {
+    if handle == 0 {
+        return 0;
+    }
+    answer(|| {
+        let list =
+            handles::destroy::<TensorList>(handle, "aclDestroyTensorList", &report::NN_HANDLE, 161_002)?;
+        list.0.iter().try_for_each(|h| {
+            handles::destroy::<Tensor>(*h, "aclDestroyTensorList", &report::NN_HANDLE, 161_002).map(drop)
+        })
+    })
+}
+
+pub(crate) fn aclDestroyScalarList(handle: usize) -> i32 {
+    if handle == 0 {
+        return 0;
+    }
+    answer(|| {
+        let list =
+            handles::destroy::<ScalarList>(handle, "aclDestroyScalarList", &report::NN_HANDLE, 161_002)?;
+        list.0.iter().try_for_each(|h| {
+            handles::destroy::<Scalar>(*h, "aclDestroyScalarList", &report::NN_HANDLE, 161_002).map(drop)
+        })
+    })
+}
+
+pub(crate) fn aclCreateScalar(value: usize, dtype: i32) -> usize {
+    if value == 0 {
+        fail(161_001, "aclCreateScalar: the value is null");
+        return 0;
+    }
+    let dtype = Dtype::from_acl(dtype);
+    let value = match dtype {
+        Dtype::F32 => Values::F(vec![f64::from(take::<f32>(value, 0))]),
+        Dtype::F64 => Values::F(vec![take::<f64>(value, 0)]),
+        Dtype::F16 => Values::F(vec![f64::from(half::f16::from_bits(take::<u16>(value, 0)))]),
+        Dtype::Bf16 => Values::F(vec![f64::from(half::bf16::from_bits(take::<u16>(value, 0)))]),
+        Dtype::I8 => Values::I(vec![i64::from(take::<i8>(value, 0))]),
+        Dtype::U8 | Dtype::Other(_) => Values::I(vec![i64::from(take::<u8>(value, 0))]),
+        Dtype::Bool => Values::I(vec![i64::from(take::<u8>(value, 0) != 0)]),
+        Dtype::I16 => Values::I(vec![i64::from(take::<i16>(value, 0))]),
+        Dtype::U16 => Values::I(vec![i64::from(take::<u16>(value, 0))]),
+        Dtype::I32 => Values::I(vec![i64::from(take::<i32>(value, 0))]),
+        Dtype::U32 => Values::I(vec![i64::from(take::<u32>(value, 0))]),
+        Dtype::I64 | Dtype::U64 => Values::I(vec![take::<i64>(value, 0)]),
+        Dtype::C64 => {
+            let v = take::<[f32; 2]>(value, 0);
+            Values::C(vec![(f64::from(v[0]), f64::from(v[1]))])
+        }
+        Dtype::C128 => {
+            let v = take::<[f64; 2]>(value, 0);
+            Values::C(vec![(v[0], v[1])])
+        }
+    };
+    handles::make(Scalar { dtype, value }, "aclCreateScalar")
+}
+
+pub(crate) fn aclCreateIntArray(value: usize, size: u64) -> usize {
+    handles::make(IntArray(dims(value, size)), "aclCreateIntArray")
+}
+
+pub(crate) fn aclCreateFloatArray(value: usize, size: u64) -> usize {
+    handles::make(FloatArray((0..size as usize).map(|i| take(value, i)).collect()), "aclCreateFloatArray")
+}
+
+pub(crate) fn aclCreateBoolArray(value: usize, size: u64) -> usize {
+    let bools = (0..size as usize).map(|i| take::<u8>(value, i) != 0).collect();
+    handles::make(BoolArray(bools), "aclCreateBoolArray")
+}
+
+pub(crate) fn aclCreateTensorList(value: usize, size: u64) -> usize {
+    handles::make(TensorList((0..size as usize).map(|i| take(value, i)).collect()), "aclCreateTensorList")
+}
+
+pub(crate) fn aclCreateScalarList(value: usize, size: u64) -> usize {
+    handles::make(ScalarList((0..size as usize).map(|i| take(value, i)).collect()), "aclCreateScalarList")
+}
+
+fn held(tensor: usize, call: &str) -> Result<View, i32> {
+    let found = handles::get::<Tensor>(tensor, call, &report::NN_HANDLE, 161_002)?;
+    let view = found.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(view)
+}
+
+pub(crate) fn aclSetRawTensorAddr(tensor: usize, address: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<Tensor>(tensor, "aclSetRawTensorAddr", &report::NN_HANDLE, 161_002)?;
+        found.0.lock().unwrap_or_else(PoisonError::into_inner).base = address;
+        Ok(())
+    })
+}
+
+pub(crate) fn aclGetRawTensorAddr(tensor: usize, address: usize) -> i32 {
+    answer(|| give(address, held(tensor, "aclGetRawTensorAddr")?.base, "aclGetRawTensorAddr"))
+}
+
+/// An array as C++'s `new int64_t[n]` gives it; the caller deletes it.
+fn give_array(values: &[i64], at: usize, count: usize, call: &str) -> Result<(), i32> {
+    // SAFETY: a fresh block of the right size, written in full.
+    let block = unsafe {
+        let block = libc::malloc(8 * values.len().max(1)).cast::<i64>();
+        std::ptr::copy_nonoverlapping(values.as_ptr(), block, values.len());
+        block
+    };
+    give(at, block as usize, call)?;
+    give(count, values.len() as u64, call)
+}
+
+pub(crate) fn aclGetViewShape(tensor: usize, at: usize, count: usize) -> i32 {
+    answer(|| give_array(&held(tensor, "aclGetViewShape")?.dims, at, count, "aclGetViewShape"))
+}
+
+pub(crate) fn aclGetStorageShape(tensor: usize, at: usize, count: usize) -> i32 {
+    answer(|| give_array(&held(tensor, "aclGetStorageShape")?.storage, at, count, "aclGetStorageShape"))
+}
+
+pub(crate) fn aclGetViewStrides(tensor: usize, at: usize, count: usize) -> i32 {
+    answer(|| give_array(&held(tensor, "aclGetViewStrides")?.strides, at, count, "aclGetViewStrides"))
+}
+
+pub(crate) fn aclGetViewOffset(tensor: usize, at: usize) -> i32 {
+    answer(|| give(at, held(tensor, "aclGetViewOffset")?.offset, "aclGetViewOffset"))
+}
+
+pub(crate) fn aclGetFormat(tensor: usize, at: usize) -> i32 {
+    answer(|| give(at, held(tensor, "aclGetFormat")?.format, "aclGetFormat"))
+}
+
+pub(crate) fn aclGetDataType(tensor: usize, at: usize) -> i32 {
+    answer(|| give(at, held(tensor, "aclGetDataType")?.dtype.code(), "aclGetDataType"))
+}
+
+pub(crate) fn aclGetTensorListSize(list: usize, size: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<TensorList>(list, "aclGetTensorListSize", &report::NN_HANDLE, 161_002)?;
+        give(size, found.0.len() as u64, "aclGetTensorListSize")
+    })
+}
+
+pub(crate) fn aclGetScalarListSize(list: usize, size: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<ScalarList>(list, "aclGetScalarListSize", &report::NN_HANDLE, 161_002)?;
+        give(size, found.0.len() as u64, "aclGetScalarListSize")
+    })
+}
+
+pub(crate) fn aclGetIntArraySize(array: usize, size: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<IntArray>(array, "aclGetIntArraySize", &report::NN_HANDLE, 161_002)?;
+        give(size, found.0.len() as u64, "aclGetIntArraySize")
+    })
+}
+
+pub(crate) fn aclGetBoolArraySize(array: usize, size: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<BoolArray>(array, "aclGetBoolArraySize", &report::NN_HANDLE, 161_002)?;
+        give(size, found.0.len() as u64, "aclGetBoolArraySize")
+    })
+}
+
+pub(crate) fn aclGetFloatArraySize(array: usize, size: usize) -> i32 {
+    answer(|| {
+        let found = handles::get::<FloatArray>(array, "aclGetFloatArraySize", &report::NN_HANDLE, 161_002)?;
+        give(size, found.0.len() as u64, "aclGetFloatArraySize")
+    })
+}
+
+pub(crate) fn aclSetAclOpExecutorRepeatable(executor: usize) -> i32 {
+    answer(|| nn::set_repeatable(executor))
+}
+
+pub(crate) fn aclDestroyAclOpExecutor(executor: usize) -> i32 {
+    destroy::<nn::Executor>(executor, "aclDestroyAclOpExecutor")
+}
+
+pub(crate) fn aclSetInputTensorAddr(executor: usize, index: u64, _tensor: usize, address: usize) -> i32 {
+    answer(|| nn::set_address(executor, Some(false), index as usize, address, "aclSetInputTensorAddr"))
+}
+
+pub(crate) fn aclSetOutputTensorAddr(executor: usize, index: u64, _tensor: usize, address: usize) -> i32 {
+    answer(|| nn::set_address(executor, Some(true), index as usize, address, "aclSetOutputTensorAddr"))
+}
+
+pub(crate) fn aclSetTensorAddr(executor: usize, index: u64, _tensor: usize, address: usize) -> i32 {
+    answer(|| nn::set_address(executor, None, index as usize, address, "aclSetTensorAddr"))
+}
+
+fn set_list(executor: usize, relative: u64, tensors: usize, address: usize, call: &str) -> i32 {
+    answer(|| {
+        let list = handles::get::<TensorList>(tensors, call, &report::NN_HANDLE, 161_002)?;
+        let Some(tensor) = list.0.get(relative as usize) else {
+            return Err(fail(161_002, &format!("{call}: the list has no tensor {relative}")));
+        };
+        nn::set_address_of(executor, *tensor, address, call)
+    })
+}
+
+pub(crate) fn aclSetDynamicInputTensorAddr(
+    executor: usize,
+    _index: u64,
+    relative: u64,
+    tensors: usize,
+    address: usize,
+) -> i32 {
+    set_list(executor, relative, tensors, address, "aclSetDynamicInputTensorAddr")
+}
+
+pub(crate) fn aclSetDynamicOutputTensorAddr(
+    executor: usize,
+    _index: u64,
+    relative: u64,
+    tensors: usize,
+    address: usize,
+) -> i32 {
+    set_list(executor, relative, tensors, address, "aclSetDynamicOutputTensorAddr")
+}
+
+pub(crate) fn aclSetDynamicTensorAddr(
+    executor: usize,
+    _index: u64,
+    relative: u64,
+    tensors: usize,
+    address: usize,
+) -> i32 {
+    set_list(executor, relative, tensors, address, "aclSetDynamicTensorAddr")
+}

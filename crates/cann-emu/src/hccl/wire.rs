@@ -1,0 +1,157 @@
+//! Messages between a rank and its group's hub.
+
+use std::io::{self, Read, Write};
+
+/// What a rank asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Joins: `count` is the number of ranks, `root` the rank, `dtype` the device.
+    Hello,
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    Broadcast,
+    Reduce,
+    Scatter,
+    AllToAll,
+    Barrier,
+    /// Sends and receives together: `pieces` names them.
+    Exchange,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Hello,
+    Kind::AllReduce,
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::Scatter,
+    Kind::AllToAll,
+    Kind::Barrier,
+    Kind::Exchange,
+];
+
+/// A rank's part in an operation.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub kind: Kind,
+    /// Elements, as all ranks must say alike.
+    pub count: u64,
+    pub dtype: i32,
+    pub op: i32,
+    pub root: u32,
+    /// Bytes for each rank, or for exchanges triples of (0 send or 1 receive, peer, bytes).
+    pub pieces: Vec<u64>,
+    pub payload: Vec<u8>,
+}
+
+/// What the group made of it.
+#[derive(Clone, Debug, Default)]
+pub struct Reply {
+    /// A number of `HcclResult`.
+    pub status: i32,
+    pub text: String,
+    /// Bytes from each rank or of each receive.
+    pub pieces: Vec<u64>,
+    pub payload: Vec<u8>,
+}
+
+fn put(out: &mut Vec<u8>, v: u64) {
+    out.extend_from_slice(&v.to_le_bytes());
+}
+
+fn get(from: &mut impl Read) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    from.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn get_bytes(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let n = get(from)? as usize;
+    let mut bytes = vec![0; n];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn get_list(from: &mut impl Read) -> io::Result<Vec<u64>> {
+    let n = get(from)?;
+    (0..n).map(|_| get(from)).collect()
+}
+
+impl Request {
+    /// A rank introduces itself.
+    pub fn hello(size: u32, rank: u32, device: u32) -> Request {
+        Request {
+            kind: Kind::Hello,
+            count: u64::from(size),
+            dtype: device as i32,
+            op: 0,
+            root: rank,
+            pieces: vec![u64::from(std::process::id())],
+            payload: Vec::new(),
+        }
+    }
+    /// What must agree among ranks, for messages.
+    pub fn describe(&self) -> String {
+        format!(
+            "{:?} of {} elements of type {}, operation {}, root {}",
+            self.kind, self.count, self.dtype, self.op, self.root
+        )
+    }
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut out = Vec::with_capacity(64 + self.payload.len());
+        for v in [
+            self.kind as u64,
+            self.count,
+            self.dtype as u32 as u64,
+            self.op as u32 as u64,
+            u64::from(self.root),
+        ] {
+            put(&mut out, v);
+        }
+        put(&mut out, self.pieces.len() as u64);
+        self.pieces.iter().for_each(|v| put(&mut out, *v));
+        put(&mut out, self.payload.len() as u64);
+        out.extend_from_slice(&self.payload);
+        to.write_all(&out)
+    }
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Request> {
+        let kind = *KINDS.get(get(from)? as usize).ok_or_else(|| io::Error::other("unknown message"))?;
+        Ok(Request {
+            kind,
+            count: get(from)?,
+            dtype: get(from)? as u32 as i32,
+            op: get(from)? as u32 as i32,
+            root: get(from)? as u32,
+            pieces: get_list(from)?,
+            payload: get_bytes(from)?,
+        })
+    }
+}
+
+impl Reply {
+    pub(super) fn error(status: i32, text: &str) -> Reply {
+        Reply { status, text: text.to_owned(), ..Reply::default() }
+    }
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut out = Vec::with_capacity(64 + self.payload.len());
+        put(&mut out, self.status as u32 as u64);
+        put(&mut out, self.text.len() as u64);
+        out.extend_from_slice(self.text.as_bytes());
+        put(&mut out, self.pieces.len() as u64);
+        self.pieces.iter().for_each(|v| put(&mut out, *v));
+        put(&mut out, self.payload.len() as u64);
+        out.extend_from_slice(&self.payload);
+        to.write_all(&out)
+    }
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Reply> {
+        Ok(Reply {
+            status: get(from)? as u32 as i32,
+            text: String::from_utf8_lossy(&get_bytes(from)?).into_owned(),
+            pieces: get_list(from)?,
+            payload: get_bytes(from)?,
+        })
+    }
+}

@@ -1,0 +1,514 @@
+//! Device memory: addresses that the host cannot touch, over bytes that only the emulator sees.
+//!
+//! Each device is a range of addresses without access rights. The bytes lie in a file in memory, seen by kernels through a
+//! second mapping in which only live allocations are mapped: between two allocations at least one page faults.
+
+use crate::knobs::knobs;
+use crate::report::{self, Site, fail, violation};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+
+/// Addresses of a device.
+const SPAN: usize = 256 << 30;
+const PAGE: usize = 4096;
+const BASE: usize = 0x1000_0000_0000;
+
+/// A live allocation.
+#[derive(Clone, Debug)]
+pub struct Alloc {
+    /// First address.
+    pub start: usize,
+    /// Usable bytes.
+    pub len: usize,
+    /// Bytes that the program asked for.
+    pub asked: usize,
+    /// The how-manieth allocation of the process.
+    pub number: u64,
+    /// Who made it.
+    pub made: Site,
+}
+
+struct Device {
+    base: usize,
+    alias: usize,
+    fd: i32,
+    next: usize,
+    live: BTreeMap<usize, Alloc>,
+    freed: BTreeMap<usize, (usize, Site)>,
+    used: u64,
+}
+
+#[derive(Default)]
+struct Memory {
+    devices: HashMap<u32, Device>,
+    pinned: BTreeMap<usize, (usize, i32)>,
+    peers: Vec<(u32, u32)>,
+    count: u64,
+}
+
+static MEMORY: Mutex<Option<Memory>> = Mutex::new(None);
+static DEVICES_BASE: OnceLock<usize> = OnceLock::new();
+static GUARD: Once = Once::new();
+static OLD_HANDLER: AtomicUsize = AtomicUsize::new(0);
+
+struct Locked(MutexGuard<'static, Option<Memory>>);
+impl Locked {
+    fn get(&mut self) -> &mut Memory {
+        self.0.get_or_insert_default()
+    }
+}
+fn lock() -> Locked {
+    Locked(MEMORY.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Reserves addresses that fault, near `hint`.
+pub fn reserve(bytes: usize, hint: usize) -> usize {
+    // SAFETY: a fresh mapping at an address of the kernel's choice; nothing else refers to it.
+    let got = unsafe {
+        libc::mmap(
+            hint as *mut libc::c_void,
+            bytes,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    assert!(got != libc::MAP_FAILED, "cannot reserve {bytes} bytes of addresses");
+    got as usize
+}
+
+fn devices_base() -> usize {
+    *DEVICES_BASE.get_or_init(|| reserve(SPAN * knobs().devices.max(1) as usize, BASE))
+}
+
+/// The device whose range holds an address.
+pub fn device_of(address: usize) -> Option<u32> {
+    let base = *DEVICES_BASE.get()?;
+    let at = address.checked_sub(base)? / SPAN;
+    (at < knobs().devices.max(1) as usize).then_some(at as u32)
+}
+
+impl Memory {
+    fn device(&mut self, id: u32) -> &mut Device {
+        self.devices.entry(id).or_insert_with(|| {
+            let base = devices_base() + SPAN * id as usize;
+            // SAFETY: plain system calls; the file is only used through `alias`.
+            let fd = unsafe { libc::memfd_create(c"cann-emu".as_ptr(), libc::MFD_CLOEXEC) };
+            assert!(fd >= 0, "memfd_create failed");
+            // SAFETY: as above.
+            let grown = unsafe { libc::ftruncate(fd, SPAN as libc::off_t) };
+            assert!(grown == 0, "cannot give the device's memory its size");
+            Device {
+                base,
+                alias: reserve(SPAN, 0),
+                fd,
+                next: PAGE,
+                live: BTreeMap::new(),
+                freed: BTreeMap::new(),
+                used: 0,
+            }
+        })
+    }
+}
+
+fn round_up(n: usize, to: usize) -> usize {
+    n.div_ceil(to) * to
+}
+
+/// Allocates device memory filled with 0xFF.
+///
+/// # Errors
+/// 107000 for size 0, 207018 beyond the device's memory, 207001 for an injected fault.
+pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<usize, i32> {
+    if size == 0 {
+        return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
+    }
+    guard_host();
+    let mut locked = lock();
+    let memory = locked.get();
+    memory.count += 1;
+    let number = memory.count;
+    if report::fault("oom", "alloc").is_some() {
+        return Err(fail(
+            207_018,
+            &format!("{call}: out of device memory (injected at allocation {number})"),
+        ));
+    }
+    let dev = memory.device(device);
+    let len = round_up(size, 32) + extra;
+    let mapped = round_up(len, PAGE);
+    if dev.used + len as u64 > knobs().hbm_bytes {
+        let text = format!(
+            "{call}: {size} bytes asked of device {device}, {} of {} in use",
+            dev.used,
+            knobs().hbm_bytes
+        );
+        return Err(fail(207_018, &text));
+    }
+    if dev.next + mapped + 2 * PAGE > SPAN {
+        return Err(fail(207_001, &format!("{call}: device {device} has no more addresses")));
+    }
+    let at = dev.next;
+    dev.next += mapped + PAGE;
+    if mapped >= 2 << 20 {
+        dev.next += PAGE;
+    }
+    map(dev, at, mapped);
+    // SAFETY: the piece was mapped just now, readable and writable.
+    unsafe { std::ptr::write_bytes((dev.alias + at) as *mut u8, 0xff, mapped) };
+    dev.used += len as u64;
+    let start = dev.base + at;
+    dev.live.insert(start, Alloc { start, len, asked: size, number, made: Site::here(call) });
+    Ok(start)
+}
+
+fn map(dev: &Device, at: usize, mapped: usize) {
+    // SAFETY: replaces a piece of our own reserved range.
+    let got = unsafe {
+        libc::mmap(
+            (dev.alias + at) as *mut libc::c_void,
+            mapped,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            dev.fd,
+            at as libc::off_t,
+        )
+    };
+    assert!(got != libc::MAP_FAILED, "cannot map {mapped} bytes of device memory");
+}
+
+/// Frees an allocation.
+///
+/// # Errors
+/// 107000 for null; a violation for anything that is not the start of a live allocation.
+pub fn free(address: usize, call: &str) -> Result<Alloc, i32> {
+    if address == 0 {
+        return Err(fail(107_000, &format!("{call}: expected a device address, found null")));
+    }
+    let message = {
+        let mut locked = lock();
+        let found = device_of(address).map(|id| locked.get().device(id));
+        match found {
+            Some(dev) => match dev.live.remove(&address) {
+                Some(alloc) => {
+                    let at = address - dev.base;
+                    let mapped = round_up(alloc.len, PAGE);
+                    // SAFETY: takes the access rights from a piece of our own mapping; live tasks that still use it were
+                    // reported before.
+                    unsafe {
+                        libc::fallocate(
+                            dev.fd,
+                            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                            at as libc::off_t,
+                            mapped as libc::off_t,
+                        );
+                        libc::mmap(
+                            (dev.alias + at) as *mut libc::c_void,
+                            mapped,
+                            libc::PROT_NONE,
+                            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                            -1,
+                            0,
+                        );
+                    }
+                    dev.used -= alloc.len as u64;
+                    dev.freed.insert(address, (alloc.len, Site::here(call)));
+                    return Ok(alloc);
+                }
+                None => describe_in(dev, address),
+            },
+            None => "no device address".to_owned(),
+        }
+    };
+    Err(violation_code(&report::MEM_BAD_FREE, 107_000, &format!("{call}: {address:#x} is {message}")))
+}
+
+fn violation_code(rule: &'static report::Rule, code: i32, message: &str) -> i32 {
+    violation(rule, code, message);
+    code
+}
+
+fn describe_in(dev: &Device, address: usize) -> String {
+    if let Some((_, a)) = dev.live.range(..=address).next_back()
+        && address < a.start + a.len
+    {
+        return format!(
+            "{} bytes into allocation {} of {} bytes made by {}",
+            address - a.start,
+            a.number,
+            a.asked,
+            a.made
+        );
+    }
+    if let Some((start, (len, by))) = dev.freed.range(..=address).next_back()
+        && address < start + len
+    {
+        return format!("memory freed by {by}");
+    }
+    "not inside any allocation of the device".to_owned()
+}
+
+/// Says what an address is.
+pub fn describe(address: usize) -> String {
+    let mut locked = lock();
+    match device_of(address) {
+        Some(id) => format!("device {id}: {}", describe_in(locked.get().device(id), address)),
+        None => "a host address".to_owned(),
+    }
+}
+
+/// The live allocation that holds `len` bytes from `address`.
+pub fn find(address: usize, len: usize) -> Option<Alloc> {
+    let id = device_of(address)?;
+    let mut locked = lock();
+    let dev = locked.get().device(id);
+    let (_, alloc) = dev.live.range(..=address).next_back()?;
+    (address + len <= alloc.start + alloc.len).then(|| alloc.clone())
+}
+
+/// Where kernels see a device address; the caller has checked it with [`find`].
+pub fn alias(address: usize) -> usize {
+    let Some(id) = device_of(address) else { return address };
+    let mut locked = lock();
+    let dev = locked.get().device(id);
+    dev.alias + (address - dev.base)
+}
+
+/// As [`alias`], after a check that the memory is alive at this moment.
+///
+/// # Errors
+/// `MEM-06` if it is not.
+pub fn alive(address: usize, len: usize, who: &str) -> Result<usize, i32> {
+    if len == 0 {
+        return Ok(std::ptr::NonNull::<u64>::dangling().as_ptr() as usize);
+    }
+    if find(address, len).is_some() {
+        return Ok(alias(address));
+    }
+    let message = format!("{who}: {len} bytes at {address:#x}, {}", describe(address));
+    violation(&report::MEM_FREED_USE, 507_015, &message);
+    Err(507_015)
+}
+
+/// Takes bytes out of a device's memory without an address (buffers of communicators); negative gives back.
+///
+/// # Errors
+/// 207018 beyond the device's memory.
+pub fn charge(device: u32, bytes: i64, call: &str) -> Result<(), i32> {
+    let mut locked = lock();
+    let dev = locked.get().device(device);
+    let used = dev.used as i64 + bytes;
+    if used > knobs().hbm_bytes as i64 {
+        return Err(fail(
+            207_018,
+            &format!("{call}: {bytes} bytes asked of device {device}, {} in use", dev.used),
+        ));
+    }
+    dev.used = used.max(0) as u64;
+    Ok(())
+}
+
+/// Free and total bytes of a device.
+pub fn info(device: u32) -> (u64, u64) {
+    let mut locked = lock();
+    let used = locked.get().device(device).used;
+    (knobs().hbm_bytes - used.min(knobs().hbm_bytes), knobs().hbm_bytes)
+}
+
+/// Live allocations, as messages.
+pub fn leaks() -> Vec<String> {
+    let mut locked = lock();
+    let mut out: Vec<String> = Vec::new();
+    for dev in locked.get().devices.values() {
+        out.extend(dev.live.values().map(|a| format!("{} bytes made by {}", a.asked, a.made)));
+    }
+    out
+}
+
+/// Reserves addresses of a device without memory behind them.
+pub fn reserve_range(device: u32, size: usize) -> usize {
+    guard_host();
+    let mut locked = lock();
+    let dev = locked.get().device(device);
+    let align = 2 << 20;
+    let at = round_up(dev.next, align);
+    dev.next = at + round_up(size, PAGE) + PAGE;
+    dev.base + at
+}
+
+/// Puts memory behind reserved addresses.
+pub fn back(address: usize, size: usize, call: &str) -> Result<(), i32> {
+    let Some(id) = device_of(address) else {
+        return Err(fail(107_000, &format!("{call}: {address:#x} is not in a reserved range")));
+    };
+    let mut locked = lock();
+    let memory = locked.get();
+    memory.count += 1;
+    let number = memory.count;
+    let dev = memory.device(id);
+    if dev.used + size as u64 > knobs().hbm_bytes {
+        return Err(fail(
+            207_018,
+            &format!("{call}: {size} bytes asked of device {id}, {} in use", dev.used),
+        ));
+    }
+    let at = address - dev.base;
+    map(dev, at, round_up(size, PAGE));
+    // SAFETY: mapped just now.
+    unsafe { std::ptr::write_bytes((dev.alias + at) as *mut u8, 0xff, size) };
+    dev.used += size as u64;
+    // Pieces that follow one another are one allocation for the checks.
+    let before = dev.live.range(..=address).next_back().map(|(s, a)| (*s, a.len));
+    match before {
+        Some((start, len)) if start + len == address => {
+            if let Some(alloc) = dev.live.get_mut(&start) {
+                alloc.len += size;
+                alloc.asked += size;
+            }
+        }
+        _ => {
+            let alloc = Alloc { start: address, len: size, asked: size, number, made: Site::here(call) };
+            dev.live.insert(address, alloc);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the memory from behind reserved addresses; a piece in the middle of others stays mapped until they go.
+pub fn unback(address: usize, size: usize) {
+    let Some(id) = device_of(address) else { return };
+    let mut locked = lock();
+    let dev = locked.get().device(id);
+    let Some((start, mut alloc)) = dev.live.range(..=address).next_back().map(|(s, a)| (*s, a.clone()))
+    else {
+        return;
+    };
+    let end = start + alloc.len;
+    if address >= end {
+        return;
+    }
+    dev.used -= size as u64;
+    dev.live.remove(&start);
+    if address > start {
+        alloc.len = address - start;
+        dev.live.insert(start, alloc.clone());
+    }
+    if address + size < end {
+        let rest = Alloc { start: address + size, len: end - address - size, ..alloc };
+        dev.live.insert(rest.start, rest);
+    }
+}
+
+/// Page-locked host memory.
+pub fn allocate_host(size: usize) -> usize {
+    let bytes = round_up(size.max(1), PAGE);
+    // SAFETY: a fresh anonymous mapping.
+    let got = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert!(got != libc::MAP_FAILED, "cannot map {bytes} bytes of host memory");
+    // SAFETY: mapped just now.
+    unsafe { std::ptr::write_bytes(got.cast::<u8>(), 0xff, bytes) };
+    let process = std::process::id() as i32;
+    lock().get().pinned.insert(got as usize, (bytes, process));
+    got as usize
+}
+
+/// Frees page-locked host memory.
+///
+/// # Errors
+/// A violation if the address is not the start of such memory.
+pub fn free_host(address: usize, call: &str) -> Result<(), i32> {
+    let found = lock().get().pinned.remove(&address);
+    match found {
+        Some((len, owner)) => {
+            if owner == std::process::id() as i32 && len > 0 {
+                // SAFETY: the mapping was made by `allocate_host` and is in no table any more.
+                unsafe { libc::munmap(address as *mut libc::c_void, len) };
+            }
+            Ok(())
+        }
+        None => {
+            let message = format!("{call}: {address:#x} is not page-locked memory of this library");
+            Err(violation_code(&report::MEM_BAD_FREE, 107_000, &message))
+        }
+    }
+}
+
+/// Notes host memory of the program as page-locked.
+pub fn register_host(address: usize, len: usize) {
+    lock().get().pinned.insert(address, (len, 0));
+}
+
+/// Whether host memory is page-locked.
+pub fn is_pinned(address: usize) -> bool {
+    let mut locked = lock();
+    let found = locked.get().pinned.range(..=address).next_back().map(|(s, (l, _))| (*s, *l));
+    found.is_some_and(|(start, len)| address < start + len)
+}
+
+/// Lets a device reach another's memory, or not.
+pub fn peer(from: u32, to: u32, on: bool) {
+    let mut locked = lock();
+    let peers = &mut locked.get().peers;
+    peers.retain(|p| *p != (from, to));
+    if on {
+        peers.push((from, to));
+    }
+}
+
+/// Whether a device may reach another's memory.
+pub fn may_reach(from: u32, to: u32) -> bool {
+    from == to || lock().get().peers.contains(&(from, to))
+}
+
+/// Installs the handler that names a host access to device memory.
+fn guard_host() {
+    GUARD.call_once(|| {
+        devices_base();
+        // SAFETY: a handler with the signature of SA_SIGINFO; the old one is kept for faults that are not ours.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_fault as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGSEGV, &raw const action, &raw mut old);
+            OLD_HANDLER.store(old.sa_sigaction, Ordering::Relaxed);
+        }
+    });
+}
+
+extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid siginfo.
+    let address = unsafe { (*info).si_addr() } as usize;
+    if device_of(address).is_some() {
+        let text = match MEMORY.try_lock() {
+            Ok(mut memory) => match (device_of(address), memory.as_mut()) {
+                (Some(id), Some(m)) => describe_in(m.device(id), address),
+                _ => "a device address".to_owned(),
+            },
+            Err(_) => "a device address".to_owned(),
+        };
+        violation(&report::MEM_HOST_TOUCH, 0, &format!("host access to device address {address:#x}, {text}"));
+        std::process::abort();
+    }
+    let old = OLD_HANDLER.load(Ordering::Relaxed);
+    if old > 1 {
+        // SAFETY: the handler that was installed before ours, with the same signature.
+        let f: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(old) };
+        f(signal, info, context);
+        return;
+    }
+    // SAFETY: back to the default action; the fault happens again on return.
+    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+}

@@ -1,0 +1,278 @@
+//! Contracts: what an operator's page asks of its arguments, as data.
+//!
+//! A contract is a line of clauses parted by spaces:
+//!
+//! - `self:FDI`: the element types of a tensor or list. `F` f16, bf16, f32; `D` f64; `I` integers; `B` bool; `C` complex;
+//!   `L` int32 and int64; `H` f16 and bf16; `S` f32; `U` uint8 and bool.
+//! - `null(a,b)`: these may be null, besides all whose names end in `Optional`.
+//! - `out(a,b)`, `inout(a)`: roles that names and constness do not tell.
+//! - `same(a,b)`: equal shapes. `type(a,b)`: equal element types.
+//! - `bcast(a,b>c)`: `a` and `b` broadcast to the shape of `c`.
+//! - `rank(a,2..6)`: number of dimensions. `contig(a)`: elements follow one another.
+//! - `lists(a,b)`: lists of equal length with equal shapes.
+//! - `even(a,dim)`: the dimension that `dim` names has an even size.
+
+use super::exec::{Call, Value};
+use super::tensor::{Dtype, View};
+use crate::abi::{Arg, Kind, Param};
+
+/// What a call does with a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Reads it.
+    In,
+    /// Writes it.
+    Out,
+    /// Both.
+    InOut,
+}
+
+#[derive(Debug)]
+enum Clause {
+    Types(String, String),
+    Null(Vec<String>),
+    Out(Vec<String>),
+    InOut(Vec<String>),
+    Same(Vec<String>),
+    Type(Vec<String>),
+    Broadcast(Vec<String>, String),
+    Rank(String, usize, usize),
+    Contiguous(Vec<String>),
+    Lists(Vec<String>),
+    Even(String, String),
+}
+
+/// A parsed contract.
+#[derive(Debug, Default)]
+pub struct Contract {
+    clauses: Vec<Clause>,
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(',').map(|w| w.trim().to_owned()).collect()
+}
+
+impl Contract {
+    /// Reads the line of a contract.
+    ///
+    /// # Panics
+    /// On a clause that is none of the above: the tables are part of this crate.
+    pub fn parse(text: &str) -> Contract {
+        let clauses = text.split_whitespace().map(|clause| {
+            if let Some((name, body)) = clause.split_once('(') {
+                let body = body.trim_end_matches(')');
+                return match name {
+                    "null" => Clause::Null(words(body)),
+                    "out" => Clause::Out(words(body)),
+                    "inout" => Clause::InOut(words(body)),
+                    "same" => Clause::Same(words(body)),
+                    "type" => Clause::Type(words(body)),
+                    "contig" => Clause::Contiguous(words(body)),
+                    "lists" => Clause::Lists(words(body)),
+                    "even" => {
+                        let (a, d) = body.split_once(',').expect("even(a,dim)");
+                        Clause::Even(a.to_owned(), d.to_owned())
+                    }
+                    "bcast" => {
+                        let (from, to) = body.split_once('>').expect("bcast(a,b>c)");
+                        Clause::Broadcast(words(from), to.to_owned())
+                    }
+                    "rank" => {
+                        let (a, range) = body.split_once(',').expect("rank(a,1..6)");
+                        let (low, high) = range.split_once("..").unwrap_or((range, range));
+                        Clause::Rank(
+                            a.to_owned(),
+                            low.parse().expect("a number"),
+                            high.parse().expect("a number"),
+                        )
+                    }
+                    other => panic!("unknown clause {other}"),
+                };
+            }
+            let (name, types) = clause.split_once(':').expect("name:types");
+            Clause::Types(name.to_owned(), types.to_owned())
+        });
+        Contract { clauses: clauses.collect() }
+    }
+
+    /// What a call does with a parameter.
+    pub fn role(&self, param: &Param) -> Role {
+        for clause in &self.clauses {
+            match clause {
+                Clause::Out(names) if names.iter().any(|n| n == param.name) => return Role::Out,
+                Clause::InOut(names) if names.iter().any(|n| n == param.name) => return Role::InOut,
+                _ => {}
+            }
+        }
+        let name = param.name;
+        if name.ends_with("Ref") || name.ends_with("RefOptional") || name.ends_with("OptionalRef") {
+            return Role::InOut;
+        }
+        let told = name == "out" || name.ends_with("Out") || name.ends_with("OutOptional");
+        if told || matches!(param.kind, Kind::To | Kind::TLo) { Role::Out } else { Role::In }
+    }
+
+    fn may_be_null(&self, name: &str) -> bool {
+        name.contains("Optional")
+            || self
+                .clauses
+                .iter()
+                .any(|c| matches!(c, Clause::Null(names) if names.iter().any(|n| n == name)))
+    }
+
+    /// Evaluates the contract.
+    ///
+    /// # Errors
+    /// The sentence of the first clause that does not hold.
+    pub fn check(&self, call: &Call) -> Result<(), String> {
+        for param in call.decl.params {
+            let missing = match call.value(param.name) {
+                Some(Value::Tensor(None) | Value::Scalar(None)) => true,
+                Some(Value::List(None)) => matches!(param.kind, Kind::TL | Kind::TLo),
+                _ => false,
+            };
+            if missing && !self.may_be_null(param.name) {
+                return Err(format!("{} must not be null", param.name));
+            }
+        }
+        self.clauses.iter().try_for_each(|clause| check(clause, call))
+    }
+}
+
+fn views<'a>(call: &'a Call, name: &str) -> Vec<&'a View> {
+    match call.value(name) {
+        Some(Value::Tensor(Some((_, v)))) => vec![v],
+        Some(Value::List(Some(list))) => list.iter().map(|(_, v)| v).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn allowed(dtype: Dtype, letters: &str) -> bool {
+    letters.chars().any(|c| match c {
+        'F' => matches!(dtype, Dtype::F16 | Dtype::Bf16 | Dtype::F32),
+        'H' => matches!(dtype, Dtype::F16 | Dtype::Bf16),
+        'S' => dtype == Dtype::F32,
+        'D' => dtype == Dtype::F64,
+        'I' => dtype.is_int() && dtype != Dtype::Bool,
+        'B' => dtype == Dtype::Bool,
+        'C' => dtype.is_complex(),
+        'L' => matches!(dtype, Dtype::I32 | Dtype::I64),
+        'U' => matches!(dtype, Dtype::U8 | Dtype::Bool),
+        _ => false,
+    })
+}
+
+fn check(clause: &Clause, call: &Call) -> Result<(), String> {
+    match clause {
+        Clause::Types(name, letters) => {
+            for view in views(call, name) {
+                if !allowed(view.dtype, letters) {
+                    return Err(format!(
+                        "{name}: expected an element type of {letters}, found {:?}",
+                        view.dtype
+                    ));
+                }
+            }
+        }
+        Clause::Same(names) => {
+            let shapes: Vec<_> =
+                names.iter().filter_map(|n| views(call, n).first().map(|v| (n, v.dims.clone()))).collect();
+            for pair in shapes.windows(2) {
+                if pair[0].1 != pair[1].1 {
+                    return Err(format!(
+                        "{} {:?} and {} {:?} must have one shape",
+                        pair[0].0, pair[0].1, pair[1].0, pair[1].1
+                    ));
+                }
+            }
+        }
+        Clause::Type(names) => {
+            let types: Vec<_> =
+                names.iter().filter_map(|n| views(call, n).first().map(|v| (n, v.dtype))).collect();
+            for pair in types.windows(2) {
+                if pair[0].1 != pair[1].1 {
+                    return Err(format!(
+                        "{} {:?} and {} {:?} must have one element type",
+                        pair[0].0, pair[0].1, pair[1].0, pair[1].1
+                    ));
+                }
+            }
+        }
+        Clause::Broadcast(from, to) => {
+            let Some(target) = views(call, to).first().map(|v| v.dims.clone()) else { return Ok(()) };
+            let mut shape = vec![1; target.len()];
+            for name in from {
+                for view in views(call, name) {
+                    view.broadcast(&target).map_err(|e| format!("{name}: {e} of {to}"))?;
+                    let lead = target.len() - view.dims.len();
+                    for (i, d) in view.dims.iter().enumerate() {
+                        if *d != 1 {
+                            shape[lead + i] = *d;
+                        }
+                    }
+                }
+            }
+            if shape != target {
+                return Err(format!("{} broadcast to {shape:?}, {to} is {target:?}", from.join(" and ")));
+            }
+        }
+        Clause::Rank(name, low, high) => {
+            for view in views(call, name) {
+                if !(*low..=*high).contains(&view.dims.len()) {
+                    return Err(format!(
+                        "{name}: expected {low} to {high} dimensions, found {:?}",
+                        view.dims
+                    ));
+                }
+            }
+        }
+        Clause::Contiguous(names) => {
+            for name in names {
+                if views(call, name).iter().any(|v| !v.is_contiguous()) {
+                    return Err(format!("{name} must be contiguous"));
+                }
+            }
+        }
+        Clause::Lists(names) => {
+            let lists: Vec<_> =
+                names.iter().map(|n| (n, views(call, n))).filter(|(_, l)| !l.is_empty()).collect();
+            for pair in lists.windows(2) {
+                if pair[0].1.len() != pair[1].1.len() {
+                    return Err(format!(
+                        "{} has {} tensors, {} has {}",
+                        pair[0].0,
+                        pair[0].1.len(),
+                        pair[1].0,
+                        pair[1].1.len()
+                    ));
+                }
+                for (i, (a, b)) in pair[0].1.iter().zip(&pair[1].1).enumerate() {
+                    if a.dims != b.dims {
+                        return Err(format!(
+                            "tensor {i}: {} {:?}, {} {:?}",
+                            pair[0].0, a.dims, pair[1].0, b.dims
+                        ));
+                    }
+                }
+            }
+        }
+        Clause::Even(name, dim) => {
+            let dim = match call.value(dim) {
+                Some(Value::Number(Arg::I(d))) => *d,
+                _ => return Ok(()),
+            };
+            for view in views(call, name) {
+                let rank = view.dims.len() as i64;
+                let at = if dim < 0 { dim + rank } else { dim };
+                if at < 0 || at >= rank {
+                    return Err(format!("{name}: {rank} dimensions have no dimension {dim}"));
+                }
+                if view.dims[at as usize] % 2 != 0 {
+                    return Err(format!("{name}: dimension {dim} must be even, found {:?}", view.dims));
+                }
+            }
+        }
+        Clause::Null(_) | Clause::Out(_) | Clause::InOut(_) => {}
+    }
+    Ok(())
+}

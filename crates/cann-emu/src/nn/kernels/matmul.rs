@@ -1,0 +1,294 @@
+//! Matrix products.
+
+use super::Row;
+use crate::knobs::{Numerics, knobs};
+use crate::nn::exec::{Call, DETERMINISTIC, Fault, Outcome};
+use crate::nn::tensor::{Values, View};
+use std::sync::atomic::Ordering;
+
+/// c[m,n] = a[m,k] · b[k,n], sums in f32 (f64 for doubles or as an oracle), in an order of the call's own unless
+/// determinism is asked for.
+pub(super) fn product(
+    call: &Call,
+    a: &[f64],
+    b: &[f64],
+    m: usize,
+    k: usize,
+    n: usize,
+    wide: bool,
+) -> Vec<f64> {
+    let mut c = vec![0f64; m * n];
+    if wide || knobs().numerics == Numerics::Oracle {
+        for i in 0..m {
+            for p in 0..k {
+                let x = a[i * k + p];
+                for j in 0..n {
+                    c[i * n + j] += x * b[p * n + j];
+                }
+            }
+        }
+        return c;
+    }
+    let reversed = DETERMINISTIC.load(Ordering::Relaxed) == 0 && crate::knobs::noise(call.serial) % 2 == 1;
+    let b: Vec<f32> = b.iter().map(|v| *v as f32).collect();
+    let mut row = vec![0f32; n];
+    for i in 0..m {
+        row.fill(0.0);
+        for q in 0..k {
+            let p = if reversed { k - 1 - q } else { q };
+            let x = a[i * k + p] as f32;
+            for (r, b) in row.iter_mut().zip(&b[p * n..(p + 1) * n]) {
+                *r += x * b;
+            }
+        }
+        for (o, v) in c[i * n..(i + 1) * n].iter_mut().zip(&row) {
+            *o = f64::from(*v);
+        }
+    }
+    c
+}
+
+/// Products of stacks of matrices, broadcast over the leading dimensions; one-dimensional operands as PyTorch's matmul.
+fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>), Fault> {
+    let (mut x, mut y) = (a.clone(), b.clone());
+    if x.dims.len() == 1 {
+        x.dims.insert(0, 1);
+        x.strides.insert(0, 0);
+    }
+    if y.dims.len() == 1 {
+        y.dims.push(1);
+        y.strides.push(0);
+    }
+    let (m, k) = (x.dims[x.dims.len() - 2], x.dims[x.dims.len() - 1]);
+    let (k2, n) = (y.dims[y.dims.len() - 2], y.dims[y.dims.len() - 1]);
+    if k != k2 {
+        return Err(Fault::from(format!("{:?} times {:?}", a.dims, b.dims)));
+    }
+    let lead = super::elementwise::common(&x.dims[..x.dims.len() - 2], &y.dims[..y.dims.len() - 2]);
+    let full = |r: i64, c: i64| lead.iter().copied().chain([r, c]).collect::<Vec<i64>>();
+    let (p, q) = (call.spread(&x, &full(m, k))?.floats(), call.spread(&y, &full(k, n))?.floats());
+    let (m, k, n) = (m as usize, k as usize, n as usize);
+    let count = lead.iter().product::<i64>() as usize;
+    let wide = a.dtype.size() == 8;
+    let mut c = Vec::with_capacity(count * m * n);
+    for i in 0..count {
+        c.extend(product(
+            call,
+            &p[i * m * k..(i + 1) * m * k],
+            &q[i * k * n..(i + 1) * k * n],
+            m,
+            k,
+            n,
+            wide,
+        ));
+    }
+    Ok((c, full(m as i64, n as i64)))
+}
+
+fn matmul(k: &Call) -> Outcome {
+    let b = k.t("mat2|other|tensor|vec")?;
+    let (c, _) = matmul_values(k, k.t("self")?, b)?;
+    k.put("out", &Values::F(c))
+}
+
+/// β·self + α·(a · b)
+fn addmm(k: &Call, a: &str, b: &str, sum_batches: bool) -> Outcome {
+    let out = k.t("out|selfRef")?;
+    let (mut c, dims) = matmul_values(k, k.t(a)?, k.t(b)?)?;
+    if sum_batches {
+        let n = out.numel();
+        c = (0..n).map(|i| k.sum((0..dims[0] as usize).map(|b| c[b * n + i]))).collect();
+    }
+    let (alpha, beta) =
+        (k.scalar("alpha|alphaOptional")?.value.f(0), k.scalar("beta|betaOptional")?.value.f(0));
+    let s = k.spread(k.t("self|selfRef")?, &out.dims)?.floats();
+    let v = c.iter().zip(&s).map(|(c, s)| alpha * c + if beta == 0.0 { 0.0 } else { beta * s });
+    k.put_view(out, &Values::F(v.collect()))
+}
+
+fn addr(k: &Call) -> Outcome {
+    let out = k.t("out|selfRef")?;
+    let (a, b) = (k.f("vec1")?, k.f("vec2")?);
+    let (alpha, beta) = (k.scalar("alphaOptional")?.value.f(0), k.scalar("betaOptional")?.value.f(0));
+    let s = k.spread(k.t("self|selfRef")?, &out.dims)?.floats();
+    let n = b.len();
+    k.put_view(out, &Values::F((0..s.len()).map(|i| beta * s[i] + alpha * a[i / n] * b[i % n]).collect()))
+}
+
+fn gemm(k: &Call) -> Outcome {
+    let side = |name: &str, flag: &str| -> Result<View, Fault> {
+        let mut v = k.t(name)?.clone();
+        if k.int(flag)? != 0 {
+            v.dims.swap(0, 1);
+            v.strides.swap(0, 1);
+        }
+        Ok(v)
+    };
+    let (c, dims) = matmul_values(k, &side("A", "transA")?, &side("B", "transB")?)?;
+    let s = k.spread(k.t("C")?, &dims)?.floats();
+    let (alpha, beta) = (k.num("alpha")?, k.num("beta")?);
+    k.put("out", &Values::F(c.iter().zip(&s).map(|(c, s)| alpha * c + beta * s).collect()))
+}
+
+/// Row counts of the groups, from a list on the host or on the device, cumulative or not.
+fn groups(k: &Call, rows: usize) -> Result<Vec<usize>, Fault> {
+    let list = match k.opt_ints("groupListOptional|groupList") {
+        Ok(list) => list,
+        Err(_) => {
+            k.opt("groupListOptional|groupList")?.map(|v| v.load(k.decl.name)).transpose()?.map(Values::ints)
+        }
+    };
+    let Some(list) = list else { return Ok(vec![rows]) };
+    let cumulative = k.int("groupListType").unwrap_or(0) == 0;
+    let mut last = 0;
+    Ok(list
+        .into_iter()
+        .map(|v| {
+            let n = if cumulative { v - last } else { v };
+            last = v;
+            n.max(0) as usize
+        })
+        .collect())
+}
+
+/// Each group of rows with its own matrix; or each x with its own; or, for weight gradients, groups of the inner dimension.
+fn grouped(k: &Call) -> Outcome {
+    let (x, w, y) = (k.list("x")?, k.list("weight")?, k.list("y|out")?);
+    let bias = k.list("biasOptional")?;
+    let kind = k.int("groupType").unwrap_or(-1);
+    for name in ["scaleOptional", "offsetOptional", "antiquantScaleOptional", "antiquantOffsetOptional"] {
+        if k.list(name)?.iter().any(|v| v.numel() > 0) {
+            return Err(Fault::from(format!("{name}: quantised products are not in the emulator")));
+        }
+    }
+    let act = k.int("actType").unwrap_or(0);
+    let finish = |v: f64| match act {
+        1 => v.max(0.0),
+        2 => super::special::gelu_tanh(v),
+        5 => super::special::silu(v),
+        _ => v,
+    };
+    if kind == 2 {
+        // x is [m, k] by strides of a transposed [k, m]; groups cut k.
+        let (a, b) = (x[0], w[0]);
+        let (m, inner) = (a.dims[0] as usize, a.dims[1] as usize);
+        let n = b.dims[b.dims.len() - 1] as usize;
+        let (p, q) = (a.load(k.decl.name)?.floats(), b.load(k.decl.name)?.floats());
+        let mut at = 0;
+        let mut out = Vec::new();
+        for g in groups(k, inner)? {
+            let left: Vec<f64> =
+                (0..m).flat_map(|i| p[i * inner + at..i * inner + at + g].to_vec()).collect();
+            out.extend(product(k, &left, &q[at * n..(at + g) * n], m, g, n, false));
+            at += g;
+        }
+        return k.put_view(y[0], &Values::F(out));
+    }
+    let stacked = w.len() == 1 && w[0].dims.len() == 3;
+    if x.len() == 1 && (stacked || w.len() > 1) {
+        let a = x[0];
+        let (rows, inner) =
+            (a.numel() / *a.dims.last().unwrap_or(&1) as usize, *a.dims.last().unwrap_or(&1) as usize);
+        let v = a.load(k.decl.name)?.floats();
+        let counts = groups(k, rows)?;
+        let mut at = 0;
+        let mut pieces: Vec<Vec<f64>> = Vec::new();
+        for (e, g) in counts.iter().enumerate() {
+            let matrix = if stacked {
+                let mut m = w[0].clone();
+                m.offset += e as i64 * m.strides[0];
+                m.dims.remove(0);
+                m.strides.remove(0);
+                m
+            } else {
+                w[e].clone()
+            };
+            let n = matrix.dims[1] as usize;
+            let b = matrix.load(k.decl.name)?.floats();
+            let mut c = product(k, &v[at * inner..(at + g) * inner], &b, *g, inner, n, false);
+            let shift = match bias.len() {
+                0 => None,
+                1 => Some(bias[0].load(k.decl.name)?.floats()[e * n..(e + 1) * n].to_vec()),
+                _ => Some(bias[e].load(k.decl.name)?.floats()),
+            };
+            for (i, v) in c.iter_mut().enumerate() {
+                *v = finish(*v + shift.as_ref().map_or(0.0, |b| b[i % n]));
+            }
+            pieces.push(c);
+            at += g;
+        }
+        if y.len() == 1 {
+            let mut all = pieces.concat();
+            // Rows behind the last group are not promised to hold anything.
+            all.resize(y[0].numel(), f64::NAN);
+            return k.put_view(y[0], &Values::F(all));
+        }
+        return y.iter().zip(pieces).try_for_each(|(y, c)| k.put_view(y, &Values::F(c)));
+    }
+    let mut all = Vec::new();
+    for (i, (a, b)) in x.iter().zip(&w).enumerate() {
+        let (mut c, dims) = matmul_values(k, a, b)?;
+        let n = *dims.last().unwrap_or(&1) as usize;
+        if let Some(b) = bias.get(i) {
+            let b = b.load(k.decl.name)?.floats();
+            c.iter_mut().enumerate().for_each(|(j, v)| *v += b[j % n]);
+        }
+        c.iter_mut().for_each(|v| *v = finish(*v));
+        if y.len() == 1 && x.len() > 1 { all.extend(c) } else { k.put_view(y[i], &Values::F(c))? }
+    }
+    if all.is_empty() { Ok(()) } else { k.put_view(y[0], &Values::F(all)) }
+}
+
+/// y += xᵀ·w for each group of rows.
+fn grouped_add(k: &Call) -> Outcome {
+    let (x, w, y) = (k.t("x")?, k.t("weight")?, k.t("yRef")?);
+    let (m, n) = (y.dims[y.dims.len() - 2] as usize, y.dims[y.dims.len() - 1] as usize);
+    let rows = w.dims[0] as usize;
+    let (a, b) = (x.load(k.decl.name)?.floats(), w.load(k.decl.name)?.floats());
+    let turned = x.dims[0] as usize == rows;
+    let list = k.load("groupList")?.ints();
+    let mut v = y.load(k.decl.name)?.floats();
+    let mut at = 0;
+    for (e, end) in list.iter().enumerate() {
+        let g = (*end as usize).saturating_sub(at);
+        let left: Vec<f64> = (0..m)
+            .flat_map(|i| {
+                (0..g)
+                    .map(|r| if turned { a[(at + r) * m + i] } else { a[i * rows + at + r] })
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        let c = product(k, &left, &b[at * n..(at + g) * n], m, g, n, false);
+        v[e * m * n..(e + 1) * m * n].iter_mut().zip(&c).for_each(|(v, c)| *v += c);
+        at += g;
+    }
+    k.put("yRef", &Values::F(v))
+}
+
+const AB: &str = "self:FDI";
+
+pub(super) static OPS: &[Row] = &[
+    ("Mm", "self:FDI mat2:FDI rank(self,2) rank(mat2,2) rank(out,2)", matmul),
+    ("Matmul", "self:FDI mat2:FDI rank(self,1..6) rank(mat2,1..6)", matmul),
+    ("BatchMatMul", "self:FDI mat2:FDI rank(self,3) rank(mat2,3) rank(out,3)", matmul),
+    ("Mv", AB, matmul),
+    ("Dot", AB, matmul),
+    ("Addmm", "mat1:FDI mat2:FDI rank(mat1,2) rank(mat2,2)", |k| addmm(k, "mat1", "mat2", false)),
+    ("InplaceAddmm", "mat1:FDI mat2:FDI", |k| addmm(k, "mat1", "mat2", false)),
+    ("Addmv", "mat:FDI", |k| addmm(k, "mat", "vec", false)),
+    ("Baddbmm", "batch1:FDI batch2:FDI rank(batch1,3) rank(batch2,3)", |k| {
+        addmm(k, "batch1", "batch2", false)
+    }),
+    ("InplaceBaddbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", false)),
+    ("Addbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", true)),
+    ("InplaceAddbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", true)),
+    ("Addr", "vec1:FDI", addr),
+    ("InplaceAddr", "vec1:FDI", addr),
+    ("Gemm", "A:F B:F rank(A,2) rank(B,2)", gemm),
+    ("GroupedMatmul", "x:FI weight:FI out(y)", grouped),
+    ("GroupedMatmulV2", "x:FI weight:FI out(y)", grouped),
+    ("GroupedMatmulV3", "x:FI weight:FI out(y)", grouped),
+    ("GroupedMatmulV4", "x:FI weight:FI", grouped),
+    ("GroupedMatmulV5", "x:FI weight:FI", grouped),
+    ("GroupedMatmulAdd", "x:F weight:F groupList:L", grouped_add),
+];

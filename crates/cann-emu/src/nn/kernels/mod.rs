@@ -1,0 +1,60 @@
+//! Reference kernels: simple loops over values widened to f64 or i64, by family, each with its contract.
+
+use super::contract::Contract;
+use super::exec::{Call, Outcome};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+pub mod activation;
+pub mod attention;
+pub mod elementwise;
+pub mod matmul;
+pub mod moe;
+pub mod norm;
+pub mod optimizer;
+pub mod random;
+pub mod reduce;
+pub mod shape;
+pub mod special;
+
+/// An operator that the emulator has.
+#[derive(Debug)]
+pub struct Operator {
+    /// What its page asks.
+    pub contract: Contract,
+    /// What it does.
+    pub kernel: fn(&Call) -> Outcome,
+}
+
+/// A row of a family's table: the operator's name without `aclnn`, its contract, its kernel.
+pub type Row = (&'static str, &'static str, fn(&Call) -> Outcome);
+
+/// The operator of a name, with `aclnn`.
+pub fn find(name: &str) -> Option<&'static Operator> {
+    all().get(name.strip_prefix("aclnn")?)
+}
+
+/// Every operator by name.
+pub fn all() -> &'static HashMap<&'static str, Operator> {
+    static ALL: OnceLock<HashMap<&'static str, Operator>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let tables: &[&[Row]] = &[
+            elementwise::UNARY,
+            elementwise::BOTH,
+            elementwise::OPS,
+            reduce::OPS,
+            shape::OPS,
+            activation::OPS,
+            norm::OPS,
+            matmul::OPS,
+            attention::OPS,
+            optimizer::UNARY,
+            optimizer::SCALAR,
+            optimizer::OPS,
+            random::OPS,
+            moe::OPS,
+        ];
+        let rows = tables.iter().flat_map(|t| t.iter());
+        rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()
+    })
+}

@@ -1,0 +1,221 @@
+//! Mixture of experts: gating, permuting tokens by expert and back.
+
+use super::Row;
+use crate::nn::exec::{Call, Fault, Outcome};
+use crate::nn::tensor::Values;
+
+/// For each of the flattened indices its place in the stable order by expert.
+fn places(flat: &[i64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..flat.len()).collect();
+    order.sort_by_key(|i| flat[*i]);
+    let mut place = vec![0; flat.len()];
+    for (p, i) in order.into_iter().enumerate() {
+        place[i] = p;
+    }
+    place
+}
+
+fn width(k: &Call, name: &str) -> Result<usize, Fault> {
+    Ok(*k.t(name)?.dims.last().unwrap_or(&1) as usize)
+}
+
+fn not_padded(k: &Call) -> Outcome {
+    if k.flag("paddedMode")? { Err(Fault::from("paddedMode must be false")) } else { Ok(()) }
+}
+
+fn permute(k: &Call) -> Outcome {
+    not_padded(k)?;
+    let flat = k.load("indices")?.ints();
+    let tokens = k.load("tokens")?;
+    let h = width(k, "tokens")?;
+    let topk = flat.len() / (tokens.len() / h).max(1);
+    let place = places(&flat);
+    let out = k.t("permuteTokensOut")?;
+    let rows = out.numel() / h;
+    let mut source = vec![0; flat.len()];
+    for (i, p) in place.iter().enumerate() {
+        source[*p] = i / topk;
+    }
+    let v = tokens.pick(source.iter().take(rows).flat_map(|s| s * h..(s + 1) * h));
+    k.put_view(out, &v)?;
+    k.put("sortedIndicesOut", &Values::I(place.into_iter().map(|p| p as i64).collect()))
+}
+
+fn permute_grad(k: &Call) -> Outcome {
+    not_padded(k)?;
+    let g = k.f("permutedOutputGrad")?;
+    let place = k.load("sortedIndices")?.ints();
+    let h = width(k, "permutedOutputGrad")?;
+    let topk = k.int("numTopk")? as usize;
+    let mut out = vec![0.0; k.t("out")?.numel()];
+    for (i, p) in place.iter().enumerate() {
+        let at = *p as usize * h;
+        if at + h <= g.len() {
+            for c in 0..h {
+                out[i / topk * h + c] += g[at + c];
+            }
+        }
+    }
+    k.put("out", &Values::F(out))
+}
+
+fn unpermute(k: &Call) -> Outcome {
+    not_padded(k)?;
+    let x = k.f("permutedTokens")?;
+    let place = k.load("sortedIndices")?.ints();
+    let probs = k.opt_f("probsOptional")?;
+    let h = width(k, "permutedTokens")?;
+    let out = k.t("out")?;
+    let topk = place.len() / (out.numel() / h).max(1);
+    let mut v = vec![0.0; out.numel()];
+    for (i, p) in place.iter().enumerate() {
+        let at = *p as usize * h;
+        if at + h <= x.len() {
+            let w = probs.as_ref().map_or(1.0, |w| w[i]);
+            for c in 0..h {
+                v[i / topk * h + c] += w * x[at + c];
+            }
+        }
+    }
+    k.put("out", &Values::F(v))
+}
+
+fn unpermute_grad(k: &Call) -> Outcome {
+    not_padded(k)?;
+    let (x, g) = (k.f("permutedTokens")?, k.f("unpermutedTokensGrad")?);
+    let place = k.load("sortedIndices")?.ints();
+    let probs = k.opt_f("probsOptional")?;
+    let h = width(k, "permutedTokens")?;
+    let topk = place.len() / (g.len() / h).max(1);
+    let (mut dx, mut dp) = (vec![0.0; x.len()], vec![0.0; place.len()]);
+    for (i, p) in place.iter().enumerate() {
+        let at = *p as usize * h;
+        if at + h <= x.len() {
+            let w = probs.as_ref().map_or(1.0, |w| w[i]);
+            for c in 0..h {
+                dx[at + c] = w * g[i / topk * h + c];
+                dp[i] += x[at + c] * g[i / topk * h + c];
+            }
+        }
+    }
+    k.put("permutedTokensGradOut", &Values::F(dx))?;
+    if probs.is_some() { k.put_opt("probsGradOut", &Values::F(dp)) } else { Ok(()) }
+}
+
+fn gating(k: &Call) -> Outcome {
+    let x = k.f("x")?;
+    let e = width(k, "x")?;
+    let topk = k.int("k")? as usize;
+    let rows = x.len() / e;
+    let finished = k.opt("finishedOptional")?.map(|v| v.load(k.decl.name)).transpose()?;
+    let (mut y, mut at, mut number) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    for (r, row) in x.chunks(e).enumerate() {
+        let m = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let ex: Vec<f64> = row.iter().map(|v| (v - m).exp()).collect();
+        let s = k.sum(ex.iter().copied());
+        let p: Vec<f64> = ex.iter().map(|v| v / s).collect();
+        let mut order: Vec<usize> = (0..e).collect();
+        order.sort_by(|a, b| p[*b].total_cmp(&p[*a]));
+        let done = finished.as_ref().is_some_and(|f| f.b(r));
+        for (j, i) in order.iter().take(topk).enumerate() {
+            y.push(p[*i]);
+            at.push(if done { e as i64 } else { *i as i64 });
+            number.push((j * rows + r) as i64);
+        }
+        all.extend(p);
+    }
+    if k.int("renorm").unwrap_or(0) == 1 {
+        for row in y.chunks_mut(topk) {
+            let s: f64 = row.iter().sum();
+            row.iter_mut().for_each(|v| *v /= s);
+        }
+    }
+    k.put("yOut", &Values::F(y))?;
+    k.put("expertIdxOut", &Values::I(at))?;
+    if k.value("rowIdxOut").is_some() {
+        return k.put("rowIdxOut", &Values::I(number));
+    }
+    if k.flag("outputSoftmaxResultFlag")? {
+        k.put_opt("softmaxResultOutOptional", &Values::F(all))
+    } else {
+        Ok(())
+    }
+}
+
+/// Rows by expert, without capacity: the source of row i is the i-th of the stable order, divided by k.
+fn init_routing(k: &Call) -> Outcome {
+    if k.int("dropPadModeOptional")? != 0 {
+        return Err(Fault::from("dropPadMode 1 is not in the emulator"));
+    }
+    let flat = k.load("expertIdx")?.ints();
+    let x = k.load("x")?;
+    let h = width(k, "x")?;
+    let topk = flat.len() / (x.len() / h).max(1);
+    let place = places(&flat);
+    let out = k.t("expandedXOut")?;
+    let rows = out.numel() / h;
+    let mut source = vec![0; flat.len()];
+    for (i, p) in place.iter().enumerate() {
+        source[*p] = i / topk;
+    }
+    k.put_view(out, &x.pick(source.iter().take(rows).flat_map(|s| s * h..(s + 1) * h)))?;
+    k.put("expandedRowIdxOut", &Values::I(place.into_iter().map(|p| p as i64).collect()))?;
+    let how = k.int("expertTokensCountOrCumsumFlagOptional")?;
+    if how > 0 {
+        let mut counts = vec![0i64; k.int("expertNumOptional")? as usize];
+        flat.iter().for_each(|e| counts[*e as usize] += 1);
+        if how == 1 {
+            for i in 1..counts.len() {
+                counts[i] += counts[i - 1];
+            }
+        }
+        k.put_opt("expertTokensCountOrCumsumOutOptional", &Values::I(counts))?;
+    }
+    Ok(())
+}
+
+/// out[i] = x1[i] + x2[i] + Σⱼ scales[i,j]·(expanded[row[i + j·n]] + bias[expert])
+fn finalize_routing(k: &Call) -> Outcome {
+    let x = k.f("expandedX")?;
+    let h = width(k, "expandedX")?;
+    let row = k.load("expandedRowIdx")?.ints();
+    let out = k.t("out")?;
+    let n = out.numel() / h;
+    let topk = row.len() / n.max(1);
+    let mode = k.int("dropPadMode")?;
+    let (x1, x2) = (k.opt_f("x1Optional")?, k.opt_f("x2Optional")?);
+    let (bias, scales) = (k.opt_f("biasOptional")?, k.opt_f("scalesOptional")?);
+    let expert = k.opt("expertIdxOptional")?.map(|v| v.load(k.decl.name)).transpose()?.map(Values::ints);
+    let mut v = vec![0.0; n * h];
+    for i in 0..n {
+        for j in 0..topk {
+            let from = if mode < 2 { row[j * n + i] } else { row[i * topk + j] };
+            let w = scales.as_ref().map_or(1.0, |s| s[i * topk + j]);
+            for c in 0..h {
+                let b = match (&bias, &expert) {
+                    (Some(b), Some(e)) => b[e[i * topk + j] as usize * h + c],
+                    _ => 0.0,
+                };
+                let at = from as usize * h + c;
+                v[i * h + c] += w * (x.get(at).copied().unwrap_or(0.0) + b);
+            }
+        }
+        for c in 0..h {
+            v[i * h + c] +=
+                x1.as_ref().map_or(0.0, |x| x[i * h + c]) + x2.as_ref().map_or(0.0, |x| x[i * h + c]);
+        }
+    }
+    k.put("out", &Values::F(v))
+}
+
+pub(super) static OPS: &[Row] = &[
+    ("MoeTokenPermute", "tokens:F indices:L", permute),
+    ("MoeTokenPermuteGrad", "permutedOutputGrad:F sortedIndices:I", permute_grad),
+    ("MoeTokenUnpermute", "permutedTokens:F sortedIndices:I", unpermute),
+    ("MoeTokenUnpermuteGrad", "permutedTokens:F sortedIndices:I null(probsGradOut)", unpermute_grad),
+    ("MoeGatingTopKSoftmax", "x:F rank(x,2..3)", gating),
+    ("MoeGatingTopKSoftmaxV2", "x:F rank(x,2..3)", gating),
+    ("MoeInitRoutingV2", "x:F expertIdx:I", init_routing),
+    ("MoeFinalizeRoutingV2", "expandedX:F", finalize_routing),
+];

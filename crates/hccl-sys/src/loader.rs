@@ -1,0 +1,288 @@
+//! Finding and opening the libraries.
+
+use crate::tables::{
+    acl::Acl, acl_model::AclModel, acl_rt::AclRuntime, compiler::AclCompiler, dump::AclDump, hccl::Hccl,
+    meta::NnMeta, ops_cv::OpsCv, ops_math::OpsMath, ops_nn::OpsNn, ops_transformer::OpsTransformer,
+    prof::AclProf, tdt::AclTdt,
+};
+use std::ffi::{CStr, CString, c_void};
+use std::path::{Path, PathBuf};
+
+/// Where to look: the variables that a toolkit's `set_env.sh` sets, as values.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// `ASCEND_HOME_PATH`
+    pub home: Option<PathBuf>,
+    /// `ASCEND_OPP_PATH`
+    pub opp: Option<PathBuf>,
+    /// `ASCEND_CUSTOM_OPP_PATH`, cut at colons
+    pub custom: Vec<PathBuf>,
+    /// Prefixes to try when no variable helps.
+    pub prefixes: Vec<PathBuf>,
+}
+
+impl Search {
+    /// From variables, by a function that reads them, and the toolkit's default prefixes.
+    pub fn from_variables(read: impl Fn(&str) -> Option<String>) -> Search {
+        Search {
+            home: read("ASCEND_HOME_PATH").or_else(|| read("ASCEND_TOOLKIT_HOME")).map(PathBuf::from),
+            opp: read("ASCEND_OPP_PATH").map(PathBuf::from),
+            custom: read("ASCEND_CUSTOM_OPP_PATH")
+                .map(|v| v.split(':').filter(|p| !p.is_empty()).map(PathBuf::from).collect())
+                .unwrap_or_default(),
+            prefixes: ["/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest"]
+                .map(PathBuf::from)
+                .to_vec(),
+        }
+    }
+}
+
+/// What became of one library.
+#[derive(Clone, Debug)]
+pub struct LibraryReport {
+    /// `libascendcl.so`
+    pub name: String,
+    /// The path that was opened.
+    pub opened: Option<PathBuf>,
+    /// Every path that was tried, with the linker's message where it failed.
+    pub tried: Vec<(PathBuf, String)>,
+}
+
+/// What was found and what was not.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Libraries in the order of the search.
+    pub libraries: Vec<LibraryReport>,
+    /// Symbols that no library has.
+    pub missing: Vec<String>,
+    /// How many were found.
+    pub found: usize,
+}
+
+/// No toolkit: which libraries were looked for, and where.
+#[derive(Clone, Debug)]
+pub struct LoadError {
+    /// What was tried.
+    pub report: Report,
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no CANN runtime library; tried")?;
+        for library in self
+            .report
+            .libraries
+            .iter()
+            .filter(|l| l.name.starts_with("libasc") || l.name.starts_with("libacl_rt"))
+        {
+            for (path, why) in &library.tried {
+                write!(f, "\n  {}: {why}", path.display())?;
+            }
+        }
+        write!(f, "\nhint: source the toolkit's set_env.sh, or set ASCEND_HOME_PATH")
+    }
+}
+impl std::error::Error for LoadError {}
+
+/// All tables.
+#[derive(Debug)]
+pub struct Cann {
+    /// Process, versions, descriptions.
+    pub acl: Acl,
+    /// Devices, streams, events, memory.
+    pub rt: AclRuntime,
+    /// Models and operators by type name.
+    pub model: AclModel,
+    /// Options of the compiler of operators.
+    pub compiler: AclCompiler,
+    /// Data channels.
+    pub tdt: AclTdt,
+    /// Dumps.
+    pub dump: AclDump,
+    /// Objects of the operator library.
+    pub meta: NnMeta,
+    /// Operators: arithmetic, reductions, shapes.
+    pub math: OpsMath,
+    /// Operators: products, norms, activations, losses.
+    pub nn: OpsNn,
+    /// Operators: attention, experts.
+    pub transformer: OpsTransformer,
+    /// Operators: images.
+    pub cv: OpsCv,
+    /// Collectives.
+    pub hccl: Hccl,
+    /// Profiling.
+    pub prof: AclProf,
+    /// What was found.
+    pub report: Report,
+}
+
+struct Handle(*mut c_void);
+
+/// Libraries in the order in which symbols are looked up; operator libraries have an order of their own.
+const RUNTIME: [&str; 9] = [
+    "libacl_rt.so",
+    "libascendcl.so",
+    "libnnopbase.so",
+    "libhcomm.so",
+    "libhccl.so",
+    "libmsprofiler.so",
+    "libacl_op_compiler.so",
+    "libascend_dump.so",
+    "libacl_tdt_channel.so",
+];
+const OPERATORS: [&str; 11] = [
+    "libopapi_math.so",
+    "libopapi_nn.so",
+    "libopapi_cv.so",
+    "libopapi_transformer.so",
+    "libopapi_oam.so",
+    "libopapi_legacy.so",
+    "libopapi.so",
+    "libaclnn_math.so",
+    "libaclnn_ops_infer.so",
+    "libaclnn_ops_train.so",
+    "libaclnn_rand.so",
+];
+
+fn open(path: &Path) -> Result<Handle, String> {
+    let text = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|e| e.to_string())?;
+    // SAFETY: a C string; the library's own initialisers run, as with any program that links it. It is never closed.
+    let handle = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
+    if !handle.is_null() {
+        return Ok(Handle(handle));
+    }
+    // SAFETY: after a failure the linker gives a C string or null.
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
+        return Err("unknown error".to_owned());
+    }
+    // SAFETY: not null.
+    Err(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned())
+}
+
+impl Handle {
+    fn symbol(&self, name: &CStr) -> usize {
+        // SAFETY: the handle is open, and the name is a C string.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) as usize }
+    }
+}
+
+/// Custom operator libraries by the order of the public clients: named folders first, then vendors by their priority.
+fn custom(search: &Search) -> Vec<PathBuf> {
+    let library = Path::new("op_api/lib/libcust_opapi.so");
+    let mut out: Vec<PathBuf> = search.custom.iter().map(|d| d.join(library)).collect();
+    if let Some(opp) = &search.opp {
+        let vendors = opp.join("vendors");
+        let config = std::fs::read_to_string(vendors.join("config.ini")).unwrap_or_default();
+        let order = config.lines().find_map(|l| l.trim().strip_prefix("load_priority=")).unwrap_or_default();
+        out.extend(
+            order.split(',').map(str::trim).filter(|v| !v.is_empty()).map(|v| vendors.join(v).join(library)),
+        );
+    }
+    out.retain(|p| p.exists());
+    out
+}
+
+fn find(name: &str, search: &Search, report: &mut Report) -> Option<Handle> {
+    let mut places: Vec<PathBuf> = Vec::new();
+    if let Some(home) = &search.home {
+        places.push(home.join("lib64").join(name));
+    }
+    places.push(PathBuf::from(name));
+    places.extend(search.prefixes.iter().map(|p| p.join("lib64").join(name)));
+    let mut entry = LibraryReport { name: name.to_owned(), opened: None, tried: Vec::new() };
+    let mut handle = None;
+    for place in places {
+        match open(&place) {
+            Ok(h) => {
+                entry.opened = Some(place);
+                handle = Some(h);
+                break;
+            }
+            Err(why) => entry.tried.push((place, why)),
+        }
+    }
+    report.libraries.push(entry);
+    handle
+}
+
+impl Cann {
+    /// Opens what is there. Libraries are never closed again.
+    ///
+    /// # Errors
+    /// When neither runtime library can be opened; the error names every path tried and the linker's message.
+    pub fn open(search: &Search) -> Result<Cann, LoadError> {
+        let mut report = Report::default();
+        let mut runtime = Vec::new();
+        for name in RUNTIME {
+            runtime.extend(find(name, search, &mut report));
+        }
+        let has_runtime = report.libraries.iter().take(2).any(|l| l.opened.is_some());
+        if !has_runtime {
+            return Err(LoadError { report });
+        }
+        let mut operators = Vec::new();
+        for path in custom(search) {
+            match open(&path) {
+                Ok(h) => {
+                    operators.push(h);
+                    let name = path.display().to_string();
+                    report.libraries.push(LibraryReport { name, opened: Some(path), tried: Vec::new() });
+                }
+                Err(why) => {
+                    let name = path.display().to_string();
+                    report.libraries.push(LibraryReport { name, opened: None, tried: vec![(path, why)] });
+                }
+            }
+        }
+        for name in OPERATORS {
+            operators.extend(find(name, search, &mut report));
+        }
+        let (mut missing, mut count) = (Vec::new(), 0);
+        let mut one = |name: &CStr| {
+            let address =
+                runtime.iter().chain(&operators).map(|l| l.symbol(name)).find(|a| *a != 0).unwrap_or(0);
+            if address == 0 {
+                missing.push(name.to_string_lossy().into_owned());
+            } else {
+                count += 1;
+            }
+            address
+        };
+        let acl = Acl::fill(&mut one);
+        let rt = AclRuntime::fill(&mut one);
+        let model = AclModel::fill(&mut one);
+        let compiler = AclCompiler::fill(&mut one);
+        let tdt = AclTdt::fill(&mut one);
+        let dump = AclDump::fill(&mut one);
+        let meta = NnMeta::fill(&mut one);
+        let hccl = Hccl::fill(&mut one);
+        let prof = AclProf::fill(&mut one);
+        let mut both = |first: &CStr, second: &CStr| {
+            let found = operators
+                .iter()
+                .map(|l| (l.symbol(first), l.symbol(second)))
+                .find(|(a, b)| *a != 0 && *b != 0);
+            match found {
+                Some(pair) => {
+                    count += 1;
+                    pair
+                }
+                None => {
+                    missing.push(second.to_string_lossy().into_owned());
+                    (0, 0)
+                }
+            }
+        };
+        let math = OpsMath::fill(&mut both);
+        let nn = OpsNn::fill(&mut both);
+        let transformer = OpsTransformer::fill(&mut both);
+        let cv = OpsCv::fill(&mut both);
+        // Functions that end in `Impl` are the libraries' own; nobody misses them.
+        missing.retain(|n| !n.ends_with("Impl"));
+        report.missing = missing;
+        report.found = count;
+        Ok(Cann { acl, rt, model, compiler, tdt, dump, meta, math, nn, transformer, cv, hccl, prof, report })
+    }
+}

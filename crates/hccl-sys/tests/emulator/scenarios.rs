@@ -1,0 +1,844 @@
+//! What the children do.
+
+use crate::client::{
+    Array, BF16, BOOL, F16, F32, I32, I64, alloc, call, ints, list, message, near, noise, ok, op, start,
+    stream, sync,
+};
+use hccl_sys::types::{HcclComm, aclTensor, aclrtStream};
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+
+type Scenario = fn();
+
+macro_rules! scenarios {
+    ($($name:ident)*) => {
+        pub fn find(name: &str) -> Option<Scenario> {
+            $(if name == stringify!($name) { return Some($name); })*
+            None
+        }
+    };
+}
+scenarios! {
+    copies_go_there_and_back matmul_equals_the_formula rms_norm_and_its_gradient_equal_the_formula
+    swiglu_and_its_gradient_equal_the_formula rotary_embedding_equals_the_formula
+    softmax_and_cross_entropy_equal_the_formula attention_equals_the_formula_in_all_layouts adamw_equals_the_formula
+    grouped_matmul_equals_single_products tokens_are_permuted_by_expert_and_come_back events_order_two_streams
+    a_freed_block_is_reused_on_one_stream pinned_copies_wait_for_the_stream errors_have_codes_and_texts
+    a_repeatable_executor_runs_with_new_addresses collectives_of_2_3_and_4_ranks sends_and_receives_match
+    a_copy_without_synchronisation two_streams_without_an_event memory_freed_in_flight memory_used_after_free
+    memory_freed_twice a_host_pointer_as_tensor the_host_touches_device_memory a_workspace_on_the_host
+    a_workspace_that_is_too_small a_view_outside_its_storage a_tensor_destroyed_twice a_scalar_given_as_tensor
+    an_executor_run_twice an_executor_of_another_operator a_stream_of_another_context a_stream_after_its_end
+    ranks_that_call_different_collectives two_ranks_that_both_send_first a_rank_stays_away report_first_error
+}
+
+const FLOATS: [i32; 3] = [F32, F16, BF16];
+
+/// Odd shapes: one row, one column, primes.
+const SHAPES: [(i64, i64); 4] = [(1, 2), (3, 10), (7, 34), (13, 6)];
+
+fn scalar(v: f32) -> *mut hccl_sys::types::aclScalar {
+    let mut v = v;
+    call!(meta.aclCreateScalar((&raw mut v).cast(), F32)).cast()
+}
+
+fn copies_go_there_and_back() {
+    start(0);
+    let v = noise(1000, 1);
+    let a = Array::of(&[1000], F32, &v);
+    near("copy", &a.read_now(), &Array::rounded(&v, F32), F32);
+    let fresh = Array::new(&[5], F32);
+    assert!(fresh.read_now().iter().all(|v| v.is_nan()), "new memory holds 0xFF");
+}
+
+fn matmul_equals_the_formula() {
+    start(0);
+    let s = stream();
+    for dtype in FLOATS {
+        for (m, n) in SHAPES {
+            let k = m + n;
+            let (x, y) = (
+                Array::rounded(&noise((m * k) as usize, 2), dtype),
+                Array::rounded(&noise((k * n) as usize, 3), dtype),
+            );
+            // The second operand lies transposed in memory and is seen through strides.
+            let turned: Vec<f64> = (0..n * k).map(|i| y[(i % k * n + i / k) as usize]).collect();
+            let (a, b, c) = (
+                Array::of(&[m, k], dtype, &x),
+                Array::of(&[n, k], dtype, &turned),
+                Array::new(&[m, n], dtype),
+            );
+            ok(op!(s, nn.aclnnMm(a.tensor(), b.view(&[k, n], &[1, k]), c.tensor(), 0)));
+            let want: Vec<f64> = (0..m * n)
+                .map(|i| (0..k).map(|p| x[(i / n * k + p) as usize] * y[(p * n + i % n) as usize]).sum())
+                .collect();
+            near("mm", &c.read(s), &want, dtype);
+        }
+    }
+}
+
+fn rms_norm_and_its_gradient_equal_the_formula() {
+    start(0);
+    let s = stream();
+    for dtype in FLOATS {
+        for (rows, h) in SHAPES {
+            let (r, w) = (rows as usize, h as usize);
+            let x = Array::rounded(&noise(r * w, 4), dtype);
+            let g = Array::rounded(&noise(w, 5), dtype);
+            let dy = Array::rounded(&noise(r * w, 6), dtype);
+            let (ax, ag, ad) = (
+                Array::of(&[rows, h], dtype, &x),
+                Array::of(&[h], dtype, &g),
+                Array::of(&[rows, h], dtype, &dy),
+            );
+            let (y, rstd) = (Array::new(&[rows, h], dtype), Array::new(&[rows, 1], F32));
+            let (dx, dg) = (Array::new(&[rows, h], dtype), Array::new(&[h], F32));
+            ok(op!(s, nn.aclnnRmsNorm(ax.tensor(), ag.tensor(), 1e-5, y.tensor(), rstd.tensor())));
+            ok(op!(
+                s,
+                nn.aclnnRmsNormGrad(
+                    ad.tensor(),
+                    ax.tensor(),
+                    rstd.tensor(),
+                    ag.tensor(),
+                    dx.tensor(),
+                    dg.tensor()
+                )
+            ));
+            let (mut wy, mut wr, mut wx, mut wg) = (vec![], vec![], vec![], vec![0.0; w]);
+            for i in 0..r {
+                let row = &x[i * w..(i + 1) * w];
+                let q = 1.0 / (row.iter().map(|v| v * v).sum::<f64>() / w as f64 + 1e-5).sqrt();
+                let dot: f64 = (0..w).map(|c| dy[i * w + c] * g[c] * row[c]).sum();
+                for c in 0..w {
+                    wy.push(row[c] * q * g[c]);
+                    wx.push(q * (dy[i * w + c] * g[c] - row[c] * dot * q * q / w as f64));
+                    wg[c] += dy[i * w + c] * row[c] * q;
+                }
+                wr.push(q);
+            }
+            near("rms y", &y.read(s), &wy, dtype);
+            near("rms rstd", &rstd.read(s), &wr, F32);
+            near("rms dx", &dx.read(s), &wx, dtype);
+            near("rms dgamma", &dg.read(s), &wg, F32);
+        }
+    }
+}
+
+fn swiglu_and_its_gradient_equal_the_formula() {
+    start(0);
+    let s = stream();
+    for dtype in FLOATS {
+        for (rows, h) in SHAPES {
+            let (r, w) = (rows as usize, h as usize);
+            let half = w / 2;
+            let x = Array::rounded(&noise(r * w, 7), dtype);
+            let dy = Array::rounded(&noise(r * half, 8), dtype);
+            let (ax, ad) = (Array::of(&[rows, h], dtype, &x), Array::of(&[rows, h / 2], dtype, &dy));
+            let (y, dx) = (Array::new(&[rows, h / 2], dtype), Array::new(&[rows, h], dtype));
+            ok(op!(s, nn.aclnnSwiGlu(ax.tensor(), -1, y.tensor())));
+            ok(op!(s, nn.aclnnSwiGluGrad(ad.tensor(), ax.tensor(), -1, dx.tensor())));
+            let (mut wy, mut wx) = (vec![], vec![0.0; r * w]);
+            for i in 0..r {
+                for c in 0..half {
+                    let (a, b, g) = (x[i * w + c], x[i * w + half + c], dy[i * half + c]);
+                    let t = 1.0 / (1.0 + (-a).exp());
+                    wy.push(a * t * b);
+                    wx[i * w + c] = g * b * t * (1.0 + a * (1.0 - t));
+                    wx[i * w + half + c] = g * a * t;
+                }
+            }
+            near("swiglu y", &y.read(s), &wy, dtype);
+            near("swiglu dx", &dx.read(s), &wx, dtype);
+        }
+    }
+}
+
+fn rotary_embedding_equals_the_formula() {
+    start(0);
+    let s = stream();
+    for dtype in FLOATS {
+        let (b, t, n, d) = (2i64, 3i64, 2i64, 64i64);
+        let count = (b * t * n * d) as usize;
+        let (q, k) = (Array::rounded(&noise(count, 9), dtype), Array::rounded(&noise(count, 10), dtype));
+        let (c, i) = (
+            Array::rounded(&noise((t * d) as usize, 11), dtype),
+            Array::rounded(&noise((t * d) as usize, 12), dtype),
+        );
+        let dims = [b, t, n, d];
+        let (aq, ak) = (Array::of(&dims, dtype, &q), Array::of(&dims, dtype, &k));
+        let (ac, ai) = (Array::of(&[1, t, 1, d], dtype, &c), Array::of(&[1, t, 1, d], dtype, &i));
+        ok(op!(s, transformer.aclnnApplyRotaryPosEmb(aq.tensor(), ak.tensor(), ac.tensor(), ai.tensor(), 1)));
+        for (x, a) in [(&q, &aq), (&k, &ak)] {
+            let want: Vec<f64> = (0..count)
+                .map(|at| {
+                    let (e, pos) = (at % 64, at / (64 * n as usize) % t as usize);
+                    let turned = if e < 32 { -x[at + 32] } else { x[at - 32] };
+                    x[at] * c[pos * 64 + e] + turned * i[pos * 64 + e]
+                })
+                .collect();
+            near("rotary", &a.read(s), &want, dtype);
+        }
+    }
+}
+
+fn softmax_and_cross_entropy_equal_the_formula() {
+    start(0);
+    let s = stream();
+    for dtype in FLOATS {
+        let (rows, v) = (5usize, 11usize);
+        let x = Array::rounded(&noise(rows * v, 13), dtype);
+        let target: Vec<f64> = (0..rows).map(|i| ((i * 7 + 3) % v) as f64).collect();
+        let dims = [rows as i64, v as i64];
+        let (ax, at) = (Array::of(&dims, dtype, &x), Array::of(&[rows as i64], I64, &target));
+        let (y, loss, log) = (Array::new(&dims, dtype), Array::new(&[1], dtype), Array::new(&dims, dtype));
+        ok(op!(s, nn.aclnnSoftmax(ax.tensor(), -1, y.tensor())));
+        let mean = c"mean".as_ptr().cast_mut();
+        let none: *mut aclTensor = null_mut();
+        let empty = Array { at: null_mut(), dims: vec![0], dtype: F32 };
+        ok(op!(
+            s,
+            nn.aclnnCrossEntropyLoss(
+                ax.tensor(),
+                at.tensor(),
+                none,
+                mean,
+                -100,
+                0.0,
+                0.0,
+                false,
+                loss.tensor(),
+                log.tensor(),
+                empty.tensor(),
+                empty.tensor()
+            )
+        ));
+        let (mut wy, mut wl, mut total) = (vec![], vec![], 0.0);
+        for r in 0..rows {
+            let row = &x[r * v..(r + 1) * v];
+            let sum: f64 = row.iter().map(|v| v.exp()).sum();
+            wy.extend(row.iter().map(|v| v.exp() / sum));
+            wl.extend(row.iter().map(|v| v - sum.ln()));
+            total -= row[target[r] as usize] - sum.ln();
+        }
+        near("softmax", &y.read(s), &wy, dtype);
+        near("log probabilities", &log.read(s), &wl, dtype);
+        near("loss", &loss.read(s), &[total / rows as f64], dtype);
+    }
+}
+
+/// Places of (b, n, s) in a layout.
+fn place(layout: &str, (b, n, s): (usize, usize, usize), (bs, ns, ss): (usize, usize, usize)) -> usize {
+    match layout {
+        "BSH" | "BSND" => (b * ss + s) * ns + n,
+        "SBH" => (s * bs + b) * ns + n,
+        _ => (b * ns + n) * ss + s,
+    }
+}
+
+fn attention_equals_the_formula_in_all_layouts() {
+    start(0);
+    let s = stream();
+    let (b, n, t, d) = (2usize, 3usize, 5usize, 8usize);
+    let mask: Vec<f64> = (0..2048 * 2048).map(|i| f64::from(u8::from(i % 2048 > i / 2048))).collect();
+    let mask = Array::of(&[2048, 2048], BOOL, &mask);
+    for (layout, text) in [("BSH", c"BSH"), ("SBH", c"SBH"), ("BSND", c"BSND"), ("BNSD", c"BNSD")] {
+        for causal in [true, false] {
+            let dims: Vec<i64> = match layout {
+                "BSH" => vec![b, t, n * d],
+                "SBH" => vec![t, b, n * d],
+                "BSND" => vec![b, t, n, d],
+                _ => vec![b, n, t, d],
+            }
+            .into_iter()
+            .map(|d| d as i64)
+            .collect();
+            let v: Vec<Vec<f64>> =
+                (0..4).map(|i| Array::rounded(&noise(b * n * t * d, 20 + i), F32)).collect();
+            let a: Vec<Array> = v.iter().map(|v| Array::of(&dims, F32, v)).collect();
+            let stat = [b as i64, n as i64, t as i64, 8];
+            let (out, max, sum) = (Array::new(&dims, F32), Array::new(&stat, F32), Array::new(&stat, F32));
+            let g: Vec<Array> = (0..3).map(|_| Array::new(&dims, F32)).collect();
+            let none: *mut aclTensor = null_mut();
+            let empty = Array { at: null_mut(), dims: vec![0], dtype: F32 };
+            let m = if causal { mask.tensor() } else { none };
+            let (mode, scale, text) = (if causal { 2 } else { 0 }, 0.3, text.as_ptr().cast_mut());
+            ok(op!(
+                s,
+                transformer.aclnnFlashAttentionScore(
+                    a[0].tensor(),
+                    a[1].tensor(),
+                    a[2].tensor(),
+                    none,
+                    none,
+                    none,
+                    m,
+                    null_mut(),
+                    scale,
+                    1.0,
+                    65536,
+                    65536,
+                    n as i64,
+                    text,
+                    0,
+                    mode,
+                    max.tensor(),
+                    sum.tensor(),
+                    empty.tensor(),
+                    out.tensor()
+                )
+            ));
+            ok(op!(
+                s,
+                transformer.aclnnFlashAttentionScoreGrad(
+                    a[0].tensor(),
+                    a[1].tensor(),
+                    a[2].tensor(),
+                    a[3].tensor(),
+                    none,
+                    none,
+                    none,
+                    m,
+                    max.tensor(),
+                    sum.tensor(),
+                    none,
+                    out.tensor(),
+                    null_mut(),
+                    scale,
+                    1.0,
+                    65536,
+                    65536,
+                    n as i64,
+                    text,
+                    0,
+                    mode,
+                    g[0].tensor(),
+                    g[1].tensor(),
+                    g[2].tensor(),
+                    empty.tensor()
+                )
+            ));
+            let at = |bi: usize, ni: usize, si: usize| place(layout, (bi, ni, si), (b, n, t)) * d;
+            let mut wo = vec![0.0; b * n * t * d];
+            let mut wg = vec![vec![0.0; b * n * t * d]; 3];
+            for bi in 0..b {
+                for ni in 0..n {
+                    for i in 0..t {
+                        let keys = if causal { i + 1 } else { t };
+                        let q = at(bi, ni, i);
+                        let e: Vec<f64> = (0..keys)
+                            .map(|j| {
+                                (scale * (0..d).map(|c| v[0][q + c] * v[1][at(bi, ni, j) + c]).sum::<f64>())
+                                    .exp()
+                            })
+                            .collect();
+                        let z: f64 = e.iter().sum();
+                        for j in 0..keys {
+                            for c in 0..d {
+                                wo[q + c] += e[j] / z * v[2][at(bi, ni, j) + c];
+                            }
+                        }
+                        let inner: f64 = (0..d).map(|c| wo[q + c] * v[3][q + c]).sum();
+                        for j in 0..keys {
+                            let k = at(bi, ni, j);
+                            let p = e[j] / z;
+                            let dp: f64 = (0..d).map(|c| v[3][q + c] * v[2][k + c]).sum();
+                            let ds = p * (dp - inner) * scale;
+                            for c in 0..d {
+                                wg[0][q + c] += ds * v[1][k + c];
+                                wg[1][k + c] += ds * v[0][q + c];
+                                wg[2][k + c] += p * v[3][q + c];
+                            }
+                        }
+                    }
+                }
+            }
+            near(layout, &out.read(s), &wo, F32);
+            for (g, w) in g.iter().zip(&wg) {
+                near(layout, &g.read(s), w, F32);
+            }
+        }
+    }
+}
+
+fn adamw_equals_the_formula() {
+    start(0);
+    let s = stream();
+    let (x, g) = (noise(9, 30), noise(9, 31));
+    let (ax, ag) = (Array::of(&[9], F32, &x), Array::of(&[9], F32, &g));
+    let (m, v) = (Array::of(&[9], F32, &[0.0; 9]), Array::of(&[9], F32, &[0.0; 9]));
+    // The tensor counts the steps that have been taken: the first step is number 0.
+    let step = Array::of(&[1], F32, &[0.0]);
+    let none: *mut aclTensor = null_mut();
+    ok(op!(
+        s,
+        nn.aclnnApplyAdamWV2(
+            ax.tensor(),
+            m.tensor(),
+            v.tensor(),
+            none,
+            ag.tensor(),
+            step.tensor(),
+            0.1,
+            0.9,
+            0.99,
+            0.01,
+            1e-8,
+            false,
+            false
+        )
+    ));
+    // With zero moments the first step has the length of the rate, against the gradient.
+    let want: Vec<f64> =
+        x.iter().zip(&g).map(|(x, g)| x * (1.0 - 0.1 * 0.01) - 0.1 * g / (g.abs() + 1e-8)).collect();
+    near("adamw", &ax.read(s), &want, F32);
+    near("first moment", &m.read(s), &g.iter().map(|g| 0.1 * g).collect::<Vec<_>>(), F32);
+}
+
+fn grouped_matmul_equals_single_products() {
+    start(0);
+    let s = stream();
+    let (rows, k, n) = (6i64, 3i64, 4i64);
+    let (x, w) = (noise(18, 40), noise(36, 41));
+    let (ax, aw, y) =
+        (Array::of(&[rows, k], F32, &x), Array::of(&[3, k, n], F32, &w), Array::new(&[rows, n], F32));
+    let groups = Array::of(&[3], I64, &[1.0, 1.0, 6.0]);
+    let no = null_mut();
+    ok(op!(
+        s,
+        transformer.aclnnGroupedMatmulV4(
+            list(&[ax.tensor()]),
+            list(&[aw.tensor()]),
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            groups.tensor(),
+            no,
+            no,
+            no,
+            3,
+            0,
+            0,
+            0,
+            list(&[y.tensor()]),
+            no,
+            no
+        )
+    ));
+    let want: Vec<f64> = (0..24)
+        .map(|i| {
+            let (r, c) = (i / 4, i % 4);
+            let e = if r == 0 { 0 } else { 2 };
+            (0..3).map(|p| x[r * 3 + p] * w[e * 12 + p * 4 + c]).sum()
+        })
+        .collect();
+    near("grouped", &y.read(s), &want, F32);
+}
+
+fn tokens_are_permuted_by_expert_and_come_back() {
+    start(0);
+    let s = stream();
+    let (tokens, expert) = (noise(12, 50), [2.0, 0.0, 1.0, 2.0, 0.0, 1.0]);
+    let (a, i) = (Array::of(&[3, 4], F32, &tokens), Array::of(&[3, 2], I64, &expert));
+    let (p, order, back) = (Array::new(&[6, 4], F32), Array::new(&[6], I32), Array::new(&[3, 4], F32));
+    ok(op!(
+        s,
+        transformer.aclnnMoeTokenPermute(a.tensor(), i.tensor(), 0, false, p.tensor(), order.tensor())
+    ));
+    // Copies of tokens by expert, in the order of the tokens within each: experts 0, 0, 1, 1, 2, 2.
+    let rows = [0, 2, 1, 2, 0, 1];
+    let want: Vec<f64> = rows.iter().flat_map(|r| tokens[r * 4..r * 4 + 4].to_vec()).collect();
+    near("permuted", &p.read(s), &want, F32);
+    assert_eq!(order.read(s), [4.0, 0.0, 2.0, 5.0, 1.0, 3.0]);
+    let none: *mut aclTensor = null_mut();
+    ok(op!(
+        s,
+        transformer.aclnnMoeTokenUnpermute(
+            p.tensor(),
+            order.tensor(),
+            none,
+            false,
+            null_mut(),
+            back.tensor()
+        )
+    ));
+    near("back", &back.read(s), &tokens.iter().map(|v| 2.0 * v).collect::<Vec<_>>(), F32);
+}
+
+fn add(s: aclrtStream, a: &Array, b: &Array, out: &Array) -> i32 {
+    op!(s, math.aclnnAdd(a.tensor(), b.tensor(), scalar(1.0), out.tensor()))
+}
+
+fn three() -> (Array, Array, Array) {
+    (
+        Array::of(&[4], F32, &[1.0, 2.0, 3.0, 4.0]),
+        Array::of(&[4], F32, &[10.0, 20.0, 30.0, 40.0]),
+        Array::new(&[4], F32),
+    )
+}
+
+fn event() -> *mut c_void {
+    let mut e = null_mut();
+    ok(call!(rt.aclrtCreateEventWithFlag(&raw mut e, 8)));
+    e
+}
+
+fn events_order_two_streams() {
+    start(0);
+    let (s, t) = (stream(), stream());
+    let (a, b, c) = three();
+    let d = Array::new(&[4], F32);
+    let (first, second) = (event(), event());
+    ok(add(s, &a, &b, &c));
+    ok(call!(rt.aclrtRecordEvent(first, s)));
+    ok(call!(rt.aclrtStreamWaitEvent(t, first)));
+    ok(add(t, &c, &a, &d));
+    ok(call!(rt.aclrtRecordEvent(second, t)));
+    ok(call!(rt.aclrtSynchronizeEvent(second)));
+    assert_eq!(d.read_now(), [12.0, 24.0, 36.0, 48.0]);
+    let mut ms = -1f32;
+    ok(call!(rt.aclrtEventElapsedTime(&raw mut ms, first, second)));
+    assert!(ms >= 0.0);
+}
+
+fn a_freed_block_is_reused_on_one_stream() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    for _ in 0..20 {
+        // The same output again and again: the stream's order is enough.
+        ok(add(s, &a, &b, &c));
+    }
+    assert_eq!(c.read(s), [11.0, 22.0, 33.0, 44.0]);
+    ok(call!(rt.aclrtFree(c.at)));
+}
+
+fn pinned_copies_wait_for_the_stream() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    let mut host = null_mut();
+    ok(call!(rt.aclrtMallocHost(&raw mut host, 16)));
+    ok(add(s, &a, &b, &c));
+    ok(call!(rt.aclrtMemcpyAsync(host, 16, c.at, 16, 2, s)));
+    sync(s);
+    // SAFETY: 16 bytes of page-locked host memory, written by the copy that was waited for.
+    let got = unsafe { std::slice::from_raw_parts(host.cast::<f32>(), 4) };
+    assert_eq!(got, [11.0, 22.0, 33.0, 44.0]);
+}
+
+fn errors_have_codes_and_texts() {
+    let mut at = null_mut();
+    assert_eq!(call!(rt.aclrtMalloc(&raw mut at, 64, 0)), 107_002);
+    assert!(message().contains("aclrtSetDevice"));
+    start(0);
+    assert_eq!(call!(rt.aclrtMalloc(&raw mut at, 0, 0)), 107_000);
+    assert_eq!(call!(rt.aclrtSetDevice(99)), 107_001);
+    let a = Array::of(&[2, 3], F32, &[0.0; 6]);
+    let b = Array::of(&[2, 3], F32, &[0.0; 6]);
+    let s = stream();
+    let wrong = Array::new(&[5], F32);
+    assert_eq!(op!(s, nn.aclnnRmsNorm(a.tensor(), b.tensor(), 1e-5, wrong.tensor(), a.tensor())), 161_002);
+    assert!(message().contains("must have one shape"), "the rule's own words");
+    let none: *mut aclTensor = null_mut();
+    assert_eq!(op!(s, nn.aclnnMm(none, b.tensor(), a.tensor(), 0)), 161_002);
+    assert_eq!(op!(s, nn.aclnnInverse(a.tensor(), b.tensor())), 561_003, "no kernel here");
+}
+
+fn a_repeatable_executor_runs_with_new_addresses() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    let d = Array::new(&[4], F32);
+    let (first, second) = crate::client::cann().math.aclnnAdd.unwrap();
+    let (mut size, mut executor) = (0u64, null_mut());
+    let out = c.tensor();
+    // SAFETY: live handles and out parameters.
+    ok(unsafe { first(a.tensor(), b.tensor(), scalar(1.0), out, &raw mut size, &raw mut executor) });
+    ok(call!(meta.aclSetAclOpExecutorRepeatable(executor)));
+    let w = alloc(size.max(1) as usize);
+    // SAFETY: a workspace of the size asked for; the executor is repeatable.
+    ok(unsafe { second(w, size, executor, s) });
+    ok(call!(meta.aclSetOutputTensorAddr(executor, 0, out, d.at)));
+    // SAFETY: as above.
+    ok(unsafe { second(w, size, executor, s) });
+    assert_eq!(c.read(s), d.read(s));
+    ok(call!(meta.aclDestroyAclOpExecutor(executor)));
+}
+
+/// One thread per rank, each with its device, stream and communicator.
+fn ranks(n: usize, f: impl Fn(usize, HcclComm, aclrtStream) + Sync) {
+    start(0);
+    let mut devices: Vec<i32> = (0..n as i32).collect();
+    let mut comms: Vec<HcclComm> = vec![null_mut(); n];
+    assert_eq!(call!(hccl.HcclCommInitAll(n as u32, devices.as_mut_ptr(), comms.as_mut_ptr())), 0);
+    let handles: Vec<usize> = comms.iter().map(|c| *c as usize).collect();
+    std::thread::scope(|scope| {
+        for (r, comm) in handles.into_iter().enumerate() {
+            let f = &f;
+            scope.spawn(move || {
+                ok(call!(rt.aclrtSetDevice(r as i32)));
+                f(r, comm as HcclComm, stream());
+            });
+        }
+    });
+}
+
+fn collectives_of_2_3_and_4_ranks() {
+    for n in [2usize, 3, 4] {
+        ranks(n, |r, comm, s| {
+            let all: f64 = (0..n).map(|r| r as f64).sum();
+            for (code, dtype) in [(4, F32), (3, F16), (11, BF16), (2, I32), (5, I64)] {
+                let a = Array::of(&[4], dtype, &[r as f64, 1.0, 2.0, 3.0]);
+                assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 4, code, 0, comm, s)), 0);
+                assert_eq!(a.read(s), [all, n as f64, 2.0 * n as f64, 3.0 * n as f64]);
+                assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 4, code, 2, comm, s)), 0);
+                assert_eq!(a.read(s)[0], all);
+            }
+            let mine = Array::of(&[2], F32, &[r as f64, r as f64 + 0.5]);
+            let whole = Array::new(&[2 * n as i64], F32);
+            assert_eq!(call!(hccl.HcclAllGather(mine.at, whole.at, 2, 4, comm, s)), 0);
+            let want: Vec<f64> = (0..n).flat_map(|r| [r as f64, r as f64 + 0.5]).collect();
+            assert_eq!(whole.read(s), want);
+            let part = Array::new(&[2], F32);
+            assert_eq!(call!(hccl.HcclReduceScatter(whole.at, part.at, 2, 4, 0, comm, s)), 0);
+            assert_eq!(part.read(s), [(n * r) as f64, n as f64 * (r as f64 + 0.5)]);
+            assert_eq!(call!(hccl.HcclBroadcast(mine.at, 2, 4, 1, comm, s)), 0);
+            assert_eq!(mine.read(s), [1.0, 1.5]);
+            let out = Array::new(&[2 * n as i64], F32);
+            assert_eq!(call!(hccl.HcclAlltoAll(whole.at, 2, 4, out.at, 2, 4, comm, s)), 0);
+            let want: Vec<f64> = (0..n).flat_map(|_| [r as f64, r as f64 + 0.5]).collect();
+            assert_eq!(out.read(s), want);
+            // No unsigned numbers in reductions.
+            assert_eq!(call!(hccl.HcclAllReduce(mine.at, mine.at, 2, 9, 0, comm, s)), 5);
+        });
+    }
+}
+
+fn sends_and_receives_match() {
+    ranks(2, |r, comm, s| {
+        let a = Array::of(&[3], F32, &[r as f64; 3]);
+        let b = Array::new(&[3], F32);
+        let peer = 1 - r as u32;
+        let send = || assert_eq!(call!(hccl.HcclSend(a.at, 3, 4, peer, comm, s)), 0);
+        let recv = || assert_eq!(call!(hccl.HcclRecv(b.at, 3, 4, peer, comm, s)), 0);
+        if r == 0 {
+            send();
+            recv();
+        } else {
+            recv();
+            send();
+        }
+        assert_eq!(b.read(s), [f64::from(peer); 3]);
+    });
+}
+
+fn a_copy_without_synchronisation() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    ok(add(s, &a, &b, &c));
+    c.read_now();
+}
+
+fn two_streams_without_an_event() {
+    start(0);
+    let (s, t) = (stream(), stream());
+    let (a, b, c) = three();
+    ok(add(s, &a, &b, &c));
+    ok(add(t, &c, &a, &b));
+}
+
+fn memory_freed_in_flight() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    ok(add(s, &a, &b, &c));
+    ok(call!(rt.aclrtFree(a.at)));
+}
+
+fn memory_used_after_free() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    let t = a.tensor();
+    ok(call!(rt.aclrtFree(a.at)));
+    ok(op!(s, math.aclnnAdd(t, b.tensor(), scalar(1.0), c.tensor())));
+}
+
+fn memory_freed_twice() {
+    start(0);
+    let (a, ..) = three();
+    ok(call!(rt.aclrtFree(a.at)));
+    ok(call!(rt.aclrtFree(a.at)));
+}
+
+fn a_host_pointer_as_tensor() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    let mut host = [0f32; 64];
+    let at = (host.as_mut_ptr() as usize).div_ceil(32) * 32;
+    let wrong = Array { at: at as *mut c_void, ..a };
+    ok(add(s, &wrong, &b, &c));
+}
+
+fn the_host_touches_device_memory() {
+    start(0);
+    let (a, ..) = three();
+    // SAFETY: none; this is the fault that the emulator must name.
+    let v = unsafe { a.at.cast::<u8>().read_volatile() };
+    println!("read {v}");
+}
+
+/// A first phase that asks for a workspace: how much depends on the shape.
+fn plan() -> (u64, *mut hccl_sys::types::aclOpExecutor) {
+    let (first, _) = crate::client::cann().math.aclnnAdd.unwrap();
+    for n in 4..40 {
+        let a: Vec<Array> = (0..3).map(|_| Array::of(&[n], F32, &vec![1.0; n as usize])).collect();
+        let (mut size, mut executor) = (0u64, null_mut());
+        let (x, y, z) = (a[0].tensor(), a[1].tensor(), a[2].tensor());
+        // SAFETY: live handles and out parameters.
+        ok(unsafe { first(x, y, scalar(1.0), z, &raw mut size, &raw mut executor) });
+        if size > 0 {
+            return (size, executor);
+        }
+    }
+    panic!("no shape asks for a workspace");
+}
+
+fn run(workspace: *mut c_void, size: u64, executor: *mut hccl_sys::types::aclOpExecutor, s: aclrtStream) {
+    let (_, second) = crate::client::cann().math.aclnnAdd.unwrap();
+    // SAFETY: what is wrong with the workspace is what the emulator must name.
+    ok(unsafe { second(workspace, size, executor, s) });
+}
+
+fn a_workspace_on_the_host() {
+    start(0);
+    let s = stream();
+    let (size, executor) = plan();
+    let mut host = vec![0u8; size as usize];
+    run(host.as_mut_ptr().cast(), size, executor, s);
+}
+
+fn a_workspace_that_is_too_small() {
+    start(0);
+    let s = stream();
+    let (size, executor) = plan();
+    run(alloc(16), size - 1, executor, s);
+}
+
+fn a_view_outside_its_storage() {
+    start(0);
+    let s = stream();
+    let (a, b, c) = three();
+    ok(op!(s, math.aclnnAdd(a.view(&[4], &[2]), b.tensor(), scalar(1.0), c.tensor())));
+}
+
+fn a_tensor_destroyed_twice() {
+    start(0);
+    let (a, ..) = three();
+    let t = a.tensor();
+    ok(call!(meta.aclDestroyTensor(t)));
+    ok(call!(meta.aclDestroyTensor(t)));
+}
+
+fn a_scalar_given_as_tensor() {
+    start(0);
+    let s = stream();
+    let (_, b, c) = three();
+    ok(op!(s, math.aclnnAdd(scalar(1.0).cast(), b.tensor(), scalar(1.0), c.tensor())));
+}
+
+fn an_executor_run_twice() {
+    start(0);
+    let s = stream();
+    let (size, executor) = plan();
+    let w = alloc(size as usize);
+    run(w, size, executor, s);
+    run(w, size, executor, s);
+}
+
+fn an_executor_of_another_operator() {
+    start(0);
+    let s = stream();
+    let (size, executor) = plan();
+    let (_, second) = crate::client::cann().math.aclnnMul.unwrap();
+    // SAFETY: none; the emulator must name it.
+    ok(unsafe { second(alloc(size as usize), size, executor, s) });
+}
+
+fn a_stream_of_another_context() {
+    start(0);
+    let s = stream();
+    ok(call!(rt.aclrtSetDevice(1)));
+    sync(s);
+}
+
+fn a_stream_after_its_end() {
+    start(0);
+    let s = stream();
+    ok(call!(rt.aclrtDestroyStream(s)));
+    sync(s);
+}
+
+fn ranks_that_call_different_collectives() {
+    ranks(2, |r, comm, s| {
+        let a = Array::of(&[4], F32, &[1.0; 4]);
+        let count = if r == 0 { 4 } else { 3 };
+        assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, count, 4, 0, comm, s)), 0);
+        sync(s);
+    });
+}
+
+fn two_ranks_that_both_send_first() {
+    ranks(2, |r, comm, s| {
+        let a = Array::of(&[3], F32, &[1.0; 3]);
+        let b = Array::new(&[3], F32);
+        let peer = 1 - r as u32;
+        assert_eq!(call!(hccl.HcclSend(a.at, 3, 4, peer, comm, s)), 0);
+        assert_eq!(call!(hccl.HcclRecv(b.at, 3, 4, peer, comm, s)), 0);
+        sync(s);
+    });
+}
+
+fn a_rank_stays_away() {
+    ranks(2, |r, comm, s| {
+        if r == 1 {
+            return;
+        }
+        let a = Array::of(&[4], F32, &[1.0; 4]);
+        assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 4, 4, 0, comm, s)), 0);
+        println!("the next synchronise gives {}", call!(rt.aclrtSynchronizeStream(s)));
+    });
+}
+
+/// Says the first code that is not 0 of a short program.
+fn report_first_error() {
+    let steps = || -> i32 {
+        let code = call!(acl.aclInit(null()));
+        if code != 0 {
+            return code;
+        }
+        let code = call!(rt.aclrtSetDevice(0));
+        if code != 0 {
+            return code;
+        }
+        let mut at = [null_mut(); 3];
+        for a in &mut at {
+            let code = call!(rt.aclrtMalloc(&raw mut *a, 16, 0));
+            if code != 0 {
+                return code;
+            }
+        }
+        let s = stream();
+        let a: Vec<Array> = at.iter().map(|at| Array { at: *at, dims: vec![4], dtype: F32 }).collect();
+        let code = add(s, &a[0], &a[1], &a[2]);
+        if code != 0 { code } else { call!(rt.aclrtSynchronizeStream(s)) }
+    };
+    println!("first error {}", steps());
+    let _ = ints(&[1]);
+}
