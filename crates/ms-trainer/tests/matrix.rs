@@ -317,7 +317,7 @@ fn every_planted_fault_is_noticed() {
         match outcome {
             Ok(()) => unnoticed.push(format!("{exchange} {wrong:?} on {kind:?} {sizes:?}")),
             Err(e) => {
-                println!("{exchange} {wrong:?}: {kind:?} {sizes:?}: {}", e.lines().next().unwrap_or(""))
+                println!("{exchange} {wrong:?}: {kind:?} {sizes:?}: {}", e.lines().next().unwrap_or(""));
             }
         }
     }
