@@ -83,6 +83,16 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
 
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
     let topology = crate::topology::resolve(args, world, &model, seq_length)?;
+    if topology.context == ms_dist::ContextParallel::Adaptive
+        && topology.grid.size(ms_core::Axis::Cp) > 1
+        && !args.flag("dry_run")
+    {
+        bail!(Usage(
+            "--context-parallel-algo adaptive_cp_algo: only --dry-run plans it; pass megatron_cp_algo, ulysses_cp_algo, \
+             hybrid_cp_algo or kvallgather_cp_algo"
+                .into()
+        ));
+    }
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };

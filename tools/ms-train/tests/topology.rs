@@ -137,6 +137,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "16 tokens do not divide into 6 chunks",
         ),
         ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
+        ("--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo", "only --dry-run plans it"),
     ] {
         let mut command = ms_train();
         command.args(MODEL.split_whitespace()).args(flags.split_whitespace());
