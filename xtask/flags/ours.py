@@ -353,9 +353,7 @@ COMM = "a choice of the communication library"
 LAUNCH = "ranks are started by --nproc-per-node"
 ALWAYS = "always so here"
 MOE_ONLY = "belongs to the router of the model, or changes only how experts run"
-CP_ONLY = "acts only with --context-parallel-size above 1"
-PP_ONLY = "acts only with --pipeline-model-parallel-size above 1"
-TP_ONLY = "acts only with --tensor-model-parallel-size above 1"
+CP_ONLY = "the same values whichever way context-parallel ranks exchange"
 LORA_ONLY = "acts only with --lora-r or --lora-load"
 FP16_ONLY = "acts only with --fp16"
 NOT_LM = "belongs to models that are not language models"
@@ -386,7 +384,6 @@ ACCEPTED = [
     (r"--ckpt-(fully|assume)|--auto-detect-ckpt|--no-ckpt-fully|--use-dist-ckpt|--dist-ckpt|--async-save|--use-persistent|--use-legacy-models|--num-dataset|--no-mmap|--dataset-impl|--no-create-attention|--use-one-sent|--tokenizer-not-use-fast|--tokenizer-padding|--tokenizer-kwargs|--no-use-tokenizer-model|--handler-name|--streaming|--cache-dir|--workers|--n-subs|--overwrite-cache", "the reader decides by itself"),
     (r"--moe-|--n-group|--topk-group|--norm-topk|--routed-scaling|--router-|--seq-aux|--first-k-dense|--n-shared|--shared-expert|--expert-interval|--use-global-aux|--topk-softmax|--input-jitter|--fix-router|--expert-tensor|--enable-token-rearrange|--noisy-gate|--num-zero-experts", MOE_ONLY),
     (r"--context-parallel-|--cp-|--ulysses|--use-ulysses|--kv-head-repeat|--adaptive-cp|--megatron-cp|--hierarchical-context|--attention-.*cp", CP_ONLY),
-    (r"--sequence-parallel$", TP_ONLY),
     (r"--lora-|--qlora-save|--lu-lora", LORA_ONLY),
     (r"--initial-loss-scale|--min-loss-scale|--loss-scale-window|--hysteresis|--fp16-lm", FP16_ONLY),
     (r"--dpo-|--simpo-|--ref-model|--refer-model|--pref-ftx|--gamma", DPO_ONLY),
@@ -412,6 +409,7 @@ ACCEPTED = [
 LATER = "not in this version"
 # pattern -> (reason, neutral values)
 REFUSED = [
+    (r"--cp-comm-type|--hierarchical-context", ("--context-parallel-algo says how context-parallel ranks exchange", "p2p")),
     (r"--model-parallel-size$|--tp-2d|--tp-x|--tp-y|--nd[12]-dim", ("this kind of tensor parallelism is " + LATER, "1")),
     (r"--pipeline-model-parallel-(split|layout)|--pipeline-num-transformer|--decoder-(first|last)|--standalone-embedding|--account-for|--dualpipev|--layerwise-dis", ("this way of sharing out layers is " + LATER + "; --num-layer-list gives each stage its own number", "1")),
     (r"--recompute-in-bubble|--recompute-in-advance|--enable-recompute-layers-per", ("this way of recomputing is " + LATER, "")),

@@ -60,12 +60,6 @@ impl DataParallel {
         Self { buffers, layout: Arc::new(layout) }
     }
 
-    /// Data parallelism over `comm` of parameters in one buffer.
-    pub fn plain(comm: Arc<dyn Communicator>, placed: Vec<Placed>, bucket_size: Option<usize>) -> Self {
-        let params: Vec<usize> = (0..placed.len()).collect();
-        Self::new(params.len(), vec![Family { comm, params, placed, bucket_size }])
-    }
-
     /// Where each parameter lies in the flat buffer.
     pub fn layout(&self) -> &Arc<ParamLayout> {
         &self.layout

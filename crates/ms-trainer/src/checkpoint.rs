@@ -400,7 +400,9 @@ fn read_masters(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
 
 fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result<()> {
     // Master weights that were not stored are the weights themselves.
-    let has_masters = source.has(&state_name(0, &engine.model.specs()[0]));
+    // Every rank must decide alike, also one whose stage holds nothing.
+    let first = ms_spec::params(engine.model.config()).into_iter().find(|s| s.trained);
+    let has_masters = first.is_some_and(|spec| source.has(&state_name(0, &spec)));
     if !has_masters {
         read_masters(source, engine)?;
     }

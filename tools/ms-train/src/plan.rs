@@ -208,7 +208,8 @@ fn ranks(
     Ok(ranks)
 }
 
-/// Bytes that a rank of the first stage sends in an iteration, by group: see `Communicator::sent_bytes` for what is counted.
+/// An estimate of the bytes that a rank of the first stage sends in an iteration, by group, counted as
+/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism and for dense layers.
 fn communication(
     r: &Resolved,
     stages: &[Vec<PlacedParam>],
@@ -216,29 +217,37 @@ fn communication(
     tokens: usize,
 ) -> Result<Value> {
     let (c, grid) = (&r.config, &r.topology.grid);
-    let bytes = memory::of(&stages[0], grid, 0, c.dtype.size(), true)?;
     let (tp, cp, pp) = (grid.size(Axis::Tp), grid.size(Axis::Cp), grid.size(Axis::Pp));
-    let dp = grid.size(Axis::Dp) * cp;
     let share = |bytes: usize, ranks: usize| bytes / ranks.max(1) * (ranks - 1);
+    let of = |experts: bool| {
+        let held: Vec<PlacedParam> =
+            stages[0].iter().filter(|p| p.spec.of_experts() == experts).cloned().collect();
+        memory::of(&held, grid, 0, c.dtype.size(), true)
+    };
+    let (dense, experts) = (of(false)?, of(true)?);
+    let (dp, edp) = (grid.size(Axis::Dp) * cp, grid.expert().size(Axis::Dp));
     let row = c.model.hidden * c.dtype.size();
     let stream = tokens / cp * row;
-    // Each sublayer enters and leaves, forward and backward; so do the embedding and the output layer.
-    let sublayers = 2 * c.model.layers / pp;
-    let crossings = 4 * sublayers + 4;
-    let of_sum = if r.topology.sequence_parallel { 1 } else { 2 };
+    let layers = c.model.layers / pp;
+    // Each of a layer's two sublayers enters and leaves, forward and backward; so do the embedding and the output layer. A sum
+    // over all costs as much as gathering and sharing together.
+    let crossings = 2 * (4 * layers + 2);
     let border = if r.topology.sequence_parallel { stream / tp } else { stream };
+    let chunks =
+        c.stages.layers_per_chunk.map_or(1, |n| layers / n.max(1)) * if c.stages.dual_pipe { 2 } else { 1 };
+    // Of every chunk of the first stage the stream goes on, and of all but the first its gradient comes from here.
+    let messages = if pp > 1 { 2 * chunks - 1 } else { 0 };
+    let top_k = c.model.moe.as_ref().map_or(0, |m| m.top_k);
+    let ep = grid.size(Axis::Ep);
     Ok(json!({
-        "dp_reduce_scatter": share(bytes.gradients, dp),
-        "dp_all_gather": share(bytes.weights, dp),
-        "tp": micro_batches * crossings * share(stream, tp) * of_sum / 2 * usize::from(tp > 1),
-        "pp": micro_batches * border * placement_borders(pp),
-        "cp": micro_batches * c.model.layers / pp * share(4 * stream, cp) * usize::from(cp > 1),
+        "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
+        "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
+        "tp": micro_batches * crossings * share(stream, tp),
+        "pp": micro_batches * border * messages,
+        "cp": micro_batches * layers * share(4 * stream, cp),
+        // There and back, forward and backward, with an even load.
+        "ep": micro_batches * layers * 4 * top_k * share(stream, ep),
     }))
-}
-
-/// Messages of the first stage for a micro-batch and chunk: what it hands on.
-fn placement_borders(pp: usize) -> usize {
-    usize::from(pp > 1)
 }
 
 /// The schedule, in iterations of the full batch and with the rates that stand at its corners.

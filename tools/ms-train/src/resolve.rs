@@ -83,12 +83,11 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
 
     let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
     let topology = crate::topology::resolve(args, world, &model, seq_length)?;
-    if topology.context == ms_dist::ContextParallel::Adaptive
-        && topology.grid.size(ms_core::Axis::Cp) > 1
-        && !args.flag("dry_run")
-    {
+    let adaptive =
+        matches!(args.text("context_parallel_algo"), Some("adaptive_cp_algo" | "hybrid_adaptive_cp_algo"));
+    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !args.flag("dry_run") {
         bail!(Usage(
-            "--context-parallel-algo adaptive_cp_algo: only --dry-run plans it; pass megatron_cp_algo, ulysses_cp_algo, \
+            "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
              hybrid_cp_algo or kvallgather_cp_algo"
                 .into()
         ));
@@ -130,6 +129,9 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let routing = routing(args, &model)?;
     if let Some(moe) = model.moe.as_mut().filter(|_| args.flag("router_gating_in_fp32")) {
         moe.router.f32 = true;
+    }
+    if let Some(Layout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
+        crate::topology::check_rows(&topology, multiple, micro)?;
     }
     let longest_row = match data.as_ref().map(|data| data.layout) {
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),

@@ -105,18 +105,25 @@ fn context(args: &Args, cp: usize) -> Result<ContextParallel> {
                     ulysses.map_or("none".to_owned(), |u| u.to_string())
                 )));
             };
+            check_window(window, cp / ulysses, "the ring of hybrid_cp_algo")?;
             ContextParallel::Hybrid { ulysses, window }
         }
         "adaptive_cp_algo" => ContextParallel::Adaptive,
         _ => {
-            if cp > 1 && (window >= cp.max(2) || !cp.is_multiple_of(window)) {
-                bail!(Usage(format!(
-                    "--cp-window-size: expected a divisor of --context-parallel-size {cp} below it, found {window}"
-                )));
-            }
+            check_window(window, cp, "--context-parallel-size")?;
             ContextParallel::Ring { window }
         }
     })
+}
+
+/// Checks that a ring of `ring` ranks divides into windows of `window` ranks, more than one of them.
+fn check_window(window: usize, ring: usize, what: &str) -> Result<()> {
+    if ring > 1 && (window >= ring.max(2) || !ring.is_multiple_of(window)) {
+        bail!(Usage(format!(
+            "--cp-window-size: expected a divisor of {what} {ring} below it, found {window}"
+        )));
+    }
+    Ok(())
 }
 
 fn stages(args: &Args, pp: usize, model: &ModelConfig) -> Result<Stages> {
@@ -161,10 +168,13 @@ fn order(args: &Args) -> Result<PipelineOrder> {
 pub fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
     let placement = Placement::new(&config.model, &config.stages)?;
     let kind = config.order.kind(placement.stages(), placement.chunks());
-    let first = config.batch.rampup.map_or(config.batch.global, |r| r.0);
-    for global in [first, config.batch.global] {
-        Schedule::new(kind, &placement.order(), global / (config.batch.micro * dp))
-            .map_err(|e| Usage(format!("--global-batch-size {global}: {e}")))?;
+    let global = config.batch.global;
+    let (first, step) = config.batch.rampup.map_or((global, 1), |r| (r.0, r.1));
+    for global in (first..=global).step_by(step.max(1)) {
+        let refused = |e: &dyn std::fmt::Display| Usage(format!("--global-batch-size {global}: {e}"));
+        let schedule = Schedule::new(kind, &placement.order(), global / (config.batch.micro * dp))
+            .map_err(|e| refused(&e))?;
+        schedule.simulate().map_err(|e| refused(&e))?;
     }
     Ok(())
 }
@@ -190,13 +200,43 @@ fn check(
     let cp = grid.size(Cp);
     ms_spec::check_context(model, tp, cp).map_err(|e| usage("--context-parallel-size", &e))?;
     if cp > 1 {
-        context.check(model.heads / tp, cp, seq_length).map_err(|e| usage("--context-parallel-algo", &e))?;
+        let windowed = model.windowed.as_ref().map(|w| w.heads);
+        for heads in std::iter::once(model.heads).chain(windowed) {
+            context.check(heads / tp, cp, seq_length).map_err(|e| usage("--context-parallel-algo", &e))?;
+        }
+    }
+    if model.moe.is_some() && !tp.is_multiple_of(etp) {
+        bail!(Usage(format!(
+            "--expert-tensor-parallel-size: expected a divisor of --tensor-model-parallel-size {tp}, found {etp}"
+        )));
     }
     let tokens = seq_length / cp * micro;
-    let spread = sequence_parallel || (model.moe.is_some() && etp != tp);
-    if spread && !tokens.is_multiple_of(tp) {
+    let spread = if sequence_parallel {
+        Some("--sequence-parallel")
+    } else {
+        (model.moe.is_some() && etp != tp).then_some("whole experts on tensor-parallel ranks")
+    };
+    if let Some(what) = spread.filter(|_| !tokens.is_multiple_of(tp)) {
         bail!(Usage(format!(
-            "--sequence-parallel: {tokens} tokens of a micro-batch do not divide by --tensor-model-parallel-size {tp}"
+            "{what}: {tokens} tokens of a micro-batch do not divide by --tensor-model-parallel-size {tp}"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that rows filled up to a multiple of `multiple` tokens can be shared out as rows of the full length can.
+///
+/// # Errors
+/// With the numbers that do not divide.
+pub fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> Result<()> {
+    let (tp, cp) = (topology.grid.size(ms_core::Axis::Tp), topology.grid.size(ms_core::Axis::Cp));
+    let pieces = if cp > 1 { topology.context.pieces(cp) } else { 1 };
+    let spread = topology.sequence_parallel || topology.grid.expert().size(ms_core::Axis::Tp) != tp;
+    let shares = pieces * if spread { tp } else { 1 };
+    if !(multiple * micro).is_multiple_of(shares) || !multiple.is_multiple_of(pieces) {
+        bail!(Usage(format!(
+            "--pad-to-multiple-of: rows of unequal length need a multiple of {shares} tokens to be shared by tp {tp} and cp \
+             {cp}, found {multiple}"
         )));
     }
     Ok(())

@@ -137,7 +137,16 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "16 tokens do not divide into 6 chunks",
         ),
         ("--nproc-per-node 2 --cp 2 --context-parallel-algo hybrid_cp_algo", "--ulysses-degree-in-cp"),
-        ("--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo", "only --dry-run plans it"),
+        (
+            "--nproc-per-node 8 --cp 8 --context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --cp-window-size 3 \
+             --global-batch-size 8",
+            "--cp-window-size: expected a divisor of the ring",
+        ),
+        (
+            "--upstream head --nproc-per-node 2 --expert-tensor-parallel-size 2 --moe-token-dispatcher-type alltoall",
+            "--expert-tensor-parallel-size: expected a divisor",
+        ),
+        ("--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo", "only --dry-run plans"),
     ] {
         let mut command = ms_train();
         command.args(MODEL.split_whitespace()).args(flags.split_whitespace());

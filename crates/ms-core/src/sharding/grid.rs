@@ -169,14 +169,6 @@ impl Grid {
         Self::new(1, &GridSizes::default(), GridRules::V2).expect("a grid of one rank is legal")
     }
 
-    /// A grid of data-parallel ranks alone.
-    ///
-    /// # Errors
-    /// If there are none.
-    pub fn data_parallel(world: usize) -> Result<Self> {
-        Self::new(world, &GridSizes::default(), GridRules::V2)
-    }
-
     /// Axes as dense layers see them.
     pub fn dense(&self) -> &Topology {
         &self.dense

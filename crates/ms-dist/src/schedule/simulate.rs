@@ -44,31 +44,11 @@ pub enum Deadlock {
     },
 }
 
-/// Times of an action in forwards of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Costs {
-    /// Forward.
-    pub forward: f64,
-    /// Backward by inputs.
-    pub input: f64,
-    /// Backward by weights.
-    pub weight: f64,
-}
-
-impl Default for Costs {
-    fn default() -> Self {
-        Self { forward: 1.0, input: 1.0, weight: 1.0 }
-    }
-}
-
-impl Costs {
-    fn of(&self, action: Action) -> f64 {
-        match action {
-            Action::Forward { .. } => self.forward,
-            Action::Backward { .. } => self.input + self.weight,
-            Action::BackwardInput { .. } => self.input,
-            Action::BackwardWeight { .. } => self.weight,
-        }
+/// Time of an action in forwards of a chunk.
+fn cost(action: Action) -> f64 {
+    match action {
+        Action::Backward { .. } => 2.0,
+        Action::Forward { .. } | Action::BackwardInput { .. } | Action::BackwardWeight { .. } => 1.0,
     }
 }
 
@@ -79,14 +59,6 @@ impl Schedule {
     /// # Errors
     /// [`Deadlock`] where a stage would wait for ever, or work is missing or done twice.
     pub fn simulate(&self) -> Result<Report, Deadlock> {
-        self.simulate_with(&Costs::default())
-    }
-
-    /// [`Schedule::simulate`] with other times.
-    ///
-    /// # Errors
-    /// As [`Schedule::simulate`].
-    pub fn simulate_with(&self, costs: &Costs) -> Result<Report, Deadlock> {
         self.check_complete()?;
         let (links, m) = (self.chain.len(), self.micro_batches);
         let cell = |position: usize, micro: usize| position * m + micro;
@@ -111,7 +83,7 @@ impl Schedule {
                     if ready.is_nan() {
                         break;
                     }
-                    let end = clock[stage].max(ready) + costs.of(action);
+                    let end = clock[stage].max(ready) + cost(action);
                     clock[stage] = end;
                     match action {
                         Action::Forward { .. } => forward_end[here] = end,
@@ -134,7 +106,7 @@ impl Schedule {
             }
         }
         let makespan = clock.iter().copied().fold(0.0, f64::max);
-        let busy: f64 = self.stages.iter().flatten().map(|&a| costs.of(a)).sum();
+        let busy: f64 = self.stages.iter().flatten().map(|&a| cost(a)).sum();
         Ok(Report {
             makespan,
             bubble_fraction: if makespan > 0.0 {
