@@ -4,7 +4,7 @@
 //! aside where that is the same one; gradients take the way back. Messages carry the micro-batch and the place in the
 //! chain as their tag, so any order of actions that the simulation accepts meets the right ones.
 
-use crate::ahead::{Ahead, ahead};
+use crate::ahead::ahead;
 use crate::config::{PipelineOrder, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::share::{Share, share};
@@ -72,7 +72,15 @@ struct Prepared {
     labels: Tensor,
     weights: Tensor,
     share: Share,
-    ahead: Vec<(Ahead, Tensor, Tensor)>,
+    ahead: Vec<Prediction>,
+}
+
+/// What a prediction module sees and must predict: the rank's share, and the mask of the whole micro-batch.
+struct Prediction {
+    tokens: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    loss_mask: Vec<f32>,
 }
 
 fn hands_on_more(c: &ModelConfig) -> bool {
@@ -208,24 +216,14 @@ impl Run<'_> {
             batch.load = Some(self.this.load.clone());
         }
         let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;
-        let ahead = ahead(mb, self.this.mtp)
-            .into_iter()
-            .map(|a| {
-                let weights = self.loss_weights(&a.loss_mask, &share, micro_batches, scale)?;
-                let part = Ahead {
-                    tokens: share.take(&a.tokens),
-                    labels: share.take(&a.labels),
-                    loss_mask: a.loss_mask,
-                };
-                Ok((part, weights))
-            })
-            .map(|r: Result<_>| {
-                let (a, weights) = r?;
-                let tokens = ints(&a.tokens)?;
-                Ok((a, tokens, weights))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        Ok(Prepared { batch, labels: ints(&share.take(&mb.labels))?, weights, share, ahead })
+        let mut modules = Vec::with_capacity(self.this.mtp);
+        for a in ahead(mb, self.this.mtp) {
+            let weights = self.loss_weights(&a.loss_mask, &share, micro_batches, scale)?;
+            let tokens = ints(&share.take(&a.tokens))?;
+            let labels = ints(&share.take(&a.labels))?;
+            modules.push(Prediction { tokens, labels, weights, loss_mask: a.loss_mask });
+        }
+        Ok(Prepared { batch, labels: ints(&share.take(&mb.labels))?, weights, share, ahead: modules })
     }
 
     /// Weights `[T]` of a rank's tokens in the loss that is optimised: `scale` times the mean over those that count in the
@@ -264,7 +262,7 @@ impl Run<'_> {
             return Ok((input, Output::HandedOn(carry)));
         }
         let share = 1.0 / ctx.cp.size() as f64;
-        let tokens: Vec<Tensor> = p.ahead.iter().map(|a| a.1.clone()).collect();
+        let tokens: Vec<Tensor> = p.ahead.iter().map(|a| a.tokens.clone()).collect();
         let tokens = if g.records() { &tokens[..] } else { &[] };
         let (hidden, predictions) = model.finish(g, store, ctx, &p.batch, carry, tokens)?;
         let out = model.loss(g, store, ctx, &hidden, &p.labels, &p.weights)?;
@@ -272,11 +270,8 @@ impl Run<'_> {
         let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
         self.losses.main.add(&out.nll, &p.share.take(mask), counted(mask), share)?;
         let mut loss = out.loss;
-        for ((hidden, (a, _, weights)), sums) in
-            predictions.into_iter().zip(&p.ahead).zip(&mut self.losses.ahead)
-        {
-            let labels = Tensor::from_slice(self.device.arena(), [a.labels.len()], &a.labels)?;
-            let out = model.loss(g, store, ctx, &hidden, &labels, weights)?;
+        for ((hidden, a), sums) in predictions.into_iter().zip(&p.ahead).zip(&mut self.losses.ahead) {
+            let out = model.loss(g, store, ctx, &hidden, &a.labels, &a.weights)?;
             sums.add(&out.nll, &p.share.take(&a.loss_mask), counted(&a.loss_mask), share)?;
             loss = ops::add(g, &loss, &out.loss)?;
         }
