@@ -1,0 +1,1 @@
+pub const ALL: &[(&str, fn())] = &[];
