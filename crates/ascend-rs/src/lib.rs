@@ -30,6 +30,7 @@
 #![allow(unsafe_code)] // foreign functions
 
 mod array;
+pub mod check;
 mod comm;
 mod device;
 mod error;

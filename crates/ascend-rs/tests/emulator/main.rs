@@ -6,9 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
 mod fabric;
-mod formulas;
 mod fused;
-mod moe;
 mod runtime;
 
 use cann_emu::tree::{Personality, beside_core};
@@ -67,7 +65,7 @@ fn the_child_runs_its_scenario() {
 }
 
 fn find(name: &str) -> Option<fn()> {
-    let all = [runtime::ALL, fabric::ALL, fused::ALL, moe::ALL];
+    let all = [runtime::ALL, fabric::ALL, fused::ALL];
     let parts: &[(&str, fn())] = &[("one_of_several_processes", fabric::one_of_several_processes)];
     all.iter().chain([&parts]).flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f)
 }
