@@ -99,6 +99,10 @@ impl Given {
 }
 
 fn encode(values: &[f64], dtype: DType) -> Vec<u8> {
+    if matches!(dtype, DType::U8 | DType::Bool) {
+        // Masks have millions of elements.
+        return values.iter().map(|v| *v as u8).collect();
+    }
     let one = |v: &f64| -> Vec<u8> {
         match dtype {
             DType::F64 => v.to_le_bytes().to_vec(),

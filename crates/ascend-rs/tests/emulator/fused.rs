@@ -11,7 +11,7 @@ scenarios! {
 }
 
 /// One element, fewer rows than columns and more, sizes that no block divides.
-const SIZES: [(usize, usize); 5] = [(1, 1), (3, 5), (13, 7), (5, 33), (17, 64)];
+const SIZES: [(usize, usize); 4] = [(1, 1), (3, 5), (13, 7), (5, 33)];
 
 fn every_operator_equals_its_formula() {
     let (toolkit, _device, stream) = start();
