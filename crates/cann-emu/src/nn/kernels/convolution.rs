@@ -93,7 +93,8 @@ impl Shape {
             walk(&self.kernel, |tap| {
                 let mut place = Some(0usize);
                 for d in 0..out.len() {
-                    let at = out[d] as i64 * self.stride[d] - self.padding[d] + tap[d] as i64 * self.dilation[d];
+                    let at =
+                        out[d] as i64 * self.stride[d] - self.padding[d] + tap[d] as i64 * self.dilation[d];
                     place = place
                         .filter(|_| at >= 0 && at < self.input[d] as i64)
                         .map(|p| p * self.input[d] + at as usize);
@@ -169,7 +170,11 @@ fn backward(k: &Call) -> Outcome {
 }
 
 pub(super) static OPS: &[Row] = &[
-    ("Convolution", "input:F weight:F type(input,weight) rank(input,3..5) rank(weight,3..5) null(bias)", forward),
+    (
+        "Convolution",
+        "input:F weight:F type(input,weight) rank(input,3..5) rank(weight,3..5) null(bias)",
+        forward,
+    ),
     (
         "ConvolutionBackward",
         "gradOutput:F input:F weight:F type(input,weight) rank(input,3..5) null(gradInput,gradWeight,gradBias)",

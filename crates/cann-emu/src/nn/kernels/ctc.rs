@@ -56,9 +56,8 @@ impl Batch {
         let mut all: Vec<Vec<f64>> = Vec::new();
         for t in 0..self.lengths[b] as usize {
             let one = |s: usize| {
-                let before = match all.last() {
-                    None => return if s < 2 { self.p(0, b, path[s]) } else { f64::NEG_INFINITY },
-                    Some(row) => row,
+                let Some(before) = all.last() else {
+                    return if s < 2 { self.p(0, b, path[s]) } else { f64::NEG_INFINITY };
                 };
                 let mut v = before[s];
                 if s > 0 {

@@ -82,7 +82,8 @@ fn jacobi(a: &mut [f64], m: usize, n: usize) -> Vec<f64> {
         let mut off = 0.0f64;
         for p in 0..n {
             for q in p + 1..n {
-                let dot = |x: usize, y: usize, a: &[f64]| (0..m).map(|r| a[r * n + x] * a[r * n + y]).sum::<f64>();
+                let dot =
+                    |x: usize, y: usize, a: &[f64]| (0..m).map(|r| a[r * n + x] * a[r * n + y]).sum::<f64>();
                 let (alpha, beta, gamma) = (dot(p, p, a), dot(q, q, a), dot(p, q, a));
                 if gamma == 0.0 || gamma.abs() <= 1e-15 * (alpha * beta).sqrt() {
                     continue;
@@ -138,7 +139,9 @@ fn svd(k: &Call) -> Outcome {
         return Ok(());
     }
     if k.flag("fullMatrices")? && m != n {
-        return Err(Fault::from(format!("full factors of {m} x {n} are not in the emulator; {least} columns are")));
+        return Err(Fault::from(format!(
+            "full factors of {m} x {n} are not in the emulator; {least} columns are"
+        )));
     }
     k.put_opt("u", &Values::F(us))?;
     k.put_opt("v", &Values::F(vs))
@@ -215,7 +218,9 @@ fn pairs(k: &Call, rows: usize, cols: usize, lead: &[i64]) -> Result<Pairs, Faul
 
 fn cdist(k: &Call) -> Outcome {
     let out = k.t("out")?;
-    let [lead @ .., rows, cols] = &out.dims[..] else { return Err(Fault::from("out is no matrix".to_owned())) };
+    let [lead @ .., rows, cols] = &out.dims[..] else {
+        return Err(Fault::from("out is no matrix".to_owned()));
+    };
     let s = pairs(k, *rows as usize, *cols as usize, lead)?;
     let p = k.num("p")?;
     let one = |i: usize| {
@@ -228,7 +233,9 @@ fn cdist(k: &Call) -> Outcome {
 
 fn cdist_grad(k: &Call) -> Outcome {
     let d = k.t("cdist")?;
-    let [lead @ .., rows, cols] = &d.dims[..] else { return Err(Fault::from("cdist is no matrix".to_owned())) };
+    let [lead @ .., rows, cols] = &d.dims[..] else {
+        return Err(Fault::from("cdist is no matrix".to_owned()));
+    };
     let s = pairs(k, *rows as usize, *cols as usize, lead)?;
     let (g, far, p) = (k.f("grad")?, k.f("cdist")?, k.num("p")?);
     let mut dx = vec![0.0; s.x.len()];

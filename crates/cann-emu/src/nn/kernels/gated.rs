@@ -31,8 +31,14 @@ pub(in crate::nn) fn forward(k: &Operands) -> Result<(), i32> {
                 (a + b[col], z + c[col])
             };
             for e in 0..h {
-                let reset = { let (a, z) = gate(0, e); sigmoid(a + z) };
-                let update = { let (a, z) = gate(1, e); sigmoid(a + z) };
+                let reset = {
+                    let (a, z) = gate(0, e);
+                    sigmoid(a + z)
+                };
+                let update = {
+                    let (a, z) = gate(1, e);
+                    sigmoid(a + z)
+                };
                 let (a, hidden) = gate(2, e);
                 let new = (a + reset * hidden).tanh();
                 next[r * h + e] = (1.0 - update) * new + update * state[r * h + e];

@@ -161,7 +161,30 @@ fn channel_shuffle(k: &Call) -> Outcome {
     k.put("out", &v.pick((0..v.len()).map(from)))
 }
 
+/// Each tensor filled up with zeros to a multiple of the parts along `dim` and cut into them; part `i` of all, flattened, is
+/// row `i` of the result.
+fn chunk_cat(k: &Call) -> Outcome {
+    let (dim, parts) = (k.int("dim")? as usize, k.int("numChunks")? as usize);
+    let out = k.t("out")?;
+    let outer: usize = out.dims[..dim].iter().product::<i64>() as usize;
+    let mut rows = vec![Vec::new(); outer * parts];
+    for x in k.list("tensors")? {
+        let v = x.load(k.decl.name)?.floats();
+        let (n, step) = (x.dims[dim] as usize, x.dims[dim + 1..].iter().product::<i64>() as usize);
+        let each = n.div_ceil(parts);
+        for (r, row) in rows.iter_mut().enumerate() {
+            let (o, part) = (r / parts, r % parts);
+            for i in part * each..(part + 1) * each {
+                let from = (o * n + i) * step;
+                row.extend((0..step).map(|e| if i < n { v[from + e] } else { 0.0 }));
+            }
+        }
+    }
+    k.put("out", &Values::F(rows.concat()))
+}
+
 pub(super) static OPS: &[Row] = &[
+    ("ChunkCat", "tensors:F", chunk_cat),
     ("UniqueConsecutive", "self:FDIB null(inverseOut,countsOut)", unique_consecutive),
     ("UniqueDim", "self:FDIB null(inverseOut,countsOut)", unique_dim),
     (

@@ -30,7 +30,8 @@ fn windows(k: &Call, input: &[usize], output: &[usize]) -> Result<Vec<Windows>, 
 }
 
 fn adaptive(_: &Call, input: &[usize], output: &[usize]) -> Result<Vec<Windows>, Fault> {
-    let part = |i: usize, o: usize| (0..o).map(|p| (p * i / o..((p + 1) * i).div_ceil(o)).collect()).collect();
+    let part =
+        |i: usize, o: usize| (0..o).map(|p| (p * i / o..((p + 1) * i).div_ceil(o)).collect()).collect();
     Ok(input.iter().zip(output).map(|(i, o)| part(*i, *o)).collect())
 }
 

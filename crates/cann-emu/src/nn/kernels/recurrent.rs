@@ -75,7 +75,8 @@ fn run(s: &Shape, c: &Cell, x: &[f64], h0: &[f64], c0: &[f64], reverse: bool) ->
     let size = s.t * s.n * s.h;
     let mut out: [Vec<f64>; 7] = std::array::from_fn(|_| vec![0.0; size]);
     for b in 0..s.n {
-        let (mut hidden, mut state) = (h0[b * s.h..(b + 1) * s.h].to_vec(), c0[b * s.h..(b + 1) * s.h].to_vec());
+        let (mut hidden, mut state) =
+            (h0[b * s.h..(b + 1) * s.h].to_vec(), c0[b * s.h..(b + 1) * s.h].to_vec());
         for step in 0..s.t {
             let t = if reverse { s.t - 1 - step } else { step };
             let row = &x[(t * s.n + b) * c.width..(t * s.n + b + 1) * c.width];

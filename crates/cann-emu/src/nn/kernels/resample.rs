@@ -193,8 +193,7 @@ fn averages(k: &Call, input: &[usize], output: &[usize]) -> Result<Vec<Taps>, Fa
         let v = k.ints(name)?;
         Ok(if v.len() == 1 { vec![v[0]; n] } else { v })
     };
-    let (size, mut step, padding) =
-        (list("kernelSize")?, list("stride|strides")?, list("padding|paddings")?);
+    let (size, mut step, padding) = (list("kernelSize")?, list("stride|strides")?, list("padding|paddings")?);
     if step.is_empty() {
         step.clone_from(&size);
     }
@@ -211,7 +210,13 @@ fn averages(k: &Call, input: &[usize], output: &[usize]) -> Result<Vec<Taps>, Fa
                     0 if counts_padding => (end - start) as f64,
                     0 => (high - low) as f64,
                     // The whole window's divisor stands at the first dimension.
-                    v => if d == 0 { v as f64 } else { 1.0 },
+                    v => {
+                        if d == 0 {
+                            v as f64
+                        } else {
+                            1.0
+                        }
+                    }
                 };
                 (low..high).map(|p| (p as usize, 1.0 / divisor)).collect()
             })

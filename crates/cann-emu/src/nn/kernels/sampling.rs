@@ -8,8 +8,11 @@ use crate::nn::tensor::Values;
 /// 2 reflection), and the slope of that.
 fn place(v: f64, n: usize, mode: i64, corners: bool) -> (f64, f64) {
     let len = n as f64;
-    let (at, slope) =
-        if corners { ((v + 1.0) / 2.0 * (len - 1.0), (len - 1.0) / 2.0) } else { (((v + 1.0) * len - 1.0) / 2.0, len / 2.0) };
+    let (at, slope) = if corners {
+        ((v + 1.0) / 2.0 * (len - 1.0), (len - 1.0) / 2.0)
+    } else {
+        (((v + 1.0) * len - 1.0) / 2.0, len / 2.0)
+    };
     let clamp = |at: f64, slope: f64| {
         if at <= 0.0 {
             (0.0, 0.0)
@@ -154,11 +157,7 @@ fn affine_grid(k: &Call) -> Outcome {
 }
 
 /// Calls `f` with the place of every window's element in the columns and in the image.
-fn columns(
-    k: &Call,
-    image: &[usize],
-    mut f: impl FnMut(usize, usize),
-) -> Result<(), Fault> {
+fn columns(k: &Call, image: &[usize], mut f: impl FnMut(usize, usize)) -> Result<(), Fault> {
     let two = |name: &str| -> Result<[usize; 2], Fault> {
         let v = k.ints(name)?;
         Ok([v[0] as usize, *v.last().unwrap_or(&v[0]) as usize])
@@ -172,7 +171,9 @@ fn columns(
         for (i, j) in (0..size[0]).flat_map(|i| (0..size[1]).map(move |j| (i, j))) {
             for (r, q) in (0..rows).flat_map(|r| (0..cols).map(move |q| (r, q))) {
                 let (y, x) = (r * stride[0] + i * dilation[0], q * stride[1] + j * dilation[1]);
-                let (Some(y), Some(x)) = (y.checked_sub(padding[0]), x.checked_sub(padding[1])) else { continue };
+                let (Some(y), Some(x)) = (y.checked_sub(padding[0]), x.checked_sub(padding[1])) else {
+                    continue;
+                };
                 if y < h && x < w {
                     let row = (c * size[0] + i) * size[1] + j;
                     f(row * rows * cols + r * cols + q, (c * h + y) * w + x);
