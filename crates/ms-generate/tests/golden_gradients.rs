@@ -28,7 +28,7 @@ fn run(
         return (loss, Vec::new());
     }
     let layout = Arc::new(ParamLayout::sequential(m.model.specs().iter().map(|s| s.shape)));
-    let mut grads = GradBuffer::zeros(device.arena(), layout);
+    let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout);
     let one = Tensor::from_slice(device.arena(), [1], &[1f32]).unwrap();
     g.backward(&out.loss, one, &[], &mut grads).unwrap();
     (loss, grads.values().to_f32_vec().unwrap())

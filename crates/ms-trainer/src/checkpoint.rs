@@ -214,29 +214,27 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
             bytes: weight.bytes(),
         });
     }
-    let names: Vec<Vec<String>> =
-        (0..3).map(|which| specs.iter().map(|spec| state_name(which, spec)).collect()).collect();
+    let mut states = Vec::new();
     if !config.checkpoint.no_save_optim {
-        // In f32 the master weights are the weights.
-        let first = usize::from(engine.dtype() == DType::F32);
-        for (which, names) in names.iter().enumerate().skip(first) {
+        // In f32 and f64 the master weights are the weights.
+        let first = usize::from(engine.dtype() == engine.dtype().wide());
+        for which in first..STATE_NAMES.len() {
             for part in engine.optimizer.parts(which) {
                 let (id, range, values) = part?;
-                let i = id.0 as usize;
-                if !engine.counts(id) {
-                    continue;
+                if engine.counts(id) {
+                    states.push((state_name(which, &specs[id.0 as usize]), id.0 as usize, range, values));
                 }
-                pieces.push(sharded::Piece {
-                    name: &names[i],
-                    shape: specs[i].shape,
-                    dtype: DType::F32,
-                    region: regions[i].clone(),
-                    flat: Some(range),
-                    bytes: as_bytes(values),
-                });
             }
         }
     }
+    pieces.extend(states.iter().map(|(name, i, range, values)| sharded::Piece {
+        name,
+        shape: specs[*i].shape,
+        dtype: values.dtype(),
+        region: regions[*i].clone(),
+        flat: Some(range.clone()),
+        bytes: values.bytes(),
+    }));
     writer.write_rank(engine.ctx.rank, &pieces)?;
     Ok(())
 }
@@ -264,10 +262,6 @@ fn write_megatron(
         _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
     }
     Ok(())
-}
-
-fn as_bytes(values: &[f32]) -> &[u8] {
-    bytemuck::cast_slice(values)
 }
 
 /// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
@@ -390,10 +384,10 @@ fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
 fn read_masters(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(0, |id, range, out| {
+    engine.optimizer.fill(0, |id, range, mut out| {
         let i = id.0 as usize;
-        let bytes = bytemuck::cast_slice_mut(out);
-        Ok::<_, Error>(source.read_named(&specs[i].name, &regions[i], Some(range), DType::F32, bytes)?)
+        let (dtype, bytes) = (out.dtype(), out.bytes_mut());
+        Ok::<_, Error>(source.read_named(&specs[i].name, &regions[i], Some(range), dtype, bytes)?)
     })?;
     engine.publish_masters()
 }
@@ -409,18 +403,18 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
     for which in usize::from(!has_masters)..3 {
-        engine.optimizer.fill(which, |id, range, out| {
+        engine.optimizer.fill(which, |id, range, mut out| {
             let i = id.0 as usize;
             let name = state_name(which, &specs[i]);
             // Megatron keeps no state of what no gradient changes, such as the bias of a router.
             let kept = specs[i].trained || source.has(&name);
             if !kept && which > 0 {
-                out.fill(0.0);
+                out.bytes_mut().fill(0);
                 return Ok(());
             }
             let name = if kept { name } else { specs[i].name.clone() };
-            let bytes = bytemuck::cast_slice_mut(out);
-            Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), DType::F32, bytes)?)
+            let (dtype, bytes) = (out.dtype(), out.bytes_mut());
+            Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), dtype, bytes)?)
         })?;
     }
     engine.optimizer.set_step(step);

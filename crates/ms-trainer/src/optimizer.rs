@@ -2,12 +2,12 @@
 
 use crate::Result;
 use crate::config::Adam;
-use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Tensor};
+use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments of the elements that this rank owns, f32, bucket after bucket.
+/// Master weights and moments of the elements that this rank owns, f32 (f64 beside f64 weights), bucket after bucket.
 pub struct Optimizer {
     adam: Adam,
     step: u64,
@@ -62,7 +62,7 @@ impl Optimizer {
     /// rank's copy is the one that counts.
     ///
     /// # Errors
-    /// If the store is not f32 or bf16.
+    /// If the store's type is not one of weights.
     pub fn new(
         device: &Device,
         dp: &DataParallel,
@@ -71,7 +71,7 @@ impl Optimizer {
         adam: Adam,
     ) -> Result<Self> {
         let shard = Shard::new(dp, specs, counts);
-        let zeros = || Tensor::zeros(device.arena(), DType::F32, [shard.numel]);
+        let zeros = || Tensor::zeros(device.arena(), store.dtype().wide(), [shard.numel]);
         let mut this = Self { adam, step: 0, state: [zeros(), zeros(), zeros()], shard };
         this.take_masters(device, dp, store)?;
         Ok(this)
@@ -80,12 +80,12 @@ impl Optimizer {
     /// Copies this rank's share of the weights into the master weights.
     ///
     /// # Errors
-    /// If the store is not f32 or bf16.
+    /// If the store's type is not one of weights.
     pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
         for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
             let part = store.values().slice_flat(own.start, [len])?;
-            let part = device.cast(&part, DType::F32)?;
-            self.state[0].as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
+            let part = device.cast(&part, self.state[0].dtype())?;
+            self.state[0].view_mut(start, [len])?.bytes_mut().copy_from_slice(part.bytes());
         }
         Ok(())
     }
@@ -107,12 +107,12 @@ impl Optimizer {
     /// # Errors
     /// Never in a sound program.
     pub fn masters_squared(&self) -> Result<f64> {
-        let values = self.state[0].as_slice::<f32>()?;
-        let own = self.shard.parts.iter().filter(|p| p.counts);
-        let squares = own.map(|p| {
-            values[p.at..p.at + p.slice.range.len()].iter().map(|&w| f64::from(w).powi(2)).sum::<f64>()
-        });
-        Ok(squares.sum())
+        let mut sum = 0.0;
+        for Owned { slice, at, .. } in self.shard.parts.iter().filter(|p| p.counts) {
+            let values = self.state[0].slice_flat(*at, [slice.range.len()])?;
+            sum += values.to_reals()?.iter().map(|w| w * w).sum::<f64>();
+        }
+        Ok(sum)
     }
 
     /// Steps taken.
@@ -129,13 +129,13 @@ impl Optimizer {
     /// (see [`STATE_NAMES`]).
     ///
     /// # Errors
-    /// Never in a sound program; the values are checked slices.
+    /// Never in a sound program; the values are checked parts.
     pub fn parts(
         &self,
         which: usize,
-    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, &[f32])>> {
+    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, Tensor)>> {
         self.shard.parts.iter().map(move |Owned { slice: s, at, .. }| {
-            let values = &self.state[which].as_slice::<f32>()?[*at..*at + s.range.len()];
+            let values = self.state[which].slice_flat(*at, [s.range.len()])?;
             Ok((ParamId(s.param as u32), s.range.clone(), values))
         })
     }
@@ -147,11 +147,11 @@ impl Optimizer {
     pub fn fill<E: From<ms_core::Error>>(
         &mut self,
         which: usize,
-        mut read: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]) -> Result<(), E>,
+        mut read: impl FnMut(ParamId, std::ops::Range<usize>, TensorMut<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let values = self.state[which].as_mut_slice::<f32>()?;
         for Owned { slice: s, at, .. } in &self.shard.parts {
-            read(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()])?;
+            let values = self.state[which].view_mut(*at, [s.range.len()])?;
+            read(ParamId(s.param as u32), s.range.clone(), values)?;
         }
         Ok(())
     }
@@ -162,11 +162,13 @@ impl Optimizer {
     /// If the master weights are in use elsewhere.
     pub fn change_masters(
         &mut self,
-        mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]),
+        mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f64]),
     ) -> Result<()> {
-        let values = self.state[0].as_mut_slice::<f32>()?;
         for Owned { slice: s, at, .. } in &self.shard.parts {
-            change(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()]);
+            let len = s.range.len();
+            let mut values = self.state[0].slice_flat(*at, [len])?.to_reals()?;
+            change(ParamId(s.param as u32), s.range.clone(), &mut values);
+            self.state[0].view_mut(*at, [len])?.set_reals(&values)?;
         }
         Ok(())
     }
@@ -180,7 +182,7 @@ impl Optimizer {
         &mut self,
         device: &Device,
         grads: &[Tensor],
-        grad_scale: f32,
+        grad_scale: f64,
         (lr, weight_decay): (f64, f64),
         dtype: DType,
     ) -> Result<Vec<Tensor>> {
@@ -210,11 +212,13 @@ impl Optimizer {
     pub fn weights(&self, device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
         let of = |&(start, len): &(usize, usize)| {
             let part = self.state[0].slice_flat(start, [len])?;
-            if dtype != DType::F32 {
+            if dtype != part.dtype() {
                 return Ok(device.cast(&part, dtype)?);
             }
             // A copy: the master weights must stay writable while the model uses its own.
-            Ok(Tensor::from_slice(device.arena(), [len], part.as_slice::<f32>()?)?)
+            let mut copy = Tensor::uninit(device.arena(), dtype, [len]);
+            copy.bytes_mut()?.copy_from_slice(part.bytes());
+            Ok(copy)
         };
         self.shard.buckets.iter().map(of).collect()
     }

@@ -13,7 +13,7 @@ use ms_spec::{
     Attention, Feed, GatedDelta, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score, Scores, SharedExpert,
 };
 use ms_trainer::{PipelineOrder, Routing};
-use parity::{Case, Fault, Wrong, batches, compare, compare_within, run, run_with};
+use parity::{Bounds, Case, Fault, Wrong, batches, compare, run, run_with};
 
 /// Kinds of models, each with the parts that parallelism must get right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,11 +222,9 @@ fn check(kind: Model, sizes: [usize; 5], seed: u64) -> Result<bool, String> {
     let steps = steps(&config, &case, &mut draw);
     let what = format!("{kind:?} (tp, cp, pp, dp, ep) {sizes:?} {case:?}");
     let want =
-        run(&config, &Case::single(), routing, &steps).map_err(|e| format!("{what}: one rank: {e}"))?;
+        run(&config, &case.alone(), routing, &steps).map_err(|e| format!("{what}: one rank: {e}"))?;
     let got = run(&config, &case, routing, &steps).map_err(|e| format!("{what}: {e}"))?;
-    // A state along the sequence amplifies the rounding of float32.
-    let bound = if kind == Model::Hybrid { 1e-3 } else { 3e-4 };
-    compare_within(&what, &want, &got, bound).map(|()| true)
+    compare(&what, &want, &got, Bounds::of(case.dtype)).map(|()| true)
 }
 
 #[test]
@@ -308,12 +306,12 @@ fn every_planted_fault_is_noticed() {
         let config = model(kind, &case, &mut draw).validate().unwrap();
         let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = steps(&config, &case, &mut draw);
-        let want = run(&config, &Case::single(), routing, &steps).unwrap();
+        let want = run(&config, &case.alone(), routing, &steps).unwrap();
         let sound = run(&config, &case, routing, &steps).unwrap();
-        compare("without a fault", &want, &sound).unwrap();
+        compare("without a fault", &want, &sound, Bounds::of(case.dtype)).unwrap();
         let fault = Fault { exchange, wrong };
         let outcome = run_with(&config, &case, routing, &steps, Some(fault))
-            .and_then(|got| compare("with a fault", &want, &got));
+            .and_then(|got| compare("with a fault", &want, &got, Bounds::of(case.dtype)));
         match outcome {
             Ok(()) => unnoticed.push(format!("{exchange} {wrong:?} on {kind:?} {sizes:?}")),
             Err(e) => {

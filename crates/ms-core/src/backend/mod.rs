@@ -69,6 +69,10 @@ pub trait Backend:
     fn name(&self) -> String;
     /// Where the device's tensors live.
     fn arena(&self) -> &Arena;
+    /// Element type of tables that no weight's type decides, such as those of rotations.
+    fn table_dtype(&self) -> DType {
+        DType::F32
+    }
     /// Waits until everything that was started has finished.
     fn synchronize(&self) -> Result<()>;
 }
@@ -374,7 +378,7 @@ pub trait OptimBackend {
         m: TensorMut<'_>,
         v: TensorMut<'_>,
         g: &Tensor,
-        grad_scale: f32,
+        grad_scale: f64,
         step: &AdamW,
     ) -> Result<()>;
     /// `Σ x²` in f64, in a fixed order.
@@ -391,12 +395,12 @@ pub trait OptimBackend {
     ///
     /// # Errors
     /// If the tensor is shared or not of a floating type.
-    fn scale(&self, x: &mut Tensor, factor: f32) -> Result<()>;
+    fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>;
     /// `sum += factor · x`, both f32.
     ///
     /// # Errors
     /// If sizes or element types do not fit.
-    fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f32) -> Result<()>;
+    fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>;
     /// Whether an element is infinite or not a number.
     ///
     /// # Errors
