@@ -306,7 +306,9 @@ impl TensorMut<'_> {
         }
         match self.dtype {
             DType::F64 => self.as_mut_slice::<f64>()?.copy_from_slice(values),
-            DType::F32 => self.as_mut_slice::<f32>()?.iter_mut().zip(values).for_each(|(to, v)| *to = *v as f32),
+            DType::F32 => {
+                self.as_mut_slice::<f32>()?.iter_mut().zip(values).for_each(|(to, v)| *to = *v as f32);
+            }
             DType::Bf16 => {
                 let to = self.as_mut_slice::<half::bf16>()?.iter_mut();
                 to.zip(values).for_each(|(to, v)| *to = half::bf16::from_f64(*v));

@@ -7,8 +7,8 @@
 
 use crate::{Communicator, ContextParallel, ParallelCtx, Result};
 use ms_core::{
-    Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor,
-    Var, ops,
+    Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor, Var,
+    ops,
 };
 use std::sync::Arc;
 
@@ -266,11 +266,7 @@ impl RingAttention {
         }
         let dq = match dq {
             Some(dq) => dq,
-            None => Tensor::zeros(
-                device.arena(),
-                wide,
-                [shape[0], self.heads.heads() * self.heads.head_dim],
-            ),
+            None => Tensor::zeros(device.arena(), wide, [shape[0], self.heads.heads() * self.heads.head_dim]),
         };
         let dkv = sum.unwrap_or_else(zeros);
         let (q, kv) = (self.heads.heads_per_group * self.heads.head_dim, 2 * self.heads.head_dim);

@@ -3,9 +3,7 @@
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use crate::routing::Sharers;
-use ms_core::{
-    Activation, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
-};
+use ms_core::{Activation, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops};
 use ms_dist::exchange_rows;
 use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;

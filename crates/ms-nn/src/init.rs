@@ -40,8 +40,10 @@ pub fn init_params(
             }),
         }
         let region = ms_spec::local(spec, grid, rank)?;
-        let local: Vec<f64> =
-            region.runs().flat_map(|(start, len)| whole[start..start + len].iter().map(|&w| w.into())).collect();
+        let local: Vec<f64> = region
+            .runs()
+            .flat_map(|(start, len)| whole[start..start + len].iter().map(|&w| w.into()))
+            .collect();
         store.get_mut(ParamId(i as u32))?.set_reals(&local)?;
     }
     Ok(())

@@ -3,9 +3,7 @@
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{
-    Activation, DeltaRule, Norm, ParamId, Result, Run, Segment, StateSpace, Tensor, Var, ops,
-};
+use ms_core::{Activation, DeltaRule, Norm, ParamId, Result, Run, Segment, StateSpace, Tensor, Var, ops};
 use ms_dist::{to_sequences, to_shares};
 use ms_spec::{GatedDelta, Mamba2, ModelConfig};
 use std::sync::Arc;

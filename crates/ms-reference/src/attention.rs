@@ -1,14 +1,14 @@
 //! Attention: preparation of heads, softmax over visible keys, joining of blocks, sinks, caches.
 
 use crate::Reference;
+use crate::norm::reciprocal_root_mean_square;
 use crate::operand::{expect, reals};
 use crate::picked::{pick, rows_of, softmax};
 use crate::rotary::{Turn, prepare};
-use crate::norm::reciprocal_root_mean_square;
 use crate::tape::{Real, dot, gradient};
 use ms_core::{
-    AttentionBackend, AttentionOptions, Error, HeadLayout, IndexerInputs, QkNorm, Result, Rotary,
-    Segment, Sight, Tensor, TensorMut,
+    AttentionBackend, AttentionOptions, Error, HeadLayout, IndexerInputs, QkNorm, Result, Rotary, Segment,
+    Sight, Tensor, TensorMut,
 };
 
 /// Heads inside rows: element `d` of head `h` of group `g` of token `t` is `data[t·row + offset + g·group + h·dim + d]`.
@@ -109,9 +109,10 @@ type Queries = Vec<(usize, Vec<Seen>)>;
 fn queries(segments: &[Segment], tokens: usize, keys: usize, o: &AttentionOptions) -> Result<Queries> {
     for s in segments {
         let (q_end, k_end) = (s.q_start.saturating_add(s.q_len), s.k_start.saturating_add(s.k_len));
-        for (what, start, end, len) in
-            [("queries of a segment", s.q_start, q_end, tokens), ("keys of a segment", s.k_start, k_end, keys)]
-        {
+        for (what, start, end, len) in [
+            ("queries of a segment", s.q_start, q_end, tokens),
+            ("keys of a segment", s.k_start, k_end, keys),
+        ] {
             if end > len {
                 return Err(Error::Range { what, start, end, len });
             }
@@ -157,7 +158,8 @@ fn attend_backward(
     let tokens = lse.len() / heads.max(1);
     let [q_view, k_view, v_view] = View::packed(x.heads);
     let mut dx = vec![0.0; x.rows.len()];
-    let add = |to: &mut [f64], factor: f64, row: &[f64]| to.iter_mut().zip(row).for_each(|(t, r)| *t += factor * r);
+    let add =
+        |to: &mut [f64], factor: f64, row: &[f64]| to.iter_mut().zip(row).for_each(|(t, r)| *t += factor * r);
     for (t, seen) in queries {
         for n in 0..heads {
             let at = (t * heads + n) * d;
@@ -185,7 +187,12 @@ impl Reference {
     }
 
     /// `[T,places]` picks.
-    pub(crate) fn picks(&self, inputs: &IndexerInputs<'_>, sights: &[Sight], places: usize) -> Result<Tensor> {
+    pub(crate) fn picks(
+        &self,
+        inputs: &IndexerInputs<'_>,
+        sights: &[Sight],
+        places: usize,
+    ) -> Result<Tensor> {
         Tensor::from_slice(&self.arena, [sights.len(), places], &pick(inputs, sights, places)?)
     }
 }
@@ -343,8 +350,10 @@ impl AttentionBackend for Reference {
     }
 
     fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
-        let sight = |s: &Segment, i: usize| Sight { start: s.k_start, seen: i + s.k_len - s.q_len + 1, all: s.k_len };
-        let sights: Vec<Sight> = segments.iter().flat_map(|s| (0..s.q_len).map(move |i| sight(s, i))).collect();
+        let sight =
+            |s: &Segment, i: usize| Sight { start: s.k_start, seen: i + s.k_len - s.q_len + 1, all: s.k_len };
+        let sights: Vec<Sight> =
+            segments.iter().flat_map(|s| (0..s.q_len).map(move |i| sight(s, i))).collect();
         self.picks(inputs, &sights, places)
     }
 
@@ -410,4 +419,3 @@ impl AttentionBackend for Reference {
 fn plain(o: &AttentionOptions) -> AttentionOptions {
     AttentionOptions { scale: o.scale, window: None, softcap: None, alibi: None }
 }
-

@@ -38,7 +38,8 @@ pub(crate) fn scan<R: Real>(
                     let at = (t * heads + n) * value_dim + j;
                     let known = sum((0..key_dim).map(|i| state[i * value_dim + j] * k[i]));
                     let written = beta * (v[at] - known);
-                    (0..key_dim).for_each(|i| state[i * value_dim + j] = state[i * value_dim + j] + k[i] * written);
+                    (0..key_dim)
+                        .for_each(|i| state[i * value_dim + j] = state[i * value_dim + j] + k[i] * written);
                     y[at] = sum((0..key_dim).map(|i| state[i * value_dim + j] * q[i]));
                 }
             }

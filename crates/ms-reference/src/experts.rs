@@ -146,11 +146,18 @@ impl MoeBackend for Reference {
         let (n, k) = (w.dim(1), w.dim(2));
         expect("expert_linear_dx", "dy", dy, &[routes.copies.len(), n])?;
         let (dy, w) = (reals(dy)?, reals(w)?);
-        let each = by_expert(routes).flat_map(|(e, rows)| times(&dy[of(dy, &rows, n)], &w[e * n * k..][..n * k], n, k));
+        let each = by_expert(routes)
+            .flat_map(|(e, rows)| times(&dy[of(dy, &rows, n)], &w[e * n * k..][..n * k], n, k));
         self.give(&[routes.copies.len(), k], &each.collect::<Vec<_>>())
     }
 
-    fn expert_linear_dw(&self, mut dw: TensorMut<'_>, dy: &Tensor, x: &Tensor, routes: &Routes) -> Result<()> {
+    fn expert_linear_dw(
+        &self,
+        mut dw: TensorMut<'_>,
+        dy: &Tensor,
+        x: &Tensor,
+        routes: &Routes,
+    ) -> Result<()> {
         let (n, k) = (dy.as_matrix().1, x.as_matrix().1);
         expect_shape("expert_linear_dw", "dw", dw.shape(), &[routes.starts.len() - 1, n, k])?;
         let (dy, x, dw) = (reals(dy)?, reals(x)?, dw.as_mut_slice::<f64>()?);

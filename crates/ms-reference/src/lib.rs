@@ -39,6 +39,17 @@ pub fn device() -> Device {
     Device::new(Reference::default())
 }
 
+/// The device that computes in `dtype`: this one in f64, the CPU's kernels on `threads` threads in all others.
+///
+/// # Errors
+/// If the CPU's device cannot be made; see [`Device::cpu`].
+pub fn device_for(dtype: DType, threads: usize) -> Result<Device> {
+    match dtype {
+        DType::F64 => Ok(device()),
+        _ => Device::cpu(threads),
+    }
+}
+
 impl Backend for Reference {
     fn name(&self) -> String {
         "reference (f64)".to_owned()

@@ -48,8 +48,7 @@ impl NormBackend for Reference {
         expect("rms_norm", "w", w, &[h])?;
         let eps = norm.eps.into();
         let y = rms_norm(reals(x)?, reals(w)?, eps, offset(norm));
-        let rstd: Vec<f64> =
-            reals(x)?.chunks_exact(h).map(|x| reciprocal_root_mean_square(x, eps)).collect();
+        let rstd: Vec<f64> = reals(x)?.chunks_exact(h).map(|x| reciprocal_root_mean_square(x, eps)).collect();
         Ok((self.give(&[t, h], &y)?, self.give(&[t], &rstd)?))
     }
 

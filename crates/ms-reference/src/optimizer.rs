@@ -2,7 +2,7 @@
 
 use crate::Reference;
 use crate::operand::{add_to, reals};
-use ms_core::{AdamW, OptimBackend, Result, Tensor, TensorMut};
+use ms_core::{AdamW, OptimBackend, Result, Sgd, Tensor, TensorMut};
 
 impl OptimBackend for Reference {
     fn adamw(
@@ -23,6 +23,22 @@ impl OptimBackend for Reference {
             *v = beta2 * *v + (1.0 - beta2) * g * g;
             *p -= lr * weight_decay * *p;
             *p -= lr * (*m / unbias(beta1)) / ((*v / unbias(beta2)).sqrt() + eps);
+        }
+        Ok(())
+    }
+
+    fn sgd(
+        &self,
+        mut master: TensorMut<'_>,
+        mut momentum: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f64,
+        step: &Sgd,
+    ) -> Result<()> {
+        let state = master.as_mut_slice::<f64>()?.iter_mut().zip(momentum.as_mut_slice::<f64>()?);
+        for ((p, m), g) in state.zip(reals(g)?) {
+            *m = step.momentum * *m + grad_scale * g + step.weight_decay * *p;
+            *p -= step.lr * *m;
         }
         Ok(())
     }

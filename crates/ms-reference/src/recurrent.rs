@@ -26,7 +26,14 @@ fn behind(w: &Tensor, channels: usize) -> usize {
 
 /// `y[t,c] = silu(b[c] + Σ_k w[c,k] · x[t−W+1+k,c])` over the tokens of a document, and before it those of
 /// `history[S,W−1,C]`.
-fn convolution<R: Real>(x: &[R], w: &[R], b: &[R], history: Option<&[R]>, segments: &[Segment], channels: usize) -> Vec<R> {
+fn convolution<R: Real>(
+    x: &[R],
+    w: &[R],
+    b: &[R],
+    history: Option<&[R]>,
+    segments: &[Segment],
+    channels: usize,
+) -> Vec<R> {
     let taps = w.len() / channels.max(1);
     let mut y = Vec::with_capacity(x.len());
     for (document, s) in segments.iter().enumerate() {
@@ -56,7 +63,10 @@ fn last_inputs(x: &[f64], history: &[f64], segments: &[Segment], channels: usize
 }
 
 /// Runs `work` on what is remembered, and puts back what it becomes.
-fn remembering(memory: Option<&mut Tensor>, work: impl FnOnce(Option<&mut [f64]>) -> Vec<f64>) -> Result<Vec<f64>> {
+fn remembering(
+    memory: Option<&mut Tensor>,
+    work: impl FnOnce(Option<&mut [f64]>) -> Vec<f64>,
+) -> Result<Vec<f64>> {
     Ok(match memory {
         Some(memory) => work(Some(memory.as_mut_slice::<f64>()?)),
         None => work(None),
@@ -64,15 +74,15 @@ fn remembering(memory: Option<&mut Tensor>, work: impl FnOnce(Option<&mut [f64]>
 }
 
 impl Reference {
-    fn give_all<const N: usize>(&self, like: [&Tensor; N], values: [Vec<f64>; N]) -> Result<[Tensor; N]> {
+    fn give_all<const N: usize>(&self, like: [&Tensor; N], values: &[Vec<f64>; N]) -> Result<[Tensor; N]> {
         let all: Vec<Tensor> =
-            like.iter().zip(&values).map(|(like, v)| self.give_as(like, v)).collect::<Result<_>>()?;
+            like.iter().zip(values).map(|(like, v)| self.give_as(like, v)).collect::<Result<_>>()?;
         Ok(all.try_into().expect("as many as there were"))
     }
 }
 
 /// The elements of several operands.
-fn each<'a, const N: usize>(tensors: [&'a Tensor; N]) -> Result<[&'a [f64]; N]> {
+fn each<const N: usize>(tensors: [&Tensor; N]) -> Result<[&[f64]; N]> {
     let mut slices = [&[] as &[f64]; N];
     for (slice, t) in slices.iter_mut().zip(tensors) {
         *slice = reals(t)?;
@@ -147,7 +157,7 @@ impl RecurrentBackend for Reference {
                 let (inputs, weights) = ([x, b, c, dt], [a, d, bias]);
                 state_space::scan(&Scan { inputs, weights, segments, shape: *shape }, None)
             });
-        Ok((self.give_all(inputs, [x, b, c, dt])?, self.give_all(weights, [a, d, bias])?))
+        Ok((self.give_all(inputs, &[x, b, c, dt])?, self.give_all(weights, &[a, d, bias])?))
     }
 
     fn trapezoid(
@@ -176,9 +186,8 @@ impl RecurrentBackend for Reference {
         segments: &[Segment],
         shape: &Trapezoid,
     ) -> Result<[Tensor; 15]> {
-        let grads =
-            gradient(each(operands)?, reals(dy)?, |all| trapezoid::scan(all, segments, shape, None));
-        self.give_all(operands, grads)
+        let grads = gradient(each(operands)?, reals(dy)?, |all| trapezoid::scan(all, segments, shape, None));
+        self.give_all(operands, &grads)
     }
 
     fn delta_rule(
@@ -201,9 +210,8 @@ impl RecurrentBackend for Reference {
         segments: &[Segment],
         shape: &DeltaRule,
     ) -> Result<[Tensor; 5]> {
-        let grads =
-            gradient(each(inputs)?, reals(dy)?, |all| delta_rule::scan(all, segments, shape, None));
-        self.give_all(inputs, grads)
+        let grads = gradient(each(inputs)?, reals(dy)?, |all| delta_rule::scan(all, segments, shape, None));
+        self.give_all(inputs, &grads)
     }
 
     fn decay(&self, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<Tensor> {
@@ -219,7 +227,8 @@ impl RecurrentBackend for Reference {
         dt_bias: &Tensor,
     ) -> Result<[Tensor; 3]> {
         let operands = [a, a_log, dt_bias];
-        let grads = gradient(each(operands)?, reals(dy)?, |[a, a_log, bias]| delta_rule::decay(a, a_log, bias));
-        self.give_all(operands, grads)
+        let grads =
+            gradient(each(operands)?, reals(dy)?, |[a, a_log, bias]| delta_rule::decay(a, a_log, bias));
+        self.give_all(operands, &grads)
     }
 }

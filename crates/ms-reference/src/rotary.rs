@@ -43,7 +43,12 @@ impl<'a> Turn<'a> {
 }
 
 /// Packed rows with the heads of queries and keys normed, if there are scales `(q, k, eps)`, and turned.
-pub(crate) fn prepare<R: Real>(x: &[R], heads: HeadLayout, norm: Option<(&[R], &[R], f64)>, turn: &Turn<'_>) -> Vec<R> {
+pub(crate) fn prepare<R: Real>(
+    x: &[R],
+    heads: HeadLayout,
+    norm: Option<(&[R], &[R], f64)>,
+    turn: &Turn<'_>,
+) -> Vec<R> {
     let (d, each) = (heads.head_dim, heads.heads_per_group + 2);
     let mut y = Vec::with_capacity(x.len());
     for (i, head) in x.chunks_exact(d).enumerate() {

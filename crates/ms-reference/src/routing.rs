@@ -73,7 +73,9 @@ pub(crate) fn choose(router: &Router, logits: &[f64], bias: Option<&[f64]>) -> R
 pub(crate) fn weigh<R: Real>(router: &Router, logits: &[R], picked: &[usize]) -> Vec<R> {
     if let RouterScore::SparseMixer { jitter } = router.score {
         let first = picked[0];
-        let weight = |i: usize, e: usize| softmax(logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter))[e];
+        let weight = |i: usize, e: usize| {
+            softmax(logits, |o| (i == 0 || o != first) && mixes(logits, e, o, jitter))[e]
+        };
         return picked.iter().enumerate().map(|(i, &e)| weight(i, e)).collect();
     }
     let scores = scores(logits, router.score);
@@ -96,7 +98,8 @@ pub(crate) fn balance<R: Real>(router: &Router, logits: &[R], load: &ExpertLoad)
             p.iter_mut().for_each(|p| *p = *p / total);
         }
         let counts = &load.counts[group * count..][..count];
-        R::from(load.factors[group].into()) * sum(p.into_iter().zip(counts).map(|(p, &c)| p * R::from(c.into())))
+        R::from(load.factors[group].into())
+            * sum(p.into_iter().zip(counts).map(|(p, &c)| p * R::from(c.into())))
     };
     sum(logits.chunks_exact(count.max(1)).enumerate().map(of_token))
 }

@@ -266,7 +266,8 @@ mod tests {
 
     #[test]
     fn constants_and_repeated_use_are_counted() {
-        let [x, y] = gradient([&[3.0], &[5.0]], &[1.0, 1.0], |[x, y]| vec![x[0] * x[0], x[0] * y[0] * 2.0.into()]);
+        let [x, y] =
+            gradient([&[3.0], &[5.0]], &[1.0, 1.0], |[x, y]| vec![x[0] * x[0], x[0] * y[0] * 2.0.into()]);
         assert_eq!((x, y), (vec![16.0], vec![6.0]));
         assert_eq!(gradient([&[1.0]], &[1.0], |_| vec![Traced::from(2.0)]), [vec![0.0]]);
     }

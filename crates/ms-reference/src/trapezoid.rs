@@ -79,8 +79,7 @@ pub(crate) fn scan<R: Real>(
                     for i in 0..p {
                         let out = dot(&h[i * s..][..s], &q) + d[n] * input[i] * factor(rank_x, n, r, i);
                         let gate = z[at * p + i] * factor(rank_z, n, r, i);
-                        y[at * p + i] =
-                            y[at * p + i] + out * gate * gate.sigmoid() * factor(rank_o, n, r, i);
+                        y[at * p + i] = y[at * p + i] + out * gate * gate.sigmoid() * factor(rank_o, n, r, i);
                     }
                 }
                 keys = now;
@@ -88,7 +87,10 @@ pub(crate) fn scan<R: Real>(
             }
             if let Some(m) = &mut memory {
                 let kept = theta.iter().chain(&keys).chain(&before);
-                m.last[unit * shape.last()..][..shape.last()].iter_mut().zip(kept).for_each(|(to, v)| *to = *v);
+                m.last[unit * shape.last()..][..shape.last()]
+                    .iter_mut()
+                    .zip(kept)
+                    .for_each(|(to, v)| *to = *v);
                 m.states[unit * p * s..][..p * s].copy_from_slice(&h);
             }
         }

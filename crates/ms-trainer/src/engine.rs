@@ -80,7 +80,7 @@ impl Engine {
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         let grads = GradBuffer::zeros(device.arena(), config.dtype, dp.layout().clone());
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
-        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.adam)?;
+        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.update)?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
         let load: Arc<RouterLoad> = Arc::default();
         let mut this = Self {

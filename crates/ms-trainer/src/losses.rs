@@ -23,7 +23,7 @@ impl LossSums {
     pub(crate) fn add(&mut self, nll: &Tensor, mask: &[f32], counted: f64, share: f64) -> Result<()> {
         let (mut sum, mut tokens) = (0.0, 0.0);
         for (&n, &m) in nll.to_reals()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
-            sum += f64::from(n) * f64::from(m);
+            sum += n * f64::from(m);
             tokens += f64::from(m);
         }
         self.nll += sum;

@@ -1,23 +1,25 @@
-//! AdamW on this rank's share of the parameters.
+//! The update of this rank's share of the parameters.
 
 use crate::Result;
-use crate::config::Adam;
-use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Tensor, TensorMut};
+use crate::config::{Adam, UpdateRule};
+use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments of the elements that this rank owns, f32 (f64 beside f64 weights), bucket after bucket.
+/// Master weights and moments, or momentum, of the elements that this rank owns, f32 (f64 beside f64 weights), bucket after bucket.
 pub struct Optimizer {
-    adam: Adam,
+    rule: UpdateRule,
     step: u64,
     shard: Shard,
-    /// Master weights, first and second moment, each `[shard]`.
-    state: [Tensor; 3],
+    /// Master weights, and behind them what the rule keeps, each `[shard]`.
+    state: Vec<Tensor>,
 }
 
-/// Names of the state tensors in a checkpoint, in the order of [`Optimizer::state`].
-pub(crate) const STATE_NAMES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
+/// Names of the state tensors of `rule` in a checkpoint, master weights first.
+pub(crate) fn state_names(rule: UpdateRule) -> Vec<&'static str> {
+    std::iter::once("fp32_param").chain(rule.state_names().iter().copied()).collect()
+}
 
 /// A part of a parameter that a rank owns.
 struct Owned {
@@ -68,11 +70,12 @@ impl Optimizer {
         dp: &DataParallel,
         (specs, counts): (&[ParamSpec], &[bool]),
         store: &ParamStore,
-        adam: Adam,
+        rule: UpdateRule,
     ) -> Result<Self> {
         let shard = Shard::new(dp, specs, counts);
-        let zeros = || Tensor::zeros(device.arena(), store.dtype().wide(), [shard.numel]);
-        let mut this = Self { adam, step: 0, state: [zeros(), zeros(), zeros()], shard };
+        let zeros = |_| Tensor::zeros(device.arena(), store.dtype().wide(), [shard.numel]);
+        let state = state_names(rule).into_iter().map(zeros).collect();
+        let mut this = Self { rule, step: 0, state, shard };
         this.take_masters(device, dp, store)?;
         Ok(this)
     }
@@ -126,7 +129,7 @@ impl Optimizer {
     }
 
     /// This rank's parts of parameter state: parameter, its elements, and their values in state tensor `which`
-    /// (see [`STATE_NAMES`]).
+    /// (see [`state_names`]).
     ///
     /// # Errors
     /// Never in a sound program; the values are checked parts.
@@ -187,20 +190,22 @@ impl Optimizer {
         dtype: DType,
     ) -> Result<Vec<Tensor>> {
         self.step += 1;
-        let Adam { beta1, beta2, eps } = self.adam;
-        let [master, m, v] = &mut self.state;
         for Owned { slice: s, at, decay, .. } in &self.shard.parts {
             let len = s.range.len();
             let weight_decay = if *decay { weight_decay } else { 0.0 };
-            let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };
-            device.adamw(
-                master.view_mut(*at, [len])?,
-                m.view_mut(*at, [len])?,
-                v.view_mut(*at, [len])?,
-                &grads[s.bucket].slice_flat(s.offset, [len])?,
-                grad_scale,
-                &numbers,
-            )?;
+            let grad = grads[s.bucket].slice_flat(s.offset, [len])?;
+            let windows = self.state.iter_mut().map(|t| t.view_mut(*at, [len]));
+            let mut windows = windows.collect::<ms_core::Result<Vec<_>>>()?.into_iter();
+            let mut next = || windows.next().expect("a rule has as many state tensors as it names");
+            match self.rule {
+                UpdateRule::AdamW(Adam { beta1, beta2, eps }) => {
+                    let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };
+                    device.adamw(next(), next(), next(), &grad, grad_scale, &numbers)?;
+                }
+                UpdateRule::Sgd { momentum } => {
+                    device.sgd(next(), next(), &grad, grad_scale, &Sgd { lr, momentum, weight_decay })?;
+                }
+            }
         }
         self.weights(device, dtype)
     }

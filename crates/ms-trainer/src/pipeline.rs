@@ -202,8 +202,7 @@ impl Run<'_> {
         let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let grad_scale =
-                if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let grad_scale = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
             let coeff = self.this.routing.balance_coeff;
             let by_sequence = self.this.routing.balance_by_sequence;
             batch.balance = (coeff != 0.0).then(|| {
@@ -317,7 +316,10 @@ impl Run<'_> {
         let mut roots = Vec::with_capacity(2);
         match &output {
             Output::Loss(loss) => {
-                roots.push((loss, Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[1.0])?));
+                roots.push((
+                    loss,
+                    Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[1.0])?,
+                ));
             }
             Output::HandedOn(carry) => {
                 let Border { stream, lent, .. } = self.fetch(micro, at + 1, at, true)?;

@@ -42,8 +42,9 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
         let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = batches(&c, 2, 16, 2, 4, packed);
         let bounds = Bounds::of(case.dtype);
-        let outcome = run(&c, &case.alone(), routing, &steps)
-            .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&name, &want, &got, bounds)));
+        let outcome = run(&c, &case.alone(), routing, &steps).and_then(|want| {
+            run(&c, case, routing, &steps).and_then(|got| compare(&name, &want, &got, bounds))
+        });
         if let Err(e) = outcome {
             wrong.push(if e.starts_with(&name) { e } else { format!("{name}: {e}") });
         }

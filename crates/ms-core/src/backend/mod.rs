@@ -365,6 +365,9 @@ pub struct AdamW {
     pub step: u64,
 }
 
+/// One step's numbers of gradient descent with momentum.
+pub type Sgd = ms_kernels::sgd::Hyper;
+
 /// What the optimizer does to flat f32 buffers.
 pub trait OptimBackend {
     /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies
@@ -380,6 +383,19 @@ pub trait OptimBackend {
         g: &Tensor,
         grad_scale: f64,
         step: &AdamW,
+    ) -> Result<()>;
+    /// One step of gradient descent with momentum on windows of the flat state, all of `g.numel()` elements; `grad_scale`
+    /// multiplies the gradient first.
+    ///
+    /// # Errors
+    /// If sizes do not fit or a buffer is shared.
+    fn sgd(
+        &self,
+        master: TensorMut<'_>,
+        momentum: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f64,
+        step: &Sgd,
     ) -> Result<()>;
     /// `Σ x²` in f64, in a fixed order.
     ///

@@ -1,8 +1,8 @@
 //! The optimizer's flat buffers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{AdamW, DType, Error, OptimBackend, Result, Tensor, TensorMut};
-use ms_kernels::{adamw, elementwise, reduce};
+use crate::{AdamW, DType, Error, OptimBackend, Result, Sgd, Tensor, TensorMut};
+use ms_kernels::{adamw, elementwise, reduce, sgd};
 
 impl OptimBackend for CpuBackend {
     fn adamw(
@@ -26,6 +26,19 @@ impl OptimBackend for CpuBackend {
         let (p, m, v) = (master.as_mut_slice()?, m.as_mut_slice()?, v.as_mut_slice()?);
         adamw::step(&self.cpu, p, m, v, g.as_slice()?, grad_scale as f32, None, &hyper)?;
         Ok(())
+    }
+
+    fn sgd(
+        &self,
+        mut master: TensorMut<'_>,
+        mut momentum: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f64,
+        step: &Sgd,
+    ) -> Result<()> {
+        op_span!("sgd", 5 * g.numel(), 20 * g.numel());
+        let (p, m) = (master.as_mut_slice()?, momentum.as_mut_slice()?);
+        Ok(sgd::step(&self.cpu, p, m, g.as_slice()?, grad_scale as f32, step)?)
     }
 
     fn sum_squares(&self, x: &Tensor) -> Result<f64> {

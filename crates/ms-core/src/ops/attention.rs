@@ -3,8 +3,8 @@
 use super::layout::op;
 use super::only;
 use crate::{
-    AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary,
-    Segment, Tensor, Var,
+    AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary, Segment,
+    Tensor, Var,
 };
 use std::sync::Arc;
 

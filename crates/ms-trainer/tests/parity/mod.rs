@@ -9,7 +9,7 @@ use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp, thr
 use ms_kernels::Isa;
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Stages};
-use ms_trainer::{Engine, PipelineOrder, Routing, StepReport, TrainConfig};
+use ms_trainer::{Engine, PipelineOrder, Routing, StepReport, TrainConfig, UpdateRule};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -27,6 +27,8 @@ pub(crate) struct Case {
     pub(crate) bucket_size: Option<usize>,
     /// Threads of each rank's kernels.
     pub(crate) threads: usize,
+    /// How weights follow gradients.
+    pub(crate) update: UpdateRule,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
     pub(crate) dtype: DType,
 }
@@ -45,6 +47,7 @@ impl Case {
             recompute: Recompute::None,
             bucket_size: None,
             threads: 1,
+            update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dtype: DType::F64,
         }
     }
@@ -54,9 +57,16 @@ impl Case {
         Self { dtype: DType::F32, ..self }
     }
 
-    /// One rank in this case's element type.
+    /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        Self { dtype: self.dtype, ..Self::single() }
+        Self { dtype: self.dtype, update: self.update, ..Self::single() }
+    }
+
+    fn lr(&self) -> f64 {
+        match self.update {
+            UpdateRule::AdamW(_) => 1e-3,
+            UpdateRule::Sgd { .. } => 0.02,
+        }
     }
 
     fn device(&self) -> ms_core::Result<Device> {
@@ -308,6 +318,7 @@ pub(crate) fn run_with(
         recompute: case.recompute,
         bucket_size: case.bucket_size,
         routing,
+        update: case.update,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };
@@ -330,13 +341,11 @@ pub(crate) fn run_with(
         let sent: BTreeMap<_, _> = after.map(|(name, bytes)| (name, bytes - before[name])).collect();
         let owned: Vec<_> = owned
             .into_iter()
-            .map(|o| {
-                (o.name, o.region, o.range, o.values.to_reals().expect("gradients are real numbers"))
-            })
+            .map(|o| (o.name, o.region, o.range, o.values.to_reals().expect("gradients are real numbers")))
             .collect();
         let mut reports = Vec::new();
         for (i, step) in steps.iter().enumerate() {
-            reports.push(engine.step(i as u64 + 1, &mine(step), 1e-3, 0.1).map_err(|e| text(&e))?);
+            reports.push(engine.step(i as u64 + 1, &mine(step), case.lr(), 0.1).map_err(|e| text(&e))?);
         }
         Ok((reports, owned, sent))
     };

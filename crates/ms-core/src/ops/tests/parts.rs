@@ -148,7 +148,7 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
             let x = g.constant(x.clone());
             let routed =
                 route(&mut g, &x, None, &router(RouterScore::Softmax), Some(Balance::whole(0.1, 1.0)));
-            f64::from(routed.unwrap().balance.unwrap())
+            routed.unwrap().balance.unwrap()
         };
         let values = x.value().to_f32_vec().unwrap();
         for i in 0..24 {
