@@ -319,7 +319,15 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
-    if config.checkpoint.no_load_optim || !source.has_optimizer() {
+    let kept = source.has_states(config.update.state_names());
+    if config.checkpoint.no_load_optim || !kept {
+        if !config.checkpoint.no_load_optim && engine.ctx.rank == 0 {
+            let names = config.update.state_names().join(", ");
+            tracing::warn!(
+                "{}: there is no {names} of the parameters: the optimizer begins anew",
+                dir.display()
+            );
+        }
         read_masters(&source, engine)?;
     } else {
         read_optimizer(&source, engine, config.update, stored.optimizer_step)?;

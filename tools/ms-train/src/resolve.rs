@@ -50,11 +50,11 @@ pub(crate) fn number(args: &Args, dest: &str) -> f64 {
     args.float(dest).unwrap_or(0.0)
 }
 
-/// Resolves the flags of a training run.
+/// Resolves the flags of a training run. One that is only `planned` needs no data and no number of iterations.
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
-pub fn resolve(args: &Args) -> Result<Resolved> {
+pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
@@ -89,7 +89,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let topology = crate::topology::resolve(args, world, &model, seq_length)?;
     let adaptive =
         matches!(args.text("context_parallel_algo"), Some("adaptive_cp_algo" | "hybrid_adaptive_cp_algo"));
-    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !args.flag("dry_run") {
+    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !planned {
         bail!(Usage(
             "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
              hybrid_cp_algo or kvallgather_cp_algo"
@@ -99,7 +99,6 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };
-    let dry_run = args.flag("dry_run");
     let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
         (Some(_), None) if batch.rampup.is_some() => {
             bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
@@ -107,21 +106,21 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         (Some(iters), None) => (iters as u64, (iters as u64).saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples as u64), samples as u64),
         (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
-        (None, None) if args.flag("skip_train") || dry_run => (0, 0),
+        (None, None) if args.flag("skip_train") || planned => (0, 0),
         (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
     };
     let eval = Evaluation {
         interval: number(args, "eval_interval") as u64,
         iters: number(args, "eval_iters") as u64,
     };
-    let schedule = crate::schedule::resolve(args, train_samples, global as u64)?;
+    let schedule = crate::schedule::resolve(args, train_samples, global as u64, planned)?;
     let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
-    let data = if dry_run && !named.iter().any(|dest| args.has(dest)) {
+    let data = if planned && !named.iter().any(|dest| args.has(dest)) {
         None // a plan needs no data
     } else {
         Some(data(args, seq_length, global, tokenizer.as_ref())?)
     };
-    if let Some(data) = data.as_ref().filter(|_| !dry_run) {
+    if let Some(data) = data.as_ref().filter(|_| !planned) {
         crate::fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
     }
     let flops = match args.upstream() {
