@@ -572,3 +572,34 @@ fn sizes_that_no_table_has_are_refused_by_the_flags_name() {
         assert!(!out.exists());
     }
 }
+
+#[test]
+fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, out) = (dir.path().join("hf"), dir.path().join("out"));
+    make_model(&hf, "llama", false);
+    let forms = [
+        ("mcore", &["--tp", "2"][..], "model_optim_rng.pt"),
+        ("hf", &["--threads", "4"], ".safetensors"),
+        ("hf", &["--threads", "1"], ".safetensors"),
+        ("torch_dist", &[], ".distcp"),
+    ];
+    for (to, more, ending) in forms {
+        let words = ["hf", to, "--force", "--load", text(&hf), "--save", text(&out)];
+        ms_convert(&[&words[..], more].concat()).success();
+        ms_convert(&["verify", text(&out)]).success();
+        // The middle of a file is weights; it stays a file of its form.
+        let (file, good) = tree(&out).into_iter().find(|(p, _)| text(p).ends_with(ending)).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() * 2 / 3] ^= 1;
+        std::fs::write(out.join(&file), &bad).unwrap();
+        let message = stderr(&ms_convert(&["verify", text(&out)]).code(1));
+        assert!(message.contains(file.file_name().unwrap().to_str().unwrap()), "{to}: {message}");
+        assert!(message.contains("not those that were written"), "{to}: {message}");
+        // What another program made of it in its place is not ours to judge, once it has no checksums.
+        for (path, _) in tree(&out).into_iter().filter(|(p, _)| p.ends_with(ms_ckpt::CHECKSUMS)) {
+            std::fs::remove_file(out.join(path)).unwrap();
+        }
+        ms_convert(&["verify", text(&out)]).success();
+    }
+}

@@ -49,7 +49,7 @@ pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
             dir
         }
     };
-    Ok(Tokenizer::load(dir)?)
+    Ok(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?)
 }
 
 /// The sampling rule of the flags.

@@ -31,7 +31,10 @@ pub(crate) fn open(name: Option<&Path>) -> Result<Input> {
 }
 
 pub(crate) fn cat(args: &Cat) -> Result<()> {
-    let tokenizer = args.tokenizer_name_or_path.as_ref().map(Tokenizer::load).transpose()?;
+    let tokenizer = match &args.tokenizer_name_or_path {
+        Some(dir) => Some(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?),
+        None => None,
+    };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let wanted = args.skip..args.rows.map_or(u64::MAX, |rows| args.skip.saturating_add(rows));
     let text = |ids: &[i32]| -> Result<Option<String>> {

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &Verify, common: &Common) -> Result<()> {
     let vocabulary = match &args.tokenizer_name_or_path {
-        Some(dir) => Some(Tokenizer::load(dir)?.vocab_size() as i64),
+        Some(dir) => {
+            Some(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?.vocab_size() as i64)
+        }
         None => None,
     };
     let mut out = std::io::stdout().lock();

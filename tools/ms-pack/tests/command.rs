@@ -484,10 +484,23 @@ fn a_flipped_byte_is_found() {
     let middle = bytes.len() / 8 * 4;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let run = run(&["verify", "a_packed_input_ids_document"]);
-    let said = text(&run.stderr);
+    let done = run(&["verify", "a_packed_input_ids_document"]);
+    let said = text(&done.stderr);
     assert!(
-        !run.status.success() && said.contains("a_packed_input_ids_document.bin: its bytes are not"),
+        !done.status.success() && said.contains("a_packed_input_ids_document.bin: its bytes are not"),
         "{said}"
     );
+    // The stream itself: in any of its tokens.
+    let mut stream = bench.stream();
+    let middle = stream.len() / 8 * 4;
+    stream[middle] ^= 1;
+    std::fs::write(bench.path("chats.tokens"), stream).unwrap();
+    for words in
+        [&["verify", "chats.tokens"][..], &["pack", "--input", "chats.tokens", "--output-prefix", "b"]]
+    {
+        let done = run(words);
+        let said = text(&done.stderr);
+        assert!(!done.status.success() && said.contains("chats.tokens: its bytes are not"), "{said}");
+    }
+    assert!(bench.files("b").is_empty());
 }

@@ -108,7 +108,7 @@ impl Vocabulary {
     /// Reads it.
     pub(crate) fn load(&self) -> ms_text::Result<Tokenizer> {
         match self {
-            Self::Folder(path) => Tokenizer::load(path),
+            Self::Folder(path) => Tokenizer::load_kept(path, ms_cli::tokenizer_cache().as_deref()),
             Self::Gpt2 { vocab, merges } => Tokenizer::gpt2(vocab, merges),
             Self::Bert { vocab, lower_case } => Tokenizer::bert(vocab, *lower_case),
             Self::SentencePiece(path) => Tokenizer::sentencepiece(path),

@@ -13,6 +13,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+/// Its name and version.
+pub(super) const NAME: &str = "tokenizers 1.0.0-rc.3";
+
 /// Bytes from which on the reference encodes one text at a time: it takes some hundred bytes of memory for each of them.
 const LARGE_TEXT: usize = 256 << 10;
 
@@ -168,6 +171,6 @@ impl Encode for PipelineEngine {
     }
 
     fn name(&self) -> &'static str {
-        "tokenizers 1.0.0-rc.3"
+        NAME
     }
 }
