@@ -78,7 +78,7 @@ impl Checkpoint {
     /// The file whose bytes are not those that were written; what the operating system refuses.
     pub fn check_sums(&self) -> Result<()> {
         if self.kind != crate::Kind::Sharded {
-            return crate::sums::check(&self.root, self.files.iter().map(|file| file.path()));
+            return crate::sums::check(&self.root, self.files.iter().map(crate::Mapped::path));
         }
         let folders = self.files.iter().filter_map(|file| file.path().parent());
         let folders: std::collections::BTreeSet<_> = folders.collect();

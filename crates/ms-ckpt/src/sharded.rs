@@ -32,7 +32,7 @@ use crate::layout::{hf, iteration_name, write_tracker};
 use crate::plan;
 use crate::runs::RunIndex;
 use crate::staging::{self, Folder};
-use crate::{Error, Mapped, Result, dcp, safetensors};
+use crate::{Error, Mapped, Result, dcp, safetensors, sums};
 
 /// Name of the file that describes a sharded checkpoint.
 pub const MANIFEST: &str = "manifest.json";

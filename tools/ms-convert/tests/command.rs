@@ -464,6 +464,8 @@ fn diff_sees_through_forms_and_cuts_and_verify_reads_everything() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[norm] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
+    // The checksums would be the first to say so.
+    std::fs::remove_file(path("a").join("iter_0000001").join(ms_ckpt::CHECKSUMS)).unwrap();
     let shown = stdout(&ms_convert(&["verify", text(&path("a"))]).code(1));
     assert!(shown.contains("decoder.layers.0.input_layernorm.weight: the copy in"), "{shown}");
     bytes[qkv] ^= 1;
@@ -580,8 +582,7 @@ fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
     make_model(&hf, "llama", false);
     let forms = [
         ("mcore", &["--tp", "2"][..], "model_optim_rng.pt"),
-        ("hf", &["--threads", "4"], ".safetensors"),
-        ("hf", &["--threads", "1"], ".safetensors"),
+        ("hf", &[], ".safetensors"),
         ("torch_dist", &[], ".distcp"),
     ];
     for (to, more, ending) in forms {

@@ -50,6 +50,12 @@ pub fn main() -> Result<()> {
     if tasks.is_empty() {
         bail!(Usage(format!("expected the name of a task: {}", run::TASKS.join(", "))));
     }
+    if let Some(other) = tasks.iter().find(|task| !run::TASKS.contains(&task.as_str())) {
+        bail!(Usage(format!(
+            "task: expected one of {}, found {other:?}; other tasks are not in this version",
+            run::TASKS.join(", ")
+        )));
+    }
     let output = args.text("output").map(PathBuf::from);
     for task in &tasks {
         let output = output.as_ref().map(|dir| if tasks.len() > 1 { dir.join(task) } else { dir.clone() });

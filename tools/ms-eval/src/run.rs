@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::{DType, Device};
-use ms_generate::{LoadedModel, Session};
+use ms_generate::{LoadedModel, Session, Work};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -47,10 +47,7 @@ fn questions(args: &Args, task: &str) -> Result<Vec<Question>> {
         "hellaswag" => {
             bail!(Usage("hellaswag: MindSpeed-LLM does not score it; pass --protocol harness".into()))
         }
-        other => bail!(Usage(format!(
-            "task: expected one of {}, found {other:?}; other tasks are not in this version",
-            TASKS.join(", ")
-        ))),
+        other => unreachable!("{other}: the names were checked before"),
     };
     all.truncate(most);
     Ok(all)
@@ -224,8 +221,19 @@ fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
-    let model = LoadedModel::open_iteration(Path::new(load), iteration, dtype, device, Some(longest))
-        .with_context(|| format!("--load {load}"))?;
+    let available = ms_cli::available_memory();
+    let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available };
+    let model = LoadedModel::open_for(Path::new(load), iteration, dtype, device, Some(longest), Some(work));
+    let model = model.map_err(|error| match error {
+        ms_generate::Error::Memory { needs, available } => {
+            let lower = match needs.cache > needs.weights {
+                true => "--num-fewshot or --max-new-tokens",
+                false => "the size of the model, or pass --dtype bf16",
+            };
+            ms_cli::too_little_memory(needs.total(), available, lower)
+        }
+        other => anyhow::Error::new(other).context(format!("--load {load}")),
+    })?;
     if longest > model.config().max_positions {
         tracing_warning(longest, model.config().max_positions);
     }

@@ -109,6 +109,8 @@ fn a_weight_that_is_no_number_is_no_score() {
     let last = bytes.len() - 4;
     bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&weights, bytes).unwrap();
+    // Its checksum would be the first to say so.
+    std::fs::remove_file(model.join(ms_ckpt::CHECKSUMS)).unwrap();
     for extra in [&["--protocol", "harness"][..], &["--no-chat-template"]] {
         let out = dir.path().join("scores");
         let mut command = ms_eval();
@@ -289,4 +291,22 @@ fn a_prompt_beyond_the_window_loses_its_beginning_under_the_harness() {
     let (plain, other) = (items(""), items("jjjjjjj"));
     assert_eq!(plain["overlong_prompts"], 1);
     assert_eq!(plain["items"], other["items"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    quiz(&data);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 300000; exec \"$0\" \"$@\""]).arg(assert_cmd::cargo::cargo_bin("ms-eval"));
+    // A generated answer may have as many tokens as the flag says: its keys and values have places from the start.
+    command.args(["mmlu", "--no-chat-template", "--max-new-tokens", "2000000", "--load"]).arg(&model);
+    let done = command.arg("--data-path").arg(&data).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("memory: this run needs about ") && said.contains("--max-new-tokens"), "{said}");
 }

@@ -25,7 +25,7 @@ pub(crate) fn open(name: Option<&Path>) -> Result<Input> {
         _ => name.to_path_buf(),
     };
     if idx_path(&stem).exists() || !name.exists() {
-        return Ok(Input::Dataset(IndexedDataset::open(stem)?));
+        return Ok(Input::Dataset(IndexedDataset::open(name)?));
     }
     Ok(Input::Stream(Some(name.into())))
 }

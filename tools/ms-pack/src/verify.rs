@@ -63,6 +63,7 @@ fn check(name: &Path, vocabulary: Option<i64>) -> Result<serde_json::Value> {
         facts["sound"] = true.into();
         return Ok(facts);
     };
+    let name = set.prefix();
     if let Some((path, manifest)) = Manifest::of_output(&bin_path(name))? {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let own = [bin_path(name), idx_path(name)].map(|p| p.file_name().map(ToOwned::to_owned));

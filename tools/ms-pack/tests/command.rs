@@ -500,7 +500,61 @@ fn a_flipped_byte_is_found() {
     {
         let done = run(words);
         let said = text(&done.stderr);
-        assert!(!done.status.success() && said.contains("chats.tokens: its bytes are not"), "{said}");
+        assert!(
+            !done.status.success()
+                && said.contains("chats.tokens: ")
+                && said.contains("its bytes are not those"),
+            "{said}"
+        );
     }
     assert!(bench.files("b").is_empty());
+}
+
+#[test]
+fn a_set_has_the_same_names_in_every_command_and_others_are_listed() {
+    let bench = Bench::new();
+    let run = |args: &[&str]| tool().current_dir(bench.dir.path()).args(args).output().unwrap();
+    std::fs::write(bench.path("chats.tokens"), bench.stream()).unwrap();
+    assert!(run(&["pack", "--input", "chats.tokens", "--output-prefix", "a"]).status.success());
+    // One set alone whose name goes on, and its files' names, are it.
+    for ending in ["bin", "idx"] {
+        let from = bench.path(&format!("a_packed_labels_document.{ending}"));
+        std::fs::copy(from, bench.path(&format!("one_text_document.{ending}"))).unwrap();
+    }
+    let want = run(&["cat", "one_text_document"]).stdout;
+    assert!(!want.is_empty());
+    for name in ["one", "one_text", "one_text_document.bin", "one_text_document.idx"] {
+        let done = run(&["cat", name]);
+        assert!(done.status.success() && done.stdout == want, "{name}: {}", text(&done.stderr));
+        let done = run(&["info", name]);
+        assert!(done.status.success(), "info {name}: {}", text(&done.stderr));
+        let done = run(&["verify", name]);
+        assert!(done.status.success(), "verify {name}: {}", text(&done.stderr));
+        let done = run(&["split", name, "--split", "1,1,0", "--output-prefix", "cut", "--force"]);
+        assert!(done.status.success(), "split {name}: {}", text(&done.stderr));
+        let done = run(&[
+            "samples",
+            "--data-path",
+            name,
+            "--split",
+            "1,0,0",
+            "--seq-length",
+            "8",
+            "--train-samples",
+            "2",
+        ]);
+        assert!(done.status.success(), "samples {name}: {}", text(&done.stderr));
+    }
+    // Several: all of them are named.
+    for words in [
+        &["cat", "a"][..],
+        &["samples", "--data-path", "a", "--split", "1,0,0", "--seq-length", "8", "--train-samples", "2"],
+    ] {
+        let done = run(words);
+        let said = text(&done.stderr);
+        assert!(!done.status.success(), "{said}");
+        for key in ["attention_mask", "input_ids", "labels"] {
+            assert!(said.contains(&format!("a_packed_{key}_document")), "{said}");
+        }
+    }
 }

@@ -151,7 +151,7 @@ fn a_flipped_bit_anywhere_is_noticed() {
         bad[at] ^= 4;
         assert!(read(&bad).is_err() && batches(&bad).is_err() && mapped(&bad).is_err(), "byte {at}");
     }
-    // A stream of an earlier version has no checksums, and is read.
+    // A stream of an earlier version has no checksums, promises none, and is read.
     let mut old = Vec::new();
     let mut at = 0;
     while at + 8 < bytes.len() {
@@ -165,5 +165,9 @@ fn a_flipped_bit_anywhere_is_noticed() {
         at += 8 + length + body;
     }
     old.extend(&bytes[at..]);
+    let promise = super::info::CHECKSUM.as_bytes();
+    let place = old.windows(promise.len()).position(|text| text == promise).unwrap();
+    assert!(read(&old).is_err());
+    old[place] ^= 1;
     assert_eq!((read(&old).unwrap(), mapped(&old).unwrap()), (small(), small()));
 }

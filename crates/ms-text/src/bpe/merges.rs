@@ -147,7 +147,7 @@ pub(super) fn find(
                 queue.push((count, Reverse(found), places));
             }
         }
-        if merges.len() % 256 == 0 {
+        if merges.len().is_multiple_of(256) {
             told(Step::Merging { done: merges.len() as u64, of: aim as u64 });
         }
     }

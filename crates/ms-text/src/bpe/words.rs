@@ -42,7 +42,7 @@ where
         batch
     };
     let work = || -> Result<(Counts, u64), String> {
-        let mut words = Words::new(pre_tokenizer.clone())?;
+        let mut words = Words::new(pre_tokenizer)?;
         let (mut counts, mut long) = (Counts::new(), 0);
         loop {
             let batch = next();

@@ -27,7 +27,7 @@ pub(crate) struct Words {
 
 impl Words {
     /// By a pre-tokenizer of `tokenizer.json`'s form over byte-level text.
-    pub(crate) fn new(pre_tokenizer: Value) -> std::result::Result<Self, String> {
+    pub(crate) fn new(pre_tokenizer: &Value) -> std::result::Result<Self, String> {
         let definition = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null, "model": byte_level::bpe(json!({}), Vec::new(), false)

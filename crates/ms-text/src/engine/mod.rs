@@ -7,6 +7,7 @@
 
 mod charsmap;
 mod cut;
+mod pieces;
 mod pipeline;
 mod reference;
 mod sentencepiece;
