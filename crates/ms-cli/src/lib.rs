@@ -44,7 +44,7 @@ pub mod megatron;
 mod output;
 mod progress;
 
-pub use claim::{Claim, make_parent};
+pub use claim::{Claim, check_prefix, make_parent};
 pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run};
 pub use generate::{Artefact, generate};

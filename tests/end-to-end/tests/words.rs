@@ -145,3 +145,27 @@ fn a_terminal_that_can_only_add_text_gets_no_colours_and_quiet_is_quiet() {
         assert!(!text(&output).contains('\u{1b}'), "{name}: {}", text(&output));
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_path_that_is_not_text_is_refused_by_every_program_in_the_same_words() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff.jsonl");
+    let flags = [
+        ("ms-tokenizer", "train --vocab-size 300 --output x"),
+        ("ms-preprocess", "--style pretrain --output-prefix x --input"),
+        ("ms-pack", "verify"),
+        ("ms-train", "--data-path"),
+        ("ms-convert", "inspect"),
+        ("ms-infer", "generate --load"),
+        ("ms-eval", "mmlu --load"),
+        ("ms-profile", "report"),
+    ];
+    for (program_name, words) in flags {
+        let output = program(program_name, dir.path()).args(words.split(' ')).arg(name).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{program_name}: {}", text(&output));
+        let said = text(&output);
+        assert!(said.contains("argument \"bad\\xFF.jsonl\" is not UTF-8"), "{program_name}: {said}");
+    }
+}

@@ -604,3 +604,49 @@ fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
         ms_convert(&["verify", text(&out)]).success();
     }
 }
+
+#[test]
+fn the_scripts_for_deepseek_v3_work_with_their_own_flags() {
+    let Some(model) = ms_testing::shared("goldens/convert/src/deepseek_v3_mtp") else { return };
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(model.join("config.json")).unwrap()).unwrap();
+    let layers = config["num_hidden_layers"].as_u64().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (mcore, hf) = (dir.path().join("mcore"), dir.path().join("hf"));
+    // As examples/mcore/deepseek3 writes them, for a smaller model.
+    let (slots, noop) = ((layers + layers % 2).to_string(), layers.to_string());
+    let mut there = vec![
+        "--moe-grouped-gemm",
+        "--target-tensor-parallel-size",
+        "2",
+        "--target-pipeline-parallel-size",
+        "2",
+    ];
+    there.extend([
+        "--target-expert-parallel-size",
+        "2",
+        "--load-dir",
+        text(&model),
+        "--save-dir",
+        text(&mcore),
+    ]);
+    there.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1"]);
+    if layers % 2 == 1 {
+        there.extend(["--noop-layers", &noop]);
+    }
+    ms_convert(&there).success();
+    // The script's output has no arguments, so the model is described where upstream has it too: beside it.
+    std::fs::copy(model.join("config.json"), mcore.join("config.json")).unwrap();
+    let mut back = vec![
+        "--moe-grouped-gemm",
+        "--source-tensor-parallel-size",
+        "2",
+        "--source-pipeline-parallel-size",
+        "2",
+    ];
+    back.extend(["--source-expert-parallel-size", "2", "--load-dir", text(&mcore), "--save-dir", text(&hf)]);
+    back.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1", "--ai-framework", "mindspore"]);
+    ms_convert(&back).success();
+    let said = stdout(&ms_convert(&["diff", text(&model), text(&hf)]).success());
+    assert!(said.contains("tensors are equal"), "{said}");
+}

@@ -208,6 +208,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     }
     let prefix = args.output_prefix.as_deref();
     let prefix = prefix.ok_or_else(|| Usage("no output\nhint: pass --output-prefix PREFIX".into()))?;
+    ms_cli::check_prefix(prefix)?;
     let prefixes = dataset_prefixes(prefix, &columns, info.packed_name, Level::Document);
     check_absent(&prefixes, args.force)?;
     let _claim = Claim::new(prefix, interrupt)?;

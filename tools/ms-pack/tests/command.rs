@@ -273,6 +273,21 @@ fn mistakes_are_usage_errors() {
     let run = tool().args(["info", "no-such-set"]).output().unwrap();
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("no-such-set.idx"), "{}", text(&run.stderr));
+    // A folder is no beginning of names, in any command.
+    for words in [&["pack"][..], &["merge", "a", "b"], &["split", "a", "--split", "1,1,0"]] {
+        let run = tool()
+            .args(words)
+            .args(["--output-prefix", "out/"])
+            .write_stdin(bench.stream())
+            .output()
+            .unwrap();
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("--output-prefix out/: expected a path") && said.contains("hint: pass out/NAME"),
+            "{said}"
+        );
+    }
 }
 
 fn json_of(run: &std::process::Output) -> serde_json::Value {

@@ -272,3 +272,24 @@ fn a_run_that_cannot_fit_is_refused_with_what_to_lower() {
         assert!(bench.sets("out").is_empty());
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_record_of_fifty_megabytes_without_spaces_is_encoded_in_pieces() {
+    let bench = Bench::new();
+    let mut line = b"{\"text\": \"".to_vec();
+    line.extend((0..50u32 << 20).map(|n| b'a' + (n.wrapping_mul(2_654_435_761) >> 28) as u8));
+    line.extend(b"\"}\n");
+    std::fs::write(bench.path("long.jsonl"), &line).unwrap();
+    let mut command = std::process::Command::new("sh");
+    // Address space in KiB; as a whole this record takes two gigabytes.
+    command.current_dir(bench.path(".")).args(["-c", "ulimit -v 1500000; exec \"$0\" \"$@\""]);
+    command.arg(assert_cmd::cargo::cargo_bin("ms-preprocess")).env("MALLOC_ARENA_MAX", "2");
+    command.args(["--style", "pretrain", "--input", "long.jsonl", "--tokenizer-name-or-path", "tok"]);
+    let done = command.args(["--output-prefix", "out"]).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    // One row of as many tokens as it takes to spell it.
+    let index = std::fs::read(bench.path("out_text_document.idx")).unwrap();
+    let tokens = i32::from_le_bytes(index[34..38].try_into().unwrap());
+    assert!(tokens > 5_000_000, "{tokens} tokens");
+}
