@@ -80,7 +80,7 @@ impl LoadedModel {
         for (i, spec) in model.specs().iter().enumerate() {
             let mut view = store.get_mut(ParamId(i as u32))?;
             source.read(spec, &Region::whole(&spec.shape), dtype, view.bytes_mut())?;
-            if !spec.trained && dtype != DType::F32 {
+            if !spec.trained && dtype != dtype.wide() {
                 let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);
                 source.read_f32(spec, &Region::whole(&spec.shape), wide.as_mut_slice()?)?;
                 store.set_wide(ParamId(i as u32), wide)?;

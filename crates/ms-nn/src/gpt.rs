@@ -432,8 +432,8 @@ impl Gpt {
         let mut x = pass.ctx.leave_tp(pass.g, &x)?;
         let scale = match x.value().dtype() {
             // Rounded to the type of the stream first, as upstream does.
-            DType::Bf16 => half::bf16::from_f64(embedding.scale).to_f32(),
-            _ => embedding.scale as f32,
+            DType::Bf16 => half::bf16::from_f64(embedding.scale).into(),
+            _ => embedding.scale,
         };
         x = ops::scale(pass.g, &x, scale)?;
         if let Some(positions) = embedding.positions {
@@ -471,7 +471,7 @@ impl Gpt {
         let head = ops::Head {
             w: &w,
             bias: bias.as_ref(),
-            scale: self.config.scales.logits as f32,
+            scale: self.config.scales.logits,
             softcap: self.config.logit_softcap.map(|c| c as f32),
             group,
         };

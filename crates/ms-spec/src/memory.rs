@@ -17,7 +17,7 @@ pub struct Memory {
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type.
     pub master: usize,
-    /// First and second moments, float32.
+    /// First and second moments, or momentum, float32.
     pub moments: usize,
 }
 
@@ -28,7 +28,8 @@ impl Memory {
     }
 }
 
-/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes per element.
+/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes and
+/// `moments` numbers of the optimizer per element.
 ///
 /// With `distributed_optimizer` the master copy and the moments are shared by the ranks that hold the same: data and
 /// context parallel ranks, of experts the ranks with the same experts.
@@ -40,6 +41,7 @@ pub fn of(
     grid: &Grid,
     rank: usize,
     weight_bytes: usize,
+    moments: usize,
     distributed_optimizer: bool,
 ) -> Result<Memory> {
     let mut memory = Memory::default();
@@ -56,9 +58,11 @@ pub fn of(
         };
         add(&mut memory.elements, elements, 1);
         add(&mut memory.weights, elements, weight_bytes);
-        add(&mut memory.gradients, elements, 4);
-        add(&mut memory.master, owned, if weight_bytes < 4 { 4 } else { 0 });
-        add(&mut memory.moments, owned, 8);
+        // Gradients, master weights and moments are f32, or f64 beside f64 weights.
+        let wide = weight_bytes.max(4);
+        add(&mut memory.gradients, elements, wide);
+        add(&mut memory.master, owned, if weight_bytes < wide { wide } else { 0 });
+        add(&mut memory.moments, owned, moments * wide);
     }
     Ok(memory)
 }

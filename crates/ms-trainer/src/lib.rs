@@ -23,6 +23,7 @@ mod share;
 
 pub use config::{
     Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Routing, TrainConfig,
+    UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
 pub use error::{Error, Result};

@@ -31,6 +31,7 @@ fn model() -> ModelConfig {
 
 fn found(case: &Case, micro: usize) -> Found {
     let c = model();
+    let case = &case.clone().single_precision();
     run(&c, case, Routing::default(), &batches(&c, ROWS, LENGTH, 2, micro, true)).unwrap()
 }
 

@@ -6,7 +6,7 @@ use crate::{boolq, hellaswag, mmlu};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{DType, Device};
+use ms_core::DType;
 use ms_generate::{LoadedModel, Session, Work};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::json;
@@ -217,9 +217,13 @@ fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
-    let dtype = if args.text("dtype") == Some("fp32") { DType::F32 } else { DType::Bf16 };
+    let dtype = match args.text("dtype") {
+        Some("fp32") => DType::F32,
+        Some("fp64") => DType::F64,
+        _ => DType::Bf16,
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
+    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1))?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
     let available = ms_cli::available_memory();
     let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available };

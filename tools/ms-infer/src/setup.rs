@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{DType, Device};
+use ms_core::DType;
 use ms_generate::{Limits, LoadedModel, Sampling, Work};
 use ms_text::Tokenizer;
 use std::path::Path;
@@ -34,12 +34,13 @@ pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel
     }
     let dtype = match args.text("dtype") {
         Some("fp32") => DType::F32,
+        Some("fp64") => DType::F64,
         Some("bf16") => DType::Bf16,
         _ if args.flag("bf16") => DType::Bf16,
         _ => default,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
+    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1))?;
     let dir = model_dir(args)?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
     let available = ms_cli::available_memory();

@@ -17,7 +17,6 @@ pub mod topology;
 
 use anyhow::{Context, Result};
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_core::{CpuBackend, Device};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
 use ms_trainer::{Hooks, Outcome};
@@ -78,7 +77,7 @@ fn train(
     let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
-        let device = Device::new(CpuBackend::new(resolved.threads_per_rank, isa)?);
+        let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank)?;
         let ctx =
             ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;

@@ -179,11 +179,12 @@ fn ranks(
     report: &Report,
 ) -> Result<Vec<Value>> {
     let c = &r.config;
-    let (grid, element) = (&r.topology.grid, c.dtype.size());
+    let (grid, element, moments) = (&r.topology.grid, c.dtype.size(), c.update.state_names().len());
     let mut ranks = Vec::with_capacity(r.world);
     for rank in 0..r.world {
         let stage = grid.coord(rank, Axis::Pp);
-        let held = memory::of(&stages[stage], grid, rank, element, r.topology.distributed_optimizer)?;
+        let held =
+            memory::of(&stages[stage], grid, rank, element, moments, r.topology.distributed_optimizer)?;
         let activations = memory::Activations {
             tokens: c.seq_length * c.batch.micro / grid.size(Axis::Cp),
             element_bytes: element,
@@ -222,7 +223,7 @@ fn communication(
     let of = |experts: bool| {
         let held: Vec<PlacedParam> =
             stages[0].iter().filter(|p| p.spec.of_experts() == experts).cloned().collect();
-        memory::of(&held, grid, 0, c.dtype.size(), true)
+        memory::of(&held, grid, 0, c.dtype.size(), c.update.state_names().len(), true)
     };
     let (dense, experts) = (of(false)?, of(true)?);
     let (dp, edp) = (grid.size(Axis::Dp) * cp, grid.expert().size(Axis::Dp));

@@ -15,7 +15,9 @@ use ms_nn::{Capacity, Recompute};
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
-use ms_trainer::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig};
+use ms_trainer::{
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig, UpdateRule,
+};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,8 +58,10 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
-    if args.flag("fp64") {
-        bail!(Usage("--fp64: float64 is not part of this version; leave out the flag for float32".into()));
+    if args.flag("fp64") && args.flag("bf16") {
+        bail!(Usage(
+            "--fp64: goes not with --bf16, which asks for another element type; leave one of them out".into()
+        ));
     }
     if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
         bail!(Usage(format!(
@@ -139,7 +143,11 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     };
     let config = TrainConfig {
         model,
-        dtype: if args.flag("bf16") { DType::Bf16 } else { DType::F32 },
+        dtype: match (args.flag("fp64"), args.flag("bf16")) {
+            (true, _) => DType::F64,
+            (_, true) => DType::Bf16,
+            _ => DType::F32,
+        },
         seq_length,
         longest_row,
         batch,
@@ -147,11 +155,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         train_samples,
         skip_train: args.flag("skip_train"),
         schedule,
-        adam: Adam {
-            beta1: number(args, "adam_beta1"),
-            beta2: number(args, "adam_beta2"),
-            eps: number(args, "adam_eps"),
-        },
+        update: update_rule(args),
         clip_grad: number(args, "clip_grad"),
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
@@ -182,9 +186,6 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         profile: args.flag("profile").then_some(start..end.max(start + 1)),
         args: args.given().clone(),
     };
-    if args.text("optimizer").is_some_and(|o| o != "adam") {
-        bail!(Usage("--optimizer: expected adam, the update rule of this version".into()));
-    }
     for (dest, flag) in [("hidden_dropout", "--hidden-dropout"), ("attention_dropout", "--attention-dropout")]
     {
         if args.has(dest) && number(args, dest) != 0.0 {
@@ -590,6 +591,18 @@ fn data(
         other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
     };
     Ok(DataConfig { kind, sampler, layout, ahead: 4 })
+}
+
+/// `--optimizer` with its numbers.
+fn update_rule(args: &Args) -> UpdateRule {
+    match args.text("optimizer") {
+        Some("sgd") => UpdateRule::Sgd { momentum: number(args, "sgd_momentum") },
+        _ => UpdateRule::AdamW(Adam {
+            beta1: number(args, "adam_beta1"),
+            beta2: number(args, "adam_beta2"),
+            eps: number(args, "adam_eps"),
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Needs {
             let stage = grid.coord(rank, Axis::Pp);
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
-            let held = memory::of(&held, grid, rank, element, true)?;
+            let held = memory::of(&held, grid, rank, element, c.update.state_names().len(), true)?;
             let sizes = memory::Activations {
                 tokens: tokens / grid.size(Axis::Cp),
                 element_bytes: element,
