@@ -17,6 +17,34 @@ pub(crate) enum LayerMemory {
     None,
 }
 
+impl LayerMemory {
+    /// Bytes of its cache.
+    pub(crate) fn bytes(self, dtype: DType, slots: usize, capacity: usize) -> u64 {
+        let product = |factors: &[usize]| factors.iter().fold(1u64, |n, &f| n.saturating_mul(f as u64));
+        let size = dtype.size();
+        match self {
+            Self::Attention { width, index } => product(&[slots, capacity, width, 2, size])
+                .saturating_add(product(&[slots, capacity, index.unwrap_or(0), 4])),
+            Self::Recurrent { history: [taps, channels], states } => {
+                product(&[slots, taps, channels, 4]).saturating_add(product(&[slots, states, 4]))
+            }
+            Self::Compressed { width, pools } => {
+                let pools = pools.into_iter().flatten().map(|pool| {
+                    let span = if pool.overlap { 2 * pool.ratio } else { pool.ratio };
+                    product(&[slots, span, pool.width(), 2, size]).saturating_add(product(&[
+                        slots,
+                        capacity / pool.ratio,
+                        pool.dim,
+                        size,
+                    ]))
+                });
+                pools.fold(product(&[slots, capacity, width, size]), u64::saturating_add)
+            }
+            Self::None => 0,
+        }
+    }
+}
+
 /// One layer's part of a cache.
 #[derive(Debug)]
 pub(crate) enum LayerCache {

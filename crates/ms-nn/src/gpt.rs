@@ -520,6 +520,11 @@ impl Gpt {
         KvCache::new(device, dtype, &memories, slots, capacity)
     }
 
+    /// Bytes of [`Gpt::cache`], without making one.
+    pub fn cache_bytes(&self, dtype: DType, slots: usize, capacity: usize) -> u64 {
+        self.layers().map(|l| l.memory().bytes(dtype, slots, capacity)).fold(0, u64::saturating_add)
+    }
+
     /// Appends tokens to slots of the cache and returns the hidden states `[T,H]` of the new tokens, slot after
     /// slot in the order given. Prefill (many tokens) and decode (one) are the same call.
     ///

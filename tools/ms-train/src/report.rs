@@ -56,6 +56,8 @@ fn say(line: &str) {
 /// The terminal of a run: Megatron's lines on stdout (on stderr with `--json`), a progress bar on stderr.
 pub(crate) struct Console {
     json: bool,
+    /// Messages on stderr are objects.
+    objects: bool,
     bar: ProgressBar,
     counts: Arc<Counts>,
 }
@@ -64,7 +66,8 @@ impl Console {
     /// The console of a run of `iterations`.
     pub(crate) fn new(args: &Args, iterations: u64) -> Self {
         let bar = args.progress().bar(iterations, "training");
-        Self { json: args.flag("json"), bar, counts: Arc::default() }
+        let objects = args.text("log_format") == Some("json");
+        Self { json: args.flag("json"), objects, bar, counts: Arc::default() }
     }
 
     /// Iterations done and saved, kept up to date.
@@ -81,7 +84,9 @@ impl Console {
 impl Observer for Console {
     fn line(&self, text: &str) {
         self.bar.suspend(|| {
-            if self.json {
+            if self.json && self.objects {
+                tracing::info!("{text}");
+            } else if self.json {
                 let _ = writeln!(std::io::stderr(), "{text}");
             } else if std::io::stdout().is_terminal() {
                 say(&short(text));

@@ -238,7 +238,8 @@ fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
     let Some(dir) = args.text("tokenizer_name_or_path").or(args.text("tokenizer_model")) else {
         return Ok(None);
     };
-    let mut tokenizer = Tokenizer::load(dir).context("--tokenizer-name-or-path")?;
+    let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())
+        .context("--tokenizer-name-or-path")?;
     let mut closing = false;
     match args.text("prompt_type") {
         Some(name) => {

@@ -2,8 +2,8 @@
 
 use crate::data::{DataConfig, DataKind};
 use crate::resolve::Resolved;
-use anyhow::{Result, bail};
-use ms_cli::{available_memory, say_bytes};
+use anyhow::Result;
+use ms_cli::{available_memory, too_little_memory};
 use ms_core::Axis;
 use ms_data::indexed::IndexedDataset;
 use ms_nn::Recompute;
@@ -115,12 +115,7 @@ pub(crate) fn check(r: &Resolved) -> Result<()> {
     let needs = Needs::of(r)?;
     let (needed, Some(available)) = (needs.total(), available_memory()) else { return Ok(()) };
     if needed > available {
-        bail!(
-            "memory: this run needs about {}, {} are available\nhint: lower {}",
-            say_bytes(needed),
-            say_bytes(available),
-            needs.advice()
-        );
+        return Err(too_little_memory(needed, available, needs.advice()));
     }
     Ok(())
 }

@@ -190,3 +190,27 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         assert!(message.contains(words), "{flags}: {message}");
     }
 }
+
+#[test]
+fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
+    let run = |flags: &str| {
+        let mut command = ms_train();
+        command.args(MODEL.split_whitespace()).args(flags.split_whitespace());
+        command.args(["--train-iters", "2", "--dry-run", "--nproc-per-node", "2", "--pp", "2"]);
+        refused(&mut command, 2)
+    };
+    for (flags, flag) in [
+        (
+            "--num-layers-per-virtual-pipeline-stage 3",
+            "--num-layers-per-virtual-pipeline-stage: chunks of 3 layers",
+        ),
+        ("--num-virtual-stages-per-pipeline-rank 3", "--num-virtual-stages-per-pipeline-rank 3: 4 layers"),
+        ("--num-layers 5", "--pipeline-model-parallel-size: 5 layers"),
+        ("--num-layer-list 3,2", "--num-layer-list: layer list [3, 2]"),
+        ("--noop-layers 9", "--noop-layers: empty slot 9"),
+        ("--num-layers 6 --schedules-method dualpipev", "--schedules-method: 6 layers"),
+    ] {
+        let message = run(flags);
+        assert!(message.contains(flag), "{flags}: {message}");
+    }
+}

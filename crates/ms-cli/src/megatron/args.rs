@@ -1,6 +1,7 @@
 //! What a command line said: values by name, with the table's defaults behind them.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -328,6 +329,16 @@ impl Args {
         }
         for notice in self.without_effect() {
             tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
+        }
+    }
+
+    /// Says `text` on stderr beside what a command is asked for: as it is, or with `--log-format json` as a message.
+    pub fn say_aside(&self, text: &str) {
+        if self.text("log_format") == Some("json") {
+            tracing::info!("{text}");
+        } else {
+            // Nothing can be done about a closed stderr.
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
 
