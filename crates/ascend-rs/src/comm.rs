@@ -1,8 +1,8 @@
 //! HCCL communicators: collectives on device buffers, entered into streams.
 
+use crate::device::Context;
 use crate::memory::Buffer;
 use crate::toolkit::acl;
-use crate::device::Context;
 use crate::{Device, Error, Result, Stream, Toolkit};
 use hccl_sys::types::{HcclComm, HcclCommConfig, HcclRootInfo};
 use ms_core::DType;
@@ -217,12 +217,7 @@ impl Comm {
         Ok(text.iter().take_while(|c| **c != 0).map(|c| *c as char).collect())
     }
 
-    fn ready(
-        &self,
-        what: &'static str,
-        stream: &Stream,
-        buffers: &[(&Buffer, usize)],
-    ) -> Result<()> {
+    fn ready(&self, what: &'static str, stream: &Stream, buffers: &[(&Buffer, usize)]) -> Result<()> {
         for (buffer, bytes) in buffers {
             if *bytes > buffer.len() {
                 return Err(Error::Range { what, need: *bytes, have: buffer.len() });
@@ -277,10 +272,7 @@ impl Comm {
         self.ready("all-gather", stream, &[(from, n), (to, n * self.size)])?;
         let (count, dtype) = (count as u64, hccl_type(dtype));
         let toolkit = &self.context.toolkit;
-        acl!(
-            toolkit,
-            hccl.HcclAllGather(from.address(), to.address(), count, dtype, self.raw, stream.raw())
-        )
+        acl!(toolkit, hccl.HcclAllGather(from.address(), to.address(), count, dtype, self.raw, stream.raw()))
     }
 
     /// `to` = this rank's part of `count` elements of the sum of all ranks' `from`.

@@ -186,7 +186,9 @@ pub fn meaning(function: &str, code: i32) -> &'static str {
 
 fn hint(function: &str, code: i32) -> &'static str {
     match (function.starts_with("Hccl"), code) {
-        (false, 100_039) => "the stub libraries of the toolkit cannot run; take lib64, not lib64/stub or devlib",
+        (false, 100_039) => {
+            "the stub libraries of the toolkit cannot run; take lib64, not lib64/stub or devlib"
+        }
         (false, 507_008 | 507_033) => "is the device's node and driver mounted in this container, and free?",
         (false, 507_010) => "npu-smi info shows whether the device is healthy",
         (false, 561_107) => "source the toolkit's set_env.sh, or set ASCEND_OPP_PATH",

@@ -55,10 +55,7 @@ impl Drop for RawEvent {
 impl RawEvent {
     fn record(toolkit: &Toolkit, stream: &StreamInner) -> Result<RawEvent> {
         let mut raw = null_mut();
-        acl!(
-            toolkit,
-            rt.aclrtCreateEventExWithFlag(&raw mut raw, PROGRESS)
-        )?;
+        acl!(toolkit, rt.aclrtCreateEventExWithFlag(&raw mut raw, PROGRESS))?;
         let event = RawEvent { toolkit: toolkit.clone(), raw };
         acl!(toolkit, rt.aclrtRecordEvent(raw, stream.raw))?;
         Ok(event)
@@ -321,14 +318,7 @@ impl Buffer {
         let toolkit = &self.context.toolkit;
         acl!(
             toolkit,
-            rt.aclrtMemcpyAsync(
-                to.at,
-                n,
-                self.address(),
-                n,
-                consts::ACL_MEMCPY_DEVICE_TO_HOST,
-                stream.0.raw
-            )
+            rt.aclrtMemcpyAsync(to.at, n, self.address(), n, consts::ACL_MEMCPY_DEVICE_TO_HOST, stream.0.raw)
         )
     }
 }

@@ -4,9 +4,7 @@ use crate::memory::Buffer;
 use crate::toolkit::acl;
 use crate::{Error, Result, Stream};
 use hccl_sys::SecondPhase;
-use hccl_sys::types::{
-    aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList,
-};
+use hccl_sys::types::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList};
 use ms_core::DType;
 use std::ffi::{CStr, c_char};
 use std::fmt::Write as _;
@@ -68,7 +66,8 @@ impl<'a> View<'a> {
         };
         let (low, high) = (reach(-1), reach(1));
         let empty = shape.contains(&0);
-        if shape.len() != strides.len() || (!empty && (low < 0 || (high + 1) as usize * dtype.size() > buffer.len()))
+        if shape.len() != strides.len()
+            || (!empty && (low < 0 || (high + 1) as usize * dtype.size() > buffer.len()))
         {
             let need = (high + 1).max(0) as usize * dtype.size();
             return Err(Error::Range { what: "view", need, have: buffer.len() });

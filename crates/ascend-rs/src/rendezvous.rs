@@ -156,9 +156,7 @@ impl TorchStore {
 impl Rendezvous for TorchStore {
     fn put(&self, key: &str, value: &[u8]) -> Result<()> {
         let key = self.text(key);
-        self.talk(|s| {
-            s.write_all(&[&[SET][..], &key, &(value.len() as u64).to_ne_bytes(), value].concat())
-        })
+        self.talk(|s| s.write_all(&[&[SET][..], &key, &(value.len() as u64).to_ne_bytes(), value].concat()))
     }
 
     fn peek(&self, key: &str) -> Result<Option<Vec<u8>>> {

@@ -54,12 +54,7 @@ impl Toolkit {
     ///
     /// # Errors
     /// [`Error::Call`] for any code but 0.
-    pub fn check(
-        &self,
-        function: &'static str,
-        code: i32,
-        operands: impl FnOnce() -> String,
-    ) -> Result<()> {
+    pub fn check(&self, function: &'static str, code: i32, operands: impl FnOnce() -> String) -> Result<()> {
         if code == 0 {
             return Ok(());
         }
@@ -68,7 +63,8 @@ impl Toolkit {
                 // SAFETY: takes nothing; gives a C string of this thread, or null.
                 let text = unsafe { f() };
                 // SAFETY: as said; it is copied before the next call.
-                (!text.is_null()).then(|| unsafe { CStr::from_ptr(text.cast()) }.to_string_lossy().into_owned())
+                (!text.is_null())
+                    .then(|| unsafe { CStr::from_ptr(text.cast()) }.to_string_lossy().into_owned())
             }
             None => None,
         };
@@ -89,12 +85,8 @@ impl Toolkit {
     pub fn versions(&self) -> Versions {
         let mut runtime = (0, 0, 0);
         // Versions are told, never needed.
-        let _ = acl!(
-            self,
-            rt.aclrtGetVersion(&raw mut runtime.0, &raw mut runtime.1, &raw mut runtime.2)
-        );
-        let mut found =
-            hccl_sys::types::aclCANNPackageVersion { version: [0; 128], parts: [0; 384] };
+        let _ = acl!(self, rt.aclrtGetVersion(&raw mut runtime.0, &raw mut runtime.1, &raw mut runtime.2));
+        let mut found = hccl_sys::types::aclCANNPackageVersion { version: [0; 128], parts: [0; 384] };
         let package = match acl!(self, acl.aclsysGetCANNVersion(0, &raw mut found)) {
             Ok(()) => found.version.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect(),
             Err(_) => String::new(),

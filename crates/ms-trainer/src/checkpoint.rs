@@ -197,7 +197,28 @@ fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: shard
         write_megatron(config, &sealed, state, engine.dtype(), &writer)?;
     }
     drop(sealed);
-    Ok(writer.publish()?)
+    writer.publish()?;
+    if let (Some(keep), Some(dir)) = (config.checkpoint.keep_last, &config.checkpoint.save) {
+        remove_older(dir, state.iteration, keep);
+    }
+    Ok(())
+}
+
+/// Removes all but the `keep` newest of the checkpoints up to `newest`, which is complete. What cannot be removed stays, with a
+/// warning: the run has what it needs.
+fn remove_older(dir: &Path, newest: u64, keep: u64) {
+    let mut older: Vec<u64> = iterations(dir).into_iter().filter(|&n| n < newest).collect();
+    let stay = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
+    older.truncate(older.len().saturating_sub(stay));
+    for iteration in older {
+        let folder = dir.join(iteration_name(iteration));
+        // Under another name first: a reader finds it whole or not at all.
+        let aside = dir.join(format!(".{}.removed", iteration_name(iteration)));
+        let removed = std::fs::rename(&folder, &aside).and_then(|()| std::fs::remove_dir_all(&aside));
+        if let Err(e) = removed {
+            tracing::warn!("{}: an older checkpoint could not be removed: {e}", folder.display());
+        }
+    }
 }
 
 fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {

@@ -290,6 +290,8 @@ pub struct Checkpointing {
     pub save: Option<PathBuf>,
     /// Iterations between checkpoints; 0: only at the end.
     pub save_interval: u64,
+    /// Checkpoints that stay in the folder; older ones go once a newer one is complete. `None`: all stay.
+    pub keep_last: Option<u64>,
     /// Weights only.
     pub no_save_optim: bool,
     /// In which of Megatron's forms weights are written a second time.

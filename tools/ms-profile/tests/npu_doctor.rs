@@ -133,7 +133,12 @@ fn memory_that_runs_out_is_named() {
     assert_eq!(code, Some(1));
     let failed = [with(&report, "operators", "fail"), with(&report, "collectives", "fail")].concat();
     assert!(failed.iter().any(|(_, f, _)| f.contains("207018 (out of memory)")), "{failed:?}");
-    assert!(failed.iter().any(|(n, f, h)| n == "all-reduce" && f.contains("HcclCommInitAll") && h.contains("HCCL_BUFFSIZE")), "{failed:?}");
+    assert!(
+        failed.iter().any(|(n, f, h)| n == "all-reduce"
+            && f.contains("HcclCommInitAll")
+            && h.contains("HCCL_BUFFSIZE")),
+        "{failed:?}"
+    );
     // What fits still runs.
     assert!(!with(&report, "operators", "ok").is_empty());
 }

@@ -7,6 +7,7 @@
 pub mod data;
 mod fit;
 mod keep;
+mod layouts;
 mod parity;
 mod plan;
 mod profile;
@@ -54,6 +55,9 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
         args.layer_toml(&text, Path::new(&path))?;
     }
+    if args.flag("explain") {
+        return report::explain(&args);
+    }
     args.check()?;
     let recorder = ms_trace::Recorder::new();
     report::start_logging(&args, args.flag("profile").then(|| recorder.clone()));
@@ -66,7 +70,10 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         return report::print_config(&args, &resolved);
     }
     if args.flag("dry_run") {
-        return plan::print(&args, &resolved);
+        return match args.text("fit") {
+            Some(limit) => layouts::print(&args, &resolved, limit),
+            None => plan::print(&args, &resolved),
+        };
     }
     train(&args, &resolved, &recorder, interrupt)
 }

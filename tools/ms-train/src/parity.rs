@@ -10,8 +10,8 @@ use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_spec::{Placement, Stages};
-use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
 use ms_trainer::TrainConfig;
+use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
 use serde_json::json;
 use std::io::Write;
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A run, ready to start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Resolved {
     /// What the loop is told.
     pub config: TrainConfig,
@@ -482,6 +482,7 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         exit_on_missing: args.flag("exit_on_missing_checkpoint"),
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
+        keep_last: args.size("keep_last")?.map(|n| n as u64),
         no_save_optim: args.has("no_save_optim"),
         megatron_files: match args.text("ckpt_format").filter(|_| args.has("ckpt_format")) {
             Some("torch") => MegatronFiles::Ranks,

@@ -43,7 +43,9 @@ fn every_family_can_be_made_small_and_compared() {
     for name in ms_testing::golden_models() {
         let Some(dir) = ms_testing::golden_model(&name) else { continue };
         let mut command = ms_train();
-        command.args(["parity", "--json", "--seq-length", "32", "--micro-batch-size", "1", "--load"]).arg(&dir);
+        command
+            .args(["parity", "--json", "--seq-length", "32", "--micro-batch-size", "1", "--load"])
+            .arg(&dir);
         command.args(["--nproc-per-node", "2"]);
         let out = command.assert().get_output().clone();
         let text = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -91,7 +91,14 @@ struct Heads {
 }
 
 /// Attention in the layout `[b,s,n,d]`; `allowed(i, j)` says whether row i sees key j.
-fn attend(q: &[f64], k: &[f64], v: &[f64], h: Heads, scale: f64, allowed: impl Fn(usize, usize) -> bool) -> Vec<f64> {
+fn attend(
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    h: Heads,
+    scale: f64,
+    allowed: impl Fn(usize, usize) -> bool,
+) -> Vec<f64> {
     let mut out = vec![0.0; q.len()];
     for b in 0..h.b {
         for n in 0..h.n {
@@ -165,8 +172,27 @@ fn attention(b: &mut Bench<'_>) -> Result<()> {
         let masked = || if causal { mask.view().map(Some) } else { Ok(None) };
         let mode = if causal { 2 } else { 0 };
         ops::attention(
-            b.stream, gq.view()?, gk.view()?, gv.view()?, None, None, None, masked()?, None, scale, 1.0,
-            65536, 65536, h.n as i64, text, 0, mode, max.view()?, sum.view()?, Some(none.view()?), out.view()?,
+            b.stream,
+            gq.view()?,
+            gk.view()?,
+            gv.view()?,
+            None,
+            None,
+            None,
+            masked()?,
+            None,
+            scale,
+            1.0,
+            65536,
+            65536,
+            h.n as i64,
+            text,
+            0,
+            mode,
+            max.view()?,
+            sum.view()?,
+            Some(none.view()?),
+            out.view()?,
         )?;
         // The formula on rounded values, in the order of [b,s,n,d].
         let exact = |g: &Given, heads: usize| -> Vec<f64> {
@@ -186,9 +212,32 @@ fn attention(b: &mut Bench<'_>) -> Result<()> {
         }
         let (dq, dk, dv) = (b.empty(gq.a.shape())?, b.empty(gk.a.shape())?, b.empty(gv.a.shape())?);
         ops::attention_grad(
-            b.stream, gq.view()?, gk.view()?, gv.view()?, gdy.view()?, None, None, None, masked()?,
-            Some(max.view()?), Some(sum.view()?), None, Some(out.view()?), None, scale, 1.0, 65536, 65536,
-            h.n as i64, text, 0, mode, dq.view()?, dk.view()?, dv.view()?, Some(none.view()?),
+            b.stream,
+            gq.view()?,
+            gk.view()?,
+            gv.view()?,
+            gdy.view()?,
+            None,
+            None,
+            None,
+            masked()?,
+            Some(max.view()?),
+            Some(sum.view()?),
+            None,
+            Some(out.view()?),
+            None,
+            scale,
+            1.0,
+            65536,
+            65536,
+            h.n as i64,
+            text,
+            0,
+            mode,
+            dq.view()?,
+            dk.view()?,
+            dv.view()?,
+            Some(none.view()?),
         )?;
         let want = gradient(|q| attend(q, &k, &v, h, scale, sees), &q, &dy);
         b.near("dq", &dq, &turned(&want, h.n))?;
@@ -220,8 +269,28 @@ fn ragged(b: &mut Bench<'_>) -> Result<()> {
     let (out, none) = (b.empty(&shape)?, b.empty(&[0])?);
     let lists = (Some(&ends[..]), Some(&ends[..]));
     ops::attention_ragged(
-        b.stream, q.view()?, k.view()?, v.view()?, None, None, None, Some(mask.view()?), None, lists.0, lists.1,
-        scale, 1.0, 65536, 65536, n as i64, c"TND", 0, 2, max.view()?, sum.view()?, Some(none.view()?),
+        b.stream,
+        q.view()?,
+        k.view()?,
+        v.view()?,
+        None,
+        None,
+        None,
+        Some(mask.view()?),
+        None,
+        lists.0,
+        lists.1,
+        scale,
+        1.0,
+        65536,
+        65536,
+        n as i64,
+        c"TND",
+        0,
+        2,
+        max.view()?,
+        sum.view()?,
+        Some(none.view()?),
         out.view()?,
     )?;
     let h = Heads { b: 1, s: t, n, g: n, d };
@@ -229,9 +298,34 @@ fn ragged(b: &mut Bench<'_>) -> Result<()> {
     b.near("out", &out, &attend(&q.v, &k.v, &v.v, h, scale, sees))?;
     let (dq, dk, dv) = (b.empty(&shape)?, b.empty(&shape)?, b.empty(&shape)?);
     ops::attention_ragged_grad(
-        b.stream, q.view()?, k.view()?, v.view()?, dy.view()?, None, None, None, Some(mask.view()?),
-        Some(max.view()?), Some(sum.view()?), None, Some(out.view()?), None, lists.0, lists.1, scale, 1.0, 65536,
-        65536, n as i64, c"TND", 0, 2, dq.view()?, dk.view()?, dv.view()?, Some(none.view()?),
+        b.stream,
+        q.view()?,
+        k.view()?,
+        v.view()?,
+        dy.view()?,
+        None,
+        None,
+        None,
+        Some(mask.view()?),
+        Some(max.view()?),
+        Some(sum.view()?),
+        None,
+        Some(out.view()?),
+        None,
+        lists.0,
+        lists.1,
+        scale,
+        1.0,
+        65536,
+        65536,
+        n as i64,
+        c"TND",
+        0,
+        2,
+        dq.view()?,
+        dk.view()?,
+        dv.view()?,
+        Some(none.view()?),
     )?;
     b.near("dq", &dq, &gradient(|q| attend(q, &k.v, &v.v, h, scale, sees), &q.v, &dy.v))?;
     b.near("dk", &dk, &gradient(|k| attend(&q.v, k, &v.v, h, scale, sees), &k.v, &dy.v))?;

@@ -90,8 +90,7 @@ fn shapes(b: &mut Bench<'_>) -> Result<()> {
     b.near("slice", &part, &y.v)?;
     let upper = b.empty(&[m, n])?;
     ops::triu(b.stream, x.view()?, 1, upper.view()?)?;
-    let want: Vec<f64> =
-        x.v.iter().enumerate().map(|(i, v)| if i % n > i / n { *v } else { 0.0 }).collect();
+    let want: Vec<f64> = x.v.iter().enumerate().map(|(i, v)| if i % n > i / n { *v } else { 0.0 }).collect();
     b.near("upper triangle", &upper, &want)?;
     let count = b.empty_as(DType::I64, &[n])?;
     ops::arange(b.stream, Number::I64(3), Number::I64(3 + 2 * n as i64), Number::I64(2), count.view()?)?;
@@ -206,7 +205,8 @@ fn products(b: &mut Bench<'_>) -> Result<()> {
     let (x, w) = (b.random(&[2, m, k])?, b.random(&[2, k, n])?);
     let y = b.empty(&[2, m, n])?;
     ops::batch_matmul(b.stream, x.view()?, w.view()?, y.view()?, 0)?;
-    let part = |i: usize| product(&x.v[i * m * k..(i + 1) * m * k], &w.v[i * k * n..(i + 1) * k * n], m, k, n);
+    let part =
+        |i: usize| product(&x.v[i * m * k..(i + 1) * m * k], &w.v[i * k * n..(i + 1) * k * n], m, k, n);
     b.near("products", &y, &[part(0), part(1)].concat())?;
     let shared = b.random(&[k, n])?;
     ops::matmul(b.stream, x.view()?, shared.view()?, y.view()?, 0)?;

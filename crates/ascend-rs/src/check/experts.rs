@@ -118,8 +118,7 @@ fn grouped(b: &mut Bench<'_>) -> Result<()> {
         None,
         None,
     )?;
-    let owner: Vec<usize> =
-        counts.iter().enumerate().flat_map(|(e, c)| std::iter::repeat_n(e, *c)).collect();
+    let owner: Vec<usize> = counts.iter().enumerate().flat_map(|(e, c)| std::iter::repeat_n(e, *c)).collect();
     let want: Vec<f64> = (0..m * n)
         .map(|i| {
             let (r, c) = (i / n, i % n);

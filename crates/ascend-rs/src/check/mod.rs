@@ -156,7 +156,8 @@ impl Bench<'_> {
     /// `n` values between -1 and 1, other ones with every call.
     fn noise(&mut self, n: usize) -> Vec<f64> {
         let mut next = || {
-            self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.seed =
+                self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.seed >> 11) as f64 / (1u64 << 52) as f64 - 1.0
         };
         (0..n).map(|_| next()).collect()

@@ -350,7 +350,8 @@ impl Communicator for HcclGroup {
             // The pair lives until its messages have come.
             let _pair = pair;
             loop {
-                let Letter { name: found, tensor, .. } = match letter.recv_timeout(Duration::from_millis(100)) {
+                let Letter { name: found, tensor, .. } = match letter.recv_timeout(Duration::from_millis(100))
+                {
                     Ok(letter) => letter.map_err(|e| transport(name, e))?,
                     Err(RecvTimeoutError::Timeout) => {
                         run.check()?;

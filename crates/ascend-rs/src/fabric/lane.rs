@@ -57,11 +57,7 @@ impl Lane {
             .name(name)
             .spawn(body)
             .map_err(|error| transport("hccl", Error::Io { what: "start a thread".to_owned(), error }))?;
-        Ok(Arc::new(Lane {
-            run,
-            jobs: Mutex::new(Some(jobs)),
-            thread: Mutex::new(Some(thread)),
-        }))
+        Ok(Arc::new(Lane { run, jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) }))
     }
 
     /// Hands a job over. Its error is announced to all ranks.

@@ -129,9 +129,7 @@ impl Run {
             *failed = Some((rank.parse().unwrap_or(0), reason.to_owned()));
         }
         match &*failed {
-            Some((rank, reason)) => {
-                Err(ms_dist::Error::PeerFailed { rank: *rank, reason: reason.clone() })
-            }
+            Some((rank, reason)) => Err(ms_dist::Error::PeerFailed { rank: *rank, reason: reason.clone() }),
             None => Ok(()),
         }
     }
@@ -200,9 +198,8 @@ impl Fabric for HcclFabric {
             let maker = match first {
                 Bootstrap::RankTable(table) if all => {
                     let (rank, options) = (run.rank, run.options.comm);
-                    let make = move |device: &Device| {
-                        crate::Comm::from_rank_table(device, &table, rank, options)
-                    };
+                    let make =
+                        move |device: &Device| crate::Comm::from_rank_table(device, &table, rank, options);
                     Box::new(make) as Maker
                 }
                 Bootstrap::InProcess(unbound) if all => {

@@ -66,7 +66,8 @@ fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec
     let x = noise(n * 6, r + 1);
     let float = Tensor::from_slice(&arena, [n * 2, 3], &x)?;
     let double = Tensor::from_slice(&arena, [n * 6], &x.iter().map(|v| f64::from(*v)).collect::<Vec<_>>())?;
-    let short = Tensor::from_slice(&arena, [n * 6], &x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?;
+    let short =
+        Tensor::from_slice(&arena, [n * 6], &x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?;
     let whole = Tensor::from_slice(&arena, [n], &(0..n).map(|i| (i * 10 + r) as i64).collect::<Vec<_>>())?;
     let mut out = Vec::new();
     let mut keep = |name: &'static str, t: &Tensor| {
@@ -234,7 +235,8 @@ fn all_devices_of_a_process_make_a_fabric() {
 fn a_rank_table_makes_a_fabric() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.json");
-    let device = |r: usize| format!(r#"{{"device_id": "{r}", "device_ip": "192.168.100.{r}", "rank_id": "{r}"}}"#);
+    let device =
+        |r: usize| format!(r#"{{"device_id": "{r}", "device_ip": "192.168.100.{r}", "rank_id": "{r}"}}"#);
     let text = format!(
         r#"{{"status": "completed", "version": "1.0", "server_count": "1", "server_list": [{{"server_id": "10.0.0.1", "device": [{}, {}]}}]}}"#,
         device(0),
@@ -335,8 +337,7 @@ pub fn one_of_several_processes() {
         Err(_) => Arc::new(Folder::new(std::env::var("MEETING").unwrap().as_ref()).unwrap()),
     };
     let toolkit = toolkit();
-    let fabric =
-        HcclFabric::new(&toolkit, rank as i32, rank, world, meeting, Bootstrap::RootInfo, options());
+    let fabric = HcclFabric::new(&toolkit, rank as i32, rank, world, meeting, Bootstrap::RootInfo, options());
     let all: Vec<usize> = (0..world).collect();
     let comm = fabric.group(&all).unwrap();
     let hccl = everything(&*comm).unwrap();

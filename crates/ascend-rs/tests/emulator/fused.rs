@@ -26,7 +26,9 @@ fn every_operator_equals_its_formula() {
                 count += 1;
                 match check.run(&stream, *dtype, size) {
                     Ok(o) if o.error <= 1.0 => assert!(!o.worst.is_empty(), "{check:?} compared nothing"),
-                    Ok(o) => wrong.push(format!("{:?} {dtype} {rows}x{columns}: {}", check.operators, o.worst)),
+                    Ok(o) => {
+                        wrong.push(format!("{:?} {dtype} {rows}x{columns}: {}", check.operators, o.worst))
+                    }
                     Err(e) => wrong.push(format!("{:?} {dtype} {rows}x{columns}: {e}", check.operators)),
                 }
             }

@@ -44,10 +44,7 @@ fn passes_with(scenario: &str, settings: &[(&str, &str)]) {
         settings.extend([("CANN_EMU_MODE", mode), ("CANN_EMU_REPORT", report.to_str().unwrap())]);
         let out = command(personality, scenario, &settings).output().unwrap();
         let text = said(&out);
-        assert!(
-            out.status.success() && text.contains("scenario done"),
-            "{scenario} in mode {mode}:\n{text}"
-        );
+        assert!(out.status.success() && text.contains("scenario done"), "{scenario} in mode {mode}:\n{text}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! Devices, streams, buffers, plans, errors.
 
 use crate::{command, said, scenarios, toolkit};
-use ascend_rs::{Argument, Array, Buffer, Call, Device, Error, Event, Number, Pinned, Profile, Stream, View, ops};
+use ascend_rs::{
+    Argument, Array, Buffer, Call, Device, Error, Event, Number, Pinned, Profile, Stream, View, ops,
+};
 use cann_emu::tree::Personality;
 use ms_core::DType;
 
@@ -137,7 +139,12 @@ fn an_error_names_function_code_message_and_shapes() {
     let e = ops::mm(&s, a.view().unwrap(), a.view().unwrap(), a.view().unwrap(), 0).unwrap_err();
     assert_eq!(e.code(), Some(161_002));
     let text = e.to_string();
-    assert!(text.starts_with("aclnnMm answered 161002 (shape, element type or layout not accepted) for f32[2, 3], f32[2, 3]"), "{text}");
+    assert!(
+        text.starts_with(
+            "aclnnMm answered 161002 (shape, element type or layout not accepted) for f32[2, 3], f32[2, 3]"
+        ),
+        "{text}"
+    );
     // The library's own words come after the colon.
     assert!(text.contains("aclnnMm: "), "{text}");
     // Failing between the phases leaves nothing behind that a later call would trip over.
@@ -154,7 +161,11 @@ fn report() -> String {
 fn a_plan_that_does_not_run_leaves_nothing() {
     let (toolkit, device, s) = start();
     // Newer than 8.1; all others are in both releases.
-    let newer = ["aclnnForeachNonFiniteCheckAndUnscale", "aclnnRotaryPositionEmbedding", "aclnnRotaryPositionEmbeddingGrad"];
+    let newer = [
+        "aclnnForeachNonFiniteCheckAndUnscale",
+        "aclnnRotaryPositionEmbedding",
+        "aclnnRotaryPositionEmbeddingGrad",
+    ];
     let old = toolkit.versions().package.starts_with("8.1");
     for (name, there) in ops::available(&toolkit) {
         assert_eq!(there, !(old && newer.contains(&name)), "{name}");
@@ -165,7 +176,8 @@ fn a_plan_that_does_not_run_leaves_nothing() {
         let (x, y) = (a.view().unwrap().pass(&mut call).unwrap(), a.view().unwrap().pass(&mut call).unwrap());
         let functions = toolkit.cann().math.aclnnNeg;
         // SAFETY: the published types; the handles belong to the call.
-        let plan = call.plan(functions, |first, size, executor| unsafe { first(x, y, size, executor) }).unwrap();
+        let plan =
+            call.plan(functions, |first, size, executor| unsafe { first(x, y, size, executor) }).unwrap();
         if run {
             plan.run().unwrap();
         }
@@ -250,8 +262,14 @@ fn threads_work_on_one_device_each() {
                 let s = Stream::new(&device).unwrap();
                 let a = Array::of(&s, &[3], &[id as f32; 3]).unwrap();
                 for _ in 0..10 {
-                    ops::add_number(&s, a.view().unwrap(), Number::F32(1.0), Number::F32(1.0), a.view().unwrap())
-                        .unwrap();
+                    ops::add_number(
+                        &s,
+                        a.view().unwrap(),
+                        Number::F32(1.0),
+                        Number::F32(1.0),
+                        a.view().unwrap(),
+                    )
+                    .unwrap();
                 }
                 assert_eq!(a.to_vec::<f32>().unwrap(), [id as f32 + 10.0; 3]);
             });

@@ -97,7 +97,8 @@ fn operators(stream: &Stream, findings: &mut Findings) -> Result<(), Error> {
         }
         if let Some(symbol) = check.missing(&toolkit) {
             let found = format!("{symbol} is in none of the operator libraries");
-            let hint = "this release lacks it: training works without what it is for, or needs a newer release";
+            let hint =
+                "this release lacks it: training works without what it is for, or needs a newer release";
             findings.add("operators", &name, Status::Note, &found, hint);
             continue;
         }
@@ -144,7 +145,9 @@ fn ping(toolkit: &Toolkit, devices: &[i32]) -> Result<String, Error> {
         let threads: Vec<_> = comms.into_iter().map(|c| scope.spawn(|| one_rank(toolkit, c))).collect();
         threads
             .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err(Error::Rendezvous("a rank's thread panicked".to_owned()))))
+            .map(|t| {
+                t.join().unwrap_or_else(|_| Err(Error::Rendezvous("a rank's thread panicked".to_owned())))
+            })
             .collect::<Result<Vec<f32>, Error>>()
     })?;
     let slowest = times.iter().copied().fold(0.0, f32::max);

@@ -64,7 +64,9 @@ pub(crate) fn examine(cann: &Cann, findings: &mut Findings) {
         }
         let text: Vec<String> = entries().map(|l| format!("no {}\n{}", l.name, tried(l))).collect();
         let (status, hint) = match needed {
-            true => (Status::Failed, "the installation is incomplete: install the toolkit of one release again"),
+            true => {
+                (Status::Failed, "the installation is incomplete: install the toolkit of one release again")
+            }
             false => (Status::Note, "ms-train's --profile of the device needs it"),
         };
         findings.add("libraries", purpose, status, &text.join("\n"), hint);
@@ -81,7 +83,13 @@ pub(crate) fn examine(cann: &Cann, findings: &mut Findings) {
     let missing = |name: &&&str| report.missing.iter().any(|m| m == **name);
     for name in NEEDED.iter().filter(missing) {
         let found = "in none of the libraries that were opened";
-        findings.add("functions", name, Status::Failed, found, "the release is older than 8.1, or incomplete");
+        findings.add(
+            "functions",
+            name,
+            Status::Failed,
+            found,
+            "the release is older than 8.1, or incomplete",
+        );
     }
     let rest = report.missing.len();
     let text = format!("{} found, {rest} of the published interface missing", report.found);
@@ -91,7 +99,13 @@ pub(crate) fn examine(cann: &Cann, findings: &mut Findings) {
         names.sort();
         let shown = names.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
         let found = format!("{shown}{}", if rest > 8 { ", …" } else { "" });
-        findings.add("functions", "missing", Status::Note, &found, "newer or older than this release; fine unless named below");
+        findings.add(
+            "functions",
+            "missing",
+            Status::Note,
+            &found,
+            "newer or older than this release; fine unless named below",
+        );
     }
 }
 
@@ -105,7 +119,9 @@ pub(crate) fn nothing(e: &LoadError, search: &Search, findings: &mut Findings) {
         .map(|l| format!("no {}\n{}", l.name, tried(l)))
         .collect();
     let hint = match &search.home {
-        Some(home) => format!("ASCEND_HOME_PATH is {}, which has no lib64 with these: {SOURCE}", home.display()),
+        Some(home) => {
+            format!("ASCEND_HOME_PATH is {}, which has no lib64 with these: {SOURCE}", home.display())
+        }
         None => SOURCE.to_owned(),
     };
     findings.add("libraries", "runtime", Status::Failed, &text.join("\n"), &hint);

@@ -1,7 +1,9 @@
 //! A model of the same parts, small enough for a few steps in f64.
 
 use anyhow::{Context, Result};
-use ms_spec::{Attention, Indexer, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed};
+use ms_spec::{
+    Attention, Indexer, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed,
+};
 
 /// How many ranks share what, and how many layers stay.
 pub(super) struct Share {
