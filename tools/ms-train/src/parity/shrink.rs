@@ -61,12 +61,12 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
         (g.key_dim, g.value_dim) = (g.key_dim.min(8), g.value_dim.min(8));
         g
     });
-    m.mamba2 = c.mamba2.clone().map(|s| {
+    m.mamba2 = c.mamba2.map(|s| {
         let groups = tp * share.cp;
         let heads = groups * (s.heads / s.groups.max(1)).clamp(1, 2);
         Mamba2 { heads, groups, head_dim: s.head_dim.min(8), state: s.state.min(8), ..s }
     });
-    m.moe = c.moe.clone().map(|e| small_experts(e, share));
+    m.moe = c.moe.as_ref().map(|e| small_experts(e, share));
     // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
     let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|x| m.has(x));
     m.init_std = if recurrent { 0.05 } else { 0.2 };
@@ -79,12 +79,13 @@ fn heads(heads: usize, groups: usize, by: usize) -> (usize, usize) {
     (by * each, by)
 }
 
-fn small_experts(e: Moe, share: &Share) -> Moe {
+fn small_experts(e: &Moe, share: &Share) -> Moe {
     let groups = e.router.groups.map_or(1, |g| g.groups);
     let step = lcm(share.ep.max(1), groups);
     let experts = (2 * e.top_k).max(step).max(4).next_multiple_of(step);
     let shared = e.shared.map(|s| SharedExpert { ffn: 8 * share.tp, ..s });
-    Moe { experts: experts.min(e.experts.next_multiple_of(step)), ffn: 8 * share.tp, shared, ..e }
+    let experts = experts.min(e.experts.next_multiple_of(step));
+    Moe { experts, ffn: 8 * share.tp, shared, ..e.clone() }
 }
 
 fn lcm(a: usize, b: usize) -> usize {
