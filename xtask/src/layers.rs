@@ -8,7 +8,7 @@ use std::path::Path;
 /// Crates that only programs and `ms-cli` may use.
 const PROGRAM_ONLY: [&str; 3] = ["clap", "indicatif", "anyhow"];
 /// What tests and benches may use besides.
-const TEST_ONLY: [&str; 3] = ["ms-testing", "ms-kernels", "cann-emu"];
+const TEST_ONLY: [&str; 4] = ["ms-testing", "ms-kernels", "ms-reference", "cann-emu"];
 
 /// Edges that are not allowed, as sentences.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {

@@ -39,6 +39,7 @@ pub mod safetensors;
 pub mod sharded;
 mod staging;
 mod strided;
+mod sums;
 pub mod torch;
 mod transpose;
 
@@ -52,6 +53,7 @@ pub use mapped::Mapped;
 pub use plan::{
     ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
 };
+pub use sums::NAME as CHECKSUMS;
 
 impl Checkpoint {
     /// Rounds every element to `dtype` before it is converted to what is asked for.

@@ -32,7 +32,7 @@ use crate::layout::{hf, iteration_name, write_tracker};
 use crate::plan;
 use crate::runs::RunIndex;
 use crate::staging::{self, Folder};
-use crate::{Error, Mapped, Result, dcp, safetensors};
+use crate::{Error, Mapped, Result, dcp, safetensors, sums};
 
 /// Name of the file that describes a sharded checkpoint.
 pub const MANIFEST: &str = "manifest.json";
@@ -273,7 +273,7 @@ impl Writer {
             let path = entry.map_err(Error::io(&self.folder, "list"))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.starts_with("rank_") && name.ends_with(".safetensors") {
-                crc32c.insert(name, sum(Mapped::open(&path)?.bytes()));
+                crc32c.insert(name, sums::of_file(&path)?.crc32c);
             }
         }
         let manifest = Manifest {
@@ -305,11 +305,6 @@ impl Writer {
     }
 }
 
-/// CRC-32C of the bytes of a file.
-fn sum(bytes: &[u8]) -> u32 {
-    bytes.chunks(1 << 20).fold(0, crc32c::crc32c_append)
-}
-
 /// Compares the files of a checkpoint of this form with the checksums in its manifest, at the speed of memory or of the
 /// disk. `folder` is that of one iteration.
 ///
@@ -322,7 +317,7 @@ pub(crate) fn check_sums(folder: &Path) -> Result<()> {
         serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
     for (name, noted) in &manifest.crc32c {
         let file = folder.join(name);
-        if sum(Mapped::open(&file)?.bytes()) != *noted {
+        if sums::of_file(&file)?.crc32c != *noted {
             return Err(Error::malformed(
                 &file,
                 "its bytes are not those that were written (CRC-32C)".to_owned(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::Interrupt;
+use crate::{Interrupt, Usage};
 
 /// The right to write an output, for as long as it lives: a locked file beside it, which is gone afterwards.
 ///
@@ -81,6 +81,21 @@ impl Drop for Claim {
         let _ = std::fs::remove_file(&self.path);
         let _ = self.file.unlock();
     }
+}
+
+/// Checks that `--output-prefix` ends with the beginning of file names, not with a folder.
+///
+/// # Errors
+/// [`Usage`] if it is a folder's path.
+pub fn check_prefix(prefix: &Path) -> Result<(), Usage> {
+    let text = prefix.display().to_string();
+    if !text.ends_with('/') && !prefix.as_os_str().is_empty() {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "--output-prefix {text}: expected a path whose last part begins the names of the files, found a folder\n\
+         hint: pass {text}NAME"
+    )))
 }
 
 /// Makes the folder that a file is to stand in.

@@ -54,6 +54,7 @@ impl Common {
 /// [`Usage`] for anything clap refuses.
 pub fn parse<C: Parser>() -> anyhow::Result<C> {
     let argv: Vec<OsString> = std::env::args_os().collect();
+    argv.iter().try_for_each(|arg| utf8(arg).map(|_| ()))?;
     if let Some(artefact) = Artefact::asked_for(&argv)? {
         generate(artefact, &mut C::command(), &mut std::io::stdout().lock())?;
         std::process::exit(0);
@@ -64,6 +65,15 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
         }
         usage_of(&error).into()
     })
+}
+
+/// An argument as text. Manifests, lists and messages name paths as text, so every program takes only such.
+///
+/// # Errors
+/// [`Usage`] with the argument, if it is not UTF-8.
+pub(crate) fn utf8(arg: &std::ffi::OsStr) -> Result<&str, Usage> {
+    arg.to_str()
+        .ok_or_else(|| Usage(format!("argument {arg:?} is not UTF-8\nhint: rename it, or link to it")))
 }
 
 /// clap's message in the form of this project: no `error:` in front, advice on `hint:` lines.

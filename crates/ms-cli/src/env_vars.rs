@@ -27,6 +27,16 @@ pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
 /// Tests only. `1`: a test whose reference values are absent fails instead of being skipped.
 pub const MS_REQUIRE_SHARED: &str = "MS_REQUIRE_SHARED";
 
+/// Folder where large tokenizers are kept in a form that loads at once, instead of `ms-tools/tokenizers` in the user's cache
+/// folder; `off`: none are.
+pub const MS_TOKENIZER_CACHE: &str = "MS_TOKENIZER_CACHE";
+
+/// The user's cache folder, `~/.cache` if not set.
+pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+
+/// The user's folder.
+pub const HOME: &str = "HOME";
+
 /// Kind of terminal; `dumb`: no colours, and no lines that are drawn over.
 pub const TERM: &str = "TERM";
 

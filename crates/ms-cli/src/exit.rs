@@ -32,7 +32,8 @@ impl<T, E: Into<anyhow::Error>> ResultHint<T> for Result<T, E> {
     }
 }
 
-/// Runs a program's body and reports its error on stderr as `tool: message: cause`, then `hint:` lines.
+/// Runs a program's body and reports its error on stderr as `tool: message: cause`, then `hint:` lines; with `--json` or
+/// `--log-format json` as an object.
 ///
 /// A closed pipe downstream is a quiet success. INT, TERM and HUP end the process with 128 and the signal's number, as
 /// [`Interrupt`] says, which the body is given to name its outputs to.
@@ -44,7 +45,7 @@ pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> E
                 let argv: Vec<_> = std::env::args().collect();
                 argv.windows(words.len()).any(|w| w == words) || argv.contains(&words.join("="))
             };
-            let json = asked(&["--log-format", "json"]);
+            let json = asked(&["--log-format", "json"]) || asked(&["--json"]);
             report(tool, &error, json, &mut std::io::stderr().lock())
         }
     }

@@ -74,6 +74,15 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
+/// The error of a program that needs more memory than there is: needed, available, and what to lower.
+pub fn too_little_memory(needed: u64, available: u64, lower: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "memory: this run needs about {}, {} are available\nhint: lower {lower}",
+        say_bytes(needed),
+        say_bytes(available)
+    )
+}
+
 /// Bytes as people say them: `1.5 GB`.
 pub fn say_bytes(bytes: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];

@@ -56,6 +56,15 @@ impl DType {
         }
     }
 
+    /// Type of what is kept unrounded beside values of this type: gradients, statistics of rows, weights of a loss or of a
+    /// router, state of an optimizer. f64 for f64, f32 for all others.
+    pub const fn wide(self) -> Self {
+        match self {
+            Self::F64 => Self::F64,
+            _ => Self::F32,
+        }
+    }
+
     /// Whether values are real numbers rather than integers or flags.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)

@@ -2,9 +2,9 @@
 //!
 //! A graph is one forward pass. [`Graph::train`] records, [`Graph::inference`] does not; the backward pass
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
-//! become tensors of the graph: an operation accumulates them in f32 straight into the [`GradSink`].
+//! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
-use crate::{DType, Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
+use crate::{Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub trait Op: Send {
 
 /// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
 pub trait GradSink {
-    /// The f32 gradient of `p`, to be added to, or `None` if the parameter is frozen.
+    /// The gradient of `p` in [`crate::DType::wide`] of its type, to be added to, or `None` if the parameter is frozen.
     ///
     /// # Errors
     /// If the gradient buffer is in use elsewhere.
@@ -60,7 +60,7 @@ pub struct Deferred {
     work: WeightGrad,
 }
 
-/// Adds one weight gradient into the f32 buffer it is given.
+/// Adds one weight gradient into the buffer it is given.
 type WeightGrad = Box<dyn FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send>;
 
 impl Deferred {
@@ -123,7 +123,7 @@ impl BackwardCx<'_> {
         if !self.computed[k] {
             return self.accumulate(k, work).map(|()| None);
         }
-        let mut sum = Tensor::zeros(self.device.arena(), DType::F32, value.shape());
+        let mut sum = Tensor::zeros(self.device.arena(), value.dtype().wide(), value.shape());
         work(self.device, sum.whole_mut()?)?;
         self.device.cast(&sum, value.dtype()).map(Some)
     }

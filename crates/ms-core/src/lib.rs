@@ -27,8 +27,8 @@ pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, CompressedBackend,
     DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs, LayoutBackend,
     LossBackend, MatmulBackend, Mixing, MoeBackend, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
-    RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sight, StateSpace, StreamBackend,
-    Trapezoid, TurnedPairs, VocabShare, Window,
+    RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sgd, Sight, StateSpace,
+    StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window,
 };
 pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};

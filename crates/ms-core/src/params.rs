@@ -78,7 +78,7 @@ impl ParamLayout {
 pub struct ParamStore {
     layout: Arc<ParamLayout>,
     values: Tensor,
-    /// Parameters that are kept in f32 whatever the others are.
+    /// Parameters that are kept in the wide type whatever the others are.
     wide: BTreeMap<u32, Tensor>,
 }
 
@@ -99,13 +99,13 @@ impl ParamStore {
         self.values.dtype()
     }
 
-    /// Keeps one parameter as `values` (f32), whatever the type of the others and whatever [`ParamStore::replace`]
+    /// Keeps one parameter as `values` (of the wide type), whatever the type of the others and whatever [`ParamStore::replace`]
     /// brings later: what no gradient moves, such as a router's biases, may move by less than a rounding.
     ///
     /// # Errors
     /// If shape or element type do not fit.
     pub fn set_wide(&mut self, id: ParamId, values: Tensor) -> Result<()> {
-        values.expect_dtype("wide parameter", DType::F32)?;
+        values.expect_dtype("wide parameter", self.dtype().wide())?;
         values.expect_shape("wide parameter", "values", self.layout.slots[id.0 as usize].1)?;
         self.wide.insert(id.0, values);
         Ok(())
@@ -164,7 +164,7 @@ fn in_use(e: Error) -> Error {
     }
 }
 
-/// The f32 main gradients of one model copy, in the layout of its weights.
+/// The main gradients of one model copy, of the type [`DType::wide`] says, in the layout of its weights.
 #[derive(Debug)]
 pub struct GradBuffer {
     layout: Arc<ParamLayout>,
@@ -172,9 +172,9 @@ pub struct GradBuffer {
 }
 
 impl GradBuffer {
-    /// A buffer of zeros.
-    pub fn zeros(arena: &Arena, layout: Arc<ParamLayout>) -> Self {
-        let values = Tensor::zeros(arena, DType::F32, [layout.numel()]);
+    /// A buffer of zeros for weights of type `dtype`.
+    pub fn zeros(arena: &Arena, dtype: DType, layout: Arc<ParamLayout>) -> Self {
+        let values = Tensor::zeros(arena, dtype.wide(), [layout.numel()]);
         Self { layout, values }
     }
 

@@ -47,6 +47,16 @@ impl Tensor {
         Ok(t)
     }
 
+    /// A tensor that holds `values`, rounded to `dtype`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if `values` does not fill `shape` exactly, [`Error::Unsupported`] if `dtype` is none of real numbers.
+    pub fn from_reals(arena: &Arena, dtype: DType, shape: impl Into<Shape>, values: &[f64]) -> Result<Self> {
+        let mut t = Self::uninit(arena, dtype, shape);
+        t.whole_mut()?.set_reals(values)?;
+        Ok(t)
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -203,6 +213,17 @@ impl Tensor {
         })
     }
 
+    /// Values widened to f64.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for element types that are not real numbers.
+    pub fn to_reals(&self) -> Result<Vec<f64>> {
+        Ok(match self.dtype {
+            DType::F64 => self.as_slice::<f64>()?.to_vec(),
+            _ => self.to_f32_vec()?.into_iter().map(f64::from).collect(),
+        })
+    }
+
     pub(crate) fn expect_dtype(&self, op: &'static str, want: DType) -> Result<()> {
         if self.dtype == want {
             return Ok(());
@@ -272,6 +293,29 @@ impl TensorMut<'_> {
     /// The elements as bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
+    }
+
+    /// Fills the window with `values`, rounded to its element type.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if there are more or fewer, [`Error::Unsupported`] for element types that are not real numbers.
+    pub fn set_reals(&mut self, values: &[f64]) -> Result<()> {
+        if values.len() != self.shape.numel() {
+            let len = self.shape.numel();
+            return Err(Error::Range { what: "values of a view", start: 0, end: values.len(), len });
+        }
+        match self.dtype {
+            DType::F64 => self.as_mut_slice::<f64>()?.copy_from_slice(values),
+            DType::F32 => {
+                self.as_mut_slice::<f32>()?.iter_mut().zip(values).for_each(|(to, v)| *to = *v as f32);
+            }
+            DType::Bf16 => {
+                let to = self.as_mut_slice::<half::bf16>()?.iter_mut();
+                to.zip(values).for_each(|(to, v)| *to = half::bf16::from_f64(*v));
+            }
+            dtype => return Err(Error::Unsupported { op: "set_reals", dtype }),
+        }
+        Ok(())
     }
 }
 

@@ -7,8 +7,8 @@
 
 use crate::{Communicator, ContextParallel, ParallelCtx, Result};
 use ms_core::{
-    Alibi, AttentionOptions, BackwardCx, DType, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor,
-    Var, ops,
+    Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor, Var,
+    ops,
 };
 use std::sync::Arc;
 
@@ -196,9 +196,10 @@ impl RingAttention {
     ) -> Result<(Tensor, Tensor)> {
         let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
         let columns = Columns::new(heads);
-        let mut out = Tensor::zeros(device.arena(), DType::F32, [tokens, width]);
-        let mut lse = Tensor::uninit(device.arena(), DType::F32, [heads.heads(), tokens]);
-        lse.as_mut_slice::<f32>()?.fill(f32::NEG_INFINITY);
+        let wide = qkv.dtype().wide();
+        let mut out = Tensor::zeros(device.arena(), wide, [tokens, width]);
+        let none = vec![f64::NEG_INFINITY; heads.heads() * tokens];
+        let mut lse = Tensor::from_reals(device.arena(), wide, [heads.heads(), tokens], &none)?;
         let own = device.columns(qkv, &columns.kv)?;
         let rank = visits.comm.rank();
         visits.run(&own, |block, kv| {
@@ -214,7 +215,7 @@ impl RingAttention {
 
     /// Gradient of the packed rows.
     fn gradient(&self, device: &Device, dout: &Tensor) -> Result<Tensor> {
-        let (rank, size) = (self.comm.rank(), self.comm.size());
+        let (rank, size, wide) = (self.comm.rank(), self.comm.size(), self.qkv.dtype().wide());
         let columns = Columns::new(self.heads);
         let visits = Visits { comm: &*self.comm, how: self.how };
         let own = device.columns(&self.qkv, &columns.kv)?;
@@ -233,7 +234,7 @@ impl RingAttention {
                 let (out, lse) = (&self.out, &self.lse);
                 let d =
                     device.attention_backward(dout, &rows, out, lse, self.heads, &segments, &self.options)?;
-                let wide = device.cast(&d, DType::F32)?;
+                let wide = device.cast(&d, wide)?;
                 add(&mut dq, device.columns(&wide, &columns.q)?)?;
                 add(&mut dkv, device.columns(&wide, &columns.kv)?)?;
             }
@@ -242,7 +243,7 @@ impl RingAttention {
         })?;
         // The gradients of a block go to the rank it belongs to, which adds them in rank order.
         let shape = [own.as_matrix().0, own.as_matrix().1];
-        let zeros = || Tensor::zeros(device.arena(), DType::F32, shape);
+        let zeros = || Tensor::zeros(device.arena(), wide, shape);
         of_blocks.sort_by_key(|b| b.0);
         let mut mine = None;
         for (block, dkv) in of_blocks {
@@ -265,11 +266,7 @@ impl RingAttention {
         }
         let dq = match dq {
             Some(dq) => dq,
-            None => Tensor::zeros(
-                device.arena(),
-                DType::F32,
-                [shape[0], self.heads.heads() * self.heads.head_dim],
-            ),
+            None => Tensor::zeros(device.arena(), wide, [shape[0], self.heads.heads() * self.heads.head_dim]),
         };
         let dkv = sum.unwrap_or_else(zeros);
         let (q, kv) = (self.heads.heads_per_group * self.heads.head_dim, 2 * self.heads.head_dim);

@@ -95,7 +95,7 @@ impl DataParallel {
     }
 
     /// Multiplies the gradients by `factor`, sums them over the ranks and returns this rank's part of each
-    /// bucket, f32.
+    /// bucket, of the type of the gradients.
     ///
     /// # Errors
     /// If a rank fails or the gradients are in use elsewhere.
@@ -103,7 +103,7 @@ impl DataParallel {
         &self,
         device: &Device,
         grads: &mut GradBuffer,
-        factor: f32,
+        factor: f64,
     ) -> Result<Vec<Tensor>> {
         if factor != 1.0 {
             device.scale(grads.values_mut(), factor)?;

@@ -9,10 +9,10 @@ fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
     Ok(comm.all_reduce("statistics of a norm", t, ReduceOp::Sum)?.wait()?)
 }
 
-/// `f` of every number of `t[T]` f32.
-fn map(t: &Tensor, f: impl Fn(f32) -> f32) -> Result<Tensor> {
-    let values: Vec<f32> = t.as_slice::<f32>()?.iter().map(|&x| f(x)).collect();
-    Tensor::from_slice(t.arena(), [values.len()], &values)
+/// `f` of every number of `t[T]`, formed in f64.
+fn map(t: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor> {
+    let values: Vec<f64> = t.to_reals()?.into_iter().map(f).collect();
+    Tensor::from_reals(t.arena(), t.dtype(), [values.len()], &values)
 }
 
 struct NormOverTp {
@@ -39,9 +39,9 @@ impl Op for NormOverTp {
         // dx = rstd · (dy · w) − x · rstd³ · mean(dy · w · x), the mean over the whole row.
         let scaled = device.scale_columns(&dy, &w)?;
         let along = sum(&*comm, device.row_dot(&scaled, &x)?)?;
-        let along = along.as_slice::<f32>()?.iter().zip(rstd.as_slice::<f32>()?);
-        let factor: Vec<f32> = along.map(|(&a, &r)| -(r * r * r * a / width as f32)).collect();
-        let factor = Tensor::from_slice(device.arena(), [factor.len()], &factor)?;
+        let along = along.to_reals()?.into_iter().zip(rstd.to_reals()?);
+        let factor: Vec<f64> = along.map(|(a, r)| -(r * r * r * a / width as f64)).collect();
+        let factor = Tensor::from_reals(device.arena(), rstd.dtype(), [factor.len()], &factor)?;
         let dx = device.add(&device.scale_rows(&scaled, &rstd)?, &device.scale_rows(&x, &factor)?)?;
         let dw = cx.weight_gradient(1, &w, move |device, dw| {
             device.scale_columns_backward(dw, &dy, &device.scale_rows(&x, &rstd)?)
@@ -62,7 +62,7 @@ impl ParallelCtx {
         let device = g.device().clone();
         let width = x.value().as_matrix().1 * self.tp.size();
         let squares = sum(&*self.tp, device.row_dot(x.value(), x.value())?)?;
-        let rstd = map(&squares, |s| 1.0 / (s / width as f32 + eps).sqrt())?;
+        let rstd = map(&squares, |s| 1.0 / (s / width as f64 + f64::from(eps)).sqrt())?;
         let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;
         Ok(g.apply(y, &[x, w], || {
             let (x, w) = (x.value().clone(), w.value().clone());

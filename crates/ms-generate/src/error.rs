@@ -46,6 +46,14 @@ pub enum Error {
         /// Its token after which the logits stand, from 0.
         token: usize,
     },
+    /// The machine, or the control group of this process, has too little memory.
+    #[error("memory: about {} bytes are needed, {available} are available", needs.total())]
+    Memory {
+        /// What is needed, by what for.
+        needs: crate::Needs,
+        /// Bytes that can still be taken.
+        available: u64,
+    },
     /// A model could not be built or run.
     #[error(transparent)]
     Model(#[from] ms_nn::Error),

@@ -8,11 +8,13 @@
 mod decode;
 mod error;
 mod model;
+mod room;
 mod sampling;
 mod session;
 
 pub use decode::{Finish, Generated, Limits, generate, log_softmax};
 pub use error::{Error, Result};
 pub use model::LoadedModel;
+pub use room::{Needs, Work};
 pub use sampling::{Sampler, Sampling, argmax};
 pub use session::Session;

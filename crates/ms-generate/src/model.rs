@@ -1,5 +1,6 @@
 //! A checkpoint ready to compute.
 
+use crate::room::{Needs, Work};
 use crate::{Error, Result};
 use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
 use ms_dist::ParallelCtx;
@@ -41,20 +42,45 @@ impl LoadedModel {
         device: Device,
         max_position: Option<usize>,
     ) -> Result<Self> {
+        Self::open_for(dir, iteration, dtype, device, max_position, None)
+    }
+
+    /// As [`LoadedModel::open_iteration`], for work whose needs are compared with the memory that is available before
+    /// weights are read.
+    ///
+    /// # Errors
+    /// As [`LoadedModel::open_iteration`]; [`Error::Memory`] if there is too little.
+    pub fn open_for(
+        dir: &Path,
+        iteration: Option<u64>,
+        dtype: DType,
+        device: Device,
+        max_position: Option<usize>,
+        work: Option<Work>,
+    ) -> Result<Self> {
         let source = match iteration {
             Some(iteration) => ms_ckpt::open_iteration(dir, iteration)?,
             None => ms_ckpt::open(dir)?,
         };
-        source.check_sums()?;
         let config = source.config().clone();
         let max_position = max_position.unwrap_or(config.max_positions);
+        let fits = |needs: Needs| match work.and_then(|work| work.available) {
+            Some(available) if needs.total() > available => Err(Error::Memory { needs, available }),
+            _ => Ok(()),
+        };
+        let needs = Needs::before(&config, dtype, max_position);
+        fits(needs)?;
         let model = Gpt::new(&config, &device, max_position)?;
+        if let Some(work) = &work {
+            fits(needs.with(&model, dtype, work))?;
+        }
+        source.check_sums()?;
         let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
         let mut store = ParamStore::zeros(device.arena(), dtype, layout);
         for (i, spec) in model.specs().iter().enumerate() {
             let mut view = store.get_mut(ParamId(i as u32))?;
             source.read(spec, &Region::whole(&spec.shape), dtype, view.bytes_mut())?;
-            if !spec.trained && dtype != DType::F32 {
+            if !spec.trained && dtype != dtype.wide() {
                 let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);
                 source.read_f32(spec, &Region::whole(&spec.shape), wide.as_mut_slice()?)?;
                 store.set_wide(ParamId(i as u32), wide)?;

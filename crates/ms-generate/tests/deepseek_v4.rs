@@ -105,7 +105,7 @@ fn run(model: &Gpt, device: &Device, store: &ParamStore, tokens: &[i32], gradien
         return (loss, Vec::new());
     }
     let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
-    let mut grads = GradBuffer::zeros(device.arena(), layout);
+    let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout);
     let both = ops::add(&mut g, &first.loss, &second.loss).unwrap();
     let one = Tensor::from_slice(device.arena(), [1], &[1f32]).unwrap();
     g.backward(&both, one, &[], &mut grads).unwrap();

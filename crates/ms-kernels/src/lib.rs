@@ -55,6 +55,7 @@ pub mod rms_norm;
 pub mod rope;
 pub mod routing;
 pub mod selected;
+pub mod sgd;
 pub mod sinks;
 pub mod state_space;
 pub mod streams;

@@ -17,6 +17,34 @@ pub(crate) enum LayerMemory {
     None,
 }
 
+impl LayerMemory {
+    /// Bytes of its cache.
+    pub(crate) fn bytes(self, dtype: DType, slots: usize, capacity: usize) -> u64 {
+        let product = |factors: &[usize]| factors.iter().fold(1u64, |n, &f| n.saturating_mul(f as u64));
+        let size = dtype.size();
+        match self {
+            Self::Attention { width, index } => product(&[slots, capacity, width, 2, size])
+                .saturating_add(product(&[slots, capacity, index.unwrap_or(0), 4])),
+            Self::Recurrent { history: [taps, channels], states } => {
+                product(&[slots, taps, channels, 4]).saturating_add(product(&[slots, states, 4]))
+            }
+            Self::Compressed { width, pools } => {
+                let pools = pools.into_iter().flatten().map(|pool| {
+                    let span = if pool.overlap { 2 * pool.ratio } else { pool.ratio };
+                    product(&[slots, span, pool.width(), 2, size]).saturating_add(product(&[
+                        slots,
+                        capacity / pool.ratio,
+                        pool.dim,
+                        size,
+                    ]))
+                });
+                pools.fold(product(&[slots, capacity, width, size]), u64::saturating_add)
+            }
+            Self::None => 0,
+        }
+    }
+}
+
 /// One layer's part of a cache.
 #[derive(Debug)]
 pub(crate) enum LayerCache {
@@ -46,11 +74,11 @@ impl LayerCache {
             LayerMemory::Attention { width, index } => Self::Attention {
                 keys: zeros(dtype, &[slots * capacity, width]),
                 values: zeros(dtype, &[slots * capacity, width]),
-                index: index.map(|d| zeros(DType::F32, &[slots * capacity, d])),
+                index: index.map(|d| zeros(dtype.wide(), &[slots * capacity, d])),
             },
             LayerMemory::Recurrent { history: [taps, channels], states } => Self::Recurrent {
-                history: PerSlot { rows: zeros(DType::F32, &[slots, taps * channels]) },
-                states: PerSlot { rows: zeros(DType::F32, &[slots, states]) },
+                history: PerSlot { rows: zeros(dtype.wide(), &[slots, taps * channels]) },
+                states: PerSlot { rows: zeros(dtype.wide(), &[slots, states]) },
             },
             LayerMemory::Compressed { width, pools } => Self::Compressed {
                 rows: zeros(dtype, &[slots * capacity, width]),
@@ -103,14 +131,15 @@ impl LayerCache {
         if let Self::Recurrent { history, states } = self {
             for kept in [history, states] {
                 let width = kept.rows.as_matrix().1;
-                let rows = kept.rows.as_mut_slice::<f32>().expect("nobody else holds a cache's own tensors");
-                rows[slot * width..][..width].fill(0.0);
+                let row = width * kept.rows.dtype().size();
+                let rows = kept.rows.bytes_mut().expect("nobody else holds a cache's own tensors");
+                rows[slot * row..][..row].fill(0); // zeros of every element type
             }
         }
     }
 }
 
-/// A row of f32 numbers for every slot.
+/// A row of numbers for every slot.
 #[derive(Debug)]
 pub(crate) struct PerSlot {
     rows: Tensor,
@@ -120,20 +149,21 @@ impl PerSlot {
     /// The rows of `slots`, one after the other.
     pub(crate) fn gather(&self, slots: &[usize]) -> ms_core::Result<Tensor> {
         let width = self.rows.as_matrix().1;
-        let mut out = Tensor::uninit(self.rows.arena(), DType::F32, Shape::new(&[slots.len(), width]));
-        let (to, from) = (out.as_mut_slice::<f32>()?, self.rows.as_slice::<f32>()?);
-        for (to, &slot) in to.chunks_exact_mut(width.max(1)).zip(slots) {
-            to.copy_from_slice(&from[slot * width..][..width]);
+        let dtype = self.rows.dtype();
+        let mut out = Tensor::uninit(self.rows.arena(), dtype, Shape::new(&[slots.len(), width]));
+        let (row, from) = (width * dtype.size(), self.rows.bytes());
+        for (to, &slot) in out.bytes_mut()?.chunks_exact_mut(row.max(1)).zip(slots) {
+            to.copy_from_slice(&from[slot * row..][..row]);
         }
         Ok(out)
     }
 
     /// Puts rows back.
     pub(crate) fn scatter(&mut self, slots: &[usize], rows: &Tensor) -> ms_core::Result<()> {
-        let width = self.rows.as_matrix().1;
-        let (to, from) = (self.rows.as_mut_slice::<f32>()?, rows.as_slice::<f32>()?);
-        for (from, &slot) in from.chunks_exact(width.max(1)).zip(slots) {
-            to[slot * width..][..width].copy_from_slice(from);
+        let row = self.rows.as_matrix().1 * self.rows.dtype().size();
+        let to = self.rows.bytes_mut()?;
+        for (from, &slot) in rows.bytes().chunks_exact(row.max(1)).zip(slots) {
+            to[slot * row..][..row].copy_from_slice(from);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
 use crate::pooling::{Compressor, Entries};
 use ms_core::{
-    DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
+    Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };
 use ms_spec::{Compressed, ModelConfig, Pooled};
 use std::sync::Arc;
@@ -284,13 +284,13 @@ impl Indexer {
             |x: &Var, layer: Linear| device.linear(x.value(), frozen(pass, layer.weight).value(), None);
         let q = plain(&latent, self.queries)?;
         let q = device.rotate_last(&q, d, &self.rotary, &pass.batch.positions, false)?;
-        let q = device.cast(&q, DType::F32)?;
-        let k = device.cast(entries.rows.value(), DType::F32)?;
-        let mut w = device.cast(&plain(&x, self.weights)?, DType::F32)?;
+        let q = device.cast(&q, q.dtype().wide())?;
+        let k = device.cast(entries.rows.value(), q.dtype())?;
+        let mut w = device.cast(&plain(&x, self.weights)?, q.dtype())?;
         if !w.is_unique() {
             w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
         }
-        device.scale(&mut w, ((n * d) as f32).powf(-0.5))?;
+        device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
         let sights = sights(&pass.batch.segments, &entries.segments, ratio);
         device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, self.places).map(Some)
     }

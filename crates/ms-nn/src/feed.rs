@@ -3,9 +3,7 @@
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use crate::routing::Sharers;
-use ms_core::{
-    Activation, DType, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
-};
+use ms_core::{Activation, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops};
 use ms_dist::exchange_rows;
 use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;
@@ -142,19 +140,20 @@ impl Experts {
 
     /// Each token through the experts that its router picks: this rank's summand of the result.
     fn route_and_combine(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
+        let unrounded = x.value().dtype().wide();
         let logits = if self.wide {
-            let wide = ops::cast(pass.g, x, DType::F32)?;
+            let wide = ops::cast(pass.g, x, unrounded)?;
             let w = pass.param(self.router_weight.weight);
-            let w = ops::cast(pass.g, &w, DType::F32)?;
+            let w = ops::cast(pass.g, &w, unrounded)?;
             let bias = self.router_weight.bias.map(|b| pass.param(b));
-            let bias = bias.map(|b| ops::cast(pass.g, &b, DType::F32)).transpose()?;
+            let bias = bias.map(|b| ops::cast(pass.g, &b, unrounded)).transpose()?;
             ops::linear(pass.g, &wide, &w, bias.as_ref())?
         } else {
             pass.linear(x, self.router_weight)?
         };
-        let logits = ops::cast(pass.g, &logits, DType::F32)?;
+        let logits = ops::cast(pass.g, &logits, unrounded)?;
         let device = pass.g.device().clone();
-        let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), DType::F32)).transpose()?;
+        let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), unrounded)).transpose()?;
         let auxiliary = pass.balance.clone();
         let sharers = Sharers(pass.ctx);
         let seen = pass.ctx.router_tokens(pass.batch.len());

@@ -13,21 +13,9 @@ use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::ParallelCtx;
 use ms_spec::{
-    Attention, Block, Item, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position,
+    Attention, Block, Item, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position, Recompute,
 };
 use std::sync::Arc;
-
-/// Which layers keep only their input and run again in the backward pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recompute {
-    /// None: everything a backward needs is kept.
-    #[default]
-    None,
-    /// The first `n` layers, each by itself (`--recompute-method block`).
-    Block(usize),
-    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
-    Uniform(usize),
-}
 
 /// The part of a decoder that one rank holds: parameter ids and rotary tables, no weights.
 pub struct Gpt {
@@ -432,8 +420,8 @@ impl Gpt {
         let mut x = pass.ctx.leave_tp(pass.g, &x)?;
         let scale = match x.value().dtype() {
             // Rounded to the type of the stream first, as upstream does.
-            DType::Bf16 => half::bf16::from_f64(embedding.scale).to_f32(),
-            _ => embedding.scale as f32,
+            DType::Bf16 => half::bf16::from_f64(embedding.scale).into(),
+            _ => embedding.scale,
         };
         x = ops::scale(pass.g, &x, scale)?;
         if let Some(positions) = embedding.positions {
@@ -471,7 +459,7 @@ impl Gpt {
         let head = ops::Head {
             w: &w,
             bias: bias.as_ref(),
-            scale: self.config.scales.logits as f32,
+            scale: self.config.scales.logits,
             softcap: self.config.logit_softcap.map(|c| c as f32),
             group,
         };
@@ -518,6 +506,11 @@ impl Gpt {
     pub fn cache(&self, device: &Device, dtype: DType, slots: usize, capacity: usize) -> KvCache {
         let memories: Vec<_> = self.layers().map(|l| l.memory()).collect();
         KvCache::new(device, dtype, &memories, slots, capacity)
+    }
+
+    /// Bytes of [`Gpt::cache`], without making one.
+    pub fn cache_bytes(&self, dtype: DType, slots: usize, capacity: usize) -> u64 {
+        self.layers().map(|l| l.memory().bytes(dtype, slots, capacity)).fold(0, u64::saturating_add)
     }
 
     /// Appends tokens to slots of the cache and returns the hidden states `[T,H]` of the new tokens, slot after

@@ -1,8 +1,7 @@
 //! Initial weights.
 
 use crate::Result;
-use half::bf16;
-use ms_core::{DType, Error, Grid, ParamId, ParamStore, Rng};
+use ms_core::{Grid, ParamId, ParamStore, Rng};
 use ms_spec::{Init, ParamSpec};
 
 /// Fills `store` with the initial weights of rank `rank`'s part of `specs`.
@@ -41,18 +40,11 @@ pub fn init_params(
             }),
         }
         let region = ms_spec::local(spec, grid, rank)?;
-        let local: Vec<f32> =
-            region.runs().flat_map(|(start, len)| whole[start..start + len].to_vec()).collect();
-        let mut view = store.get_mut(ParamId(i as u32))?;
-        match view.dtype() {
-            DType::F32 => view.as_mut_slice::<f32>()?.copy_from_slice(&local),
-            DType::Bf16 => {
-                for (w, &x) in view.as_mut_slice::<bf16>()?.iter_mut().zip(&local) {
-                    *w = bf16::from_f32(x);
-                }
-            }
-            dtype => return Err(Error::Unsupported { op: "init_params", dtype }.into()),
-        }
+        let local: Vec<f64> = region
+            .runs()
+            .flat_map(|(start, len)| whole[start..start + len].iter().map(|&w| w.into()))
+            .collect();
+        store.get_mut(ParamId(i as u32))?.set_reals(&local)?;
     }
     Ok(())
 }

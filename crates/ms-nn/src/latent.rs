@@ -8,7 +8,7 @@ use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
-use ms_core::{AttentionOptions, DType, HeadLayout, IndexerInputs, Result, Rotary, Run, Tensor, Var, ops};
+use ms_core::{AttentionOptions, HeadLayout, IndexerInputs, Result, Rotary, Run, Tensor, Var, ops};
 use ms_spec::{Mla, ModelConfig};
 use std::sync::Arc;
 
@@ -143,8 +143,8 @@ impl Latent {
             }
             (q, kv, shared) = (own, shape.norm.apply(pass, self.kv_norm, &below)?, key);
         }
-        q = ops::scale(pass.g, &q, q_scale as f32)?;
-        let kv = ops::scale(pass.g, &kv, kv_scale as f32)?;
+        q = ops::scale(pass.g, &q, q_scale)?;
+        let kv = ops::scale(pass.g, &kv, kv_scale)?;
         let kv = pass.linear(&kv, self.kv_up)?;
         let all = ops::concat(pass.g, &[&q, &kv, &shared])?;
         let packed = ops::columns(pass.g, &all, &shape.pack)?;
@@ -217,14 +217,14 @@ impl Indexer {
         let packed = device.columns(&device.concat(&[&q, &k])?, &self.pack)?;
         let (turned, _) =
             device.prepare_qkv(&packed, self.heads, None, &self.rotary, &pass.batch.positions)?;
-        let turned = device.cast(&turned, DType::F32)?;
+        let turned = device.cast(&turned, x.dtype().wide())?;
         let q = device.columns(&turned, &[Run::Copy { start: 0, len: n * d }])?;
         let k = device.columns(&turned, &[Run::Copy { start: n * d, len: d }])?;
-        let mut w = device.cast(&plain(pass, &x, self.weights)?, DType::F32)?;
+        let mut w = device.cast(&plain(pass, &x, self.weights)?, x.dtype().wide())?;
         if !w.is_unique() {
             w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
         }
-        device.scale(&mut w, ((n * d) as f32).powf(-0.5))?;
+        device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
         let pick = |k: &Tensor| {
             if pass.batch.segments.iter().all(|s| s.k_len <= self.places) {
                 return Ok(None);
@@ -234,9 +234,10 @@ impl Indexer {
         match cache.and_then(LayerCache::index_keys) {
             None => pick(&k),
             Some(kept) => {
-                let rows = kept.as_mut_slice::<f32>()?;
-                for (row, &place) in k.as_slice::<f32>()?.chunks_exact(d).zip(pass.places) {
-                    rows[place * d..][..d].copy_from_slice(row);
+                let width = d * kept.dtype().size();
+                let rows = kept.bytes_mut()?;
+                for (row, &place) in k.bytes().chunks_exact(width).zip(pass.places) {
+                    rows[place * width..][..width].copy_from_slice(row);
                 }
                 pick(kept)
             }

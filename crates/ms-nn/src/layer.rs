@@ -156,7 +156,7 @@ pub(crate) struct Layer {
     mix: Option<Sub<Mix>>,
     network: Option<Sub<Network>>,
     norm: NormShape,
-    residual: f32,
+    residual: f64,
     /// Around the mixer and around the network.
     streams: Option<[Streams; 2]>,
     memory: LayerMemory,
@@ -287,7 +287,7 @@ impl Layer {
                 post_norm: post("post_mlp_layernorm"),
             }),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
-            residual: c.scales.residual as f32,
+            residual: c.scales.residual,
             streams: c
                 .hyper
                 .as_ref()

@@ -76,7 +76,7 @@ impl NormShape {
 /// RMSNorm of the rows of `x` without a weight.
 pub(crate) fn unit_norm(pass: &mut Pass<'_>, x: &Var, eps: f32) -> Result<Var> {
     let (width, device) = (x.value().as_matrix().1, pass.g.device().clone());
-    let ones = Tensor::from_slice(device.arena(), [width], &vec![1f32; width])?;
-    let ones = pass.g.constant(device.cast(&ones, x.value().dtype())?);
+    let ones = Tensor::from_reals(device.arena(), x.value().dtype(), [width], &vec![1.0; width])?;
+    let ones = pass.g.constant(ones);
     ops::rms_norm(pass.g, x, &ones, Norm { eps, unit_offset: false })
 }

@@ -131,7 +131,7 @@ impl Compressor {
     /// Entries of complete windows, normed and rotated.
     fn pool(&self, pass: &mut Pass<'_>, kv: &Var, gate: &Var, complete: &Complete) -> Result<Var> {
         let ape = pass.param(self.ape);
-        let ape = ops::cast(pass.g, &ape, ms_core::DType::F32)?;
+        let ape = ops::cast(pass.g, &ape, ape.value().dtype().wide())?;
         let windows: Arc<[Window]> = complete.windows.as_slice().into();
         let pooled = ops::pool_windows(pass.g, kv, gate, &ape, &windows, &self.shape)?;
         let normed = self.norm_shape.apply(pass, self.norm, &pooled)?;

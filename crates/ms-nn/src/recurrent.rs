@@ -3,17 +3,15 @@
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{
-    Activation, DType, DeltaRule, Norm, ParamId, Result, Run, Segment, StateSpace, Tensor, Var, ops,
-};
+use ms_core::{Activation, DeltaRule, Norm, ParamId, Result, Run, Segment, StateSpace, Tensor, Var, ops};
 use ms_dist::{to_sequences, to_shares};
 use ms_spec::{GatedDelta, Mamba2, ModelConfig};
 use std::sync::Arc;
 
-/// A parameter as f32.
+/// A parameter, unrounded: f32, or f64.
 pub(crate) fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
     let w = pass.param(id);
-    ops::cast(pass.g, &w, DType::F32)
+    ops::cast(pass.g, &w, w.value().dtype().wide())
 }
 
 /// Runs `work` with the convolution's history and the scan's states of the segments at hand, if there is a cache, and
@@ -114,7 +112,7 @@ impl StateSpaceMixer {
         let [inner, _, bc, _, heads] = m.sections();
         let x = pass.ctx.enter_tp(pass.g, x)?;
         let all = pass.linear(&x, self.input)?;
-        let all = ops::cast(pass.g, &all, DType::F32)?;
+        let all = ops::cast(pass.g, &all, dtype.wide())?;
         let [z, convolved, dt] = ops::split(pass.g, &all, [inner, inner + 2 * bc, heads])?;
         let (w, b) = (wide(pass, self.conv.weight)?, self.conv.bias.map(|b| wide(pass, b)).transpose()?);
         let weights = [wide(pass, self.a_log)?, wide(pass, self.d)?, wide(pass, self.dt_bias)?];
@@ -174,7 +172,7 @@ impl StateSpaceMixer {
         let tokens = gated.value().as_matrix().0;
         let width = inner / m.groups;
         let rows = ops::reshape(pass.g, &gated, [tokens * m.groups, width])?;
-        let ones = Tensor::from_slice(pass.g.device().arena(), [width], &vec![1f32; width])?;
+        let ones = Tensor::from_reals(pass.g.device().arena(), dtype.wide(), [width], &vec![1.0; width])?;
         let ones = pass.g.constant(ones);
         let normed =
             ops::rms_norm(pass.g, &rows, &ones, Norm { eps: m.norm_eps as f32, unit_offset: false })?;
@@ -246,10 +244,10 @@ impl DeltaMixer {
         let all = pass.linear(x, self.qkvz)?;
         let all = ops::columns(pass.g, &all, &self.unpack)?;
         let [qkv, z] = ops::split(pass.g, &all, [qk + values, values])?;
-        let qkv = ops::cast(pass.g, &qkv, DType::F32)?;
+        let qkv = ops::cast(pass.g, &qkv, dtype.wide())?;
         let ba = pass.linear(x, self.ba)?;
         let ba = ops::columns(pass.g, &ba, &self.unpack_ba)?;
-        let ba = ops::cast(pass.g, &ba, DType::F32)?;
+        let ba = ops::cast(pass.g, &ba, dtype.wide())?;
         let [b, a] = ops::split(pass.g, &ba, [s.value_heads, s.value_heads])?;
         let beta = ops::activation(pass.g, &b, Activation::Sigmoid, false)?;
         let (a_log, dt_bias) = (wide(pass, self.a_log)?, wide(pass, self.dt_bias)?);

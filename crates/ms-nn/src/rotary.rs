@@ -4,7 +4,7 @@ use crate::Result;
 use ms_core::{Device, Rotary, Tensor};
 use ms_spec::ModelConfig;
 
-/// Cosines and sines `[max_position, R/2]` f32. Angles are formed in f32, as `transformers` does.
+/// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as `transformers` does.
 ///
 /// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's `--seq-length` has it.
 pub(crate) fn tables(
@@ -20,9 +20,9 @@ pub(crate) fn tables(
         let mut values = Vec::with_capacity(max_position * pairs);
         for p in 0..max_position {
             let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
-            values.extend(angles.map(|a| (value(f64::from(a)) * frequencies.magnitude) as f32));
+            values.extend(angles.map(|a| value(f64::from(a)) * frequencies.magnitude));
         }
-        Tensor::from_slice(device.arena(), [max_position, pairs], &values)
+        Tensor::from_reals(device.arena(), device.table_dtype(), [max_position, pairs], &values)
     };
     Ok(Rotary {
         cos: table(f64::cos)?,

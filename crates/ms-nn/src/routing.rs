@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuxiliaryLoss {
     /// Its coefficient.
-    pub coeff: f32,
+    pub coeff: f64,
     /// Factor of its gradient: what the main loss is scaled by.
-    pub grad_scale: f32,
+    pub grad_scale: f64,
     /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
     /// the mean is taken; empty: one loss over all tokens.
     pub sequence_of: Arc<[u32]>,
@@ -64,7 +64,7 @@ impl AuxiliaryLoss {
         Balance {
             coeff: self.coeff,
             // The ranks that share an expert have the same loss, and their gradients are summed.
-            grad_scale: self.grad_scale / ctx.etp.size() as f32,
+            grad_scale: self.grad_scale / ctx.etp.size() as f64,
             group_of: sequence_of,
             groups: self.sequences.max(1),
             ranks: shared.then_some(sharers as &dyn TokenGroup),
@@ -92,7 +92,7 @@ pub struct LayerLoad {
 }
 
 impl RouterLoad {
-    pub(crate) fn add(&self, layer: usize, balance: Option<f32>, routes: &Routes, dropped: usize) {
+    pub(crate) fn add(&self, layer: usize, balance: Option<f64>, routes: &Routes, dropped: usize) {
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let load = layers.entry(layer).or_default();
         let experts = routes.starts.len() - 1;
@@ -100,7 +100,7 @@ impl RouterLoad {
         for e in 0..experts {
             load.tokens[e] += routes.range(e).len() as u64;
         }
-        load.balance += f64::from(balance.unwrap_or(0.0));
+        load.balance += balance.unwrap_or(0.0);
         load.passes += 1;
         load.dropped += dropped as u64;
     }

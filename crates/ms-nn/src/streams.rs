@@ -5,7 +5,7 @@
 use crate::layer::Pass;
 use crate::norm::unit_norm;
 use crate::params::Scope;
-use ms_core::{DType, Mixing, ParamId, Result, Run, Var, ops};
+use ms_core::{Mixing, ParamId, Result, Run, Var, ops};
 use ms_spec::{HyperConnections, ModelConfig};
 
 /// What weighs the streams of each token.
@@ -32,12 +32,12 @@ impl Streams {
 
     fn wide(pass: &mut Pass<'_>, id: ParamId) -> Result<Var> {
         let w = pass.param(id);
-        ops::cast(pass.g, &w, DType::F32)
+        ops::cast(pass.g, &w, w.value().dtype().wide())
     }
 
     /// The input `[T,H]` of what follows, and the weights that [`Streams::expand`] needs, of streams `[T,n·H]`.
     pub(crate) fn collapse(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Var)> {
-        let wide = ops::cast(pass.g, x, DType::F32)?;
+        let wide = ops::cast(pass.g, x, x.value().dtype().wide())?;
         let normed = unit_norm(pass, &wide, self.eps)?;
         let [fixed, base, scale] = [self.fixed, self.base, self.scale].map(|id| Self::wide(pass, id));
         let mixes = ops::linear(pass.g, &normed, &fixed?, None)?;

@@ -4,7 +4,7 @@ use crate::cache::{LayerCache, LayerMemory};
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use crate::recurrent::{remembered_in, wide};
-use ms_core::{DType, Norm, ParamId, Result, Trapezoid, TurnedPairs, Var, ops};
+use ms_core::{Norm, ParamId, Result, Trapezoid, TurnedPairs, Var, ops};
 use ms_spec::Mamba3;
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl TrapezoidMixer {
     ) -> Result<Var> {
         let dtype = x.value().dtype();
         let all = pass.linear(x, self.input)?;
-        let all = ops::cast(pass.g, &all, DType::F32)?;
+        let all = ops::cast(pass.g, &all, all.value().dtype().wide())?;
         let [z, x, b, c, dt, rate, trap, angle] = ops::split(pass.g, &all, self.sizes.sections())?;
         let b = self.normed(pass, &b, self.norms[0])?;
         let c = self.normed(pass, &c, self.norms[1])?;

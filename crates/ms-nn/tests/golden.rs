@@ -151,7 +151,7 @@ fn the_first_training_step_has_pytorchs_loss_and_gradient_norm() {
         let (seq, mbs) = (width - 1, golden["config"]["mbs"].as_u64().unwrap() as usize);
         let m = load(&dir, DType::F32, seq);
         let ctx = ParallelCtx::single();
-        let mut grads = GradBuffer::zeros(m.device.arena(), m.layout.clone());
+        let mut grads = GradBuffer::zeros(m.device.arena(), DType::F32, m.layout.clone());
         let mut loss = 0.0;
         for rows in (0..gbs).step_by(mbs) {
             let row = |r: usize| {

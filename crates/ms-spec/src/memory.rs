@@ -4,7 +4,7 @@ use ms_core::{Axis, Grid};
 use serde::{Deserialize, Serialize};
 
 use crate::parts::Feed;
-use crate::{Item, ModelConfig, PlacedParam, Result, local};
+use crate::{Item, ModelConfig, PlacedParam, Recompute, Result, local};
 
 /// Bytes of one rank by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Memory {
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type.
     pub master: usize,
-    /// First and second moments, float32.
+    /// First and second moments, or momentum, float32.
     pub moments: usize,
 }
 
@@ -28,7 +28,8 @@ impl Memory {
     }
 }
 
-/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes per element.
+/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes and
+/// `moments` numbers of the optimizer per element.
 ///
 /// With `distributed_optimizer` the master copy and the moments are shared by the ranks that hold the same: data and
 /// context parallel ranks, of experts the ranks with the same experts.
@@ -40,6 +41,7 @@ pub fn of(
     grid: &Grid,
     rank: usize,
     weight_bytes: usize,
+    moments: usize,
     distributed_optimizer: bool,
 ) -> Result<Memory> {
     let mut memory = Memory::default();
@@ -56,9 +58,11 @@ pub fn of(
         };
         add(&mut memory.elements, elements, 1);
         add(&mut memory.weights, elements, weight_bytes);
-        add(&mut memory.gradients, elements, 4);
-        add(&mut memory.master, owned, if weight_bytes < 4 { 4 } else { 0 });
-        add(&mut memory.moments, owned, 8);
+        // Gradients, master weights and moments are f32, or f64 beside f64 weights.
+        let wide = weight_bytes.max(4);
+        add(&mut memory.gradients, elements, wide);
+        add(&mut memory.master, owned, if weight_bytes < wide { wide } else { 0 });
+        add(&mut memory.moments, owned, moments * wide);
     }
     Ok(memory)
 }
@@ -77,14 +81,16 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Bytes that one forward pass through `items` keeps: the operands of every operation that has a backward, without
-    /// recomputation. Mixers that are not attention count as attention of their projections' width.
-    pub fn of_items(&self, c: &ModelConfig, items: &[Item]) -> usize {
+    /// Bytes that one forward pass through `items` keeps, and what its backward needs besides while it runs layers again. Kept
+    /// are the operands of every operation that has a backward; of layers that run again their input. Mixers that are not
+    /// attention count as attention of their projections' width.
+    pub fn of_items(&self, c: &ModelConfig, items: &[Item], recompute: Recompute) -> (usize, usize) {
         // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
         const MOST: usize = 1 << 12;
         if self.tokens > MOST {
-            let few = Self { tokens: MOST, ..*self }.of_items(c, items);
-            return (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+            let (kept, again) = Self { tokens: MOST, ..*self }.of_items(c, items, recompute);
+            let stretched = |few: usize| (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+            return (stretched(kept), stretched(again));
         }
         let stream = match self.sequence_parallel {
             true => self.tokens / self.tp,
@@ -126,6 +132,20 @@ impl Activations {
             Item::Embedding => self.tokens * wide,
             Item::Noop { .. } => 0,
         };
-        items.iter().map(of).fold(0, usize::saturating_add)
+        let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
+        let layers: Vec<usize> = items.iter().filter(is_layer).map(of).collect();
+        let others: usize = items.iter().filter(|i| !is_layer(i)).map(of).fold(0, usize::saturating_add);
+        let input = stream * row;
+        // Groups of layers that run again together, from the first on.
+        let (count, group) = match recompute {
+            Recompute::None => (0, 1),
+            Recompute::Block(n) => (n.min(layers.len()), 1),
+            Recompute::Uniform(n) => (layers.len(), n.max(1)),
+        };
+        let (again, whole) = layers.split_at(count);
+        let kept = whole.iter().fold(others, |sum, &l| sum.saturating_add(l));
+        let inputs = again.len().div_ceil(group).saturating_mul(input);
+        let most = again.chunks(group).map(|g| g.iter().fold(0, |s, &l| usize::saturating_add(s, l))).max();
+        (kept.saturating_add(inputs), most.unwrap_or(0))
     }
 }

@@ -26,6 +26,7 @@
 //! engine's thread pool; the result does not depend on the number of threads.)
 
 pub mod bpe;
+mod cache;
 mod chat;
 mod detokenizer;
 mod engine;

@@ -1,13 +1,18 @@
 //! The tokenizer of a Hugging Face folder.
 
-use crate::engine::{Built, Engine, SentencePieceEngine};
+use crate::cache::{self, Facts, Kept};
+use crate::engine::{Built, Engine, Parts, SentencePieceEngine, SmallEngine};
 use crate::folder::{self, FolderFacts};
 use crate::source::Source;
 use crate::vocabulary::{AddedToken, Vocabulary};
 use crate::{ChatTemplate, Error, Result};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+/// Bytes of a vocabulary from which on its form in memory is kept: smaller ones are read in a few milliseconds.
+const WORTH_KEEPING: usize = 256 << 10;
 
 /// A token with a role: its text and its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub struct Tokenizer {
     vocabulary: Vocabulary,
     /// Built on first use: fitting a tokenizer to a template adds tokens, and engines cannot be changed.
     built: OnceLock<std::result::Result<Built, String>>,
+    /// What encodes until the engine is worth building; only a tokenizer that was kept has it.
+    small: Option<SmallEngine>,
     path: PathBuf,
     bos: Option<SpecialToken>,
     eos: Option<SpecialToken>,
@@ -66,7 +73,86 @@ impl Tokenizer {
     /// # Errors
     /// Those of [`Tokenizer::load`].
     pub fn load_with(path: impl AsRef<Path>, which: Engine) -> Result<Self> {
-        let path = path.as_ref();
+        let (dir, source, facts) = Self::open(path.as_ref())?;
+        Self::new(&dir, source, facts, which)
+    }
+
+    /// [`Tokenizer::load`], which keeps large vocabularies in the folder `kept` in a form that loads at once, and looks
+    /// there first. What it finds there is checked; a file that is damaged is written anew, and a folder that cannot be
+    /// written does no harm.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::load`].
+    pub fn load_kept(path: impl AsRef<Path>, kept: Option<&Path>) -> Result<Self> {
+        let (dir, source, facts) = Self::open(path.as_ref())?;
+        let Some(folder) = kept.filter(|_| source.size() >= WORTH_KEEPING) else {
+            return Self::new(&dir, source, facts, Engine::Fast);
+        };
+        let mut digest = Sha256::new();
+        digest.update(format!("{} {facts:?}\n", env!("CARGO_PKG_VERSION")));
+        source.digest(&mut digest);
+        let fingerprint: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let file = folder.join(format!("{fingerprint}.tok"));
+        if let Some(found) = cache::read(&file, &fingerprint) {
+            match Self::of_kept(&dir, source, facts, found) {
+                Ok(out) => return Ok(out),
+                Err(rest) => {
+                    let (source, facts) = *rest;
+                    return Self::new(&dir, source, facts, Engine::Fast);
+                }
+            }
+        }
+        let out = Self::new(&dir, source, facts, Engine::Fast)?;
+        out.keep(&file, fingerprint);
+        Ok(out)
+    }
+
+    /// A tokenizer as it was kept; what it is made from comes back if the parts do not fit each other.
+    fn of_kept(
+        dir: &Path,
+        source: Source,
+        facts: FolderFacts,
+        kept: Kept,
+    ) -> std::result::Result<Self, Box<(Source, FolderFacts)>> {
+        let texts = Arc::new(kept.texts);
+        let small = SmallEngine::new(kept.parts, texts.clone(), &kept.header.added, kept.header.engine);
+        let Some((small, vocabulary)) = small.zip(Vocabulary::of_parts(texts, kept.header.added)) else {
+            return Err(Box::new((source, facts)));
+        };
+        let surround = surround_of(&source, &facts);
+        let [bos, eos, pad, unk] = kept
+            .header
+            .roles
+            .map(|text| text.and_then(|text| Some(SpecialToken { id: vocabulary.id(&text)?, text })));
+        let hash = OnceLock::from(kept.header.content_hash);
+        let (path, small) = (dir.into(), Some(small));
+        Ok(Self { surround, facts, path, small, bos, eos, pad, unk, hash, ..Self::with(source, vocabulary) })
+    }
+
+    /// Writes what [`Tokenizer::load_kept`] reads.
+    fn keep(&self, file: &Path, fingerprint: String) {
+        let definition = self.source.definition(&self.facts).and_then(|definition| self.fitted(definition));
+        let (Ok(definition), Ok(built)) = (definition, self.built()) else { return };
+        if !built.is_fast() {
+            return;
+        }
+        let texts = self.vocabulary.model();
+        let Some(parts) = built.around().and_then(|around| Parts::of(&definition, texts, around)) else {
+            return;
+        };
+        let text = |token: &Option<SpecialToken>| token.as_ref().map(|token| token.text.clone());
+        let facts = Facts {
+            fingerprint,
+            content_hash: self.content_hash().to_owned(),
+            engine: built.engine.name().to_owned(),
+            roles: [text(&self.bos), text(&self.eos), text(&self.pad), text(&self.unk)],
+            added: self.vocabulary.added().to_vec(),
+        };
+        cache::write(file, facts, texts, &parts);
+    }
+
+    /// The folder of a path, what it holds and what it says of it.
+    fn open(path: &Path) -> Result<(PathBuf, Source, FolderFacts)> {
         if looks_like_a_hubs(path) && !path.exists() {
             return Err(Error::HubName { path: path.into() });
         }
@@ -80,7 +166,7 @@ impl Tokenizer {
         } else {
             Source::of_folder(dir, &facts)?
         };
-        Self::new(dir, source, facts, which)
+        Ok((dir.into(), source, facts))
     }
 
     /// Megatron's `GPT2BPETokenizer`: `vocab.json` and `merges.txt`. Texts of special tokens inside a text stay text.
@@ -145,7 +231,7 @@ impl Tokenizer {
     fn new(dir: &Path, source: Source, facts: FolderFacts, which: Engine) -> Result<Self> {
         let definition = source.definition(&facts)?;
         let vocabulary = Vocabulary::of(&source.path, &definition)?;
-        let surround = facts.surround.or(source.leaves_frame_to_class().then_some(facts.class_surround));
+        let surround = surround_of(&source, &facts);
         let mut out = Self { surround, facts, which, path: dir.into(), ..Self::with(source, vocabulary) };
         for (_, row) in &out.facts.added {
             if out.vocabulary.id(&row.content).is_none() {
@@ -180,6 +266,7 @@ impl Tokenizer {
             which: Engine::Fast,
             vocabulary,
             built: OnceLock::new(),
+            small: None,
             bos: None,
             eos: None,
             pad: None,
@@ -229,11 +316,14 @@ impl Tokenizer {
     }
 
     /// Builds the engine now, if tokens were added since it was built. Encoding does so by itself; before several
-    /// threads begin it is better done once.
+    /// threads begin it is better done once. A kept tokenizer needs it only for much text, and builds it then.
     ///
     /// # Errors
     /// [`Error::Engine`].
     pub fn ready(&self) -> Result<()> {
+        if self.small.is_some() {
+            return Ok(());
+        }
         self.built().map(|_| ())
     }
 
@@ -241,8 +331,11 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`Error::Engine`].
-    pub fn engine_name(&self) -> Result<&'static str> {
-        Ok(self.built()?.engine.name())
+    pub fn engine_name(&self) -> Result<&str> {
+        match &self.small {
+            Some(small) => Ok(small.stands_for()),
+            None => Ok(self.built()?.engine.name()),
+        }
     }
 
     /// The folder it was loaded from.
@@ -266,7 +359,9 @@ impl Tokenizer {
     /// [`Error::Encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        self.built()?.encode_with_special(text, &mut ids)?;
+        if !self.encode_small(text, true, &mut ids)? {
+            self.built()?.encode_with_special(text, &mut ids)?;
+        }
         Ok(ids)
     }
 
@@ -275,7 +370,17 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Encode`].
     pub fn encode_into(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
+        if self.encode_small(text, false, out)? {
+            return Ok(());
+        }
         self.built()?.engine.encode_into(text, false, out)
+    }
+
+    fn encode_small(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<bool> {
+        match &self.small {
+            Some(small) => small.encode_into(text, special, out),
+            None => Ok(false),
+        }
     }
 
     /// Text of `ids`; bytes that are not UTF-8 become U+FFFD.
@@ -283,6 +388,11 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Decode`].
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        if let Some(small) = &self.small
+            && let Some(text) = small.decode(ids, skip_special)?
+        {
+            return Ok(text);
+        }
         self.built()?.engine.decode(ids, skip_special)
     }
 
@@ -383,6 +493,7 @@ impl Tokenizer {
         let (id, changed) = self.vocabulary.add(AddedToken::special(text));
         if changed {
             self.built = OnceLock::new();
+            self.small = None;
         }
         Ok(id)
     }
@@ -421,6 +532,11 @@ impl Tokenizer {
     pub fn content_hash(&self) -> &str {
         self.hash.get_or_init(|| self.source.hash())
     }
+}
+
+/// Whether a text gets a BOS before it and an EOS after it, where that is not the definition's to say.
+fn surround_of(source: &Source, facts: &FolderFacts) -> Option<(bool, bool)> {
+    facts.surround.or(source.leaves_frame_to_class().then_some(facts.class_surround))
 }
 
 /// Whether a path could be a name of a model hub: `owner/name`.

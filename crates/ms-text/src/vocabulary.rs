@@ -4,9 +4,10 @@ use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A token beside the model's vocabulary and how it matches.
-#[derive(serde::Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(serde::Serialize, serde::Deserialize, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddedToken {
     pub(crate) content: String,
     #[serde(default)]
@@ -42,58 +43,89 @@ impl AddedToken {
     }
 }
 
-/// Both directions of the vocabulary, in a few flat blocks of memory.
-pub(crate) struct Vocabulary {
-    texts: String,
+/// Both directions of the model's own vocabulary, in a few flat blocks of memory.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Texts {
+    pub(crate) texts: String,
     /// Start and length in `texts` of each id; no token has a length of `u32::MAX`.
-    spans: Vec<(u32, u32)>,
-    /// Ids of the model's tokens in the order of their texts.
-    sorted: Vec<u32>,
+    pub(crate) spans: Vec<[u32; 2]>,
+    /// Ids in the order of their texts.
+    pub(crate) sorted: Vec<u32>,
+}
+
+/// The model's vocabulary and the tokens added to it.
+pub(crate) struct Vocabulary {
+    model: Arc<Texts>,
     added: Vec<(u32, AddedToken)>,
     added_places: BTreeMap<String, usize>,
     size: usize,
 }
 
-const HOLE: (u32, u32) = (0, u32::MAX);
+const HOLE: [u32; 2] = [0, u32::MAX];
 /// Ids above this are a mistake of the file, not a vocabulary.
 const MAX_ID: u64 = 1 << 26;
+
+impl Texts {
+    fn put(&mut self, text: &str, id: u32) {
+        let at = id as usize;
+        if at >= self.spans.len() {
+            self.spans.resize(at + 1, HOLE);
+        }
+        self.spans[at] = [self.texts.len() as u32, text.len() as u32];
+        self.texts.push_str(text);
+        self.sorted.push(id);
+    }
+
+    /// Puts blocks that were written before back together; `None` if they do not fit each other.
+    pub(crate) fn of_parts(texts: String, spans: Vec<[u32; 2]>, sorted: Vec<u32>) -> Option<Self> {
+        let whole = |&[start, len]: &[u32; 2]| {
+            let (start, end) = (start as usize, start as usize + len as usize);
+            end <= texts.len() && texts.is_char_boundary(start) && texts.is_char_boundary(end)
+        };
+        let fits = spans.iter().all(|span| *span == HOLE || whole(span))
+            && sorted.iter().all(|&id| spans.get(id as usize).is_some_and(|span| *span != HOLE));
+        fits.then_some(Self { texts, spans, sorted })
+    }
+
+    /// Text of a token.
+    pub(crate) fn text(&self, id: u32) -> Option<&str> {
+        let &[start, len] = self.spans.get(id as usize).filter(|span| **span != HOLE)?;
+        self.texts.get(start as usize..start as usize + len as usize)
+    }
+
+    /// Id of the token with exactly this text.
+    pub(crate) fn id(&self, text: &str) -> Option<u32> {
+        let at = self.sorted.binary_search_by(|&id| self.text(id).unwrap_or_default().cmp(text));
+        at.ok().map(|at| self.sorted[at])
+    }
+}
 
 impl Vocabulary {
     /// Reads the model's vocabulary and the added tokens of a `tokenizer.json` value.
     pub(crate) fn of(path: &Path, definition: &Value) -> Result<Self> {
         let field = |field: &str, want| Error::Field { path: path.into(), field: field.into(), want };
-        let mut out = Self {
-            texts: String::new(),
-            spans: Vec::new(),
-            sorted: Vec::new(),
-            added: Vec::new(),
-            added_places: BTreeMap::new(),
-            size: 0,
-        };
+        let mut model = Texts::default();
         match &definition["model"]["vocab"] {
             Value::Object(map) => {
                 for (text, id) in map {
                     let id = id.as_u64().filter(|&id| id < MAX_ID);
-                    out.put(text, id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32);
+                    model.put(text, id.ok_or_else(|| field("model.vocab", "an object of ids"))? as u32);
                 }
             }
             Value::Array(list) => {
                 for (id, row) in list.iter().enumerate() {
                     let text = row.get(0).and_then(Value::as_str);
                     let text = text.ok_or_else(|| field("model.vocab", "a list of pieces and scores"))?;
-                    out.put(text, id as u32);
+                    model.put(text, id as u32);
                 }
             }
             _ => return Err(field("model.vocab", "an object, or a list of pieces")),
         }
-        let texts = &out.texts;
-        let text = |id: u32| {
-            let (start, len) = out.spans[id as usize];
-            &texts[start as usize..(start + len) as usize]
-        };
-        out.sorted.sort_by(|&a, &b| text(a).cmp(text(b)).then(b.cmp(&a)));
-        out.sorted.dedup_by(|b, a| text(*a) == text(*b));
-        out.size = out.sorted.len();
+        let mut sorted = std::mem::take(&mut model.sorted);
+        let text = |id: u32| model.text(id).unwrap_or_default();
+        sorted.sort_by(|&a, &b| text(a).cmp(text(b)).then(b.cmp(&a)));
+        sorted.dedup_by(|b, a| text(*a) == text(*b));
+        model.sorted = sorted;
         let mut rows = Vec::new();
         for row in definition["added_tokens"].as_array().into_iter().flatten() {
             let token: AddedToken = serde_json::from_value(row.clone())
@@ -102,25 +134,37 @@ impl Vocabulary {
         }
         // In the order of their ids: that is how engines hand out ids to tokens the model lacks.
         rows.sort_by_key(|(id, _)| *id);
+        let mut out = Self::bare(Arc::new(model));
         for (_, token) in rows {
             out.add(token);
         }
         Ok(out)
     }
 
-    fn put(&mut self, text: &str, id: u32) {
-        let at = id as usize;
-        if at >= self.spans.len() {
-            self.spans.resize(at + 1, HOLE);
-        }
-        self.spans[at] = (self.texts.len() as u32, text.len() as u32);
-        self.texts.push_str(text);
-        self.sorted.push(id);
+    fn bare(model: Arc<Texts>) -> Self {
+        Self { size: model.sorted.len(), model, added: Vec::new(), added_places: BTreeMap::new() }
     }
 
-    fn model_text(&self, id: u32) -> Option<&str> {
-        let &(start, len) = self.spans.get(id as usize).filter(|span| **span != HOLE)?;
-        self.texts.get(start as usize..start as usize + len as usize)
+    /// A vocabulary whose added tokens have their ids already; `None` if two have one text.
+    pub(crate) fn of_parts(model: Arc<Texts>, added: Vec<(u32, AddedToken)>) -> Option<Self> {
+        let mut out = Self::bare(model);
+        for (place, (_, token)) in added.iter().enumerate() {
+            out.size += usize::from(out.model.id(&token.content).is_none());
+            if out.added_places.insert(token.content.clone(), place).is_some() {
+                return None;
+            }
+        }
+        Some(Self { added, ..out })
+    }
+
+    /// The model's own part.
+    pub(crate) fn model(&self) -> &Arc<Texts> {
+        &self.model
+    }
+
+    /// The added tokens with their ids.
+    pub(crate) fn added(&self) -> &[(u32, AddedToken)] {
+        &self.added
     }
 
     /// Adds a token, or changes how it matches. Returns its id and whether anything changed.
@@ -131,9 +175,9 @@ impl Vocabulary {
             *old = token;
             return (*id, changed);
         }
-        let id = self.model_id(&token.content).unwrap_or_else(|| {
+        let id = self.model.id(&token.content).unwrap_or_else(|| {
             self.size += 1;
-            let model = self.sorted.len() as u32;
+            let model = self.model.sorted.len() as u32;
             let highest = self.added.iter().map(|(id, _)| *id).max();
             highest.map_or(model, |id| if id >= model { id + 1 } else { model })
         });
@@ -142,20 +186,15 @@ impl Vocabulary {
         (id, true)
     }
 
-    fn model_id(&self, text: &str) -> Option<u32> {
-        let at = self.sorted.binary_search_by(|&id| self.model_text(id).unwrap_or_default().cmp(text));
-        at.ok().map(|at| self.sorted[at])
-    }
-
     /// Id of the token with exactly this text; added tokens first.
     pub(crate) fn id(&self, text: &str) -> Option<u32> {
-        self.added_places.get(text).map(|&place| self.added[place].0).or_else(|| self.model_id(text))
+        self.added_places.get(text).map(|&place| self.added[place].0).or_else(|| self.model.id(text))
     }
 
     /// Text of a token as the vocabulary spells it; added tokens first.
     pub(crate) fn text(&self, id: u32) -> Option<&str> {
         let added = self.added.iter().find(|(other, _)| *other == id);
-        added.map(|(_, token)| token.content.as_str()).or_else(|| self.model_text(id))
+        added.map(|(_, token)| token.content.as_str()).or_else(|| self.model.text(id))
     }
 
     /// Number of tokens, added ones included.

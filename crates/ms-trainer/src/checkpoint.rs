@@ -1,12 +1,12 @@
 //! Saving and resuming a run.
 //!
 //! A checkpoint of a run is `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master
-//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME`, each rank writing the flat ranges
+//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` of plain gradient descent), each rank writing the flat ranges
 //! it owns. A run continues on any number of ranks, because the manifest speaks of global elements only.
 
-use crate::config::{MegatronFiles, TrainConfig};
+use crate::config::{MegatronFiles, TrainConfig, UpdateRule};
 use crate::engine::Engine;
-use crate::optimizer::STATE_NAMES;
+use crate::optimizer::state_names;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Cut;
@@ -107,15 +107,24 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
 
 /// Parameter groups and schedule as Megatron's files have them.
 fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
-    let (s, adam) = (&state.schedule, &config.adam);
+    let s = &state.schedule;
     let samples = state.consumed_train_samples;
     let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
     let group = |multiplier: f64| {
-        json!({
+        let mut group = json!({
             "wd_mult": multiplier, "lr_mult": 1.0, "is_expert_parallel": false, "is_decoupled_lr": false,
-            "lr": s.lr(samples), "max_lr": s.max_lr, "min_lr": s.min_lr, "bias_correction": true, "step": step,
-            "betas": [adam.beta1, adam.beta2], "eps": adam.eps, "weight_decay": s.weight_decay(samples) * multiplier
-        })
+            "lr": s.lr(samples), "max_lr": s.max_lr, "min_lr": s.min_lr, "step": step,
+            "weight_decay": s.weight_decay(samples) * multiplier
+        });
+        match config.update {
+            UpdateRule::AdamW(adam) => {
+                group["bias_correction"] = json!(true);
+                group["betas"] = json!([adam.beta1, adam.beta2]);
+                group["eps"] = json!(adam.eps);
+            }
+            UpdateRule::Sgd { momentum } => group["momentum"] = json!(momentum),
+        }
+        group
     };
     let schedule = json!({
         "max_lr": s.max_lr, "lr_warmup_steps": warmup, "num_steps": samples, "lr_decay_style": s.style,
@@ -125,8 +134,8 @@ fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Val
     (json!({"optimizer": {"param_groups": [group(1.0), group(0.0)]}}), schedule)
 }
 
-fn state_name(which: usize, spec: &ParamSpec) -> String {
-    format!("optimizer.state.{}.{}", STATE_NAMES[which], spec.name)
+fn state_name(state: &str, spec: &ParamSpec) -> String {
+    format!("optimizer.state.{state}.{}", spec.name)
 }
 
 fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
@@ -188,7 +197,28 @@ fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: shard
         write_megatron(config, &sealed, state, engine.dtype(), &writer)?;
     }
     drop(sealed);
-    Ok(writer.publish()?)
+    writer.publish()?;
+    if let (Some(keep), Some(dir)) = (config.checkpoint.keep_last, &config.checkpoint.save) {
+        remove_older(dir, state.iteration, keep);
+    }
+    Ok(())
+}
+
+/// Removes all but the `keep` newest of the checkpoints up to `newest`, which is complete. What cannot be removed stays, with a
+/// warning: the run has what it needs.
+fn remove_older(dir: &Path, newest: u64, keep: u64) {
+    let mut older: Vec<u64> = iterations(dir).into_iter().filter(|&n| n < newest).collect();
+    let stay = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
+    older.truncate(older.len().saturating_sub(stay));
+    for iteration in older {
+        let folder = dir.join(iteration_name(iteration));
+        // Under another name first: a reader finds it whole or not at all.
+        let aside = dir.join(format!(".{}.removed", iteration_name(iteration)));
+        let removed = std::fs::rename(&folder, &aside).and_then(|()| std::fs::remove_dir_all(&aside));
+        if let Err(e) = removed {
+            tracing::warn!("{}: an older checkpoint could not be removed: {e}", folder.display());
+        }
+    }
 }
 
 fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {
@@ -214,29 +244,27 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
             bytes: weight.bytes(),
         });
     }
-    let names: Vec<Vec<String>> =
-        (0..3).map(|which| specs.iter().map(|spec| state_name(which, spec)).collect()).collect();
+    let mut states = Vec::new();
     if !config.checkpoint.no_save_optim {
-        // In f32 the master weights are the weights.
-        let first = usize::from(engine.dtype() == DType::F32);
-        for (which, names) in names.iter().enumerate().skip(first) {
+        // In f32 and f64 the master weights are the weights.
+        let first = usize::from(engine.dtype() == engine.dtype().wide());
+        for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
             for part in engine.optimizer.parts(which) {
                 let (id, range, values) = part?;
-                let i = id.0 as usize;
-                if !engine.counts(id) {
-                    continue;
+                if engine.counts(id) {
+                    states.push((state_name(state, &specs[id.0 as usize]), id.0 as usize, range, values));
                 }
-                pieces.push(sharded::Piece {
-                    name: &names[i],
-                    shape: specs[i].shape,
-                    dtype: DType::F32,
-                    region: regions[i].clone(),
-                    flat: Some(range),
-                    bytes: as_bytes(values),
-                });
             }
         }
     }
+    pieces.extend(states.iter().map(|(name, i, range, values)| sharded::Piece {
+        name,
+        shape: specs[*i].shape,
+        dtype: values.dtype(),
+        region: regions[*i].clone(),
+        flat: Some(range.clone()),
+        bytes: values.bytes(),
+    }));
     writer.write_rank(engine.ctx.rank, &pieces)?;
     Ok(())
 }
@@ -264,10 +292,6 @@ fn write_megatron(
         _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
     }
     Ok(())
-}
-
-fn as_bytes(values: &[f32]) -> &[u8] {
-    bytemuck::cast_slice(values)
 }
 
 /// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
@@ -316,10 +340,18 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
-    if config.checkpoint.no_load_optim || !source.has_optimizer() {
+    let kept = source.has_states(config.update.state_names());
+    if config.checkpoint.no_load_optim || !kept {
+        if !config.checkpoint.no_load_optim && engine.ctx.rank == 0 {
+            let names = config.update.state_names().join(", ");
+            tracing::warn!(
+                "{}: there is no {names} of the parameters: the optimizer begins anew",
+                dir.display()
+            );
+        }
         read_masters(&source, engine)?;
     } else {
-        read_optimizer(&source, engine, stored.optimizer_step)?;
+        read_optimizer(&source, engine, config.update, stored.optimizer_step)?;
     }
     Ok(Some(state))
 }
@@ -390,37 +422,37 @@ fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
 fn read_masters(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(0, |id, range, out| {
+    engine.optimizer.fill(0, |id, range, mut out| {
         let i = id.0 as usize;
-        let bytes = bytemuck::cast_slice_mut(out);
-        Ok::<_, Error>(source.read_named(&specs[i].name, &regions[i], Some(range), DType::F32, bytes)?)
+        let (dtype, bytes) = (out.dtype(), out.bytes_mut());
+        Ok::<_, Error>(source.read_named(&specs[i].name, &regions[i], Some(range), dtype, bytes)?)
     })?;
     engine.publish_masters()
 }
 
-fn read_optimizer(source: &Checkpoint, engine: &mut Engine, step: u64) -> Result<()> {
+fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, step: u64) -> Result<()> {
     // Master weights that were not stored are the weights themselves.
     // Every rank must decide alike, also one whose stage holds nothing.
     let first = ms_spec::params(engine.model.config()).into_iter().find(|s| s.trained);
-    let has_masters = first.is_some_and(|spec| source.has(&state_name(0, &spec)));
+    let has_masters = first.is_some_and(|spec| source.has(&state_name(state_names(rule)[0], &spec)));
     if !has_masters {
         read_masters(source, engine)?;
     }
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    for which in usize::from(!has_masters)..3 {
-        engine.optimizer.fill(which, |id, range, out| {
+    for (which, state) in state_names(rule).into_iter().enumerate().skip(usize::from(!has_masters)) {
+        engine.optimizer.fill(which, |id, range, mut out| {
             let i = id.0 as usize;
-            let name = state_name(which, &specs[i]);
+            let name = state_name(state, &specs[i]);
             // Megatron keeps no state of what no gradient changes, such as the bias of a router.
             let kept = specs[i].trained || source.has(&name);
             if !kept && which > 0 {
-                out.fill(0.0);
+                out.bytes_mut().fill(0);
                 return Ok(());
             }
             let name = if kept { name } else { specs[i].name.clone() };
-            let bytes = bytemuck::cast_slice_mut(out);
-            Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), DType::F32, bytes)?)
+            let (dtype, bytes) = (out.dtype(), out.bytes_mut());
+            Ok::<_, Error>(source.read_named(&name, &regions[i], Some(range), dtype, bytes)?)
         })?;
     }
     engine.optimizer.set_step(step);

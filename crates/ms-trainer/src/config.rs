@@ -32,8 +32,8 @@ pub struct TrainConfig {
     pub skip_train: bool,
     /// Learning rate and weight decay.
     pub schedule: Schedule,
-    /// Update rule.
-    pub adam: Adam,
+    /// How weights follow gradients.
+    pub update: UpdateRule,
     /// Largest gradient norm; 0 turns clipping off.
     pub clip_grad: f64,
     /// Gradients and loss are averaged over tokens instead of micro-batches.
@@ -108,7 +108,7 @@ impl TrainConfig {
                 weight_decay_samples: 0,
                 weight_decay_style: WeightDecayStyle::Constant,
             },
-            adam: Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 },
+            update: UpdateRule::AdamW(Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 }),
             clip_grad: 1.0,
             per_token_loss: false,
             log_token_mean: false,
@@ -218,6 +218,28 @@ impl Default for PipelineOrder {
     }
 }
 
+/// How weights follow gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UpdateRule {
+    /// AdamW.
+    AdamW(Adam),
+    /// Gradient descent with momentum.
+    Sgd {
+        /// Share of the momentum that stays.
+        momentum: f64,
+    },
+}
+
+impl UpdateRule {
+    /// Names of the state beside the master weights, as a checkpoint has them.
+    pub fn state_names(self) -> &'static [&'static str] {
+        match self {
+            Self::AdamW(_) => &["exp_avg", "exp_avg_sq"],
+            Self::Sgd { .. } => &["momentum_buffer"],
+        }
+    }
+}
+
 /// AdamW's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
@@ -268,6 +290,8 @@ pub struct Checkpointing {
     pub save: Option<PathBuf>,
     /// Iterations between checkpoints; 0: only at the end.
     pub save_interval: u64,
+    /// Checkpoints that stay in the folder; older ones go once a newer one is complete. `None`: all stay.
+    pub keep_last: Option<u64>,
     /// Weights only.
     pub no_save_optim: bool,
     /// In which of Megatron's forms weights are written a second time.

@@ -78,9 +78,9 @@ impl Engine {
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
-        let grads = GradBuffer::zeros(device.arena(), dp.layout().clone());
+        let grads = GradBuffer::zeros(device.arena(), config.dtype, dp.layout().clone());
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
-        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.adam)?;
+        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.update)?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
         let load: Arc<RouterLoad> = Arc::default();
         let mut this = Self {
@@ -132,7 +132,7 @@ impl Engine {
             self.move_expert_biases(experts)?;
         }
         let dtype = self.store.dtype();
-        let weights = self.optimizer.update(&self.device, &parts, clip as f32, (lr, weight_decay), dtype)?;
+        let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), dtype)?;
         self.dp.gather_weights(&mut self.store, weights)?;
         self.publish_biases()?;
         Ok(report)
@@ -161,7 +161,7 @@ impl Engine {
             false => 1.0 / self.ctx.dp.size() as f64,
         };
         self.shared.reduce(&self.device, &self.ctx, &mut self.grads)?;
-        let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor as f32)?;
+        let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor)?;
         let report = StepReport {
             loss,
             grad_norm: 0.0,
@@ -212,7 +212,7 @@ impl Engine {
     /// Puts the f32 values of what no gradient moves, the routers' biases, into a model of a narrower type: each rank has
     /// its share of them among its master weights.
     fn publish_biases(&mut self) -> Result<()> {
-        if self.dtype() == DType::F32 {
+        if self.dtype() == self.dtype().wide() {
             return Ok(());
         }
         let specs = self.model.specs();
@@ -224,7 +224,7 @@ impl Engine {
         for part in self.optimizer.parts(0) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0) {
-                share[range].copy_from_slice(values);
+                share[range].copy_from_slice(values.as_slice()?);
             }
         }
         for (id, share) in shares {
@@ -306,7 +306,7 @@ impl Engine {
             for (value, e) in values.iter_mut().zip(range) {
                 let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
                 if behind != 0.0 {
-                    *value += (rate * behind.signum()) as f32;
+                    *value += rate * behind.signum();
                 }
             }
         })

@@ -22,8 +22,8 @@ impl LossSums {
     /// micro-batch has `counted` such tokens.
     pub(crate) fn add(&mut self, nll: &Tensor, mask: &[f32], counted: f64, share: f64) -> Result<()> {
         let (mut sum, mut tokens) = (0.0, 0.0);
-        for (&n, &m) in nll.as_slice::<f32>()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
-            sum += f64::from(n) * f64::from(m);
+        for (&n, &m) in nll.to_reals()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
+            sum += n * f64::from(m);
             tokens += f64::from(m);
         }
         self.nll += sum;

@@ -1,23 +1,25 @@
-//! AdamW on this rank's share of the parameters.
+//! The update of this rank's share of the parameters.
 
 use crate::Result;
-use crate::config::Adam;
-use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Tensor};
+use crate::config::{Adam, UpdateRule};
+use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments of the elements that this rank owns, f32, bucket after bucket.
+/// Master weights and moments, or momentum, of the elements that this rank owns, f32 (f64 beside f64 weights), bucket after bucket.
 pub struct Optimizer {
-    adam: Adam,
+    rule: UpdateRule,
     step: u64,
     shard: Shard,
-    /// Master weights, first and second moment, each `[shard]`.
-    state: [Tensor; 3],
+    /// Master weights, and behind them what the rule keeps, each `[shard]`.
+    state: Vec<Tensor>,
 }
 
-/// Names of the state tensors in a checkpoint, in the order of [`Optimizer::state`].
-pub(crate) const STATE_NAMES: [&str; 3] = ["fp32_param", "exp_avg", "exp_avg_sq"];
+/// Names of the state tensors of `rule` in a checkpoint, master weights first.
+pub(crate) fn state_names(rule: UpdateRule) -> Vec<&'static str> {
+    std::iter::once("fp32_param").chain(rule.state_names().iter().copied()).collect()
+}
 
 /// A part of a parameter that a rank owns.
 struct Owned {
@@ -62,17 +64,18 @@ impl Optimizer {
     /// rank's copy is the one that counts.
     ///
     /// # Errors
-    /// If the store is not f32 or bf16.
+    /// If the store's type is not one of weights.
     pub fn new(
         device: &Device,
         dp: &DataParallel,
         (specs, counts): (&[ParamSpec], &[bool]),
         store: &ParamStore,
-        adam: Adam,
+        rule: UpdateRule,
     ) -> Result<Self> {
         let shard = Shard::new(dp, specs, counts);
-        let zeros = || Tensor::zeros(device.arena(), DType::F32, [shard.numel]);
-        let mut this = Self { adam, step: 0, state: [zeros(), zeros(), zeros()], shard };
+        let zeros = |_| Tensor::zeros(device.arena(), store.dtype().wide(), [shard.numel]);
+        let state = state_names(rule).into_iter().map(zeros).collect();
+        let mut this = Self { rule, step: 0, state, shard };
         this.take_masters(device, dp, store)?;
         Ok(this)
     }
@@ -80,12 +83,12 @@ impl Optimizer {
     /// Copies this rank's share of the weights into the master weights.
     ///
     /// # Errors
-    /// If the store is not f32 or bf16.
+    /// If the store's type is not one of weights.
     pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
         for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
             let part = store.values().slice_flat(own.start, [len])?;
-            let part = device.cast(&part, DType::F32)?;
-            self.state[0].as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
+            let part = device.cast(&part, self.state[0].dtype())?;
+            self.state[0].view_mut(start, [len])?.bytes_mut().copy_from_slice(part.bytes());
         }
         Ok(())
     }
@@ -107,12 +110,12 @@ impl Optimizer {
     /// # Errors
     /// Never in a sound program.
     pub fn masters_squared(&self) -> Result<f64> {
-        let values = self.state[0].as_slice::<f32>()?;
-        let own = self.shard.parts.iter().filter(|p| p.counts);
-        let squares = own.map(|p| {
-            values[p.at..p.at + p.slice.range.len()].iter().map(|&w| f64::from(w).powi(2)).sum::<f64>()
-        });
-        Ok(squares.sum())
+        let mut sum = 0.0;
+        for Owned { slice, at, .. } in self.shard.parts.iter().filter(|p| p.counts) {
+            let values = self.state[0].slice_flat(*at, [slice.range.len()])?;
+            sum += values.to_reals()?.iter().map(|w| w * w).sum::<f64>();
+        }
+        Ok(sum)
     }
 
     /// Steps taken.
@@ -126,16 +129,16 @@ impl Optimizer {
     }
 
     /// This rank's parts of parameter state: parameter, its elements, and their values in state tensor `which`
-    /// (see [`STATE_NAMES`]).
+    /// (see [`state_names`]).
     ///
     /// # Errors
-    /// Never in a sound program; the values are checked slices.
+    /// Never in a sound program; the values are checked parts.
     pub fn parts(
         &self,
         which: usize,
-    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, &[f32])>> {
+    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, Tensor)>> {
         self.shard.parts.iter().map(move |Owned { slice: s, at, .. }| {
-            let values = &self.state[which].as_slice::<f32>()?[*at..*at + s.range.len()];
+            let values = self.state[which].slice_flat(*at, [s.range.len()])?;
             Ok((ParamId(s.param as u32), s.range.clone(), values))
         })
     }
@@ -147,11 +150,11 @@ impl Optimizer {
     pub fn fill<E: From<ms_core::Error>>(
         &mut self,
         which: usize,
-        mut read: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]) -> Result<(), E>,
+        mut read: impl FnMut(ParamId, std::ops::Range<usize>, TensorMut<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let values = self.state[which].as_mut_slice::<f32>()?;
         for Owned { slice: s, at, .. } in &self.shard.parts {
-            read(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()])?;
+            let values = self.state[which].view_mut(*at, [s.range.len()])?;
+            read(ParamId(s.param as u32), s.range.clone(), values)?;
         }
         Ok(())
     }
@@ -162,11 +165,13 @@ impl Optimizer {
     /// If the master weights are in use elsewhere.
     pub fn change_masters(
         &mut self,
-        mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f32]),
+        mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f64]),
     ) -> Result<()> {
-        let values = self.state[0].as_mut_slice::<f32>()?;
         for Owned { slice: s, at, .. } in &self.shard.parts {
-            change(ParamId(s.param as u32), s.range.clone(), &mut values[*at..*at + s.range.len()]);
+            let len = s.range.len();
+            let mut values = self.state[0].slice_flat(*at, [len])?.to_reals()?;
+            change(ParamId(s.param as u32), s.range.clone(), &mut values);
+            self.state[0].view_mut(*at, [len])?.set_reals(&values)?;
         }
         Ok(())
     }
@@ -180,25 +185,27 @@ impl Optimizer {
         &mut self,
         device: &Device,
         grads: &[Tensor],
-        grad_scale: f32,
+        grad_scale: f64,
         (lr, weight_decay): (f64, f64),
         dtype: DType,
     ) -> Result<Vec<Tensor>> {
         self.step += 1;
-        let Adam { beta1, beta2, eps } = self.adam;
-        let [master, m, v] = &mut self.state;
         for Owned { slice: s, at, decay, .. } in &self.shard.parts {
             let len = s.range.len();
             let weight_decay = if *decay { weight_decay } else { 0.0 };
-            let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };
-            device.adamw(
-                master.view_mut(*at, [len])?,
-                m.view_mut(*at, [len])?,
-                v.view_mut(*at, [len])?,
-                &grads[s.bucket].slice_flat(s.offset, [len])?,
-                grad_scale,
-                &numbers,
-            )?;
+            let grad = grads[s.bucket].slice_flat(s.offset, [len])?;
+            let windows = self.state.iter_mut().map(|t| t.view_mut(*at, [len]));
+            let mut windows = windows.collect::<ms_core::Result<Vec<_>>>()?.into_iter();
+            let mut next = || windows.next().expect("a rule has as many state tensors as it names");
+            match self.rule {
+                UpdateRule::AdamW(Adam { beta1, beta2, eps }) => {
+                    let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };
+                    device.adamw(next(), next(), next(), &grad, grad_scale, &numbers)?;
+                }
+                UpdateRule::Sgd { momentum } => {
+                    device.sgd(next(), next(), &grad, grad_scale, &Sgd { lr, momentum, weight_decay })?;
+                }
+            }
         }
         self.weights(device, dtype)
     }
@@ -210,11 +217,13 @@ impl Optimizer {
     pub fn weights(&self, device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
         let of = |&(start, len): &(usize, usize)| {
             let part = self.state[0].slice_flat(start, [len])?;
-            if dtype != DType::F32 {
+            if dtype != part.dtype() {
                 return Ok(device.cast(&part, dtype)?);
             }
             // A copy: the master weights must stay writable while the model uses its own.
-            Ok(Tensor::from_slice(device.arena(), [len], part.as_slice::<f32>()?)?)
+            let mut copy = Tensor::uninit(device.arena(), dtype, [len]);
+            copy.bytes_mut()?.copy_from_slice(part.bytes());
+            Ok(copy)
         };
         self.shard.buckets.iter().map(of).collect()
     }

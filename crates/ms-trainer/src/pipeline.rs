@@ -202,9 +202,8 @@ impl Run<'_> {
         let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let grad_scale =
-                if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 } as f32;
-            let coeff = self.this.routing.balance_coeff as f32;
+            let grad_scale = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let coeff = self.this.routing.balance_coeff;
             let by_sequence = self.this.routing.balance_by_sequence;
             batch.balance = (coeff != 0.0).then(|| {
                 let sequence_of: Arc<[u32]> =
@@ -234,9 +233,9 @@ impl Run<'_> {
             true => 1.0,
             false => 1.0 / (counted.max(1.0) * micro_batches as f64),
         };
-        let weights: Vec<f32> =
-            share.take(mask).iter().map(|&m| (f64::from(m) * of * scale) as f32).collect();
-        Ok(Tensor::from_slice(self.device.arena(), [weights.len()], &weights)?)
+        let weights: Vec<f64> = share.take(mask).iter().map(|&m| f64::from(m) * of * scale).collect();
+        let wide = self.store.dtype().wide();
+        Ok(Tensor::from_reals(self.device.arena(), wide, [weights.len()], &weights)?)
     }
 
     /// A forward pass through a chunk, up to what it hands on or the loss.
@@ -317,7 +316,10 @@ impl Run<'_> {
         let mut roots = Vec::with_capacity(2);
         match &output {
             Output::Loss(loss) => {
-                roots.push((loss, Tensor::from_slice(self.device.arena(), [1], &[1f32])?));
+                roots.push((
+                    loss,
+                    Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[1.0])?,
+                ));
             }
             Output::HandedOn(carry) => {
                 let Border { stream, lent, .. } = self.fetch(micro, at + 1, at, true)?;

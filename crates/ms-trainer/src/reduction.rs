@@ -119,14 +119,16 @@ impl SharedGradients {
                 tracing::trace_span!(target: "ms_step", "shared gradients", rank = ctx.rank).entered();
             let mut all = Vec::new();
             for &id in ids {
-                all.extend_from_slice(grads.get(id).as_slice::<f32>()?);
+                all.extend_from_slice(grads.get(id).bytes());
             }
-            let parts = Tensor::from_slice(device.arena(), [all.len()], &all)?;
+            let dtype = grads.values().dtype();
+            let mut parts = Tensor::uninit(device.arena(), dtype, [all.len() / dtype.size()]);
+            parts.bytes_mut()?.copy_from_slice(&all);
             let sum = comm.all_reduce("shared gradients", parts, ReduceOp::Sum)?.wait()?;
-            let mut rest = sum.as_slice::<f32>()?;
+            let mut rest = sum.bytes();
             for &id in ids {
                 let mut grad = grads.whole(id)?;
-                let to = grad.as_mut_slice::<f32>()?;
+                let to = grad.bytes_mut();
                 let (mine, tail) = rest.split_at(to.len());
                 to.copy_from_slice(mine);
                 rest = tail;

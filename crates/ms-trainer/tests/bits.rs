@@ -8,7 +8,7 @@ use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::ModelConfig;
 use ms_trainer::{PipelineOrder, Routing};
-use parity::{Case, Found, batches, run};
+use parity::{Case, Found, Shape, batches, run};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 16;
@@ -31,7 +31,14 @@ fn model() -> ModelConfig {
 
 fn found(case: &Case, micro: usize) -> Found {
     let c = model();
-    run(&c, case, Routing::default(), &batches(&c, ROWS, LENGTH, 2, micro, true)).unwrap()
+    let case = &case.clone().single_precision();
+    run(
+        &c,
+        case,
+        Routing::default(),
+        &batches(&c, Shape { rows: ROWS, length: LENGTH, micro, packed: true }, 2),
+    )
+    .unwrap()
 }
 
 /// Gradients and reports, as bits.

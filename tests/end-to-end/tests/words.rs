@@ -76,3 +76,96 @@ fn errors_are_json_where_messages_are() {
         assert!(line["message"].as_str().unwrap().contains("--no-such-flag"), "{name}: {line}");
     }
 }
+
+/// A command of every program that fails while it works, and what its message names.
+const FAILING: [(&str, &str, &str); 8] = [
+    ("ms-tokenizer", "info no-such-folder", "no-such-folder"),
+    (
+        "ms-preprocess",
+        "--style pretrain --input none.jsonl --tokenizer-name-or-path tok --output-prefix x",
+        "none.jsonl",
+    ),
+    ("ms-pack", "verify no-such-set", "no-such-set"),
+    (
+        "ms-train",
+        "--load no-such-folder --data-path x --train-iters 1 --lr 1 --seq-length 8 --micro-batch-size 1",
+        "no-such",
+    ),
+    ("ms-convert", "inspect no-such-folder", "no-such-folder"),
+    ("ms-infer", "generate --prompt x --load no-such-folder", "no-such-folder"),
+    ("ms-eval", "boolq --load no-such-folder --data-path no-such-data", "no-such-data"),
+    ("ms-profile", "report no-such-folder", "no-such-folder"),
+];
+
+#[test]
+fn a_failure_is_an_object_where_results_or_messages_are() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, words, names) in FAILING {
+        for form in [&["--json"][..], &["--log-format", "json"], &["--log-format=json", "--quiet"]] {
+            let output =
+                program(name, dir.path()).args(words.split_whitespace()).args(form).output().unwrap();
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{name} {form:?}: {}", text(&output));
+            assert!(output.stdout.is_empty(), "{name} {form:?}: {}", text(&output));
+            let said = String::from_utf8(output.stderr.clone()).unwrap();
+            let last = said.lines().last().unwrap_or_default();
+            let line: serde_json::Value = serde_json::from_str(last).unwrap_or_else(|e| {
+                panic!("{name} {form:?}: {e}: {}", text(&output));
+            });
+            assert_eq!(line["level"], "ERROR", "{name} {form:?}");
+            assert!(line["message"].as_str().unwrap().contains(names), "{name} {form:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_terminal_that_can_only_add_text_gets_no_colours_and_quiet_is_quiet() {
+    let dir = programs::workshop();
+    let commands = [
+        ("ms-tokenizer", "train --vocab-size 280 --output tok2 text.jsonl"),
+        (
+            "ms-preprocess",
+            "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --output-prefix again",
+        ),
+        ("ms-pack", "verify data_text_document"),
+        ("ms-convert", "hf mcore --load hf --save mcore2"),
+        ("ms-eval", "mmlu --load hf --data-path quiz --protocol harness"),
+    ];
+    for (name, words) in commands {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let mut command = program(name, dir.path());
+        let output = command
+            .args(&words)
+            .arg("--quiet")
+            .env("TERM", "dumb")
+            .env_remove("MS_NO_PROGRESS")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{name}: {}", text(&output));
+        assert!(output.stderr.is_empty(), "{name} --quiet: {}", text(&output));
+        assert!(!text(&output).contains('\u{1b}'), "{name}: {}", text(&output));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_path_that_is_not_text_is_refused_by_every_program_in_the_same_words() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"bad\xff.jsonl");
+    let flags = [
+        ("ms-tokenizer", "train --vocab-size 300 --output x"),
+        ("ms-preprocess", "--style pretrain --output-prefix x --input"),
+        ("ms-pack", "verify"),
+        ("ms-train", "--data-path"),
+        ("ms-convert", "inspect"),
+        ("ms-infer", "generate --load"),
+        ("ms-eval", "mmlu --load"),
+        ("ms-profile", "report"),
+    ];
+    for (program_name, words) in flags {
+        let output = program(program_name, dir.path()).args(words.split(' ')).arg(name).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{program_name}: {}", text(&output));
+        let said = text(&output);
+        assert!(said.contains("argument \"bad\\xFF.jsonl\" is not UTF-8"), "{program_name}: {said}");
+    }
+}

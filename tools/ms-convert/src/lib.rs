@@ -19,6 +19,7 @@ mod inspect;
 mod look;
 mod request;
 mod run;
+mod scripts;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -48,7 +49,12 @@ Examples:
 pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
     answer(Program::Convert, "ms-convert", ABOUT, &argv)?;
     let leading = argv.iter().take_while(|a| !a.to_string_lossy().starts_with('-')).count();
-    let words: Vec<OsString> = argv.drain(..leading).collect();
+    let mut words: Vec<OsString> = argv.drain(..leading).collect();
+    if words.is_empty()
+        && let Some((from, to, left)) = scripts::deepseek3(&argv)
+    {
+        (words, argv) = (vec![from.into(), to.into()], left);
+    }
     let args = parse_or_exit(Program::Convert, "ms-convert", ABOUT, &argv)?;
     args.check()?;
     args.start_logging();

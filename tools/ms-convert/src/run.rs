@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::layout::peft;
-use ms_ckpt::{Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Sharding, TRACKER};
+use ms_ckpt::{CHECKSUMS, Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Sharding, TRACKER};
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
@@ -316,8 +316,9 @@ fn companions(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ending = path.extension().is_some_and(|e| COMPANIONS.iter().any(|c| e == *c));
-        let ours =
-            name == TRACKER || name == HF_LAYOUT || name.ends_with(".index.json") || name.starts_with('.');
+        let ours = [TRACKER, HF_LAYOUT, CHECKSUMS].contains(&name.as_str())
+            || name.ends_with(".index.json")
+            || name.starts_with('.');
         if ending && !ours && path.is_file() {
             files.push(path);
         }

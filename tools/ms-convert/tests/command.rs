@@ -464,6 +464,8 @@ fn diff_sees_through_forms_and_cuts_and_verify_reads_everything() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[norm] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
+    // The checksums would be the first to say so.
+    std::fs::remove_file(path("a").join("iter_0000001").join(ms_ckpt::CHECKSUMS)).unwrap();
     let shown = stdout(&ms_convert(&["verify", text(&path("a"))]).code(1));
     assert!(shown.contains("decoder.layers.0.input_layernorm.weight: the copy in"), "{shown}");
     bytes[qkv] ^= 1;
@@ -571,4 +573,80 @@ fn sizes_that_no_table_has_are_refused_by_the_flags_name() {
         assert!(stderr(&failed).contains(&format!("{name}: expected a ")), "{}", stderr(&failed));
         assert!(!out.exists());
     }
+}
+
+#[test]
+fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hf, out) = (dir.path().join("hf"), dir.path().join("out"));
+    make_model(&hf, "llama", false);
+    let forms = [
+        ("mcore", &["--tp", "2"][..], "model_optim_rng.pt"),
+        ("hf", &[], ".safetensors"),
+        ("torch_dist", &[], ".distcp"),
+    ];
+    for (to, more, ending) in forms {
+        let words = ["hf", to, "--force", "--load", text(&hf), "--save", text(&out)];
+        ms_convert(&[&words[..], more].concat()).success();
+        ms_convert(&["verify", text(&out)]).success();
+        // The middle of a file is weights; it stays a file of its form.
+        let (file, good) = tree(&out).into_iter().find(|(p, _)| text(p).ends_with(ending)).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() * 2 / 3] ^= 1;
+        std::fs::write(out.join(&file), &bad).unwrap();
+        let message = stderr(&ms_convert(&["verify", text(&out)]).code(1));
+        assert!(message.contains(file.file_name().unwrap().to_str().unwrap()), "{to}: {message}");
+        assert!(message.contains("not those that were written"), "{to}: {message}");
+        // What another program made of it in its place is not ours to judge, once it has no checksums.
+        for (path, _) in tree(&out).into_iter().filter(|(p, _)| p.ends_with(ms_ckpt::CHECKSUMS)) {
+            std::fs::remove_file(out.join(path)).unwrap();
+        }
+        ms_convert(&["verify", text(&out)]).success();
+    }
+}
+
+#[test]
+fn the_scripts_for_deepseek_v3_work_with_their_own_flags() {
+    let Some(model) = ms_testing::shared("goldens/convert/src/deepseek_v3_mtp") else { return };
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(model.join("config.json")).unwrap()).unwrap();
+    let layers = config["num_hidden_layers"].as_u64().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (mcore, hf) = (dir.path().join("mcore"), dir.path().join("hf"));
+    // As examples/mcore/deepseek3 writes them, for a smaller model.
+    let (slots, noop) = ((layers + layers % 2).to_string(), layers.to_string());
+    let mut there = vec![
+        "--moe-grouped-gemm",
+        "--target-tensor-parallel-size",
+        "2",
+        "--target-pipeline-parallel-size",
+        "2",
+    ];
+    there.extend([
+        "--target-expert-parallel-size",
+        "2",
+        "--load-dir",
+        text(&model),
+        "--save-dir",
+        text(&mcore),
+    ]);
+    there.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1"]);
+    if layers % 2 == 1 {
+        there.extend(["--noop-layers", &noop]);
+    }
+    ms_convert(&there).success();
+    // The script's output has no arguments, so the model is described where upstream has it too: beside it.
+    std::fs::copy(model.join("config.json"), mcore.join("config.json")).unwrap();
+    let mut back = vec![
+        "--moe-grouped-gemm",
+        "--source-tensor-parallel-size",
+        "2",
+        "--source-pipeline-parallel-size",
+        "2",
+    ];
+    back.extend(["--source-expert-parallel-size", "2", "--load-dir", text(&mcore), "--save-dir", text(&hf)]);
+    back.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1", "--ai-framework", "mindspore"]);
+    ms_convert(&back).success();
+    let said = stdout(&ms_convert(&["diff", text(&model), text(&hf)]).success());
+    assert!(said.contains("tensors are equal"), "{said}");
 }

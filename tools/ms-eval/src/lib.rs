@@ -1,7 +1,11 @@
 //! `ms-eval` scores a model on benchmarks with MindSpeed-LLM's prompts and extraction rules, or by log-likelihood as
 //! lm-evaluation-harness does.
 
+mod boolq;
+mod hellaswag;
+mod jsonl;
 pub mod mmlu;
+pub mod question;
 mod report;
 mod run;
 
@@ -9,15 +13,17 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Program, answer, parse_or_exit};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const ABOUT: &str = "Scores a model on benchmarks.
+const ABOUT: &str = "Scores a model on benchmarks: mmlu, boolq, hellaswag.
 
   ms-eval mmlu --data-path mmlu/test --load qwen3-0.6b --output scores
+  ms-eval hellaswag --protocol harness --data-path hellaswag/val --load qwen3-0.6b --json
 
-The folder holds SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
-SUBJECT_dev.csv in the folder dev beside it. Without the word mmlu: the arguments of upstream's evaluation.py
-(--task mmlu --task-data-path DIR).";
+mmlu is a folder of SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
+SUBJECT_dev.csv in the folder dev beside it. boolq is *.jsonl with passage, question and answer; hellaswag (only with
+--protocol harness) *.jsonl as published, or with query, choices and gold. Of several benchmarks each has a folder of
+its own in --output. Without such a word: the arguments of upstream's evaluation.py (--task mmlu --task-data-path DIR).";
 
 /// The program.
 ///
@@ -42,15 +48,18 @@ pub fn main() -> Result<()> {
         tasks = args.list("task");
     }
     if tasks.is_empty() {
-        bail!(Usage("expected the name of a task: mmlu".into()));
+        bail!(Usage(format!("expected the name of a task: {}", run::TASKS.join(", "))));
     }
+    if let Some(other) = tasks.iter().find(|task| !run::TASKS.contains(&task.as_str())) {
+        bail!(Usage(format!(
+            "task: expected one of {}, found {other:?}; other tasks are not in this version",
+            run::TASKS.join(", ")
+        )));
+    }
+    let output = args.text("output").map(PathBuf::from);
     for task in &tasks {
-        match task.as_str() {
-            "mmlu" => run::mmlu(&args)?,
-            other => bail!(Usage(format!(
-                "task: expected mmlu, found {other:?}; other tasks are not in this version"
-            ))),
-        }
+        let output = output.as_ref().map(|dir| if tasks.len() > 1 { dir.join(task) } else { dir.clone() });
+        run::task(&args, task, output.as_deref())?;
     }
     Ok(())
 }

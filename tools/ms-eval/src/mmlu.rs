@@ -3,12 +3,13 @@
 //! # Source
 //! MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/evaluation/eval_impl/mmlu_eval.py`.
 
-use anyhow::{Context, Result, ensure};
+use crate::question::{Answer, Question};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 
-/// One question.
+/// One question of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct Asked {
     /// The question.
     pub text: String,
     /// Options A to D.
@@ -23,9 +24,9 @@ pub struct Subject {
     /// Name of the file without its ending: `abstract_algebra`.
     pub name: String,
     /// Solved examples, from the dev file.
-    pub examples: Vec<Question>,
+    pub examples: Vec<Asked>,
     /// The questions to ask.
-    pub questions: Vec<Question>,
+    pub questions: Vec<Asked>,
 }
 
 /// Solved examples in a prompt, unless told otherwise.
@@ -63,13 +64,57 @@ pub fn read(dir: &Path) -> Result<Vec<Subject>> {
         .collect()
 }
 
+/// The questions of a folder as they are asked: by MindSpeed-LLM's prompts, or by the harness' with `shots` solved examples;
+/// at most `most` of each subject.
+///
+/// # Errors
+/// As of [`read`], and if a subject has too few solved examples.
+pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) -> Result<Vec<Question>> {
+    let subjects = read(dir)?;
+    if let Some(subject) = subjects.iter().find(|s| s.examples.len() < shots) {
+        let (name, has) = (&subject.name, subject.examples.len());
+        bail!(
+            "{}: {name}: expected {shots} solved examples, found {has}\nhint: lower --num-fewshot",
+            dir.display()
+        );
+    }
+    let mut all = Vec::new();
+    for subject in &subjects {
+        for (number, q) in subject.questions.iter().take(most).enumerate() {
+            all.push(Question {
+                subject: subject.name.clone(),
+                id: format!("{}/{number}", subject.name),
+                prompt: match harness {
+                    true => harness_prompt(subject, q, shots),
+                    false => prompt(subject, q),
+                },
+                labels: &LETTERS,
+                gold: LETTERS
+                    .iter()
+                    .position(|l| *l == q.answer)
+                    .context("answers are checked when they are read")?,
+                answer: match harness {
+                    true => {
+                        Answer::Likeliest { choices: LETTERS.map(str::to_owned).to_vec(), normalised: false }
+                    }
+                    false => Answer::Extracted(extract),
+                },
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The answers.
+const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
+
 /// Cells that upstream's reader takes for missing and prints as `nan`.
 const MISSING: [&str; 19] = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
     "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
 ];
 
-fn read_questions(path: &Path) -> Result<Vec<Question>> {
+fn read_questions(path: &Path) -> Result<Vec<Asked>> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -88,36 +133,46 @@ fn read_questions(path: &Path) -> Result<Vec<Question>> {
         let cell = |i: usize| record[i].to_owned();
         let answer = record[5].trim().to_owned();
         ensure!(
-            ["A", "B", "C", "D"].contains(&answer.as_str()),
+            LETTERS.contains(&answer.as_str()),
             "{}: row {}: expected an answer from A to D, found {answer:?}",
             path.display(),
             row + 1
         );
-        questions.push(Question { text: cell(0), options: [cell(1), cell(2), cell(3), cell(4)], answer });
+        questions.push(Asked { text: cell(0), options: [cell(1), cell(2), cell(3), cell(4)], answer });
     }
     Ok(questions)
 }
 
 /// The question with its options, ending with `Answer:`, as MindSpeed-LLM prints it.
-fn ask(q: &Question) -> String {
+fn ask(q: &Asked) -> String {
     let cell = |text: &String| if MISSING.contains(&text.as_str()) { "nan".to_owned() } else { text.clone() };
     let [a, b, c, d] = q.options.each_ref().map(cell);
     format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", cell(&q.text))
 }
 
 /// The same as lm-evaluation-harness prints it: without white space around the question, options as they are.
-fn ask_harness(q: &Question) -> String {
+fn ask_harness(q: &Asked) -> String {
     let [a, b, c, d] = &q.options;
     format!("{}\nA. {a}\nB. {b}\nC. {c}\nD. {d}\nAnswer:", strip(&q.text))
 }
 
-/// Python's `str.strip`, which also takes the four separators of ASCII for white space.
-fn strip(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
+/// What Python takes for white space: also the four separators of ASCII.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// Python's `str.strip`.
+pub(crate) fn strip(text: &str) -> &str {
+    text.trim_matches(is_space)
+}
+
+/// Python's `str.rstrip`.
+pub(crate) fn strip_end(text: &str) -> &str {
+    text.trim_end_matches(is_space)
 }
 
 /// The prompt of MindSpeed-LLM: an introduction with two spaces after "about", solved examples, the question.
-pub fn prompt(subject: &Subject, question: &Question) -> String {
+pub fn prompt(subject: &Subject, question: &Asked) -> String {
     let name = subject.name.replace('_', " ");
     let solved: Vec<String> =
         subject.examples.iter().take(SHOTS).map(|e| format!("{} {}", ask(e), e.answer)).collect();
@@ -129,7 +184,7 @@ pub fn prompt(subject: &Subject, question: &Question) -> String {
 }
 
 /// The prompt of lm-evaluation-harness' `mmlu` with the first `shots` examples; the choices are ` A` to ` D`.
-pub fn harness_prompt(subject: &Subject, question: &Question, shots: usize) -> String {
+pub fn harness_prompt(subject: &Subject, question: &Asked, shots: usize) -> String {
     let name = subject.name.replace('_', " ");
     let examples = subject.examples.iter().take(shots);
     let solved: String = examples.map(|e| format!("{} {}\n\n", ask_harness(e), e.answer)).collect();

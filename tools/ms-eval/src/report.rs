@@ -1,5 +1,6 @@
 //! Scores: a table on stdout, `results.json` and `samples.jsonl` in `--output`.
 
+use crate::question::Question;
 use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
 use serde::Serialize;
@@ -13,6 +14,22 @@ pub(crate) struct Row {
     pub(crate) subject: String,
     pub(crate) questions: u64,
     pub(crate) correct: u64,
+    /// Right with log-likelihoods per character, where the benchmark counts that.
+    pub(crate) correct_norm: Option<u64>,
+}
+
+impl Row {
+    pub(crate) fn new(subject: String) -> Self {
+        Self { subject, questions: 0, correct: 0, correct_norm: None }
+    }
+
+    pub(crate) fn count(&mut self, sample: &Sample) {
+        self.questions += 1;
+        self.correct += u64::from(sample.right);
+        if let Some(right) = sample.right_norm {
+            *self.correct_norm.get_or_insert(0) += u64::from(right);
+        }
+    }
 }
 
 /// One answered question.
@@ -24,15 +41,35 @@ pub(crate) struct Sample {
     pub(crate) picked: Option<String>,
     pub(crate) gold: String,
     pub(crate) right: bool,
+    /// Is the likeliest per character right?
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) right_norm: Option<bool>,
     /// Of every choice; empty where an answer was generated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) log_likelihood: Vec<f64>,
+    #[serde(skip)]
+    labels: &'static [&'static str],
 }
 
 impl Sample {
+    /// A question without an answer yet.
+    pub(crate) fn new(q: &Question, prompt_sha256: String) -> Self {
+        Self {
+            id: q.id.clone(),
+            prompt_sha256,
+            output: String::new(),
+            picked: None,
+            gold: q.labels[q.gold].to_owned(),
+            right: false,
+            right_norm: None,
+            log_likelihood: Vec::new(),
+            labels: q.labels,
+        }
+    }
+
     /// What `--json` says of a question whose choices were compared.
     fn item(&self) -> Value {
-        let index = |letter: &str| ["A", "B", "C", "D"].iter().position(|l| *l == letter);
+        let index = |label: &str| self.labels.iter().position(|l| *l == label);
         json!({
             "id": self.id,
             "loglikelihood": self.log_likelihood,
@@ -50,11 +87,19 @@ fn accuracy(correct: u64, questions: u64) -> f64 {
 ///
 /// # Errors
 /// If a file cannot be written.
-pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample], overlong: u64) -> Result<()> {
+pub(crate) fn write(
+    args: &Args,
+    task: &str,
+    output: Option<&Path>,
+    rows: &[Row],
+    samples: &[Sample],
+    overlong: u64,
+) -> Result<()> {
     let questions: u64 = rows.iter().map(|r| r.questions).sum();
     let correct: u64 = rows.iter().map(|r| r.correct).sum();
     let acc = accuracy(correct, questions);
-    let stderr = (acc * (1.0 - acc) / (questions.max(2) - 1) as f64).sqrt();
+    let stderr = |acc: f64| (acc * (1.0 - acc) / (questions.max(2) - 1) as f64).sqrt();
+    let norm: Option<u64> = rows.iter().map(|r| r.correct_norm).sum();
     let subjects: Vec<Value> = rows
         .iter()
         .map(|r| json!({"subject": r.subject, "question_n": r.questions, "acc": accuracy(r.correct, r.questions)}))
@@ -66,12 +111,15 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample], o
         "question_n": questions,
         "correct": correct,
         "acc": acc,
-        "stderr": stderr,
+        "stderr": stderr(acc),
         "overlong_prompts": overlong,
         "subjects": subjects,
     });
-    if let Some(dir) = args.text("output") {
-        let dir = Path::new(dir);
+    if let Some(norm) = norm.map(|n| accuracy(n, questions)) {
+        results["acc_norm"] = norm.into();
+        results["stderr_norm"] = stderr(norm).into();
+    }
+    if let Some(dir) = output {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         ms_cli::write_file(&dir.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
         let mut lines = Vec::new();
@@ -91,6 +139,9 @@ pub(crate) fn write(args: &Args, task: &str, rows: &[Row], samples: &[Sample], o
     }
     let width = rows.iter().map(|r| r.subject.len()).max().unwrap_or(0).max("subject".len());
     writeln!(out, "{task} acc = {correct}/{questions}={acc}")?;
+    if let Some(norm) = norm {
+        writeln!(out, "{task} acc_norm = {norm}/{questions}={}", accuracy(norm, questions))?;
+    }
     writeln!(out, "{:<width$} {:>10} {:>8}", "subject", "question_n", "acc")?;
     for r in rows {
         writeln!(out, "{:<width$} {:>10} {:>8.4}", r.subject, r.questions, accuracy(r.correct, r.questions))?;

@@ -1,135 +1,198 @@
-//! Running a benchmark: prompts, model, answers, score.
+//! Running a benchmark: questions, model, answers, score.
 
-use crate::mmlu::{self, Question, Subject};
+use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
+use crate::{boolq, hellaswag, mmlu};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{DType, Device};
-use ms_generate::{LoadedModel, Session};
-use ms_text::{GenerationPrompt, Tokenizer};
+use ms_core::DType;
+use ms_generate::{LoadedModel, Session, Work};
+use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// How an answer is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
-    /// Generate and extract.
-    MindSpeed,
-    /// Compare the log-likelihood of the four choices.
-    Harness,
-}
+/// The benchmarks.
+pub(crate) const TASKS: [&str; 3] = ["mmlu", "boolq", "hellaswag"];
 
-/// Scores MMLU.
-///
-/// # Errors
-/// If a flag is wrong, or the model, tokenizer or data cannot be read.
-pub(crate) fn mmlu(args: &Args) -> Result<()> {
+/// The questions of `task`, as the flags want them asked.
+fn questions(args: &Args, task: &str) -> Result<Vec<Question>> {
     let dir = args
         .list("data_path")
         .into_iter()
         .next_back()
         .or_else(|| args.list("task_data_path").into_iter().next_back());
-    let dir =
-        dir.ok_or_else(|| Usage("--data-path is required: the folder of SUBJECT_test.csv files".into()))?;
+    let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
     if args.text("prompt_type").is_some() {
         bail!(Usage(
             "--prompt-type: prompts as a chat of solved examples are not part of this version; leave it out"
                 .into()
         ));
     }
-    let protocol = match args.text("protocol") {
-        Some("harness") => Protocol::Harness,
-        _ => Protocol::MindSpeed,
-    };
-    let shots = match args.size("num_fewshot")? {
-        Some(_) if protocol == Protocol::MindSpeed => {
-            bail!(Usage("--num-fewshot goes with --protocol harness".into()))
+    let harness = args.text("protocol") == Some("harness");
+    let shots = args.size("num_fewshot")?;
+    if shots.is_some() && !harness {
+        bail!(Usage("--num-fewshot goes with --protocol harness".into()));
+    }
+    if task != "mmlu" && shots.unwrap_or(0) > 0 {
+        bail!(Usage(format!("--num-fewshot: {task} has no solved examples in its folder; leave it out")));
+    }
+    let most = args.size("max_eval_samples")?.unwrap_or(usize::MAX);
+    let dir = Path::new(&dir);
+    let mut all = match task {
+        "mmlu" => return mmlu::questions(dir, harness, shots.unwrap_or(mmlu::SHOTS), most),
+        "boolq" => boolq::read(dir, harness)?,
+        "hellaswag" if harness => hellaswag::read(dir)?,
+        "hellaswag" => {
+            bail!(Usage("hellaswag: MindSpeed-LLM does not score it; pass --protocol harness".into()))
         }
-        given => given.unwrap_or(mmlu::SHOTS),
+        other => unreachable!("{other}: the names were checked before"),
     };
-    let mut subjects = mmlu::read(Path::new(&dir))?;
-    if let Some(subject) = subjects.iter().find(|s| s.examples.len() < shots) {
-        let (name, has) = (&subject.name, subject.examples.len());
-        bail!("{dir}: {name}: expected {shots} solved examples, found {has}\nhint: lower --num-fewshot");
-    }
-    if let Some(most) = args.size("max_eval_samples")? {
-        subjects.iter_mut().for_each(|s| s.questions.truncate(most));
-    }
+    all.truncate(most);
+    Ok(all)
+}
+
+/// A question in tokens.
+struct Encoded {
+    /// The prompt.
+    ids: Vec<u32>,
+    /// The continuations that are compared.
+    choices: Vec<Vec<u32>>,
+}
+
+/// The tokens of a prompt and of each continuation.
+///
+/// # Source
+/// lm-evaluation-harness 0.4.13, `lm_eval/api/model.py`, `_encode_pair`: white space at the end of a prompt belongs to the
+/// continuation, whose tokens are those of the whole text beyond as many as the prompt alone has.
+fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) -> Result<Encoded> {
+    let Answer::Likeliest { choices, .. } = &q.answer else {
+        let ids = match template {
+            Some(t) => {
+                let turns = json!([{"role": "user", "content": q.prompt}]);
+                tokenizer.encode(&t.render(&turns, None, GenerationPrompt::Omit)?)?
+            }
+            None => tokenizer.encode_with_special(&q.prompt)?,
+        };
+        return Ok(Encoded { ids, choices: Vec::new() });
+    };
+    let ids = tokenizer.encode_with_special(mmlu::strip_end(&q.prompt))?;
+    let choices = choices.iter().map(|choice| {
+        let mut whole = tokenizer.encode_with_special(&format!("{} {choice}", q.prompt))?;
+        Ok(whole.split_off(ids.len().min(whole.len())))
+    });
+    Ok(Encoded { choices: choices.collect::<Result<_>>()?, ids })
+}
+
+/// Scores one benchmark.
+///
+/// # Errors
+/// If a flag is wrong, or the model, tokenizer or data cannot be read.
+pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()> {
+    let questions = questions(args, task)?;
     let load =
         args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?;
     let tokenizer = tokenizer(args, load)?;
     let template = match tokenizer.chat_template_source() {
-        Some(_) if protocol == Protocol::MindSpeed && !args.flag("no_chat_template") => {
+        Some(_) if args.text("protocol") != Some("harness") && !args.flag("no_chat_template") => {
             Some(tokenizer.chat_template()?)
         }
         _ => None,
     };
-    let encode = |subject: &Subject, question: &Question| -> Result<(String, Vec<u32>)> {
-        let text = match protocol {
-            Protocol::MindSpeed => mmlu::prompt(subject, question),
-            Protocol::Harness => mmlu::harness_prompt(subject, question, shots),
-        };
-        let ids = match &template {
-            Some(t) => {
-                let turns = json!([{"role": "user", "content": text}]);
-                tokenizer.encode(&t.render(&turns, None, GenerationPrompt::Omit)?)?
-            }
-            None => tokenizer.encode_with_special(&text)?,
-        };
-        Ok((text, ids))
-    };
-    let mut prompts = Vec::new();
-    for subject in &subjects {
-        for question in &subject.questions {
-            prompts.push(encode(subject, question)?);
-        }
+    let mut encoded = Vec::new();
+    for q in &questions {
+        encoded.push(encode(q, &tokenizer, template.as_ref())?);
     }
-    let new = if protocol == Protocol::Harness {
-        8
-    } else {
-        args.int("max_new_tokens").unwrap_or(128).max(1) as usize
+    let new = args.int("max_new_tokens").unwrap_or(128).max(1) as usize;
+    let length = |(q, e): (&Question, &Encoded)| {
+        let after = match &q.answer {
+            Answer::Likeliest { .. } => e.choices.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1),
+            Answer::Extracted(_) => new,
+            Answer::YesOrNo => 1,
+        };
+        e.ids.len() + after
     };
-    let longest = prompts.iter().map(|p| p.1.len()).max().unwrap_or(0) + new;
+    let lengths: Vec<usize> = questions.iter().zip(&encoded).map(length).collect();
+    let longest = lengths.iter().copied().max().unwrap_or(1);
     let model = model(args, load, longest)?;
     let window = model.config().max_positions;
-    let overlong = prompts.iter().filter(|p| p.1.len() + new > window).count() as u64;
+    let overlong = lengths.iter().filter(|&&n| n > window).count() as u64;
     let mut session = Session::new(&model, longest);
-    let bar = args.progress().bar(prompts.len() as u64, "mmlu");
-    let mut prompts = prompts.into_iter();
-    let (mut rows, mut samples) = (Vec::new(), Vec::new());
-    for subject in &subjects {
-        let mut correct = 0;
-        for (number, question) in subject.questions.iter().enumerate() {
-            let (text, ids) = prompts.next().context("one prompt per question")?;
-            let id = format!("{}/{number}", subject.name);
-            let mut log_likelihood = Vec::new();
-            let answer = match protocol {
-                Protocol::MindSpeed => generate(&mut session, &tokenizer, &model, &ids, new),
-                Protocol::Harness => choose(&mut session, &tokenizer, &text, &ids).map(|all| {
-                    log_likelihood = all;
-                    told(&log_likelihood)
-                }),
-            };
-            let (output, picked) = answer.with_context(|| format!("question {id}"))?;
-            let right = picked.as_deref() == Some(question.answer.as_str());
-            correct += u64::from(right);
-            samples.push(Sample {
-                id,
-                prompt_sha256: format!("{:x}", HexDigest(Sha256::digest(text.as_bytes()).to_vec())),
-                output,
-                picked,
-                gold: question.answer.clone(),
-                right,
-                log_likelihood,
-            });
-            bar.inc(1);
+    let bar = args.progress().bar(questions.len() as u64, task);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut samples = Vec::new();
+    for (q, e) in questions.into_iter().zip(encoded) {
+        let sample = ask(&mut session, &tokenizer, &model, &q, &e, new);
+        let sample = sample.with_context(|| format!("question {}", q.id))?;
+        if rows.last().is_none_or(|r| r.subject != q.subject) {
+            rows.push(Row::new(q.subject));
         }
-        rows.push(Row { subject: subject.name.clone(), questions: subject.questions.len() as u64, correct });
+        if let Some(row) = rows.last_mut() {
+            row.count(&sample);
+        }
+        samples.push(sample);
+        bar.inc(1);
     }
     bar.finish_and_clear();
-    crate::report::write(args, "mmlu", &rows, &samples, overlong)
+    crate::report::write(args, task, output, &rows, &samples, overlong)
+}
+
+/// Lets the model answer one question.
+fn ask(
+    session: &mut Session<'_>,
+    tokenizer: &Tokenizer,
+    model: &LoadedModel,
+    q: &Question,
+    e: &Encoded,
+    new: usize,
+) -> Result<Sample> {
+    let mut sample = Sample::new(q, format!("{:x}", HexDigest(Sha256::digest(q.prompt.as_bytes()).to_vec())));
+    match &q.answer {
+        Answer::Extracted(extract) => {
+            sample.output = generate(session, tokenizer, model, &e.ids, new)?;
+            sample.picked = extract(&sample.output).map(String::from);
+        }
+        Answer::YesOrNo => {
+            let logits = session.prefill(&e.ids)?;
+            let mut all = [0.0; 2];
+            for (sum, word) in all.iter_mut().zip(["No", "Yes"]) {
+                let token =
+                    *tokenizer.encode(word)?.last().context("the tokenizer has no tokens for Yes and No")?;
+                *sum = log_likelihood(&logits, token, word)?;
+            }
+            sample.output = format!("No {:.4}, Yes {:.4}", all[0], all[1]);
+            sample.picked = Some(q.labels[usize::from(all[1] >= all[0])].to_owned());
+        }
+        Answer::Likeliest { choices, normalised } => {
+            let window = model.config().max_positions;
+            for (tokens, choice) in e.choices.iter().zip(choices) {
+                sample.log_likelihood.push(continuation(session, &e.ids, tokens, choice, window)?);
+            }
+            sample.picked = Some(q.labels[greatest(sample.log_likelihood.iter().copied())].to_owned());
+            if *normalised {
+                let per_character =
+                    sample.log_likelihood.iter().zip(choices).map(|(sum, c)| sum / c.chars().count() as f64);
+                sample.right_norm = Some(greatest(per_character) == q.gold);
+            }
+            let told: Vec<String> =
+                q.labels.iter().zip(&sample.log_likelihood).map(|(l, sum)| format!("{l} {sum:.4}")).collect();
+            sample.output = told.join(", ");
+        }
+    }
+    sample.right = sample.picked.as_deref() == Some(q.labels[q.gold]);
+    Ok(sample)
+}
+
+/// The first one that no other exceeds.
+fn greatest(values: impl Iterator<Item = f64>) -> usize {
+    let mut best = (0, f64::NEG_INFINITY);
+    for (i, value) in values.enumerate() {
+        if value > best.1 {
+            best = (i, value);
+        }
+    }
+    best.0
 }
 
 struct HexDigest(Vec<u8>);
@@ -147,19 +210,34 @@ fn tokenizer(args: &Args, load: &str) -> Result<Tokenizer> {
             "{dir}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer"
         )));
     }
-    Ok(Tokenizer::load(dir)?)
+    Ok(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?)
 }
 
 fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
-    let dtype = if args.text("dtype") == Some("fp32") { DType::F32 } else { DType::Bf16 };
+    let dtype = match args.text("dtype") {
+        Some("fp32") => DType::F32,
+        Some("fp64") => DType::F64,
+        _ => DType::Bf16,
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
+    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1))?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
-    let model = LoadedModel::open_iteration(Path::new(load), iteration, dtype, device, Some(longest))
-        .with_context(|| format!("--load {load}"))?;
+    let available = ms_cli::available_memory();
+    let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available };
+    let model = LoadedModel::open_for(Path::new(load), iteration, dtype, device, Some(longest), Some(work));
+    let model = model.map_err(|error| match error {
+        ms_generate::Error::Memory { needs, available } => {
+            let lower = match needs.cache > needs.weights {
+                true => "--num-fewshot or --max-new-tokens",
+                false => "the size of the model, or pass --dtype bf16",
+            };
+            ms_cli::too_little_memory(needs.total(), available, lower)
+        }
+        other => anyhow::Error::new(other).context(format!("--load {load}")),
+    })?;
     if longest > model.config().max_positions {
         tracing_warning(longest, model.config().max_positions);
     }
@@ -170,14 +248,14 @@ fn tracing_warning(longest: usize, made_for: usize) {
     tracing::warn!("the longest prompt has {longest} tokens, the model is made for {made_for}");
 }
 
-/// Continues greedily and extracts the answer of the text.
+/// Continues greedily.
 fn generate(
     session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     model: &LoadedModel,
     ids: &[u32],
     new: usize,
-) -> Result<(String, Option<String>)> {
+) -> Result<String> {
     let mut logits = session.prefill(ids)?;
     let mut stop = tokenizer.stop_ids();
     stop.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
@@ -193,52 +271,38 @@ fn generate(
         }
         logits = session.next(token)?;
     }
-    let text = tokenizer.decode(&tokens, true)?;
-    let picked = mmlu::extract(&text).map(String::from);
-    Ok((text, picked))
+    Ok(tokenizer.decode(&tokens, true)?)
 }
 
-/// Log-likelihoods as text, and the choice with the largest one.
-fn told(log_likelihood: &[f64]) -> (String, Option<String>) {
-    let mut best = (f64::NEG_INFINITY, "A");
-    let mut listing = Vec::new();
-    for (&sum, choice) in log_likelihood.iter().zip(CHOICES) {
-        listing.push(format!("{choice} {sum:.4}"));
-        if sum > best.0 {
-            best = (sum, choice);
-        }
+/// The log-likelihood of `tokens`, those of `choice`, after the prompt: the sum over them. What does not fit the model's
+/// window is left out at the beginning of the prompt, as the harness does.
+fn continuation(
+    session: &mut Session<'_>,
+    prompt: &[u32],
+    tokens: &[u32],
+    choice: &str,
+    window: usize,
+) -> Result<f64> {
+    let Some((last, before)) = tokens.split_last() else { return Ok(0.0) };
+    let left_out = (prompt.len() + before.len()).saturating_sub(window);
+    ensure!(
+        left_out < prompt.len(),
+        "the choice {choice:?} alone fills the model's window of {window} tokens"
+    );
+    let mut logits = session.prefill(&prompt[left_out..])?;
+    let mut sum = 0.0;
+    for &token in before {
+        sum += log_likelihood(&logits, token, choice)?;
+        logits = session.next(token)?;
     }
-    (listing.join(", "), Some(best.1.to_owned()))
+    Ok(sum + log_likelihood(&logits, *last, choice)?)
 }
 
-/// What is compared after a prompt.
-const CHOICES: [&str; 4] = ["A", "B", "C", "D"];
-
-/// The log-likelihood of every choice after the prompt: the sum over its tokens.
-///
-/// # Source
-/// lm-evaluation-harness 0.4.13, `lm_eval/api/model.py`, `_encode_pair`: the tokens of a choice are those of the whole text
-/// beyond as many as the prompt alone has.
-fn choose(session: &mut Session<'_>, tokenizer: &Tokenizer, text: &str, ids: &[u32]) -> Result<Vec<f64>> {
-    let mut all = Vec::new();
-    for choice in CHOICES {
-        let whole = tokenizer.encode_with_special(&format!("{text} {choice}"))?;
-        let before = ids.len().min(whole.len() - 1).max(1);
-        let mut logits = session.prefill(&whole[..before])?;
-        let mut sum = 0.0;
-        for (i, &token) in whole[before..].iter().enumerate() {
-            ensure!(
-                (token as usize) < logits.len(),
-                "token {token} of the choice {choice} is not in the model's vocabulary of {}; is this the model's own \
-                 tokenizer?",
-                logits.len()
-            );
-            sum += ms_generate::log_softmax(&logits, token as usize);
-            if before + i + 1 < whole.len() {
-                logits = session.next(token)?;
-            }
-        }
-        all.push(sum);
-    }
-    Ok(all)
+fn log_likelihood(logits: &[f32], token: u32, choice: &str) -> Result<f64> {
+    ensure!(
+        (token as usize) < logits.len(),
+        "token {token} of the choice {choice} is not in the model's vocabulary of {}; is this the model's own tokenizer?",
+        logits.len()
+    );
+    Ok(ms_generate::log_softmax(logits, token as usize))
 }

@@ -63,7 +63,7 @@ fn is_command(word: &str) -> bool {
 /// If the model, tokenizer or template cannot be read.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let rule = setup::sampling(args)?;
-    let model = setup::model(args, DType::Bf16, None)?;
+    let model = setup::model(args, DType::Bf16, setup::Ask::Continue(0))?;
     let mut tokenizer = setup::tokenizer(args)?;
     let form = form(args, &mut tokenizer)?;
     let keep = args.size("history_turns")?.unwrap_or(3);
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let terminal = std::io::stdin().is_terminal();
     if terminal && !args.flag("quiet") {
         let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
-        writeln!(std::io::stderr(), "{text}")?;
+        args.say_aside(text);
     }
     let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
     let mut given = args.list("prompt").into_iter();
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     Ok(Line::Turn(turn)) => turn.to_owned(),
                     // A slip at a terminal ends nothing.
                     Err(e) if terminal => {
-                        writeln!(std::io::stderr(), "{e}")?;
+                        args.say_aside(&e.to_string());
                         continue;
                     }
                     Err(e) => return Err(e.into()),

@@ -1,6 +1,6 @@
 //! `ms-infer generate`: continues a prompt and streams the text.
 
-use crate::setup;
+use crate::setup::{self, Ask};
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
@@ -24,8 +24,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for prompt in prompts.iter_mut().filter(|p| *p == "-") {
         *prompt = read_stdin(true)?;
     }
-    let (model, tokenizer) = (setup::model(args, DType::Bf16, None)?, setup::tokenizer(args)?);
+    setup::model_dir(args)?;
+    let tokenizer = setup::tokenizer(args)?;
     let ids = prompts.iter().map(|p| tokenizer.encode_with_special(p)).collect::<Result<Vec<_>, _>>()?;
+    let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
+    let model = setup::model(args, DType::Bf16, Ask::Continue(longest))?;
     let window = model.model.max_position();
     if let Some(ids) = ids.iter().find(|ids| ids.len() > window) {
         bail!(Usage(format!("--prompt: it has {} tokens, the model's window {window}", ids.len())));
@@ -79,15 +82,11 @@ fn one(
         writeln!(out)?;
         drop(out);
         if !args.flag("quiet") {
-            eprintln_stats(ids.len(), done.tokens.len(), seconds);
+            let (prompt, new) = (ids.len(), done.tokens.len());
+            args.say_aside(&format!("{prompt} prompt tokens, {new} new, {rate:.1} tokens/s"));
         }
     }
     Ok(())
-}
-
-fn eprintln_stats(prompt: usize, new: usize, seconds: f64) {
-    let rate = new as f64 / seconds.max(1e-9);
-    let _ = writeln!(std::io::stderr(), "{prompt} prompt tokens, {new} new, {rate:.1} tokens/s");
 }
 
 fn read_stdin(asked: bool) -> Result<String> {
@@ -184,8 +183,9 @@ impl StopTexts {
 
 /// The continuation of `prompt`, without streaming.
 pub(crate) fn complete(args: &Args, prompt: &str, rule: Sampling) -> Result<String> {
-    let (model, tokenizer) = (setup::model(args, DType::Bf16, None)?, setup::tokenizer(args)?);
+    let tokenizer = setup::tokenizer(args)?;
     let ids = tokenizer.encode_with_special(prompt)?;
+    let model = setup::model(args, DType::Bf16, Ask::Continue(ids.len()))?;
     Ok(stream(args, &model, &tokenizer, ids, rule, |_| Ok(()))?.1)
 }
 

@@ -1,6 +1,6 @@
 //! `ms-infer logits`: the logits of ready token ids, for comparison with other programs.
 
-use crate::setup;
+use crate::setup::{self, Ask};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let (input, output) = (need("input", "--input")?, need("output", "--output")?);
     let (ids, batch, seq) = read_ids(Path::new(&input))?;
-    let model = setup::model(args, DType::F32, Some(seq.max(1)))?;
+    let model = setup::model(args, DType::F32, Ask::Logits(batch, seq))?;
     let vocab = model.config().vocab;
     let borders: Vec<i32> = (0..=batch).map(|b| (b * seq) as i32).collect();
     // One sequence at a time: the logits of all of them are the result, but not their activations.

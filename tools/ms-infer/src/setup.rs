@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{DType, Device};
-use ms_generate::{Limits, LoadedModel, Sampling};
+use ms_core::DType;
+use ms_generate::{Limits, LoadedModel, Sampling, Work};
 use ms_text::Tokenizer;
 use std::path::Path;
 
@@ -15,23 +15,53 @@ pub(crate) fn model_dir(args: &Args) -> Result<&Path> {
     ))
 }
 
-/// The model, in the element type of `--dtype` (or `default`), with room for `positions` tokens per sequence.
-pub(crate) fn model(args: &Args, default: DType, positions: Option<usize>) -> Result<LoadedModel> {
+/// What a command is about to ask of a model.
+#[derive(Clone, Copy)]
+pub(crate) enum Ask {
+    /// Continuations of prompts of at most so many tokens, one after the other.
+    Continue(usize),
+    /// The logits of so many sequences of so many tokens, all held until the end.
+    Logits(usize, usize),
+}
+
+/// The model, in the element type of `--dtype` (or `default`), with room for what is asked of it.
+///
+/// # Errors
+/// If a flag is wrong, the model cannot be read, or needs more memory than there is.
+pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
     let dtype = match args.text("dtype") {
         Some("fp32") => DType::F32,
+        Some("fp64") => DType::F64,
         Some("bf16") => DType::Bf16,
         _ if args.flag("bf16") => DType::Bf16,
         _ => default,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = Device::cpu(args.size("threads")?.unwrap_or(cores).max(1))?;
+    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1))?;
     let dir = model_dir(args)?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
-    LoadedModel::open_iteration(dir, iteration, dtype, device, positions)
-        .with_context(|| format!("--load {}", dir.display()))
+    let available = ms_cli::available_memory();
+    let new = usize::try_from(args.int("max_new_tokens").unwrap_or(128)).unwrap_or(usize::MAX);
+    let (positions, work) = match ask {
+        Ask::Continue(prompt) => (None, Work { prompt, new, slots: 1, rows: 0, available }),
+        Ask::Logits(sequences, tokens) => {
+            let rows = (sequences as u64).saturating_mul(tokens as u64);
+            (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available })
+        }
+    };
+    LoadedModel::open_for(dir, iteration, dtype, device, positions, Some(work)).map_err(|error| match error {
+        ms_generate::Error::Memory { needs, available } => {
+            let lower = match needs.cache > needs.weights {
+                true => "--max-new-tokens or the length of the prompt",
+                false => "the size of the model or of the input, or pass --dtype bf16",
+            };
+            ms_cli::too_little_memory(needs.total(), available, lower)
+        }
+        other => anyhow::Error::new(other).context(format!("--load {}", dir.display())),
+    })
 }
 
 /// The tokenizer of `--tokenizer-name-or-path`, else of the model's folder.
@@ -40,6 +70,7 @@ pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
         Some(dir) => Path::new(dir),
         None => {
             let dir = model_dir(args)?;
+            std::fs::metadata(dir).with_context(|| format!("--load {}", dir.display()))?;
             if !dir.join("tokenizer.json").is_file() {
                 bail!(Usage(format!(
                     "{}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer",
@@ -49,7 +80,7 @@ pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
             dir
         }
     };
-    Ok(Tokenizer::load(dir)?)
+    Ok(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?)
 }
 
 /// The sampling rule of the flags.

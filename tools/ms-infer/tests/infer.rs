@@ -131,6 +131,8 @@ fn break_a_weight(dir: &Path) {
     let last = bytes.len() - 4;
     bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(path, bytes).unwrap();
+    // Its checksum would be the first to say so.
+    std::fs::remove_file(dir.join(ms_ckpt::CHECKSUMS)).unwrap();
 }
 
 #[test]
@@ -293,4 +295,39 @@ fn a_chat_has_commands_and_a_first_turn_that_is_none() {
     );
     // A path is no command.
     assert_eq!(turns(chat(&[], "/etc/hosts is a file\n")), ["/etc/hosts is a file"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    // The same model with a window of sixteen million tokens: two layers of 16 elements, keys and values, in bf16.
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["max_position_embeddings"] = 16_000_000.into();
+    std::fs::write(model.join("config.json"), config.to_string()).unwrap();
+    let run = |limit: u64, words: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("ulimit -v {limit}; exec \"$0\" \"$@\"")]);
+        command.arg(assert_cmd::cargo::cargo_bin("ms-infer")).args(words).arg("--load").arg(&model);
+        let done = command.output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (code, said) = run(3_000_000, &["generate", "--prompt", "a", "--max-new-tokens", "-1"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("memory: this run needs about ") && said.contains("--max-new-tokens"), "{said}");
+    let (code, said) = run(8_000_000, &["generate", "--prompt", "a", "--max-new-tokens", "2"]);
+    assert_eq!(code, Some(0), "{said}");
+    // Logits of 400,000 tokens over a vocabulary of 300.
+    let ids = dir.path().join("ids.safetensors");
+    write_ids(&ids, &vec![1; 400_000], [1, 400_000]);
+    let out = dir.path().join("logits.safetensors");
+    let files = ["--input", ids.to_str().unwrap(), "--output", out.to_str().unwrap()];
+    let (code, said) = run(1_500_000, &[&["logits"][..], &files].concat());
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("memory: this run needs about "), "{said}");
+    assert!(!out.exists());
 }

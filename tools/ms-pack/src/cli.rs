@@ -23,15 +23,18 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  ms-preprocess --style sharegpt --prompt-type qwen --input chats.json --tokenizer-name-or-path tok | ms-pack --seq-length 512 --output-prefix data/chats
+  ms-preprocess --style sharegpt --prompt-type qwen --input chats.json --tokenizer-name-or-path tok |
+    ms-pack --seq-length 512 --output-prefix data/chats
   ms-pack --input chats.arrow --seq-length 512 --neat-pack --output-prefix data/chats
-  ms-pack --input a.arrow b.arrow --seq-length 4096 --packing first-fit --window 500 --output-prefix data/chats
+  ms-pack --input a.arrow b.arrow --seq-length 4096 --packing first-fit --window 500 \\
+    --output-prefix data/chats
   ms-pack --input chats.arrow --seq-length 4096 --dry-run
   ms-pack merge --output-prefix data/all data/a_text_document data/b_text_document
   ms-pack split data/all --split 98,1,1 --output-prefix data/all
   ms-pack cat data/all | head -3
   ms-pack verify data/all
-  ms-pack samples --data-path data/all --split 969,30,1 --seq-length 256 --seed 1234 --train-samples 1000 --json
+  ms-pack samples --data-path data/all --split 969,30,1 --seq-length 256 --seed 1234 \\
+    --train-samples 1000 --json
 
   # which samples two data-parallel ranks take, without reading any
   ms-pack samples --total 23 --consumed-samples 4 --micro-batch-size 2 --data-parallel-size 2 --json";

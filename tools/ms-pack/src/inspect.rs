@@ -25,13 +25,16 @@ pub(crate) fn open(name: Option<&Path>) -> Result<Input> {
         _ => name.to_path_buf(),
     };
     if idx_path(&stem).exists() || !name.exists() {
-        return Ok(Input::Dataset(IndexedDataset::open(stem)?));
+        return Ok(Input::Dataset(IndexedDataset::open(name)?));
     }
     Ok(Input::Stream(Some(name.into())))
 }
 
 pub(crate) fn cat(args: &Cat) -> Result<()> {
-    let tokenizer = args.tokenizer_name_or_path.as_ref().map(Tokenizer::load).transpose()?;
+    let tokenizer = match &args.tokenizer_name_or_path {
+        Some(dir) => Some(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?),
+        None => None,
+    };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let wanted = args.skip..args.rows.map_or(u64::MAX, |rows| args.skip.saturating_add(rows));
     let text = |ids: &[i32]| -> Result<Option<String>> {

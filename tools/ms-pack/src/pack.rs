@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     let streams = Streams::open(args)?;
     let (columns, info) = (streams.heads()[0].0.to_vec(), streams.heads()[0].1.clone());
     if let Some(dir) = &args.tokenizer_name_or_path {
-        let tokenizer = Tokenizer::load(dir)?;
+        let tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?;
         if tokenizer.content_hash() != info.tokenizer {
             bail!(
                 "the stream was made with another tokenizer: its hash is {}, that of {} is {}",
@@ -208,6 +208,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
     }
     let prefix = args.output_prefix.as_deref();
     let prefix = prefix.ok_or_else(|| Usage("no output\nhint: pass --output-prefix PREFIX".into()))?;
+    ms_cli::check_prefix(prefix)?;
     let prefixes = dataset_prefixes(prefix, &columns, info.packed_name, Level::Document);
     check_absent(&prefixes, args.force)?;
     let _claim = Claim::new(prefix, interrupt)?;

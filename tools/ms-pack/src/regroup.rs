@@ -17,6 +17,7 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
         None => args.parts.clone(),
     };
     check_absent(std::slice::from_ref(&args.output_prefix), args.force)?;
+    ms_cli::check_prefix(&args.output_prefix)?;
     for part in &parts {
         if same_set(part, &args.output_prefix) {
             let path = part.display();
@@ -88,6 +89,7 @@ fn sets_of(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Result<()> {
+    ms_cli::check_prefix(&args.output_prefix)?;
     let set = IndexedDataset::open(&args.input)?;
     let documents = set.documents();
     let parts: Vec<(String, Range<usize>)> = match (&args.split, args.parts) {

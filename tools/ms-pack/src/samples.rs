@@ -32,7 +32,7 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     // No id is -1, so nothing is an end of document without a tokenizer.
     let mut options = GptOptions::new(seq_length, args.seed, -1);
     if let Some(dir) = &args.tokenizer_name_or_path {
-        let mut tokenizer = Tokenizer::load(dir)?;
+        let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?;
         tokenizer.pad_with_eos();
         options.eod = tokenizer.eod()? as i32;
         options.pad = Some(tokenizer.pad_id()? as i32);

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &Verify, common: &Common) -> Result<()> {
     let vocabulary = match &args.tokenizer_name_or_path {
-        Some(dir) => Some(Tokenizer::load(dir)?.vocab_size() as i64),
+        Some(dir) => {
+            Some(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?.vocab_size() as i64)
+        }
         None => None,
     };
     let mut out = std::io::stdout().lock();
@@ -61,6 +63,7 @@ fn check(name: &Path, vocabulary: Option<i64>) -> Result<serde_json::Value> {
         facts["sound"] = true.into();
         return Ok(facts);
     };
+    let name = set.prefix();
     if let Some((path, manifest)) = Manifest::of_output(&bin_path(name))? {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let own = [bin_path(name), idx_path(name)].map(|p| p.file_name().map(ToOwned::to_owned));

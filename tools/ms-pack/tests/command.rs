@@ -273,6 +273,21 @@ fn mistakes_are_usage_errors() {
     let run = tool().args(["info", "no-such-set"]).output().unwrap();
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("no-such-set.idx"), "{}", text(&run.stderr));
+    // A folder is no beginning of names, in any command.
+    for words in [&["pack"][..], &["merge", "a", "b"], &["split", "a", "--split", "1,1,0"]] {
+        let run = tool()
+            .args(words)
+            .args(["--output-prefix", "out/"])
+            .write_stdin(bench.stream())
+            .output()
+            .unwrap();
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("--output-prefix out/: expected a path") && said.contains("hint: pass out/NAME"),
+            "{said}"
+        );
+    }
 }
 
 fn json_of(run: &std::process::Output) -> serde_json::Value {
@@ -484,10 +499,77 @@ fn a_flipped_byte_is_found() {
     let middle = bytes.len() / 8 * 4;
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let run = run(&["verify", "a_packed_input_ids_document"]);
-    let said = text(&run.stderr);
+    let done = run(&["verify", "a_packed_input_ids_document"]);
+    let said = text(&done.stderr);
     assert!(
-        !run.status.success() && said.contains("a_packed_input_ids_document.bin: its bytes are not"),
+        !done.status.success() && said.contains("a_packed_input_ids_document.bin: its bytes are not"),
         "{said}"
     );
+    // The stream itself: in any of its tokens.
+    let mut stream = bench.stream();
+    let middle = stream.len() / 8 * 4;
+    stream[middle] ^= 1;
+    std::fs::write(bench.path("chats.tokens"), stream).unwrap();
+    for words in
+        [&["verify", "chats.tokens"][..], &["pack", "--input", "chats.tokens", "--output-prefix", "b"]]
+    {
+        let done = run(words);
+        let said = text(&done.stderr);
+        assert!(
+            !done.status.success()
+                && said.contains("chats.tokens: ")
+                && said.contains("its bytes are not those"),
+            "{said}"
+        );
+    }
+    assert!(bench.files("b").is_empty());
+}
+
+#[test]
+fn a_set_has_the_same_names_in_every_command_and_others_are_listed() {
+    let bench = Bench::new();
+    let run = |args: &[&str]| tool().current_dir(bench.dir.path()).args(args).output().unwrap();
+    std::fs::write(bench.path("chats.tokens"), bench.stream()).unwrap();
+    assert!(run(&["pack", "--input", "chats.tokens", "--output-prefix", "a"]).status.success());
+    // One set alone whose name goes on, and its files' names, are it.
+    for ending in ["bin", "idx"] {
+        let from = bench.path(&format!("a_packed_labels_document.{ending}"));
+        std::fs::copy(from, bench.path(&format!("one_text_document.{ending}"))).unwrap();
+    }
+    let want = run(&["cat", "one_text_document"]).stdout;
+    assert!(!want.is_empty());
+    for name in ["one", "one_text", "one_text_document.bin", "one_text_document.idx"] {
+        let done = run(&["cat", name]);
+        assert!(done.status.success() && done.stdout == want, "{name}: {}", text(&done.stderr));
+        let done = run(&["info", name]);
+        assert!(done.status.success(), "info {name}: {}", text(&done.stderr));
+        let done = run(&["verify", name]);
+        assert!(done.status.success(), "verify {name}: {}", text(&done.stderr));
+        let done = run(&["split", name, "--split", "1,1,0", "--output-prefix", "cut", "--force"]);
+        assert!(done.status.success(), "split {name}: {}", text(&done.stderr));
+        let done = run(&[
+            "samples",
+            "--data-path",
+            name,
+            "--split",
+            "1,0,0",
+            "--seq-length",
+            "8",
+            "--train-samples",
+            "2",
+        ]);
+        assert!(done.status.success(), "samples {name}: {}", text(&done.stderr));
+    }
+    // Several: all of them are named.
+    for words in [
+        &["cat", "a"][..],
+        &["samples", "--data-path", "a", "--split", "1,0,0", "--seq-length", "8", "--train-samples", "2"],
+    ] {
+        let done = run(words);
+        let said = text(&done.stderr);
+        assert!(!done.status.success(), "{said}");
+        for key in ["attention_mask", "input_ids", "labels"] {
+            assert!(said.contains(&format!("a_packed_{key}_document")), "{said}");
+        }
+    }
 }

@@ -7,13 +7,13 @@ use crate::mixture::Mixture;
 use crate::recognise::{self, first_record};
 use crate::sentences::splitter;
 use anyhow::Result;
-use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
+use ms_cli::{Usage, check_prefix};
 use ms_data::handler::{HandlerOptions, Kind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The line that help begins with, and what follows it.
@@ -108,7 +108,7 @@ impl Vocabulary {
     /// Reads it.
     pub(crate) fn load(&self) -> ms_text::Result<Tokenizer> {
         match self {
-            Self::Folder(path) => Tokenizer::load(path),
+            Self::Folder(path) => Tokenizer::load_kept(path, ms_cli::tokenizer_cache().as_deref()),
             Self::Gpt2 { vocab, merges } => Tokenizer::gpt2(vocab, merges),
             Self::Bert { vocab, lower_case } => Tokenizer::bert(vocab, *lower_case),
             Self::SentencePiece(path) => Tokenizer::sentencepiece(path),
@@ -120,12 +120,8 @@ impl Vocabulary {
 pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     let usage = |text: &str| anyhow::Error::from(Usage(text.to_owned()));
     let prefix = args.text("output_prefix");
-    if let Some(folder) = prefix.filter(|p| p.ends_with('/')) {
-        return Err(Usage(format!(
-            "--output-prefix {folder}: expected a path whose last part begins the names of the files, found a folder\n\
-             hint: pass {folder}NAME"
-        ))
-        .into());
+    if let Some(prefix) = prefix {
+        check_prefix(Path::new(prefix))?;
     }
     // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
     let force = args.flag("force") || !args.has("style");

@@ -7,6 +7,7 @@ mod merge;
 mod mixture;
 mod peers;
 mod recognise;
+mod room;
 mod run;
 mod sentences;
 

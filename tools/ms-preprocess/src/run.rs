@@ -29,6 +29,7 @@ const BAR_WIDTH: usize = 48;
 
 pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Result<()> {
     let started = Instant::now();
+    crate::room::check(job)?;
     let tokenizer = job.tokenizer.load()?;
     let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
     if args.has("tokenizer_not_use_fast") {
@@ -462,7 +463,7 @@ fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> 
     text.push('\n');
     if job.target == Target::Stream {
         if !args.flag("quiet") {
-            std::io::stderr().lock().write_all(text.as_bytes())?;
+            args.say_aside(text.trim_end());
         }
     } else if args.flag("json") || !args.flag("quiet") {
         std::io::stdout().lock().write_all(text.as_bytes())?;

@@ -157,11 +157,10 @@ fn folders_of_outputs_are_made() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
+    use std::io::Write;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
     let bench = Bench::new();
-    let line = format!("{{\"text\": \"{}\"}}\n", "some words and more ".repeat(200));
-    std::fs::write(bench.path("long.jsonl"), line.repeat(4000)).unwrap();
     let parts = || -> Vec<String> {
         let entries = std::fs::read_dir(bench.dir.path()).unwrap();
         let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
@@ -169,9 +168,12 @@ fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
     };
     let start = || {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin("ms-preprocess"));
-        command.current_dir(bench.dir.path()).args(["--style", "pretrain", "--input", "long.jsonl"]);
+        command.current_dir(bench.dir.path()).args(["--style", "pretrain", "--input", "-"]);
         command.args(["--tokenizer-name-or-path", "tok", "--output-prefix", "x", "--force"]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Its input is a pipe that does not end, so it is at work however fast the machine is.
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"{\"text\": \"some words\"}\n").unwrap();
         let begun = Instant::now();
         while !parts().iter().any(|name| name.starts_with("x_text_document.bin.")) {
             assert!(begun.elapsed() < Duration::from_secs(600), "no output within ten minutes");
@@ -182,7 +184,9 @@ fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let mut child = start();
         Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+        let open = child.stdin.take();
         assert_eq!(child.wait().unwrap().code(), Some(code));
+        drop(open);
         assert_eq!(parts(), [] as [String; 0], "{name}");
     }
     let mut child = start();
@@ -243,4 +247,49 @@ fn a_folder_as_prefix_and_a_hubs_name_as_tokenizer_say_what_to_do() {
         .unwrap();
     assert_eq!(run.status.code(), Some(1));
     assert!(text(&run.stderr).contains("hint: names of a hub are not looked up"), "{}", text(&run.stderr));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_cannot_fit_is_refused_with_what_to_lower() {
+    let bench = Bench::new();
+    write(&bench.path("chats.jsonl"), &chats("messages", "role", "content", ["user", "assistant"]));
+    for (kilobytes, more, lower) in [
+        (4_000_000, &["--workers", "1024"][..], "hint: lower --workers"),
+        (4_000_000, &["--pack", "--seq-length", "268435456"], "hint: lower --seq-length"),
+        (400_000, &["--pad-to-multiple-of", "16777216", "--upstream", "head"], "--pad-to-multiple-of"),
+    ] {
+        let line = format!("ulimit -v {kilobytes}; exec \"$0\" \"$@\"");
+        let mut command = std::process::Command::new("sh");
+        command.current_dir(bench.path(".")).args(["-c", &line]);
+        command.arg(assert_cmd::cargo::cargo_bin("ms-preprocess"));
+        command.args(["--style", "openai", "--prompt-type", "qwen", "--input", "chats.jsonl"]);
+        command.args(["--tokenizer-name-or-path", "tok", "--output-prefix", "out"]).args(more);
+        let done = command.output().unwrap();
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains("memory: this run needs about ") && said.contains(lower), "{said}");
+        assert!(bench.sets("out").is_empty());
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_record_of_fifty_megabytes_without_spaces_is_encoded_in_pieces() {
+    let bench = Bench::new();
+    let mut line = b"{\"text\": \"".to_vec();
+    line.extend((0..50u32 << 20).map(|n| b'a' + (n.wrapping_mul(2_654_435_761) >> 28) as u8));
+    line.extend(b"\"}\n");
+    std::fs::write(bench.path("long.jsonl"), &line).unwrap();
+    let mut command = std::process::Command::new("sh");
+    // Address space in KiB; as a whole this record takes two gigabytes.
+    command.current_dir(bench.path(".")).args(["-c", "ulimit -v 1500000; exec \"$0\" \"$@\""]);
+    command.arg(assert_cmd::cargo::cargo_bin("ms-preprocess")).env("MALLOC_ARENA_MAX", "2");
+    command.args(["--style", "pretrain", "--input", "long.jsonl", "--tokenizer-name-or-path", "tok"]);
+    let done = command.args(["--output-prefix", "out"]).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    // One row of as many tokens as it takes to spell it.
+    let index = std::fs::read(bench.path("out_text_document.idx")).unwrap();
+    let tokens = i32::from_le_bytes(index[34..38].try_into().unwrap());
+    assert!(tokens > 5_000_000, "{tokens} tokens");
 }

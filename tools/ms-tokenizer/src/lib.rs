@@ -34,7 +34,7 @@ pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
 }
 
 fn encode(args: &Encode, json: bool) -> Result<()> {
-    let tokenizer = Tokenizer::load(&args.folder.tokenizer)?;
+    let tokenizer = Tokenizer::load_kept(&args.folder.tokenizer, ms_cli::tokenizer_cache().as_deref())?;
     let mut input: Box<dyn BufRead> = match args.file.as_deref().filter(|path| *path != Path::new("-")) {
         Some(path) => {
             let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
@@ -72,7 +72,7 @@ fn encode(args: &Encode, json: bool) -> Result<()> {
 }
 
 fn decode(args: &Decode, json: bool) -> Result<()> {
-    let tokenizer = Tokenizer::load(&args.folder.tokenizer)?;
+    let tokenizer = Tokenizer::load_kept(&args.folder.tokenizer, ms_cli::tokenizer_cache().as_deref())?;
     let mut ids = args.ids.clone();
     if ids.is_empty() {
         if std::io::stdin().is_terminal() {
@@ -100,7 +100,7 @@ fn decode(args: &Decode, json: bool) -> Result<()> {
 }
 
 fn info(dir: &Path, json: bool) -> Result<()> {
-    let tokenizer = Tokenizer::load(dir)?;
+    let tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?;
     let token = |token: Option<&ms_text::SpecialToken>| token.map(|t| json!({"text": t.text, "id": t.id}));
     let value = json!({
         "path": dir.display().to_string(),

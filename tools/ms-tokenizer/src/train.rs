@@ -4,6 +4,7 @@ use crate::cli::Train;
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
 use ms_data::records::{Documents, Format, InputFile, RecordReader, discover, file_list};
+use ms_text::bpe::Step;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
     let options =
         ms_text::bpe::Options { vocab_size: args.vocab_size as usize, min_frequency: args.min_frequency };
     let started = Instant::now();
-    let spinner = common.progress().spinner("training");
+    let bar = common.progress().spinner("reading");
     let bytes = Arc::new(AtomicU64::new(0));
     // The trainer takes an iterator of texts; the first error ends it and is looked at afterwards.
     let failure = Arc::new(Mutex::new(None));
@@ -48,7 +49,13 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
                 .ok()
         })
     };
-    let trained = ms_text::bpe::train(&options, texts)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let trained = ms_text::bpe::train_with(&options, texts, threads, &|step| {
+        bar.set_message(match step {
+            Step::Counting { bytes } => format!("counting words: {:.1} MB", bytes as f64 / 1e6),
+            Step::Merging { done, of } => format!("merging pairs: {done} of {of}"),
+        });
+    })?;
     if let Some(error) = failure.lock().expect("no thread panics while holding it").take() {
         return Err(error.into());
     }
@@ -57,13 +64,19 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
         bail!("{} files hold no text", files.len());
     }
     trained.write(&args.output)?;
-    spinner.finish_and_clear();
+    bar.finish_and_clear();
+    if trained.too_long() > 0 {
+        tracing::warn!(
+            "{} runs of text without a break are longer than 1024 bytes; they were left out",
+            trained.too_long()
+        );
+    }
     let seconds = started.elapsed().as_secs_f64();
     let mut out = std::io::stdout().lock();
     if common.json {
         let report = json!({
             "output": args.output.display().to_string(), "vocab_size": trained.vocab_size(),
-            "files": files.len(), "bytes": bytes, "seconds": seconds,
+            "files": files.len(), "bytes": bytes, "seconds": seconds, "too_long": trained.too_long(),
         });
         writeln!(out, "{report}")?;
     } else if !common.quiet {

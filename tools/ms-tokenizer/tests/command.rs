@@ -106,3 +106,52 @@ fn compare_finds_the_same_ids_in_both_engines() {
     assert_eq!((report["lines"].as_u64(), report["differing"].as_u64()), (Some(4), Some(0)));
     assert_ne!(report["engine"], report["reference"]);
 }
+
+#[test]
+fn a_large_tokenizer_is_kept_in_a_form_that_loads_at_once_and_the_variable_switches_that_off() {
+    let Some(folder) = ms_testing::shared("data/tokenizers/gpt2") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let encode = |variable: &Path| {
+        let mut command = tool();
+        command.env("MS_TOKENIZER_CACHE", variable).args(["encode", "-t"]).arg(&folder);
+        let run = command.write_stdin("Hello there, 你好 <|endoftext|>").output().unwrap();
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        text(&run.stdout)
+    };
+    let plain = encode(Path::new("off"));
+    assert!(!cache.exists() && !Path::new("off").exists());
+    for _ in 0..2 {
+        assert_eq!(encode(&cache), plain);
+    }
+    let files: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    let good = std::fs::read(&files[0]).unwrap();
+    let mut bad = good.clone();
+    bad[good.len() / 2] ^= 1;
+    std::fs::write(&files[0], bad).unwrap();
+    assert_eq!(encode(&cache), plain);
+    assert!(std::fs::read(&files[0]).unwrap() == good, "a damaged file is written anew");
+    // A cache that cannot be written is no error.
+    assert_eq!(encode(&files[0].join("below a file")), plain);
+}
+
+#[test]
+fn training_is_bounded_on_a_word_of_fifty_megabytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let corpus = dir.path().join("corpus.txt");
+    let mut bytes = "some words before it ".repeat(200).into_bytes();
+    bytes.extend((0..50u32 << 20).map(|n| b'a' + (n.wrapping_mul(2_654_435_761) >> 28) as u8));
+    std::fs::write(&corpus, &bytes).unwrap();
+    let folder = dir.path().join("tok");
+    let started = std::time::Instant::now();
+    let mut command = std::process::Command::new("sh");
+    // Address space in KiB: the text three times over, and what a program takes anyway.
+    command.args(["-c", "ulimit -v 1500000; exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_ms-tokenizer"));
+    command.args(["train", "--vocab-size", "300", "-o"]).arg(&folder).arg(&corpus);
+    let run = command.output().unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("longer than 1024 bytes"), "{}", text(&run.stderr));
+    assert!(folder.join("tokenizer.json").is_file());
+    assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
+}

@@ -24,6 +24,7 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
         DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options)?,
     };
     for prefix in prefixes {
+        let prefix = ms_data::indexed::resolve(&prefix)?;
         if let Some((path, manifest)) = Manifest::of_output(&bin_path(&prefix))? {
             if let Some(tokenizer) = tokenizer {
                 same_tokenizer(&prefix, &path, &manifest, tokenizer)?;

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
-use ms_core::DType;
 use ms_trainer::{MegatronFiles, TrainConfig};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,12 +60,10 @@ fn checkpoint_bytes(config: &TrainConfig) -> u64 {
     let parameters: u64 = ms_spec::params(&config.model).iter().map(|s| s.shape.numel() as u64).sum();
     let weight = config.dtype.size() as u64;
     let again = if config.checkpoint.megatron_files == MegatronFiles::Absent { 0 } else { weight };
-    // Master weights of a bf16 run and two moments, in f32.
-    let state = match (config.checkpoint.no_save_optim, config.dtype) {
-        (true, _) => 0,
-        (false, DType::F32) => 8,
-        (false, _) => 12,
-    };
+    // Moments, and master weights where the weights themselves are narrower.
+    let wide = config.dtype.wide();
+    let kept = config.update.state_names().len() + usize::from(config.dtype != wide);
+    let state = if config.checkpoint.no_save_optim { 0 } else { (kept * wide.size()) as u64 };
     parameters.saturating_mul(weight + again + state)
 }
 

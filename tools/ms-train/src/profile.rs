@@ -4,10 +4,12 @@
 //! `{host}_{pid}_{time}_ascend_pt/ASCEND_PROFILER_OUTPUT/trace_view.json` and `profiler_metadata.json`.
 
 use crate::resolve::Resolved;
+use crate::topology::Topology;
 use anyhow::{Context, Result};
+use ms_core::{Axis, DType};
 use ms_kernels::{Cpu, Isa, machine};
 use ms_trace::{Event, chrome};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,15 +24,18 @@ pub(crate) fn write(resolved: &Resolved, events: &[Event], isa: Isa) -> Result<P
     let dir = root.join("ASCEND_PROFILER_OUTPUT");
     std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     let trace = dir.join("trace_view.json");
-    let label = format!("cpu ({isa}, {} threads)", resolved.threads_per_rank);
     let c = &resolved.config;
+    let label = match c.dtype {
+        DType::F64 => "reference (f64)".to_owned(),
+        _ => format!("cpu ({isa}, {} threads)", resolved.threads_per_rank),
+    };
     let peaks = machine::measure(&Cpu::new(1, isa)?, true);
     let metadata = json!({
         "device": label,
         "dtype": c.dtype.name(),
         "ranks": resolved.world,
         "threads_per_rank": resolved.threads_per_rank,
-        "parallel": {"tp": 1, "pp": 1, "dp": resolved.world, "cp": 1, "ep": 1, "sequence_parallel": false},
+        "parallel": parallel(&resolved.topology),
         "iterations": c.profile.as_ref().map(|p| [p.start, p.end]),
         "tokens_per_iteration": c.batch.global * c.seq_length,
         "model_flops_per_iteration": c.flops_per_sample * c.batch.global as f64,
@@ -55,4 +60,13 @@ fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
     if name.is_empty() { "host".to_owned() } else { name }
+}
+
+/// How the ranks share the work.
+fn parallel(t: &Topology) -> Value {
+    let size = |axis| t.grid.size(axis);
+    json!({
+        "tp": size(Axis::Tp), "pp": size(Axis::Pp), "dp": size(Axis::Dp), "cp": size(Axis::Cp), "ep": size(Axis::Ep),
+        "sequence_parallel": t.sequence_parallel,
+    })
 }

@@ -47,6 +47,28 @@ pub(crate) fn notices(args: &Args) {
     }
 }
 
+/// Prints what becomes of each given flag: a table, or a JSON object with `--json`.
+///
+/// # Errors
+/// I/O errors of stdout.
+pub(crate) fn explain(args: &Args) -> Result<()> {
+    let rows = args.explained();
+    let mut out = std::io::stdout().lock();
+    if args.flag("json") {
+        let row = |r: &ms_cli::megatron::Explained| json!({"flag": r.flag, "value": r.value, "status": r.status, "note": r.note});
+        writeln!(out, "{}", json!({"flags": rows.iter().map(row).collect::<Vec<_>>()}))?;
+        return Ok(());
+    }
+    for r in rows {
+        let value = match &r.value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        writeln!(out, "{:<10} {:<44} {}", r.status, format!("{} {value}", r.flag), r.note)?;
+    }
+    Ok(())
+}
+
 /// Writes a line to stdout; a closed pipe ends only the talking, not the run.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
@@ -56,6 +78,8 @@ fn say(line: &str) {
 /// The terminal of a run: Megatron's lines on stdout (on stderr with `--json`), a progress bar on stderr.
 pub(crate) struct Console {
     json: bool,
+    /// Messages on stderr are objects.
+    objects: bool,
     bar: ProgressBar,
     counts: Arc<Counts>,
 }
@@ -64,7 +88,8 @@ impl Console {
     /// The console of a run of `iterations`.
     pub(crate) fn new(args: &Args, iterations: u64) -> Self {
         let bar = args.progress().bar(iterations, "training");
-        Self { json: args.flag("json"), bar, counts: Arc::default() }
+        let objects = args.text("log_format") == Some("json");
+        Self { json: args.flag("json"), objects, bar, counts: Arc::default() }
     }
 
     /// Iterations done and saved, kept up to date.
@@ -81,7 +106,9 @@ impl Console {
 impl Observer for Console {
     fn line(&self, text: &str) {
         self.bar.suspend(|| {
-            if self.json {
+            if self.json && self.objects {
+                tracing::info!("{text}");
+            } else if self.json {
                 let _ = writeln!(std::io::stderr(), "{text}");
             } else if std::io::stdout().is_terminal() {
                 say(&short(text));

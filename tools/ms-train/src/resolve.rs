@@ -15,13 +15,15 @@ use ms_nn::{Capacity, Recompute};
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
-use ms_trainer::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig};
+use ms_trainer::{
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig, UpdateRule,
+};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A run, ready to start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Resolved {
     /// What the loop is told.
     pub config: TrainConfig,
@@ -48,16 +50,18 @@ pub(crate) fn number(args: &Args, dest: &str) -> f64 {
     args.float(dest).unwrap_or(0.0)
 }
 
-/// Resolves the flags of a training run.
+/// Resolves the flags of a training run. One that is only `planned` needs no data and no number of iterations.
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
-pub fn resolve(args: &Args) -> Result<Resolved> {
+pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
-    if args.flag("fp64") {
-        bail!(Usage("--fp64: float64 is not part of this version; leave out the flag for float32".into()));
+    if args.flag("fp64") && args.flag("bf16") {
+        bail!(Usage(
+            "--fp64: goes not with --bf16, which asks for another element type; leave one of them out".into()
+        ));
     }
     if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
         bail!(Usage(format!(
@@ -85,7 +89,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let topology = crate::topology::resolve(args, world, &model, seq_length)?;
     let adaptive =
         matches!(args.text("context_parallel_algo"), Some("adaptive_cp_algo" | "hybrid_adaptive_cp_algo"));
-    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !args.flag("dry_run") {
+    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !planned {
         bail!(Usage(
             "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
              hybrid_cp_algo or kvallgather_cp_algo"
@@ -95,7 +99,6 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };
-    let dry_run = args.flag("dry_run");
     let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
         (Some(_), None) if batch.rampup.is_some() => {
             bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
@@ -103,21 +106,21 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         (Some(iters), None) => (iters as u64, (iters as u64).saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples as u64), samples as u64),
         (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
-        (None, None) if args.flag("skip_train") || dry_run => (0, 0),
+        (None, None) if args.flag("skip_train") || planned => (0, 0),
         (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
     };
     let eval = Evaluation {
         interval: number(args, "eval_interval") as u64,
         iters: number(args, "eval_iters") as u64,
     };
-    let schedule = crate::schedule::resolve(args, train_samples, global as u64)?;
+    let schedule = crate::schedule::resolve(args, train_samples, global as u64, planned)?;
     let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
-    let data = if dry_run && !named.iter().any(|dest| args.has(dest)) {
+    let data = if planned && !named.iter().any(|dest| args.has(dest)) {
         None // a plan needs no data
     } else {
         Some(data(args, seq_length, global, tokenizer.as_ref())?)
     };
-    if let Some(data) = data.as_ref().filter(|_| !dry_run) {
+    if let Some(data) = data.as_ref().filter(|_| !planned) {
         crate::fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
     }
     let flops = match args.upstream() {
@@ -139,7 +142,11 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     };
     let config = TrainConfig {
         model,
-        dtype: if args.flag("bf16") { DType::Bf16 } else { DType::F32 },
+        dtype: match (args.flag("fp64"), args.flag("bf16")) {
+            (true, _) => DType::F64,
+            (_, true) => DType::Bf16,
+            _ => DType::F32,
+        },
         seq_length,
         longest_row,
         batch,
@@ -147,11 +154,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         train_samples,
         skip_train: args.flag("skip_train"),
         schedule,
-        adam: Adam {
-            beta1: number(args, "adam_beta1"),
-            beta2: number(args, "adam_beta2"),
-            eps: number(args, "adam_eps"),
-        },
+        update: update_rule(args),
         clip_grad: number(args, "clip_grad"),
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
@@ -182,9 +185,6 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         profile: args.flag("profile").then_some(start..end.max(start + 1)),
         args: args.given().clone(),
     };
-    if args.text("optimizer").is_some_and(|o| o != "adam") {
-        bail!(Usage("--optimizer: expected adam, the update rule of this version".into()));
-    }
     for (dest, flag) in [("hidden_dropout", "--hidden-dropout"), ("attention_dropout", "--attention-dropout")]
     {
         if args.has(dest) && number(args, dest) != 0.0 {
@@ -238,7 +238,8 @@ fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
     let Some(dir) = args.text("tokenizer_name_or_path").or(args.text("tokenizer_model")) else {
         return Ok(None);
     };
-    let mut tokenizer = Tokenizer::load(dir).context("--tokenizer-name-or-path")?;
+    let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())
+        .context("--tokenizer-name-or-path")?;
     let mut closing = false;
     match args.text("prompt_type") {
         Some(name) => {
@@ -481,6 +482,7 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         exit_on_missing: args.flag("exit_on_missing_checkpoint"),
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
+        keep_last: args.size("keep_last")?.map(|n| n as u64),
         no_save_optim: args.has("no_save_optim"),
         megatron_files: match args.text("ckpt_format").filter(|_| args.has("ckpt_format")) {
             Some("torch") => MegatronFiles::Ranks,
@@ -589,6 +591,18 @@ fn data(
         other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
     };
     Ok(DataConfig { kind, sampler, layout, ahead: 4 })
+}
+
+/// `--optimizer` with its numbers.
+fn update_rule(args: &Args) -> UpdateRule {
+    match args.text("optimizer") {
+        Some("sgd") => UpdateRule::Sgd { momentum: number(args, "sgd_momentum") },
+        _ => UpdateRule::AdamW(Adam {
+            beta1: number(args, "adam_beta1"),
+            beta2: number(args, "adam_beta2"),
+            eps: number(args, "adam_eps"),
+        }),
+    }
 }
 
 #[cfg(test)]

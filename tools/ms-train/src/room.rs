@@ -2,11 +2,10 @@
 
 use crate::data::{DataConfig, DataKind};
 use crate::resolve::Resolved;
-use anyhow::{Result, bail};
-use ms_cli::{available_memory, say_bytes};
+use anyhow::Result;
+use ms_cli::{available_memory, too_little_memory};
 use ms_core::Axis;
 use ms_data::indexed::IndexedDataset;
-use ms_nn::Recompute;
 use ms_spec::{Placement, memory};
 use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
@@ -38,7 +37,7 @@ impl Needs {
             let stage = grid.coord(rank, Axis::Pp);
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
-            let held = memory::of(&held, grid, rank, element, true)?;
+            let held = memory::of(&held, grid, rank, element, c.update.state_names().len(), true)?;
             let sizes = memory::Activations {
                 tokens: tokens / grid.size(Axis::Cp),
                 element_bytes: element,
@@ -46,12 +45,14 @@ impl Needs {
                 sequence_parallel: r.topology.sequence_parallel,
             };
             let chunks = placement.stage(stage);
-            let kept = chunks.iter().map(|items| sizes.of_items(&c.model, items)).max().unwrap_or(0);
+            let of_chunk = |items: &Vec<_>| {
+                let (kept, again) = sizes.of_items(&c.model, items, c.recompute);
+                kept.saturating_add(again)
+            };
+            let kept = chunks.iter().map(of_chunk).max().unwrap_or(0);
             add(&mut needs.weights, held.weights);
             add(&mut needs.gradients, held.gradients);
             add(&mut needs.optimizer, held.master.saturating_add(held.moments));
-            // Recomputed layers keep little more than their input.
-            let kept = if c.recompute == Recompute::None { kept } else { kept / 8 };
             add(&mut needs.activations, kept);
             // Tokens, labels, positions and mask of a micro-batch, and those read ahead.
             let ahead = r.data.as_ref().map_or(1, |d| d.ahead + 1);
@@ -115,12 +116,7 @@ pub(crate) fn check(r: &Resolved) -> Result<()> {
     let needs = Needs::of(r)?;
     let (needed, Some(available)) = (needs.total(), available_memory()) else { return Ok(()) };
     if needed > available {
-        bail!(
-            "memory: this run needs about {}, {} are available\nhint: lower {}",
-            say_bytes(needed),
-            say_bytes(available),
-            needs.advice()
-        );
+        return Err(too_little_memory(needed, available, needs.advice()));
     }
     Ok(())
 }

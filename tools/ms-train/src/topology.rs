@@ -180,7 +180,10 @@ pub fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
 }
 
 /// Checks that the model can be spread so, before any rank starts.
-fn check(
+///
+/// # Errors
+/// Names the flag whose size does not fit.
+pub(crate) fn check(
     model: &ModelConfig,
     grid: &Grid,
     stages: &Stages,
@@ -196,7 +199,7 @@ fn check(
     let etp = grid.expert().size(Tp);
     ms_spec::check_expert_cut(model, grid.size(Ep), etp)
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
-    Placement::new(model, stages).map_err(|e| usage("--pipeline-model-parallel-size", &e))?;
+    Placement::new(model, stages).map_err(|e| usage(placing_flag(stages, model.layers), &e))?;
     let cp = grid.size(Cp);
     ms_spec::check_context(model, tp, cp).map_err(|e| usage("--context-parallel-size", &e))?;
     if cp > 1 {
@@ -222,6 +225,21 @@ fn check(
         )));
     }
     Ok(())
+}
+
+/// The flag that stands in the way of a placement of layers.
+fn placing_flag(stages: &Stages, layers: usize) -> &'static str {
+    let Ok(slots) = stages.slots(layers) else { return "--noop-layers" };
+    if stages.dual_pipe && (stages.layer_list.is_some() || stages.layers_per_chunk.is_some()) {
+        return "--schedules-method";
+    }
+    if stages.layer_list.is_some() {
+        return "--num-layer-list";
+    }
+    if !slots.len().is_multiple_of(stages.pp.max(1)) {
+        return "--pipeline-model-parallel-size";
+    }
+    if stages.dual_pipe { "--schedules-method" } else { "--num-layers-per-virtual-pipeline-stage" }
 }
 
 /// Checks that rows filled up to a multiple of `multiple` tokens can be shared out as rows of the full length can.

@@ -62,6 +62,41 @@ fn a_run_stopped_on_one_topology_goes_on_on_another() {
 }
 
 #[test]
+fn in_float64_a_run_goes_on_on_another_topology_to_ten_digits() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 6, 8, counting);
+    for rule in ["--optimizer adam", "--optimizer sgd --sgd-momentum 0.5"] {
+        let with = |more: &[&str]| -> Vec<String> {
+            rule.split(' ').chain(["--fp64"]).chain(more.iter().copied()).map(str::to_owned).collect()
+        };
+        let run = |topology: &str, more: &[&str]| {
+            let more = with(more);
+            losses(&train(
+                dir.path(),
+                &data,
+                topology,
+                6,
+                &more.iter().map(String::as_str).collect::<Vec<_>>(),
+            ))
+        };
+        let straight = run("", &[]);
+        for (i, first) in TOPOLOGIES.into_iter().enumerate().skip(1) {
+            let save = dir.path().join(format!("save-{}-{i}", rule.len()));
+            let save = save.to_str().unwrap();
+            let begun = run(first, &["--save", save, "--exit-interval", "3", "--ckpt-format", "torch"]);
+            let rest = run(TOPOLOGIES[(i + 2) % 5], &["--load", save]);
+            assert_eq!(begun.len() + rest.len(), 6, "{rule}: {first}");
+            for (got, want) in begun.iter().chain(&rest).zip(&straight) {
+                assert!(
+                    (got - want).abs() < 1e-10,
+                    "{rule}: {first}: {got}, expected {want}: {begun:?} {rest:?} {straight:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn megatrons_files_are_the_same_from_any_topology() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 1, 8, counting);
@@ -153,5 +188,29 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
         command.args(["--train-iters", "1", "--data-path"]).arg(&data);
         let message = refused(&mut command, 2);
         assert!(message.contains(words), "{flags}: {message}");
+    }
+}
+
+#[test]
+fn a_layer_that_finds_no_place_is_refused_under_the_flag_that_is_wrong() {
+    let run = |flags: &str| {
+        let mut command = ms_train();
+        command.args(MODEL.split_whitespace()).args(flags.split_whitespace());
+        command.args(["--train-iters", "2", "--dry-run", "--nproc-per-node", "2", "--pp", "2"]);
+        refused(&mut command, 2)
+    };
+    for (flags, flag) in [
+        (
+            "--num-layers-per-virtual-pipeline-stage 3",
+            "--num-layers-per-virtual-pipeline-stage: chunks of 3 layers",
+        ),
+        ("--num-virtual-stages-per-pipeline-rank 3", "--num-virtual-stages-per-pipeline-rank 3: 4 layers"),
+        ("--num-layers 5", "--pipeline-model-parallel-size: 5 layers"),
+        ("--num-layer-list 3,2", "--num-layer-list: layer list [3, 2]"),
+        ("--noop-layers 9", "--noop-layers: empty slot 9"),
+        ("--num-layers 6 --schedules-method dualpipev", "--schedules-method: 6 layers"),
+    ] {
+        let message = run(flags);
+        assert!(message.contains(flag), "{flags}: {message}");
     }
 }

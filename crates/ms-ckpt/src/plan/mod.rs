@@ -13,6 +13,7 @@ mod run;
 mod torch_dist;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +28,7 @@ use crate::checkpoint::Checkpoint;
 use crate::finite::{Counter, Written};
 use crate::lens::Lens;
 use crate::staging::{Folder, write_file};
+use crate::sums;
 use crate::torch::Object;
 use crate::{Error, Result};
 
@@ -193,12 +195,21 @@ impl Plan {
         let next = AtomicUsize::new(0);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let values = Counter::default();
+        let sums = Mutex::new(BTreeMap::new());
+        let sum_of = |file: &FilePlan, sum| {
+            sums.lock().unwrap_or_else(PoisonError::into_inner).insert(file.path.clone(), sum);
+        };
         let work = || {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = self.files.get(i) else { return };
                 // A file has its name when it is complete.
-                if begun && folder.path().join(&file.path).is_file() {
+                let whole = folder.path().join(&file.path);
+                if begun
+                    && whole.is_file()
+                    && let Ok(sum) = sums::of_file(&whole)
+                {
+                    sum_of(file, sum);
                     progress(file.bytes());
                     continue;
                 }
@@ -222,6 +233,7 @@ impl Plan {
                     }
                     _ => write_one(file, folder.path(), options.sync, &mut |t, sink| feed(t, sink)),
                 };
+                let written = written.map(|sum| sum_of(file, sum));
                 if let Err(error) = written {
                     next.store(self.files.len(), Ordering::Relaxed);
                     let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,6 +252,7 @@ impl Plan {
             return Err(error);
         }
         self.write_small(folder.path())?;
+        sums::note(folder.path(), &sums.into_inner().unwrap_or_else(PoisonError::into_inner))?;
         folder.commit(options.sync)?;
         Ok(values.written())
     }

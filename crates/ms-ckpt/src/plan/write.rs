@@ -1,9 +1,9 @@
 //! Writes one planned file, in its container.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec};
@@ -17,6 +17,7 @@ use crate::layout::torch_dist::Modules;
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
 use crate::staging::{Folder, sync_folder, write_file};
+use crate::sums::{self, Sum, Summing};
 use crate::torch::{Object, Writer};
 use crate::{Error, Result};
 
@@ -28,13 +29,14 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
 pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 pub(super) type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
 
-pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<()> {
+/// Writes a file and gives the checksum of its bytes.
+pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<Sum> {
     let last = folder.join(&plan.path);
     make_parent(&last)?;
     let path = crate::staging::partial(&last);
     let io = |action| Error::io(&path, action);
     let file = File::create(&path).map_err(io("create"))?;
-    let mut out = BufWriter::with_capacity(1 << 18, file);
+    let mut out = BufWriter::with_capacity(1 << 18, Summing::new(file));
     match &plan.container {
         Container::Safetensors { header } => {
             write_header(&mut out, header).map_err(io("write"))?;
@@ -84,7 +86,7 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
             out = zip.finish().map_err(io("write"))?;
         }
     }
-    let file = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
+    let Summing { inner: file, sum } = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
     if sync {
         file.sync_all().map_err(io("sync"))?;
     }
@@ -92,30 +94,31 @@ pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'
     if sync {
         sync_folder(path.parent().unwrap_or(folder))?;
     }
-    Ok(())
+    Ok(sum)
 }
 
 /// Writes a safetensors file whose tensors are handed over by `feed`, neighbours by one thread each, since one alone is
-/// slower than a disk in memory.
+/// slower than a disk in memory. Gives the checksum of its bytes.
 pub(super) fn write_in_parts(
     plan: &FilePlan,
     header: &str,
     folder: &Path,
     options: &RunOptions,
     feed: &(dyn Fn(&Target, Sink<'_>) -> Result<()> + Sync),
-) -> Result<()> {
+) -> Result<Sum> {
     let last = folder.join(&plan.path);
     make_parent(&last)?;
     let path = crate::staging::partial(&last);
     let io = |action| Error::io(&path, action);
-    let mut file = File::create(&path).map_err(io("create"))?;
-    write_header(&mut file, header).map_err(io("write"))?;
+    let mut start = Summing::new(File::create(&path).map_err(io("create"))?);
+    write_header(&mut start, header).map_err(io("write"))?;
+    let Summing { inner: mut file, sum: head } = start;
     let start = file.stream_position().map_err(io("write"))?;
     file.set_len(start + plan.bytes()).map_err(io("write"))?;
-    let part = |tensors: &[Target], at: u64| -> Result<()> {
+    let part = |tensors: &[Target], at: u64| -> Result<Sum> {
         let mut file = File::options().write(true).open(&path).map_err(io("open"))?;
         file.seek(SeekFrom::Start(at)).map_err(io("write"))?;
-        let mut out = BufWriter::with_capacity(1 << 18, file);
+        let mut out = BufWriter::with_capacity(1 << 18, Summing::new(file));
         for tensor in tensors {
             let mut written = 0;
             feed(tensor, &mut |bytes| {
@@ -124,9 +127,10 @@ pub(super) fn write_in_parts(
             })?;
             assert_eq!(written, tensor.bytes(), "{}: bytes of its shape", tensor.name);
         }
-        out.flush().map_err(io("write"))
+        out.flush().map_err(io("write"))?;
+        Ok(out.get_ref().sum)
     };
-    let done: Vec<Result<()>> = std::thread::scope(|scope| {
+    let done: Vec<Result<Sum>> = std::thread::scope(|scope| {
         let (mut running, mut at) = (Vec::new(), start);
         for tensors in parts(&plan.tensors, options.threads) {
             let (part, first) = (&part, at);
@@ -138,7 +142,10 @@ pub(super) fn write_in_parts(
             .map(|r| r.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
-    done.into_iter().collect::<Result<()>>()?;
+    let mut sum = head;
+    for part in done {
+        sum = sum.followed_by(part?);
+    }
     if options.sync {
         file.sync_all().map_err(io("sync"))?;
     }
@@ -146,7 +153,7 @@ pub(super) fn write_in_parts(
     if options.sync {
         sync_folder(path.parent().unwrap_or(folder))?;
     }
-    Ok(())
+    Ok(sum)
 }
 
 /// Tensors in at most `count` rows of neighbours with about the same bytes.
@@ -238,10 +245,11 @@ fn kept_types(config: &ModelConfig, dtype: DType) -> impl Fn(&str) -> Result<DTy
 /// paths lose `prefix`.
 fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, bytes: Held<'_>) -> Result<()> {
     let specs = ms_spec::params(config);
+    let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
     for file in &plan.files {
         let path = file.path.strip_prefix(prefix).unwrap_or(&file.path).to_owned();
         let file = FilePlan { path, ..file.clone() };
-        write_one(&file, folder, true, &mut |t, sink| {
+        let sum = write_one(&file, folder, true, &mut |t, sink| {
             let spec =
                 specs.iter().find(|s| s.name == t.parameter).expect("plans name parameters of the table");
             let mut whole = bytes(spec)?;
@@ -262,8 +270,9 @@ fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, by
             }
             Ok(())
         })?;
+        sums.insert(file.path, sum);
     }
-    Ok(())
+    sums::note(folder, &sums)
 }
 
 pub(crate) fn write_hf(

@@ -1,6 +1,7 @@
 //! What a command line said: values by name, with the table's defaults behind them.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -28,6 +29,19 @@ pub struct Notice {
     pub flag: &'static str,
     /// Why it has no effect, or why it is refused.
     pub reason: &'static str,
+}
+
+/// What becomes of a given flag.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Spelling of the flag.
+    pub flag: &'static str,
+    /// Its value.
+    pub value: Value,
+    /// `acts`, `no effect` or `refused`.
+    pub status: &'static str,
+    /// What it does, or why nothing.
+    pub note: &'static str,
 }
 
 /// Parsed flags: upstream's `dest` names to typed values, in the order of their first appearance.
@@ -241,6 +255,22 @@ impl Args {
         Ok(())
     }
 
+    /// What becomes of each given flag, in the order of the table: what it does, or why it does nothing.
+    pub fn explained(&self) -> Vec<Explained> {
+        let of = |(flag, value): (&'static Flag, &Value)| {
+            let acts = flag.supported_by(self.program, self.upstream);
+            let (status, note) = match flag.status {
+                Status::Supported if acts => ("acts", flag.note),
+                Status::Supported => ("no effect", "no effect in this program"),
+                Status::Accepted => ("no effect", flag.note),
+                Status::Refused if harmless(flag, value, self.upstream) => ("no effect", "asks for nothing"),
+                Status::Refused => ("refused", flag.note),
+            };
+            Explained { flag: self.spelling(flag), value: value.clone(), status, note }
+        };
+        self.rows().map(of).collect()
+    }
+
     /// Given flags that change nothing in this program, with the reason.
     pub fn without_effect(&self) -> Vec<Notice> {
         self.rows()
@@ -328,6 +358,16 @@ impl Args {
         }
         for notice in self.without_effect() {
             tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
+        }
+    }
+
+    /// Says `text` on stderr beside what a command is asked for: as it is, or with `--log-format json` as a message.
+    pub fn say_aside(&self, text: &str) {
+        if self.text("log_format") == Some("json") {
+            tracing::info!("{text}");
+        } else {
+            // Nothing can be done about a closed stderr.
+            let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
 

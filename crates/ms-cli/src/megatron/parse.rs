@@ -17,6 +17,7 @@ use super::convert::{convert, negative_number};
 use super::help;
 use super::table::{Arity, Flag, Kind, Program, Upstream, find, rows_of, spellings};
 use crate::Usage;
+use crate::common::utf8;
 use crate::generate::{Artefact, generate};
 
 /// Parses the arguments of `program`, without the program's own name.
@@ -100,7 +101,7 @@ pub fn parse_or_exit(
     let mut out = std::io::stdout().lock();
     let mut texts = Vec::with_capacity(argv.len());
     for arg in argv {
-        let text = arg.to_str().ok_or_else(|| Usage(format!("argument {arg:?} is not UTF-8")))?;
+        let text = utf8(arg)?;
         texts.push(text.to_owned());
     }
     let args = parse(program, texts)?;

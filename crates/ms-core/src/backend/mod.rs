@@ -69,6 +69,10 @@ pub trait Backend:
     fn name(&self) -> String;
     /// Where the device's tensors live.
     fn arena(&self) -> &Arena;
+    /// Element type of tables that no weight's type decides, such as those of rotations.
+    fn table_dtype(&self) -> DType {
+        DType::F32
+    }
     /// Waits until everything that was started has finished.
     fn synchronize(&self) -> Result<()>;
 }
@@ -361,6 +365,9 @@ pub struct AdamW {
     pub step: u64,
 }
 
+/// One step's numbers of gradient descent with momentum.
+pub type Sgd = ms_kernels::sgd::Hyper;
+
 /// What the optimizer does to flat f32 buffers.
 pub trait OptimBackend {
     /// One AdamW step on windows of the flat state, all of `g.numel()` elements, f32; `grad_scale` multiplies
@@ -374,8 +381,21 @@ pub trait OptimBackend {
         m: TensorMut<'_>,
         v: TensorMut<'_>,
         g: &Tensor,
-        grad_scale: f32,
+        grad_scale: f64,
         step: &AdamW,
+    ) -> Result<()>;
+    /// One step of gradient descent with momentum on windows of the flat state, all of `g.numel()` elements; `grad_scale`
+    /// multiplies the gradient first.
+    ///
+    /// # Errors
+    /// If sizes do not fit or a buffer is shared.
+    fn sgd(
+        &self,
+        master: TensorMut<'_>,
+        momentum: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f64,
+        step: &Sgd,
     ) -> Result<()>;
     /// `Σ x²` in f64, in a fixed order.
     ///
@@ -391,12 +411,12 @@ pub trait OptimBackend {
     ///
     /// # Errors
     /// If the tensor is shared or not of a floating type.
-    fn scale(&self, x: &mut Tensor, factor: f32) -> Result<()>;
+    fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()>;
     /// `sum += factor · x`, both f32.
     ///
     /// # Errors
     /// If sizes or element types do not fit.
-    fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f32) -> Result<()>;
+    fn accumulate(&self, sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()>;
     /// Whether an element is infinite or not a number.
     ///
     /// # Errors

@@ -48,8 +48,8 @@ pub trait MoeBackend {
         logits: &Tensor,
         load: &ExpertLoad,
         router: &Router,
-        grad_scale: f32,
-    ) -> Result<f32>;
+        grad_scale: f64,
+    ) -> Result<f64>;
     /// A row of `x[T,H]` for every copy, sorted by expert: `[T·K,H]`.
     ///
     /// # Errors

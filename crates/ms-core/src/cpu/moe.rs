@@ -61,14 +61,14 @@ impl MoeBackend for CpuBackend {
         logits: &Tensor,
         load: &ExpertLoad,
         router: &Router,
-        grad_scale: f32,
-    ) -> Result<f32> {
+        grad_scale: f64,
+    ) -> Result<f64> {
         op_span!("balance", 10 * logits.numel(), size(&[logits]));
         let d = match dlogits {
             Some(d) => d.as_mut_slice()?,
             None => &mut [],
         };
-        Ok(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale)?)
+        Ok(routing::balance(&self.cpu, d, logits.as_slice()?, load, router, grad_scale as f32)?.into())
     }
 
     fn dispatch(&self, x: &Tensor, routes: &Routes) -> Result<Tensor> {

@@ -1,8 +1,8 @@
 //! The optimizer's flat buffers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{AdamW, DType, Error, OptimBackend, Result, Tensor, TensorMut};
-use ms_kernels::{adamw, elementwise, reduce};
+use crate::{AdamW, DType, Error, OptimBackend, Result, Sgd, Tensor, TensorMut};
+use ms_kernels::{adamw, elementwise, reduce, sgd};
 
 impl OptimBackend for CpuBackend {
     fn adamw(
@@ -11,7 +11,7 @@ impl OptimBackend for CpuBackend {
         mut m: TensorMut<'_>,
         mut v: TensorMut<'_>,
         g: &Tensor,
-        grad_scale: f32,
+        grad_scale: f64,
         step: &AdamW,
     ) -> Result<()> {
         op_span!("adamw", 14 * g.numel(), 28 * g.numel());
@@ -24,8 +24,21 @@ impl OptimBackend for CpuBackend {
             step: step.step,
         };
         let (p, m, v) = (master.as_mut_slice()?, m.as_mut_slice()?, v.as_mut_slice()?);
-        adamw::step(&self.cpu, p, m, v, g.as_slice()?, grad_scale, None, &hyper)?;
+        adamw::step(&self.cpu, p, m, v, g.as_slice()?, grad_scale as f32, None, &hyper)?;
         Ok(())
+    }
+
+    fn sgd(
+        &self,
+        mut master: TensorMut<'_>,
+        mut momentum: TensorMut<'_>,
+        g: &Tensor,
+        grad_scale: f64,
+        step: &Sgd,
+    ) -> Result<()> {
+        op_span!("sgd", 5 * g.numel(), 20 * g.numel());
+        let (p, m) = (master.as_mut_slice()?, momentum.as_mut_slice()?);
+        Ok(sgd::step(&self.cpu, p, m, g.as_slice()?, grad_scale as f32, step)?)
     }
 
     fn sum_squares(&self, x: &Tensor) -> Result<f64> {
@@ -42,21 +55,21 @@ impl OptimBackend for CpuBackend {
         Ok(())
     }
 
-    fn scale(&self, x: &mut Tensor, factor: f32) -> Result<()> {
+    fn scale(&self, x: &mut Tensor, factor: f64) -> Result<()> {
         op_span!("scale", x.numel(), 2 * size(&[x]));
         with_float!(x.dtype(), "scale", E => {
-            elementwise::scale(&self.cpu, x.as_mut_slice::<E>()?, factor);
+            elementwise::scale(&self.cpu, x.as_mut_slice::<E>()?, factor as f32);
             Ok(())
         })
     }
 
-    fn accumulate(&self, mut sum: TensorMut<'_>, x: &Tensor, factor: f32) -> Result<()> {
+    fn accumulate(&self, mut sum: TensorMut<'_>, x: &Tensor, factor: f64) -> Result<()> {
         expect("accumulate", "x", x, DType::F32, &x.shape())?;
         op_span!("accumulate", 2 * x.numel(), 12 * x.numel());
         if sum.shape().numel() != x.numel() {
             return Err(Error::Shape { op: "accumulate", name: "x", want: sum.shape(), got: x.shape() });
         }
-        elementwise::axpy(&self.cpu, sum.as_mut_slice()?, x.as_slice()?, factor)?;
+        elementwise::axpy(&self.cpu, sum.as_mut_slice()?, x.as_slice()?, factor as f32)?;
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 use super::layout::op;
 use super::only;
 use crate::{
-    AttentionOptions, BackwardCx, DType, Device, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary,
-    Segment, Tensor, Var,
+    AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary, Segment,
+    Tensor, Var,
 };
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl Op for PrepareQkv {
         };
         // Two small gradients from one kernel: they go through temporaries, because the two main gradients
         // cannot be borrowed at once.
-        let mut dq = Tensor::zeros(device.arena(), DType::F32, q.shape());
-        let mut dk = Tensor::zeros(device.arena(), DType::F32, k.shape());
+        let mut dq = Tensor::zeros(device.arena(), q.dtype().wide(), q.shape());
+        let mut dk = Tensor::zeros(device.arena(), k.dtype().wide(), k.shape());
         let norm = QkNorm { q: &q, k: &k, eps };
         let d = device.prepare_qkv_backward(
             dprepared,
@@ -92,7 +92,7 @@ struct Attention {
     qkv: Tensor,
     out: Tensor,
     lse: Tensor,
-    /// The parameter and its values as f32.
+    /// The parameter and its values, f32 or f64.
     sinks: Option<(Tensor, Tensor)>,
     heads: HeadLayout,
     segments: Arc<[Segment]>,
@@ -158,7 +158,7 @@ pub fn attention(
     }))
 }
 
-/// Lets the sinks join an attention's output; returns them as f32.
+/// Lets the sinks join an attention's output; returns them unrounded: f32, or f64.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -169,7 +169,7 @@ pub fn join_sinks(
     sinks: Option<&Tensor>,
 ) -> Result<Option<Tensor>> {
     let Some(sinks) = sinks else { return Ok(None) };
-    let values = device.cast(sinks, DType::F32)?;
+    let values = device.cast(sinks, sinks.dtype().wide())?;
     device.attention_sinks(out, lse, &values)?;
     Ok(Some(values))
 }

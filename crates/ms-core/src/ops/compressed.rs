@@ -3,7 +3,7 @@
 use super::attention::join_sinks;
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, DType, Graph, Op, Pooling, Result, Rotary, Tensor, Var, Window};
+use crate::{BackwardCx, Graph, Op, Pooling, Result, Rotary, Tensor, Var, Window};
 use std::sync::Arc;
 
 struct RotateLast {
@@ -46,7 +46,7 @@ struct Pool {
 op!(Pool, "pool_windows", |op, cx, dy| {
     let Pool { kv, gate, ape, windows, shape } = op;
     let device = cx.device.clone();
-    let mut dape = Tensor::zeros(device.arena(), DType::F32, ape.shape());
+    let mut dape = Tensor::zeros(device.arena(), ape.dtype(), ape.shape());
     let (dkv, dgate) =
         device.pool_windows_backward(dape.whole_mut()?, &dy, &kv, &gate, &ape, &windows, &shape)?;
     let dape = cx.weight_gradient(2, &ape, move |device, grad| device.accumulate(grad, &dape, 1.0))?;

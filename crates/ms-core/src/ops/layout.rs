@@ -41,7 +41,7 @@ pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
 struct Cast(Tensor);
 op!(Cast, "cast", |op, cx, dy| {
     let (value, device) = (op.0, cx.device.clone());
-    let dy = device.cast(&dy, DType::F32)?;
+    let dy = device.cast(&dy, dy.dtype().wide())?;
     let again = dy.clone();
     let computed = cx.weight_gradient(0, &value, move |device, grad| device.accumulate(grad, &again, 1.0))?;
     Ok(vec![computed])
@@ -60,10 +60,10 @@ pub fn cast(g: &mut Graph, x: &Var, dtype: DType) -> Result<Var> {
     Ok(g.apply(y, &[x], || Box::new(Cast(x.value().clone()))))
 }
 
-struct Scale(f32);
+struct Scale(f64);
 op!(Scale, "scale", |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
 
-fn scaled(device: &crate::Device, x: &Tensor, factor: f32) -> Result<Tensor> {
+fn scaled(device: &crate::Device, x: &Tensor, factor: f64) -> Result<Tensor> {
     let mut y = Tensor::uninit(device.arena(), x.dtype(), x.shape());
     y.bytes_mut()?.copy_from_slice(x.bytes());
     device.scale(&mut y, factor)?;
@@ -74,7 +74,7 @@ fn scaled(device: &crate::Device, x: &Tensor, factor: f32) -> Result<Tensor> {
 ///
 /// # Errors
 /// If the element type has no kernel.
-pub fn scale(g: &mut Graph, x: &Var, factor: f32) -> Result<Var> {
+pub fn scale(g: &mut Graph, x: &Var, factor: f64) -> Result<Var> {
     if factor == 1.0 {
         return Ok(x.clone());
     }
@@ -146,7 +146,7 @@ struct Part {
 op!(Part, "part", |op, cx, dy| {
     let Part { whole, start } = op;
     let dw = cx.weight_gradient(0, &whole, move |device, mut grad| {
-        let dy = device.cast(&dy, DType::F32)?;
+        let dy = device.cast(&dy, dy.dtype().wide())?;
         device.accumulate(grad.part(start, dy.shape())?, &dy, 1.0)
     })?;
     Ok(vec![dw])

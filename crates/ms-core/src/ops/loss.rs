@@ -1,16 +1,16 @@
 //! Output layer and cross entropy, fused over chunks of tokens.
 
 use super::only;
-use crate::{BackwardCx, DType, Device, Error, Graph, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Device, Error, Graph, Op, Result, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
 
 /// What the loss layer returns.
 pub struct LossVar {
-    /// `Σ_t weights[t] · nll[t]`, `[1]` f32: the root of the backward pass.
+    /// `Σ_t weights[t] · nll[t]`, `[1]`, f32 or f64: the root of the backward pass.
     pub loss: Var,
-    /// Negative log-likelihood per token, `[T]` f32.
+    /// Negative log-likelihood per token, `[T]`, f32 or f64.
     pub nll: Tensor,
 }
 
@@ -37,7 +37,7 @@ pub struct Head<'a> {
     /// `[V]`.
     pub bias: Option<&'a Var>,
     /// Factor of the logits.
-    pub scale: f32,
+    pub scale: f64,
     /// `c · tanh(x / c)`.
     pub softcap: Option<f32>,
     /// The ranks that share the vocabulary; `None`: this one has all of it.
@@ -88,7 +88,7 @@ impl Op for LinearCrossEntropy {
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { mut dx, dw, db, w } = *self;
-        let factor = only(dys).as_slice::<f32>()?[0];
+        let factor = only(dys).to_reals()?[0];
         if factor != 1.0 {
             cx.device.scale(&mut dx, factor)?;
         }
@@ -108,7 +108,7 @@ struct Gradients {
 }
 
 /// Cross entropy of `softmax(logits)` of the output layer on `x[T,H]` against `targets[T]` (i32), weighted by
-/// `weights[T]` (f32).
+/// `weights[T]` (f32, or f64 as the layer).
 ///
 /// The logits exist for 256 tokens at a time. When the graph records, the gradients by `x` and the layer are formed in
 /// the same pass, while a chunk's logits are in cache; kept are these gradients (`[T,H]`, and `[V,H]` f32),
@@ -133,8 +133,9 @@ pub fn linear_cross_entropy(
         return Err(Error::Range { what: "tokens of a loss", start: 0, end: 1, len: 0 });
     }
     let arena = device.arena();
-    let mut nll = Tensor::uninit(arena, DType::F32, [tokens]);
-    let zeros = |shape| Tensor::zeros(arena, DType::F32, shape);
+    let wide = x.value().dtype().wide();
+    let mut nll = Tensor::uninit(arena, wide, [tokens]);
+    let zeros = |shape| Tensor::zeros(arena, wide, shape);
     let mut gradients = g.records().then(|| Gradients {
         dx: Tensor::uninit(arena, x.value().dtype(), [tokens, hidden]),
         dw: zeros(head.w.value().shape()),
@@ -159,7 +160,7 @@ pub fn linear_cross_entropy(
             statistics = device.cross_entropy_merge(&group.gather(statistics)?, group.size())?;
         }
         let part = device.cross_entropy_nll(&statistics, &tc)?;
-        nll.as_mut_slice::<f32>()?[start..start + len].copy_from_slice(part.as_slice()?);
+        nll.bytes_mut()?[start * wide.size()..(start + len) * wide.size()].copy_from_slice(part.bytes());
         if let Some(Gradients { dx, dw, db }) = &mut gradients {
             device.cross_entropy_gradient(&mut logits, &statistics, &tc, &wc, first)?;
             let mut d = logits;
@@ -178,13 +179,9 @@ pub fn linear_cross_entropy(
             dx.bytes_mut()?[start * row..(start + len) * row].copy_from_slice(part.bytes());
         }
     }
-    let sum: f64 = nll
-        .as_slice::<f32>()?
-        .iter()
-        .zip(weights.as_slice::<f32>()?)
-        .map(|(&n, &w)| if w == 0.0 { 0.0 } else { f64::from(n) * f64::from(w) })
-        .sum();
-    let loss = Tensor::from_slice(arena, [1], &[sum as f32])?;
+    let each = nll.to_reals()?.into_iter().zip(weights.to_reals()?);
+    let sum: f64 = each.map(|(n, w)| if w == 0.0 { 0.0 } else { n * w }).sum();
+    let loss = Tensor::from_reals(arena, wide, [1], &[sum])?;
     let none = g.constant(loss.clone());
     let loss = match gradients {
         Some(Gradients { dx, dw, db }) => {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub struct Balance<'a> {
     /// Its coefficient.
-    pub coeff: f32,
+    pub coeff: f64,
     /// Factor of its gradient: what the main loss is scaled by.
-    pub grad_scale: f32,
+    pub grad_scale: f64,
     /// The group of each token `[T]`, each with a loss of its own, of which the mean is taken; empty: one group.
     pub group_of: &'a [u32],
     /// Number of groups.
@@ -22,7 +22,7 @@ pub struct Balance<'a> {
 
 impl Balance<'_> {
     /// The loss over all tokens of a micro-batch that one rank has.
-    pub fn whole(coeff: f32, grad_scale: f32) -> Self {
+    pub fn whole(coeff: f64, grad_scale: f64) -> Self {
         Self { coeff, grad_scale, group_of: &[], groups: 1, ranks: None }
     }
 }
@@ -38,19 +38,19 @@ pub trait TokenGroup {
 
 /// What a router decides.
 pub struct Routed {
-    /// Weights `[T,K]` f32.
+    /// Weights `[T,K]`, f32 or f64.
     pub weights: Var,
     /// Where each copy goes.
     pub routes: Arc<Routes>,
     /// The auxiliary loss, if one is asked for; of tokens that ranks share this rank's summand.
-    pub balance: Option<f32>,
+    pub balance: Option<f64>,
 }
 
 struct Route {
     logits: Tensor,
     experts: Tensor,
     router: Router,
-    balance: Option<(ExpertLoad, f32)>,
+    balance: Option<(ExpertLoad, f64)>,
 }
 op!(Route, "route", |op, cx, dy| {
     let mut d = cx.device.route_backward(&dy, &op.experts, &op.logits, &op.router)?;
@@ -60,9 +60,9 @@ op!(Route, "route", |op, cx, dy| {
     Ok(vec![Some(d)])
 });
 
-/// Experts and weights for tokens with router logits `[T,E]` f32. Keeps logits and picks.
+/// Experts and weights for tokens with router logits `[T,E]`, f32 or f64. Keeps logits and picks.
 ///
-/// `bias[E]` f32 takes part in the choice alone and has no gradient. The auxiliary loss enters by its gradient at
+/// `bias[E]` takes part in the choice alone and has no gradient. The auxiliary loss enters by its gradient at
 /// the logits, not by the main loss, as upstream has it.
 ///
 /// # Errors
@@ -111,7 +111,7 @@ fn load(b: &Balance<'_>, experts: &[i32], top_k: usize, count: usize) -> Result<
         ExpertLoad { counts: Vec::new(), group_of: b.group_of.to_vec(), factors: Vec::with_capacity(groups) };
     for row in counts.chunks_exact(count + 1) {
         let tokens = row[count].max(1) as f64;
-        let factor = f64::from(b.coeff) * count as f64 / (tokens * tokens * top_k as f64 * groups as f64);
+        let factor = b.coeff * count as f64 / (tokens * tokens * top_k as f64 * groups as f64);
         load.counts.extend(row[..count].iter().map(|&n| n as u32));
         load.factors.push(factor as f32);
     }
@@ -173,8 +173,8 @@ pub fn drop_beyond(
     policy: DropPolicy,
 ) -> Result<(Var, usize)> {
     let device = g.device().clone();
-    let values = weights.value().as_slice::<f32>()?;
-    let mut kept = vec![1f32; values.len()];
+    let values = weights.value().to_reals()?;
+    let mut kept = vec![1.0; values.len()];
     let mut dropped = 0;
     for expert in 0..routes.starts.len() - 1 {
         // In the order of tokens.
@@ -190,7 +190,8 @@ pub fn drop_beyond(
             dropped += 1;
         }
     }
-    let kept = Tensor::from_slice(device.arena(), weights.value().shape(), &kept)?;
+    let value = weights.value();
+    let kept = Tensor::from_reals(device.arena(), value.dtype(), value.shape(), &kept)?;
     let out = device.multiply(weights.value(), &kept)?;
     Ok((g.apply(out, &[weights], || Box::new(BeyondCapacity { kept })), dropped))
 }

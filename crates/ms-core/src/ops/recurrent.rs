@@ -1,8 +1,8 @@
-//! Recurrent mixers. All operands are f32; see [`super::cast`].
+//! Recurrent mixers. All operands are f32, or f64; see [`super::cast`].
 
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, DType, DeltaRule, Graph, Op, Result, Segment, StateSpace, Tensor, Trapezoid, Var};
+use crate::{BackwardCx, DeltaRule, Graph, Op, Result, Segment, StateSpace, Tensor, Trapezoid, Var};
 use std::sync::Arc;
 
 /// Adds gradients that a fused kernel has formed to the inputs from `first` on: to parameters, or as tensors.
@@ -148,7 +148,7 @@ pub fn trapezoid(
     segments: &Arc<[Segment]>,
     shape: &Trapezoid,
 ) -> Result<Var> {
-    let none = Tensor::zeros(g.device().arena(), DType::F32, [0]);
+    let none = Tensor::zeros(g.device().arena(), inputs[0].value().dtype(), [0]);
     let given: Vec<&Var> = inputs.into_iter().chain(single).chain(by_rank.into_iter().flatten()).collect();
     let mut operands = [&none; 15];
     operands.iter_mut().zip(&given).for_each(|(operand, v)| *operand = v.value());

@@ -63,7 +63,7 @@ fn check_on(device: &Device, name: &str, x_shape: &[usize], params: &[(&[usize],
     let v = g.input(x.clone());
     let y = case(&mut g, &store, &v).unwrap();
     let dy = weights(y.value().numel()).reshape(y.value().shape()).unwrap();
-    let mut grads = GradBuffer::zeros(device.arena(), layout.clone());
+    let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout.clone());
     let dx = g.backward(&y, dy, &[&v], &mut grads).unwrap().remove(0).expect("the input has a gradient");
 
     let step = 1e-2f32;
@@ -209,7 +209,7 @@ fn recomputation_gives_the_same_bits_and_keeps_less() {
             };
         }
         let recorded = g.len();
-        let mut grads = GradBuffer::zeros(device.arena(), layout.clone());
+        let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout.clone());
         let dy = random(&device, "recompute.dy", &[4, 8], 1.0);
         let dx = g.backward(&h, dy, &[&x], &mut grads).unwrap().remove(0).unwrap();
         (recorded, dx.to_f32_vec().unwrap(), grads.values().to_f32_vec().unwrap())
@@ -235,7 +235,7 @@ fn deferred_weight_gradients_give_the_same_bits() {
         let h = linear(&mut g, &x, &w, None).unwrap();
         let y = linear(&mut g, &h, &w, None).unwrap();
         let dy = random(&device, "deferred.dy", &[4, 8], 1.0);
-        let mut grads = GradBuffer::zeros(device.arena(), layout.clone());
+        let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout.clone());
         if split {
             let mut later = Vec::new();
             g.backward_from(vec![(&y, dy)], &[&x], &mut grads, Some(&mut later)).unwrap();

@@ -24,6 +24,7 @@ mod writer;
 pub use reader::{IndexFacts, IndexedDataset, check_index};
 pub use writer::IndexedWriter;
 
+use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
@@ -98,6 +99,53 @@ pub fn bin_path(prefix: &Path) -> PathBuf {
 /// `PREFIX.idx`; the prefix may contain dots.
 pub fn idx_path(prefix: &Path) -> PathBuf {
     with_suffix(prefix, ".idx")
+}
+
+/// The set that `name` means: that of this name, also with the ending of one of its files, or the only one whose name goes on
+/// after it (`data/corpus` for `data/corpus_text_document`). Where there is none it is `name`.
+///
+/// # Errors
+/// [`Error::Options`] with the names, if there are several.
+pub fn resolve(name: &Path) -> Result<PathBuf> {
+    let ending = name.extension().is_some_and(|e| e == "bin" || e == "idx");
+    let stem = if ending { name.with_extension("") } else { name.to_owned() };
+    for exact in [name, &stem] {
+        if idx_path(exact).exists() {
+            return Ok(exact.to_owned());
+        }
+    }
+    let mut longer = sets_that_begin(name);
+    match longer.len() {
+        0 => Ok(stem),
+        1 => {
+            tracing::info!("{}: taken for {}", name.display(), longer[0].display());
+            Ok(longer.swap_remove(0))
+        }
+        _ => {
+            let names: Vec<String> = longer.iter().map(|path| path.display().to_string()).collect();
+            Err(Error::options(format!(
+                "{}: there is no set of this name\nhint: pass one of {}",
+                name.display(),
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Sets whose names begin with `name` and an underscore, sorted.
+fn sets_that_begin(name: &Path) -> Vec<PathBuf> {
+    let Some(stem) = name.file_name().map(|n| n.to_string_lossy().into_owned()) else { return Vec::new() };
+    let folder = name.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(std::result::Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let sets = names.filter_map(|file| {
+        let set = file.strip_suffix(".idx")?;
+        let more = set.strip_prefix(&stem)?.strip_prefix('_')?;
+        (!more.is_empty()).then(|| name.with_file_name(set))
+    });
+    let mut sets: Vec<PathBuf> = sets.filter(|set| bin_path(set).exists()).collect();
+    sets.sort();
+    sets
 }
 
 fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {

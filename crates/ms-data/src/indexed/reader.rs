@@ -30,22 +30,22 @@ impl std::fmt::Debug for IndexedDataset {
 }
 
 impl IndexedDataset {
-    /// Opens `PREFIX.bin` and `PREFIX.idx` and checks the whole index: magic, version, sizes, lengths not negative,
+    /// Opens `PREFIX.bin` and `PREFIX.idx` (as [`resolve`](super::resolve) finds them) and checks the whole index: magic, version, sizes, lengths not negative,
     /// pointers gapless and inside `.bin`, documents in order and complete. Reads the index once, no token.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Index`], [`Error::OutOfFile`].
+    /// [`Error::Io`], [`Error::Index`], [`Error::OutOfFile`]; [`Error::Options`] if several sets could be meant.
     pub fn open(prefix: impl AsRef<Path>) -> Result<Self> {
-        let prefix = prefix.as_ref();
-        let (idx_name, bin_name) = (idx_path(prefix), bin_path(prefix));
+        let prefix = super::resolve(prefix.as_ref())?;
+        let (idx_name, bin_name) = (idx_path(&prefix), bin_path(&prefix));
         let idx = MappedFile::open(&idx_name)?;
         let bin = MappedFile::open(&bin_name)?;
         let facts = check(idx.bytes(), bin.bytes().len() as u64, &idx_name, &bin_name)?;
         let IndexFacts { token_type, sequences, document_entries, tokens } = facts;
-        Ok(Self { prefix: prefix.into(), idx, bin, token_type, sequences, document_entries, tokens })
+        Ok(Self { prefix, idx, bin, token_type, sequences, document_entries, tokens })
     }
 
-    /// The prefix it was opened with.
+    /// The prefix of its files.
     pub fn prefix(&self) -> &Path {
         &self.prefix
     }

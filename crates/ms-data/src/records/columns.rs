@@ -1,12 +1,15 @@
 //! Rows of Parquet and Arrow tables as objects.
 
 use super::arrow_stream::ArrowBatches;
+use super::pages;
 use arrow_array::cast::AsArray;
 use arrow_array::types as t;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use parquet::file::reader::ChunkReader;
 use serde_json::{Map, Number, Value};
 use std::fs::File;
@@ -25,18 +28,27 @@ pub(super) enum Table {
 }
 
 impl Table {
-    pub(super) fn parquet_file(file: File) -> Result<Self> {
-        Self::parquet(file)
+    /// `most` is the longest record in bytes; a page may unpack to four times that.
+    pub(super) fn parquet_file(file: File, most: usize) -> Result<Self> {
+        Self::parquet(file, most)
     }
 
     /// A Parquet file that cannot be sought in; its table of contents stands at its end, so all of it is needed.
-    pub(super) fn parquet_bytes(bytes: Vec<u8>) -> Result<Self> {
-        Self::parquet(Bytes::from(bytes))
+    pub(super) fn parquet_bytes(bytes: Vec<u8>, most: usize) -> Result<Self> {
+        Self::parquet(Bytes::from(bytes), most)
     }
 
-    fn parquet<R: ChunkReader + 'static>(input: R) -> Result<Self> {
+    fn parquet<R: ChunkReader + 'static>(input: R, most: usize) -> Result<Self> {
         guarded(move || {
-            let builder = ParquetRecordBatchReaderBuilder::try_new(input).map_err(|e| bad(e.to_string()))?;
+            let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::default())
+                .map_err(|e| bad(e.to_string()))?;
+            let page = (most as u64).saturating_mul(4);
+            if let Some(claim) = pages::too_large(&input, metadata.metadata(), page) {
+                return Err(bad(format!(
+                    "a page of it unpacks to {claim} bytes, at most {page} are taken\nhint: raise --max-record-bytes"
+                )));
+            }
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata);
             let groups = builder.metadata().row_groups();
             let (rows, bytes) = groups.iter().fold((0i64, 0i64), |(rows, bytes), group| {
                 (rows.saturating_add(group.num_rows()), bytes.saturating_add(group.total_byte_size()))

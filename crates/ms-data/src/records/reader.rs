@@ -252,7 +252,7 @@ impl OpenFile {
             } else {
                 None
             };
-            let table = Table::parquet_file(plain).map_err(io)?;
+            let table = Table::parquet_file(plain, input.most_bytes).map_err(io)?;
             return Ok(Self::new(file, input, format, Source::Table(Box::new(table), None), hash));
         }
         let hash = (hashed && !is_stdin).then(Arc::default);
@@ -305,7 +305,7 @@ impl OpenFile {
                         ),
                     });
                 }
-                Source::Table(Box::new(Table::parquet_bytes(bytes).map_err(io)?), None)
+                Source::Table(Box::new(Table::parquet_bytes(bytes, input.most_bytes).map_err(io)?), None)
             }
             Format::Arrow => Source::Table(Box::new(Table::arrow(Box::new(reader))), None),
             Format::Lines | Format::Whole | Format::Unknown => Source::Text(reader),

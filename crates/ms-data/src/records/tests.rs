@@ -394,3 +394,31 @@ proptest! {
         prop_assert_eq!(read(dir.path(), "b.jsonl", want.join("\n").as_bytes()).unwrap(), want);
     }
 }
+
+#[test]
+fn a_page_that_unpacks_to_more_than_it_may_is_refused_before_it_is_unpacked() {
+    use parquet::basic::{Compression as Codec, ZstdLevel};
+    let dir = tempfile::tempdir().unwrap();
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a".repeat(3_000_000)]));
+    let batch = RecordBatch::try_from_iter([("text", values)]).unwrap();
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_compression(Codec::ZSTD(ZstdLevel::default()))
+        .set_dictionary_enabled(false)
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(bytes.len() < 100_000, "it is small as a file");
+    let path = dir.path().join("a.parquet");
+    std::fs::write(&path, &bytes).unwrap();
+    let read = |most: usize| {
+        let files = discover(&path, Documents::Records).unwrap();
+        let files = files.into_iter().map(|file| InputFile { most_bytes: most, ..file });
+        RecordReader::new(files).map(|record| record.map(|r| r.size())).collect::<crate::Result<Vec<_>>>()
+    };
+    assert_eq!(read(4_000_000).unwrap().len(), 1);
+    let message = read(500_000).unwrap_err().to_string();
+    assert!(message.contains("a page of it unpacks to 3000"), "{message}");
+}

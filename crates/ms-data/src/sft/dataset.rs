@@ -272,7 +272,15 @@ fn positions_by_eos(ids: &[i32], eos: i32) -> Vec<i32> {
 
 /// `PREFIX_packed_KEY_document`.
 pub(crate) fn column_prefix(prefix: &Path, key: &str) -> PathBuf {
-    let mut name = prefix.as_os_str().to_os_string();
+    // The name of one of the columns, or of one of its files, means the set.
+    let text = prefix.to_string_lossy();
+    let text = text.strip_suffix(".bin").or(text.strip_suffix(".idx")).unwrap_or(&text);
+    let whole =
+        text.strip_suffix("_document").and_then(|text| text.rsplit_once("_packed_")).map(|(set, _)| set);
+    let mut name = match whole {
+        Some(set) => set.into(),
+        None => prefix.as_os_str().to_os_string(),
+    };
     name.push(format!("_packed_{key}_document"));
     name.into()
 }

@@ -22,6 +22,8 @@ pub struct StreamInfo {
 }
 
 const VERSION: &str = "1";
+/// Says that every message has a checksum, the schema itself included.
+pub(super) const CHECKSUM: &str = "ms.checksum";
 
 impl StreamInfo {
     pub(super) fn to_metadata(&self) -> HashMap<String, String> {
@@ -33,6 +35,7 @@ impl StreamInfo {
             ("ms.eod".to_owned(), self.eod.to_string()),
             ("ms.pad".to_owned(), self.pad.to_string()),
             ("ms.packed_name".to_owned(), self.packed_name.to_string()),
+            (CHECKSUM.to_owned(), "crc32c".to_owned()),
         ]);
         if let Some(length) = self.seq_length {
             map.insert("ms.seq_length".to_owned(), length.to_string());

@@ -3,6 +3,7 @@
 use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};
 use super::reader::{CONTINUATION, MAX_BODY, MAX_METADATA};
+use super::seal;
 use crate::mapped::MappedFile;
 use crate::{Error, Result};
 use std::borrow::Cow;
@@ -27,7 +28,7 @@ pub struct RowPlace {
 }
 
 impl TokenMap {
-    /// Maps a stream and checks all of it but the tokens; the end mark is demanded.
+    /// Maps a stream and checks its form and its checksums; the end mark is demanded.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::TokenStream`] if it is not a whole token stream.
@@ -37,9 +38,10 @@ impl TokenMap {
         let bytes = file.bytes();
         let (mut columns, mut info) = (Vec::new(), StreamInfo::default());
         let (mut batches, mut ends) = (Vec::new(), Vec::new());
-        let (mut at, mut rows) = (0, 0u64);
+        let (mut at, mut rows, mut sealed) = (0, 0u64, false);
         while let Some((metadata, body)) = next_message(bytes, &mut at).map_err(&bad)? {
             let metadata = &bytes[metadata];
+            sealed |= seal::check(metadata, &bytes[body.clone()], sealed).map_err(&bad)?;
             if columns.is_empty() {
                 (columns, info) = parse_schema(metadata).map_err(&bad)?;
                 continue;

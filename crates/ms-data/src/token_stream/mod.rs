@@ -2,7 +2,8 @@
 //!
 //! One row per document; a nullable `List<Int32>` column per key; the schema's metadata is a [`StreamInfo`]. The stream
 //! ends with the end mark `ff ff ff ff 00 00 00 00`, and [`TokenReader`] refuses one without it: a producer that died is
-//! an error, not a short dataset. (Arrow's own reader takes the end of the file for the end of the stream.)
+//! an error, not a short dataset. (Arrow's own reader takes the end of the file for the end of the stream.) Every message has
+//! a checksum, which readers here compare.
 //!
 //! Any Arrow implementation reads these streams. [`TokenReader`] reads streams of this one form and checks every length
 //! before it allocates or slices; [`TokenMap`] does the same for a file, and gives its rows in any order.
@@ -27,6 +28,7 @@ mod batch;
 mod info;
 mod map;
 mod reader;
+mod seal;
 mod writer;
 
 pub use info::StreamInfo;

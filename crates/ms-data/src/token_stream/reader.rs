@@ -2,6 +2,7 @@
 
 use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};
+use super::seal;
 use crate::handler::Row;
 use crate::{Error, Result};
 use std::borrow::Cow;
@@ -22,6 +23,8 @@ pub struct TokenReader<R: Read> {
     info: StreamInfo,
     rows: VecDeque<Row>,
     ended: bool,
+    /// Whether every message has a checksum, as the first one has.
+    sealed: bool,
     /// The last message; its memory is used again for the next one.
     message: Message,
 }
@@ -46,6 +49,7 @@ impl<R: Read> TokenReader<R> {
             info: StreamInfo::default(),
             rows: VecDeque::new(),
             ended: false,
+            sealed: false,
             message: Message::default(),
         };
         if !reader.next_message()? {
@@ -106,6 +110,8 @@ impl<R: Read> TokenReader<R> {
             return Err(self.bad("a message claims an impossible size"));
         }
         self.fill(&mut body, claim)?;
+        let sealed = seal::check(&metadata, &body, self.sealed).map_err(|reason| self.bad(reason))?;
+        self.sealed |= sealed;
         self.message = Message { metadata, body };
         Ok(true)
     }

@@ -1,6 +1,7 @@
 //! Writing a stream, with its end mark.
 
 use super::StreamInfo;
+use super::seal::seal;
 use crate::handler::Row;
 use crate::sink::{Output, Sink, Summary};
 use crate::{Error, Result};
@@ -17,7 +18,9 @@ const BATCH_ROWS: usize = 1 << 12;
 
 /// Writes a token stream.
 pub struct TokenWriter<W: Write> {
-    inner: StreamWriter<W>,
+    /// Makes messages, which go out sealed.
+    inner: StreamWriter<Vec<u8>>,
+    out: W,
     name: String,
     schema: Arc<Schema>,
     columns: Vec<Column>,
@@ -42,9 +45,20 @@ impl<W: Write> TokenWriter<W> {
         let fields: Vec<Field> =
             columns.iter().map(|key| Field::new(key, DataType::List(item.clone()), true)).collect();
         let schema = Arc::new(Schema::new_with_metadata(fields, info.to_metadata()));
-        let inner = StreamWriter::try_new(out, &schema).map_err(|e| stream_error(name, e))?;
+        let inner = StreamWriter::try_new(Vec::new(), &schema).map_err(|e| stream_error(name, e))?;
         let columns = columns.iter().map(|_| Column::default()).collect();
-        Ok(Self { inner, name: name.into(), schema, columns, rows: 0, tokens: 0 })
+        let mut writer = Self { inner, out, name: name.into(), schema, columns, rows: 0, tokens: 0 };
+        writer.send()?;
+        Ok(writer)
+    }
+
+    /// Sends the message that the inner writer has made.
+    fn send(&mut self) -> Result<()> {
+        let message = self.inner.get_mut();
+        seal(message);
+        let sent = self.out.write_all(message);
+        message.clear();
+        sent.map_err(|source| Error::Stream { name: self.name.clone(), source })
     }
 
     /// Takes a row; it is written with its batch.
@@ -101,7 +115,8 @@ impl<W: Write> TokenWriter<W> {
             .and_then(|batch| self.inner.write(&batch));
         self.rows = 0;
         self.tokens = 0;
-        batch.map_err(|e| stream_error(&self.name, e))
+        batch.map_err(|e| stream_error(&self.name, e))?;
+        self.send()
     }
 
     /// Writes the last batch and the end mark, and flushes.
@@ -110,10 +125,9 @@ impl<W: Write> TokenWriter<W> {
     /// [`Error::Stream`].
     pub fn finish(mut self) -> Result<()> {
         self.flush()?;
-        self.inner
-            .finish()
-            .and_then(|()| Ok(self.inner.get_mut().flush()?))
-            .map_err(|e| stream_error(&self.name, e))
+        self.inner.finish().map_err(|e| stream_error(&self.name, e))?;
+        let end = self.out.write_all(self.inner.get_ref()).and_then(|()| self.out.flush());
+        end.map_err(|source| Error::Stream { name: self.name, source })
     }
 }
 

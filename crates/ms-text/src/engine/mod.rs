@@ -1,17 +1,22 @@
 //! The seam between this workspace and tokenizer engines.
 //!
-//! Two engines read the same `tokenizer.json` form. `pipeline` (the 1.0 line of the `tokenizers` crate, a rewrite) is
+//! Two engines read the same `tokenizer.json` form, and `small` a form that is kept in a file and needs no reading. `pipeline` (the 1.0 line of the `tokenizers` crate, a rewrite) is
 //! tens of times faster on byte-level BPE and takes most shapes; `reference` (0.23) takes all of them and is the judge
 //! of the other in tests. What goes to the second is written down in one place: of shapes [`pipeline`]'s `refusal`, of texts
 //! the lists of `unicode`.
 
 mod charsmap;
+mod cut;
+mod pieces;
 mod pipeline;
 mod reference;
 mod sentencepiece;
+mod small;
 mod unicode;
 
+pub(crate) use cut::Words;
 pub(crate) use sentencepiece::SentencePieceEngine;
+pub(crate) use small::{Parts, SmallEngine};
 
 use crate::{Error, Result};
 use serde_json::Value;
@@ -76,6 +81,16 @@ impl Built {
         Self { engine: Box::new(engine), around: Some(Default::default()) }
     }
 
+    /// Whether the fast engine took the definition.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.engine.name() == pipeline::NAME
+    }
+
+    /// The ids before and after every text that is encoded with special tokens, if they are known.
+    pub(crate) fn around(&self) -> Option<[Vec<u32>; 2]> {
+        self.around.clone().map(|(before, after)| [before, after])
+    }
+
     pub(crate) fn encode_with_special(&self, text: &str, out: &mut Vec<u32>) -> Result<()> {
         let Some((before, after)) = &self.around else { return self.engine.encode_into(text, true, out) };
         out.extend_from_slice(before);
@@ -101,4 +116,8 @@ fn around(engine: &dyn Encode) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
 
 fn encode_error(bytes: usize, reason: &dyn std::fmt::Display) -> Error {
     Error::Encode { bytes, reason: reason.to_string() }
+}
+
+fn decode_error(count: usize, reason: &dyn std::fmt::Display) -> Error {
+    Error::Decode { count, reason: reason.to_string() }
 }

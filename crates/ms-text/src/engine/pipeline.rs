@@ -4,6 +4,7 @@
 //! about says `unicode`. The reference, which is then built, encodes such a text: where words end at spaces, only the
 //! words around these characters.
 
+use super::pieces::{PIECE, Pieces};
 use super::reference::ReferenceEngine;
 use super::unicode::Disputed;
 use super::{Encode, encode_error};
@@ -12,6 +13,9 @@ use fast_tokenizers::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer}
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Its name and version.
+pub(super) const NAME: &str = "tokenizers 1.0.0-rc.3";
 
 /// Bytes from which on the reference encodes one text at a time: it takes some hundred bytes of memory for each of them.
 const LARGE_TEXT: usize = 256 << 10;
@@ -29,6 +33,8 @@ pub(super) struct PipelineEngine {
     separable: bool,
     plain: EncodeOptions,
     framed: EncodeOptions,
+    /// How long texts are cut; `None` for models whose tokens depend on more than their neighbours.
+    pieces: Option<Pieces>,
 }
 
 impl PipelineEngine {
@@ -43,6 +49,8 @@ impl PipelineEngine {
             .collect();
         let disputed = Disputed::under(&definition["normalizer"]);
         let separable = separable(&definition);
+        let merges = definition["model"]["type"] == "BPE";
+        let marks = ["normalizer", "pre_tokenizer"].iter().any(|part| marks_the_beginning(&definition[part]));
         let whole = serde_json::to_vec(&definition).map_err(|e| e.to_string())?;
         fast_tokenizers::canonicalize_value(&mut definition).map_err(|e| e.to_string())?;
         let json = serde_json::to_string(&definition).map_err(|e| e.to_string())?;
@@ -57,7 +65,21 @@ impl PipelineEngine {
         let framed = EncodeOptions::default();
         let plain = EncodeOptions { add_special_tokens: false, ..EncodeOptions::default() };
         let (path, reference, large) = (path.to_path_buf(), OnceLock::new(), Mutex::new(()));
-        Ok(Self { tokenizer, definition: whole, path, reference, large, disputed, separable, plain, framed })
+        let (definition, pieces) = (whole, None);
+        let mut engine = Self {
+            tokenizer,
+            definition,
+            path,
+            reference,
+            large,
+            disputed,
+            separable,
+            plain,
+            framed,
+            pieces,
+        };
+        engine.pieces = merges.then(|| Pieces::new(&engine, marks)).flatten();
+        Ok(engine)
     }
 
     fn fast(&self, text: &str, options: &EncodeOptions, out: &mut Vec<u32>) -> Result<()> {
@@ -153,12 +175,31 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     None
 }
 
-impl Encode for PipelineEngine {
-    fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
+/// Whether a step, or one inside it, puts something before a text.
+fn marks_the_beginning(step: &Value) -> bool {
+    let inside = ["normalizers", "pretokenizers"].iter().filter_map(|list| step[list].as_array()).flatten();
+    let own = matches!(step["type"].as_str(), Some("Metaspace" | "Prepend"));
+    own || step["add_prefix_space"] == true || inside.into_iter().any(marks_the_beginning)
+}
+
+impl PipelineEngine {
+    /// The same without pieces.
+    fn whole(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
         if let Some(first) = self.disputed.find(text) {
             return self.disputed(text, first, special, out);
         }
         self.fast(text, if special { &self.framed } else { &self.plain }, out)
+    }
+}
+
+impl Encode for PipelineEngine {
+    fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
+        if let Some(pieces) = self.pieces.as_ref().filter(|_| text.len() > 2 * PIECE && !special)
+            && pieces.encode_into(self, text, PIECE, out)?
+        {
+            return Ok(());
+        }
+        self.whole(text, special, out)
     }
 
     fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
@@ -168,6 +209,68 @@ impl Encode for PipelineEngine {
     }
 
     fn name(&self) -> &'static str {
-        "tokenizers 1.0.0-rc.3"
+        NAME
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn engines() -> Vec<(&'static str, PipelineEngine)> {
+        let Some(root) = ms_testing::shared("data/tokenizers") else { return Vec::new() };
+        let engine = |name: &'static str| {
+            let path = root.join(name).join("tokenizer.json");
+            let definition = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            (name, PipelineEngine::new(&path, definition).unwrap())
+        };
+        ["gpt2", "llama2", "llama3", "qwen"].map(engine).into()
+    }
+
+    /// Small pieces, so that there are many joins, and whether any place to cut was found.
+    fn same(name: &str, engine: &PipelineEngine, text: &str, what: &str) -> bool {
+        let (mut whole, mut pieces) = (vec![7], vec![7]);
+        engine.whole(text, false, &mut whole).unwrap();
+        let cut = engine.pieces.as_ref().unwrap().encode_into(engine, text, 8 << 10, &mut pieces).unwrap();
+        if !cut {
+            assert_eq!(pieces, [7], "{name}: {what}: nothing is left of what cannot be cut");
+        } else {
+            assert!(whole == pieces, "{name}: {what}");
+        }
+        cut
+    }
+
+    #[test]
+    fn pieces_have_the_ids_of_the_whole() {
+        let mut x = 12_345u32;
+        let mut random = |n: u32| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (x >> 8) % n
+        };
+        let letters: String = (0..60_000).map(|_| char::from(b'a' + random(26) as u8)).collect();
+        let few: String = (0..60_000).map(|_| char::from(b'a' + random(2) as u8)).collect();
+        let chinese: String = (0..20_000).map(|_| char::from_u32(0x4e00 + random(3_000)).unwrap()).collect();
+        let words: String = (0..9_000)
+            .map(|_| ["the ", "<|endoftext|>", "Naïve\n", "  ", "12345", "don't "][random(6) as usize])
+            .collect();
+        let texts = [
+            ("one letter", "a".repeat(60_001), true),
+            ("random letters", letters, true),
+            ("two letters", few, true),
+            ("Chinese", chinese, true),
+            ("words", words, true),
+            ("punctuation", "!?-=".repeat(15_000), true),
+            ("base64", "TWFueSBoYW5kcyBtYWtl".repeat(3_000), true),
+            ("spaces", " ".repeat(60_000), false),
+            ("line ends", "\n".repeat(60_000), false),
+            ("combining", "e\u{301}".repeat(20_000), false),
+            ("emoji", "🤷‍♂️".repeat(4_000), false),
+        ];
+        for (name, engine) in &engines() {
+            for (what, text, must) in &texts {
+                let cut = same(name, engine, text, what);
+                assert!(cut || !must, "{name}: {what} is cut");
+            }
+        }
     }
 }

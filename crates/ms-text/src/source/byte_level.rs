@@ -15,7 +15,7 @@ pub(super) const KIMI: &str = concat!(
 );
 
 /// The character that stands for a byte: printable ones for themselves, the others counted up from U+0100.
-pub(super) fn stand_in(byte: u8) -> char {
+pub(crate) fn stand_in(byte: u8) -> char {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(byte) {
         return char::from(byte);
@@ -57,7 +57,7 @@ fn frame(model: Value) -> Value {
 }
 
 /// A BPE model. With `whole_words`, a word that is a token is that token whatever the merges say.
-pub(super) fn bpe(vocab: Value, merges: Vec<Value>, whole_words: bool) -> Value {
+pub(crate) fn bpe(vocab: Value, merges: Vec<Value>, whole_words: bool) -> Value {
     let mut out = json!({
         "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
         "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": whole_words

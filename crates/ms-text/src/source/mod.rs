@@ -1,7 +1,7 @@
 //! Files that a tokenizer is made of, each brought into the form of `tokenizer.json`.
 
 mod base64;
-mod byte_level;
+pub(crate) mod byte_level;
 mod charsmap;
 mod gpt2;
 mod sentencepiece;
@@ -175,6 +175,37 @@ impl Source {
         value["truncation"] = Value::Null;
         value["padding"] = Value::Null;
         Ok(value)
+    }
+
+    /// Bytes of the files.
+    pub(crate) fn size(&self) -> usize {
+        match &self.form {
+            Form::Json(bytes)
+            | Form::SentencePiece(_, bytes)
+            | Form::BareSentencePiece(_, bytes)
+            | Form::Ranks(bytes, _) => bytes.len(),
+            Form::Merges { vocab, merges, .. } => vocab.len() + merges.len(),
+            Form::WordPiece { vocab, .. } => vocab.len(),
+        }
+    }
+
+    /// What the files say, in bytes: for a fingerprint that no other tokenizer shares.
+    pub(crate) fn digest(&self, digest: &mut Sha256) {
+        let mut part = |kind: &str, bytes: &[u8]| {
+            digest.update(format!("{kind} {}\n", bytes.len()));
+            digest.update(bytes);
+        };
+        match &self.form {
+            Form::Json(bytes) => part("json", bytes),
+            Form::SentencePiece(_, bytes) => part("sentencepiece", bytes),
+            Form::BareSentencePiece(_, bytes) => part("bare sentencepiece", bytes),
+            Form::Ranks(bytes, family) => part(&format!("{family:?}"), bytes),
+            Form::Merges { vocab, merges, cut } => {
+                part(&format!("{cut:?}"), vocab);
+                part("merges", merges);
+            }
+            Form::WordPiece { vocab, lower_case } => part(&format!("words {lower_case}"), vocab),
+        }
     }
 
     /// SHA-256 in hexadecimal: of `tokenizer.json` in canonical form (keys sorted, no white space), of the bytes of

@@ -139,7 +139,7 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
         let with = run(&mut g, Some(Balance::whole(0.1, 1.0)));
         assert!(with.balance.unwrap() >= 0.05, "at least coeff · K / E for any routing near balance");
         let layout = Arc::new(ParamLayout::sequential([]));
-        let mut none = GradBuffer::zeros(device.arena(), layout);
+        let mut none = GradBuffer::zeros(device.arena(), DType::F32, layout);
         let dy = Tensor::zeros(device.arena(), DType::F32, [6, 2]);
         let dx = g.backward(&with.weights, dy, &[&x], &mut none).unwrap().remove(0).unwrap();
         // Without a gradient of the weights all that arrives is the loss's own.
@@ -148,7 +148,7 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
             let x = g.constant(x.clone());
             let routed =
                 route(&mut g, &x, None, &router(RouterScore::Softmax), Some(Balance::whole(0.1, 1.0)));
-            f64::from(routed.unwrap().balance.unwrap())
+            routed.unwrap().balance.unwrap()
         };
         let values = x.value().to_f32_vec().unwrap();
         for i in 0..24 {
@@ -208,7 +208,7 @@ fn a_cast_parameter_gets_its_gradient_unrounded() {
         let w = cast(&mut g, &w, DType::F32).unwrap();
         let y = linear(&mut g, &x, &w, None).unwrap();
         let dy = Tensor::from_slice(device.arena(), [1, 2], &[1f32, 3.0]).unwrap();
-        let mut grads = GradBuffer::zeros(device.arena(), layout);
+        let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout);
         g.backward(&y, dy, &[&x], &mut grads).unwrap();
         assert_eq!(grads.get(P[0]).to_f32_vec().unwrap(), [1.253_906_3, 2.0, 3.761_718_8, 6.0]);
     }

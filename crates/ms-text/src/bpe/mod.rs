@@ -1,13 +1,18 @@
 //! Training of a byte-level BPE vocabulary and the folder that holds it.
 
+mod merges;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::source::byte_level::stand_in;
 use crate::{Error, Result};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::Path;
-use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, Model, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer as Engine};
+use tokenizers::{AddedToken, Model, PreTokenizerWrapper, Tokenizer as Engine};
 
 /// The special tokens of a trained vocabulary, in id order from 0.
 ///
@@ -47,13 +52,49 @@ impl Default for Options {
 pub struct Trained {
     engine: Engine,
     options: Options,
+    too_long: u64,
 }
 
-/// Trains on `texts`. The result depends on the texts and the options alone.
+/// How far training is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Words are counted.
+    Counting {
+        /// Bytes of text so far.
+        bytes: u64,
+    },
+    /// Pairs are merged.
+    Merging {
+        /// Merges so far.
+        done: u64,
+        /// Merges that a vocabulary of the wanted size has.
+        of: u64,
+    },
+}
+
+/// Trains on `texts` with the threads that the machine offers. The result depends on the texts and the options alone.
 ///
 /// # Errors
 /// [`Error::Train`] if the vocabulary is too small for the byte alphabet, or the engine fails.
 pub fn train<I>(options: &Options, texts: I) -> Result<Trained>
+where
+    I: IntoIterator<Item = String>,
+    I::IntoIter: Send,
+{
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    train_with(options, texts, threads, &|_| ())
+}
+
+/// [`train`] with a number of threads, and someone to tell how far it is.
+///
+/// # Errors
+/// Those of [`train`].
+pub fn train_with<I>(
+    options: &Options,
+    texts: I,
+    threads: usize,
+    told: &(dyn Fn(Step) + Sync),
+) -> Result<Trained>
 where
     I: IntoIterator<Item = String>,
     I::IntoIter: Send,
@@ -63,32 +104,72 @@ where
     if options.vocab_size < least {
         return Err(failed(format!("256 bytes and {} special tokens need {least}", SPECIAL_TOKENS.len())));
     }
-    let mut engine = Engine::new(BPE::default());
-    let split = Split::new(SplitPattern::Regex(WORDS.into()), SplitDelimiterBehavior::Isolated, false)
-        .map_err(|e| failed(e.to_string()))?;
-    let bytes = ByteLevel::new(false, true, false);
-    engine.with_pre_tokenizer(Some(PreTokenizerWrapper::Sequence(Sequence::new(vec![
-        split.into(),
-        bytes.into(),
-    ]))));
+    let (counts, too_long) =
+        words::count(texts.into_iter(), &pre_tokenizer(), threads.max(1), told).map_err(failed)?;
+    // Special tokens first, then the letters that stand for bytes, in the order of their code points.
+    let mut letters: Vec<(char, u8)> = (0..=255u8).map(|byte| (stand_in(byte), byte)).collect();
+    letters.sort_unstable();
+    let mut tokens: Vec<String> = SPECIAL_TOKENS.map(str::to_owned).to_vec();
+    let mut byte_ids = [0; 256];
+    for (letter, byte) in letters {
+        byte_ids[usize::from(byte)] = tokens.len() as u32;
+        tokens.push(letter.into());
+    }
+    let found = merges::find(
+        counts,
+        &byte_ids,
+        &mut tokens,
+        options.vocab_size,
+        options.min_frequency,
+        threads.max(1),
+        told,
+    );
+    let model = model(&tokens, &found).map_err(failed)?;
+    Ok(Trained { engine: engine(model).map_err(failed)?, options: options.clone(), too_long })
+}
+
+/// The model of these tokens and merges; of two merges of one pair the later one counts.
+fn model(tokens: &[String], merges: &[merges::Merge]) -> std::result::Result<BPE, String> {
+    let last: HashMap<[u32; 2], usize> =
+        merges.iter().enumerate().map(|(at, (pair, _))| (*pair, at)).collect();
+    let text = |id: u32| tokens[id as usize].clone();
+    let kept = merges.iter().enumerate().filter(|(at, (pair, _))| last[pair] == *at);
+    let pairs: Vec<(String, String)> = kept.map(|(_, (pair, _))| (text(pair[0]), text(pair[1]))).collect();
+    let vocabulary: Vocab = tokens.iter().cloned().zip(0..).collect();
+    BPE::builder().vocab_and_merges(vocabulary, pairs).build().map_err(|e| e.to_string())
+}
+
+/// Words by [`WORDS`], spelled in the byte alphabet.
+fn pre_tokenizer() -> Value {
+    json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": WORDS}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}
+    ]})
+}
+
+/// A tokenizer around a model.
+fn engine(model: BPE) -> std::result::Result<Engine, String> {
+    let mut engine = Engine::new(model);
+    let pre_tokenizer: PreTokenizerWrapper =
+        serde_json::from_value(pre_tokenizer()).map_err(|e| e.to_string())?;
+    engine.with_pre_tokenizer(Some(pre_tokenizer));
     engine.with_decoder(Some(ByteLevel::default()));
     engine.with_post_processor(Some(ByteLevel::new(true, false, true)));
-    let trainer = BpeTrainerBuilder::new()
-        .vocab_size(options.vocab_size)
-        .min_frequency(options.min_frequency)
-        .show_progress(false)
-        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-        .special_tokens(SPECIAL_TOKENS.iter().map(|t| AddedToken::from(*t, true).normalized(false)).collect())
-        .build();
-    let mut trainer = tokenizers::models::TrainerWrapper::from(trainer);
-    engine.train(&mut trainer, texts.into_iter()).map_err(|e| failed(e.to_string()))?;
-    Ok(Trained { engine, options: options.clone() })
+    let special: Vec<AddedToken> =
+        SPECIAL_TOKENS.iter().map(|t| AddedToken::from(*t, true).normalized(false)).collect();
+    engine.add_special_tokens(special).map_err(|e| e.to_string())?;
+    Ok(engine)
 }
 
 impl Trained {
     /// Number of tokens; smaller than asked for if the texts hold too few different pairs.
     pub fn vocab_size(&self) -> usize {
         self.engine.get_vocab_size(true)
+    }
+
+    /// Runs of text without a break that were left out because they are longer than a word can be (1024 bytes).
+    pub fn too_long(&self) -> u64 {
+        self.too_long
     }
 
     /// Writes `tokenizer.json` and `tokenizer_config.json` (roles of the special tokens, ChatML template) into

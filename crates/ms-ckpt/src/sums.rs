@@ -1,0 +1,172 @@
+//! Checksums of the files of a converted checkpoint, in a file of their own beside them: the formats themselves have no
+//! place for them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::mapped::Mapped;
+use crate::staging::write_file;
+use crate::{Error, Result};
+
+/// Name of the file. It stands in the folder of the checkpoint, or in that of its iteration, and names files from there.
+pub const NAME: &str = "ms-checksums.json";
+
+#[derive(Serialize, Deserialize)]
+struct Noted {
+    version: u32,
+    files: BTreeMap<String, Sum>,
+}
+
+/// What is known of the bytes of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sum {
+    bytes: u64,
+    pub(crate) crc32c: u32,
+}
+
+impl Sum {
+    /// Of bytes in memory.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let crc32c = bytes.chunks(1 << 20).fold(0, crc32c::crc32c_append);
+        Self { bytes: bytes.len() as u64, crc32c }
+    }
+
+    /// Of these bytes and more behind them.
+    pub(crate) fn followed_by(self, next: Self) -> Self {
+        let crc32c = crc32c::crc32c_combine(self.crc32c, next.crc32c, next.bytes as usize);
+        Self { bytes: self.bytes + next.bytes, crc32c }
+    }
+}
+
+/// Sums what passes through on its way to a file.
+pub(crate) struct Summing<W> {
+    pub(crate) inner: W,
+    pub(crate) sum: Sum,
+}
+
+impl<W> Summing<W> {
+    pub(crate) fn new(inner: W) -> Self {
+        Self { inner, sum: Sum::default() }
+    }
+}
+
+impl<W: Write> Write for Summing<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.sum.crc32c = crc32c::crc32c_append(self.sum.crc32c, &bytes[..count]);
+        self.sum.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Writes the checksums of files below `root`; those of an iteration into the folder of that iteration, which another
+/// program may replace as a whole.
+///
+/// # Errors
+/// What the operating system refuses.
+pub(crate) fn note(root: &Path, sums: &BTreeMap<PathBuf, Sum>) -> Result<()> {
+    let mut folders: BTreeMap<PathBuf, BTreeMap<String, Sum>> = BTreeMap::new();
+    for (path, sum) in sums {
+        let first = path.components().next().map(|c| PathBuf::from(c.as_os_str())).unwrap_or_default();
+        let iteration = first.to_string_lossy().starts_with("iter_") && first != *path;
+        let folder = if iteration { first } else { PathBuf::new() };
+        let name = path.strip_prefix(&folder).unwrap_or(path).to_string_lossy().into_owned();
+        folders.entry(folder).or_default().insert(name, *sum);
+    }
+    for (folder, files) in folders {
+        let mut text = serde_json::to_vec_pretty(&Noted { version: 1, files }).expect("texts and numbers");
+        text.push(b'\n');
+        write_file(&root.join(folder).join(NAME), &text)?;
+    }
+    Ok(())
+}
+
+/// The sum of a file that is there.
+///
+/// # Errors
+/// What the operating system refuses.
+pub(crate) fn of_file(path: &Path) -> Result<Sum> {
+    Ok(Sum::of(Mapped::open(path)?.bytes()))
+}
+
+/// Compares `files` with the checksums noted in their folders and those above them, `root` at most, at the speed of memory
+/// or of the disk. Files that nothing is noted of pass.
+///
+/// # Errors
+/// [`Error::Malformed`] naming the file whose bytes are not those that were written; what the operating system refuses.
+pub(crate) fn check<'a>(root: &Path, files: impl Iterator<Item = &'a Path>) -> Result<()> {
+    let files: BTreeSet<&Path> = files.collect();
+    let above = |file: &'a Path| file.ancestors().skip(1).take_while(move |dir| dir.starts_with(root));
+    let folders: BTreeSet<&Path> = files.iter().flat_map(|file| above(file)).collect();
+    for folder in folders {
+        let path = folder.join(NAME);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(Error::io(&path, "read")(e)),
+        };
+        let noted: Noted =
+            serde_json::from_slice(&text).map_err(|e| Error::malformed(&path, e.to_string()))?;
+        for (name, sum) in &noted.files {
+            let file = folder.join(name);
+            if files.contains(file.as_path()) && of_file(&file)? != *sum {
+                let what = format!(
+                    "its bytes are not those that were written (CRC-32C)\nhint: if they were changed on purpose, remove {}",
+                    path.display()
+                );
+                return Err(Error::malformed(&file, what));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_parts_are_the_sum_of_the_whole() {
+        let bytes: Vec<u8> = (0..5_000u32).map(|n| (n * 31) as u8).collect();
+        let whole = Sum::of(&bytes);
+        for at in [0, 1, 777, 5_000] {
+            assert_eq!(Sum::of(&bytes[..at]).followed_by(Sum::of(&bytes[at..])), whole);
+        }
+        let mut out = Summing::new(Vec::new());
+        bytes.chunks(333).for_each(|part| out.write_all(part).unwrap());
+        assert_eq!((out.sum, out.inner), (whole, bytes));
+    }
+
+    #[test]
+    fn files_of_an_iteration_are_noted_in_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["iter_0000001/mp_rank_00/a.pt", "iter_0000001/b.distcp", "c.safetensors"];
+        let mut sums = BTreeMap::new();
+        for path in paths {
+            let file = dir.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, path).unwrap();
+            sums.insert(PathBuf::from(path), Sum::of(path.as_bytes()));
+        }
+        note(dir.path(), &sums).unwrap();
+        assert!(dir.path().join("iter_0000001").join(NAME).is_file() && dir.path().join(NAME).is_file());
+        let all: Vec<PathBuf> = paths.iter().map(|path| dir.path().join(path)).collect();
+        let check = || check(dir.path(), all.iter().map(PathBuf::as_path));
+        check().unwrap();
+        for (path, file) in paths.iter().zip(&all) {
+            fs::write(file, path.replace('a', "A").replace("b.", "B.").replace("c.", "C.")).unwrap();
+            let message = check().unwrap_err().to_string();
+            assert!(message.contains(path) && message.contains(NAME), "{message}");
+            fs::write(file, path).unwrap();
+        }
+        check().unwrap();
+    }
+}

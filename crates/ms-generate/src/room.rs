@@ -1,0 +1,74 @@
+//! What an answer needs of the machine's memory, before weights are read.
+
+use ms_core::DType;
+use ms_nn::Gpt;
+use ms_spec::{Item, ModelConfig, Placement, Recompute, memory};
+
+/// What a program is about to ask of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Tokens of the longest prompt.
+    pub prompt: usize,
+    /// New tokens at most; the model's window bounds both together.
+    pub new: usize,
+    /// Sequences with a place in the cache of keys and values; 0: none is kept.
+    pub slots: usize,
+    /// Rows of logits that are held until the end, and written out.
+    pub rows: u64,
+    /// Bytes that can still be taken; `None`: not known, so nothing is refused.
+    pub available: Option<u64>,
+}
+
+/// Bytes that it needs, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Weights in the type they are computed in, and tables of positions.
+    pub weights: u64,
+    /// Keys and values of every token that a sequence may have.
+    pub cache: u64,
+    /// What one layer makes of the longest prompt, and a row of logits.
+    pub activations: u64,
+    /// Results.
+    pub results: u64,
+}
+
+impl Needs {
+    /// Weights and tables of positions, which are made before anything else.
+    pub(crate) fn before(config: &ModelConfig, dtype: DType, max_position: usize) -> Self {
+        let elements = |spec: &ms_spec::ParamSpec| {
+            let size = if spec.trained { dtype.size() } else { dtype.size() + 4 };
+            (spec.shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))).saturating_mul(size as u64)
+        };
+        let weights = ms_spec::params(config).iter().map(elements).fold(0, u64::saturating_add);
+        let tables = (max_position as u64).saturating_mul(config.head_dim as u64).saturating_mul(8);
+        Self { weights: weights.saturating_add(tables), ..Self::default() }
+    }
+
+    /// Everything, once the model stands.
+    pub(crate) fn with(self, model: &Gpt, dtype: DType, work: &Work) -> Self {
+        let config = model.config();
+        let tokens = work.prompt.min(model.max_position()).max(1);
+        let capacity = tokens.saturating_add(work.new).min(model.max_position());
+        let sizes =
+            memory::Activations { tokens, element_bytes: dtype.size(), tp: 1, sequence_parallel: false };
+        let layers = Placement::whole(config);
+        let layers = layers.stage(0).iter().flatten().filter(|item| matches!(item, Item::Layer { .. }));
+        let one = layers
+            .map(|item| sizes.of_items(config, std::slice::from_ref(item), Recompute::None).0)
+            .max()
+            .unwrap_or(0);
+        // As numbers, as bytes, as a file.
+        let row = config.padded_vocab as u64 * 12;
+        Self {
+            cache: if work.slots == 0 { 0 } else { model.cache_bytes(dtype, work.slots, capacity) },
+            activations: (one as u64).saturating_add(row),
+            results: work.rows.saturating_mul(row),
+            ..self
+        }
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        [self.weights, self.cache, self.activations, self.results].into_iter().fold(0, u64::saturating_add)
+    }
+}

@@ -1,0 +1,69 @@
+//! The reference device: every operation of the seam in f64, written as its definition reads.
+//!
+//! It is slow and obvious on purpose. The fast backend is judged by it, operation by operation; topologies are compared on
+//! it to ten digits; gradients of whole models are compared with differences of its losses. One file holds one family of
+//! operations. Where the gradient of an operation is not as plain as the operation itself, it is not written down at all: the
+//! definition is run on numbers that remember how they were made ([`tape`]), and the chain rule does the rest.
+
+mod act;
+mod attention;
+mod columns;
+mod delta_rule;
+mod embedding;
+mod experts;
+mod loss;
+mod matmul;
+mod norm;
+mod operand;
+mod optimizer;
+mod picked;
+mod pooling;
+mod recurrent;
+mod rotary;
+mod routing;
+mod state_space;
+mod streams;
+pub mod tape;
+mod trapezoid;
+
+use ms_core::{Arena, Backend, DType, Device, Result};
+
+/// A device that computes in f64, on the thread that calls it.
+#[derive(Debug, Default)]
+pub struct Reference {
+    arena: Arena,
+}
+
+/// A reference device.
+pub fn device() -> Device {
+    Device::new(Reference::default())
+}
+
+/// The device that computes in `dtype`: this one in f64, the CPU's kernels on `threads` threads in all others.
+///
+/// # Errors
+/// If the CPU's device cannot be made; see [`Device::cpu`].
+pub fn device_for(dtype: DType, threads: usize) -> Result<Device> {
+    match dtype {
+        DType::F64 => Ok(device()),
+        _ => Device::cpu(threads),
+    }
+}
+
+impl Backend for Reference {
+    fn name(&self) -> String {
+        "reference (f64)".to_owned()
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    fn table_dtype(&self) -> DType {
+        DType::F64
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(()) // every operation has finished when it returns
+    }
+}

@@ -1,0 +1,168 @@
+//! Attention of all kinds.
+
+use crate::bench::{Bench, Case};
+use ms_core::{
+    Alibi, AttentionOptions, HeadLayout, IndexerInputs, Pooling, QkNorm, Result, Rotary, Segment, Sight,
+    Tensor, Window,
+};
+
+const HEADS: HeadLayout = HeadLayout { groups: 2, heads_per_group: 3, head_dim: 8 };
+const TOKENS: usize = 13;
+
+fn rotary(b: &mut Bench<'_>, dim: usize) -> Rotary {
+    let (mut cos, mut sin) = (Vec::new(), Vec::new());
+    for i in 0..20 * dim / 2 {
+        let angle = (i / (dim / 2)) as f64 * 0.3f64.powi((i % (dim / 2)) as i32);
+        // As an f32 holds them, so that both devices turn by the same.
+        cos.push(f64::from(angle.cos() as f32));
+        sin.push(f64::from(angle.sin() as f32));
+    }
+    let (cos, sin) = (b.given(&[20, dim / 2], &cos), b.given(&[20, dim / 2], &sin));
+    Rotary { cos, sin, dim, interleaved: b.draw == 1 }
+}
+
+fn options(b: &Bench<'_>) -> AttentionOptions {
+    let plain = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
+    match b.draw {
+        0 => plain,
+        1 => AttentionOptions { window: Some(4), softcap: Some(2.0), ..plain },
+        _ => AttentionOptions { alibi: Some(Alibi { heads: 12, first: 6 }), ..plain },
+    }
+}
+
+fn with_norm(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
+    let (qkv, q, k) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[8]), b.x(&[8]));
+    let (d, positions, rotary) = (b.x(&[TOKENS, HEADS.packed_width()]), b.draw_ids(TOKENS, 20), rotary(b, 6));
+    let norm = QkNorm { q: &q, k: &k, eps: 1e-3 };
+    let (y, rstd) = b.device.prepare_qkv(&qkv, HEADS, Some(&norm), &rotary, &positions)?;
+    let (mut dq, mut dk) = (b.zeros(&[8]), b.zeros(&[8]));
+    let grads = Some((&mut dq, &mut dk));
+    let dx = b.device.prepare_qkv_backward(d, &qkv, &rstd, HEADS, Some(&norm), grads, &rotary, &positions)?;
+    Ok(vec![y, rstd, dx, dq, dk])
+}
+
+fn without_norm(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
+    let (qkv, d) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, HEADS.packed_width()]));
+    let (positions, rotary) = (b.draw_ids(TOKENS, 20), rotary(b, 8));
+    let (y, none) = b.device.prepare_qkv(&qkv, HEADS, None, &rotary, &positions)?;
+    let dx = b.device.prepare_qkv_backward(d, &none, &none, HEADS, None, None, &rotary, &positions)?;
+    Ok(vec![y, dx])
+}
+
+/// Documents; in the last draw one of another rank's keys, further back than the queries.
+fn segments(b: &mut Bench<'_>) -> Vec<Segment> {
+    match b.draw {
+        2 => vec![Segment { q_start: 0, q_len: 5, k_start: 6, k_len: 7, ahead: 9 }],
+        _ => b.documents(TOKENS),
+    }
+}
+
+/// Queries and keys whose products are positive: equal scores, of which devices may pick others, are then rare.
+fn indexer(b: &mut Bench<'_>) -> [Tensor; 3] {
+    let drawn = [b.wide(&[TOKENS, 2 * 4]), b.wide(&[TOKENS, 4]), b.wide(&[TOKENS, 2])];
+    drawn.map(|t| {
+        let positive: Vec<f64> = t.to_reals().unwrap().into_iter().map(f64::abs).collect();
+        b.given(&t.shape(), &positive)
+    })
+}
+
+/// A few earlier rows of each token, among `rows` in all.
+fn picks(b: &mut Bench<'_>, rows: usize) -> Tensor {
+    let mut all = Vec::new();
+    for t in 0..TOKENS {
+        let mut row: Vec<i32> = (0..4).map(|_| b.below(rows) as i32).collect();
+        row.sort_unstable();
+        row.dedup();
+        if t == 3 {
+            row.clear();
+        }
+        row.resize(4, -1);
+        all.extend(row);
+    }
+    b.ids(&[TOKENS, 4], &all)
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("prepare_qkv prepare_qkv_backward", with_norm),
+    ("prepare_qkv prepare_qkv_backward", without_norm),
+    ("attention attention_backward attention_sinks attention_sinks_backward", |b| {
+        let (qkv, dout) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]));
+        let (sinks, segments, o) = (b.wide(&[6]), segments(b), options(b));
+        let d = b.device;
+        let (mut out, mut lse) = d.attention(&qkv, HEADS, &segments, &o)?;
+        let dx = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o)?;
+        let before = [out.reshape([TOKENS * 48])?, lse.reshape([6 * TOKENS])?].map(|t| t.to_reals().unwrap());
+        d.attention_sinks(&mut out, &mut lse, &sinks)?;
+        let mut dsinks = b.zeros(&[6]);
+        d.attention_sinks_backward(dsinks.whole_mut()?, &dout, &out, &lse, &sinks)?;
+        let joined = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o)?;
+        let before = before.map(|v| b.given(&[v.len()], &v));
+        Ok([before.to_vec(), vec![dx, out, lse, dsinks, joined]].concat())
+    }),
+    ("attention_merge", |b| {
+        let (first, second) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, HEADS.packed_width()]));
+        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
+        let d = b.device;
+        let (out, mut lse) = d.attention(&first, HEADS, &[Segment::of(2, TOKENS - 2)], &o)?;
+        let (part, part_lse) = d.attention(&second, HEADS, &[Segment::of(0, TOKENS - 3)], &o)?;
+        let mut out = Tensor::from_reals(d.arena(), b.dtype.wide(), out.shape(), &out.to_reals()?)?;
+        d.attention_merge(&mut out, &mut lse, &part, &part_lse)?;
+        Ok(vec![out, lse])
+    }),
+    ("attention_cached cache_append", |b| {
+        let (qkv, mut keys, mut values) = (b.x(&[3, HEADS.packed_width()]), b.x(&[16, 16]), b.x(&[16, 16]));
+        b.device.cache_append(&mut keys, &mut values, &qkv, HEADS, &[6, 7, 15])?;
+        let o = options(b);
+        let segments = [
+            Segment { q_start: 0, q_len: 2, k_start: 0, k_len: 8, ahead: 0 },
+            Segment { q_start: 2, q_len: 1, k_start: 10, k_len: 6, ahead: 0 },
+        ];
+        let (out, lse) = b.device.attention_cached(&qkv, &keys, &values, HEADS, &segments, &o)?;
+        Ok(vec![keys, values, out, lse])
+    }),
+    ("pick_keys", |b| {
+        let ([q, k, w], segments) = (indexer(b), b.documents(TOKENS));
+        Ok(vec![b.device.pick_keys(&IndexerInputs { q: &q, k: &k, w: &w }, &segments, 3)?])
+    }),
+    ("pick_seen", |b| {
+        let [q, k, w] = indexer(b);
+        let sights: Vec<Sight> = (0..TOKENS).map(|t| Sight { start: t / 4, seen: t / 2, all: 8 }).collect();
+        Ok(vec![b.device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, 3)?])
+    }),
+    ("attention_picked attention_picked_backward", |b| {
+        let (qkv, dout, picks) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]), picks(b, TOKENS));
+        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
+        let (out, lse) = b.device.attention_picked(&qkv, None, HEADS, &picks, &o)?;
+        let dx = b.device.attention_picked_backward(&dout, &qkv, &out, &lse, HEADS, &picks, &o)?;
+        let (keys, values) = (b.x(&[TOKENS, 16]), b.x(&[TOKENS, 16]));
+        let (cached, _) = b.device.attention_picked(&qkv, Some((&keys, &values)), HEADS, &picks, &o)?;
+        Ok(vec![out, lse, dx, cached])
+    }),
+    ("rotate_last", |b| {
+        let (x, positions, rotary) = (b.x(&[TOKENS, 24]), b.draw_ids(TOKENS, 20), rotary(b, 4));
+        let turned = b.device.rotate_last(&x, 8, &rotary, &positions, false)?;
+        Ok(vec![turned, b.device.rotate_last(&x, 8, &rotary, &positions, true)?])
+    }),
+    ("pool_windows pool_windows_backward", |b| {
+        let shape = Pooling { ratio: 4, dim: 6, overlap: b.draw != 0 };
+        let (kv, gate) = (b.x(&[12, shape.width()]), b.x(&[12, shape.width()]));
+        let (ape, dout) = (b.wide(&[4, shape.width()]), b.x(&[3, 6]));
+        let windows = [
+            Window { own: 0, before: None },
+            Window { own: 4, before: Some(0) },
+            Window { own: 8, before: Some(4) },
+        ];
+        let mut dape = b.zeros(&[4, shape.width()]);
+        let y = b.device.pool_windows(&kv, &gate, &ape, &windows, &shape)?;
+        let (dkv, dgate) =
+            b.device.pool_windows_backward(dape.whole_mut()?, &dout, &kv, &gate, &ape, &windows, &shape)?;
+        Ok(vec![y, dkv, dgate, dape])
+    }),
+    ("attention_shared attention_shared_backward", |b| {
+        let (q, near, far) = (b.x(&[TOKENS, 24]), b.x(&[TOKENS, 8]), b.x(&[5, 8]));
+        let (dout, picks) = (b.x(&[TOKENS, 24]), picks(b, TOKENS + 5));
+        let (out, lse) = b.device.attention_shared(&q, &near, &far, &picks, 0.35)?;
+        let grads = b.device.attention_shared_backward(&dout, &q, &near, &far, &out, &lse, &picks, 0.35)?;
+        Ok([vec![out, lse], grads.to_vec()].concat())
+    }),
+];

@@ -1,0 +1,142 @@
+//! Long texts in pieces that have the ids of the whole.
+//!
+//! Merging a word takes some forty times its length of memory, and a text without breaks is one word. Pairs merge by rank,
+//! so a sequence of tokens is the encoding of its text exactly if every two neighbours are the encoding of theirs: two
+//! encodings may therefore be joined wherever the two tokens that meet also meet in an encoding of the text around the cut.
+//! That is looked at for every cut, so what else stands in the way of one (words, normal forms, special tokens, white space
+//! that looks ahead) shows there too, and another place is tried.
+
+use super::Encode;
+use crate::Result;
+
+/// Bytes of a piece.
+pub(super) const PIECE: usize = 1 << 20;
+/// Bytes behind a cut that are looked at.
+const AFTER: usize = 512;
+/// Tokens before a cut that must come out the same.
+const TOKENS: usize = 64;
+/// Tokens at the end of a piece that its end may have changed, and how many before them are tried as the last one.
+const UNSURE: usize = 16;
+const PLACES: usize = 256;
+
+/// Encodes texts in pieces.
+pub(super) struct Pieces {
+    /// What is put before every piece but the first, for models that mark the beginning of a text, and its ids.
+    front: Option<(&'static str, Vec<u32>)>,
+}
+
+impl Pieces {
+    /// `marks`: whether the beginning of a text is encoded in another way than its middle. `None` if pieces cannot be told
+    /// from the beginning of a text.
+    pub(super) fn new(engine: &dyn Encode, marks: bool) -> Option<Self> {
+        if !marks {
+            return Some(Self { front: None });
+        }
+        // A line end is a token of its own in the models that mark the beginning of a text.
+        let mut ids = Vec::new();
+        engine.encode_into("\n", false, &mut ids).ok()?;
+        Some(Self { front: Some(("\n", ids)) })
+    }
+
+    /// Appends the ids of `text`. False, and nothing appended, if there is no place to cut it.
+    pub(super) fn encode_into(
+        &self,
+        engine: &dyn Encode,
+        text: &str,
+        size: usize,
+        out: &mut Vec<u32>,
+    ) -> Result<bool> {
+        let length = out.len();
+        let (mut from, mut expected) = (0, None);
+        loop {
+            let rest = text.len() - from;
+            let end = if rest <= 2 * size { text.len() } else { boundary(text, from + size) };
+            let ids = self.ids(engine, &text[from..end], from)?;
+            // The token that was seen behind the last cut must begin the piece.
+            let ids = ids.filter(|ids| expected.is_none_or(|first| ids.first() == Some(&first)));
+            let cut = match &ids {
+                Some(ids) if end < text.len() => self.cut(engine, text, end, ids)?,
+                Some(ids) => Some((ids.len(), text.len(), 0)),
+                None => None,
+            };
+            let (Some(ids), Some((kept, at, next))) = (ids, cut) else {
+                out.truncate(length);
+                return Ok(false);
+            };
+            out.extend_from_slice(&ids[..kept]);
+            if at == text.len() {
+                return Ok(true);
+            }
+            (from, expected) = (at, Some(next));
+        }
+    }
+
+    /// The ids of a part that begins at `from` in its text.
+    fn ids(&self, engine: &dyn Encode, part: &str, from: usize) -> Result<Option<Vec<u32>>> {
+        let mut ids = Vec::new();
+        match self.front.as_ref().filter(|_| from > 0) {
+            None => engine.encode_into(part, false, &mut ids)?,
+            Some((front, own)) => {
+                engine.encode_into(&format!("{front}{part}"), false, &mut ids)?;
+                if !ids.starts_with(own) {
+                    return Ok(None);
+                }
+                ids.drain(..own.len());
+            }
+        }
+        Ok(Some(ids))
+    }
+
+    /// The text of some ids from the middle of a text.
+    fn spell(&self, engine: &dyn Encode, ids: &[u32]) -> Result<Option<String>> {
+        let Some((front, own)) = &self.front else { return engine.decode(ids, false).map(Some) };
+        let whole = engine.decode(&[own, ids].concat(), false)?;
+        Ok(whole.strip_prefix(front).map(str::to_owned))
+    }
+
+    /// Where a piece with these ids, whose text ends at `end`, may end instead: how many ids it has then, where the next one
+    /// begins in the text, and with which id.
+    fn cut(
+        &self,
+        engine: &dyn Encode,
+        text: &str,
+        end: usize,
+        ids: &[u32],
+    ) -> Result<Option<(usize, usize, u32)>> {
+        let last = ids.len().saturating_sub(UNSURE);
+        for kept in (1..last).rev().take(PLACES) {
+            let Some(behind) = self.spell(engine, &ids[kept..])? else { continue };
+            let at = end.saturating_sub(behind.len());
+            if at == 0 || !text.is_char_boundary(at) || text[at..end] != behind {
+                continue;
+            }
+            if let Some(next) = self.joins(engine, text, at, &ids[..kept])? {
+                return Ok(Some((kept, at, next)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The token behind the cut at `at`, if the tokens `before` it and those behind it are also those of the text around it.
+    fn joins(&self, engine: &dyn Encode, text: &str, at: usize, before: &[u32]) -> Result<Option<u32>> {
+        let last = &before[before.len().saturating_sub(TOKENS)..];
+        let Some(spelled) = self.spell(engine, last)? else { return Ok(None) };
+        let start = at.saturating_sub(spelled.len());
+        // At the very beginning of a text it may be marked, which is not what is asked here.
+        if start == 0 || !text.is_char_boundary(start) || text[start..at] != spelled {
+            return Ok(None);
+        }
+        let end = boundary(text, (at + AFTER).min(text.len()));
+        let around = self.ids(engine, &text[start..end], start)?;
+        let (Some(around), Some(behind)) = (around, self.ids(engine, &text[at..end], at)?) else {
+            return Ok(None);
+        };
+        let joined = around.strip_prefix(last).is_some_and(|rest| rest == behind);
+        Ok(behind.first().copied().filter(|_| joined))
+    }
+}
+
+/// The first place from `at` on where a character begins.
+fn boundary(text: &str, at: usize) -> usize {
+    (at..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
+}

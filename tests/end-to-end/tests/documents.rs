@@ -1,0 +1,181 @@
+//! Every command that README, guides and `--help` show, run as it stands there in a folder that holds nothing but the inputs
+//! it names.
+//!
+//! A block that needs what a test has not (a network, a cluster, other programs) says so in the document, in the line before
+//! it: `<!-- not run: REASON -->`. Numbers of iterations are made small; nothing else is changed.
+
+#![allow(clippy::unwrap_used)] // tests
+
+mod pantry;
+mod programs;
+
+use programs::{programs, text};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Commands of a document that belong together.
+struct Block {
+    /// Document and line.
+    place: String,
+    commands: String,
+    /// Why it is not run.
+    skipped: Option<String>,
+}
+
+/// The blocks of shell commands of a Markdown file.
+fn blocks(name: &str, markdown: &str) -> Vec<Block> {
+    let mut all: Vec<Block> = Vec::new();
+    let (mut inside, mut before) = (None, "");
+    for (number, line) in markdown.lines().enumerate() {
+        let bare = line.trim();
+        match (&inside, bare) {
+            (None, "```sh") => {
+                let reason = before.strip_prefix("<!-- not run: ").and_then(|rest| rest.strip_suffix(" -->"));
+                let place = format!("{name}:{}", number + 1);
+                all.push(Block { place, commands: String::new(), skipped: reason.map(str::to_owned) });
+                inside = Some(true);
+            }
+            (None, fence) if fence.starts_with("```") => inside = Some(false),
+            (Some(_), "```") => inside = None,
+            (Some(true), _) => {
+                let block = all.last_mut().unwrap();
+                block.commands.push_str(line);
+                block.commands.push('\n');
+            }
+            _ => {}
+        }
+        if !bare.is_empty() {
+            before = bare;
+        }
+    }
+    assert!(inside.is_none(), "{name}: a fence is left open");
+    all
+}
+
+/// The examples in the help of a program: lines that begin with a command, and those that go on after a backslash.
+fn examples(program: &str, help: &str) -> Vec<Block> {
+    let mut all: Vec<Block> = Vec::new();
+    let mut goes_on = false;
+    for line in help.lines() {
+        let begins = ["  ms-", "  find ", "  echo "].iter().any(|start| line.starts_with(start));
+        if goes_on || begins {
+            if !goes_on {
+                let place = format!("{program} --help, example {}", all.len() + 1);
+                all.push(Block { place, commands: String::new(), skipped: None });
+            }
+            let block = all.last_mut().unwrap();
+            block.commands.push_str(line);
+            block.commands.push('\n');
+            goes_on = line.ends_with(['\\', '|']);
+        }
+    }
+    all
+}
+
+/// The same commands with few iterations.
+fn short(commands: &str) -> String {
+    let most = |flag: &str| match flag {
+        "--train-iters" if commands.contains("--profile") => 8,
+        "--train-iters" | "--eval-interval" | "--save-interval" => 2,
+        "--lr-warmup-iters" | "--eval-iters" => 1,
+        _ => u64::MAX,
+    };
+    let mut out = String::new();
+    let mut limit = u64::MAX;
+    for word in commands.split_inclusive(char::is_whitespace) {
+        match word.trim().parse::<u64>() {
+            Ok(number) if number > limit => out.push_str(&word.replace(word.trim(), &limit.to_string())),
+            _ => out.push_str(word),
+        }
+        limit = most(word.trim());
+    }
+    out
+}
+
+fn run(block: &Block, folder: &Path) -> Result<(), String> {
+    pantry::lay_out(&block.commands, folder);
+    let path = std::env::join_paths(
+        std::iter::once(programs().to_owned())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let output = Command::new("sh")
+        .args(["-ec", &short(&block.commands)])
+        .current_dir(folder)
+        .env("PATH", path.unwrap())
+        .env("MS_NO_PROGRESS", "1")
+        .env("MS_TOKENIZER_CACHE", "off")
+        .env("MS_THREADS", "2")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {}\n{}{}", block.place, output.status, block.commands, text(&output))),
+    }
+}
+
+#[test]
+fn every_command_of_the_documents_runs() {
+    let root = ms_testing::workspace_root();
+    let mut documents = vec!["README.md".to_owned()];
+    for folder in ["docs/guides", "docs/concepts", "docs/benchmarks", "docs/interoperability"] {
+        let files = std::fs::read_dir(root.join(folder)).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        documents.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}/{name}")));
+    }
+    documents.sort();
+    let (mut ran, mut skipped, mut failed) = (0, Vec::new(), Vec::new());
+    for name in documents {
+        // One folder per document: what a block has made, the next one finds.
+        let folder = tempfile::tempdir().unwrap();
+        for block in blocks(&name, &std::fs::read_to_string(root.join(&name)).unwrap()) {
+            match &block.skipped {
+                Some(reason) => skipped.push(format!("{}: {reason}", block.place)),
+                None => {
+                    ran += 1;
+                    failed.extend(run(&block, folder.path()).err());
+                }
+            }
+        }
+    }
+    println!("{ran} blocks ran, {} are not run:\n{}", skipped.len(), skipped.join("\n"));
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    assert!(ran >= 20, "{ran} blocks");
+    assert!(skipped.len() <= 8, "{skipped:#?}");
+}
+
+#[test]
+fn every_example_of_help_runs() {
+    let (mut ran, mut failed) = (0, Vec::new());
+    for program in ["tokenizer", "preprocess", "pack", "train", "convert", "infer", "eval", "profile"] {
+        let program = format!("ms-{program}");
+        let help = Command::new(programs().join(&program)).arg("--help").output().unwrap();
+        let found = examples(&program, &String::from_utf8(help.stdout).unwrap());
+        assert!(!found.is_empty(), "{program} --help shows examples");
+        let folder = tempfile::tempdir().unwrap();
+        for block in found {
+            ran += 1;
+            // An example of a list stands for itself: outputs of others are not in its way.
+            let own = folder.path().join(ran.to_string());
+            std::fs::create_dir(&own).unwrap();
+            failed.extend(run(&block, &own).err());
+        }
+    }
+    println!("{ran} examples ran");
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    assert!(ran >= 25, "{ran} examples");
+}
+
+#[test]
+fn blocks_reasons_and_examples_are_found() {
+    let markdown = "a\n```sh\nx\n```\n<!-- not run: no network -->\n```sh\ny\n```\n```json\n{}\n```\n1. z\n   ```sh\n   w \\\n   v\n   ```\n";
+    let found = blocks("d", markdown);
+    let told: Vec<_> = found.iter().map(|b| (b.commands.as_str(), b.skipped.as_deref())).collect();
+    assert_eq!(told, [("x\n", None), ("y\n", Some("no network")), ("   w \\\n   v\n", None)]);
+    let found = examples("p", "  ms-a b \\\n    c\ntext\n  ms-d\n");
+    assert_eq!(
+        found.iter().map(|b| b.commands.as_str()).collect::<Vec<_>>(),
+        ["  ms-a b \\\n    c\n", "  ms-d\n"]
+    );
+    assert_eq!(short("a --train-iters 1000 --lr 5\n"), "a --train-iters 2 --lr 5\n");
+}

@@ -1,0 +1,69 @@
+//! `BoolQ`: a passage, a question about it, yes or no.
+//!
+//! # Source
+//! MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/evaluation/eval_impl/boolq_eval.py`; lm-evaluation-harness 0.4.13, task
+//! `boolq`. Both print the same prompt, and find the answer in different ways.
+
+use crate::jsonl::{self, kind};
+use crate::question::{Answer, Question};
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// The questions of a folder of `.jsonl` files (`passage`, `question`, `answer`).
+///
+/// # Errors
+/// If there is no such file, or a row lacks a field.
+pub(crate) fn read(dir: &Path, harness: bool) -> Result<Vec<Question>> {
+    let rows = jsonl::read(dir, "dev")?;
+    rows.iter()
+        .enumerate()
+        .map(|(number, (place, row))| {
+            let passage = jsonl::text(row, "passage", place)?;
+            let question = jsonl::text(row, "question", place)?;
+            let gold = &row["answer"];
+            let gold = gold.as_bool().with_context(|| {
+                format!("{place}: expected true or false under \"answer\", found {}", kind(gold))
+            })?;
+            let choices = || vec!["no".to_owned(), "yes".to_owned()];
+            Ok(Question {
+                subject: "boolq".to_owned(),
+                id: format!("boolq/{number}"),
+                prompt: format!("{passage}\nQuestion: {question}?\nAnswer:"),
+                labels: if harness { &["no", "yes"] } else { &["F", "T"] },
+                gold: usize::from(gold),
+                answer: match harness {
+                    true => Answer::Likeliest { choices: choices(), normalised: false },
+                    false => Answer::YesOrNo,
+                },
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn prompts_are_upstreams() {
+        let (Some(cases), Some(dir)) =
+            (ms_testing::shared("data/eval/_golden/prompts.jsonl"), ms_testing::shared("data/eval/boolq"))
+        else {
+            return;
+        };
+        let questions = read(&dir, false).unwrap();
+        assert_eq!(questions.len(), 3_270);
+        let mut seen = 0;
+        for line in std::fs::read_to_string(cases).unwrap().lines() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            if case["task"] == "boolq" && case["mode"] == "default" {
+                let q = &questions[case["id"].as_str().unwrap().parse::<usize>().unwrap()];
+                assert_eq!(Some(q.prompt.as_str()), case["prompt"].as_str());
+                assert_eq!(Some(q.labels[q.gold]), case["gold"].as_str());
+                seen += 1;
+            }
+        }
+        assert!(seen > 1);
+    }
+}
