@@ -248,7 +248,7 @@ SUPPORTED = {
     "--expert-tensor-parallel-size": (PARALLEL, "train", "ranks that share an expert (default: as dense layers)"),
     "--moe-tp-extend-ep": (PARALLEL, "train", "experts are whole and shared out over tensor-parallel ranks too"),
     "--use-tp-pp-dp-mapping": (PARALLEL, "train", "number pipeline stages before data-parallel ranks"),
-    "--overlap-grad-reduce": (PARALLEL, "train", "gradients in buckets of --ddp-bucket-size; they are reduced after the backward pass"),
+    "--overlap-grad-reduce": (PARALLEL, "train", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks while the backward pass still runs (zero-bubble and DualPipeV put gradients off: after it)"),
     "--ddp-bucket-size": (PARALLEL, "train", "elements of a gradient bucket"),
     "--micro-batch-size": (BATCH, ALL, "samples of one forward pass"),
     "--global-batch-size": (BATCH, "train", "samples of one iteration (default micro batch x data-parallel size)"),

@@ -7,8 +7,9 @@ mod parity;
 use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::ModelConfig;
+use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
-use parity::{Case, Found, Shape, batches, run};
+use parity::{Case, run};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 16;
@@ -126,4 +127,20 @@ fn data_parallel_ranks_send_their_share_of_the_gradients() {
     let gradients = (elements.next_multiple_of(128) * 4 / 2) as u64;
     // And the sums of losses: four numbers of eight bytes.
     assert_eq!(two.sent[0]["dp-cp"], gradients + 4 * 8);
+}
+
+#[test]
+fn gradients_summed_while_the_backward_pass_runs_have_the_same_bits() {
+    for case in [
+        Case::of(2, 1, 1, 1, 1),
+        Case::of(4, 2, 1, 1, 1).sequence_parallel(),
+        Case::of(4, 1, 1, 2, 1),
+        Case::of(4, 1, 2, 1, 1),
+    ] {
+        let case = Case { bucket_size: Some(300), ..case };
+        let plain = found(&case, 4);
+        same("overlap", &plain, &found(&Case { overlap: true, ..case.clone() }, 4));
+        let recompute = Recompute::Uniform(1);
+        same("overlap and recomputation", &plain, &found(&Case { overlap: true, recompute, ..case }, 4));
+    }
 }

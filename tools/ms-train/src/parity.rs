@@ -102,6 +102,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         per_token_loss: c.per_token_loss,
         mtp_loss_scale: c.mtp_loss_scale,
         bucket_size: c.bucket_size.map(|_| 300),
+        overlap_grad_reduce: c.overlap_grad_reduce,
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };

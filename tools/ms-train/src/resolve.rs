@@ -165,6 +165,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
+        overlap_grad_reduce: args.flag("overlap_grad_reduce"),
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
         eval,
         log_interval: number(args, "log_interval") as u64,
