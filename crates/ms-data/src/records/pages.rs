@@ -12,7 +12,7 @@ const READ: [usize; 2] = [4 << 10, 64 << 20];
 
 /// The first page of a file that unpacks to more than `most` bytes: how many it claims.
 pub(super) fn too_large<R: ChunkReader>(input: &R, metadata: &ParquetMetaData, most: u64) -> Option<u64> {
-    for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
+    for column in metadata.row_groups().iter().flat_map(parquet::file::metadata::RowGroupMetaData::columns) {
         let (start, length) = column.byte_range();
         let (mut at, end) = (start, start.saturating_add(length).min(input.len()));
         while at < end {
