@@ -215,7 +215,7 @@ fn every_benchmark_of_a_command_has_its_object_and_its_folder() {
     let done = command.arg("--data-path").arg(&data).arg("--output").arg(&out).assert().failure();
     // One folder for both: boolq's rows are looked for in hellaswag's file, which says so by its line.
     let message = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
-    assert!(message.contains("hellaswag.jsonl: line 1: expected text under \"passage\""), "{message}");
+    assert!(message.contains("hellaswag.jsonl: line 1: expected text under "), "{message}");
     assert!(!out.exists());
     let run = |words: &[&str], path: &Path| {
         let mut command = ms_eval();
