@@ -23,7 +23,7 @@ fn train(dir: &Path, iterations: u32, extra: &[&str]) -> assert_cmd::Command {
 /// A run in the background, once its first metrics are written.
 fn started(dir: &Path, extra: &[&str]) -> Child {
     let data = samples(dir, 20_000, 4, counting);
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ms-train"));
+    let mut command = ms_testing::heeding_signals(assert_cmd::cargo::cargo_bin("ms-train"));
     command.current_dir(dir).args(model()).args(["--lr", "1e-3", "--train-iters", "20000", "--data-path"]);
     command.arg(data).args(["--metrics-file", "m.jsonl", "--log-interval", "1"]).args(extra);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
