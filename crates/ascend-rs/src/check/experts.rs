@@ -91,7 +91,7 @@ fn grouped(b: &mut Bench<'_>) -> Result<()> {
     let (m, k, n) = (b.size.rows, b.size.columns, 6);
     let (x, w) = (b.random(&[m, k])?, b.random(&[EXPERTS, k, n])?);
     // One group without rows, and all others of one.
-    let mut counts = vec![0usize; EXPERTS];
+    let mut counts = [0usize; EXPERTS];
     (0..m).for_each(|r| counts[if r % 3 == 0 { 0 } else { 2 + r % (EXPERTS - 2) }] += 1);
     let list: Vec<f64> = counts.iter().map(|c| *c as f64).collect();
     let groups = b.give_as(DType::I64, &[EXPERTS], &list)?;

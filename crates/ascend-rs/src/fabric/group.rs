@@ -128,11 +128,11 @@ fn compare(worker: &Worker, call: &str) -> Result<Option<(usize, String)>> {
 /// A tensor of the host with the bytes of a buffer.
 fn download(buffer: &Buffer, arena: &Arena, dtype: DType, shape: &[usize]) -> Result<Tensor> {
     let mut out = Tensor::uninit(arena, dtype, shape);
-    buffer.read(0, out.bytes_mut().map_err(core)?)?;
+    buffer.read(0, out.bytes_mut().map_err(|e| core(&e))?)?;
     Ok(out)
 }
 
-fn core(e: ms_core::Error) -> Error {
+fn core(e: &ms_core::Error) -> Error {
     Error::Rendezvous(e.to_string())
 }
 
@@ -143,12 +143,12 @@ fn reduces(dtype: DType) -> bool {
 }
 
 fn widened(t: &Tensor) -> Result<Vec<f32>> {
-    Ok(t.as_slice::<bf16>().map_err(core)?.iter().map(|v| v.to_f32()).collect())
+    Ok(t.as_slice::<bf16>().map_err(|e| core(&e))?.iter().map(|v| v.to_f32()).collect())
 }
 
 fn rounded(arena: &Arena, shape: &[usize], values: &[f32]) -> Result<Tensor> {
     let values: Vec<bf16> = values.iter().map(|v| bf16::from_f32(*v)).collect();
-    Tensor::from_slice(arena, shape, &values).map_err(core)
+    Tensor::from_slice(arena, shape, &values).map_err(|e| core(&e))
 }
 
 /// Element by element over the parts of all ranks, in rank order.
@@ -170,7 +170,7 @@ fn all_reduce(worker: &Worker, t: &Tensor, op: ReduceOp) -> Result<Tensor> {
         comm.all_gather(stream, &from, &to, n, DType::F64)?;
         let mut all = vec![0f64; n * comm.size()];
         to.read(0, bytemuck::cast_slice_mut(&mut all))?;
-        return Tensor::from_slice(t.arena(), shape.as_slice(), &fold_f64(&all, n, op)).map_err(core);
+        return Tensor::from_slice(t.arena(), shape.as_slice(), &fold_f64(&all, n, op)).map_err(|e| core(&e));
     }
     if t.dtype() == DType::Bf16 && op == ReduceOp::Sum {
         let mut values = widened(t)?;
@@ -193,7 +193,7 @@ fn reduce_scatter(worker: &Worker, t: &Tensor) -> Result<Tensor> {
         comm.all_to_all(stream, &from, &counts, &to, &counts, DType::F64)?;
         let mut all = vec![0f64; t.numel()];
         to.read(0, bytemuck::cast_slice_mut(&mut all))?;
-        return Tensor::from_slice(t.arena(), [n], &fold_f64(&all, n, ReduceOp::Sum)).map_err(core);
+        return Tensor::from_slice(t.arena(), [n], &fold_f64(&all, n, ReduceOp::Sum)).map_err(|e| core(&e));
     }
     if t.dtype() == DType::Bf16 {
         let from = Buffer::from_bytes(stream, bytemuck::cast_slice(&widened(t)?))?;
@@ -262,7 +262,7 @@ impl Communicator for HcclGroup {
 
     fn reduce_scatter(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
         let numel = t.numel();
-        if numel % self.size != 0 {
+        if !numel.is_multiple_of(self.size) {
             return Err(ms_dist::Error::Indivisible { name, numel, size: self.size });
         }
         if t.dtype() != DType::F64 && !reduces(t.dtype()) {
@@ -286,7 +286,7 @@ impl Communicator for HcclGroup {
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
         let rows = t.shape().first().copied().unwrap_or(0);
-        if rows % self.size != 0 {
+        if !rows.is_multiple_of(self.size) {
             return Err(ms_dist::Error::Indivisible { name, numel: rows, size: self.size });
         }
         self.count(t.bytes().len() / self.size * (self.size - 1));

@@ -369,7 +369,7 @@ fn processes_that_meet_in_a_folder_equal_threads() {
 }
 
 /// The store of torchrun as far as its protocol is used: a table of bytes, asked by connection.
-fn store(listener: std::net::TcpListener) {
+fn store(listener: &std::net::TcpListener) {
     let table: Arc<std::sync::Mutex<std::collections::HashMap<Vec<u8>, Vec<u8>>>> = Arc::default();
     for stream in listener.incoming() {
         let (mut stream, table) = (stream.unwrap(), table.clone());
@@ -414,7 +414,7 @@ fn store(listener: std::net::TcpListener) {
 fn processes_that_meet_at_a_store_equal_threads() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    std::thread::spawn(move || store(listener));
+    std::thread::spawn(move || store(&listener));
     processes(2, &[("MASTER_PORT", &port)]);
 }
 

@@ -8,6 +8,7 @@
 //! - `out(a,b)`, `inout(a)`: roles that names and constness do not tell.
 //! - `same(a,b)`: equal shapes. `type(a,b)`: equal element types.
 //! - `bcast(a,b>c)`: `a` and `b` broadcast to the shape of `c`.
+//! - `spread(a>b)`: `a` can be broadcast to `b`, which may be larger.
 //! - `rank(a,2..6)`: number of dimensions. `contig(a)`: elements follow one another.
 //! - `lists(a,b)`: lists of equal length with equal shapes.
 //! - `product(a,b>c)`: matrices or stacks of them that can be multiplied, and the shape of their product.
@@ -42,6 +43,7 @@ enum Clause {
     Lists(Vec<String>),
     Even(String, String),
     Product(String, String, String),
+    Spread(String, String),
 }
 
 /// A parsed contract.
@@ -78,6 +80,10 @@ impl Contract {
                     "bcast" => {
                         let (from, to) = body.split_once('>').expect("bcast(a,b>c)");
                         Clause::Broadcast(words(from), to.to_owned())
+                    }
+                    "spread" => {
+                        let (from, to) = body.split_once('>').expect("spread(a>b)");
+                        Clause::Spread(from.to_owned(), to.to_owned())
                     }
                     "product" => {
                         let (from, to) = body.split_once('>').expect("product(a,b>c)");
@@ -277,6 +283,12 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
                 if view.dims[at as usize] % 2 != 0 {
                     return Err(format!("{name}: dimension {dim} must be even, found {:?}", view.dims));
                 }
+            }
+        }
+        Clause::Spread(from, to) => {
+            let Some(target) = views(call, to).first().map(|v| v.dims.clone()) else { return Ok(()) };
+            for view in views(call, from) {
+                view.broadcast(&target).map_err(|e| format!("{from}: {e} of {to}"))?;
             }
         }
         Clause::Product(a, b, to) => {
