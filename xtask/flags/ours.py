@@ -625,7 +625,7 @@ OWN = [
     ("--device", _MAIN, "1", "str", "device", "cpu", "cpu,npu", PARALLEL, "where to compute"),
     ("--keep-last", "train", "1", "int", "keep_last", None, "", CKPT, "checkpoints that stay in --save; older ones are removed once a newer one is complete (default: all stay)"),
     ("--fit", "train", "1", "str", "fit", None, "", PARALLEL, "--dry-run: layouts of --nproc-per-node ranks whose ranks each need at most this much memory, best first (64GiB, 512MiB, 80GB)"),
-    ("--explain", "train", "0", "true", "explain", False, "", PARALLEL, "print what becomes of each given flag: what it does, or why it does nothing here, and stop"),
+    ("--explain", "train", "0", "true", "explain", False, "", PARALLEL, "print what becomes of each given flag: what it does, or why it does nothing here, and stop; values are not looked at"),
     ("--fp64", "train", "0", "true", "fp64", False, "", PRECISION, "float64, on the reference device: slow, exact to ten digits on any topology"),
     ("--keep-adapters", "convert1,convert2", "0", "true", "keep_adapters", False, "", "Output", "write adapters beside the weights instead of merging them"),
     ("--no-optim", "convert1,convert2", "0", "true", "no_optim", False, "", "Output", "leave the optimizer state of a training checkpoint behind"),

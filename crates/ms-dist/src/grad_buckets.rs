@@ -2,6 +2,8 @@
 
 use crate::{DataParallel, Pending, Result};
 use ms_core::{Arena, DType, Device, Error, GradSink, ParamId, Shape, Tensor, TensorMut};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 
 /// Where a parameter's gradient lies.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +95,20 @@ impl GradSink for GradBuckets {
     }
 }
 
+/// A thread that waits for sums in the order in which they were started, so that they get on while the backward pass runs.
+struct Waiter {
+    started: mpsc::Sender<(usize, Pending)>,
+    done: JoinHandle<Vec<(usize, Result<Tensor>)>>,
+}
+
+impl Waiter {
+    fn new() -> Self {
+        let (started, queue) = mpsc::channel::<(usize, Pending)>();
+        let wait = move || queue.into_iter().map(|(bucket, pending)| (bucket, pending.wait())).collect();
+        Self { started, done: thread::spawn(wait) }
+    }
+}
+
 /// The reduction of gradients over data-parallel ranks. It takes gradients in, and starts a bucket's sum when nothing more will
 /// be added to it.
 pub struct Reduction<'a> {
@@ -102,7 +118,9 @@ pub struct Reduction<'a> {
     passes_left: Vec<Option<usize>>,
     /// Parameters of each bucket that are not final.
     open: Vec<usize>,
-    started: Vec<Option<Pending>>,
+    /// Sums in the order in which they were started, with their buckets; those of the waiter are not among them.
+    started: Vec<(usize, Pending)>,
+    waiter: Option<Waiter>,
 }
 
 impl<'a> Reduction<'a> {
@@ -123,8 +141,7 @@ impl<'a> Reduction<'a> {
         for (place, _) in grads.places.iter().zip(&passes_left).filter(|(_, left)| **left != Some(0)) {
             open[place.bucket] += 1;
         }
-        let started = grads.buckets.iter().map(|_| None).collect();
-        Self { dp, grads, passes_left, open, started }
+        Self { dp, grads, passes_left, open, started: Vec::new(), waiter: None }
     }
 
     /// The gradients, for sums over other ranks than the data-parallel ones.
@@ -134,9 +151,21 @@ impl<'a> Reduction<'a> {
 
     fn start(&mut self, bucket: usize) -> Result<()> {
         if let Some(whole) = self.grads.buckets[bucket].take() {
-            self.started[bucket] = Some(self.dp.reduce_bucket(bucket, whole)?);
+            self.started.push((bucket, self.dp.reduce_bucket(bucket, whole)?));
         }
         Ok(())
+    }
+
+    /// Gives what was started to the thread that waits for it.
+    fn hand_over(&mut self) {
+        if self.started.is_empty() {
+            return;
+        }
+        let waiter = self.waiter.get_or_insert_with(Waiter::new);
+        for pending in self.started.drain(..) {
+            // The thread waits as long as it can be sent to.
+            let _ = waiter.started.send(pending);
+        }
     }
 
     /// Starts what has not started, waits for all, and returns this rank's part of each bucket times `factor`.
@@ -144,11 +173,11 @@ impl<'a> Reduction<'a> {
     /// # Errors
     /// If a rank fails.
     pub fn finish(mut self, device: &Device, factor: f64) -> Result<Vec<Tensor>> {
-        for bucket in 0..self.started.len() {
+        for bucket in 0..self.grads.buckets.len() {
             self.start(bucket)?;
         }
-        let scaled = |pending: Option<Pending>| -> Result<Tensor> {
-            let mut part = pending.expect("every bucket was started").wait()?;
+        let scaled = |part: Result<Tensor>| -> Result<Tensor> {
+            let mut part = part?;
             if factor != 1.0 {
                 if !part.is_unique() {
                     let mut copy = Tensor::uninit(part.arena(), part.dtype(), part.shape());
@@ -159,7 +188,16 @@ impl<'a> Reduction<'a> {
             }
             Ok(part)
         };
-        self.started.into_iter().map(scaled).collect()
+        let mut parts: Vec<(usize, Result<Tensor>)> = match self.waiter.take() {
+            Some(waiter) => {
+                drop(waiter.started);
+                waiter.done.join().expect("waiting does not panic")
+            }
+            None => Vec::new(),
+        };
+        parts.extend(self.started.drain(..).map(|(bucket, pending)| (bucket, pending.wait())));
+        parts.sort_by_key(|p| p.0);
+        parts.into_iter().map(|(_, part)| scaled(part)).collect()
     }
 }
 
@@ -169,8 +207,10 @@ impl GradSink for Reduction<'_> {
     }
 
     fn finished(&mut self, p: ParamId) -> ms_core::Result<()> {
-        let Some(left) = &mut self.passes_left[p.0 as usize] else { return Ok(()) };
-        *left = left.saturating_sub(1);
+        let Some(left) = self.passes_left[p.0 as usize].as_mut().filter(|left| **left > 0) else {
+            return Ok(());
+        };
+        *left -= 1;
         if *left > 0 {
             return Ok(());
         }
@@ -179,6 +219,7 @@ impl GradSink for Reduction<'_> {
         self.open[bucket] -= 1;
         if self.open[bucket] == 0 {
             self.start(bucket)?;
+            self.hand_over();
         }
         Ok(())
     }

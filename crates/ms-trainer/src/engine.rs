@@ -306,18 +306,20 @@ impl Engine {
             Place::Embedding | Place::Head => None,
         };
         let specs = self.model.specs();
-        self.optimizer.change_masters(|id, range, values| {
-            let Some(counts) = layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l)) else {
-                return;
-            };
-            let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-            for (value, e) in values.iter_mut().zip(range) {
-                let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
-                if behind != 0.0 {
-                    *value += rate * behind.signum();
+        let counts_of = |id: ParamId| layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l));
+        self.optimizer.change_masters(
+            |id| counts_of(id).is_some(),
+            |id, range, values| {
+                let Some(counts) = counts_of(id) else { return };
+                let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+                for (value, e) in values.iter_mut().zip(range) {
+                    let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
+                    if behind != 0.0 {
+                        *value += rate * behind.signum();
+                    }
                 }
-            }
-        })
+            },
+        )
     }
 
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
@@ -363,7 +365,7 @@ pub struct OwnedGradient {
     pub region: ms_core::Region,
     /// Elements of the region, in its local order.
     pub range: std::ops::Range<usize>,
-    /// Their gradients, f32.
+    /// Their gradients, f32 or f64.
     pub values: Tensor,
 }
 

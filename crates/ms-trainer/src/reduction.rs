@@ -113,13 +113,15 @@ impl SharedGradients {
     }
 
     /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is final: none where it
-    /// has no gradient. `None` where other ranks' parts are added first, or several chunks use the parameter.
+    /// has no gradient. `None` where that is not known before the end: other ranks' parts are added first; the embedding, which
+    /// the output layer or a prediction module of another chunk may use again; experts, which a pass without a token for them
+    /// leaves out, while their buckets must start in one order on all ranks.
     pub(crate) fn passes_alone(&self, model: &Gpt) -> Vec<Option<usize>> {
-        let tied = model.config().tied;
         let of = |(i, p): (usize, &PlacedParam)| {
             let id = ParamId(i as u32);
             let shared = self.sums.iter().any(|(_, ids)| ids.contains(&id));
-            match (p.spec.trained, shared || (tied && p.spec.name == ms_spec::EMBEDDING)) {
+            let unknown = shared || p.spec.place == Place::Embedding || p.spec.of_experts();
+            match (p.spec.trained, unknown) {
                 (false, _) => Some(0),
                 (true, true) => None,
                 (true, false) => Some(1),

@@ -82,7 +82,7 @@ pub(crate) struct Schedule {
     /// Whose interleaved order: v2.0.0 does all forwards first where there are as many micro-batches as stages.
     #[arg(long, value_name = "VERSION", default_value = "v2.0.0", value_parser = ["v2.0.0", "head"])]
     pub upstream: String,
-    /// Columns of a line (default: those of the terminal, else 120).
+    /// Columns of a line (default: the variable COLUMNS, else 120).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=10000))]
     pub width: Option<u32>,
 }

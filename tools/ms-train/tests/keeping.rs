@@ -258,4 +258,6 @@ fn only_the_last_checkpoints_stay_where_that_is_asked_for() {
     assert_eq!(left.filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 1);
     let message = refused(&mut train(dir.path(), 2, &["--save", "out2", "--keep-last", "0"]), 2);
     assert!(message.contains("--keep-last"), "{message}");
+    let message = refused(&mut train(dir.path(), 2, &["--keep-last", "1"]), 2);
+    assert!(message.contains("--keep-last: goes with --save"), "{message}");
 }
