@@ -13,7 +13,7 @@ test:
 # What goes wrong around a program: malformed files, every number, full disk, closed pipes, two writers, kills, little
 # memory (at most ten minutes; the full disk needs the right to mount one).
 adversary:
-    cargo test --locked -p end-to-end --test adversary --test numbers -- --nocapture
+    MS_PATIENCE=10 cargo test --locked -p end-to-end --test adversary --test numbers -- --nocapture
     cargo test --locked -p ms-train --test keeping --test refusals --test room
     cargo test --locked -p ms-preprocess --test kinds
 

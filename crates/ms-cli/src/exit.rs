@@ -42,8 +42,9 @@ pub fn run(tool: &str, body: impl FnOnce(&Interrupt) -> anyhow::Result<()>) -> E
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let asked = |words: &[&str]| {
-                let argv: Vec<_> = std::env::args().collect();
-                argv.windows(words.len()).any(|w| w == words) || argv.contains(&words.join("="))
+                let argv: Vec<_> = std::env::args_os().collect();
+                argv.windows(words.len()).any(|w| w == words)
+                    || argv.contains(&std::ffi::OsString::from(words.join("=")))
             };
             let json = asked(&["--log-format", "json"]) || asked(&["--json"]);
             report(tool, &error, json, &mut std::io::stderr().lock())

@@ -13,11 +13,11 @@ pub struct Memory {
     pub elements: usize,
     /// Weights that the forward pass reads.
     pub weights: usize,
-    /// Accumulated gradients, float32.
+    /// Accumulated gradients, float32 (beside float64 weights float64).
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type.
     pub master: usize,
-    /// First and second moments, or momentum, float32.
+    /// First and second moments, or momentum, float32 (beside float64 weights float64).
     pub moments: usize,
 }
 
@@ -87,16 +87,20 @@ impl Activations {
     pub fn of_items(&self, c: &ModelConfig, items: &[Item], recompute: Recompute) -> (usize, usize) {
         // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
         const MOST: usize = 1 << 12;
+        // What a pass keeps whatever its tokens: gradients by the output layer, formed in the forward pass.
+        let wide = self.element_bytes.max(4);
+        let head = items.iter().filter(|i| matches!(i, Item::Head)).count();
+        let fixed = head * (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(wide);
         if self.tokens > MOST {
             let (kept, again) = Self { tokens: MOST, ..*self }.of_items(c, items, recompute);
             let stretched = |few: usize| (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
-            return (stretched(kept), stretched(again));
+            return (stretched(kept - fixed).saturating_add(fixed), stretched(again));
         }
         let stream = match self.sequence_parallel {
             true => self.tokens / self.tp,
             false => self.tokens,
         };
-        let (row, wide) = (c.hidden * self.element_bytes, 4);
+        let row = c.hidden * self.element_bytes;
         let inside = |width: usize| self.tokens * width / self.tp * self.element_bytes;
         let layer = |layer: usize| {
             let kind = c.layer(layer);
@@ -127,14 +131,14 @@ impl Activations {
         let of = |item: &Item| match *item {
             Item::Layer { layer: l, .. } => layer(l),
             Item::Predictor(k) => layer(c.layers + k) + 4 * stream * row,
-            // Gradients by the stream and the output layer are formed in the forward pass.
-            Item::Head => 3 * stream * row + c.padded_vocab / self.tp * c.hidden * wide,
+            // Gradients by the stream are formed in the forward pass, too.
+            Item::Head => 3 * stream * row,
             Item::Embedding => self.tokens * wide,
             Item::Noop { .. } => 0,
         };
         let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
         let layers: Vec<usize> = items.iter().filter(is_layer).map(of).collect();
-        let others: usize = items.iter().filter(|i| !is_layer(i)).map(of).fold(0, usize::saturating_add);
+        let others: usize = items.iter().filter(|i| !is_layer(i)).map(of).fold(fixed, usize::saturating_add);
         let input = stream * row;
         // Groups of layers that run again together, from the first on.
         let (count, group) = match recompute {

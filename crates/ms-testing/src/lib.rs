@@ -124,3 +124,11 @@ pub fn assert_close(what: &str, got: &[f32], want: &[f64], rtol: f64, atol: f64)
         worst.0
     );
 }
+
+/// A program that heeds INT, TERM and HUP, however this test was started: what runs in the background of a script is started
+/// to ignore some of them, and hands that on.
+pub fn heeding_signals(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
+    let mut command = std::process::Command::new("env");
+    command.arg("--default-signal=INT,TERM,HUP").arg(program);
+    command
+}

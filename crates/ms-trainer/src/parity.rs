@@ -153,6 +153,11 @@ impl Trial {
                 }
             }
         }
+        for (name, whole) in &gradients {
+            if let Some(element) = whole.iter().position(|x| x.is_nan()) {
+                return Err(Apart::Ownership { name: name.clone(), element, owners: 0 });
+            }
+        }
         let sent = found.iter().map(|f| f.2.clone()).collect();
         let reports = found.into_iter().next_back().map(|f| f.0).unwrap_or_default();
         Ok(Found { reports, gradients, sent })

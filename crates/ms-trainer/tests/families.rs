@@ -8,7 +8,8 @@ use ms_dist::ContextParallel;
 use ms_spec::{Mixer, ModelConfig};
 use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
-use parity::{Bounds, Case, Shape, batches, compare, run};
+use ms_trainer::parity::{Bounds, Shape, batches, compare};
+use parity::{Case, run};
 
 fn config(name: &str) -> Option<ModelConfig> {
     let dir = golden_model(name)?;

@@ -13,8 +13,9 @@ use ms_nn::Recompute;
 use ms_spec::{
     Attention, Feed, GatedDelta, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score, Scores, SharedExpert,
 };
+use ms_trainer::parity::{Bounds, Shape, batches, compare};
 use ms_trainer::{PipelineOrder, Routing, UpdateRule};
-use parity::{Bounds, Case, Fault, Shape, Wrong, batches, compare, run, run_with};
+use parity::{Case, Fault, Wrong, run, run_with};
 
 /// Kinds of models, each with the parts that parallelism must get right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +197,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     // Layers of a hybrid lend nothing; recomputation runs everywhere.
     case.recompute = draw.of(&[Recompute::None, Recompute::None, Recompute::Block(1), Recompute::Uniform(1)]);
     case.bucket_size = draw.of(&[None, Some(300)]);
+    case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };

@@ -2,6 +2,7 @@
 //! lm-evaluation-harness does.
 
 mod boolq;
+mod chinese;
 mod hellaswag;
 mod jsonl;
 pub mod mmlu;
@@ -15,14 +16,15 @@ use ms_cli::megatron::{Program, answer, parse_or_exit};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-const ABOUT: &str = "Scores a model on benchmarks: mmlu, boolq, hellaswag.
+const ABOUT: &str = "Scores a model on benchmarks: mmlu, boolq, hellaswag, cmmlu, ceval.
 
   ms-eval mmlu --data-path mmlu/test --load qwen3-0.6b --output scores
   ms-eval hellaswag --protocol harness --data-path hellaswag/val --load qwen3-0.6b --json
 
 mmlu is a folder of SUBJECT_test.csv files (question,A,B,C,D,answer); the five solved examples of each prompt come from
 SUBJECT_dev.csv in the folder dev beside it. boolq is *.jsonl with passage, question and answer; hellaswag (only with
---protocol harness) *.jsonl as published, or with query, choices and gold. Of several benchmarks each has a folder of
+--protocol harness, as cmmlu and ceval) *.jsonl as published, or with query, choices and gold; cmmlu is test/SUBJECT.csv and
+ceval val/SUBJECT_val.csv, with a header, and the folder dev beside it for --num-fewshot. Of several benchmarks each has a folder of
 its own in --output. Without such a word: the arguments of upstream's evaluation.py (--task mmlu --task-data-path DIR).";
 
 /// The program.

@@ -106,7 +106,7 @@ pub(crate) fn questions(dir: &Path, harness: bool, shots: usize, most: usize) ->
 }
 
 /// The answers.
-const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
+pub(crate) const LETTERS: [&str; 4] = ["A", "B", "C", "D"];
 
 /// Cells that upstream's reader takes for missing and prints as `nan`.
 const MISSING: [&str; 19] = [

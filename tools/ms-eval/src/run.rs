@@ -1,5 +1,6 @@
 //! Running a benchmark: questions, model, answers, score.
 
+use crate::chinese::{self, Benchmark};
 use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
 use crate::{boolq, hellaswag, mmlu};
@@ -14,7 +15,7 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// The benchmarks.
-pub(crate) const TASKS: [&str; 3] = ["mmlu", "boolq", "hellaswag"];
+pub(crate) const TASKS: [&str; 5] = ["mmlu", "boolq", "hellaswag", "cmmlu", "ceval"];
 
 /// The questions of `task`, as the flags want them asked.
 fn questions(args: &Args, task: &str) -> Result<Vec<Question>> {
@@ -35,7 +36,7 @@ fn questions(args: &Args, task: &str) -> Result<Vec<Question>> {
     if shots.is_some() && !harness {
         bail!(Usage("--num-fewshot goes with --protocol harness".into()));
     }
-    if task != "mmlu" && shots.unwrap_or(0) > 0 {
+    if ["boolq", "hellaswag"].contains(&task) && shots.unwrap_or(0) > 0 {
         bail!(Usage(format!("--num-fewshot: {task} has no solved examples in its folder; leave it out")));
     }
     let most = args.size("max_eval_samples")?.unwrap_or(usize::MAX);
@@ -47,6 +48,15 @@ fn questions(args: &Args, task: &str) -> Result<Vec<Question>> {
         "hellaswag" => {
             bail!(Usage("hellaswag: MindSpeed-LLM does not score it; pass --protocol harness".into()))
         }
+        "cmmlu" if harness => {
+            return chinese::questions(Benchmark::Cmmlu, dir, shots.unwrap_or(0), most);
+        }
+        "ceval" if harness => {
+            return chinese::questions(Benchmark::Ceval, dir, shots.unwrap_or(0), most);
+        }
+        "cmmlu" | "ceval" => bail!(Usage(format!(
+            "{task}: MindSpeed-LLM's prompts for it are not in this version; pass --protocol harness"
+        ))),
         other => unreachable!("{other}: the names were checked before"),
     };
     all.truncate(most);

@@ -23,8 +23,8 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  ms-preprocess --style sharegpt --prompt-type qwen --input chats.json --tokenizer-name-or-path tok |
-    ms-pack --seq-length 512 --output-prefix data/chats
+  ms-preprocess --style sharegpt --prompt-type qwen --input chats.json \\
+    --tokenizer-name-or-path tok | ms-pack --seq-length 512 --output-prefix data/chats
   ms-pack --input chats.arrow --seq-length 512 --neat-pack --output-prefix data/chats
   ms-pack --input a.arrow b.arrow --seq-length 4096 --packing first-fit --window 500 \\
     --output-prefix data/chats

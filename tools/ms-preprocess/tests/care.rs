@@ -66,6 +66,23 @@ fn the_same_command_again_does_nothing_and_a_changed_input_is_noticed() {
         (&manifest["report"]["records"], &manifest["settings"]["style"]),
         (&300.into(), &"pretrain".into())
     );
+    // One byte, with the size and the time of before; then another text.
+    let sound = std::fs::read(bench.path("in.jsonl")).unwrap();
+    let before = std::fs::metadata(bench.path("in.jsonl")).unwrap().modified().unwrap();
+    let mut changed = sound.clone();
+    let letter = changed.iter().rposition(u8::is_ascii_alphabetic).unwrap();
+    changed[letter] ^= 2;
+    std::fs::write(bench.path("in.jsonl"), changed).unwrap();
+    let file = std::fs::File::options().write(true).open(bench.path("in.jsonl")).unwrap();
+    file.set_modified(before).unwrap();
+    let refused = bench.run(&[&PRETRAIN[..], &args].concat());
+    let said = text(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(1) && said.contains("the input in.jsonl has changed since"),
+        "{said}"
+    );
+    std::fs::write(bench.path("in.jsonl"), sound).unwrap();
+    assert_eq!(run(&bench, &args)["up_to_date"], true);
     std::fs::write(bench.path("in.jsonl"), "{\"text\": \"other\"}\n").unwrap();
     let refused = bench.run(&[&PRETRAIN[..], &args].concat());
     assert_eq!(refused.status.code(), Some(1));

@@ -167,7 +167,7 @@ fn an_interrupted_run_leaves_nothing_and_one_that_was_killed_is_swept_up() {
         names.filter(|name| name.ends_with(".part") || name.ends_with(".lock")).collect()
     };
     let start = || {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("ms-preprocess"));
+        let mut command = ms_testing::heeding_signals(assert_cmd::cargo::cargo_bin("ms-preprocess"));
         command.current_dir(bench.dir.path()).args(["--style", "pretrain", "--input", "-"]);
         command.args(["--tokenizer-name-or-path", "tok", "--output-prefix", "x", "--force"]);
         // Its input is a pipe that does not end, so it is at work however fast the machine is.

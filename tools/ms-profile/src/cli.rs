@@ -17,8 +17,8 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "Examples:
   ms-profile cpu --json
-  ms-train --load model --tokenizer-name-or-path tok --data-path data/corpus_text_document --seq-length 512 \\
-    --micro-batch-size 1 --global-batch-size 4 --train-iters 10 --lr 1e-4 \\
+  ms-train --load model --tokenizer-name-or-path tok --data-path data/corpus_text_document \\
+    --seq-length 512 --micro-batch-size 1 --global-batch-size 4 --train-iters 10 --lr 1e-4 \\
     --profile --profile-step-start 5 --profile-step-end 8 --profile-save-path trace
   ms-profile report trace
   ms-profile npu-doctor --report npu.json";
@@ -82,7 +82,7 @@ pub(crate) struct Schedule {
     /// Whose interleaved order: v2.0.0 does all forwards first where there are as many micro-batches as stages.
     #[arg(long, value_name = "VERSION", default_value = "v2.0.0", value_parser = ["v2.0.0", "head"])]
     pub upstream: String,
-    /// Columns of a line (default: those of the terminal, else 120).
+    /// Columns of a line (default: the variable COLUMNS, else 120).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=10000))]
     pub width: Option<u32>,
 }

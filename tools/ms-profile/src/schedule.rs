@@ -10,6 +10,9 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+/// Passes of micro-batches through chunks that are drawn at most.
+const MOST: usize = 1 << 18;
+
 /// Prints the schedule.
 ///
 /// # Errors
@@ -40,6 +43,20 @@ fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
     let pp = args.pipeline_model_parallel_size as usize;
     let dual_pipe = args.schedules_method.as_deref() == Some("dualpipev");
     let chunks = if dual_pipe { 2 } else { args.num_virtual_stages_per_pipeline_rank as usize };
+    if args.schedules_method.is_some() && args.num_virtual_stages_per_pipeline_rank > 1 {
+        let method = args.schedules_method.as_deref().unwrap_or_default();
+        return Err(Usage(format!(
+            "--num-virtual-stages-per-pipeline-rank: {method} has its own number of chunks; leave the flag out"
+        ))
+        .into());
+    }
+    let actions = pp.saturating_mul(chunks).saturating_mul(args.micro_batches as usize);
+    if actions > MOST {
+        return Err(Usage(format!(
+            "--micro-batches: expected at most {MOST} passes through chunks in all, found {actions}"
+        ))
+        .into());
+    }
     let stages = Stages {
         pp,
         layers_per_chunk: (chunks > 1 && !dual_pipe).then_some(1),

@@ -153,5 +153,5 @@ fn training_is_bounded_on_a_word_of_fifty_megabytes() {
     assert!(run.status.success(), "{}", text(&run.stderr));
     assert!(text(&run.stderr).contains("longer than 1024 bytes"), "{}", text(&run.stderr));
     assert!(folder.join("tokenizer.json").is_file());
-    assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
+    assert!(started.elapsed().as_secs() < 600, "{:?}", started.elapsed());
 }

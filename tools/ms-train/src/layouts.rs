@@ -5,11 +5,11 @@ use crate::resolve::Resolved;
 use crate::topology::{self, Topology};
 use anyhow::Result;
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::{Args, Upstream};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
-use ms_spec::{PlacedParam, Placement, Recompute, Stages};
-use ms_trainer::{PipelineOrder, TrainConfig};
+use ms_spec::{Mixer, ModelConfig, PlacedParam, Placement, Recompute, Stages};
+use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -25,6 +25,7 @@ struct Layout {
     sizes: GridSizes,
     sequence_parallel: bool,
     chunks: usize,
+    layer_list: Option<Vec<usize>>,
     recompute: Recompute,
     dp: usize,
     /// Of the rank that needs most, in bytes.
@@ -68,7 +69,8 @@ fn bytes(text: &str) -> Result<usize> {
 /// A size that is none, or no layout that fits, with the smallest that there is.
 pub(crate) fn print(args: &Args, r: &Resolved, limit: &str) -> Result<()> {
     let limit = bytes(limit)?;
-    let mut all = layouts(r);
+    check(args, r)?;
+    let mut all = layouts(r, rules(args));
     all.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     let least = all.iter().map(|l| l.bytes).min();
     let (fit, total) = (all.iter().filter(|l| l.bytes <= limit).count(), all.len());
@@ -110,6 +112,53 @@ pub(crate) fn print(args: &Args, r: &Resolved, limit: &str) -> Result<()> {
     Ok(())
 }
 
+/// Flags that shape a layout in ways that are not proposed.
+const OTHERS: [&str; 10] = [
+    "num_layer_list",
+    "noop_layers",
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "schedules_method",
+    "use_tp_pp_dp_mapping",
+    "moe_tp_extend_ep",
+    "expert_tensor_parallel_size",
+    "cp_window_size",
+    "ulysses_degree_in_cp",
+];
+
+/// Most micro-batches of an iteration for which pipelines are simulated.
+const MICRO_BATCHES: usize = 1 << 16;
+
+fn check(args: &Args, r: &Resolved) -> Result<()> {
+    if let Some(dest) = OTHERS.into_iter().find(|dest| args.has(dest)) {
+        let flag = dest.replace('_', "-");
+        return Err(Usage(format!("--fit: proposes this itself or not at all; leave out --{flag}")).into());
+    }
+    let context = args.text("context_parallel_algo").filter(|_| args.has("context_parallel_algo"));
+    if let Some(other) = context.filter(|c| !matches!(*c, "megatron_cp_algo" | "ulysses_cp_algo")) {
+        return Err(Usage(format!(
+            "--fit: expected --context-parallel-algo megatron_cp_algo or ulysses_cp_algo, found {other}"
+        ))
+        .into());
+    }
+    let micro_batches = r.config.batch.global / r.config.batch.micro.max(1);
+    if micro_batches > MICRO_BATCHES {
+        return Err(Usage(format!(
+            "--fit: expected at most {MICRO_BATCHES} micro-batches an iteration, found {micro_batches}: lower \
+             --global-batch-size"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+fn rules(args: &Args) -> GridRules {
+    match args.upstream() {
+        Upstream::V2_0_0 => GridRules::V2,
+        Upstream::Head => GridRules::Head,
+    }
+}
+
 fn gib(bytes: usize) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
@@ -130,6 +179,10 @@ impl Layout {
         }
         if self.chunks > 1 {
             flags += &format!(" --num-virtual-stages-per-pipeline-rank {}", self.chunks);
+        }
+        if let Some(list) = &self.layer_list {
+            let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+            flags += &format!(" --num-layer-list {}", list.join(","));
         }
         if self.recompute != Recompute::None {
             flags += " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
@@ -152,7 +205,11 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Every layout of the run's ranks that its model and batch allow.
-fn layouts(r: &Resolved) -> Vec<Layout> {
+fn layouts(r: &Resolved, rules: GridRules) -> Vec<Layout> {
+    // Layers that borrow from earlier ones are not run again.
+    let c = &r.config.model;
+    let borrows = c.has(Mixer::SharedKv) || (0..c.layers).any(|l| c.layer(l).borrows_index);
+    let ways = if borrows { &[Recompute::None][..] } else { &[Recompute::None, Recompute::Uniform(1)] };
     let experts = r.config.model.moe.as_ref().map_or(1, |m| m.experts);
     let mut all = Vec::new();
     for tp in divisors(r.world) {
@@ -164,9 +221,9 @@ fn layouts(r: &Resolved) -> Vec<Layout> {
                 }
                 for ep in divisors(dp * cp).filter(|&ep| ep <= experts) {
                     for chunks in [1, 2] {
-                        for recompute in [Recompute::None, Recompute::Uniform(1)] {
+                        for &recompute in ways {
                             let sizes = GridSizes { tp, cp, pp, ep, ..GridSizes::default() };
-                            all.extend(layout(r, sizes, chunks, recompute));
+                            all.extend(layout(r, rules, sizes, chunks, recompute));
                         }
                     }
                 }
@@ -177,7 +234,13 @@ fn layouts(r: &Resolved) -> Vec<Layout> {
 }
 
 /// The layout, if the run can be spread so.
-fn layout(r: &Resolved, mut sizes: GridSizes, chunks: usize, recompute: Recompute) -> Option<Layout> {
+fn layout(
+    r: &Resolved,
+    rules: GridRules,
+    mut sizes: GridSizes,
+    chunks: usize,
+    recompute: Recompute,
+) -> Option<Layout> {
     let c = &r.config;
     let context = match r.topology.context {
         ContextParallel::Ulysses => ContextParallel::Ulysses,
@@ -188,13 +251,19 @@ fn layout(r: &Resolved, mut sizes: GridSizes, chunks: usize, recompute: Recomput
         return None;
     }
     let layers_per_chunk = (chunks > 1).then(|| c.model.layers / (chunks * sizes.pp));
-    let stages = Stages { pp: sizes.pp, layers_per_chunk, ..Stages::default() };
-    let grid = Grid::new(r.world, &sizes, GridRules::V2).ok()?;
+    // Layers that do not divide: the first stages have one more.
+    let (each, more) = (c.model.layers / sizes.pp, c.model.layers % sizes.pp);
+    let layer_list = (more > 0).then(|| (0..sizes.pp).map(|s| each + usize::from(s < more)).collect());
+    let stages = Stages { pp: sizes.pp, layers_per_chunk, layer_list, ..Stages::default() };
+    let grid = Grid::new(r.world, &sizes, rules).ok()?;
     let sequence_parallel = sizes.tp > 1;
-    topology::check(&c.model, &grid, &stages, &context, sequence_parallel, c.seq_length, c.batch.micro)
-        .ok()?;
-    let order = PipelineOrder::default();
-    let config = TrainConfig { stages: stages.clone(), order, recompute, ..c.clone() };
+    // Rows of the vocabulary that do not divide are filled up.
+    let padded_vocab = c.model.padded_vocab.next_multiple_of(sizes.tp);
+    let model = ModelConfig { padded_vocab, ..c.model.clone() };
+    topology::check(&model, &grid, &stages, &context, sequence_parallel, c.seq_length, c.batch.micro).ok()?;
+    let order = r.config.order;
+    let layer_list = stages.layer_list.clone();
+    let config = TrainConfig { model, stages: stages.clone(), order, recompute, ..c.clone() };
     let dp = grid.size(Axis::Dp);
     let topology = Topology {
         listed: grid.clone(),
@@ -221,6 +290,7 @@ fn layout(r: &Resolved, mut sizes: GridSizes, chunks: usize, recompute: Recomput
         sizes,
         sequence_parallel,
         chunks,
+        layer_list,
         recompute,
         dp,
         bytes,

@@ -17,7 +17,8 @@ mod room;
 mod schedule;
 pub mod topology;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, parse_or_exit};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
@@ -62,6 +63,9 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let recorder = ms_trace::Recorder::new();
     report::start_logging(&args, args.flag("profile").then(|| recorder.clone()));
     report::notices(&args);
+    if args.has("fit") && !args.flag("dry_run") {
+        bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
+    }
     let resolved = resolve::resolve(&args, parity || args.flag("dry_run"))?;
     if parity {
         return parity::run(&args, &resolved);

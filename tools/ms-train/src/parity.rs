@@ -10,8 +10,8 @@ use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_spec::{Placement, Stages};
-use ms_trainer::TrainConfig;
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
+use ms_trainer::{PipelineOrder, Routing, TrainConfig};
 use serde_json::json;
 use std::io::Write;
 
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
         writeln!(
             out,
             "equal: {} of {} ranks and one rank, {} parameters, {STEPS} steps in f64 \
-             ({} layers of {}, the parts of the model kept)\nlargest difference of a gradient: {relative:.1e} of its norm ({name})",
+             (the model made small: {} layers of {})\nlargest difference of a gradient: {relative:.1e} of its norm ({name})",
             trial.grid.describe(),
             r.world,
             want.gradients.len(),
@@ -87,21 +87,34 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let part = (2 * cp * tp).next_multiple_of(pieces);
     let length = part * 16usize.div_ceil(part);
     let dp = size(Axis::Dp);
-    let group = match c.order {
-        ms_trainer::PipelineOrder::Plain { group: Some(group), .. } => group,
+    // Two rounds of the pipeline; of groups of micro-batches as many as that has.
+    let order = match c.order {
+        PipelineOrder::Plain { group, forwards_first } => {
+            PipelineOrder::Plain { group: group.map(|n| n.min(2 * pp)), forwards_first }
+        }
+        order => order,
+    };
+    let group = match order {
+        PipelineOrder::Plain { group: Some(group), .. } if stages.layers_per_chunk.is_some() => group,
         _ => pp,
     };
     let micro = (2 * pp).next_multiple_of(group.max(1)) * dp;
+    if c.routing.capacity.is_some() {
+        tracing::warn!(
+            "--moe-expert-capacity-factor is left out: what it drops hangs on the layout, as upstream"
+        );
+    }
     let config = TrainConfig {
         stages,
-        order: c.order,
+        order,
         recompute: c.recompute,
-        routing: c.routing,
+        routing: Routing { capacity: None, ..c.routing },
         update: c.update,
         clip_grad: c.clip_grad,
         per_token_loss: c.per_token_loss,
         mtp_loss_scale: c.mtp_loss_scale,
         bucket_size: c.bucket_size.map(|_| 300),
+        overlap_grad_reduce: c.overlap_grad_reduce,
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };

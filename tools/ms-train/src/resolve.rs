@@ -89,7 +89,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     let topology = crate::topology::resolve(args, world, &model, seq_length)?;
     let adaptive =
         matches!(args.text("context_parallel_algo"), Some("adaptive_cp_algo" | "hybrid_adaptive_cp_algo"));
-    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !planned {
+    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !args.flag("dry_run") {
         bail!(Usage(
             "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
              hybrid_cp_algo or kvallgather_cp_algo"
@@ -165,6 +165,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
+        overlap_grad_reduce: args.flag("overlap_grad_reduce"),
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
         eval,
         log_interval: number(args, "log_interval") as u64,
@@ -482,7 +483,10 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         exit_on_missing: args.flag("exit_on_missing_checkpoint"),
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
-        keep_last: args.size("keep_last")?.map(|n| n as u64),
+        keep_last: match args.size("keep_last")?.map(|n| n as u64) {
+            Some(_) if !args.has("save") => bail!(Usage("--keep-last: goes with --save".into())),
+            keep => keep,
+        },
         no_save_optim: args.has("no_save_optim"),
         megatron_files: match args.text("ckpt_format").filter(|_| args.has("ckpt_format")) {
             Some("torch") => MegatronFiles::Ranks,

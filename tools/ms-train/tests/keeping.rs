@@ -23,7 +23,7 @@ fn train(dir: &Path, iterations: u32, extra: &[&str]) -> assert_cmd::Command {
 /// A run in the background, once its first metrics are written.
 fn started(dir: &Path, extra: &[&str]) -> Child {
     let data = samples(dir, 20_000, 4, counting);
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ms-train"));
+    let mut command = ms_testing::heeding_signals(assert_cmd::cargo::cargo_bin("ms-train"));
     command.current_dir(dir).args(model()).args(["--lr", "1e-3", "--train-iters", "20000", "--data-path"]);
     command.arg(data).args(["--metrics-file", "m.jsonl", "--log-interval", "1"]).args(extra);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -258,4 +258,6 @@ fn only_the_last_checkpoints_stay_where_that_is_asked_for() {
     assert_eq!(left.filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 1);
     let message = refused(&mut train(dir.path(), 2, &["--save", "out2", "--keep-last", "0"]), 2);
     assert!(message.contains("--keep-last"), "{message}");
+    let message = refused(&mut train(dir.path(), 2, &["--keep-last", "1"]), 2);
+    assert!(message.contains("--keep-last: goes with --save"), "{message}");
 }

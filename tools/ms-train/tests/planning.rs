@@ -28,6 +28,8 @@ fn layouts_that_fit_are_proposed_best_first_and_are_plans_themselves() {
     assert!(!best.is_empty() && found["fit"].as_u64() < found["layouts"].as_u64(), "{found}");
     let costs: Vec<f64> = best.iter().map(|l| l["cost"].as_f64().unwrap()).collect();
     assert!(costs.is_sorted(), "{costs:?}");
+    // Its 61 layers divide among no stages: they get lists.
+    assert!(best.iter().any(|l| l["pp"].as_u64() > Some(1)) || found["fit"].as_u64() > Some(10), "{found}");
     for layout in &best[..2] {
         let bytes = layout["bytes_per_rank"].as_u64().unwrap();
         assert!(bytes <= 64 << 30, "{layout}");
@@ -52,6 +54,9 @@ fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
     };
     let message = with("64GiB");
     assert!(message.contains("no layout of 8 ranks") && message.contains("the smallest of"), "{message}");
+    let mut started = ms_train();
+    started.args(LARGE.split_whitespace()).args(["--train-iters", "1", "--lr", "1e-3", "--fit", "1GiB"]);
+    assert!(refused(&mut started, 2).contains("--fit: goes with --dry-run"));
     for wrong in ["much", "0GiB", "nan"] {
         assert!(with(wrong).contains("--fit: expected a size such as 64GiB"), "{wrong}");
     }

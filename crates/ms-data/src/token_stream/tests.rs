@@ -101,7 +101,14 @@ fn another_arrow_stream_is_refused() {
     let mut bytes = Vec::new();
     arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &schema).unwrap().finish().unwrap();
     assert!(read(&bytes).unwrap_err().contains("metadata ms.stream"));
-    let schema = schema.with_metadata(info().to_metadata());
+    // What only says that it is one, without the checksums that such a schema promises.
+    let mut metadata = info().to_metadata();
+    let promised = schema.clone().with_metadata(metadata.clone());
+    let mut bytes = Vec::new();
+    arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &promised).unwrap().finish().unwrap();
+    assert!(read(&bytes).unwrap_err().contains("a message has lost its checksum"));
+    metadata.remove(super::info::CHECKSUM);
+    let schema = schema.with_metadata(metadata);
     let mut bytes = Vec::new();
     arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &schema).unwrap().finish().unwrap();
     assert!(read(&bytes).unwrap_err().contains("expected a list of 32-bit integers"));

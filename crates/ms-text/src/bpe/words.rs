@@ -25,20 +25,12 @@ pub(super) fn count<I>(
 where
     I: Iterator<Item = String> + Send,
 {
-    let source = Mutex::new((texts, 0u64));
+    let source = Mutex::new(Source { texts, read: 0, rest: None });
     // A thread that panicked while it held the source takes the others down with it when they are joined.
     let next = || {
         let mut held = source.lock().unwrap_or_else(PoisonError::into_inner);
-        let (texts, read) = &mut *held;
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        while bytes < BATCH {
-            let Some(text) = texts.next() else { break };
-            bytes += text.len();
-            batch.push(text);
-        }
-        *read += bytes as u64;
-        told(Step::Counting { bytes: *read });
+        let batch = held.next();
+        told(Step::Counting { bytes: held.read });
         batch
     };
     let work = || -> Result<(Counts, u64), String> {
@@ -49,7 +41,7 @@ where
             if batch.is_empty() {
                 return Ok((counts, long));
             }
-            for piece in batch.iter().flat_map(|text| Pieces(text)) {
+            for piece in &batch {
                 words.each(piece, |word| {
                     if word.len() > LONGEST {
                         long += 1;
@@ -83,6 +75,42 @@ where
         }
     }
     Ok((counts, long))
+}
+
+/// Texts, and what is left of a long one that threads share.
+struct Source<I> {
+    texts: I,
+    /// Bytes handed out.
+    read: u64,
+    rest: Option<(String, usize)>,
+}
+
+impl<I: Iterator<Item = String>> Source<I> {
+    /// Texts of about [`BATCH`] bytes, or a piece of a longer one; none at the end.
+    fn next(&mut self) -> Vec<String> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < BATCH {
+            let (text, from) = match self.rest.take() {
+                Some(rest) => rest,
+                None => match self.texts.next() {
+                    Some(text) => (text, 0),
+                    None => break,
+                },
+            };
+            let piece = Pieces(&text[from..]).next().map_or(0, str::len);
+            let end = from + piece;
+            bytes += piece;
+            if end == text.len() && from == 0 {
+                batch.push(text);
+            } else {
+                batch.push(text[from..end].to_owned());
+                self.rest = (end < text.len()).then_some((text, end));
+            }
+        }
+        self.read += bytes as u64;
+        batch
+    }
 }
 
 /// A text in pieces that have the words of the whole: cut after a line end before a character that is no white space, or

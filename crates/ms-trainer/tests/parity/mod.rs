@@ -9,7 +9,7 @@ use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
 use ms_kernels::Isa;
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Stages};
-pub(crate) use ms_trainer::parity::{Apart, Bounds, Found, Shape, Trial, batches, compare};
+use ms_trainer::parity::{Apart, Found, Trial};
 use ms_trainer::{PipelineOrder, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +25,8 @@ pub(crate) struct Case {
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
     pub(crate) bucket_size: Option<usize>,
+    /// Buckets are summed while the backward pass runs.
+    pub(crate) overlap: bool,
     /// Threads of each rank's kernels.
     pub(crate) threads: usize,
     /// How weights follow gradients.
@@ -46,6 +48,7 @@ impl Case {
             order: PipelineOrder::default(),
             recompute: Recompute::None,
             bucket_size: None,
+            overlap: false,
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dtype: DType::F64,
@@ -265,6 +268,7 @@ pub(crate) fn run_with(
         order: case.order,
         recompute: case.recompute,
         bucket_size: case.bucket_size,
+        overlap_grad_reduce: case.overlap,
         routing,
         update: case.update,
         check_for_nan: false,

@@ -3,7 +3,7 @@
 use crate::programs::{program, run};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -236,6 +236,9 @@ fn models(here: &Path) {
     reward(&here.join("reward"));
 }
 
+/// Name, shape and bytes of a float32 tensor.
+type Tensor = (String, (Vec<usize>, Vec<u8>));
+
 /// Turns a copy of the model into one with a score instead of a vocabulary.
 fn reward(dir: &Path) {
     let file = dir.join("model.safetensors");
@@ -261,7 +264,7 @@ fn reward(dir: &Path) {
     let _ = std::fs::remove_file(dir.join("ms-checksums.json"));
 }
 
-fn write_tensors(path: &PathBuf, tensors: Vec<(String, (Vec<usize>, Vec<u8>))>) {
+fn write_tensors(path: &Path, tensors: Vec<Tensor>) {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     for (name, (shape, bytes)) in tensors {
         let offsets = [data.len(), data.len() + bytes.len()];

@@ -7,8 +7,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// After which a program is taken to hang, on a machine that does other work beside.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// After which a program is taken to hang: a minute on a machine that does other work beside, or `MS_PATIENCE` seconds.
+pub(crate) fn patience() -> Duration {
+    let seconds = std::env::var("MS_PATIENCE").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(60))
+}
 
 /// The folder of the programs, built as this test was.
 pub(crate) fn programs() -> &'static Path {
@@ -42,7 +45,7 @@ pub(crate) fn program(name: &str, folder: &Path) -> Command {
     command
 }
 
-/// Runs a program to its end; `None` if it takes longer than [`PATIENCE`]. Its output goes to files, which do not fill up.
+/// Runs a program to its end; `None` if it takes longer than [`patience`]. Its output goes to files, which do not fill up.
 pub(crate) fn within_patience(command: &mut Command, folder: &Path, tag: &str) -> Option<Output> {
     let paths = ["out", "err"].map(|what| folder.join(format!(".{tag}.{what}")));
     let files = paths.each_ref().map(|path| std::fs::File::create(path).unwrap());
@@ -53,7 +56,7 @@ pub(crate) fn within_patience(command: &mut Command, folder: &Path, tag: &str) -
         if let Some(status) = child.try_wait().unwrap() {
             break Some(status);
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patience() {
             child.kill().unwrap();
             child.wait().unwrap();
             break None;
@@ -70,7 +73,7 @@ pub(crate) fn within_patience(command: &mut Command, folder: &Path, tag: &str) -
 
 /// What is wrong with how a program ended, if anything: a signal, a panic, a code that means nothing.
 pub(crate) fn misbehaviour(output: Option<&Output>) -> Option<String> {
-    let Some(output) = output else { return Some(format!("it ran for more than {PATIENCE:?}")) };
+    let Some(output) = output else { return Some(format!("it ran for more than {:?}", patience())) };
     let said = text(output);
     if ["panicked at", "internal error", "memory allocation of"].iter().any(|words| said.contains(words)) {
         return Some(format!("it panicked: {said}"));
