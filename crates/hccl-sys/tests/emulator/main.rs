@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
 mod client;
+mod images;
 mod scenarios;
 mod violations;
 
@@ -88,7 +89,7 @@ fn the_child_runs_its_scenario() {
 }
 
 fn find(name: &str) -> Option<scenarios::Scenario> {
-    scenarios::find(name).or_else(|| violations::find(name))
+    scenarios::find(name).or_else(|| violations::find(name)).or_else(|| images::find(name))
 }
 
 macro_rules! good {
@@ -112,6 +113,8 @@ good! {
     a_repeatable_executor_runs_with_new_addresses
     collectives_of_2_3_and_4_ranks
     sends_and_receives_match
+    a_convolution_and_its_gradients_equal_the_formula
+    batch_norm_equals_the_formula
 }
 
 macro_rules! bad {
