@@ -5,7 +5,7 @@
 _PART, _WIDTH, _ROWS, _STEPS = "[1,16384]", "[1,16777216]", "[1,268435456]", "1000000000000"
 _RANK = "[1,65536]"
 RANGES = {
-    "--adam-beta1": "[0,1)", "--adam-beta2": "[0,1)", "--sgd-momentum": "[0,1)", "--adam-eps": "(0,)", "--attention-dropout": "[0,1)",
+    "--adam-beta1": "[0,1)", "--adam-beta2": "[0,1)", "--sgd-momentum": "[0,1)", "--keep-last": f"[1,{_STEPS}]", "--adam-eps": "(0,)", "--attention-dropout": "[0,1)",
     "--attn-logit-softcapping": "(0,)", "--beta-fast": "(0,)", "--beta-slow": "(0,)", "--ckpt-step": f"[1,{_STEPS}]",
     "--clip-grad": "[0,)", "--compress-ratios": "[0,268435456]", "--compress-rope-theta": "(0,)", "--cp": _RANK,
     "--ddp-bucket-size": "[1,)", "--dedup-threshold": "(0,1]", "--dim-model-base": "(0,)",

@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         for dependency in &package.dependencies {
             let target = dependency.name.as_str();
             let normal = dependency.kind == DependencyKind::Normal;
-            if target.starts_with("ms-") || matches!(target, "hccl-sys" | "cann-emu") {
+            if target.starts_with("ms-") || matches!(target, "hccl-sys" | "ascend-rs" | "cann-emu") {
                 let legal = edges.contains(target) || (!normal && TEST_ONLY.contains(&target));
                 if !legal {
                     findings

@@ -101,6 +101,31 @@ pub fn core_library() -> io::Result<PathBuf> {
     })
 }
 
+/// The whole tree of a release, beside the shared library that it was made from: laid out by the first who asks.
+///
+/// # Errors
+/// As [`core_library`] and [`write`].
+pub fn beside_core(personality: Personality) -> io::Result<PathBuf> {
+    let core = core_library()?;
+    let made =
+        core.metadata()?.modified()?.duration_since(std::time::UNIX_EPOCH).map_err(io::Error::other)?;
+    let parent = core.parent().unwrap_or(Path::new(".")).canonicalize()?;
+    let folder = parent.join(format!("cann-emu-{}-{:x}", personality.name(), made.as_nanos()));
+    if !folder.exists() {
+        // Tests of one process run on several threads.
+        let own = format!("{}-{:?}", std::process::id(), std::thread::current().id()).replace(['(', ')'], "");
+        let part = parent.join(format!("cann-emu-{}-part-{own}", personality.name()));
+        let none =
+            Layout { folder: &part, personality, core: &core, without_symbols: &[], without_libraries: &[] };
+        write(&none)?;
+        if std::fs::rename(&part, &folder).is_err() {
+            // Another was faster.
+            std::fs::remove_dir_all(&part)?;
+        }
+    }
+    Ok(folder)
+}
+
 /// Writes a tree.
 ///
 /// # Errors

@@ -211,14 +211,20 @@ impl Checkpoint {
         &self.state
     }
 
-    /// Whether the moments of every trained parameter are there, and their float32 weights, or weights that are float32.
+    /// Whether AdamW's moments of every trained parameter are there, and their float32 weights, or weights that are float32.
     pub fn has_optimizer(&self) -> bool {
+        self.has_states(&STATES[1..])
+    }
+
+    /// Whether the optimizer's state `names` of every trained parameter are there, and its unrounded weights, or weights that
+    /// are not rounded.
+    pub fn has_states(&self, names: &[&str]) -> bool {
         let mut trained = ms_spec::params(&self.config).into_iter().filter(|spec| spec.trained);
         trained.all(|spec| {
             let have =
                 |state: &str| self.globals.contains_key(&format!("optimizer.state.{state}.{}", spec.name));
-            let wide = self.globals.get(&spec.name).is_some_and(|g| g.dtype == DType::F32);
-            (wide || have(STATES[0])) && have(STATES[1]) && have(STATES[2])
+            let wide = self.globals.get(&spec.name).is_some_and(|g| g.dtype == g.dtype.wide());
+            (wide || have(STATES[0])) && names.iter().all(|name| have(name))
         })
     }
 

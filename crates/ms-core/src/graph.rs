@@ -5,6 +5,7 @@
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
 use crate::{Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
+use std::collections::BTreeMap;
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
 #[derive(Clone, Debug)]
@@ -52,6 +53,14 @@ pub trait GradSink {
     /// # Errors
     /// If the gradient buffer is in use elsewhere.
     fn main_grad(&mut self, p: ParamId) -> Result<Option<TensorMut<'_>>>;
+
+    /// The backward pass that runs will add nothing more to the gradient of `p`.
+    ///
+    /// # Errors
+    /// If what follows from that fails, such as the start of a sum over ranks.
+    fn finished(&mut self, _p: ParamId) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Work that a backward pass put off: one weight gradient (zero-bubble schedules).
@@ -315,12 +324,15 @@ impl Graph {
                 add_gradient(&device, &mut grads[o as usize], dy)?;
             }
         }
+        let mut uses = Uses::of(&nodes);
         for Node { op, first_output, outputs, inputs } in nodes.into_iter().rev() {
             let range = first_output as usize..(first_output + outputs) as usize;
             let dys: Vec<_> = grads[range].iter_mut().map(Option::take).collect();
             if dys.iter().all(Option::is_none) {
+                uses.end(&inputs, later.is_none(), sink)?;
                 continue;
             }
+            let sources = inputs.clone();
             let param = |s: &Option<Source>| match s {
                 Some(Source::Param(p)) => Some(*p),
                 _ => None,
@@ -338,12 +350,41 @@ impl Graph {
                     add_gradient(&device, &mut grads[o as usize], dx)?;
                 }
             }
+            uses.end(&sources, later.is_none(), sink)?;
         }
         let of_input = |v: &&Var| match v.source {
             Some(Source::Output(o)) => grads[o as usize].clone(),
             _ => None,
         };
         Ok(wrt.iter().map(of_input).collect())
+    }
+}
+
+/// How many operations of a tape still have a parameter among their inputs.
+struct Uses(BTreeMap<ParamId, usize>);
+
+impl Uses {
+    fn of(nodes: &[Node]) -> Self {
+        let mut uses = BTreeMap::new();
+        for source in nodes.iter().flat_map(|n| &n.inputs) {
+            if let Some(Source::Param(p)) = source {
+                *uses.entry(*p).or_insert(0) += 1;
+            }
+        }
+        Self(uses)
+    }
+
+    /// An operation with these inputs is done. Gradients that were put off are not final yet.
+    fn end(&mut self, inputs: &[Option<Source>], at_once: bool, sink: &mut dyn GradSink) -> Result<()> {
+        for source in inputs {
+            let Some(Source::Param(p)) = source else { continue };
+            let left = self.0.entry(*p).or_insert(1);
+            *left -= 1;
+            if *left == 0 && at_once {
+                sink.finished(*p)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Data parallelism with the distributed optimizer: every rank reduces, updates and returns its part.
 
 use crate::buckets::{BucketPlan, ParamSlice, Placed};
-use crate::{Communicator, Result};
-use ms_core::{Device, GradBuffer, ParamId, ParamLayout, ParamStore, Shape, Tensor};
+use crate::{Communicator, Pending, Result};
+use ms_core::{ParamId, ParamLayout, ParamStore, Shape, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -94,27 +94,18 @@ impl DataParallel {
         all
     }
 
-    /// Multiplies the gradients by `factor`, sums them over the ranks and returns this rank's part of each
-    /// bucket, of the type of the gradients.
-    ///
-    /// # Errors
-    /// If a rank fails or the gradients are in use elsewhere.
-    pub fn reduce_gradients(
-        &self,
-        device: &Device,
-        grads: &mut GradBuffer,
-        factor: f64,
-    ) -> Result<Vec<Tensor>> {
-        if factor != 1.0 {
-            device.scale(grads.values_mut(), factor)?;
-        }
-        let started = self.buckets().map(|(b, i)| {
+    /// The elements of the flat buffer that each bucket takes, over all buffers.
+    pub fn bucket_ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.buckets().map(|(b, i)| {
             let bucket = &b.plan.buckets[i];
-            let part = grads.values().slice_flat(b.start + bucket.start, [bucket.len()])?;
-            b.comm.reduce_scatter("gradients", part)
-        });
-        let started: Vec<_> = started.collect::<Result<_>>()?;
-        started.into_iter().map(crate::Pending::wait).collect()
+            b.start + bucket.start..b.start + bucket.end
+        })
+    }
+
+    /// Starts the sum of a bucket's gradients over the ranks that hold the same; what comes is this rank's part.
+    pub(crate) fn reduce_bucket(&self, bucket: usize, whole: Tensor) -> Result<Pending> {
+        let (buffer, _) = self.buckets().nth(bucket).expect("buckets are counted over all buffers");
+        buffer.comm.reduce_scatter("gradients", whole)
     }
 
     /// Puts the ranks' updated parts (one tensor per bucket, of the store's element type) together as the new

@@ -60,6 +60,14 @@ pub enum Error {
         /// The group.
         group: Vec<usize>,
     },
+    /// The library that carries tensors between ranks failed.
+    #[error("{what}: {source}")]
+    Transport {
+        /// What was under way.
+        what: String,
+        /// Its own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A tensor operation failed.
     #[error(transparent)]
     Core(#[from] ms_core::Error),

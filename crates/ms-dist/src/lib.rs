@@ -15,6 +15,7 @@ mod context_attention;
 mod context_parallel;
 mod data_parallel;
 mod error;
+mod grad_buckets;
 mod mappings;
 mod norm;
 pub mod schedule;
@@ -26,4 +27,5 @@ pub use context_attention::{Piece, Spread, context_attention, to_sequences, to_s
 pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
+pub use grad_buckets::{GradBuckets, Reduction};
 pub use mappings::exchange_rows;

@@ -2,7 +2,7 @@
 
 use ms_core::DType;
 use ms_nn::Gpt;
-use ms_spec::{Item, ModelConfig, Placement, memory};
+use ms_spec::{Item, ModelConfig, Placement, Recompute, memory};
 
 /// What a program is about to ask of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,10 @@ impl Needs {
             memory::Activations { tokens, element_bytes: dtype.size(), tp: 1, sequence_parallel: false };
         let layers = Placement::whole(config);
         let layers = layers.stage(0).iter().flatten().filter(|item| matches!(item, Item::Layer { .. }));
-        let one = layers.map(|item| sizes.of_items(config, std::slice::from_ref(item))).max().unwrap_or(0);
+        let one = layers
+            .map(|item| sizes.of_items(config, std::slice::from_ref(item), Recompute::None).0)
+            .max()
+            .unwrap_or(0);
         // As numbers, as bytes, as a file.
         let row = config.padded_vocab as u64 * 12;
         Self {

@@ -13,21 +13,9 @@ use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::ParallelCtx;
 use ms_spec::{
-    Attention, Block, Item, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position,
+    Attention, Block, Item, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position, Recompute,
 };
 use std::sync::Arc;
-
-/// Which layers keep only their input and run again in the backward pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recompute {
-    /// None: everything a backward needs is kept.
-    #[default]
-    None,
-    /// The first `n` layers, each by itself (`--recompute-method block`).
-    Block(usize),
-    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
-    Uniform(usize),
-}
 
 /// The part of a decoder that one rank holds: parameter ids and rotary tables, no weights.
 pub struct Gpt {

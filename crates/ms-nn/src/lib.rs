@@ -30,6 +30,7 @@ mod trapezoid;
 pub use batch::Batch;
 pub use cache::KvCache;
 pub use error::{Error, Result};
-pub use gpt::{Carry, Gpt, Recompute, Seat};
+pub use gpt::{Carry, Gpt, Seat};
 pub use init::init_params;
+pub use ms_spec::Recompute;
 pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

@@ -3,7 +3,7 @@
 //! It is slow and obvious on purpose. The fast backend is judged by it, operation by operation; topologies are compared on
 //! it to ten digits; gradients of whole models are compared with differences of its losses. One file holds one family of
 //! operations. Where the gradient of an operation is not as plain as the operation itself, it is not written down at all: the
-//! definition is run on numbers that remember how they were made ([`tape`]), and the chain rule does the rest.
+//! definition is run on numbers that remember how they were made (`tape`), and the chain rule does the rest.
 
 mod act;
 mod attention;
@@ -23,7 +23,7 @@ mod rotary;
 mod routing;
 mod state_space;
 mod streams;
-pub mod tape;
+mod tape;
 mod trapezoid;
 
 use ms_core::{Arena, Backend, DType, Device, Result};

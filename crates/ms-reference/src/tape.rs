@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// What definitions compute with.
-pub trait Real:
+pub(crate) trait Real:
     Copy
     + From<f64>
     + Add<Output = Self>
@@ -81,7 +81,7 @@ impl Real for f64 {
 
 /// A number on the tape of its thread.
 #[derive(Clone, Copy, Debug)]
-pub struct Traced {
+pub(crate) struct Traced {
     value: f64,
     /// Place on the tape; `CONSTANT` for a number that nothing is differentiated by.
     place: u32,
@@ -196,7 +196,7 @@ impl Real for Traced {
 ///
 /// # Panics
 /// If `f` does not give as many numbers as `dy` has.
-pub fn gradient<const N: usize>(
+pub(crate) fn gradient<const N: usize>(
     inputs: [&[f64]; N],
     dy: &[f64],
     f: impl FnOnce([&[Traced]; N]) -> Vec<Traced>,
@@ -224,12 +224,12 @@ pub fn gradient<const N: usize>(
 }
 
 /// The sum of `values`.
-pub fn sum<R: Real>(values: impl IntoIterator<Item = R>) -> R {
+pub(crate) fn sum<R: Real>(values: impl IntoIterator<Item = R>) -> R {
     values.into_iter().fold(R::from(0.0), |sum, v| sum + v)
 }
 
 /// `Σ a·b`.
-pub fn dot<R: Real>(a: &[R], b: &[R]) -> R {
+pub(crate) fn dot<R: Real>(a: &[R], b: &[R]) -> R {
     sum(a.iter().zip(b).map(|(&a, &b)| a * b))
 }
 

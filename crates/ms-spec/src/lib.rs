@@ -43,5 +43,5 @@ pub use parts::{
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
 };
-pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
+pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Recompute, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};

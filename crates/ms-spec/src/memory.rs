@@ -4,7 +4,7 @@ use ms_core::{Axis, Grid};
 use serde::{Deserialize, Serialize};
 
 use crate::parts::Feed;
-use crate::{Item, ModelConfig, PlacedParam, Result, local};
+use crate::{Item, ModelConfig, PlacedParam, Recompute, Result, local};
 
 /// Bytes of one rank by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,11 +13,11 @@ pub struct Memory {
     pub elements: usize,
     /// Weights that the forward pass reads.
     pub weights: usize,
-    /// Accumulated gradients, float32.
+    /// Accumulated gradients, float32 (beside float64 weights float64).
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type.
     pub master: usize,
-    /// First and second moments, or momentum, float32.
+    /// First and second moments, or momentum, float32 (beside float64 weights float64).
     pub moments: usize,
 }
 
@@ -81,20 +81,26 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Bytes that one forward pass through `items` keeps: the operands of every operation that has a backward, without
-    /// recomputation. Mixers that are not attention count as attention of their projections' width.
-    pub fn of_items(&self, c: &ModelConfig, items: &[Item]) -> usize {
+    /// Bytes that one forward pass through `items` keeps, and what its backward needs besides while it runs layers again. Kept
+    /// are the operands of every operation that has a backward; of layers that run again their input. Mixers that are not
+    /// attention count as attention of their projections' width.
+    pub fn of_items(&self, c: &ModelConfig, items: &[Item], recompute: Recompute) -> (usize, usize) {
         // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
         const MOST: usize = 1 << 12;
+        // What a pass keeps whatever its tokens: gradients by the output layer, formed in the forward pass.
+        let wide = self.element_bytes.max(4);
+        let head = items.iter().filter(|i| matches!(i, Item::Head)).count();
+        let fixed = head * (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(wide);
         if self.tokens > MOST {
-            let few = Self { tokens: MOST, ..*self }.of_items(c, items);
-            return (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+            let (kept, again) = Self { tokens: MOST, ..*self }.of_items(c, items, recompute);
+            let stretched = |few: usize| (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+            return (stretched(kept - fixed).saturating_add(fixed), stretched(again));
         }
         let stream = match self.sequence_parallel {
             true => self.tokens / self.tp,
             false => self.tokens,
         };
-        let (row, wide) = (c.hidden * self.element_bytes, 4);
+        let row = c.hidden * self.element_bytes;
         let inside = |width: usize| self.tokens * width / self.tp * self.element_bytes;
         let layer = |layer: usize| {
             let kind = c.layer(layer);
@@ -125,11 +131,25 @@ impl Activations {
         let of = |item: &Item| match *item {
             Item::Layer { layer: l, .. } => layer(l),
             Item::Predictor(k) => layer(c.layers + k) + 4 * stream * row,
-            // Gradients by the stream and the output layer are formed in the forward pass.
-            Item::Head => 3 * stream * row + c.padded_vocab / self.tp * c.hidden * wide,
+            // Gradients by the stream are formed in the forward pass, too.
+            Item::Head => 3 * stream * row,
             Item::Embedding => self.tokens * wide,
             Item::Noop { .. } => 0,
         };
-        items.iter().map(of).fold(0, usize::saturating_add)
+        let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
+        let layers: Vec<usize> = items.iter().filter(is_layer).map(of).collect();
+        let others: usize = items.iter().filter(|i| !is_layer(i)).map(of).fold(fixed, usize::saturating_add);
+        let input = stream * row;
+        // Groups of layers that run again together, from the first on.
+        let (count, group) = match recompute {
+            Recompute::None => (0, 1),
+            Recompute::Block(n) => (n.min(layers.len()), 1),
+            Recompute::Uniform(n) => (layers.len(), n.max(1)),
+        };
+        let (again, whole) = layers.split_at(count);
+        let kept = whole.iter().fold(others, |sum, &l| sum.saturating_add(l));
+        let inputs = again.len().div_ceil(group).saturating_mul(input);
+        let most = again.chunks(group).map(|g| g.iter().fold(0, |s, &l| usize::saturating_add(s, l))).max();
+        (kept.saturating_add(inputs), most.unwrap_or(0))
     }
 }

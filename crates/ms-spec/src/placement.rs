@@ -29,6 +29,18 @@ impl Default for Stages {
     }
 }
 
+/// Which layers keep only their input and run again in the backward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// None: everything a backward needs is kept.
+    #[default]
+    None,
+    /// The first `n` layers, each by itself (`--recompute-method block`).
+    Block(usize),
+    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
+    Uniform(usize),
+}
+
 /// One piece of a model, in the order of the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

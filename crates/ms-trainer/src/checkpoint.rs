@@ -6,7 +6,7 @@
 
 use crate::config::{MegatronFiles, TrainConfig, UpdateRule};
 use crate::engine::Engine;
-use crate::optimizer::state_names;
+use crate::optimizer::{MASTER, state_names};
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Cut;
@@ -197,7 +197,35 @@ fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: shard
         write_megatron(config, &sealed, state, engine.dtype(), &writer)?;
     }
     drop(sealed);
-    Ok(writer.publish()?)
+    writer.publish()?;
+    if let (Some(keep), Some(dir)) = (config.checkpoint.keep_last, &config.checkpoint.save) {
+        remove_older(dir, state.iteration, keep);
+    }
+    Ok(())
+}
+
+/// Removes all but the `keep` newest of the checkpoints up to `newest`, which is complete. What cannot be removed stays, with a
+/// warning: the run has what it needs.
+fn remove_older(dir: &Path, newest: u64, keep: u64) {
+    // What a removal that was broken off has left.
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".iter_") && name.ends_with(".removed") {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let mut older: Vec<u64> = iterations(dir).into_iter().filter(|&n| n < newest).collect();
+    let stay = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
+    older.truncate(older.len().saturating_sub(stay));
+    for iteration in older {
+        let folder = dir.join(iteration_name(iteration));
+        // Under another name first: what looks for checkpoints finds it whole or not at all.
+        let aside = dir.join(format!(".{}.removed", iteration_name(iteration)));
+        let removed = std::fs::rename(&folder, &aside).and_then(|()| std::fs::remove_dir_all(&aside));
+        if let Err(e) = removed {
+            tracing::warn!("{}: an older checkpoint could not be removed: {e}", folder.display());
+        }
+    }
 }
 
 fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {
@@ -306,7 +334,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     // A run of ours says so; one of Megatron's is known by its optimizer. Otherwise these are weights alone.
     let ours = source.kind() == Kind::Sharded && !source.state()["schedule"].is_null();
     if config.checkpoint.finetune || !(ours || source.has_optimizer()) {
-        read_masters(&source, engine)?;
+        read_masters(&source, engine, false)?;
         return Ok(Some(state));
     }
     let stored: Stored = match ours {
@@ -319,8 +347,16 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
-    if config.checkpoint.no_load_optim || !source.has_optimizer() {
-        read_masters(&source, engine)?;
+    let kept = source.has_states(config.update.state_names());
+    if config.checkpoint.no_load_optim || !kept {
+        if !config.checkpoint.no_load_optim && engine.ctx.rank == 0 {
+            let names = config.update.state_names().join(", ");
+            tracing::warn!(
+                "{}: there is no {names} of the parameters, as --optimizer keeps it: the optimizer begins anew",
+                dir.display()
+            );
+        }
+        read_masters(&source, engine, !config.checkpoint.no_load_optim)?;
     } else {
         read_optimizer(&source, engine, config.update, stored.optimizer_step)?;
     }
@@ -389,14 +425,17 @@ fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
     Ok(())
 }
 
-/// Takes the stored weights as master weights, without the rounding of the run's own type.
-fn read_masters(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
+/// Takes the stored weights as master weights, without the rounding of the run's own type; where there are master weights of
+/// another update rule and they are wanted, those.
+fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
     engine.optimizer.fill(0, |id, range, mut out| {
         let i = id.0 as usize;
+        let master = state_name(MASTER, &specs[i]);
+        let name = if others && source.has(&master) { &master } else { &specs[i].name };
         let (dtype, bytes) = (out.dtype(), out.bytes_mut());
-        Ok::<_, Error>(source.read_named(&specs[i].name, &regions[i], Some(range), dtype, bytes)?)
+        Ok::<_, Error>(source.read_named(name, &regions[i], Some(range), dtype, bytes)?)
     })?;
     engine.publish_masters()
 }
@@ -405,9 +444,9 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
     // Master weights that were not stored are the weights themselves.
     // Every rank must decide alike, also one whose stage holds nothing.
     let first = ms_spec::params(engine.model.config()).into_iter().find(|s| s.trained);
-    let has_masters = first.is_some_and(|spec| source.has(&state_name(state_names(rule)[0], &spec)));
+    let has_masters = first.is_some_and(|spec| source.has(&state_name(MASTER, &spec)));
     if !has_masters {
-        read_masters(source, engine)?;
+        read_masters(source, engine, false)?;
     }
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;

@@ -52,6 +52,8 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Elements of a gradient bucket; `None`: one bucket.
     pub bucket_size: Option<usize>,
+    /// Buckets are summed over ranks as soon as their gradients are final, while the backward pass still runs.
+    pub overlap_grad_reduce: bool,
     /// Stop when a loss or gradient norm is not a number.
     pub check_for_nan: bool,
     /// Validation.
@@ -119,6 +121,7 @@ impl TrainConfig {
             mtp_loss_scale: 0.1,
             seed: 1,
             bucket_size: None,
+            overlap_grad_reduce: false,
             check_for_nan: true,
             eval: Evaluation { interval: 0, iters: 0 },
             log_interval: 1,
@@ -290,6 +293,8 @@ pub struct Checkpointing {
     pub save: Option<PathBuf>,
     /// Iterations between checkpoints; 0: only at the end.
     pub save_interval: u64,
+    /// Checkpoints that stay in the folder; older ones go once a newer one is complete. `None`: all stay.
+    pub keep_last: Option<u64>,
     /// Weights only.
     pub no_save_optim: bool,
     /// In which of Megatron's forms weights are written a second time.

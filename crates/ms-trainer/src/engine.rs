@@ -5,9 +5,9 @@ use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::{Error, Result};
-use ms_core::{Axis, DType, Device, GradBuffer, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
-use ms_dist::{DataParallel, ParallelCtx, ReduceOp};
+use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
 use ms_spec::{Place, Placement};
 use std::collections::BTreeMap;
@@ -28,7 +28,10 @@ pub struct Engine {
     dp: DataParallel,
     shared: SharedGradients,
     pipeline: Pipeline,
-    grads: GradBuffer,
+    grads: GradBuckets,
+    /// Of each parameter how many passes of a micro-batch add to its gradient before the sum over data-parallel ranks may start,
+    /// `None`: it starts at the end, as all do without overlap.
+    overlap: Option<Vec<Option<usize>>>,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
@@ -78,11 +81,12 @@ impl Engine {
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
-        let grads = GradBuffer::zeros(device.arena(), config.dtype, dp.layout().clone());
+        let grads = GradBuckets::zeros(device.arena(), config.dtype, &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
         let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.update)?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
         let load: Arc<RouterLoad> = Arc::default();
+        let overlap = config.overlap_grad_reduce.then(|| shared.passes_alone(&model));
         let mut this = Self {
             pipeline: Pipeline::new(config, &placement, load.clone()),
             device,
@@ -93,6 +97,7 @@ impl Engine {
             dp,
             shared,
             grads,
+            overlap,
             counts,
             clip_grad: config.clip_grad,
             per_token_loss: config.per_token_loss,
@@ -124,7 +129,7 @@ impl Engine {
         report.grad_norm = self.grad_norm(&parts)?;
         let grad_norm = report.grad_norm;
         if self.check_for_nan && !grad_norm.is_finite() {
-            return Err(self.not_finite(iteration, "the gradient norm", grad_norm));
+            return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
         report.experts = self.experts_report()?;
@@ -145,23 +150,30 @@ impl Engine {
         iteration: u64,
         micro_batches: &[MicroBatch],
     ) -> Result<(Vec<Tensor>, StepReport)> {
-        self.device.fill_zero(self.grads.values_mut())?;
+        self.grads.clear(&self.device)?;
+        let passes = micro_batches.len();
+        let mut reduction = match &self.overlap {
+            None => Reduction::at_the_end(&self.dp, &mut self.grads),
+            Some(early) => Reduction::overlapped(&self.dp, &mut self.grads, |p| {
+                early[p.0 as usize].map(|each| each * passes)
+            }),
+        };
         let losses = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
             let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
-            self.pipeline.run(model, store, ctx, &self.device, micro_batches, &mut self.grads)?
+            self.pipeline.run(model, store, ctx, &self.device, micro_batches, &mut reduction)?
         };
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let loss = losses.main.value(self.log_token_mean);
         if self.check_for_nan && !loss.is_finite() {
-            return Err(self.not_finite(iteration, "the loss", loss));
+            return Err(not_finite(&self.ctx, iteration, "the loss", loss));
         }
         let factor = match self.per_token_loss {
             true => 1.0 / losses.main.tokens.max(1.0),
             false => 1.0 / self.ctx.dp.size() as f64,
         };
-        self.shared.reduce(&self.device, &self.ctx, &mut self.grads)?;
-        let parts = self.dp.reduce_gradients(&self.device, &mut self.grads, factor)?;
+        self.shared.reduce(&self.device, &self.ctx, reduction.grads())?;
+        let parts = reduction.finish(&self.device, factor)?;
         let report = StepReport {
             loss,
             grad_norm: 0.0,
@@ -245,10 +257,6 @@ impl Engine {
         self.publish_biases()
     }
 
-    fn not_finite(&self, iteration: u64, what: &'static str, value: f64) -> Error {
-        Error::NotFinite { iteration, rank: self.ctx.describe(), what, value }
-    }
-
     /// What the routers reported since the last call, over all ranks.
     fn experts_report(&self) -> Result<Option<ExpertReport>> {
         let config = self.model.config();
@@ -298,18 +306,20 @@ impl Engine {
             Place::Embedding | Place::Head => None,
         };
         let specs = self.model.specs();
-        self.optimizer.change_masters(|id, range, values| {
-            let Some(counts) = layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l)) else {
-                return;
-            };
-            let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-            for (value, e) in values.iter_mut().zip(range) {
-                let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
-                if behind != 0.0 {
-                    *value += rate * behind.signum();
+        let counts_of = |id: ParamId| layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l));
+        self.optimizer.change_masters(
+            |id| counts_of(id).is_some(),
+            |id, range, values| {
+                let Some(counts) = counts_of(id) else { return };
+                let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+                for (value, e) in values.iter_mut().zip(range) {
+                    let behind = mean - counts.get(e).map_or(mean, |&n| n as f64);
+                    if behind != 0.0 {
+                        *value += rate * behind.signum();
+                    }
                 }
-            }
-        })
+            },
+        )
     }
 
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
@@ -355,7 +365,7 @@ pub struct OwnedGradient {
     pub region: ms_core::Region,
     /// Elements of the region, in its local order.
     pub range: std::ops::Range<usize>,
-    /// Their gradients, f32.
+    /// Their gradients, f32 or f64.
     pub values: Tensor,
 }
 
@@ -365,4 +375,8 @@ fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
     let spec = &param.spec;
     let group = if spec.of_experts() { &ctx.etp } else { &ctx.tp };
     !param.copy && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
+}
+
+fn not_finite(ctx: &ParallelCtx, iteration: u64, what: &'static str, value: f64) -> Error {
+    Error::NotFinite { iteration, rank: ctx.describe(), what, value }
 }

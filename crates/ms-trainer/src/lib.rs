@@ -4,8 +4,8 @@
 //! [`Engine::step`] on them, reports in Megatron's log line, JSON lines and TensorBoard events, validates, saves and
 //! stops. The configuration is resolved by the program; nothing here reads flags or the environment.
 //!
-//! Weights and activations are f32 or bf16; gradients, master weights and optimizer state are always f32 and are
-//! shared out over the data-parallel ranks. `k` iterations, a checkpoint and `n - k` more give the same bits as `n`.
+//! Weights and activations are f32, bf16 or, on the reference device, f64; gradients, master weights and optimizer state are
+//! f32 (beside f64 weights f64) and are shared out over the data-parallel ranks. `k` iterations, a checkpoint and `n - k` more give the same bits as `n`.
 
 mod ahead;
 mod checkpoint;
@@ -15,6 +15,7 @@ mod error;
 mod log_line;
 mod losses;
 mod optimizer;
+pub mod parity;
 mod pipeline;
 mod reduction;
 mod run;

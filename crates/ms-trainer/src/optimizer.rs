@@ -16,9 +16,12 @@ pub struct Optimizer {
     state: Vec<Tensor>,
 }
 
+/// Name of the master weights in a checkpoint.
+pub(crate) const MASTER: &str = "fp32_param";
+
 /// Names of the state tensors of `rule` in a checkpoint, master weights first.
 pub(crate) fn state_names(rule: UpdateRule) -> Vec<&'static str> {
-    std::iter::once("fp32_param").chain(rule.state_names().iter().copied()).collect()
+    std::iter::once(MASTER).chain(rule.state_names().iter().copied()).collect()
 }
 
 /// A part of a parameter that a rank owns.
@@ -159,15 +162,18 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes this rank's master weights outside the update rule: `change` gets parameter, elements and values.
+    /// Changes this rank's master weights of the parameters that are `wanted` outside the update rule: `change` gets parameter,
+    /// elements and values.
     ///
     /// # Errors
     /// If the master weights are in use elsewhere.
     pub fn change_masters(
         &mut self,
+        wanted: impl Fn(ParamId) -> bool,
         mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f64]),
     ) -> Result<()> {
-        for Owned { slice: s, at, .. } in &self.shard.parts {
+        let parts = self.shard.parts.iter().filter(|p| wanted(ParamId(p.slice.param as u32)));
+        for Owned { slice: s, at, .. } in parts {
             let len = s.range.len();
             let mut values = self.state[0].slice_flat(*at, [len])?.to_reals()?;
             change(ParamId(s.param as u32), s.range.clone(), &mut values);

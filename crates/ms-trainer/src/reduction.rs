@@ -1,9 +1,9 @@
 //! Whose gradients are summed over which ranks.
 
 use crate::Result;
-use ms_core::{Axis, Device, GradBuffer, Grid, ParamId, Tensor};
+use ms_core::{Axis, Device, Grid, ParamId, Tensor};
 use ms_dist::buckets::Placed;
-use ms_dist::{Communicator, DataParallel, Family, ParallelCtx, ReduceOp};
+use ms_dist::{Communicator, DataParallel, Family, GradBuckets, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
 use ms_spec::{ModelConfig, Place, PlacedParam, Placement, SumGrad};
 use std::sync::Arc;
@@ -112,16 +112,34 @@ impl SharedGradients {
         Self { sums: sums.into_iter().filter(|(comm, ids)| comm.size() > 1 && !ids.is_empty()).collect() }
     }
 
+    /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is final: none where it
+    /// has no gradient. `None` where that is not known before the end: other ranks' parts are added first; the embedding, which
+    /// the output layer or a prediction module of another chunk may use again; experts, which a pass without a token for them
+    /// leaves out, while their buckets must start in one order on all ranks.
+    pub(crate) fn passes_alone(&self, model: &Gpt) -> Vec<Option<usize>> {
+        let of = |(i, p): (usize, &PlacedParam)| {
+            let id = ParamId(i as u32);
+            let shared = self.sums.iter().any(|(_, ids)| ids.contains(&id));
+            let unknown = shared || p.spec.place == Place::Embedding || p.spec.of_experts();
+            match (p.spec.trained, unknown) {
+                (false, _) => Some(0),
+                (true, true) => None,
+                (true, false) => Some(1),
+            }
+        };
+        model.held().iter().enumerate().map(of).collect()
+    }
+
     /// Puts the sums in place of the parts.
-    pub(crate) fn reduce(&self, device: &Device, ctx: &ParallelCtx, grads: &mut GradBuffer) -> Result<()> {
+    pub(crate) fn reduce(&self, device: &Device, ctx: &ParallelCtx, grads: &mut GradBuckets) -> Result<()> {
         for (comm, ids) in &self.sums {
             let _span =
                 tracing::trace_span!(target: "ms_step", "shared gradients", rank = ctx.rank).entered();
             let mut all = Vec::new();
             for &id in ids {
-                all.extend_from_slice(grads.get(id).bytes());
+                all.extend_from_slice(grads.get(id)?.bytes());
             }
-            let dtype = grads.values().dtype();
+            let dtype = grads.dtype();
             let mut parts = Tensor::uninit(device.arena(), dtype, [all.len() / dtype.size()]);
             parts.bytes_mut()?.copy_from_slice(&all);
             let sum = comm.all_reduce("shared gradients", parts, ReduceOp::Sum)?.wait()?;

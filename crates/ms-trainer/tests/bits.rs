@@ -7,8 +7,9 @@ mod parity;
 use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::ModelConfig;
+use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
-use parity::{Case, Found, batches, run};
+use parity::{Case, run};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 16;
@@ -32,7 +33,13 @@ fn model() -> ModelConfig {
 fn found(case: &Case, micro: usize) -> Found {
     let c = model();
     let case = &case.clone().single_precision();
-    run(&c, case, Routing::default(), &batches(&c, ROWS, LENGTH, 2, micro, true)).unwrap()
+    run(
+        &c,
+        case,
+        Routing::default(),
+        &batches(&c, Shape { rows: ROWS, length: LENGTH, micro, packed: true }, 2),
+    )
+    .unwrap()
 }
 
 /// Gradients and reports, as bits.
@@ -120,4 +127,55 @@ fn data_parallel_ranks_send_their_share_of_the_gradients() {
     let gradients = (elements.next_multiple_of(128) * 4 / 2) as u64;
     // And the sums of losses: four numbers of eight bytes.
     assert_eq!(two.sent[0]["dp-cp"], gradients + 4 * 8);
+}
+
+/// Buckets of one parameter each, experts of which a micro-batch of one token per rank leaves most without any, and a prediction
+/// module that embeds again.
+#[test]
+fn overlapped_sums_start_in_one_order_whatever_tokens_come() {
+    use ms_spec::{Feed, Layer, Moe, Router, Score};
+    let router = Router {
+        score: Score::SoftmaxOfChosen,
+        bias: false,
+        linear_bias: false,
+        groups: None,
+        renormalise: false,
+        scale: 1.0,
+        f32: false,
+    };
+    let moe = Moe { experts: 16, top_k: 1, ffn: 8, router, shared: None, zero_experts: 0 };
+    let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
+    let c = ModelConfig { moe: Some(moe), pattern, mtp: 1, ..model() };
+    let steps = batches(&c, Shape { rows: 1, length: 2, micro: 8, packed: false }, 2);
+    for case in [
+        Case { bucket_size: Some(1), ..Case::of(4, 1, 1, 1, 2) },
+        Case { bucket_size: Some(1), ..Case::of(4, 1, 1, 2, 2) },
+        Case {
+            bucket_size: Some(1),
+            order: PipelineOrder::DualPipeV,
+            stages: ms_spec::Stages { pp: 2, dual_pipe: true, ..ms_spec::Stages::default() },
+            ..Case::of(4, 1, 1, 2, 1)
+        },
+    ] {
+        let case = case.single_precision();
+        let plain = run(&c, &case, Routing::default(), &steps).unwrap();
+        let overlapped = run(&c, &Case { overlap: true, ..case }, Routing::default(), &steps).unwrap();
+        same("overlap with experts and prediction", &plain, &overlapped);
+    }
+}
+
+#[test]
+fn gradients_summed_while_the_backward_pass_runs_have_the_same_bits() {
+    for case in [
+        Case::of(2, 1, 1, 1, 1),
+        Case::of(4, 2, 1, 1, 1).sequence_parallel(),
+        Case::of(4, 1, 1, 2, 1),
+        Case::of(4, 1, 2, 1, 1),
+    ] {
+        let case = Case { bucket_size: Some(300), ..case };
+        let plain = found(&case, 4);
+        same("overlap", &plain, &found(&Case { overlap: true, ..case.clone() }, 4));
+        let recompute = Recompute::Uniform(1);
+        same("overlap and recomputation", &plain, &found(&Case { overlap: true, recompute, ..case }, 4));
+    }
 }

@@ -8,7 +8,8 @@ use ms_dist::ContextParallel;
 use ms_spec::{Mixer, ModelConfig};
 use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
-use parity::{Bounds, Case, batches, compare, run};
+use ms_trainer::parity::{Bounds, Shape, batches, compare};
+use parity::{Case, run};
 
 fn config(name: &str) -> Option<ModelConfig> {
     let dir = golden_model(name)?;
@@ -40,13 +41,12 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
         }
         ran += 1;
         let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
-        let steps = batches(&c, 2, 16, 2, 4, packed);
+        let steps = batches(&c, Shape { rows: 2, length: 16, micro: 4, packed }, 2);
         let bounds = Bounds::of(case.dtype);
-        let outcome = run(&c, &case.alone(), routing, &steps).and_then(|want| {
-            run(&c, case, routing, &steps).and_then(|got| compare(&name, &want, &got, bounds))
-        });
+        let outcome = run(&c, &case.alone(), routing, &steps)
+            .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&want, &got, bounds)));
         if let Err(e) = outcome {
-            wrong.push(if e.starts_with(&name) { e } else { format!("{name}: {e}") });
+            wrong.push(format!("{name}: {e}"));
         }
     }
     assert!(wrong.is_empty(), "{what}: {} of {ran} models differ:\n{}", wrong.len(), wrong.join("\n"));

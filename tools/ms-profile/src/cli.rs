@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Measures this machine and reads the traces of ms-train.
+/// Measures this machine, reads the traces of ms-train, and examines an installation of CANN.
 #[derive(Debug, Parser)]
 #[command(name = "ms-profile", version, about, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -20,7 +20,8 @@ const EXAMPLES: &str = "Examples:
   ms-train --load model --tokenizer-name-or-path tok --data-path data/corpus_text_document \\
     --seq-length 512 --micro-batch-size 1 --global-batch-size 4 --train-iters 10 --lr 1e-4 \\
     --profile --profile-step-start 5 --profile-step-end 8 --profile-save-path trace
-  ms-profile report trace";
+  ms-profile report trace
+  ms-profile npu-doctor --report npu.json";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -43,4 +44,64 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
     },
+    /// Draws an order of work in a pipeline, with its bubble and the activations that stages keep.
+    Schedule(Schedule),
+    /// What is there of CANN for Ascend NPUs and whether it works: libraries, functions, devices, every operator that
+    /// training would use against its formula, collectives across devices.
+    NpuDoctor(NpuDoctor),
+}
+
+/// Arguments of `schedule`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Two lines a stage: the number of the micro-batch (0-9, a-z, then from 0 again), and what is done with it: \
+F forward, B backward, I its gradients by inputs alone, W those by weights; in chunks after the first f, b, i, w. A forward of \
+a chunk takes one column, a backward two.
+
+Examples:
+  ms-profile schedule --pipeline-model-parallel-size 4 --micro-batches 8
+  ms-profile schedule --pipeline-model-parallel-size 4 --micro-batches 8 --schedules-method zero-bubble
+  ms-profile schedule --pipeline-model-parallel-size 4 --micro-batches 8 --num-virtual-stages-per-pipeline-rank 2 --json"
+)]
+pub(crate) struct Schedule {
+    /// Stages of the pipeline.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub pipeline_model_parallel_size: u32,
+    /// Micro-batches of an iteration on one data-parallel rank.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub micro_batches: u32,
+    /// Chunks of a stage (interleaved).
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub num_virtual_stages_per_pipeline_rank: u32,
+    /// Order of work; default: one forward, one backward, or interleaved where there are chunks.
+    #[arg(long, value_name = "NAME", value_parser = ["zero-bubble", "dualpipev"])]
+    pub schedules_method: Option<String>,
+    /// Micro-batches that pass a chunk before the next chunk runs (default: the stages).
+    #[arg(long, value_name = "N")]
+    pub microbatch_group_size_per_vp_stage: Option<u32>,
+    /// Whose interleaved order: v2.0.0 does all forwards first where there are as many micro-batches as stages.
+    #[arg(long, value_name = "VERSION", default_value = "v2.0.0", value_parser = ["v2.0.0", "head"])]
+    pub upstream: String,
+    /// Columns of a line (default: the variable COLUMNS, else 120).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=10000))]
+    pub width: Option<u32>,
+}
+
+/// Arguments of `npu-doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit code 1 if a check fails; without CANN that is the first one.
+
+Examples:
+  ms-profile npu-doctor
+  ms-profile npu-doctor --devices 0,1 --report npu.json")]
+pub(crate) struct NpuDoctor {
+    /// Devices to check (default: all that this process sees).
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub devices: Vec<i32>,
+    /// Do not try collectives: for a machine whose other devices are in use.
+    #[arg(long)]
+    pub no_collectives: bool,
+    /// Also write the JSON object to a file, to attach to an issue.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }

@@ -1,9 +1,11 @@
 //! `ms-profile cpu` measures what this machine can do at the moment; `ms-profile report` says where the time of
-//! recorded iterations went and what share of the machine they reached.
+//! recorded iterations went and what share of the machine they reached; `ms-profile schedule` draws pipelines; `ms-profile npu-doctor` examines what there is of CANN.
 
 mod cli;
 mod cpu;
+mod npu;
 mod report;
+mod schedule;
 
 use anyhow::Result;
 use cli::{Cli, Command};
@@ -16,12 +18,14 @@ pub fn command() -> clap::Command {
 /// The program.
 ///
 /// # Errors
-/// If a trace cannot be read, or `MS_ISA` names an instruction set that this machine does not have.
+/// If a trace cannot be read, a schedule does not exist for the numbers, a check of `npu-doctor` fails, or `MS_ISA` names an instruction set that this machine does not have.
 pub fn main() -> Result<()> {
     let cli: Cli = ms_cli::parse()?;
     cli.common.start_logging();
     match cli.command {
         Command::Cpu { threads, quick } => cpu::run(threads.map(|n| n as usize), quick, cli.common.json),
+        Command::Schedule(args) => schedule::run(&args, cli.common.json),
+        Command::NpuDoctor(args) => npu::run(&args, cli.common.json),
         Command::Report { trace, top } => report::run(&trace, top, cli.common.json),
     }
 }

@@ -7,6 +7,8 @@
 pub mod data;
 mod fit;
 mod keep;
+mod layouts;
+mod parity;
 mod plan;
 mod profile;
 mod report;
@@ -15,7 +17,8 @@ mod room;
 mod schedule;
 pub mod topology;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, parse_or_exit};
 use ms_dist::{ParallelCtx, threads};
 use ms_kernels::Isa;
@@ -32,29 +35,49 @@ const ABOUT: &str = "Trains a decoder: pretraining and supervised fine-tuning, w
 A run of two data-parallel ranks on this machine:
   ms-train --nproc-per-node 2 --load qwen3-0.6b --tokenizer-name-or-path qwen3-0.6b \\
       --data-path corpus_text_document --seq-length 1024 --micro-batch-size 1 --global-batch-size 8 \\
-      --train-iters 100 --lr 1e-4 --bf16 --save out --save-interval 50";
+      --train-iters 100 --lr 1e-4 --bf16 --save out --save-interval 50
+
+Whether the model trains on a topology as on one rank, made small and in f64 (any flags of a run):
+  ms-train parity --nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \\
+      --load qwen3-0.6b --seq-length 1024 --micro-batch-size 1 --global-batch-size 8";
 
 /// The program.
 ///
 /// # Errors
 /// Whatever stops a run; the exit code follows from the kind of error.
 pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
-    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let parity = argv.first().is_some_and(|word| word == "parity");
+    if parity {
+        argv.remove(0);
+    }
     let mut args = parse_or_exit(Program::Train, "ms-train", ABOUT, &argv)?;
     if let Some(path) = args.text("config").map(ToOwned::to_owned) {
         let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
         args.layer_toml(&text, Path::new(&path))?;
     }
+    if args.flag("explain") {
+        return report::explain(&args);
+    }
     args.check()?;
     let recorder = ms_trace::Recorder::new();
     report::start_logging(&args, args.flag("profile").then(|| recorder.clone()));
     report::notices(&args);
-    let resolved = resolve::resolve(&args)?;
+    if args.has("fit") && !args.flag("dry_run") {
+        bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
+    }
+    let resolved = resolve::resolve(&args, parity || args.flag("dry_run"))?;
+    if parity {
+        return parity::run(&args, &resolved);
+    }
     if args.flag("print_config") {
         return report::print_config(&args, &resolved);
     }
     if args.flag("dry_run") {
-        return plan::print(&args, &resolved);
+        return match args.text("fit") {
+            Some(limit) => layouts::print(&args, &resolved, limit),
+            None => plan::print(&args, &resolved),
+        };
     }
     train(&args, &resolved, &recorder, interrupt)
 }

@@ -108,7 +108,11 @@ fn groups(grid: &Grid) -> Map<String, Value> {
 }
 
 /// The order of work, and what it costs on paper.
-fn pipeline(r: &Resolved, placement: &Placement, micro_batches: usize) -> Result<(Schedule, Report)> {
+pub(crate) fn pipeline(
+    r: &Resolved,
+    placement: &Placement,
+    micro_batches: usize,
+) -> Result<(Schedule, Report)> {
     let kind = r.config.order.kind(placement.stages(), placement.chunks());
     let schedule = Schedule::new(kind, &placement.order(), micro_batches)
         .map_err(|e| Usage(format!("--global-batch-size: {e}")))?;
@@ -171,6 +175,45 @@ fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
     cp_plan
 }
 
+/// Bytes of a rank of `stage`: what its parameters take, and what its passes keep.
+fn of_rank(
+    r: &Resolved,
+    placement: &Placement,
+    held: &[PlacedParam],
+    (stage, rank): (usize, usize),
+    report: &Report,
+) -> Result<(memory::Memory, usize)> {
+    let c = &r.config;
+    let (grid, element, moments) = (&r.topology.grid, c.dtype.size(), c.update.state_names().len());
+    let held = memory::of(held, grid, rank, element, moments, r.topology.distributed_optimizer)?;
+    let activations = memory::Activations {
+        tokens: c.seq_length * c.batch.micro / grid.size(Axis::Cp),
+        element_bytes: element,
+        tp: grid.size(Axis::Tp),
+        sequence_parallel: r.topology.sequence_parallel,
+    };
+    let of_chunks = placement.stage(stage).iter().map(|i| activations.of_items(&c.model, i, c.recompute));
+    let (kept, again) = of_chunks.fold((0, 0), |(k, a), (kept, again)| (k.max(kept), a.max(again)));
+    // Each forward pass that is kept is one of a chunk; layers run again in one backward pass at a time.
+    Ok((held, report.max_in_flight[stage].saturating_mul(kept).saturating_add(again)))
+}
+
+/// Bytes that the first rank of a stage needs in all.
+///
+/// # Errors
+/// If a parameter does not divide.
+pub(crate) fn stage_bytes(
+    r: &Resolved,
+    placement: &Placement,
+    held: &[PlacedParam],
+    stage: usize,
+    report: &Report,
+) -> Result<usize> {
+    let rank = (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0);
+    let (held, activations) = of_rank(r, placement, held, (stage, rank), report)?;
+    Ok(held.total().saturating_add(activations))
+}
+
 /// What each rank holds, in bytes.
 fn ranks(
     r: &Resolved,
@@ -178,23 +221,10 @@ fn ranks(
     stages: &[Vec<PlacedParam>],
     report: &Report,
 ) -> Result<Vec<Value>> {
-    let c = &r.config;
-    let (grid, element, moments) = (&r.topology.grid, c.dtype.size(), c.update.state_names().len());
     let mut ranks = Vec::with_capacity(r.world);
     for rank in 0..r.world {
-        let stage = grid.coord(rank, Axis::Pp);
-        let held =
-            memory::of(&stages[stage], grid, rank, element, moments, r.topology.distributed_optimizer)?;
-        let activations = memory::Activations {
-            tokens: c.seq_length * c.batch.micro / grid.size(Axis::Cp),
-            element_bytes: element,
-            tp: grid.size(Axis::Tp),
-            sequence_parallel: r.topology.sequence_parallel,
-        };
-        let of_chunks: Vec<usize> =
-            placement.stage(stage).iter().map(|items| activations.of_items(&c.model, items)).collect();
-        // Each forward pass that is kept is one of a chunk.
-        let kept = report.max_in_flight[stage] * of_chunks.iter().copied().max().unwrap_or(0);
+        let stage = r.topology.grid.coord(rank, Axis::Pp);
+        let (held, activations) = of_rank(r, placement, &stages[stage], (stage, rank), report)?;
         ranks.push(json!({
             "rank": rank,
             "stage": stage,
@@ -203,7 +233,7 @@ fn ranks(
             "weight_bytes": held.weights,
             "grad_bytes": held.gradients,
             "optimizer_bytes": held.master + held.moments,
-            "activation_bytes": kept,
+            "activation_bytes": activations,
         }));
     }
     Ok(ranks)
@@ -211,7 +241,7 @@ fn ranks(
 
 /// An estimate of the bytes that a rank of the first stage sends in an iteration, by group, counted as
 /// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism and for dense layers.
-fn communication(
+pub(crate) fn communication(
     r: &Resolved,
     stages: &[Vec<PlacedParam>],
     micro_batches: usize,

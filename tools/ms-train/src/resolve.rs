@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A run, ready to start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Resolved {
     /// What the loop is told.
     pub config: TrainConfig,
@@ -50,11 +50,11 @@ pub(crate) fn number(args: &Args, dest: &str) -> f64 {
     args.float(dest).unwrap_or(0.0)
 }
 
-/// Resolves the flags of a training run.
+/// Resolves the flags of a training run. One that is only `planned` needs no data and no number of iterations.
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
-pub fn resolve(args: &Args) -> Result<Resolved> {
+pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
@@ -99,7 +99,6 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(args)? };
-    let dry_run = args.flag("dry_run");
     let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
         (Some(_), None) if batch.rampup.is_some() => {
             bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
@@ -107,21 +106,21 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         (Some(iters), None) => (iters as u64, (iters as u64).saturating_mul(global as u64)),
         (None, Some(samples)) => (iterations_for(&batch, samples as u64), samples as u64),
         (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
-        (None, None) if args.flag("skip_train") || dry_run => (0, 0),
+        (None, None) if args.flag("skip_train") || planned => (0, 0),
         (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
     };
     let eval = Evaluation {
         interval: number(args, "eval_interval") as u64,
         iters: number(args, "eval_iters") as u64,
     };
-    let schedule = crate::schedule::resolve(args, train_samples, global as u64)?;
+    let schedule = crate::schedule::resolve(args, train_samples, global as u64, planned)?;
     let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
-    let data = if dry_run && !named.iter().any(|dest| args.has(dest)) {
+    let data = if planned && !named.iter().any(|dest| args.has(dest)) {
         None // a plan needs no data
     } else {
         Some(data(args, seq_length, global, tokenizer.as_ref())?)
     };
-    if let Some(data) = data.as_ref().filter(|_| !dry_run) {
+    if let Some(data) = data.as_ref().filter(|_| !planned) {
         crate::fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
     }
     let flops = match args.upstream() {
@@ -166,6 +165,7 @@ pub fn resolve(args: &Args) -> Result<Resolved> {
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
+        overlap_grad_reduce: args.flag("overlap_grad_reduce"),
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
         eval,
         log_interval: number(args, "log_interval") as u64,
@@ -483,6 +483,10 @@ fn checkpointing(args: &Args) -> Result<Checkpointing> {
         exit_on_missing: args.flag("exit_on_missing_checkpoint"),
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
+        keep_last: match args.size("keep_last")?.map(|n| n as u64) {
+            Some(_) if !args.has("save") => bail!(Usage("--keep-last: goes with --save".into())),
+            keep => keep,
+        },
         no_save_optim: args.has("no_save_optim"),
         megatron_files: match args.text("ckpt_format").filter(|_| args.has("ckpt_format")) {
             Some("torch") => MegatronFiles::Ranks,

@@ -6,7 +6,6 @@ use anyhow::Result;
 use ms_cli::{available_memory, too_little_memory};
 use ms_core::Axis;
 use ms_data::indexed::IndexedDataset;
-use ms_nn::Recompute;
 use ms_spec::{Placement, memory};
 use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
@@ -46,12 +45,14 @@ impl Needs {
                 sequence_parallel: r.topology.sequence_parallel,
             };
             let chunks = placement.stage(stage);
-            let kept = chunks.iter().map(|items| sizes.of_items(&c.model, items)).max().unwrap_or(0);
+            let of_chunk = |items: &Vec<_>| {
+                let (kept, again) = sizes.of_items(&c.model, items, c.recompute);
+                kept.saturating_add(again)
+            };
+            let kept = chunks.iter().map(of_chunk).max().unwrap_or(0);
             add(&mut needs.weights, held.weights);
             add(&mut needs.gradients, held.gradients);
             add(&mut needs.optimizer, held.master.saturating_add(held.moments));
-            // Recomputed layers keep little more than their input.
-            let kept = if c.recompute == Recompute::None { kept } else { kept / 8 };
             add(&mut needs.activations, kept);
             // Tokens, labels, positions and mask of a micro-batch, and those read ahead.
             let ahead = r.data.as_ref().map_or(1, |d| d.ahead + 1);

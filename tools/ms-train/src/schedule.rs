@@ -55,7 +55,7 @@ impl Unit {
 ///
 /// # Errors
 /// If the flags contradict each other or do not fit together.
-pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64) -> Result<Schedule> {
+pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64, planned: bool) -> Result<Schedule> {
     let trains = train_samples > 0 && !args.flag("skip_train");
     let unit = match args.has("train_samples") {
         true => Unit { name: "samples", samples: 1 },
@@ -80,7 +80,7 @@ pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64) -> Result<Sc
     }
     let max_lr = match args.float("lr") {
         Some(lr) => lr,
-        None if !trains || args.flag("dry_run") => 0.0,
+        None if !trains || planned => 0.0,
         None => bail!(Usage("--lr is required".into())),
     };
     let style = match args.text("lr_decay_style").unwrap_or("linear") {

@@ -180,7 +180,10 @@ pub fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
 }
 
 /// Checks that the model can be spread so, before any rank starts.
-fn check(
+///
+/// # Errors
+/// Names the flag whose size does not fit.
+pub(crate) fn check(
     model: &ModelConfig,
     grid: &Grid,
     stages: &Stages,

@@ -238,3 +238,26 @@ fn a_flipped_byte_in_a_dataset_is_found_before_the_first_iteration() {
     let message = refused(&mut run(), 1);
     assert!(message.contains("text.bin: its bytes are not those that were written"), "{message}");
 }
+
+#[test]
+fn only_the_last_checkpoints_stay_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = ["--save", "out", "--save-interval", "2", "--keep-last", "2"];
+    train(dir.path(), 7, &save).assert().success();
+    let mut kept: Vec<String> = std::fs::read_dir(dir.path().join("out"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.contains("iter_"))
+        .collect();
+    kept.sort();
+    assert_eq!(kept, ["iter_0000006", "iter_0000007"]);
+    // What stays is whole.
+    let on = ["--load", "out", "--save", "out", "--keep-last", "1", "--override-opt_param-scheduler"];
+    train(dir.path(), 9, &on).assert().success();
+    let left = std::fs::read_dir(dir.path().join("out")).unwrap();
+    assert_eq!(left.filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 1);
+    let message = refused(&mut train(dir.path(), 2, &["--save", "out2", "--keep-last", "0"]), 2);
+    assert!(message.contains("--keep-last"), "{message}");
+    let message = refused(&mut train(dir.path(), 2, &["--keep-last", "1"]), 2);
+    assert!(message.contains("--keep-last: goes with --save"), "{message}");
+}

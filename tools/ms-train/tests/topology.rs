@@ -62,6 +62,41 @@ fn a_run_stopped_on_one_topology_goes_on_on_another() {
 }
 
 #[test]
+fn in_float64_a_run_goes_on_on_another_topology_to_ten_digits() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 6, 8, counting);
+    for rule in ["--optimizer adam", "--optimizer sgd --sgd-momentum 0.5"] {
+        let with = |more: &[&str]| -> Vec<String> {
+            rule.split(' ').chain(["--fp64"]).chain(more.iter().copied()).map(str::to_owned).collect()
+        };
+        let run = |topology: &str, more: &[&str]| {
+            let more = with(more);
+            losses(&train(
+                dir.path(),
+                &data,
+                topology,
+                6,
+                &more.iter().map(String::as_str).collect::<Vec<_>>(),
+            ))
+        };
+        let straight = run("", &[]);
+        for (i, first) in TOPOLOGIES.into_iter().enumerate().skip(1) {
+            let save = dir.path().join(format!("save-{}-{i}", rule.len()));
+            let save = save.to_str().unwrap();
+            let begun = run(first, &["--save", save, "--exit-interval", "3", "--ckpt-format", "torch"]);
+            let rest = run(TOPOLOGIES[(i + 2) % 5], &["--load", save]);
+            assert_eq!(begun.len() + rest.len(), 6, "{rule}: {first}");
+            for (got, want) in begun.iter().chain(&rest).zip(&straight) {
+                assert!(
+                    (got - want).abs() < 1e-10,
+                    "{rule}: {first}: {got}, expected {want}: {begun:?} {rest:?} {straight:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn megatrons_files_are_the_same_from_any_topology() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 1, 8, counting);

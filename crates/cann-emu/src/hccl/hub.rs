@@ -29,8 +29,8 @@ struct State {
     mail: HashMap<(u32, u32), Vec<Message>>,
     sent: u64,
     taken: Vec<u64>,
-    /// Peers that a rank waits for.
-    waits: HashMap<u32, Vec<u32>>,
+    /// Peers that a rank waits for, with the message's number where it is to be taken.
+    waits: HashMap<u32, Vec<(u32, Option<u64>)>>,
     gone: Vec<u32>,
 }
 
@@ -221,11 +221,11 @@ fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
                 got[i] = Some(data);
             }
         }
-        let open: Vec<u32> = mine
+        let open: Vec<(u32, Option<u64>)> = mine
             .iter()
             .filter(|(_, id)| !state.taken.contains(id))
-            .map(|(p, _)| *p)
-            .chain(wanted.iter().zip(&got).filter(|(_, g)| g.is_none()).map(|((p, _), _)| *p))
+            .map(|(p, id)| (*p, Some(*id)))
+            .chain(wanted.iter().zip(&got).filter(|(_, g)| g.is_none()).map(|((p, _), _)| (*p, None)))
             .collect();
         if open.is_empty() {
             state.waits.remove(&me);
@@ -236,35 +236,45 @@ fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
                 ..Reply::default()
             };
         }
-        if let Some(dead) = open.iter().find(|p| state.gone.contains(p)) {
+        if let Some((dead, _)) = open.iter().find(|(p, _)| state.gone.contains(p)) {
             return Reply::error(21, &format!("rank {dead} is gone"));
         }
         state.waits.insert(me, open.clone());
         if stuck(&state, me) {
             hub.changed.notify_all();
-            let text = format!("ranks wait for one another in a circle: {:?}", state.waits);
+            let circle: Vec<(u32, Option<u32>)> =
+                state.waits.keys().map(|r| (*r, waits_for(&state, *r))).collect();
+            let text = format!("ranks wait for one another in a circle: {circle:?}");
             return Reply::error(4, &text);
         }
         let (guard, more) = hub.wait(state, end);
         state = guard;
         if !more {
-            return Reply::error(9, &format!("rank {me} waited in vain for ranks {open:?}"));
+            let ranks: Vec<u32> = open.iter().map(|(p, _)| *p).collect();
+            return Reply::error(9, &format!("rank {me} waited in vain for ranks {ranks:?}"));
         }
     }
+}
+
+/// The first peer that a rank waits for. A message that was taken is waited for no longer, though its sender may not have
+/// woken up yet.
+fn waits_for(state: &State, rank: u32) -> Option<u32> {
+    let open = |(_, id): &&(u32, Option<u64>)| id.is_none_or(|id| !state.taken.contains(&id));
+    state.waits.get(&rank)?.iter().find(open).map(|(peer, _)| *peer)
 }
 
 /// Whether following who waits for whom leads from a rank back to it, with no message that would free one of them.
 fn stuck(state: &State, me: u32) -> bool {
     let mut at = me;
     for _ in 0..=state.waits.len() {
-        let Some(next) = state.waits.get(&at).and_then(|w| w.first()) else { return false };
+        let Some(next) = waits_for(state, at) else { return false };
         // A message that lies ready for one of the two is about to be taken.
-        let ready = state.mail.get(&(*next, at)).is_some_and(|m| !m.is_empty());
-        let receives = state.mail.get(&(at, *next)).is_none_or(Vec::is_empty);
+        let ready = state.mail.get(&(next, at)).is_some_and(|m| !m.is_empty());
+        let receives = state.mail.get(&(at, next)).is_none_or(Vec::is_empty);
         if ready && receives {
             return false;
         }
-        at = *next;
+        at = next;
         if at == me {
             // Two sends that face each other, or two receives.
             return state.waits.len() > 1 && circle_is_of_one_kind(state, me);
@@ -278,10 +288,10 @@ fn circle_is_of_one_kind(state: &State, me: u32) -> bool {
     let mut sends = 0;
     let mut steps = 0;
     loop {
-        let Some(next) = state.waits.get(&at).and_then(|w| w.first()) else { return false };
-        sends += usize::from(state.mail.get(&(at, *next)).is_some_and(|m| !m.is_empty()));
+        let Some(next) = waits_for(state, at) else { return false };
+        sends += usize::from(state.mail.get(&(at, next)).is_some_and(|m| !m.is_empty()));
         steps += 1;
-        at = *next;
+        at = next;
         if at == me {
             return sends == 0 || sends == steps;
         }

@@ -1,5 +1,6 @@
 //! Operators by type name, the older way: only those that the vendor's adapter still runs like that.
 
+use super::kernels::gated;
 use super::tensor::{Values, View};
 use crate::api::graph::Attribute;
 use crate::memory;
@@ -30,6 +31,59 @@ fn load(view: &View, who: &str) -> Result<Values, i32> {
     Ok(one)
 }
 
+/// What an operator by type name works on; a left-out input has no address.
+pub(super) struct Operands {
+    inputs: Vec<View>,
+    outputs: Vec<View>,
+    attributes: HashMap<String, Attribute>,
+    /// Numbers on the host are read when the operator is entered: their memory is the caller's.
+    numbers: Vec<Option<f64>>,
+    who: &'static str,
+}
+
+impl Operands {
+    /// The values of an input.
+    pub(super) fn input(&self, i: usize) -> Result<Vec<f64>, i32> {
+        match self.inputs.get(i) {
+            Some(view) => load(view, self.who).map(Values::floats),
+            None => Err(fail(100_000, &format!("{}: no input {i}", self.who))),
+        }
+    }
+    /// The dims of an input.
+    pub(super) fn dims(&self, i: usize) -> Vec<usize> {
+        self.inputs.get(i).map(|v| v.dims.iter().map(|d| *d as usize).collect()).unwrap_or_default()
+    }
+    /// Whether an input is there.
+    pub(super) fn has(&self, i: usize) -> bool {
+        self.inputs.get(i).is_some_and(|v| v.base != 0 && v.numel() > 0)
+    }
+    fn number(&self, i: usize) -> Result<f64, i32> {
+        match self.numbers.get(i).copied().flatten() {
+            Some(n) => Ok(n),
+            None => Ok(self.input(i)?[0]),
+        }
+    }
+    fn is_on(&self, key: &str) -> bool {
+        matches!(self.attributes.get(key), Some(Attribute::Int(v)) if *v != 0)
+    }
+    /// Writes an output, if the caller wants it.
+    pub(super) fn put(&self, i: usize, values: Vec<f64>) -> Result<(), i32> {
+        match self.outputs.get(i).filter(|v| v.base != 0 && v.numel() > 0) {
+            Some(view) => view.store(&Values::F(values), self.who),
+            None => Ok(()),
+        }
+    }
+}
+
+type Kernel = fn(&Operands) -> Result<(), i32>;
+
+/// Name, least inputs, outputs, kernel.
+const TYPES: [(&str, usize, usize, Kernel); 3] = [
+    ("ApplyAdamW", 11, 3, adamw),
+    ("DynamicGRUV2", 7, 6, gated::forward),
+    ("DynamicGRUV2Grad", 12, 6, gated::backward),
+];
+
 /// Enters an operator into a stream.
 ///
 /// # Errors
@@ -41,15 +95,11 @@ pub fn launch(
     attributes: &HashMap<String, Attribute>,
     stream: &StreamHandle,
 ) -> Result<(), i32> {
-    if name != "ApplyAdamW" {
-        return Err(fail(
-            100_024,
-            &format!("aclopCompileAndExecute: the emulator has no operator of type {name}"),
-        ));
-    }
-    let on = |key: &str| matches!(attributes.get(key), Some(Attribute::Int(v)) if *v != 0);
-    let (greatest, maximize) = (on("amsgrad"), on("maximize"));
-    if inputs.len() < 11 || outputs.len() < 3 {
+    let Some((who, least, wanted, kernel)) = TYPES.into_iter().find(|t| t.0 == name) else {
+        let text = format!("aclopCompileAndExecute: the emulator has no operator of type {name}");
+        return Err(fail(100_024, &text));
+    };
+    if inputs.len() < least || outputs.len() < wanted {
         return Err(fail(100_000, &format!("{name}: {} inputs, {} outputs", inputs.len(), outputs.len())));
     }
     let mut accesses = Vec::new();
@@ -59,47 +109,37 @@ pub fn launch(
             accesses.push(Access { start, len, write, view: None });
         }
     }
-    let who = "ApplyAdamW";
-    // Numbers on the host are read now: their memory is the caller's.
-    let numbers: Vec<Option<f64>> = inputs
-        .iter()
-        .map(|v| {
-            if memory::device_of(v.base).is_none() && v.base != 0 {
-                load(v, who).ok().map(|n| n.f(0))
-            } else {
-                None
+    let on_host = |v: &View| memory::device_of(v.base).is_none() && v.base != 0 && v.numel() == 1;
+    let numbers =
+        inputs.iter().map(|v| if on_host(v) { load(v, who).ok().map(|n| n.f(0)) } else { None }).collect();
+    let operands = Operands { inputs, outputs, attributes: attributes.clone(), numbers, who };
+    let run = Box::new(move || kernel(&operands));
+    sched::submit(stream.id, &accesses, who, Work::Run(run)).map(drop)
+}
+
+fn adamw(k: &Operands) -> Result<(), i32> {
+    let (greatest, maximize) = (k.is_on("amsgrad"), k.is_on("maximize"));
+    let (mut x, mut m, mut v, g) = (k.input(0)?, k.input(1)?, k.input(2)?, k.input(10)?);
+    let (p1, p2, lr, decay) = (k.number(3)?, k.number(4)?, k.number(5)?, k.number(6)?);
+    let (b1, b2, eps) = (k.number(7)?, k.number(8)?, k.number(9)?);
+    let mut top = if greatest && k.inputs.len() > 11 { Some(k.input(11)?) } else { None };
+    // The powers are those before this step.
+    let (c1, c2) = (1.0 - p1 * b1, 1.0 - p2 * b2);
+    for i in 0..x.len() {
+        let g = if maximize { -g[i] } else { g[i] };
+        x[i] *= 1.0 - lr * decay;
+        m[i] = b1 * m[i] + (1.0 - b1) * g;
+        v[i] = b2 * v[i] + (1.0 - b2) * g * g;
+        let second = match &mut top {
+            Some(t) => {
+                t[i] = t[i].max(v[i]);
+                t[i]
             }
-        })
-        .collect();
-    let run = Box::new(move || {
-        let tensor = |i: usize| load(&inputs[i], who).map(Values::floats);
-        let number = |i: usize| match numbers[i] {
-            Some(n) => Ok(n),
-            None => load(&inputs[i], who).map(|v| v.f(0)),
+            None => v[i],
         };
-        let (mut x, mut m, mut v, g) = (tensor(0)?, tensor(1)?, tensor(2)?, tensor(10)?);
-        let (p1, p2, lr, decay) = (number(3)?, number(4)?, number(5)?, number(6)?);
-        let (b1, b2, eps) = (number(7)?, number(8)?, number(9)?);
-        let mut top = if greatest && inputs.len() > 11 { Some(tensor(11)?) } else { None };
-        // The powers are those before this step.
-        let (c1, c2) = (1.0 - p1 * b1, 1.0 - p2 * b2);
-        for i in 0..x.len() {
-            let g = if maximize { -g[i] } else { g[i] };
-            x[i] *= 1.0 - lr * decay;
-            m[i] = b1 * m[i] + (1.0 - b1) * g;
-            v[i] = b2 * v[i] + (1.0 - b2) * g * g;
-            let second = match &mut top {
-                Some(t) => {
-                    t[i] = t[i].max(v[i]);
-                    t[i]
-                }
-                None => v[i],
-            };
-            x[i] -= lr / c1 * m[i] / ((second / c2).sqrt() + eps);
-        }
-        outputs[0].store(&Values::F(x), who)?;
-        outputs[1].store(&Values::F(m), who)?;
-        outputs[2].store(&Values::F(v), who)
-    });
-    sched::submit(stream.id, &accesses, "aclopCompileAndExecute(ApplyAdamW)", Work::Run(run)).map(drop)
+        x[i] -= lr / c1 * m[i] / ((second / c2).sqrt() + eps);
+    }
+    k.put(0, x)?;
+    k.put(1, m)?;
+    k.put(2, v)
 }

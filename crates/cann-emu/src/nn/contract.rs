@@ -8,8 +8,10 @@
 //! - `out(a,b)`, `inout(a)`: roles that names and constness do not tell.
 //! - `same(a,b)`: equal shapes. `type(a,b)`: equal element types.
 //! - `bcast(a,b>c)`: `a` and `b` broadcast to the shape of `c`.
+//! - `spread(a>b)`: `a` can be broadcast to `b`, which may be larger.
 //! - `rank(a,2..6)`: number of dimensions. `contig(a)`: elements follow one another.
 //! - `lists(a,b)`: lists of equal length with equal shapes.
+//! - `product(a,b>c)`: matrices or stacks of them that can be multiplied, and the shape of their product.
 //! - `even(a,dim)`: the dimension that `dim` names has an even size.
 
 use super::exec::{Call, Value};
@@ -40,6 +42,8 @@ enum Clause {
     Contiguous(Vec<String>),
     Lists(Vec<String>),
     Even(String, String),
+    Product(String, String, String),
+    Spread(String, String),
 }
 
 /// A parsed contract.
@@ -76,6 +80,15 @@ impl Contract {
                     "bcast" => {
                         let (from, to) = body.split_once('>').expect("bcast(a,b>c)");
                         Clause::Broadcast(words(from), to.to_owned())
+                    }
+                    "spread" => {
+                        let (from, to) = body.split_once('>').expect("spread(a>b)");
+                        Clause::Spread(from.to_owned(), to.to_owned())
+                    }
+                    "product" => {
+                        let (from, to) = body.split_once('>').expect("product(a,b>c)");
+                        let (a, b) = from.split_once(',').expect("product(a,b>c)");
+                        Clause::Product(a.to_owned(), b.to_owned(), to.to_owned())
                     }
                     "rank" => {
                         let (a, range) = body.split_once(',').expect("rank(a,1..6)");
@@ -272,7 +285,52 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
                 }
             }
         }
+        Clause::Spread(from, to) => {
+            let Some(target) = views(call, to).first().map(|v| v.dims.clone()) else { return Ok(()) };
+            for view in views(call, from) {
+                view.broadcast(&target).map_err(|e| format!("{from}: {e} of {to}"))?;
+            }
+        }
+        Clause::Product(a, b, to) => {
+            let first = |name: &str| views(call, name).first().map(|v| v.dims.clone());
+            let (Some(x), Some(y), Some(out)) = (first(a), first(b), first(to)) else { return Ok(()) };
+            let want = product_shape(&x, &y).ok_or_else(|| format!("{a} {x:?} times {b} {y:?}"))?;
+            if want != out {
+                return Err(format!("{a} {x:?} times {b} {y:?} is {want:?}, {to} is {out:?}"));
+            }
+        }
         Clause::Null(_) | Clause::Out(_) | Clause::InOut(_) => {}
     }
     Ok(())
+}
+
+/// The shape of a product, if there is one: vectors as a row before and a column behind, stacks broadcast.
+fn product_shape(a: &[i64], b: &[i64]) -> Option<Vec<i64>> {
+    let (rows, inner) = match a {
+        [] => return None,
+        [k] => (None, *k),
+        [.., m, k] => (Some(*m), *k),
+    };
+    let (deep, columns) = match b {
+        [] => return None,
+        [k] => (*k, None),
+        [.., k, n] => (*k, Some(*n)),
+    };
+    if inner != deep {
+        return None;
+    }
+    let (p, q) = (&a[..a.len().saturating_sub(2)], &b[..b.len().saturating_sub(2)]);
+    let n = p.len().max(q.len());
+    let at = |s: &[i64], i: usize| if i + s.len() < n { 1 } else { s[i + s.len() - n] };
+    let mut out = Vec::new();
+    for i in 0..n {
+        let (x, y) = (at(p, i), at(q, i));
+        if x != y && x != 1 && y != 1 {
+            return None;
+        }
+        out.push(if x == 1 { y } else { x });
+    }
+    out.extend(rows);
+    out.extend(columns);
+    Some(out)
 }

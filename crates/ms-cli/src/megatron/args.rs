@@ -31,6 +31,19 @@ pub struct Notice {
     pub reason: &'static str,
 }
 
+/// What becomes of a given flag.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Spelling of the flag.
+    pub flag: &'static str,
+    /// Its value.
+    pub value: Value,
+    /// `acts`, `no effect` or `refused`.
+    pub status: &'static str,
+    /// What it does, or why nothing.
+    pub note: &'static str,
+}
+
 /// Parsed flags: upstream's `dest` names to typed values, in the order of their first appearance.
 #[derive(Debug, Clone)]
 pub struct Args {
@@ -240,6 +253,22 @@ impl Args {
             self.set(flag, value, Origin::Config);
         }
         Ok(())
+    }
+
+    /// What becomes of each given flag, in the order of the table: what it does, or why it does nothing.
+    pub fn explained(&self) -> Vec<Explained> {
+        let of = |(flag, value): (&'static Flag, &Value)| {
+            let acts = flag.supported_by(self.program, self.upstream);
+            let (status, note) = match flag.status {
+                Status::Supported if acts => ("acts", flag.note),
+                Status::Supported => ("no effect", "no effect in this program"),
+                Status::Accepted => ("no effect", flag.note),
+                Status::Refused if harmless(flag, value, self.upstream) => ("no effect", "asks for nothing"),
+                Status::Refused => ("refused", flag.note),
+            };
+            Explained { flag: self.spelling(flag), value: value.clone(), status, note }
+        };
+        self.rows().map(of).collect()
     }
 
     /// Given flags that change nothing in this program, with the reason.

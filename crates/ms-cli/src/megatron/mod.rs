@@ -25,7 +25,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use args::{Args, Notice, Origin};
+pub use args::{Args, Explained, Notice, Origin};
 pub use help::{command, long_help, model_help, reference_page, short_help, word_help};
 pub use parse::{answer, parse, parse_or_exit};
 pub use range::Range;

@@ -11,6 +11,8 @@ pub struct Report {
     pub bubble_fraction: f64,
     /// By stage, the most forward passes that are kept at once.
     pub max_in_flight: Vec<usize>,
+    /// By stage, when each of its actions begins and ends, in forwards of a chunk.
+    pub spans: Vec<Vec<(f64, f64)>>,
 }
 
 /// A schedule that cannot be executed.
@@ -65,6 +67,8 @@ impl Schedule {
         let (mut forward_end, mut backward_end) = (vec![f64::NAN; links * m], vec![f64::NAN; links * m]);
         let mut next = vec![0usize; self.stages.len()];
         let mut clock = vec![0f64; self.stages.len()];
+        let mut spans: Vec<Vec<(f64, f64)>> =
+            self.stages.iter().map(|a| Vec::with_capacity(a.len())).collect();
         loop {
             let mut moved = false;
             for (stage, actions) in self.stages.iter().enumerate() {
@@ -83,8 +87,10 @@ impl Schedule {
                     if ready.is_nan() {
                         break;
                     }
-                    let end = clock[stage].max(ready) + cost(action);
+                    let begin = clock[stage].max(ready);
+                    let end = begin + cost(action);
                     clock[stage] = end;
+                    spans[stage].push((begin, end));
                     match action {
                         Action::Forward { .. } => forward_end[here] = end,
                         // The next stage may begin as soon as the gradient of its output is there.
@@ -115,6 +121,7 @@ impl Schedule {
                 0.0
             },
             max_in_flight: self.stages.iter().map(|actions| in_flight(actions)).collect(),
+            spans,
         })
     }
 

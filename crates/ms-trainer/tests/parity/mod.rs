@@ -3,14 +3,14 @@
 #![allow(dead_code)] // each test uses its part
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Rng, Tensor};
+use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
-use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp, threads};
+use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
 use ms_kernels::Isa;
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Stages};
-use ms_trainer::{Engine, PipelineOrder, Routing, StepReport, TrainConfig, UpdateRule};
-use std::collections::BTreeMap;
+use ms_trainer::parity::{Apart, Found, Trial};
+use ms_trainer::{PipelineOrder, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
 /// A topology and the ways in which its ranks work together.
@@ -25,6 +25,8 @@ pub(crate) struct Case {
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
     pub(crate) bucket_size: Option<usize>,
+    /// Buckets are summed while the backward pass runs.
+    pub(crate) overlap: bool,
     /// Threads of each rank's kernels.
     pub(crate) threads: usize,
     /// How weights follow gradients.
@@ -46,6 +48,7 @@ impl Case {
             order: PipelineOrder::default(),
             recompute: Recompute::None,
             bucket_size: None,
+            overlap: false,
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dtype: DType::F64,
@@ -65,7 +68,7 @@ impl Case {
     fn lr(&self) -> f64 {
         match self.update {
             UpdateRule::AdamW(_) => 1e-3,
-            UpdateRule::Sgd { .. } => 0.02,
+            UpdateRule::Sgd { .. } => 0.005,
         }
     }
 
@@ -95,58 +98,6 @@ impl Case {
         (self.sizes.ep, self.sizes.etp, self.rules) = (ep, Some(etp), GridRules::Head);
         self
     }
-}
-
-/// What a run found: losses of its steps and the gradients of the first, whole, by parameter.
-pub(crate) struct Found {
-    pub(crate) reports: Vec<StepReport>,
-    pub(crate) gradients: BTreeMap<String, Vec<f64>>,
-    /// Of each rank the bytes that the first forward and backward sent, by group.
-    pub(crate) sent: Vec<BTreeMap<&'static str, u64>>,
-}
-
-/// Micro-batches with documents of uneven lengths, uneven masks, and one without a counted token: `[rank][step][micro]`
-/// is what a data-parallel rank gets of `micro` micro-batches of `rows` rows.
-pub(crate) fn batches(
-    config: &ModelConfig,
-    rows: usize,
-    length: usize,
-    steps: usize,
-    micro: usize,
-    packed: bool,
-) -> Vec<Vec<MicroBatch>> {
-    let mut rng = Rng::named(7, "batches");
-    let mut draw = |n: usize| ((rng.uniform() * n as f64) as usize).min(n - 1);
-    let mut one = |masked: bool| {
-        let total = rows * length;
-        let mut borders = vec![0usize];
-        for row in 0..rows {
-            if packed {
-                let first = row * length + 1 + draw(length - 1);
-                borders.push(first);
-            }
-            borders.push((row + 1) * length);
-        }
-        borders.dedup();
-        let tokens: Vec<i32> = (0..total).map(|_| draw(config.vocab) as i32).collect();
-        let labels: Vec<i32> = (0..total).map(|_| draw(config.vocab) as i32).collect();
-        let loss_mask: Vec<f32> =
-            (0..total).map(|_| if masked || draw(4) == 0 { 0.0 } else { 1.0 }).collect();
-        let mut position_ids = Vec::with_capacity(total);
-        for pair in borders.windows(2) {
-            position_ids.extend((0..pair[1] - pair[0]).map(|p| p as i32));
-        }
-        MicroBatch {
-            tokens,
-            labels,
-            loss_mask,
-            position_ids,
-            cu_seqlens: borders.iter().map(|&b| b as i32).collect(),
-            row_ends: (1..=rows).map(|r| r * length).collect(),
-            samples: Vec::new(),
-        }
-    };
-    (0..steps).map(|step| (0..micro).map(|m| one(step == 0 && m == 1)).collect()).collect()
 }
 
 /// What goes wrong in a planted fault.
@@ -293,13 +244,13 @@ fn plant(mut ctx: ParallelCtx, fault: Fault) -> ParallelCtx {
     ctx
 }
 
-/// Runs the steps on the topology. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ...
+/// Runs the steps on the topology.
 pub(crate) fn run(
     config: &ModelConfig,
     case: &Case,
     routing: Routing,
     steps: &[Vec<MicroBatch>],
-) -> Result<Found, String> {
+) -> Result<Found, Apart> {
     run_with(config, case, routing, steps, None)
 }
 
@@ -310,127 +261,26 @@ pub(crate) fn run_with(
     routing: Routing,
     steps: &[Vec<MicroBatch>],
     fault: Option<Fault>,
-) -> Result<Found, String> {
+) -> Result<Found, Apart> {
     let length = steps[0][0].row_ends[0];
-    let train = TrainConfig {
+    let config = TrainConfig {
         stages: case.stages.clone(),
         order: case.order,
         recompute: case.recompute,
         bucket_size: case.bucket_size,
+        overlap_grad_reduce: case.overlap,
         routing,
         update: case.update,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };
-    let grid = Grid::new(case.world, &case.sizes, case.rules).map_err(|e| e.to_string())?;
-    let rank = |fabric: threads::ThreadFabric| -> Result<_, String> {
-        let text = |e: &dyn std::fmt::Display| e.to_string();
-        let device = case.device().map_err(|e| text(&e))?;
-        let ctx = ParallelCtx::new(grid.clone(), case.sequence_parallel, case.context, &fabric)
-            .map_err(|e| text(&e))?;
-        let ctx = match fault {
-            Some(fault) => plant(ctx, fault),
-            None => ctx,
-        };
-        let (d, n) = (ctx.dp.rank(), ctx.dp.size());
-        let mine = |step: &Vec<MicroBatch>| step.iter().skip(d).step_by(n).cloned().collect::<Vec<_>>();
-        let mut engine = Engine::new(&train, device, ctx).map_err(|e| text(&e))?;
-        let before: BTreeMap<_, _> = engine.ctx.sent_bytes().into_iter().collect();
-        let (_, owned) = engine.owned_gradients(&mine(&steps[0])).map_err(|e| text(&e))?;
-        let after = engine.ctx.sent_bytes().into_iter();
-        let sent: BTreeMap<_, _> = after.map(|(name, bytes)| (name, bytes - before[name])).collect();
-        let owned: Vec<_> = owned
-            .into_iter()
-            .map(|o| (o.name, o.region, o.range, o.values.to_reals().expect("gradients are real numbers")))
-            .collect();
-        let mut reports = Vec::new();
-        for (i, step) in steps.iter().enumerate() {
-            reports.push(engine.step(i as u64 + 1, &mine(step), case.lr(), 0.1).map_err(|e| text(&e))?);
-        }
-        Ok((reports, owned, sent))
+    let grid = Grid::new(case.world, &case.sizes, case.rules)
+        .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
+    let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
+    let trial = Trial { config, grid, sequence_parallel, context, lr };
+    let planted = |ctx| match fault {
+        Some(fault) => plant(ctx, fault),
+        None => ctx,
     };
-    let found = threads::run(case.world, rank).map_err(|(rank, e)| format!("rank {rank}: {e}"))?;
-    let mut gradients: BTreeMap<String, Vec<f64>> =
-        ms_spec::params(config).into_iter().map(|s| (s.name, vec![f64::NAN; s.shape.numel()])).collect();
-    for (_, owned, _) in &found {
-        for (name, region, range, values) in owned {
-            let whole = gradients.get_mut(name).ok_or_else(|| format!("{name} is not in the table"))?;
-            // Places of the region's elements in the whole, of which the rank owns a range.
-            let places = region.runs().flat_map(|(start, len)| start..start + len);
-            for (place, &value) in places.skip(range.start).zip(values) {
-                if !whole[place].is_nan() {
-                    return Err(format!("{name}: two ranks own element {place}"));
-                }
-                whole[place] = value;
-            }
-        }
-    }
-    let sent = found.iter().map(|f| f.2.clone()).collect();
-    let reports = found.into_iter().next_back().map(|f| f.0).unwrap_or_default();
-    Ok(Found { reports, gradients, sent })
-}
-
-/// The parameter whose gradient differs most, with the difference relative to its own and, for small ones, the whole norm.
-pub(crate) fn worst(want: &Found, got: &Found) -> (String, f64) {
-    let norm = |g: &[f64]| g.iter().map(|x| x * x).sum::<f64>().sqrt();
-    let total = want.gradients.values().map(|g| norm(g).powi(2)).sum::<f64>().sqrt();
-    let mut worst = (String::from("none"), 0.0);
-    for (name, w) in &want.gradients {
-        let g = &got.gradients[name];
-        let difference: f64 = w.iter().zip(g).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-        let relative = difference / norm(w).max(1e-4 * total).max(1e-20);
-        // A gap (NaN) is the worst of all.
-        if relative.is_nan() || relative > worst.1 {
-            worst = (name.clone(), if relative.is_nan() { f64::INFINITY } else { relative });
-        }
-    }
-    worst
-}
-
-/// How far two runs of one model may be apart, relative to the value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Gradient of a parameter after the first step, of its norm.
-    pub(crate) gradient: f64,
-    /// Loss, auxiliary losses and predictions of every step.
-    pub(crate) loss: f64,
-    /// Norm of the gradient of every step.
-    pub(crate) norm: f64,
-}
-
-impl Bounds {
-    /// What rounding leaves of `dtype`. In f32 a norm sums what rounding did to all.
-    pub(crate) fn of(dtype: DType) -> Self {
-        match dtype {
-            DType::F64 => Self { gradient: 1e-10, loss: 1e-10, norm: 1e-10 },
-            _ => Self { gradient: 3e-4, loss: 2e-5, norm: 6e-4 },
-        }
-    }
-}
-
-/// Compares two runs: every gradient of the first step, and over all steps every loss, norm and load of experts.
-pub(crate) fn compare(what: &str, want: &Found, got: &Found, bounds: Bounds) -> Result<(), String> {
-    let (name, relative) = worst(want, got);
-    if relative > bounds.gradient {
-        return Err(format!("{what}: the gradient of {name} differs by {relative:.1e}"));
-    }
-    let close = |a: f64, b: f64, bound: f64| (a - b).abs() <= bound * a.abs().max(1.0);
-    for (i, (w, g)) in want.reports.iter().zip(&got.reports).enumerate() {
-        let same = close(w.loss, g.loss, bounds.loss) && close(w.grad_norm, g.grad_norm, bounds.norm);
-        if !same || w.tokens != g.tokens {
-            return Err(format!("{what}: step {}: {w:?} and {g:?}", i + 1));
-        }
-        let predictions = w.ahead.iter().zip(&g.ahead).all(|(a, b)| close(*a, *b, bounds.loss));
-        if !predictions || w.ahead.len() != g.ahead.len() {
-            return Err(format!("{what}: step {}: predictions {:?} and {:?}", i + 1, w.ahead, g.ahead));
-        }
-        match (&w.experts, &g.experts) {
-            (None, None) => {}
-            // In f32 the routers of later steps see weights that rounding has moved.
-            (Some(_), Some(_)) if i > 0 && bounds.loss > 1e-9 => {}
-            (Some(a), Some(b)) if a.tokens == b.tokens && close(a.balance, b.balance, bounds.loss) => {}
-            (a, b) => return Err(format!("{what}: step {}: load {a:?} and {b:?}", i + 1)),
-        }
-    }
-    Ok(())
+    trial.run(&|| case.device(), steps, Some(&planted))
 }

@@ -119,6 +119,56 @@ fn geglu_grad(k: &Call) -> Outcome {
     })
 }
 
+fn prelu_grad(k: &Call) -> Outcome {
+    let dims = &k.t("self")?.dims;
+    let (g, x, w) = (k.f("gradOutput")?, k.f("self")?, k.f("weight")?);
+    let inner = channel(dims, w.len());
+    let mut dw = vec![0.0; w.len()];
+    let mut dx = g.clone();
+    for i in (0..x.len()).filter(|i| x[*i] <= 0.0) {
+        let c = i / inner % w.len();
+        dw[c] += g[i] * x[i];
+        dx[i] = g[i] * w[c];
+    }
+    k.put("gradInput", &Values::F(dx))?;
+    k.put("gradWeight", &Values::F(dw))
+}
+
+/// Negative slopes between two bounds: at random in training (the noise holds them), their mean otherwise.
+fn rrelu(k: &Call) -> Outcome {
+    let (x, noise) = (k.f("self")?, k.t("noise")?);
+    let (low, high) = (k.scalar("lower")?.value.f(0), k.scalar("upper")?.value.f(0));
+    let training = k.flag("training")?;
+    let seed = k.int("seed")? as u64;
+    let slope = |i: usize| {
+        let draw = crate::knobs::noise(seed ^ (i as u64) << 17) as f64 / u64::MAX as f64;
+        if training { low + (high - low) * draw } else { (low + high) / 2.0 }
+    };
+    let slopes: Vec<f64> = (0..x.len()).map(|i| if x[i] <= 0.0 { slope(i) } else { 1.0 }).collect();
+    let y = Values::F(x.iter().zip(&slopes).map(|(x, s)| x * s).collect());
+    if training {
+        k.put_view(noise, &Values::F(slopes))?;
+    }
+    if k.value("out").is_some() { k.put("out", &y) } else { k.put("self", &y) }
+}
+
+fn logit(k: &Call) -> Outcome {
+    let eps = k.num("eps")?;
+    let one = |x: f64| {
+        let x = if eps >= 0.0 { x.clamp(eps, 1.0 - eps) } else { x };
+        (x / (1.0 - x)).ln()
+    };
+    k.put("out", &Values::F(k.f("input")?.into_iter().map(one).collect()))
+}
+
+fn logit_grad(k: &Call) -> Outcome {
+    let eps = k.num("eps")?;
+    let (x, g) = (k.f("x")?, k.f("dy")?);
+    let inside = |x: f64| eps < 0.0 || (eps..=1.0 - eps).contains(&x);
+    let one = |(x, g): (&f64, &f64)| if inside(*x) { g / (x * (1.0 - x)) } else { 0.0 };
+    k.put("out", &Values::F(x.iter().zip(&g).map(one).collect()))
+}
+
 fn prelu(k: &Call) -> Outcome {
     let out = k.t("out")?;
     let (x, w) = (k.f("self")?, k.f("weight")?);
@@ -301,6 +351,11 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("LogSigmoidBackward", "out(gradInput) null(buffer)", |k| grad(k, |g, x| g * sp::sigmoid(-x))),
     ("Prelu", X, prelu),
+    ("PreluBackward", "gradOutput:FD self:FD weight:FD same(gradOutput,self)", prelu_grad),
+    ("RReluWithNoise", "self:F noise:F inout(noise)", rrelu),
+    ("InplaceRReluWithNoise", "self:F noise:F inout(self,noise)", rrelu),
+    ("Logit", "input:F", logit),
+    ("LogitGrad", "x:F dy:F same(x,dy)", logit_grad),
     ("Glu", "self:FD even(self,dim)", |k| gated(k, "dim", |a, b| a * sp::sigmoid(b))),
     ("GluBackward", "gradOut:FD even(self,dim) out(out)", |k| {
         gated_grad(k, "gradOut", "self", "dim", "out", |g, a, b| {

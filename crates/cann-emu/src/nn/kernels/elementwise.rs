@@ -613,7 +613,7 @@ pub(super) static OPS: &[Row] = &[
     ("InplaceOne", IN, one),
     ("InplaceFillScalar", IN, fill_scalar),
     ("InplaceFillTensor", IN, fill_tensor),
-    ("InplaceCopy", "inout(selfRef) bcast(src>selfRef)", copy),
+    ("InplaceCopy", "inout(selfRef) spread(src>selfRef)", copy),
     ("InplaceMaskedFillScalar", "inout(selfRef) mask:B", masked_fill),
     ("InplaceMaskedFillTensor", "inout(selfRef) mask:B", masked_fill),
     ("SWhere", "condition:U bcast(condition,self,other>out)", where_),

@@ -268,17 +268,29 @@ fn grouped_add(k: &Call) -> Outcome {
 const AB: &str = "self:FDI";
 
 pub(super) static OPS: &[Row] = &[
-    ("Mm", "self:FDI mat2:FDI rank(self,2) rank(mat2,2) rank(out,2)", matmul),
-    ("Matmul", "self:FDI mat2:FDI rank(self,1..6) rank(mat2,1..6)", matmul),
-    ("BatchMatMul", "self:FDI mat2:FDI rank(self,3) rank(mat2,3) rank(out,3)", matmul),
+    ("Mm", "self:FDI mat2:FDI type(self,mat2) rank(self,2) rank(mat2,2) product(self,mat2>out)", matmul),
+    (
+        "Matmul",
+        "self:FDI mat2:FDI type(self,mat2) rank(self,1..6) rank(mat2,1..6) product(self,mat2>out)",
+        matmul,
+    ),
+    (
+        "BatchMatMul",
+        "self:FDI mat2:FDI type(self,mat2) rank(self,3) rank(mat2,3) product(self,mat2>out)",
+        matmul,
+    ),
     ("Mv", AB, matmul),
     ("Dot", AB, matmul),
-    ("Addmm", "mat1:FDI mat2:FDI rank(mat1,2) rank(mat2,2)", |k| addmm(k, "mat1", "mat2", false)),
+    ("Addmm", "mat1:FDI mat2:FDI type(mat1,mat2) rank(mat1,2) rank(mat2,2) product(mat1,mat2>out)", |k| {
+        addmm(k, "mat1", "mat2", false)
+    }),
     ("InplaceAddmm", "mat1:FDI mat2:FDI", |k| addmm(k, "mat1", "mat2", false)),
     ("Addmv", "mat:FDI", |k| addmm(k, "mat", "vec", false)),
-    ("Baddbmm", "batch1:FDI batch2:FDI rank(batch1,3) rank(batch2,3)", |k| {
-        addmm(k, "batch1", "batch2", false)
-    }),
+    (
+        "Baddbmm",
+        "batch1:FDI batch2:FDI type(batch1,batch2) rank(batch1,3) rank(batch2,3) product(batch1,batch2>out)",
+        |k| addmm(k, "batch1", "batch2", false),
+    ),
     ("InplaceBaddbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", false)),
     ("Addbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", true)),
     ("InplaceAddbmm", "batch1:FDI", |k| addmm(k, "batch1", "batch2", true)),

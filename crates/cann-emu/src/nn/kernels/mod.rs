@@ -7,13 +7,23 @@ use std::sync::OnceLock;
 
 pub mod activation;
 pub mod attention;
+pub mod batch_norm;
+pub mod convolution;
+pub mod ctc;
+pub mod decomposition;
 pub mod elementwise;
+pub mod gated;
+pub mod groups;
 pub mod matmul;
+pub mod maximum;
 pub mod moe;
 pub mod norm;
 pub mod optimizer;
 pub mod random;
+pub mod recurrent;
 pub mod reduce;
+pub mod resample;
+pub mod sampling;
 pub mod shape;
 pub mod special;
 
@@ -53,6 +63,15 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             optimizer::OPS,
             random::OPS,
             moe::OPS,
+            convolution::OPS,
+            resample::OPS,
+            maximum::OPS,
+            batch_norm::OPS,
+            sampling::OPS,
+            decomposition::OPS,
+            groups::OPS,
+            ctc::OPS,
+            recurrent::OPS,
         ];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()

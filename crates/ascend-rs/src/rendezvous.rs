@@ -1,0 +1,184 @@
+//! Where ranks leave the few kilobytes by which they find each other: a root's information, and the news of a failure.
+//!
+//! Data never goes this way. MPI would be one more implementation of [`Rendezvous`].
+
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a key that is not there yet is looked for.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A table of bytes that all ranks of a run see.
+pub trait Rendezvous: Send + Sync {
+    /// Puts `value` under `key`, once.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn put(&self, key: &str, value: &[u8]) -> Result<()>;
+
+    /// What is under `key`, if anything is.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn peek(&self, key: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Waits until something is under `key`.
+    ///
+    /// # Errors
+    /// [`Error::Rendezvous`] when nothing was put there within `timeout`.
+    fn get(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = self.peek(key)? {
+                return Ok(value);
+            }
+            if start.elapsed() > timeout {
+                return Err(Error::Rendezvous(format!("nobody put {key} within {} s", timeout.as_secs())));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// For ranks that are threads of one process.
+#[derive(Debug, Default)]
+pub struct InProcess(Mutex<HashMap<String, Vec<u8>>>);
+
+impl Rendezvous for InProcess {
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), value.to_vec());
+        Ok(())
+    }
+
+    fn peek(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned())
+    }
+}
+
+/// A folder that all ranks see, new for each run.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder if it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(path: &Path) -> Result<Folder> {
+        std::fs::create_dir_all(path)
+            .map_err(|error| Error::Io { what: format!("create {}", path.display()), error })?;
+        Ok(Folder(path.to_owned()))
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.0.join(key.replace('/', "_"))
+    }
+}
+
+impl Rendezvous for Folder {
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        let to = self.file(key);
+        let part = to.with_extension(format!("{}.part", std::process::id()));
+        let write = std::fs::write(&part, value).and_then(|()| std::fs::rename(&part, &to));
+        write.map_err(|error| Error::Io { what: format!("write {}", to.display()), error })
+    }
+
+    fn peek(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let file = self.file(key);
+        match std::fs::read(&file) {
+            Ok(value) => Ok(Some(value)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::Io { what: format!("read {}", file.display()), error }),
+        }
+    }
+}
+
+/// The store that `torchrun` keeps at `MASTER_ADDR:MASTER_PORT` for the processes that it starts, spoken to by its own
+/// protocol: a byte for the request, then words of 64 bits in the machine's order before each text.
+#[derive(Debug)]
+pub struct TorchStore {
+    stream: Mutex<TcpStream>,
+    prefix: String,
+}
+
+/// Requests of the store's protocol.
+const VALIDATE: u8 = 0;
+const SET: u8 = 1;
+const GET: u8 = 3;
+const CHECK: u8 = 5;
+const MAGIC: u32 = 0x3c85_f7ce;
+/// The store's answer that all keys of a request are there.
+const READY: u8 = 0;
+/// More bytes than any value of ours has.
+const LONGEST: u64 = 1 << 20;
+
+impl TorchStore {
+    /// Connects to `host:port`, waiting up to `timeout` for it to be there. Keys are put below `prefix`, so that runs of one
+    /// store, as after a restart, do not meet.
+    ///
+    /// # Errors
+    /// [`Error::Rendezvous`] if nothing answers there.
+    pub fn connect(host: &str, port: u16, prefix: &str, timeout: Duration) -> Result<TorchStore> {
+        let start = Instant::now();
+        let mut stream = loop {
+            match TcpStream::connect((host, port)) {
+                Ok(stream) => break stream,
+                Err(e) if start.elapsed() > timeout => {
+                    return Err(Error::Rendezvous(format!("no store at {host}:{port}: {e}")));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        };
+        let greet = stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(timeout.max(Duration::from_secs(1)))))
+            .and_then(|()| stream.write_all(&[&[VALIDATE][..], &MAGIC.to_ne_bytes()].concat()));
+        greet.map_err(|error| Error::Io { what: format!("greet the store at {host}:{port}"), error })?;
+        Ok(TorchStore { stream: Mutex::new(stream), prefix: format!("/{prefix}/") })
+    }
+
+    fn text(&self, key: &str) -> Vec<u8> {
+        let key = format!("{}{key}", self.prefix);
+        [&(key.len() as u64).to_ne_bytes()[..], key.as_bytes()].concat()
+    }
+
+    fn talk<T>(&self, f: impl FnOnce(&mut TcpStream) -> std::io::Result<T>) -> Result<T> {
+        f(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner))
+            .map_err(|error| Error::Io { what: "talk to the store of torchrun".to_owned(), error })
+    }
+}
+
+impl Rendezvous for TorchStore {
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        let key = self.text(key);
+        self.talk(|s| s.write_all(&[&[SET][..], &key, &(value.len() as u64).to_ne_bytes(), value].concat()))
+    }
+
+    fn peek(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let key = self.text(key);
+        self.talk(|s| {
+            s.write_all(&[&[CHECK][..], &1u64.to_ne_bytes(), &key].concat())?;
+            let mut answer = [0u8];
+            s.read_exact(&mut answer)?;
+            if answer[0] != READY {
+                return Ok(None);
+            }
+            s.write_all(&[&[GET][..], &key].concat())?;
+            let mut length = [0u8; 8];
+            s.read_exact(&mut length)?;
+            let length = u64::from_ne_bytes(length);
+            if length > LONGEST {
+                let text = format!("a value of {length} bytes; expected at most {LONGEST}");
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text));
+            }
+            let mut value = vec![0; length as usize];
+            s.read_exact(&mut value)?;
+            Ok(Some(value))
+        })
+    }
+}

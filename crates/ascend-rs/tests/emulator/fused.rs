@@ -1,0 +1,46 @@
+//! Every operator of the fused set against its formula, over element types and odd shapes.
+
+use crate::runtime::start;
+use crate::scenarios;
+use ascend_rs::check::{Size, all};
+use std::collections::BTreeSet;
+
+scenarios! {
+    every_operator_equals_its_formula
+    every_operator_has_a_check
+}
+
+/// One element, fewer rows than columns and more, sizes that no block divides.
+const SIZES: [(usize, usize); 4] = [(1, 1), (3, 5), (13, 7), (5, 33)];
+
+fn every_operator_equals_its_formula() {
+    let (toolkit, _device, stream) = start();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for check in all() {
+        if check.missing(&toolkit).is_some() {
+            continue;
+        }
+        for dtype in check.dtypes {
+            for (rows, columns) in SIZES {
+                let size = Size { rows, columns };
+                count += 1;
+                match check.run(&stream, *dtype, size) {
+                    Ok(o) if o.error <= 1.0 => assert!(!o.worst.is_empty(), "{check:?} compared nothing"),
+                    Ok(o) => {
+                        wrong.push(format!("{:?} {dtype} {rows}x{columns}: {}", check.operators, o.worst))
+                    }
+                    Err(e) => wrong.push(format!("{:?} {dtype} {rows}x{columns}: {e}", check.operators)),
+                }
+            }
+        }
+    }
+    println!("{count} runs");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn every_operator_has_a_check() {
+    let (toolkit, _device, _stream) = start();
+    let checked: BTreeSet<&str> = all().iter().flat_map(|c| c.operators).copied().collect();
+    let known: BTreeSet<&str> = ascend_rs::ops::available(&toolkit).iter().map(|(n, _)| *n).collect();
+    assert_eq!(checked, known);
+}

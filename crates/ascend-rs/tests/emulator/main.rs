@@ -1,0 +1,83 @@
+//! The safe layer at work on the emulator, whose violations end the process.
+//!
+//! A C library has one state in a process and reads its settings once, so each scenario runs in a process of its own: the
+//! test starts this program again with the scenario's name.
+#![allow(unsafe_code)] // plans of operators through the raw tables
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
+
+mod fabric;
+mod fused;
+mod runtime;
+
+use cann_emu::tree::{Personality, beside_core};
+use std::process::{Command, Output};
+
+/// Settings of every scenario unless it has its own.
+const SEED: (&str, &str) = ("CANN_EMU_SEED", "3");
+
+fn command(personality: Personality, scenario: &str, settings: &[(&str, &str)]) -> Command {
+    let home = beside_core(personality).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["the_child_runs_its_scenario", "--exact", "--nocapture"]);
+    command
+        .env("ASCEND_RS_SCENARIO", scenario)
+        .env("ASCEND_HOME_PATH", &home)
+        .env("ASCEND_OPP_PATH", home.join("opp"))
+        .env("HCCL_BUFFSIZE", "8")
+        .env("CANN_EMU_HBM_MB", "256")
+        .env("RUST_BACKTRACE", "0");
+    command.envs([SEED]).envs(settings.iter().copied());
+    command
+}
+
+/// What a child said on both streams.
+fn said(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+#[track_caller]
+fn passes_with(scenario: &str, settings: &[(&str, &str)]) {
+    for (mode, personality) in [("lazy", Personality::V91), ("threads", Personality::V81)] {
+        let folder = tempfile::tempdir().unwrap();
+        let report = folder.path().join("report.jsonl");
+        let mut settings = settings.to_vec();
+        settings.extend([("CANN_EMU_MODE", mode), ("CANN_EMU_REPORT", report.to_str().unwrap())]);
+        let out = command(personality, scenario, &settings).output().unwrap();
+        let text = said(&out);
+        assert!(out.status.success() && text.contains("scenario done"), "{scenario} in mode {mode}:\n{text}");
+    }
+}
+
+#[test]
+fn the_child_runs_its_scenario() {
+    let Ok(name) = std::env::var("ASCEND_RS_SCENARIO") else {
+        // Started as a test of its own: without a scenario there must be none by that name.
+        assert!(find("").is_none());
+        return;
+    };
+    find(&name).unwrap_or_else(|| panic!("no scenario {name}"))();
+    println!("scenario done");
+    // Worker threads of the library are not waited for.
+    std::process::exit(0);
+}
+
+fn find(name: &str) -> Option<fn()> {
+    let all = [runtime::ALL, fabric::ALL, fused::ALL];
+    let parts: &[(&str, fn())] = &[("one_of_several_processes", fabric::one_of_several_processes)];
+    all.iter().chain([&parts]).flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f)
+}
+
+/// Makes a test that runs a scenario in both modes, one personality each.
+macro_rules! scenarios {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        pub const ALL: &[(&str, fn())] = &[$((stringify!($name), $name),)*];
+        mod tests { $(#[test] fn $name() { crate::passes_with(stringify!($name), &[]); })* }
+    };
+}
+pub(crate) use scenarios;
+
+/// The toolkit by this process's variables.
+pub fn toolkit() -> ascend_rs::Toolkit {
+    let search = hccl_sys::Search::from_variables(|n| std::env::var(n).ok());
+    ascend_rs::Toolkit::open(&search).unwrap_or_else(|e| panic!("{e}"))
+}

@@ -1,0 +1,226 @@
+//! Main gradients in buckets, each in memory of its own, and their reduction while the backward pass still runs.
+
+use crate::{DataParallel, Pending, Result};
+use ms_core::{Arena, DType, Device, Error, GradSink, ParamId, Shape, Tensor, TensorMut};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+/// Where a parameter's gradient lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    bucket: usize,
+    offset: usize,
+    shape: Shape,
+}
+
+/// The main gradients of one model copy, of the type [`DType::wide`] says, cut as data parallelism reduces them. One bucket can
+/// be on its way to other ranks while another is written.
+#[derive(Debug)]
+pub struct GradBuckets {
+    arena: Arena,
+    dtype: DType,
+    places: Vec<Place>,
+    /// `None`: handed over to a communicator.
+    buckets: Vec<Option<Tensor>>,
+    sizes: Vec<usize>,
+}
+
+impl GradBuckets {
+    /// Zeros for weights of type `dtype`, cut as `dp` has it.
+    ///
+    /// # Panics
+    /// Never: every parameter lies in a bucket.
+    pub fn zeros(arena: &Arena, dtype: DType, dp: &DataParallel) -> Self {
+        let ranges: Vec<std::ops::Range<usize>> = dp.bucket_ranges().collect();
+        let layout = dp.layout();
+        let place = |id: ParamId| {
+            let start = layout.start(id);
+            let bucket =
+                ranges.iter().position(|r| r.contains(&start)).expect("a parameter lies in a bucket");
+            Place { bucket, offset: start - ranges[bucket].start, shape: layout.shape(id) }
+        };
+        let sizes: Vec<usize> = ranges.iter().map(std::ops::Range::len).collect();
+        let dtype = dtype.wide();
+        let buckets = sizes.iter().map(|&n| Some(Tensor::zeros(arena, dtype, [n]))).collect();
+        Self { arena: arena.clone(), dtype, places: layout.ids().map(place).collect(), buckets, sizes }
+    }
+
+    /// Sets all gradients to zero; what was handed over has new memory then.
+    ///
+    /// # Errors
+    /// If a gradient is in use elsewhere.
+    pub fn clear(&mut self, device: &Device) -> Result<()> {
+        for (bucket, &size) in self.buckets.iter_mut().zip(&self.sizes) {
+            match bucket {
+                Some(bucket) => device.fill_zero(bucket)?,
+                None => {
+                    let mut fresh = Tensor::uninit(&self.arena, self.dtype, [size]);
+                    device.fill_zero(&mut fresh)?;
+                    *bucket = Some(fresh);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The gradient of one parameter.
+    ///
+    /// # Errors
+    /// If it was handed over.
+    pub fn get(&self, id: ParamId) -> ms_core::Result<Tensor> {
+        let Place { bucket, offset, shape } = self.places[id.0 as usize];
+        self.buckets[bucket].as_ref().ok_or(HANDED_OVER)?.slice_flat(offset, shape)
+    }
+
+    /// The gradient of one parameter, writable.
+    ///
+    /// # Errors
+    /// If it was handed over, or another tensor uses the bucket.
+    pub fn whole(&mut self, id: ParamId) -> ms_core::Result<TensorMut<'_>> {
+        let Place { bucket, offset, shape } = self.places[id.0 as usize];
+        self.buckets[bucket].as_mut().ok_or(HANDED_OVER)?.view_mut(offset, shape)
+    }
+}
+
+const HANDED_OVER: Error = Error::Shared { what: "a gradient that other ranks have already got" };
+
+impl GradSink for GradBuckets {
+    fn main_grad(&mut self, p: ParamId) -> ms_core::Result<Option<TensorMut<'_>>> {
+        self.whole(p).map(Some)
+    }
+}
+
+/// A thread that waits for sums in the order in which they were started, so that they get on while the backward pass runs.
+struct Waiter {
+    started: mpsc::Sender<(usize, Pending)>,
+    done: JoinHandle<Vec<(usize, Result<Tensor>)>>,
+}
+
+impl Waiter {
+    fn new() -> Self {
+        let (started, queue) = mpsc::channel::<(usize, Pending)>();
+        let wait = move || queue.into_iter().map(|(bucket, pending)| (bucket, pending.wait())).collect();
+        Self { started, done: thread::spawn(wait) }
+    }
+}
+
+/// The reduction of gradients over data-parallel ranks. It takes gradients in, and starts a bucket's sum when nothing more will
+/// be added to it.
+pub struct Reduction<'a> {
+    dp: &'a DataParallel,
+    grads: &'a mut GradBuckets,
+    /// Backward passes that still add to each parameter; `None`: it is not known before the end.
+    passes_left: Vec<Option<usize>>,
+    /// Parameters of each bucket that are not final.
+    open: Vec<usize>,
+    /// Sums in the order in which they were started, with their buckets; those of the waiter are not among them.
+    started: Vec<(usize, Pending)>,
+    waiter: Option<Waiter>,
+}
+
+impl<'a> Reduction<'a> {
+    /// A reduction that starts at the end alone.
+    pub fn at_the_end(dp: &'a DataParallel, grads: &'a mut GradBuckets) -> Self {
+        Self::overlapped(dp, grads, |_| None)
+    }
+
+    /// A reduction whose buckets start as soon as their parameters are final: when as many backward passes as `passes` says have
+    /// reported them; 0: nothing is added to it. `None`: the parameter is final only at the end.
+    pub fn overlapped(
+        dp: &'a DataParallel,
+        grads: &'a mut GradBuckets,
+        passes: impl Fn(ParamId) -> Option<usize>,
+    ) -> Self {
+        let passes_left: Vec<Option<usize>> = dp.layout().ids().map(passes).collect();
+        let mut open = vec![0; grads.buckets.len()];
+        for (place, _) in grads.places.iter().zip(&passes_left).filter(|(_, left)| **left != Some(0)) {
+            open[place.bucket] += 1;
+        }
+        Self { dp, grads, passes_left, open, started: Vec::new(), waiter: None }
+    }
+
+    /// The gradients, for sums over other ranks than the data-parallel ones.
+    pub fn grads(&mut self) -> &mut GradBuckets {
+        self.grads
+    }
+
+    fn start(&mut self, bucket: usize) -> Result<()> {
+        if let Some(whole) = self.grads.buckets[bucket].take() {
+            self.started.push((bucket, self.dp.reduce_bucket(bucket, whole)?));
+        }
+        Ok(())
+    }
+
+    /// Gives what was started to the thread that waits for it.
+    fn hand_over(&mut self) {
+        if self.started.is_empty() {
+            return;
+        }
+        let waiter = self.waiter.get_or_insert_with(Waiter::new);
+        for pending in self.started.drain(..) {
+            // The thread waits as long as it can be sent to.
+            let _ = waiter.started.send(pending);
+        }
+    }
+
+    /// Starts what has not started, waits for all, and returns this rank's part of each bucket times `factor`.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn finish(mut self, device: &Device, factor: f64) -> Result<Vec<Tensor>> {
+        for bucket in 0..self.grads.buckets.len() {
+            self.start(bucket)?;
+        }
+        let scaled = |part: Result<Tensor>| -> Result<Tensor> {
+            let mut part = part?;
+            if factor != 1.0 {
+                if !part.is_unique() {
+                    let mut copy = Tensor::uninit(part.arena(), part.dtype(), part.shape());
+                    copy.bytes_mut()?.copy_from_slice(part.bytes());
+                    part = copy;
+                }
+                device.scale(&mut part, factor)?;
+            }
+            Ok(part)
+        };
+        let mut parts: Vec<(usize, Result<Tensor>)> = match self.waiter.take() {
+            Some(waiter) => {
+                drop(waiter.started);
+                waiter.done.join().expect("waiting does not panic")
+            }
+            None => Vec::new(),
+        };
+        parts.extend(self.started.drain(..).map(|(bucket, pending)| (bucket, pending.wait())));
+        parts.sort_by_key(|p| p.0);
+        parts.into_iter().map(|(_, part)| scaled(part)).collect()
+    }
+}
+
+impl GradSink for Reduction<'_> {
+    fn main_grad(&mut self, p: ParamId) -> ms_core::Result<Option<TensorMut<'_>>> {
+        self.grads.main_grad(p)
+    }
+
+    fn finished(&mut self, p: ParamId) -> ms_core::Result<()> {
+        let Some(left) = self.passes_left[p.0 as usize].as_mut().filter(|left| **left > 0) else {
+            return Ok(());
+        };
+        *left -= 1;
+        if *left > 0 {
+            return Ok(());
+        }
+        self.passes_left[p.0 as usize] = None;
+        let bucket = self.grads.places[p.0 as usize].bucket;
+        self.open[bucket] -= 1;
+        if self.open[bucket] == 0 {
+            self.start(bucket)?;
+            self.hand_over();
+        }
+        Ok(())
+    }
+}

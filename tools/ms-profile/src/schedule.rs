@@ -1,0 +1,135 @@
+//! `ms-profile schedule`: an order of work in a pipeline, drawn.
+
+use crate::cli;
+use anyhow::{Result, anyhow};
+use ms_cli::Usage;
+use ms_dist::schedule::{Action, Report, Schedule};
+use ms_spec::{ModelConfig, Placement, Stages};
+use ms_trainer::PipelineOrder;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+/// Passes of micro-batches through chunks that are drawn at most.
+const MOST: usize = 1 << 18;
+
+/// Prints the schedule.
+///
+/// # Errors
+/// If there is none for these numbers.
+pub(crate) fn run(args: &cli::Schedule, as_json: bool) -> Result<()> {
+    let (schedule, report) = make(args)?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let found = json!({
+            "stages": schedule.stages.len(),
+            "micro_batches": schedule.micro_batches,
+            "bubble_fraction": report.bubble_fraction,
+            "makespan": report.makespan,
+            "max_in_flight": report.max_in_flight,
+            "orders": (0..schedule.stages.len()).map(|s| schedule.text(s)).collect::<Vec<_>>(),
+            "spans": report.spans,
+        });
+        writeln!(out, "{found}")?;
+        return Ok(());
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    let width = args.width.map(|w| w as usize).or(columns).unwrap_or(120).max(20);
+    out.write_all(draw(&schedule, &report, width).as_bytes())?;
+    Ok(())
+}
+
+fn make(args: &cli::Schedule) -> Result<(Schedule, Report)> {
+    let pp = args.pipeline_model_parallel_size as usize;
+    let dual_pipe = args.schedules_method.as_deref() == Some("dualpipev");
+    let chunks = if dual_pipe { 2 } else { args.num_virtual_stages_per_pipeline_rank as usize };
+    if args.schedules_method.is_some() && args.num_virtual_stages_per_pipeline_rank > 1 {
+        let method = args.schedules_method.as_deref().unwrap_or_default();
+        return Err(Usage(format!(
+            "--num-virtual-stages-per-pipeline-rank: {method} has its own number of chunks; leave the flag out"
+        ))
+        .into());
+    }
+    let actions = pp.saturating_mul(chunks).saturating_mul(args.micro_batches as usize);
+    if actions > MOST {
+        return Err(Usage(format!(
+            "--micro-batches: expected at most {MOST} passes through chunks in all, found {actions}"
+        ))
+        .into());
+    }
+    let stages = Stages {
+        pp,
+        layers_per_chunk: (chunks > 1 && !dual_pipe).then_some(1),
+        dual_pipe,
+        ..Stages::default()
+    };
+    // What the layers are made of does not matter for their order.
+    let model = ModelConfig { layers: pp * chunks, ..ModelConfig::default() };
+    let placement = Placement::new(&model, &stages)?;
+    let order = match args.schedules_method.as_deref() {
+        Some("zero-bubble") => PipelineOrder::ZeroBubble,
+        Some("dualpipev") => PipelineOrder::DualPipeV,
+        _ => PipelineOrder::Plain {
+            group: args.microbatch_group_size_per_vp_stage.map(|n| n as usize),
+            forwards_first: args.upstream == "v2.0.0",
+        },
+    };
+    let schedule = Schedule::new(order.kind(pp, chunks), &placement.order(), args.micro_batches as usize)
+        .map_err(|e| Usage(format!("--micro-batches {}: {e}", args.micro_batches)))?;
+    let report = schedule.simulate().map_err(|e| anyhow!("the schedule cannot be executed: {e}"))?;
+    Ok((schedule, report))
+}
+
+/// A digit of base 36 for a micro-batch.
+fn digit(micro: usize) -> char {
+    char::from_digit((micro % 36) as u32, 36).unwrap_or('?')
+}
+
+fn letter(action: Action) -> char {
+    let upper = match action {
+        Action::Forward { .. } => 'F',
+        Action::Backward { .. } => 'B',
+        Action::BackwardInput { .. } => 'I',
+        Action::BackwardWeight { .. } => 'W',
+    };
+    if action.place().1 == 0 { upper } else { upper.to_ascii_lowercase() }
+}
+
+/// The rows of all stages, folded into lines of at most `width` columns, and the sums.
+fn draw(schedule: &Schedule, report: &Report, width: usize) -> String {
+    let columns = report.makespan.ceil() as usize;
+    let rows: Vec<[Vec<char>; 2]> = schedule
+        .stages
+        .iter()
+        .zip(&report.spans)
+        .map(|(actions, spans)| {
+            let mut row = [vec![' '; columns], vec!['.'; columns]];
+            for (&action, &(begin, end)) in actions.iter().zip(spans) {
+                for column in begin.round() as usize..(end.round() as usize).min(columns) {
+                    row[0][column] = digit(action.place().0);
+                    row[1][column] = letter(action);
+                }
+            }
+            row
+        })
+        .collect();
+    let label = format!("stage {} ", schedule.stages.len().saturating_sub(1)).len();
+    let part = width.saturating_sub(label).max(10);
+    let mut text = String::new();
+    for start in (0..columns.max(1)).step_by(part) {
+        let end = (start + part).min(columns);
+        for (stage, [numbers, letters]) in rows.iter().enumerate() {
+            for (name, row) in [(format!("stage {stage}"), numbers), (String::new(), letters)] {
+                let row: String = row[start..end].iter().collect();
+                let _ = writeln!(text, "{name:<label$}{}", row.trim_end());
+            }
+        }
+        text.push('\n');
+    }
+    let _ =
+        writeln!(text, "bubble           {:.1} % of the time of all stages", 100.0 * report.bubble_fraction);
+    let _ = writeln!(text, "length           {} forwards of a chunk", report.makespan);
+    let live: Vec<String> = report.max_in_flight.iter().map(ToString::to_string).collect();
+    let _ = writeln!(text, "live activations {} passes of a chunk at most, by stage", live.join(" "));
+    text
+}

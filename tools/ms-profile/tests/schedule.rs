@@ -1,0 +1,58 @@
+//! `ms-profile schedule`: known orders with their bubbles, through the program.
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn schedule(args: &str) -> assert_cmd::assert::Assert {
+    let mut command = Command::cargo_bin("ms-profile").expect("the program is built");
+    command.arg("schedule").args(args.split_whitespace()).assert()
+}
+
+fn text(args: &str) -> String {
+    String::from_utf8(schedule(args).success().get_output().stdout.clone()).expect("text")
+}
+
+fn object(args: &str) -> Value {
+    let out = schedule(&format!("{args} --json")).success().get_output().stdout.clone();
+    serde_json::from_slice(&out).expect("one JSON object")
+}
+
+#[test]
+fn one_forward_one_backward_is_drawn_with_its_bubble() {
+    let want = "\
+stage 0 01  00211 22
+        FF..BBFBB.BB
+stage 1  000111222
+        .FBBFBBFBB..
+
+bubble           25.0 % of the time of all stages
+length           12 forwards of a chunk
+live activations 2 1 passes of a chunk at most, by stage
+";
+    assert_eq!(text("--pipeline-model-parallel-size 2 --micro-batches 3"), want);
+}
+
+#[test]
+fn bubbles_are_those_of_the_papers() {
+    let bubble = |args: &str| object(args)["bubble_fraction"].as_f64().expect("a number");
+    let (pp, m) = (4.0, 8.0);
+    let plain = bubble("--pipeline-model-parallel-size 4 --micro-batches 8");
+    assert!((plain - (pp - 1.0) / (m + pp - 1.0)).abs() < 1e-12, "{plain}");
+    // Narayanan et al., arXiv:2104.04473: with v chunks the bubble's length is that of one chunk.
+    let chunks =
+        bubble("--pipeline-model-parallel-size 4 --micro-batches 8 --num-virtual-stages-per-pipeline-rank 2");
+    assert!((chunks - (pp - 1.0) / (2.0 * m + pp - 1.0)).abs() < 1e-12, "{chunks}");
+    // Qi et al., arXiv:2401.10241, ZB-H1: (p - 1)(F + B - W), a third of the plain one.
+    let zero = bubble("--pipeline-model-parallel-size 4 --micro-batches 8 --schedules-method zero-bubble");
+    assert!((zero - (pp - 1.0) / (3.0 * m + pp - 1.0)).abs() < 1e-12, "{zero}");
+}
+
+#[test]
+fn a_long_schedule_is_folded_and_an_impossible_one_refused() {
+    let drawn = text("--pipeline-model-parallel-size 2 --micro-batches 40 --width 60");
+    assert!(drawn.lines().all(|line| line.len() <= 60), "{drawn}");
+    let refused =
+        schedule("--pipeline-model-parallel-size 4 --micro-batches 3 --schedules-method dualpipev").code(2);
+    let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(message.contains("--micro-batches 3") && message.contains("at least 8"), "{message}");
+}

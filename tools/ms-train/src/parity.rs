@@ -1,0 +1,140 @@
+//! `ms-train parity`: whether the user's model trains on the user's topology as on one rank.
+//!
+//! The model is made small, its parts and their order kept; a few steps run in f64 on threads, on the topology and on one
+//! rank, and every gradient, loss and norm is compared.
+
+mod shrink;
+
+use crate::resolve::Resolved;
+use anyhow::{Result, bail};
+use ms_cli::megatron::Args;
+use ms_core::{Axis, DType};
+use ms_spec::{Placement, Stages};
+use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
+use ms_trainer::{PipelineOrder, Routing, TrainConfig};
+use serde_json::json;
+use std::io::Write;
+
+/// Steps that are compared.
+const STEPS: usize = 3;
+
+/// Runs the comparison and prints what it found.
+///
+/// # Errors
+/// If a rank fails, or with the first thing that differs.
+pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
+    let (trial, shape) = small(r)?;
+    let steps = batches(&trial.config.model, shape, STEPS);
+    let device = || Ok(ms_reference::device());
+    let alone = trial.alone();
+    tracing::info!("one rank, {STEPS} steps in f64");
+    let want = alone.run(&device, &steps, None)?;
+    tracing::info!("{} ranks, {STEPS} steps in f64", r.world);
+    let got = trial.run(&device, &steps, None)?;
+    let (name, relative) = worst(&want, &got);
+    let outcome = compare(&want, &got, Bounds::of(DType::F64));
+    let model = &trial.config.model;
+    let mut out = std::io::stdout().lock();
+    if args.flag("json") {
+        let found = json!({
+            "equal": outcome.is_ok(),
+            "difference": outcome.as_ref().err().map(ToString::to_string),
+            "topology": trial.grid.describe(),
+            "ranks": r.world,
+            "steps": STEPS,
+            "parameters": want.gradients.len(),
+            "worst_gradient": {"name": name, "relative": relative},
+            "losses": want.reports.iter().map(|s| s.loss).collect::<Vec<_>>(),
+            "model": {"layers": model.layers, "hidden": model.hidden, "heads": model.heads, "vocab": model.vocab},
+        });
+        writeln!(out, "{found}")?;
+    } else if outcome.is_ok() {
+        writeln!(
+            out,
+            "equal: {} of {} ranks and one rank, {} parameters, {STEPS} steps in f64 \
+             (the model made small: {} layers of {})\nlargest difference of a gradient: {relative:.1e} of its norm ({name})",
+            trial.grid.describe(),
+            r.world,
+            want.gradients.len(),
+            model.layers,
+            model.hidden,
+        )?;
+    }
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(e) => bail!("{} of {} ranks and one rank differ: {e}", trial.grid.describe(), r.world),
+    }
+}
+
+/// The run of the flags, made small, and the shape of its micro-batches.
+fn small(r: &Resolved) -> Result<(Trial, Shape)> {
+    let c = &r.config;
+    let grid = r.topology.grid.clone();
+    let size = |axis| grid.size(axis);
+    let (tp, cp, pp) = (size(Axis::Tp), size(Axis::Cp), size(Axis::Pp));
+    let placement = Placement::new(&c.model, &c.stages)?;
+    let stages = shrink::stages(&c.stages);
+    let share = shrink::Share {
+        tp,
+        ulysses: r.topology.context.ulysses(cp),
+        cp,
+        ep: size(Axis::Ep),
+        layers: layers(&stages, &placement, &c.model),
+    };
+    let model = shrink::model(&c.model, &share)?;
+    // Rows that every rank can have an equal part of.
+    let pieces = r.topology.context.pieces(cp).max(1);
+    let part = (2 * cp * tp).next_multiple_of(pieces);
+    let length = part * 16usize.div_ceil(part);
+    let dp = size(Axis::Dp);
+    // Two rounds of the pipeline; of groups of micro-batches as many as that has.
+    let order = match c.order {
+        PipelineOrder::Plain { group, forwards_first } => {
+            PipelineOrder::Plain { group: group.map(|n| n.min(2 * pp)), forwards_first }
+        }
+        order => order,
+    };
+    let group = match order {
+        PipelineOrder::Plain { group: Some(group), .. } if stages.layers_per_chunk.is_some() => group,
+        _ => pp,
+    };
+    let micro = (2 * pp).next_multiple_of(group.max(1)) * dp;
+    if c.routing.capacity.is_some() {
+        tracing::warn!(
+            "--moe-expert-capacity-factor is left out: what it drops hangs on the layout, as upstream"
+        );
+    }
+    let config = TrainConfig {
+        stages,
+        order,
+        recompute: c.recompute,
+        routing: Routing { capacity: None, ..c.routing },
+        update: c.update,
+        clip_grad: c.clip_grad,
+        per_token_loss: c.per_token_loss,
+        mtp_loss_scale: c.mtp_loss_scale,
+        bucket_size: c.bucket_size.map(|_| 300),
+        overlap_grad_reduce: c.overlap_grad_reduce,
+        check_for_nan: false,
+        ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
+    };
+    let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
+    let shape = Shape { rows: c.batch.micro.min(2), length, micro, packed: true };
+    Ok((Trial { config, grid, sequence_parallel, context, lr: 1e-3 }, shape))
+}
+
+/// Layers that the small model has: one or two for each chunk, and enough for one of each kind.
+fn layers(stages: &Stages, placement: &Placement, model: &ms_spec::ModelConfig) -> usize {
+    if let Some(list) = &stages.layer_list {
+        return list.iter().sum();
+    }
+    let chunks = placement.stages() * placement.chunks();
+    let mut kinds: Vec<ms_spec::Layer> = Vec::new();
+    for layer in (0..model.layers).map(|l| model.layer(l)) {
+        if !kinds.contains(&layer) {
+            kinds.push(layer);
+        }
+    }
+    let each = if stages.layers_per_chunk.is_some() { 1 } else { kinds.len().div_ceil(chunks) };
+    chunks * each.max(if model.layers > chunks && stages.layers_per_chunk.is_none() { 2 } else { 1 })
+}

@@ -1,0 +1,117 @@
+//! A model of the same parts, small enough for a few steps in f64.
+
+use anyhow::{Context, Result};
+use ms_spec::{
+    Attention, Indexer, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed,
+};
+
+/// How many ranks share what, and how many layers stay.
+pub(super) struct Share {
+    /// Ranks that share a matrix.
+    pub(super) tp: usize,
+    /// Ranks that exchange heads for tokens in attention.
+    pub(super) ulysses: usize,
+    /// Ranks that share a sequence.
+    pub(super) cp: usize,
+    /// Ranks that share the experts.
+    pub(super) ep: usize,
+    /// Layers.
+    pub(super) layers: usize,
+}
+
+/// At most two layers in a slot list or chunk, no empty slots.
+pub(super) fn stages(s: &Stages) -> Stages {
+    Stages {
+        layers_per_chunk: s.layers_per_chunk.map(|_| 1),
+        layer_list: s.layer_list.as_ref().map(|list| list.iter().map(|&n| n.min(2)).collect()),
+        noop: Vec::new(),
+        ..s.clone()
+    }
+}
+
+/// The model with fewer layers, heads and experts and narrower matrices. Sizes of heads stay, since frequencies and scales
+/// hang on them.
+///
+/// # Errors
+/// If the parts do not fit together at a small size.
+pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
+    let (tp, layers) = (share.tp, share.layers);
+    let mut m = c.clone();
+    m.pattern = kept_layers(c, layers);
+    m.layers = layers;
+    m.mtp = c.mtp.min(1);
+    (m.hidden, m.ffn) = (32, 16 * tp);
+    (m.vocab, m.padded_vocab) = (60 * tp - 3, 60 * tp);
+    m.max_positions = m.max_positions.min(1024);
+    m.sliding_window = c.sliding_window.map(|w| w.min(5));
+    (m.heads, m.groups) = heads(c.heads, c.groups, tp * share.ulysses);
+    m.windowed = c.windowed.clone().map(|w| {
+        let (heads, groups) = heads(w.heads, w.groups, tp * share.ulysses);
+        Windowed { heads, groups, ..w }
+    });
+    if let Attention::Latent(mla) = c.attention {
+        m.groups = m.heads;
+        m.attention = Attention::Latent(Mla { q_rank: mla.q_rank.map(|_| 16), kv_rank: 16, ..mla });
+    }
+    m.indexer = c.indexer.map(|i| Indexer { heads: 2, top_k: i.top_k.min(4), ..i });
+    m.gated_delta = c.gated_delta.map(|mut g| {
+        let ratio = (g.value_heads / g.key_heads.max(1)).clamp(1, 2);
+        g.key_heads = tp * share.cp;
+        g.value_heads = ratio * g.key_heads;
+        (g.key_dim, g.value_dim) = (g.key_dim.min(8), g.value_dim.min(8));
+        g
+    });
+    m.mamba2 = c.mamba2.map(|s| {
+        let groups = tp * share.cp;
+        let heads = groups * (s.heads / s.groups.max(1)).clamp(1, 2);
+        Mamba2 { heads, groups, head_dim: s.head_dim.min(8), state: s.state.min(8), ..s }
+    });
+    m.moe = c.moe.as_ref().map(|e| small_experts(e, share));
+    // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
+    let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|x| m.has(x));
+    m.init_std = if recurrent { 0.05 } else { 0.2 };
+    m.validate().context("the model made small")
+}
+
+/// Heads and groups that `by` ranks share, with one or two query heads to a group as the model has them.
+fn heads(heads: usize, groups: usize, by: usize) -> (usize, usize) {
+    let each = (heads / groups.max(1)).clamp(1, 2);
+    (by * each, by)
+}
+
+fn small_experts(e: &Moe, share: &Share) -> Moe {
+    let groups = e.router.groups.map_or(1, |g| g.groups);
+    let step = lcm(share.ep.max(1), groups);
+    let experts = (2 * e.top_k).max(step).max(4).next_multiple_of(step);
+    let shared = e.shared.map(|s| SharedExpert { ffn: 8 * share.tp, ..s });
+    let experts = experts.min(e.experts.next_multiple_of(step));
+    Moe { experts, ffn: 8 * share.tp, shared, ..e.clone() }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x.max(1) * b
+}
+
+/// The first layer of each kind, and the first ones besides, in the order of the model.
+fn kept_layers(c: &ModelConfig, layers: usize) -> Vec<Layer> {
+    let mut kept: Vec<usize> = Vec::with_capacity(layers);
+    for l in 0..c.layers {
+        if !kept.iter().any(|&k| c.layer(k) == c.layer(l)) {
+            kept.push(l);
+        }
+    }
+    kept.truncate(layers);
+    for l in 0..c.layers {
+        if kept.len() < layers && !kept.contains(&l) {
+            kept.push(l);
+        }
+    }
+    kept.sort_unstable();
+    // More slots than the model has layers: its last one again.
+    kept.resize(layers, c.layers.saturating_sub(1));
+    kept.into_iter().map(|l| c.layer(l)).collect()
+}

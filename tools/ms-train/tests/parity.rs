@@ -1,0 +1,65 @@
+//! `ms-train parity`: the user's flags, the model made small, the topology compared with one rank.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use tiny::{ms_train, refused};
+
+/// A model of a few billion parameters, by its flags alone.
+const MODEL: &str = "--num-layers 28 --hidden-size 2048 --num-attention-heads 16 --group-query-attention --num-query-groups 8 \
+    --ffn-hidden-size 6144 --normalization RMSNorm --swiglu --position-embedding-type rope --disable-bias-linear \
+    --kv-channels 128 --qk-layernorm --vocab-size 151936 --padded-vocab-size 151936 --seq-length 4096 \
+    --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 --lr 1e-4";
+
+const EXPERTS: &str = "--num-experts 64 --moe-router-topk 8 --moe-ffn-hidden-size 768 --moe-aux-loss-coeff 0.001 \
+    --moe-router-load-balancing-type aux_loss";
+
+fn parity(flags: &str) -> Value {
+    let out = ms_train().arg("parity").args(flags.split_whitespace()).arg("--json").assert().success();
+    serde_json::from_slice(&out.get_output().stdout).unwrap()
+}
+
+#[test]
+fn a_large_model_is_compared_in_a_moment_on_any_topology() {
+    for topology in [
+        "--nproc-per-node 4 --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2",
+        "--nproc-per-node 8 --tensor-model-parallel-size 2 --context-parallel-size 2 --context-parallel-algo megatron_cp_algo",
+        "--nproc-per-node 4 --pipeline-model-parallel-size 4 --num-layer-list 8,8,6,6",
+        "--nproc-per-node 4 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 7 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    ] {
+        let found = parity(&format!("{MODEL} {topology}"));
+        assert_eq!(found["equal"], Value::Bool(true), "{topology}: {found}");
+        assert!(found["worst_gradient"]["relative"].as_f64().unwrap() < 1e-10, "{topology}: {found}");
+    }
+    let experts = "--nproc-per-node 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall";
+    let found = parity(&format!("{MODEL} {EXPERTS} {experts}"));
+    assert_eq!(found["equal"], Value::Bool(true), "{found}");
+}
+
+#[test]
+fn every_family_can_be_made_small_and_compared() {
+    for name in ms_testing::golden_models() {
+        let Some(dir) = ms_testing::golden_model(&name) else { continue };
+        let mut command = ms_train();
+        command
+            .args(["parity", "--json", "--seq-length", "32", "--micro-batch-size", "1", "--load"])
+            .arg(&dir);
+        command.args(["--nproc-per-node", "2"]);
+        let out = command.assert().get_output().clone();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{name}: {text}");
+        let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(found["equal"], Value::Bool(true), "{name}: {found}");
+    }
+}
+
+#[test]
+fn a_topology_that_a_run_would_refuse_is_refused() {
+    let mut command = ms_train();
+    command.arg("parity").args(MODEL.split_whitespace());
+    command.args(["--nproc-per-node", "3", "--tensor-model-parallel-size", "3"]);
+    let message = refused(&mut command, 2);
+    assert!(message.contains("--tensor-model-parallel-size"), "{message}");
+}

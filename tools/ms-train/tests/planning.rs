@@ -1,0 +1,100 @@
+//! Plans: layouts that fit, what becomes of flags, and that a plan of a very large model takes no time and no memory.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use tiny::{ms_train, refused};
+
+/// The shape of DeepSeek-V3 (671 B), by its flags.
+const LARGE: &str = "--num-layers 61 --hidden-size 7168 --num-attention-heads 128 --ffn-hidden-size 18432 --normalization RMSNorm \
+    --swiglu --position-embedding-type rope --disable-bias-linear --vocab-size 129280 --padded-vocab-size 129280 \
+    --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 512 --bf16 \
+    --multi-latent-attention --qk-pos-emb-head-dim 64 --qk-head-dim 128 --q-lora-rank 1536 --kv-lora-rank 512 --v-head-dim 128 \
+    --qk-layernorm --num-experts 256 --moe-router-topk 8 --moe-ffn-hidden-size 2048 --first-k-dense-replace 3 \
+    --moe-layer-freq 1 --n-shared-experts 1 --moe-router-score-function sigmoid --moe-router-enable-expert-bias";
+
+fn plan(flags: &str) -> Value {
+    let mut command = ms_train();
+    let done = command.args(flags.split_whitespace()).args(["--dry-run", "--json"]).assert().success();
+    serde_json::from_slice(&done.get_output().stdout).unwrap()
+}
+
+#[test]
+fn layouts_that_fit_are_proposed_best_first_and_are_plans_themselves() {
+    let found = plan(&format!("{LARGE} --nproc-per-node 512 --fit 64GiB"));
+    let best = found["best"].as_array().unwrap();
+    assert!(!best.is_empty() && found["fit"].as_u64() < found["layouts"].as_u64(), "{found}");
+    let costs: Vec<f64> = best.iter().map(|l| l["cost"].as_f64().unwrap()).collect();
+    assert!(costs.is_sorted(), "{costs:?}");
+    // Its 61 layers divide among no stages: they get lists.
+    assert!(best.iter().any(|l| l["pp"].as_u64() > Some(1)) || found["fit"].as_u64() > Some(10), "{found}");
+    for layout in &best[..2] {
+        let bytes = layout["bytes_per_rank"].as_u64().unwrap();
+        assert!(bytes <= 64 << 30, "{layout}");
+        // The flags that it names give the plan that it was chosen by.
+        let same = plan(&format!("{LARGE} --nproc-per-node 512 {}", layout["flags"].as_str().unwrap()));
+        assert_eq!(same["bubble"], layout["bubble"], "{layout}");
+        let of = |rank: &Value| {
+            let part = |key: &str| rank[key].as_u64().unwrap();
+            part("weight_bytes") + part("grad_bytes") + part("optimizer_bytes") + part("activation_bytes")
+        };
+        let most = same["ranks"].as_array().unwrap().iter().map(of).max().unwrap();
+        assert_eq!(most, bytes, "{layout}");
+    }
+}
+
+#[test]
+fn a_size_that_nothing_fits_or_that_is_none_is_refused() {
+    let with = |size: &str| {
+        let mut command = ms_train();
+        command.args(LARGE.split_whitespace()).args(["--nproc-per-node", "8", "--dry-run", "--fit", size]);
+        refused(&mut command, 2)
+    };
+    let message = with("64GiB");
+    assert!(message.contains("no layout of 8 ranks") && message.contains("the smallest of"), "{message}");
+    let mut started = ms_train();
+    started.args(LARGE.split_whitespace()).args(["--train-iters", "1", "--lr", "1e-3", "--fit", "1GiB"]);
+    assert!(refused(&mut started, 2).contains("--fit: goes with --dry-run"));
+    for wrong in ["much", "0GiB", "nan"] {
+        assert!(with(wrong).contains("--fit: expected a size such as 64GiB"), "{wrong}");
+    }
+}
+
+#[test]
+fn more_recomputation_means_fewer_bytes_of_activations() {
+    let bytes = |more: &str| {
+        let flags = format!(
+            "{LARGE} --nproc-per-node 64 --pipeline-model-parallel-size 4 --num-layer-list 16,16,16,13 {more}"
+        );
+        plan(&flags)["bytes_per_rank"]["activations"].as_u64().unwrap()
+    };
+    let full = "--recompute-granularity full --recompute-method";
+    let (none, block) = (bytes(""), bytes(&format!("{full} block --recompute-num-layers 4")));
+    let uniform = bytes(&format!("{full} uniform --recompute-num-layers 1"));
+    assert!(uniform < block && block < none, "{uniform} {block} {none}");
+}
+
+#[test]
+fn what_becomes_of_every_flag_is_explained() {
+    let mut command = ms_train();
+    command.args(
+        "--explain --json --tensor-model-parallel-size 2 --use-flash-attn --hidden-size 8".split_whitespace(),
+    );
+    let done = command.assert().success();
+    let found: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let of = |flag: &str| {
+        let rows = found["flags"].as_array().unwrap();
+        rows.iter().find(|r| r["flag"] == flag).unwrap_or_else(|| panic!("{flag}: {found}"))["status"].clone()
+    };
+    assert_eq!(of("--tensor-model-parallel-size"), "acts");
+    assert_eq!(of("--use-flash-attn"), "no effect");
+    let mut command = ms_train();
+    let text = command
+        .args("--explain --optimizer-cpu-offload --upstream head".split_whitespace())
+        .assert()
+        .success();
+    let text = String::from_utf8_lossy(&text.get_output().stdout).into_owned();
+    assert!(text.contains("refused") && text.contains("--optimizer-cpu-offload"), "{text}");
+}
