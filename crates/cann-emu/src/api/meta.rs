@@ -248,39 +248,32 @@ pub(crate) fn aclGetDataType(tensor: usize, at: usize) -> i32 {
     answer(|| give(at, held(tensor, "aclGetDataType")?.dtype.code(), "aclGetDataType"))
 }
 
-pub(crate) fn aclGetTensorListSize(list: usize, size: usize) -> i32 {
+/// Writes how many elements a list or array has.
+fn give_len<T: Handled + 'static>(handle: usize, size: usize, call: &str, len: fn(&T) -> usize) -> i32 {
     answer(|| {
-        let found = handles::get::<TensorList>(list, "aclGetTensorListSize", &report::NN_HANDLE, 161_002)?;
-        give(size, found.0.len() as u64, "aclGetTensorListSize")
+        let found = handles::get::<T>(handle, call, &report::NN_HANDLE, 161_002)?;
+        give(size, len(&found) as u64, call)
     })
 }
 
-pub(crate) fn aclGetScalarListSize(list: usize, size: usize) -> i32 {
-    answer(|| {
-        let found = handles::get::<ScalarList>(list, "aclGetScalarListSize", &report::NN_HANDLE, 161_002)?;
-        give(size, found.0.len() as u64, "aclGetScalarListSize")
-    })
+pub(crate) fn aclGetTensorListSize(handle: usize, size: usize) -> i32 {
+    give_len::<TensorList>(handle, size, "aclGetTensorListSize", |list| list.0.len())
 }
 
-pub(crate) fn aclGetIntArraySize(array: usize, size: usize) -> i32 {
-    answer(|| {
-        let found = handles::get::<IntArray>(array, "aclGetIntArraySize", &report::NN_HANDLE, 161_002)?;
-        give(size, found.0.len() as u64, "aclGetIntArraySize")
-    })
+pub(crate) fn aclGetScalarListSize(handle: usize, size: usize) -> i32 {
+    give_len::<ScalarList>(handle, size, "aclGetScalarListSize", |list| list.0.len())
 }
 
-pub(crate) fn aclGetBoolArraySize(array: usize, size: usize) -> i32 {
-    answer(|| {
-        let found = handles::get::<BoolArray>(array, "aclGetBoolArraySize", &report::NN_HANDLE, 161_002)?;
-        give(size, found.0.len() as u64, "aclGetBoolArraySize")
-    })
+pub(crate) fn aclGetIntArraySize(handle: usize, size: usize) -> i32 {
+    give_len::<IntArray>(handle, size, "aclGetIntArraySize", |list| list.0.len())
 }
 
-pub(crate) fn aclGetFloatArraySize(array: usize, size: usize) -> i32 {
-    answer(|| {
-        let found = handles::get::<FloatArray>(array, "aclGetFloatArraySize", &report::NN_HANDLE, 161_002)?;
-        give(size, found.0.len() as u64, "aclGetFloatArraySize")
-    })
+pub(crate) fn aclGetBoolArraySize(handle: usize, size: usize) -> i32 {
+    give_len::<BoolArray>(handle, size, "aclGetBoolArraySize", |list| list.0.len())
+}
+
+pub(crate) fn aclGetFloatArraySize(handle: usize, size: usize) -> i32 {
+    give_len::<FloatArray>(handle, size, "aclGetFloatArraySize", |list| list.0.len())
 }
 
 pub(crate) fn aclSetAclOpExecutorRepeatable(executor: usize) -> i32 {

@@ -7,6 +7,7 @@
 
 mod client;
 mod scenarios;
+mod violations;
 
 use cann_emu::tree::{Layout, Personality, core_library, write};
 use std::path::Path;
@@ -77,13 +78,17 @@ fn is_caught(scenario: &str, rule: &str) {
 fn the_child_runs_its_scenario() {
     let Ok(name) = std::env::var("CANN_SCENARIO") else {
         // Started as a test of its own: without a scenario there must be none by that name.
-        assert!(scenarios::find("").is_none());
+        assert!(find("").is_none());
         return;
     };
-    scenarios::find(&name).unwrap_or_else(|| panic!("no scenario {name}"))();
+    find(&name).unwrap_or_else(|| panic!("no scenario {name}"))();
     println!("scenario done");
     // Worker threads of the library are not waited for.
     std::process::exit(0);
+}
+
+fn find(name: &str) -> Option<scenarios::Scenario> {
+    scenarios::find(name).or_else(|| violations::find(name))
 }
 
 macro_rules! good {

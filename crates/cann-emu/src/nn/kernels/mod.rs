@@ -14,6 +14,7 @@ pub mod decomposition;
 pub mod elementwise;
 pub mod gated;
 pub mod groups;
+pub mod index;
 pub mod matmul;
 pub mod maximum;
 pub mod moe;
@@ -54,6 +55,7 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             elementwise::OPS,
             reduce::OPS,
             shape::OPS,
+            index::OPS,
             activation::OPS,
             norm::OPS,
             matmul::OPS,

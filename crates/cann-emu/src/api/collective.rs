@@ -1,0 +1,501 @@
+//! Collectives and messages, entered into streams.
+
+use super::hccl::get;
+use super::stream::resolve;
+use super::{answer, take};
+use crate::hccl::Comm;
+use crate::hccl::hub::size_of;
+use crate::hccl::wire::{Kind, Request};
+use crate::memory;
+use crate::race::Access;
+use crate::report::{self, fail, violation};
+use crate::sched::{self, Work};
+use std::cell::RefCell;
+
+/// A piece of device memory: address and bytes.
+type Piece = (usize, usize);
+
+fn bytes(piece: Piece, what: &str) -> Result<Vec<u8>, i32> {
+    let at = memory::alive(piece.0, piece.1, what)?;
+    // SAFETY: `alive` found the bytes in one live allocation.
+    Ok(unsafe { std::slice::from_raw_parts(at as *const u8, piece.1) }.to_vec())
+}
+
+fn put_bytes(piece: Piece, data: &[u8], what: &str) -> Result<(), i32> {
+    let at = memory::alive(piece.0, piece.1, what)?;
+    // SAFETY: as above; the stream's order makes this task the only writer.
+    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut u8, data.len().min(piece.1)) };
+    Ok(())
+}
+
+fn check_buffers(comm: &Comm, pieces: &[Piece], call: &str) -> Result<(), i32> {
+    for (at, len) in pieces.iter().filter(|(_, len)| *len > 0) {
+        if memory::find(*at, *len).is_none() || memory::device_of(*at) != Some(comm.device) {
+            let message = format!("{call}: {len} bytes at {at:#x}, {}", memory::describe(*at));
+            violation(&report::COMM_BUFFER, 1, &message);
+            return Err(1);
+        }
+    }
+    Ok(())
+}
+
+fn check_reduction(dtype: i32, op: i32, call: &str) -> Result<(), i32> {
+    if !matches!(dtype, 0..=5 | 11) || !(0..=3).contains(&op) || (op == 1 && matches!(dtype, 1 | 11)) {
+        return Err(fail(5, &format!("{call}: operation {op} on type {dtype} is not supported")));
+    }
+    Ok(())
+}
+
+/// Enters a collective into a stream: reads `from` then, gives the pieces of the answer to `to`.
+fn enter(
+    comm: usize,
+    stream: usize,
+    call: &'static str,
+    mut request: Request,
+    from: Vec<Piece>,
+    to: Vec<Piece>,
+) -> Result<(), i32> {
+    let comm = get(comm, call)?;
+    let stream = resolve(stream, call)?;
+    check_buffers(&comm, &from, call)?;
+    check_buffers(&comm, &to, call)?;
+    let touch = |list: &[Piece], write: bool| -> Vec<Access> {
+        list.iter()
+            .filter(|(_, len)| *len > 0)
+            .map(|(start, len)| Access { start: *start, len: *len, write, view: None })
+            .collect()
+    };
+    let mut accesses = touch(&from, false);
+    accesses.extend(touch(&to, true));
+    let run = Box::new(move || {
+        for piece in &from {
+            request.payload.extend(bytes(*piece, call)?);
+        }
+        let reply = comm.exchange(&request, call)?;
+        let mut at = 0;
+        for (piece, len) in to.iter().zip(&reply.pieces) {
+            let end = at + *len as usize;
+            if *len as usize != piece.1 && *len > 0 {
+                violation(
+                    &report::COMM_MISMATCH,
+                    107_020,
+                    &format!("{call}: {len} bytes for a buffer of {}", piece.1),
+                );
+                return Err(107_020);
+            }
+            put_bytes(*piece, &reply.payload[at..end], call)?;
+            at = end;
+        }
+        Ok(())
+    });
+    sched::submit(stream.id, &accesses, call, Work::Run(run)).map(drop)
+}
+
+fn request(kind: Kind, count: u64, dtype: i32, op: i32, root: u32, pieces: Vec<u64>) -> Request {
+    Request { kind, count, dtype, op, root, pieces, payload: Vec::new() }
+}
+
+fn size(count: u64, dtype: i32) -> usize {
+    count as usize * size_of(dtype)
+}
+
+pub(crate) fn HcclAllReduce(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclAllReduce";
+    answer(|| {
+        check_reduction(dtype, op, call)?;
+        let n = size(count, dtype);
+        enter(
+            comm,
+            stream,
+            call,
+            request(Kind::AllReduce, count, dtype, op, 0, vec![]),
+            vec![(send, n)],
+            vec![(recv, n)],
+        )
+    })
+}
+
+pub(crate) fn HcclAllGather(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclAllGather";
+    answer(|| {
+        let n = size(count, dtype);
+        let ranks = get(comm, call)?.size as usize;
+        let to = (0..ranks).map(|r| (recv + r * n, n)).collect();
+        enter(comm, stream, call, request(Kind::AllGather, count, dtype, 0, 0, vec![]), vec![(send, n)], to)
+    })
+}
+
+fn spread(base: usize, counts: usize, places: usize, dtype: i32, ranks: u32) -> Vec<Piece> {
+    let w = size_of(dtype);
+    (0..ranks as usize)
+        .map(|r| (base + take::<u64>(places, r) as usize * w, take::<u64>(counts, r) as usize * w))
+        .collect()
+}
+
+pub(crate) fn HcclAllGatherV(
+    send: usize,
+    count: u64,
+    recv: usize,
+    counts: usize,
+    places: usize,
+    dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclAllGatherV";
+    answer(|| {
+        let to = spread(recv, counts, places, dtype, get(comm, call)?.size);
+        let from = vec![(send, size(count, dtype))];
+        enter(comm, stream, call, request(Kind::AllGather, 0, dtype, 0, 0, vec![]), from, to)
+    })
+}
+
+pub(crate) fn HcclReduceScatter(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclReduceScatter";
+    answer(|| {
+        check_reduction(dtype, op, call)?;
+        let n = size(count, dtype);
+        let ranks = get(comm, call)?.size as usize;
+        let asked = request(Kind::ReduceScatter, count, dtype, op, 0, vec![n as u64; ranks]);
+        enter(comm, stream, call, asked, vec![(send, n * ranks)], vec![(recv, n)])
+    })
+}
+
+pub(crate) fn HcclReduceScatterV(
+    send: usize,
+    counts: usize,
+    places: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclReduceScatterV";
+    answer(|| {
+        check_reduction(dtype, op, call)?;
+        let from = spread(send, counts, places, dtype, get(comm, call)?.size);
+        let pieces = from.iter().map(|p| p.1 as u64).collect();
+        let asked = request(Kind::ReduceScatter, 0, dtype, op, 0, pieces);
+        enter(comm, stream, call, asked, from, vec![(recv, size(count, dtype))])
+    })
+}
+
+pub(crate) fn HcclBroadcast(
+    buffer: usize,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclBroadcast";
+    answer(|| {
+        let n = size(count, dtype);
+        let me = get(comm, call)?;
+        check_root(&me, root, call)?;
+        let from = if me.rank == root { vec![(buffer, n)] } else { vec![] };
+        enter(
+            comm,
+            stream,
+            call,
+            request(Kind::Broadcast, count, dtype, 0, root, vec![]),
+            from,
+            vec![(buffer, n)],
+        )
+    })
+}
+
+fn check_root(comm: &Comm, root: u32, call: &str) -> Result<(), i32> {
+    if root >= comm.size {
+        return Err(fail(1, &format!("{call}: root {root} of {} ranks", comm.size)));
+    }
+    Ok(())
+}
+
+pub(crate) fn HcclReduce(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    op: i32,
+    root: u32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclReduce";
+    answer(|| {
+        check_reduction(dtype, op, call)?;
+        let n = size(count, dtype);
+        let me = get(comm, call)?;
+        check_root(&me, root, call)?;
+        let to = if me.rank == root { vec![(recv, n)] } else { vec![] };
+        enter(comm, stream, call, request(Kind::Reduce, count, dtype, op, root, vec![]), vec![(send, n)], to)
+    })
+}
+
+pub(crate) fn HcclScatter(
+    send: usize,
+    recv: usize,
+    count: u64,
+    dtype: i32,
+    root: u32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclScatter";
+    answer(|| {
+        let n = size(count, dtype);
+        let me = get(comm, call)?;
+        check_root(&me, root, call)?;
+        let ranks = me.size as usize;
+        let (from, pieces) =
+            if me.rank == root { (vec![(send, n * ranks)], vec![n as u64; ranks]) } else { (vec![], vec![]) };
+        enter(
+            comm,
+            stream,
+            call,
+            request(Kind::Scatter, count, dtype, 0, root, pieces),
+            from,
+            vec![(recv, n)],
+        )
+    })
+}
+
+pub(crate) fn HcclAlltoAll(
+    send: usize,
+    count: u64,
+    dtype: i32,
+    recv: usize,
+    recv_count: u64,
+    recv_dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclAlltoAll";
+    answer(|| {
+        let n = size(count, dtype);
+        let m = size(recv_count, recv_dtype);
+        let ranks = get(comm, call)?.size as usize;
+        check_apart((send, n * ranks), (recv, m * ranks), call)?;
+        let asked = request(Kind::AllToAll, count, dtype, 0, 0, vec![n as u64; ranks]);
+        let to = (0..ranks).map(|r| (recv + r * m, m)).collect();
+        enter(comm, stream, call, asked, vec![(send, n * ranks)], to)
+    })
+}
+
+fn check_apart(a: Piece, b: Piece, call: &str) -> Result<(), i32> {
+    if a.1 > 0 && b.1 > 0 && a.0 < b.0 + b.1 && b.0 < a.0 + a.1 {
+        violation(&report::COMM_ARGUMENT, 1, &format!("{call}: the buffers overlap"));
+        return Err(1);
+    }
+    Ok(())
+}
+
+pub(crate) fn HcclAlltoAllV(
+    send: usize,
+    counts: usize,
+    places: usize,
+    dtype: i32,
+    recv: usize,
+    recv_counts: usize,
+    recv_places: usize,
+    recv_dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclAlltoAllV";
+    answer(|| {
+        let ranks = get(comm, call)?.size;
+        let from = spread(send, counts, places, dtype, ranks);
+        let to = spread(recv, recv_counts, recv_places, recv_dtype, ranks);
+        for a in &from {
+            to.iter().try_for_each(|b| check_apart(*a, *b, call))?;
+        }
+        let pieces = from.iter().map(|p| p.1 as u64).collect();
+        enter(comm, stream, call, request(Kind::AllToAll, 0, dtype, 0, 0, pieces), from, to)
+    })
+}
+
+pub(crate) fn HcclAlltoAllVC(
+    send: usize,
+    matrix: usize,
+    dtype: i32,
+    recv: usize,
+    recv_dtype: i32,
+    comm: usize,
+    stream: usize,
+) -> i32 {
+    let call = "HcclAlltoAllVC";
+    answer(|| {
+        let me = get(comm, call)?;
+        let (n, r) = (me.size as usize, me.rank as usize);
+        let line = |base: usize, dtype: i32, f: &dyn Fn(usize) -> usize| -> Vec<Piece> {
+            let mut at = base;
+            (0..n)
+                .map(|i| {
+                    let len = take::<u64>(matrix, f(i)) as usize * size_of(dtype);
+                    at += len;
+                    (at - len, len)
+                })
+                .collect()
+        };
+        let from = line(send, dtype, &|i| r * n + i);
+        let to = line(recv, recv_dtype, &|i| i * n + r);
+        let pieces = from.iter().map(|p| p.1 as u64).collect();
+        enter(comm, stream, call, request(Kind::AllToAll, 0, dtype, 0, 0, pieces), from, to)
+    })
+}
+
+pub(crate) fn HcclBarrier(comm: usize, stream: usize) -> i32 {
+    answer(|| enter(comm, stream, "HcclBarrier", request(Kind::Barrier, 0, 0, 0, 0, vec![]), vec![], vec![]))
+}
+
+fn check_peer(comm: usize, peer: u32, call: &str) -> Result<(), i32> {
+    let me = get(comm, call)?;
+    if peer >= me.size {
+        return Err(fail(1, &format!("{call}: rank {peer} of {}", me.size)));
+    }
+    Ok(())
+}
+
+pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
+    answer(|| {
+        check_peer(comm, peer, "HcclSend")?;
+        let n = size(count, dtype);
+        let pieces = [0, u64::from(peer), n as u64];
+        if hold(comm, stream, pieces, (buffer, n)) {
+            return Ok(());
+        }
+        let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
+        enter(comm, stream, "HcclSend", asked, vec![(buffer, n)], vec![])
+    })
+}
+
+pub(crate) fn HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
+    answer(|| {
+        check_peer(comm, peer, "HcclRecv")?;
+        let n = size(count, dtype);
+        let pieces = [1, u64::from(peer), n as u64];
+        if hold(comm, stream, pieces, (buffer, n)) {
+            return Ok(());
+        }
+        let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
+        enter(comm, stream, "HcclRecv", asked, vec![], vec![(buffer, n)])
+    })
+}
+
+/// Items of 32 bytes: kind at 0 (0 send, 1 receive), buffer at 8, count at 16, type at 24, peer at 28.
+pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: usize) -> i32 {
+    let call = "HcclBatchSendRecv";
+    answer(|| {
+        let me = get(comm, call)?;
+        let (mut from, mut to, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
+        let mut own = (0, 0);
+        for i in 0..count as usize {
+            let at = items + 32 * i;
+            let (kind, buffer, n): (i32, usize, u64) = (take(at, 0), take(at + 8, 0), take(at + 16, 0));
+            let (dtype, peer): (i32, u32) = (take(at + 24, 0), take(at + 28, 0));
+            check_peer(comm, peer, call)?;
+            let len = size(n, dtype);
+            if kind == 0 {
+                from.push((buffer, len))
+            } else {
+                to.push((buffer, len))
+            }
+            if peer == me.rank {
+                if kind == 0 { own.0 += 1 } else { own.1 += 1 }
+            }
+            pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64]);
+        }
+        if own.0 != own.1 {
+            violation(
+                &report::COMM_ARGUMENT,
+                1,
+                &format!("{call}: {} sends to itself, {} receives", own.0, own.1),
+            );
+            return Err(1);
+        }
+        enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), from, to)
+    })
+}
+
+/// A send or receive that waits for the end of its group.
+struct Held {
+    comm: usize,
+    stream: usize,
+    pieces: [u64; 3],
+    buffer: Piece,
+}
+
+thread_local! {
+    static GROUP: RefCell<(u32, Vec<Held>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+/// Within a group a send or receive is held back; true if it was.
+fn hold(comm: usize, stream: usize, pieces: [u64; 3], buffer: Piece) -> bool {
+    GROUP.with(|g| {
+        let mut g = g.borrow_mut();
+        if g.0 == 0 {
+            return false;
+        }
+        g.1.push(Held { comm, stream, pieces, buffer });
+        true
+    })
+}
+
+pub(crate) fn HcclGroupStart() -> i32 {
+    GROUP.with(|g| g.borrow_mut().0 += 1);
+    0
+}
+
+/// At the end of the outermost group, what it holds enters as one exchange for each communicator and stream.
+pub(crate) fn HcclGroupEnd() -> i32 {
+    let call = "HcclGroupEnd";
+    let held = GROUP.with(|g| {
+        let mut g = g.borrow_mut();
+        if g.0 == 0 {
+            return None;
+        }
+        g.0 -= 1;
+        Some(if g.0 == 0 { std::mem::take(&mut g.1) } else { Vec::new() })
+    });
+    let Some(mut held) = held else { return fail(1, &format!("{call} without HcclGroupStart")) };
+    answer(|| {
+        while let Some(first) = held.first() {
+            let (comm, stream) = (first.comm, first.stream);
+            let (mine, rest): (Vec<Held>, Vec<Held>) =
+                held.drain(..).partition(|h| (h.comm, h.stream) == (comm, stream));
+            held = rest;
+            let side =
+                |kind: u64| mine.iter().filter(|h| h.pieces[0] == kind).map(|h| h.buffer).collect::<Vec<_>>();
+            let pieces = mine.iter().flat_map(|h| h.pieces).collect();
+            enter(comm, stream, call, request(Kind::Exchange, 0, 0, 0, 0, pieces), side(0), side(1))?;
+        }
+        Ok(())
+    })
+}
