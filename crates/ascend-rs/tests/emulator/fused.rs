@@ -27,7 +27,7 @@ fn every_operator_equals_its_formula() {
                 match check.run(&stream, *dtype, size) {
                     Ok(o) if o.error <= 1.0 => assert!(!o.worst.is_empty(), "{check:?} compared nothing"),
                     Ok(o) => {
-                        wrong.push(format!("{:?} {dtype} {rows}x{columns}: {}", check.operators, o.worst))
+                        wrong.push(format!("{:?} {dtype} {rows}x{columns}: {}", check.operators, o.worst));
                     }
                     Err(e) => wrong.push(format!("{:?} {dtype} {rows}x{columns}: {e}", check.operators)),
                 }
