@@ -41,10 +41,10 @@ pub fn start_logging(verbosity: Verbosity, format: LogFormat) {
 /// Like [`start_logging`]; `recorder`, if given, hears the spans of operations, collectives and steps whatever the
 /// filter of messages is.
 pub fn start_logging_with(verbosity: Verbosity, format: LogFormat, recorder: Option<Recorder>) {
-    // Libraries of others speak one level lower: their progress is not this program's.
+    // Of libraries of others only errors are said: their progress and their second attempts are not this program's.
     let level = match verbosity {
-        Verbosity::Quiet => "warn",
-        Verbosity::Normal => "warn,ms_=info",
+        Verbosity::Quiet => "error,ms_=warn",
+        Verbosity::Normal => "error,ms_=info",
         Verbosity::Verbose => "info,ms_=debug",
     };
     let filter = match std::env::var(env_vars::MS_LOG) {

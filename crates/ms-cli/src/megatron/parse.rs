@@ -130,7 +130,7 @@ pub fn answer(
 ) -> anyhow::Result<()> {
     let mut with_name = vec![OsString::from(name)];
     with_name.extend_from_slice(argv);
-    let texts: Vec<&str> = argv.iter().filter_map(|arg| arg.to_str()).collect();
+    let texts: Vec<&str> = argv.iter().map(|arg| utf8(arg)).collect::<Result<_, _>>()?;
     let owned: Vec<String> = texts.iter().map(|&t| t.to_owned()).collect();
     let text = if let Some(artefact) = Artefact::asked_for(&with_name)? {
         let mut bytes = Vec::new();
