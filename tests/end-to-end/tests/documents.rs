@@ -141,7 +141,7 @@ fn every_command_of_the_documents_runs() {
     println!("{ran} blocks ran, {} are not run:\n{}", skipped.len(), skipped.join("\n"));
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
     assert!(ran >= 20, "{ran} blocks");
-    assert!(skipped.len() <= 8, "{skipped:#?}");
+    assert!(skipped.len() <= 9, "{skipped:#?}");
 }
 
 #[test]

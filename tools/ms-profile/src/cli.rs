@@ -20,8 +20,7 @@ const EXAMPLES: &str = "Examples:
   ms-train --load model --tokenizer-name-or-path tok --data-path data/corpus_text_document \\
     --seq-length 512 --micro-batch-size 1 --global-batch-size 4 --train-iters 10 --lr 1e-4 \\
     --profile --profile-step-start 5 --profile-step-end 8 --profile-save-path trace
-  ms-profile report trace
-  ms-profile npu-doctor --report npu.json";
+  ms-profile report trace";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -114,8 +114,20 @@ pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
                     c.next
                 });
                 let handle = handles::make(Context { id, device }, "aclrtSetDevice");
-                let d = Default_ { handle, id, count: 1 };
-                with(|c| *c.defaults.entry(device).or_insert(d))
+                let mine = Default_ { handle, id, count: 1 };
+                let d = with(|c| {
+                    let d = c.defaults.entry(device).and_modify(|d| d.count += 1).or_insert(mine);
+                    let d = *d;
+                    if d.id != id {
+                        c.alive.retain(|alive| *alive != id);
+                    }
+                    d
+                });
+                if d.id != id {
+                    // Another thread was first.
+                    handles::destroy::<Context>(handle, "aclrtSetDevice", &report::STR_HANDLE, 107_000)?;
+                }
+                d
             }
         };
         CURRENT.with(|c| c.set(Some((device, default.id, default.handle))));
@@ -126,15 +138,21 @@ pub(crate) fn aclrtSetDevice(device: i32) -> i32 {
 fn reset(device: i32, force: bool, call: &str) -> i32 {
     answer(|| {
         let device = device as u32;
+        // Counting and removing are one step: a thread that sets the device meanwhile gets a new context.
         let last = with(|c| {
             let d = c.defaults.get_mut(&device)?;
             d.count = d.count.saturating_sub(1);
-            (d.count == 0 || force).then_some(*d)
+            if d.count > 0 && !force {
+                return Some(None);
+            }
+            let d = *d;
+            c.defaults.remove(&device);
+            c.alive.retain(|id| *id != d.id);
+            Some(Some(d))
         });
-        let known = with(|c| c.defaults.contains_key(&device));
-        if !known {
+        let Some(last) = last else {
             return Err(fail(107_001, &format!("{call}: device {device} was not set")));
-        }
+        };
         if let Some(d) = last {
             if let Some(stream) = with(|c| c.streams.remove(&d.id))
                 && let Some(s) = handles::peek::<crate::sched::StreamHandle>(stream)
@@ -143,10 +161,6 @@ fn reset(device: i32, force: bool, call: &str) -> i32 {
                 let _ = crate::sched::synchronise(s.id, None, -1);
                 crate::sched::destroy(s.id);
             }
-            with(|c| {
-                c.defaults.remove(&device);
-                c.alive.retain(|id| *id != d.id);
-            });
             handles::destroy::<Context>(d.handle, call, &report::STR_HANDLE, 107_000)?;
         }
         Ok(())
