@@ -118,8 +118,7 @@ impl Gpt {
         let whole = table.under("");
         let shared = match &config.attention {
             Attention::Grouped => {
-                let like =
-                    |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp.1, rotary(layer)?)));
+                let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
                 let first = |windowed| (0..config.layers).find(|&l| config.window(l).is_some() == windowed);
                 let windowed = config.windowed.as_ref().and_then(|_| first(true));
                 Shared::Grouped(like(first(false).unwrap_or(0))?, windowed.map(like).transpose()?)

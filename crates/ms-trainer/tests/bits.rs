@@ -95,6 +95,21 @@ fn tensor_parallel_ranks_send_what_the_formulas_say() {
 }
 
 #[test]
+fn ranks_that_share_a_key_head_hand_each_other_what_their_heads_need() {
+    let (c, micro, tp) = (model(), 2u64, 4u64);
+    let four = found(&Case::of(4, 4, 1, 1, 1), micro as usize);
+    let crossings = 2 * c.layers as u64 + 1;
+    let statistics = (ROWS * LENGTH * 3 * 4) as u64 * (tp - 1);
+    let sums = 2 * crossings * 2 * stream(&c) * (tp - 1) / tp;
+    // Two ranks project two queries, a key and a value: one has the queries, the other key and value. Forward or back, one of
+    // them hands over a query, and one both others.
+    let heads = c.layers as u64 * (ROWS * LENGTH * 3 * c.head_dim * 4) as u64;
+    for sent in &four.sent {
+        assert_eq!(sent["tp"], micro * (sums + statistics + heads));
+    }
+}
+
+#[test]
 fn stages_send_the_stream_and_its_gradient() {
     let (c, micro) = (model(), 4u64);
     let two = found(&Case::of(2, 1, 1, 2, 1), micro as usize);

@@ -49,9 +49,15 @@ impl Draw {
 fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp, ep) = (case.sizes.tp, case.sizes.cp, case.sizes.ep);
     let u = case.context.ulysses(case.sizes.cp);
-    let groups = tp * draw.of(&[1, 2]);
+    let head_dim = 4;
+    // A third has fewer key/value heads than ranks, whose keys' rows divide among them.
+    let few: Vec<usize> = (1..tp).filter(|g| (g * head_dim).is_multiple_of(tp)).collect();
+    let groups = match few.is_empty() || draw.below(3) > 0 {
+        true => tp * draw.of(&[1, 2]),
+        false => draw.of(&few),
+    };
     let mut heads = groups * draw.of(&[1, 2]);
-    while !(heads / tp).is_multiple_of(u) {
+    while !heads.is_multiple_of(tp) || !(heads / tp).is_multiple_of(u) {
         heads += groups;
     }
     let chunks =
@@ -66,7 +72,7 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         ffn: 6 * tp,
         heads,
         groups,
-        head_dim: 4,
+        head_dim,
         vocab: 12 * tp - draw.below(3),
         padded_vocab: 12 * tp,
         max_positions: 64,
@@ -280,11 +286,13 @@ fn any_topology_trains_as_one_rank() {
 }
 
 /// Faults and the kind of run that must notice them.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 30] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 32] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Twice, Model::Experts, [2, 1, 1, 1, 1]),
+    ("shared heads", Wrong::Reversed, Model::Dense, [4, 1, 1, 1, 1]),
+    ("shared heads", Wrong::Stale, Model::Dense, [4, 1, 1, 1, 1]),
     ("loss statistics", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("loss statistics", Wrong::Stale, Model::Dense, [2, 1, 1, 1, 1]),
     ("shared gradients", Wrong::Missing, Model::Dense, [1, 1, 2, 1, 1]),
