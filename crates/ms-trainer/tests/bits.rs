@@ -57,7 +57,9 @@ fn threads_recomputation_and_a_second_run_change_no_bit() {
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));
         same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));
-        for recompute in [Recompute::Block(1), Recompute::Uniform(1), Recompute::Uniform(2)] {
+        for recompute in
+            [Recompute::Block(1), Recompute::BlockOfStage(1), Recompute::Uniform(1), Recompute::Uniform(2)]
+        {
             same("recomputation", &plain, &found(&Case { recompute, ..case.clone() }, 4));
         }
     }

@@ -4,6 +4,7 @@
 
 mod parity;
 
+use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
 use ms_spec::{Mixer, ModelConfig};
 use ms_testing::{golden_model, golden_models};
@@ -42,7 +43,8 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
             continue;
         }
         ran += 1;
-        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
+        let auxiliary = Auxiliary { experts: 0.02, devices: 0.01, communication: 0.01, z: 1e-3 };
+        let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = batches(&c, Shape { rows: 2, length: 16, micro: 4, packed }, 2);
         let bounds = Bounds::of(case.dtype);
         let outcome = run(&c, &case.alone(), routing, &steps)

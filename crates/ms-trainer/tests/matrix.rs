@@ -8,10 +8,12 @@
 mod parity;
 
 use ms_core::Rng;
+use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::{
-    Attention, Feed, GatedDelta, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score, Scores, SharedExpert,
+    Attention, Feed, GatedDelta, GroupLimit, GroupScore, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score,
+    Scores, SharedExpert,
 };
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
 use ms_trainer::{PipelineOrder, Routing, UpdateRule};
@@ -99,7 +101,12 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     match kind {
         Model::Dense => ModelConfig { tied: true, ..base },
         Model::Experts => ModelConfig {
-            moe: Some(moe(2)),
+            moe: Some({
+                let mut experts = moe(2);
+                let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best };
+                experts.router.groups = draw.of(&[None, Some(limit)]);
+                experts
+            }),
             pattern: (0..layers).map(|_| Layer { feed: Feed::Moe, ..Layer::default() }).collect(),
             ..base
         },
@@ -201,7 +208,13 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         }
     }
     // Layers of a hybrid lend nothing; recomputation runs everywhere.
-    case.recompute = draw.of(&[Recompute::None, Recompute::None, Recompute::Block(1), Recompute::Uniform(1)]);
+    case.recompute = draw.of(&[
+        Recompute::None,
+        Recompute::None,
+        Recompute::Block(1),
+        Recompute::BlockOfStage(3),
+        Recompute::Uniform(1),
+    ]);
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
@@ -229,8 +242,15 @@ fn check(kind: Model, sizes: [usize; 5], seed: u64, count: usize, also_single: b
     let config = model(kind, &case, &mut draw);
     let config = config.validate().map_err(|e| format!("{kind:?} {case:?}: {e}"))?;
     let routing = Routing {
-        balance_coeff: 0.02,
+        auxiliary: Auxiliary {
+            experts: 0.02,
+            devices: draw.of(&[0.0, 0.03]),
+            communication: draw.of(&[0.0, 0.01]),
+            z: draw.of(&[0.0, 1e-3]),
+        },
         balance_by_sequence: draw.below(2) == 0,
+        balance_biased: draw.below(3) == 0,
+        fixed: draw.below(8) == 0,
         bias_update_rate: 1e-3,
         ..Routing::default()
     };
@@ -335,7 +355,8 @@ fn every_planted_fault_is_noticed() {
             ContextParallel::Ring { window: 1 }
         });
         let config = model(kind, &case, &mut draw).validate().unwrap();
-        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
+        let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
+        let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = steps(&config, &case, 3, &mut draw);
         let want = run(&config, &case.alone(), routing, &steps).unwrap();
         let sound = run(&config, &case, routing, &steps).unwrap();

@@ -192,7 +192,9 @@ fn of_rank(
         tp: grid.size(Axis::Tp),
         sequence_parallel: r.topology.sequence_parallel,
     };
-    let of_chunks = placement.stage(stage).iter().map(|i| activations.of_items(&c.model, i, c.recompute));
+    let chunks = placement.stage(stage);
+    let of_chunk = |(k, items)| activations.of_items(&c.model, items, c.recompute.of_chunk(k, chunks.len()));
+    let of_chunks = chunks.iter().map(Vec::as_slice).enumerate().map(of_chunk);
     let (kept, again) = of_chunks.fold((0, 0), |(k, a), (kept, again)| (k.max(kept), a.max(again)));
     // Each forward pass that is kept is one of a chunk; layers run again in one backward pass at a time.
     Ok((held, report.max_in_flight[stage].saturating_mul(kept).saturating_add(again)))
