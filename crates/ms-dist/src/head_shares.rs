@@ -1,13 +1,13 @@
-//! Heads shared out to ranks, with the key and value that each head needs, also where there are fewer key/value heads than
-//! ranks.
+//! Heads shared out to ranks, with the key and value that each head needs, also where key/value heads do not divide among
+//! the ranks.
 
 use crate::{Communicator, ParallelCtx};
 use ms_core::{BackwardCx, Device, Graph, HeadLayout, Op, Result, Run, Tensor, Var};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which heads each rank attends with. A rank's heads are whole groups, or, where groups are fewer than ranks, heads of one
-/// group with a copy of its key and value; where neither divides, every head has a copy of its own.
+/// Which heads each rank attends with. A rank's heads are whole groups, or, where groups do not divide among the ranks, heads
+/// of one group with a copy of its key and value; where they are of several groups, every head has a copy of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadShares {
     all: HeadLayout,
@@ -244,7 +244,17 @@ mod tests {
     /// Every rank finds, by what it sends, receives and arranges, the columns that it asked for.
     #[test]
     fn each_rank_gets_the_columns_of_its_heads() {
-        let layouts = [(1, 8, 8), (2, 4, 4), (2, 4, 8), (3, 4, 6), (3, 8, 2), (2, 6, 3), (4, 3, 6)];
+        let layouts = [
+            (1, 8, 8),
+            (2, 4, 4),
+            (2, 4, 8),
+            (3, 4, 6),
+            (3, 8, 2),
+            (2, 6, 3),
+            (4, 3, 6),
+            (3, 4, 2),
+            (6, 4, 4),
+        ];
         for (groups, heads_per_group, ranks) in layouts {
             let all = HeadLayout { groups, heads_per_group, head_dim: 3 * ranks };
             let shares = HeadShares::new(all, ranks);

@@ -54,10 +54,26 @@ pub(crate) struct Grouped {
     unpack: Arc<[Run]>,
     /// Columns of gated query projections: all queries, then all gates.
     gates_apart: Arc<[Run]>,
-    /// Queries, keys and values that ranks hand each other, where there are fewer key/value heads than ranks.
+    /// Queries, keys and values that ranks hand each other, where key/value heads do not divide among them.
     exchange: Option<Arc<ColumnExchange>>,
     /// Columns of the whole projections that the rank's queries and keys are.
     columns: [Vec<Range<usize>>; 2],
+}
+
+fn head_shares(c: &ModelConfig, layer: usize, ranks: usize) -> HeadShares {
+    let (all, groups) = c.heads_of(layer);
+    let heads_per_group = all.checked_div(groups).unwrap_or(0);
+    HeadShares::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks)
+}
+
+/// What `rank` of the `ranks` that share a layer of grouped attention and the others hand each other between projections and
+/// attention; `None`: nothing.
+pub fn head_exchange(c: &ModelConfig, layer: usize, rank: usize, ranks: usize) -> Option<ColumnExchange> {
+    let shares = head_shares(c, layer, ranks);
+    match c.scores.output_gate {
+        true => shares.of_projections(rank, ranks),
+        false => shares.of_packed(rank, ranks),
+    }
 }
 
 impl Grouped {
@@ -68,13 +84,8 @@ impl Grouped {
         (rank, ranks): (usize, usize),
         rotary: Option<Rotary>,
     ) -> Self {
-        let (all, groups) = c.heads_of(layer);
-        let heads_per_group = all.checked_div(groups).unwrap_or(0);
-        let shares = HeadShares::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks);
-        let exchange = match c.scores.output_gate {
-            true => shares.of_projections(rank, ranks),
-            false => shares.of_packed(rank, ranks),
-        };
+        let shares = head_shares(c, layer, ranks);
+        let exchange = head_exchange(c, layer, rank, ranks);
         let heads = shares.own;
         let (g, m, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
         let copy = |start, len| Run::Copy { start, len };

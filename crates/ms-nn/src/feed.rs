@@ -143,7 +143,8 @@ impl Experts {
     /// Each token through the experts that its router picks: this rank's summand of the result.
     fn route_and_combine(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let unrounded = x.value().dtype().wide();
-        let judged = pass.jitter(x, pass.ctx.router_tokens(pass.batch.len()))?;
+        let seen = pass.ctx.router_tokens(pass.batch.len());
+        let judged = pass.jitter(x, seen.clone())?;
         let logits = if self.wide {
             let wide = ops::cast(pass.g, &judged, unrounded)?;
             let w = pass.param(self.router_weight.weight);
@@ -159,20 +160,20 @@ impl Experts {
         let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), unrounded)).transpose()?;
         let auxiliary = pass.balance.clone();
         let sharers = Sharers(pass.ctx);
-        let seen = pass.ctx.router_tokens(pass.batch.len());
-        let seen_by_router = seen.clone();
         let balance = auxiliary.as_ref().map(|a| {
-            let sequence_of = if a.sequence_of.is_empty() { &[] } else { &a.sequence_of[seen] };
+            let sequence_of = if a.sequence_of.is_empty() { &[] } else { &a.sequence_of[seen.clone()] };
             a.of(sequence_of, bias.as_ref(), &sharers)
         });
-        let by_place = pass.batch.fixed_routes.clone();
-        let routed = match (self.table, by_place) {
-            (Some(table), _) => {
+        let width = logits.value().as_matrix().1;
+        let fixed = pass.batch.fixed_routes.as_ref();
+        let fixed = fixed.map(|places| self.in_turn(&device, width, &places[seen])).transpose()?;
+        let routed = match (self.table, fixed) {
+            (Some(_), Some(experts)) => ops::route_to(pass.g, &logits, experts, &self.router, balance)?,
+            (Some(table), None) => {
                 let experts = listed(pass, table)?;
                 ops::route_to(pass.g, &logits, experts, &self.router, balance)?
             }
-            (None, Some(places)) => {
-                let experts = self.in_turn(&pass.g.device().clone(), &places[seen_by_router])?;
+            (None, Some(experts)) => {
                 ops::route_instead(pass.g, &logits, bias.as_ref(), &experts, &self.router, balance)?
             }
             (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
@@ -185,19 +186,19 @@ impl Experts {
         }
         // Once a step: where a layer is recomputed only its second run records.
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
-            load.add(pass.layer, routed.balance, &routed.routes, dropped);
+            load.add(pass.layer, routed.balance, &routed.picked, dropped);
         }
         let rows = ops::dispatch(pass.g, x, &routed.routes)?;
         let out = self.through_experts(pass, &rows, &routed.routes)?;
         ops::combine(pass.g, &out, &weights, &routed.routes)
     }
 
-    /// Experts `[T,K]` in turn, for tokens by their place in the micro-batch.
+    /// Of all choices `[T,K]` in turn, for tokens by their place in the micro-batch.
     ///
     /// # Source
     /// MindSpeed-LLM v2.0.0, `--fix-router`.
-    fn in_turn(&self, device: &Device, places: &[u32]) -> ms_core::Result<Tensor> {
-        let (k, all) = (self.router.top_k, self.experts as u64);
+    fn in_turn(&self, device: &Device, choices: usize, places: &[u32]) -> ms_core::Result<Tensor> {
+        let (k, all) = (self.router.top_k, choices as u64);
         let turn =
             |&place: &u32| (0..k as u64).map(move |j| ((u64::from(place) * k as u64 + j) % all) as i32);
         let experts: Vec<i32> = places.iter().flat_map(turn).collect();

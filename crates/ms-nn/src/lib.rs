@@ -27,6 +27,7 @@ mod routing;
 mod streams;
 mod trapezoid;
 
+pub use attention::head_exchange;
 pub use batch::{Batch, Chance};
 pub use cache::KvCache;
 pub use error::{Error, Result};

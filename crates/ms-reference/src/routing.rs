@@ -87,7 +87,8 @@ pub(crate) fn weigh<R: Real>(router: &Router, logits: &[R], picked: &[usize]) ->
     weights.into_iter().map(|w| w * R::from(router.scale.into())).collect()
 }
 
-/// `Σ_g factors[g] · Σ_e counts[g,e] · Σ_{t in g} p[t,e]`, with `p` the scores, normalised where they are no softmax.
+/// `Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²`, with `p` the scores plus `bias`, normalised
+/// where they are no softmax.
 pub(crate) fn balance<R: Real>(router: &Router, logits: &[R], load: &ExpertLoad) -> R {
     let count = load.weights.len() / load.groups.max(1);
     let of_token = |(t, logits): (usize, &[R])| {

@@ -239,7 +239,7 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     } else if c.has(Mixer::Attention) {
         sizes.push(("query heads", c.heads));
         sizes.extend(c.windowed.iter().map(|w| ("query heads of windowed layers", w.heads)));
-        // Ranks hand each other keys and values where they are more than these; each projects as much of them.
+        // Where these do not divide, ranks hand each other keys and values; each projects as much of them.
         let shared = |&(_, groups): &(usize, usize)| tp != 0 && groups % tp != 0;
         let kinds = [(c.heads, c.groups)].into_iter().chain(c.windowed.iter().map(|w| (w.heads, w.groups)));
         for (heads, groups) in kinds.filter(shared) {

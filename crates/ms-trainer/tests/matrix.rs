@@ -52,8 +52,9 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp, ep) = (case.sizes.tp, case.sizes.cp, case.sizes.ep);
     let u = case.context.ulysses(case.sizes.cp);
     let head_dim = 4;
-    // A third has fewer key/value heads than ranks, whose keys' rows divide among them.
-    let few: Vec<usize> = (1..tp).filter(|g| (g * head_dim).is_multiple_of(tp)).collect();
+    // A third has key/value heads that do not divide among the ranks, while their rows do.
+    let few: Vec<usize> =
+        (1..2 * tp).filter(|g| !g.is_multiple_of(tp) && (g * head_dim).is_multiple_of(tp)).collect();
     let groups = match few.is_empty() || draw.below(3) > 0 {
         true => tp * draw.of(&[1, 2]),
         false => draw.of(&few),

@@ -68,6 +68,12 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     }
     let resolved = resolve::resolve(&args, parity || args.flag("dry_run"))?;
     if parity {
+        let (most, found) = (resolve::MOST_RANKS, resolved.world);
+        if found > most {
+            bail!(Usage(format!(
+                "--nproc-per-node: expected at most {most} to compare, whose ranks are threads, found {found}"
+            )));
+        }
         return parity::run(&args, &resolved);
     }
     if args.flag("print_config") {

@@ -5,11 +5,11 @@ use crate::room::Needs;
 use anyhow::{Result, anyhow};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Axis, Grid, HeadLayout, ParamId};
+use ms_core::{Axis, Grid, ParamId};
+use ms_dist::ContextParallel;
 use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Report, Schedule};
-use ms_dist::{ContextParallel, HeadShares};
-use ms_spec::{PlacedParam, Placement, memory};
+use ms_spec::{Attention, Mixer, PlacedParam, Placement, memory};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
@@ -270,19 +270,18 @@ pub(crate) fn communication(
         c.stages.layers_per_chunk.map_or(1, |n| layers / n.max(1)) * if c.stages.dual_pipe { 2 } else { 1 };
     // Of every chunk of the first stage the stream goes on, and of all but the first its gradient comes from here.
     let messages = if pp > 1 { 2 * chunks - 1 } else { 0 };
-    // Ranks that are more than key/value heads hand each other what their heads need.
-    let (heads, groups) = (c.model.heads, c.model.groups);
-    let shares = (groups > 0).then(|| {
-        let all = HeadLayout { groups, heads_per_group: heads / groups, head_dim: c.model.head_dim };
-        HeadShares::new(all, tp).of_packed(0, tp)
-    });
-    let handed = shares.flatten().map_or(0, |s| s.sent_columns(0) * tokens / cp * c.dtype.size());
+    // Where key/value heads do not divide among the ranks, these hand each other what their heads need.
+    let handed: usize = (0..layers)
+        .filter(|&l| c.model.layer(l).mixer == Mixer::Attention && c.model.attention == Attention::Grouped)
+        .filter_map(|l| ms_nn::head_exchange(&c.model, l, 0, tp))
+        .map(|exchange| exchange.sent_columns(0) * tokens / cp * c.dtype.size())
+        .sum();
     let top_k = c.model.moe.as_ref().map_or(0, |m| m.top_k);
     let ep = grid.size(Axis::Ep);
     Ok(json!({
         "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
         "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
-        "tp": micro_batches * (crossings * share(stream, tp) + layers * handed),
+        "tp": micro_batches * (crossings * share(stream, tp) + handed),
         "pp": micro_batches * border * messages,
         "cp": micro_batches * layers * share(4 * stream, cp),
         // There and back, forward and backward, with an even load.

@@ -27,10 +27,11 @@ pub(crate) fn notices(args: &Args) {
         tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
     }
     let upstreams = |dest: &str| !args.has(dest) && args.float(dest).is_some_and(|x| x != 0.0);
-    if upstreams("hidden_dropout") || upstreams("attention_dropout") {
-        tracing::warn!(
-            "dropout is 0 here, upstream's default is 0.1: --hidden-dropout 0 --attention-dropout 0 says so"
-        );
+    let silent = [("hidden_dropout", "--hidden-dropout 0"), ("attention_dropout", "--attention-dropout 0")];
+    let silent: Vec<&str> = silent.into_iter().filter(|f| upstreams(f.0)).map(|f| f.1).collect();
+    if !silent.is_empty() {
+        let says = silent.join(" ");
+        tracing::warn!("dropout that is not given is 0 here, upstream's default is 0.1: {says} says so");
     }
     if args.has("save") && !args.has("ckpt_format") {
         tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");

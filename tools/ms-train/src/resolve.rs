@@ -12,7 +12,7 @@ use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Documents, Layout, Split};
 use ms_nn::{Capacity, Recompute};
-use ms_spec::{ModelConfig, Position};
+use ms_spec::{ModelConfig, Position, Score};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
 use ms_trainer::{
@@ -50,8 +50,8 @@ pub(crate) fn number(args: &Args, dest: &str) -> f64 {
     args.float(dest).unwrap_or(0.0)
 }
 
-/// Most ranks of a run: they are threads.
-const MOST_RANKS: usize = 1024;
+/// Most ranks that are started: they are threads.
+pub(crate) const MOST_RANKS: usize = 1024;
 
 /// Ranks of the run. One that is only `planned` has as few as its sizes allow, where none are given.
 fn ranks(args: &Args, planned: bool) -> Result<usize> {
@@ -95,12 +95,16 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads_per_rank = args.size("threads")?.unwrap_or((cores / world).max(1)).max(1);
     let seq_length = need(args, "seq_length", "--seq-length")?;
-    let tokenizer = match tokenizer(args) {
-        Err(e) if planned => {
-            tracing::warn!("{e:#}; a plan goes on without a tokenizer and without data");
+    let missing = args.text("tokenizer_name_or_path").or(args.text("tokenizer_model"));
+    let missing = missing.filter(|path| planned && !Path::new(path).exists());
+    let tokenizer = match missing {
+        Some(path) => {
+            tracing::warn!(
+                "--tokenizer-name-or-path: found nothing at {path}; a plan goes on without tokenizer and data"
+            );
             None
         }
-        found => found?,
+        None => tokenizer(args)?,
     };
     let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
     positions(args, &mut model, seq_length)?;
@@ -144,7 +148,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     };
     let schedule = crate::schedule::resolve(args, train_samples, global as u64, planned)?;
     let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
-    let data = if planned && (tokenizer.is_none() || !named.iter().any(|dest| args.has(dest))) {
+    let data = if planned && (missing.is_some() || !named.iter().any(|dest| args.has(dest))) {
         None // a plan needs no data
     } else {
         Some(data(args, seq_length, global, tokenizer.as_ref())?)
@@ -397,6 +401,12 @@ fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result<(ModelConf
             _ => None,
         };
     }
+    // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
+    let limited = args.text("moe_router_load_balancing_type") == Some("group_limited_greedy");
+    if limited && !args.has("n_group") && !args.has("moe_router_num_groups") {
+        let ranks = args.size("expert_model_parallel_size")?.unwrap_or(1);
+        map.insert("n_group".into(), ranks.into());
+    }
     if !args.has("padded_vocab_size") && !args.has("vocab_size") {
         const PASS: &str = "pass --tokenizer-name-or-path, --vocab-size or --padded-vocab-size";
         let tokens = match tokens {
@@ -444,18 +454,24 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
     }
     let coeff = number(args, "moe_aux_loss_coeff");
     let (kind, by_sequence) = (args.text("moe_router_load_balancing_type"), args.flag("seq_aux"));
+    let unbalanced = matches!(kind, Some("none" | "noaux_tc"));
     let (experts_coeff, balance_by_sequence) = match kind {
-        None | Some("aux_loss" | "softmax_topk" | "pai_megatron_aux_loss") => (coeff, false),
+        None | Some("aux_loss" | "pai_megatron_aux_loss") => (coeff, false),
         Some("seq_aux_loss") => (coeff, true),
         Some("group_limited_greedy") => (coeff, by_sequence),
-        // v2.0.0 balances these by sequences alone.
-        Some("noaux_tc") if by_sequence => (coeff, true),
-        Some("none" | "noaux_tc") => (0.0, false),
+        // Upstream balances these by sequences alone.
+        Some(_) if unbalanced && by_sequence => (coeff, true),
+        Some("none" | "noaux_tc" | "softmax_topk" | "sparsemixer_topk") => (0.0, false),
         Some(other) => bail!(Usage(format!(
-            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, group_limited_greedy, \
-             pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
+            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, sparsemixer_topk, \
+             group_limited_greedy, pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
         ))),
     };
+    if coeff != 0.0 && experts_coeff == 0.0 && args.has("moe_aux_loss_coeff") {
+        let kind = kind.unwrap_or_default();
+        tracing::warn!("--moe-aux-loss-coeff {coeff}: {kind} has no load-balancing loss, as upstream");
+    }
+    let grouped = model.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
     let of_groups = |dest: &str, flag: &str| -> Result<f64> {
         let coeff = number(args, dest);
         if coeff != 0.0 && kind != Some("group_limited_greedy") {
@@ -463,6 +479,9 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
                 "{flag}: goes with --moe-router-load-balancing-type group_limited_greedy, found {}",
                 kind.unwrap_or("aux_loss")
             )));
+        }
+        if coeff != 0.0 && !grouped {
+            bail!(Usage(format!("{flag}: goes with groups of experts, --n-group and --topk-group")));
         }
         Ok(coeff)
     };
@@ -472,7 +491,9 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
         communication: of_groups("moe_comm_aux_loss_coeff", "--moe-comm-aux-loss-coeff")?,
         z: number(args, "moe_z_loss_coeff"),
     };
-    let jitter = number(args, "moe_input_jitter_eps");
+    // v2.0.0's other flag switches it off.
+    let switched_off = args.upstream() == Upstream::V2_0_0 && !args.flag("input_jitter");
+    let jitter = if switched_off { 0.0 } else { number(args, "moe_input_jitter_eps") };
     let fixed = args.flag("fix_router");
     if fixed {
         tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");
@@ -492,7 +513,8 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
         ));
     }
     let bias_update_rate = number(args, "moe_router_bias_update_rate");
-    let balance_biased = kind == Some("noaux_tc");
+    let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
+    let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
     Ok(Routing { auxiliary, balance_by_sequence, balance_biased, jitter, fixed, bias_update_rate, capacity })
 }
 
@@ -531,10 +553,14 @@ fn recompute(args: &Args) -> Result<Recompute> {
         return Ok(Recompute::None); // attention keeps no probabilities, so `selective` has nothing to drop
     }
     let layers = args.size("recompute_num_layers")?.unwrap_or(1);
+    let per_stage = args.flag("enable_recompute_layers_per_pp_rank");
+    if per_stage && args.text("recompute_method") != Some("block") {
+        tracing::warn!(
+            "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block"
+        );
+    }
     match args.text("recompute_method") {
-        Some("block") if args.flag("enable_recompute_layers_per_pp_rank") => {
-            Ok(Recompute::BlockOfStage(layers))
-        }
+        Some("block") if per_stage => Ok(Recompute::BlockOfStage(layers)),
         Some("block") => Ok(Recompute::Block(layers)),
         Some("uniform") => Ok(Recompute::Uniform(layers)),
         _ => bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into())),
@@ -682,8 +708,13 @@ fn data(
         other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
     };
     let stretch = args.float("fix_sub_seq_length").map_or(0, |n| n.max(0.0) as usize);
-    let stretch = Some(stretch).filter(|&n| n > 0 && n <= seq_length);
-    let stretch = stretch.filter(|_| args.flag("reset_attention_mask"));
+    let used = |&n: &usize| n <= seq_length && args.flag("reset_attention_mask");
+    if stretch > 0 && !used(&stretch) {
+        tracing::warn!(
+            "--fix-sub-seq-length {stretch} changes nothing: it goes with --reset-attention-mask, up to --seq-length"
+        );
+    }
+    let stretch = Some(stretch).filter(|n| *n > 0 && used(n));
     if let Some(tokens) = stretch {
         tracing::warn!(
             "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"

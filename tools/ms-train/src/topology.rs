@@ -85,10 +85,13 @@ pub fn resolve(args: &Args, world: usize, model: &ModelConfig, seq_length: usize
     Ok(Topology { grid, listed, stages, order, sequence_parallel, context, distributed_optimizer })
 }
 
+/// Most ranks of a plan.
+const MOST_PLANNED: usize = 65536;
+
 /// The fewest ranks that the given sizes allow.
 ///
 /// # Errors
-/// If a size is not a number.
+/// If a size is not a number, or the ranks are too many.
 pub(crate) fn fewest_ranks(args: &Args) -> Result<usize> {
     let (tp, cp, pp) = (
         size(args, "tensor_model_parallel_size")?,
@@ -102,11 +105,17 @@ pub(crate) fn fewest_ranks(args: &Args) -> Result<usize> {
         (Upstream::Head, false) => ep.saturating_mul(etp.unwrap_or(tp)),
         (Upstream::V2_0_0, false) | (_, true) => ep.saturating_mul(tp),
     };
-    let stage = (dense..=dense.saturating_mul(experts.max(1)))
-        .step_by(dense.max(1))
-        .find(|ranks| ranks.is_multiple_of(experts.max(1)))
-        .unwrap_or(dense);
-    Ok(stage.saturating_mul(pp).max(1))
+    let (mut a, mut b) = (dense.max(1), experts.max(1));
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    let ranks = (dense / a).saturating_mul(experts).saturating_mul(pp).max(1);
+    if ranks > MOST_PLANNED {
+        bail!(Usage(format!(
+            "--nproc-per-node: expected at most {MOST_PLANNED}; these sizes need {ranks} ranks"
+        )));
+    }
+    Ok(ranks)
 }
 
 fn context(args: &Args, cp: usize) -> Result<ContextParallel> {

@@ -51,20 +51,60 @@ fn deepseek_v2s_losses_and_the_z_loss_are_reported_and_change_the_run() {
 
 #[test]
 fn a_loss_of_groups_without_groups_is_refused_by_its_flag() {
-    let mut command = ms_train();
-    command.args(model()).args(EXPERTS.split_whitespace());
-    command.args(["--moe-device-level-aux-loss-coeff", "0.1", "--dry-run"]);
-    let message = refused(&mut command, 2);
-    assert!(message.contains("--moe-device-level-aux-loss-coeff: goes with"), "{message}");
+    let limited = "--moe-router-load-balancing-type group_limited_greedy --topk-group 1";
+    for (flags, words) in
+        [("", "goes with --moe-router-load-balancing-type"), (limited, "goes with groups of experts")]
+    {
+        let mut command = ms_train();
+        command.args(model()).args(EXPERTS.split_whitespace()).args(flags.split_whitespace());
+        command.args(["--moe-device-level-aux-loss-coeff", "0.1", "--dry-run"]);
+        let message = refused(&mut command, 2);
+        assert!(message.contains(&format!("--moe-device-level-aux-loss-coeff: {words}")), "{message}");
+    }
 }
 
 #[test]
-fn a_fixed_router_spreads_tokens_evenly_on_any_topology() {
-    let one = lines("--fix-router");
-    for line in &one {
-        let tokens = line["tokens per expert"].as_array().unwrap();
-        assert!(tokens[0].as_array().unwrap().iter().all(|n| n == 16), "{line}");
+fn groups_are_those_of_expert_parallel_ranks_where_nothing_else_is_said() {
+    let limited =
+        "--moe-router-load-balancing-type group_limited_greedy --topk-group 1 --moe-aux-loss-coeff 0.1";
+    let named = lines(&format!("{limited} --n-group 2 --nproc-per-node 2 --ep 2 --micro-batch-size 2"));
+    let silent = lines(&format!("{limited} --nproc-per-node 2 --ep 2 --micro-batch-size 2"));
+    assert_eq!(losses(&named), losses(&silent));
+    assert_ne!(losses(&named), losses(&lines(limited)));
+}
+
+#[test]
+fn kinds_without_a_loss_train_and_sequences_are_balanced_where_upstream_does() {
+    let with = |kind: &str, more: &str| {
+        lines(&format!("--moe-router-load-balancing-type {kind} --moe-aux-loss-coeff 0.5 {more}"))
+    };
+    for kind in ["none", "softmax_topk", "sparsemixer_topk"] {
+        assert_eq!(with(kind, "")[0]["load_balancing_loss"], 0.0, "{kind}");
     }
+    let biased = "--moe-router-score-function sigmoid --moe-router-enable-expert-bias --seq-aux";
+    let (none, noaux) = (with("none", biased), with("noaux_tc", biased));
+    assert!(none[0]["load_balancing_loss"].as_f64().unwrap() > 0.0);
+    assert_eq!(none[0]["load_balancing_loss"], noaux[0]["load_balancing_loss"]);
+    assert_ne!(
+        losses(&none)[2],
+        losses(&with("none", "--moe-router-score-function sigmoid --moe-router-enable-expert-bias"))[2]
+    );
+}
+
+#[test]
+fn upstreams_other_flag_switches_jitter_off() {
+    let plain = losses(&lines(""));
+    assert_eq!(losses(&lines("--moe-input-jitter-eps 0.1 --input-jitter")), plain);
+    assert_ne!(losses(&lines("--moe-input-jitter-eps 0.1")), plain);
+}
+
+#[test]
+fn experts_in_turn_are_the_same_on_any_topology() {
+    let one = lines("--fix-router");
+    let chosen = lines("");
+    assert_ne!(losses(&one)[0], losses(&chosen)[0]);
+    // What is reported, and balanced, is what routers would choose.
+    assert_eq!(one[0]["tokens per expert"], chosen[0]["tokens per expert"]);
     let spread = lines(
         "--fix-router --nproc-per-node 4 --tp 2 --cp 2 --context-parallel-algo megatron_cp_algo --sequence-parallel",
     );

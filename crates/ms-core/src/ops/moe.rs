@@ -70,6 +70,8 @@ pub struct Routed {
     pub weights: Var,
     /// Where each copy goes.
     pub routes: Arc<Routes>,
+    /// Where the router's own picks would go: what its losses and its load are counted by.
+    pub picked: Arc<Routes>,
     /// The auxiliary losses that are asked for, with their coefficients; of tokens that ranks share this rank's summands.
     pub balance: Option<Auxiliary>,
 }
@@ -103,7 +105,7 @@ pub fn route(
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let (experts, weights) = g.device().route(logits.value(), bias, router)?;
-    routed(g, logits, (experts.clone(), weights), &experts, router, balance)
+    routed(g, logits, (experts, weights), None, router, balance)
 }
 
 /// [`route`], with the weights of the router's own picks given to `experts[T,K]` i32 instead of those.
@@ -119,7 +121,7 @@ pub fn route_instead(
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let (picked, weights) = g.device().route(logits.value(), bias, router)?;
-    routed(g, logits, (picked, weights), experts, router, balance)
+    routed(g, logits, (picked, weights), Some(experts), router, balance)
 }
 
 /// [`route`] to `experts[T,K]` i32 that were chosen otherwise, by a table for instance.
@@ -134,8 +136,7 @@ pub fn route_to(
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let weights = g.device().weigh(&experts, logits.value(), router)?;
-    let taken = experts.clone();
-    routed(g, logits, (experts, weights), &taken, router, balance)
+    routed(g, logits, (experts, weights), None, router, balance)
 }
 
 /// What the scores of each expert weigh in the auxiliary losses over the tokens of all ranks.
@@ -227,19 +228,23 @@ impl Loads {
     }
 }
 
-/// Weights of the experts `weighed`, given to the experts `taken`.
+/// Weights of the experts `weighed`, given to the experts `taken` if there are others.
 fn routed(
     g: &mut Graph,
     logits: &Var,
     (weighed, weights): (Tensor, Tensor),
-    taken: &Tensor,
+    taken: Option<&Tensor>,
     router: &Router,
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let device = g.device().clone();
     let count = logits.value().as_matrix().1;
-    let picks = taken.as_slice::<i32>()?;
-    let routes = Arc::new(Routes::new(picks, router.top_k, count)?);
+    let picks = weighed.as_slice::<i32>()?;
+    let picked = Arc::new(Routes::new(picks, router.top_k, count)?);
+    let routes = match taken {
+        Some(taken) => Arc::new(Routes::new(taken.as_slice::<i32>()?, router.top_k, count)?),
+        None => picked.clone(),
+    };
     let mut loss = None;
     let balance = match balance {
         Some(b) => {
@@ -253,7 +258,7 @@ fn routed(
         Box::new(Route { logits: logits.value().clone(), experts: weighed.clone(), router: *router, balance })
     };
     let weights = g.apply(weights, &[logits], op);
-    Ok(Routed { weights, routes, balance: loss })
+    Ok(Routed { weights, routes, picked, balance: loss })
 }
 
 struct BeyondCapacity {

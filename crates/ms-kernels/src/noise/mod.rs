@@ -84,13 +84,13 @@ pub fn multiply<E: Element>(
     noise: Noise,
 ) -> Result<()> {
     const OP: &str = "noise::multiply";
-    if keys.is_empty() {
-        return expect_len(OP, "x", 0, x.len()).map(|_| ());
+    expect_len(OP, "y", x.len(), y.len())?;
+    if x.is_empty() {
+        return Ok(());
     }
-    let width = x.len() / keys.len();
+    let width = x.len() / keys.len().max(1);
     let rows = expect_rows(OP, "x", width.max(1), x.len())?;
     expect_len(OP, "keys", rows, keys.len())?;
-    expect_len(OP, "y", x.len(), y.len())?;
     let step = (STEP / width.max(1)).max(1);
     cpu.for_each_row(rows, step, (y, width), (&mut [] as &mut [u8], 0), |t, y, _| {
         for (pair, (y, x)) in y.chunks_mut(2).zip(x[t * width..][..width].chunks(2)).enumerate() {

@@ -22,20 +22,24 @@ fn a_share_of_the_values_is_dropped_and_the_mean_stays() {
     assert!((dropped - rate).abs() < 5.0 * (rate * (1.0 - rate) / y.len() as f64).sqrt(), "{dropped}");
     assert!((mean - 1.0).abs() < 0.02, "{mean}");
     assert!(y.iter().all(|&v| v == 0.0 || (v - 1.0 / 0.7).abs() < 1e-6));
-    // No row, column or neighbour is like another.
+    // Neighbours and those that share a draw are as much alike as chance has it, in columns and in rows.
     let kept = |t: usize, w: usize| y[t * width + w] != 0.0;
     let alike = |a: &dyn Fn(usize) -> bool, b: &dyn Fn(usize) -> bool, n: usize| {
         (0..n).filter(|&i| a(i) == b(i)).count() as f64 / n as f64
     };
     let want = rate * rate + (1.0 - rate) * (1.0 - rate);
-    for w in 0..width - 1 {
-        let same = alike(&|t| kept(t, w), &|t| kept(t, w + 1), tokens);
-        assert!((same - want).abs() < 0.13, "columns {w} and {}: {same}", w + 1);
+    for (w, next) in (0..width - 2).flat_map(|w| [(w, w + 1), (w, w + 2)]) {
+        let same = alike(&|t| kept(t, w), &|t| kept(t, next), tokens);
+        assert!((same - want).abs() < 0.13, "columns {w} and {next}: {same}");
+    }
+    for t in 0..tokens - 1 {
+        let same = alike(&|w| kept(t, w), &|w| kept(t + 1, w), width);
+        assert!((same - want).abs() < 0.27, "rows {t} and {}: {same}", t + 1);
     }
 }
 
 #[test]
-fn what_is_drawn_depends_on_token_place_and_column_alone() {
+fn what_is_drawn_depends_on_token_and_place_and_not_on_what_stands_beside() {
     let (width, noise) = (7, Noise::Dropout { rate: 0.5 });
     let x = vec![1f32; 6 * width];
     let run = |keys: &[u64], site| {

@@ -386,8 +386,8 @@ pub struct Load {
 
 /// The auxiliary losses of a router, and their gradient added to `dlogits`.
 ///
-/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores, normalised to
-/// sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] ·
+/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus
+/// `bias`, normalised to sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] ·
 /// Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a group for each sequence it is the mean of the
 /// sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
 /// `grad_scale · loss`.
@@ -396,7 +396,7 @@ pub struct Load {
 /// |-----------|---------|-------|------------------------------------------------|
 /// | `dlogits` | `[T,E]` | f32   | added to; empty if no gradient is wanted       |
 /// | `logits`  | `[T,E]` | f32   | output of the router's linear layer            |
-/// | `load`    | -       | -     | weights, groups and the factor of the z-loss   |
+/// | `load`    | -       | -     | weights, groups, bias and factor of the z-loss |
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
