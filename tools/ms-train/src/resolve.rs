@@ -377,8 +377,13 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
     }
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
+        let flag = if args.has("vocab_size") && !args.has("padded_vocab_size") {
+            "--vocab-size"
+        } else {
+            "--padded-vocab-size"
+        };
         bail!(Usage(format!(
-            "--padded-vocab-size: expected at least the tokenizer's {tokens} tokens, found {}",
+            "{flag}: expected at least the tokenizer's {tokens} tokens, found {}",
             config.padded_vocab
         )));
     }
