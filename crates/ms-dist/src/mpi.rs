@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one message of the library, whose counts have 31 bits.
 const MESSAGE_BYTES: usize = 1 << 28;
+/// Letters up to this many bytes go in the message of their length.
+const SHORT: usize = 64 << 10;
 /// How long the receiver looks again and again before it sleeps, and how long it sleeps then.
 const EAGER: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(50);
@@ -78,14 +80,20 @@ pub fn start() -> Result<MpiRun> {
     Ok(MpiRun { fabric: MessageFabric::new(rank, size, wire, office), sender, receiver, stop, universe })
 }
 
-/// Hands over letters until nobody can post another one. A letter's length goes before it, and it goes in several messages
-/// if it is long.
+/// Hands over letters until nobody can post another one. A letter's length goes before it, in one message with a short letter;
+/// a long one follows in as many as it needs.
 fn send_all(posted: &Receiver<(usize, Vec<u8>)>) {
     let world = SimpleCommunicator::world();
     while let Ok((to, letter)) = posted.recv() {
         let process = world.process_at_rank(to as i32);
-        process.send(&[letter.len() as u64][..]);
-        letter.chunks(MESSAGE_BYTES).for_each(|part| process.send(part));
+        let mut first = (letter.len() as u64).to_le_bytes().to_vec();
+        if letter.len() <= SHORT {
+            first.extend_from_slice(&letter);
+            process.send(&first[..]);
+        } else {
+            process.send(&first[..]);
+            letter.chunks(MESSAGE_BYTES).for_each(|part| process.send(part));
+        }
     }
 }
 
@@ -102,11 +110,11 @@ fn receive_all(office: &Office, stop: &AtomicBool) {
             }
             continue;
         };
-        let (head, status) = arrived.matched_receive_vec::<u64>();
+        let (mut letter, status) = arrived.matched_receive_vec::<u8>();
         let from = status.source_rank();
         let process = world.process_at_rank(from);
-        let bytes = head.first().map_or(0, |bytes| *bytes as usize);
-        let mut letter = Vec::new();
+        let bytes = letter.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
+        letter.drain(..letter.len().min(8));
         while letter.len() < bytes {
             let (part, _) = process.matched_probe().matched_receive_vec::<u8>();
             if letter.is_empty() {
