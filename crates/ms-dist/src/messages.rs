@@ -211,7 +211,7 @@ impl Office {
 
 /// A process's place in a run of several.
 #[derive(Clone)]
-pub struct MessageFabric {
+pub(crate) struct MessageFabric {
     rank: usize,
     world: usize,
     wire: Arc<dyn Wire>,

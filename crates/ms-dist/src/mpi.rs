@@ -9,7 +9,7 @@
 //! others.
 
 use crate::messages::{MessageFabric, Office, Wire};
-use crate::{Error, Fabric as _, Result};
+use crate::{Error, Fabric, Result};
 use ::mpi::Threading;
 use ::mpi::environment::Universe;
 use ::mpi::point_to_point::MatchedReceiveVec as _;
@@ -131,7 +131,7 @@ fn receive_all(office: &Office, stop: &AtomicBool) {
 
 impl MpiRun {
     /// This process's place.
-    pub fn fabric(&self) -> &MessageFabric {
+    pub fn fabric(&self) -> &dyn Fabric {
         &self.fabric
     }
 

@@ -161,7 +161,7 @@ impl Ranks {
             Self::Threads => {}
             #[cfg(feature = "mpi")]
             Self::Process(run) => {
-                let said = self_said(&done);
+                let said = reason_of(&done);
                 // A mistake in the command line is the same on all ranks: one of them says it.
                 let silent = run.fabric().rank() + 1 != run.fabric().world()
                     && matches!(&done, Ok(Err(e)) if e.downcast_ref::<Usage>().is_some());
@@ -177,10 +177,10 @@ impl Ranks {
 
 /// Why a rank ends, if it does not end well.
 #[cfg(feature = "mpi")]
-fn self_said<T>(done: &std::thread::Result<Result<T>>) -> Option<String> {
+fn reason_of<T>(done: &std::thread::Result<Result<T>>) -> Option<String> {
     match done {
         Ok(Ok(_)) => None,
-        Ok(Err(e)) => Some(format!("{:#}", e)),
+        Ok(Err(e)) => Some(format!("{e:#}")),
         Err(_) => Some("internal error: it panicked".to_owned()),
     }
 }
