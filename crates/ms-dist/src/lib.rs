@@ -16,6 +16,7 @@ mod context_parallel;
 mod data_parallel;
 mod error;
 mod grad_buckets;
+mod head_shares;
 mod mappings;
 #[cfg(any(test, feature = "mpi"))]
 mod messages;
@@ -32,4 +33,5 @@ pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
 pub use grad_buckets::{GradBuckets, Reduction};
+pub use head_shares::{ColumnExchange, HeadShares};
 pub use mappings::exchange_rows;
