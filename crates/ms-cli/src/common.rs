@@ -42,7 +42,8 @@ impl Common {
 
     /// Maker of progress bars that the flags allow.
     pub fn progress(&self) -> Progress {
-        Progress::new(self.quiet)
+        // Among messages that programs read nothing is drawn.
+        Progress::new(self.quiet || self.log_format == LogFormat::Json)
     }
 }
 

@@ -382,7 +382,8 @@ impl Args {
 
     /// Maker of progress bars that the flags allow.
     pub fn progress(&self) -> Progress {
-        Progress::new(self.flag("quiet"))
+        // Among messages that programs read nothing is drawn.
+        Progress::new(self.flag("quiet") || self.text("log_format") == Some("json"))
     }
 }
 
