@@ -21,6 +21,13 @@ adversary:
 parity SEED="1":
     MS_PARITY=all MS_PARITY_SEED={{SEED}} cargo test -p ms-trainer --test matrix --locked -- --nocapture
 
+# Ranks as processes: rows of the matrix, checkpoints, failing and killed ranks under mpirun, also over TCP between two network
+# namespaces where the machine allows them. Needs Open MPI, its headers and libclang (Debian: openmpi-bin libopenmpi-dev
+# libclang-dev).
+mpi:
+    mpirun --version
+    cargo test --locked -p ms-train --features mpi --test mpi -- --nocapture
+
 # Format the sources.
 fmt:
     cargo fmt --all

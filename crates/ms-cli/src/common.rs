@@ -42,7 +42,8 @@ impl Common {
 
     /// Maker of progress bars that the flags allow.
     pub fn progress(&self) -> Progress {
-        Progress::new(self.quiet)
+        // Among messages that programs read nothing is drawn.
+        Progress::new(self.quiet || self.log_format == LogFormat::Json)
     }
 }
 
@@ -59,12 +60,22 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
         generate(artefact, &mut C::command(), &mut std::io::stdout().lock())?;
         std::process::exit(0);
     }
-    C::try_parse_from(argv).map_err(|error| {
+    let matches = taking_negatives(C::command()).try_get_matches_from(argv);
+    matches.and_then(|matches| C::from_arg_matches(&matches)).map_err(|error| {
         if !error.use_stderr() {
             error.exit();
         }
         usage_of(&error).into()
     })
+}
+
+/// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag.
+fn taking_negatives(command: clap::Command) -> clap::Command {
+    let taking = |arg: clap::Arg| match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    };
+    command.mut_args(taking).mut_subcommands(taking_negatives)
 }
 
 /// An argument as text. Manifests, lists and messages name paths as text, so every program takes only such.
@@ -106,6 +117,18 @@ mod tests {
         common: Common,
         #[arg(long)]
         output_prefix: Option<String>,
+    }
+
+    #[test]
+    fn a_negative_number_is_a_mistake_of_its_flag() {
+        #[derive(Parser, Debug)]
+        struct Counting {
+            #[arg(long)]
+            rows: u32,
+        }
+        let refused = taking_negatives(Counting::command()).try_get_matches_from(["x", "--rows", "-1"]);
+        let text = usage_of(&refused.unwrap_err()).0;
+        assert!(text.contains("--rows"), "{text}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum LogFormat {
 /// How much is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verbosity {
+    /// Errors only: another process of the run says the rest.
+    Silent,
     /// Warnings and errors.
     Quiet,
     /// Also what is being done.
@@ -43,6 +45,7 @@ pub fn start_logging(verbosity: Verbosity, format: LogFormat) {
 pub fn start_logging_with(verbosity: Verbosity, format: LogFormat, recorder: Option<Recorder>) {
     // Of libraries of others only errors are said: their progress and their second attempts are not this program's.
     let level = match verbosity {
+        Verbosity::Silent => "error",
         Verbosity::Quiet => "error,ms_=warn",
         Verbosity::Normal => "error,ms_=info",
         Verbosity::Verbose => "info,ms_=debug",

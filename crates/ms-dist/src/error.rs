@@ -38,7 +38,7 @@ pub enum Error {
         /// What was waited for.
         expected: &'static str,
         /// What came.
-        found: &'static str,
+        found: String,
     },
     /// A tensor cannot be shared out over the group.
     #[error("{name}: {numel} elements cannot be divided among {size} ranks")]

@@ -6,7 +6,7 @@
 //! distributed optimizer cuts; [`DataParallel`] reduces gradients and gathers weights over them.
 //!
 //! A failing rank poisons its fabric: every wait of the others returns [`Error::PeerFailed`] within a second.
-//! There is no transport of our own here: many machines are reached through MPI or HCCL.
+//! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
 
 pub mod buckets;
 mod communicator;
@@ -18,6 +18,10 @@ mod error;
 mod grad_buckets;
 mod head_shares;
 mod mappings;
+#[cfg(any(test, feature = "mpi"))]
+mod messages;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod norm;
 pub mod schedule;
 pub mod threads;

@@ -466,7 +466,7 @@ impl Communicator for ThreadComm {
             }
             match found == name {
                 true => Ok(t),
-                false => Err(Error::Unexpected { tag, from, expected: name, found }),
+                false => Err(Error::Unexpected { tag, from, expected: name, found: found.to_owned() }),
             }
         }))
     }
@@ -485,7 +485,13 @@ impl Communicator for ThreadComm {
 }
 
 /// Elements `start..start + len` of the reduction of `all`, in rank order.
-fn reduce(arena: &Arena, all: &[Tensor], start: usize, len: usize, op: ReduceOp) -> Result<Tensor> {
+pub(crate) fn reduce(
+    arena: &Arena,
+    all: &[Tensor],
+    start: usize,
+    len: usize,
+    op: ReduceOp,
+) -> Result<Tensor> {
     fn fold<E: Scalar>(
         arena: &Arena,
         all: &[Tensor],

@@ -160,7 +160,10 @@ impl BatchSizes {
     pub fn validate(&self, dp: usize) -> Result<()> {
         let unit = self.micro * dp;
         if self.micro == 0 || self.global == 0 || !self.global.is_multiple_of(unit) {
-            let expected = format!("a multiple of micro batch {} x data-parallel size {dp}", self.micro);
+            let expected = format!(
+                "a multiple of --micro-batch-size {} x {dp} data-parallel ranks (of --nproc-per-node)",
+                self.micro
+            );
             return Err(Error::config("--global-batch-size", expected, self.global));
         }
         if let Some((start, increment, samples)) = self.rampup {

@@ -4,7 +4,7 @@
 
 mod programs;
 
-use programs::{program, text};
+use programs::{MODEL, program, text};
 
 const ALL: [&str; 8] = [
     "ms-tokenizer",
@@ -117,24 +117,35 @@ fn a_failure_is_an_object_where_results_or_messages_are() {
     }
 }
 
+/// A command of every program that works in the workshop, its output under the name OUT.
+fn working() -> [(&'static str, String); 8] {
+    let train = format!(
+        "{MODEL} --tokenizer-name-or-path tok --data-path data_text_document --split 90,10,0 --train-iters 2 --eval-iters 0 \
+         --lr 1e-3 --log-interval 1 --threads 1 --save OUT"
+    );
+    [
+        ("ms-tokenizer", "train --vocab-size 280 --output OUT text.jsonl".to_owned()),
+        (
+            "ms-preprocess",
+            "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --output-prefix OUT".to_owned(),
+        ),
+        ("ms-pack", "verify data_text_document".to_owned()),
+        ("ms-train", train),
+        ("ms-convert", "hf mcore --load hf --save OUT".to_owned()),
+        ("ms-infer", "generate --load hf --prompt some --max-new-tokens 2 --threads 1".to_owned()),
+        ("ms-eval", "mmlu --load hf --data-path quiz --protocol harness --threads 1".to_owned()),
+        ("ms-profile", "schedule --pipeline-model-parallel-size 2 --micro-batches 4".to_owned()),
+    ]
+}
+
 #[test]
 fn a_terminal_that_can_only_add_text_gets_no_colours_and_quiet_is_quiet() {
     let dir = programs::workshop();
-    let commands = [
-        ("ms-tokenizer", "train --vocab-size 280 --output tok2 text.jsonl"),
-        (
-            "ms-preprocess",
-            "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --output-prefix again",
-        ),
-        ("ms-pack", "verify data_text_document"),
-        ("ms-convert", "hf mcore --load hf --save mcore2"),
-        ("ms-eval", "mmlu --load hf --data-path quiz --protocol harness"),
-    ];
-    for (name, words) in commands {
-        let words: Vec<&str> = words.split_whitespace().collect();
+    for (name, words) in working() {
+        let words = words.replace("OUT", &format!("{name}-quiet"));
         let mut command = program(name, dir.path());
         let output = command
-            .args(&words)
+            .args(words.split_whitespace())
             .arg("--quiet")
             .env("TERM", "dumb")
             .env_remove("MS_NO_PROGRESS")
@@ -146,6 +157,61 @@ fn a_terminal_that_can_only_add_text_gets_no_colours_and_quiet_is_quiet() {
         assert!(said.lines().all(|line| line.contains("WARN")), "{name} --quiet: {said}");
         assert!(!text(&output).contains('\u{1b}'), "{name}: {}", text(&output));
     }
+}
+
+/// What a program prints on a terminal of its own: all of it, or with `messages` what goes to standard error alone.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(name: &str, words: &str, term: &str, messages: bool, folder: &std::path::Path) -> String {
+    let rest = if messages { " >/dev/null" } else { "" };
+    let line = format!("{} {words}{rest}", programs::programs().join(name).display());
+    let output = std::process::Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(folder)
+        .env("TERM", term)
+        .env("RUST_BACKTRACE", "0")
+        .env_remove("MS_NO_PROGRESS")
+        .env_remove("NO_COLOR")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("script(1), which every Debian has");
+    let said = text(&output);
+    assert!(output.status.success(), "{name} {words}: {said}");
+    said
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_terminal_too_dumb_is_plain_quiet_is_quiet_and_messages_are_objects() {
+    let dir = programs::workshop();
+    let mut coloured = 0;
+    for (name, words) in working() {
+        let said = |term: &str, more: &str, messages: bool| {
+            let out = format!("{name}-{}{messages}", more.replace([' ', '-'], ""));
+            let words = words.replace("OUT", &format!("{out}{term}"));
+            on_a_terminal(name, &format!("{words} {more}"), term, messages, dir.path())
+        };
+        let dumb = said("dumb", "", false);
+        assert!(!dumb.contains('\u{1b}'), "{name}: {dumb:?}");
+        // Nothing is drawn over.
+        assert!(!dumb.replace("\r\n", "\n").contains('\r'), "{name}: {dumb:?}");
+        coloured += usize::from(said("xterm", "", false).contains('\u{1b}'));
+        for term in ["dumb", "xterm"] {
+            let quiet = said(term, "--quiet", true);
+            let lines = || quiet.lines().map(str::trim).filter(|line| !line.is_empty());
+            assert!(lines().all(|line| line.contains("WARN")), "{name} --quiet: {quiet:?}");
+            for more in ["--log-format json", "--log-format json --json"] {
+                let messages = said(term, more, true);
+                for line in messages.lines().map(str::trim).filter(|line| !line.is_empty()) {
+                    let object = serde_json::from_str::<serde_json::Value>(line);
+                    assert!(
+                        object.is_ok_and(|o| o["level"].is_string()),
+                        "{name} {more} on {term}: {line:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(coloured > 0, "a terminal of other kinds does get colours or bars");
 }
 
 #[cfg(unix)]

@@ -380,6 +380,7 @@ fn open_sink(job: &Tokenize, handler: &Handler) -> Result<Box<dyn Sink>> {
 fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
     let files: Vec<String> = job.inputs.iter().map(|file| file.path.display().to_string()).collect();
     let bytes = total_bytes(job);
+    let memory = crate::room::Estimate::of(job).bytes();
     let outputs: Vec<String> = match &job.target {
         Target::Stream => vec!["-".into()],
         Target::Files { prefix, .. } => {
@@ -394,11 +395,12 @@ fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
         writeln!(
             out,
             "{}",
-            json!({"style": handler.kind().name(), "inputs": files, "bytes": bytes, "outputs": outputs})
+            json!({"style": handler.kind().name(), "inputs": files, "bytes": bytes, "outputs": outputs, "memory": memory})
         )?;
     } else {
         writeln!(out, "{} records of {} files, {bytes} bytes", handler.kind().name(), files.len())?;
         outputs.iter().try_for_each(|output| writeln!(out, "writes {output}"))?;
+        writeln!(out, "takes about {} of memory", ms_cli::say_bytes(memory))?;
     }
     Ok(())
 }

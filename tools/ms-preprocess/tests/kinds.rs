@@ -253,11 +253,32 @@ fn a_folder_as_prefix_and_a_hubs_name_as_tokenizer_say_what_to_do() {
 #[test]
 fn a_run_that_cannot_fit_is_refused_with_what_to_lower() {
     let bench = Bench::new();
-    write(&bench.path("chats.jsonl"), &chats("messages", "role", "content", ["user", "assistant"]));
+    let chat = chats("messages", "role", "content", ["user", "assistant"]);
+    write(&bench.path("chats.jsonl"), &chat);
+    // Files of many records, and a tokenizer, that take no room on the disk: only their beginning is looked at.
+    let sparse = |name: &str, bytes: u64| {
+        let file = std::fs::File::options().create(true).append(true).open(bench.path(name)).unwrap();
+        file.set_len(bytes).unwrap();
+    };
+    write(&bench.path("many.jsonl"), &[chat.clone(), chat.clone(), chat].concat());
+    sparse("many.jsonl", 4 << 30);
+    let words = "long ".repeat(2 << 20);
+    let turn = |role: &str| json!({"role": role, "content": words});
+    write(&bench.path("long.jsonl"), &[json!({"messages": [turn("user"), turn("assistant")]})]);
+    std::fs::create_dir(bench.path("large")).unwrap();
+    sparse("large/tokenizer.json", 1 << 30);
     for (kilobytes, more, lower) in [
         (4_000_000, &["--workers", "1024"][..], "hint: lower --workers"),
         (4_000_000, &["--pack", "--seq-length", "268435456"], "hint: lower --seq-length"),
         (400_000, &["--pad-to-multiple-of", "16777216", "--upstream", "head"], "--pad-to-multiple-of"),
+        (4_000_000, &["--shuffle", "--shuffle-memory", "5000"], "hint: lower --shuffle-memory"),
+        (
+            4_000_000,
+            &["--dedup", "minhash", "--input", "many.jsonl"],
+            "hint: lower the number of records that --dedup",
+        ),
+        (4_000_000, &["--workers", "40", "--input", "long.jsonl"], "hint: lower --workers"),
+        (4_000_000, &["--tokenizer-name-or-path", "large"], "hint: lower the size of the tokenizer"),
     ] {
         let line = format!("ulimit -v {kilobytes}; exec \"$0\" \"$@\"");
         let mut command = std::process::Command::new("sh");

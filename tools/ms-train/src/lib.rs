@@ -1,5 +1,5 @@
 //! `ms-train` trains a decoder with Megatron's and MindSpeed-LLM's flags: pretraining and supervised fine-tuning,
-//! on as many data-parallel ranks as `--nproc-per-node` says, each a thread of this process.
+//! on as many ranks as `--nproc-per-node` says, each a thread of this process, or as `mpirun` starts (feature `mpi`).
 //!
 //! [`resolve`] turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; [`data`] opens the
 //! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
@@ -11,6 +11,7 @@ mod layouts;
 mod parity;
 mod plan;
 mod profile;
+mod ranks;
 mod report;
 pub mod resolve;
 mod room;
@@ -20,9 +21,10 @@ pub mod topology;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_dist::{ParallelCtx, threads};
+use ms_dist::{Fabric, ParallelCtx};
 use ms_kernels::Isa;
 use ms_trainer::{Hooks, Outcome};
+use ranks::Ranks;
 use resolve::Resolved;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -60,13 +62,20 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
         return report::explain(&args);
     }
     args.check()?;
+    let plans = parity || args.flag("dry_run") || args.flag("print_config");
+    let ranks = if plans { Ranks::Threads } else { Ranks::find(&mut args)? };
+    ranks.finish(|ranks| begun(&args, parity, ranks, interrupt))
+}
+
+/// What is done when it is known who takes part.
+fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt) -> Result<()> {
     let recorder = ms_trace::Recorder::new();
-    report::start_logging(&args, args.flag("profile").then(|| recorder.clone()));
-    report::notices(&args);
+    report::start_logging(args, ranks.reports(), args.flag("profile").then(|| recorder.clone()));
+    report::notices(args);
     if args.has("fit") && !args.flag("dry_run") {
         bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
     }
-    let resolved = resolve::resolve(&args, parity || args.flag("dry_run"))?;
+    let resolved = resolve::resolve(args, parity || args.flag("dry_run"))?;
     if parity {
         let (most, found) = (resolve::MOST_RANKS, resolved.world);
         if found > most {
@@ -74,30 +83,32 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
                 "--nproc-per-node: expected at most {most} to compare, whose ranks are threads, found {found}"
             )));
         }
-        return parity::run(&args, &resolved);
+        return parity::run(args, &resolved);
     }
     if args.flag("print_config") {
-        return report::print_config(&args, &resolved);
+        return report::print_config(args, &resolved);
     }
     if args.flag("dry_run") {
         return match args.text("fit") {
-            Some(limit) => layouts::print(&args, &resolved, limit),
-            None => plan::print(&args, &resolved),
+            Some(limit) => layouts::print(args, &resolved, limit),
+            None => plan::print(args, &resolved),
         };
     }
-    train(&args, &resolved, &recorder, interrupt)
+    train(args, &resolved, ranks, &recorder, interrupt)
 }
 
 /// Runs the ranks and reports how it ended.
 fn train(
     args: &Args,
     resolved: &Resolved,
+    ranks: &Ranks,
     recorder: &ms_trace::Recorder,
     interrupt: &ms_cli::Interrupt,
 ) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     room::check(resolved)?;
-    let _claim = keep::prepare(&resolved.config, interrupt)?;
+    // The processes of a run write one folder together.
+    let _claim = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { None };
     let isa = Isa::from_env()?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
@@ -105,27 +116,30 @@ fn train(
     keep::listen(args, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
     let topology = &resolved.topology;
     let started = std::time::Instant::now();
-    let rank = |fabric: threads::ThreadFabric| -> Result<Outcome> {
+    let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
         let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank)?;
         let ctx =
-            ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, &fabric)?;
+            ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, fabric)?;
+        // What the first rank finds missing of the data's indices it writes; the others read it.
+        if ctx.rank > 0 {
+            ctx.world.barrier()?;
+        }
         let data = data::Data::open(source, &resolved.config, ctx.dp.rank(), ctx.dp.size())?;
+        if ctx.rank == 0 {
+            ctx.world.barrier()?;
+        }
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
     };
-    let outcomes = threads::run(world, rank).map_err(|(rank, failure)| match failure {
-        threads::RankFailure::Error(e) if world == 1 => e,
-        threads::RankFailure::Error(e) => e.context(format!("rank {rank} of {world}")),
-        threads::RankFailure::Panic(message) => {
-            anyhow::anyhow!("rank {rank} of {world}: internal error: {message}")
-        }
-    })?;
+    let outcome = ranks.run(world, rank)?;
+    if !ranks.reports() {
+        return Ok(());
+    }
     observer.finish();
     let trace = match &resolved.config.profile {
         Some(_) => Some(profile::write(resolved, &recorder.take(), isa)?),
         None => None,
     };
-    let outcome = outcomes.into_iter().next_back().context("a run has at least one rank")?;
     let summary = summary(resolved, &outcome, started.elapsed().as_secs_f64(), trace.as_deref());
     report::summary(args, &summary);
     Ok(())

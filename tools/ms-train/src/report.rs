@@ -5,17 +5,18 @@ use crate::resolve::Resolved;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use ms_cli::megatron::{Args, Program, flags};
-use ms_cli::{LogFormat, start_logging_with};
+use ms_cli::{LogFormat, Verbosity, start_logging_with};
 use ms_trainer::Observer;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Starts logging with the recorder of the profile.
-pub(crate) fn start_logging(args: &Args, recorder: Option<ms_trace::Recorder>) {
+/// Starts logging with the recorder of the profile. A rank that does not report says errors only.
+pub(crate) fn start_logging(args: &Args, reports: bool, recorder: Option<ms_trace::Recorder>) {
     let format = if args.text("log_format") == Some("json") { LogFormat::Json } else { LogFormat::Text };
-    start_logging_with(args.verbosity(), format, recorder);
+    let verbosity = if reports { args.verbosity() } else { Verbosity::Silent };
+    start_logging_with(verbosity, format, recorder);
 }
 
 /// Says which flags were tolerated or change nothing.

@@ -355,9 +355,21 @@ const SAME_NUMBER: [(&str, &str); 11] = [
 /// The flag that a model's error is about, where one is known by its words.
 fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
     let text = error.to_string();
-    match text.contains("rotated elements") && args.has("rotary_percent") {
-        true => "--rotary-percent: ",
-        false => "",
+    let about = |words: &str| text.contains(words);
+    if about("rotated elements") && args.has("rotary_percent") {
+        "--rotary-percent: "
+    } else if about("rotated elements") && args.has("kv_channels") {
+        "--kv-channels: "
+    } else if about("hidden size") && about("divide by") {
+        "--hidden-size, --num-attention-heads: "
+    } else if about("query heads do not divide by") {
+        "--num-attention-heads, --num-query-groups: "
+    } else if about("experts per token of") {
+        "--moe-router-topk, --num-experts: "
+    } else if about("gated delta net") && args.has("full_attention_interval") {
+        "--full-attention-interval: "
+    } else {
+        ""
     }
 }
 
@@ -434,8 +446,13 @@ fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result<(ModelConf
     }
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
+        let flag = if args.has("vocab_size") && !args.has("padded_vocab_size") {
+            "--vocab-size"
+        } else {
+            "--padded-vocab-size"
+        };
         bail!(Usage(format!(
-            "--padded-vocab-size: expected at least the tokenizer's {tokens} tokens, found {}",
+            "{flag}: expected at least the tokenizer's {tokens} tokens, found {}",
             config.padded_vocab
         )));
     }

@@ -66,10 +66,11 @@ pub fn resolve(args: &Args, world: usize, model: &ModelConfig, seq_length: usize
         pp_before_dp: args.flag("use_tp_pp_dp_mapping"),
         ulysses: context.ulysses(cp),
     };
+    let etp = sizes.etp.map_or(String::new(), |etp| format!(", --expert-tensor-parallel-size {etp}"));
     let refused = |e: ms_core::Error| {
         Usage(format!(
             "--nproc-per-node {world} with --tensor-model-parallel-size {tp}, --context-parallel-size {cp}, \
-                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}: {e}"
+                       --pipeline-model-parallel-size {pp}, --expert-model-parallel-size {ep}{etp}: {e}"
         ))
     };
     let listed = Grid::new(world, &sizes, rules).map_err(refused)?;

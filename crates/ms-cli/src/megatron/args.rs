@@ -216,6 +216,15 @@ impl Args {
         }
     }
 
+    /// Settles the value of a `dest` that the surroundings decide, such as a number of processes.
+    ///
+    /// # Panics
+    /// If the program has no such flag.
+    pub fn settle(&mut self, dest: &str, value: Value) {
+        let flag = by_dest(dest, self.program, self.upstream).expect("a flag of the program");
+        self.set(flag, value, Origin::Config);
+    }
+
     /// Adds the values of a TOML configuration; what the command line gave stays.
     ///
     /// Keys are flags without dashes in front (`seq-length`) or `dest` names (`seq_length`); tables only group.
@@ -373,7 +382,8 @@ impl Args {
 
     /// Maker of progress bars that the flags allow.
     pub fn progress(&self) -> Progress {
-        Progress::new(self.flag("quiet"))
+        // Among messages that programs read nothing is drawn.
+        Progress::new(self.flag("quiet") || self.text("log_format") == Some("json"))
     }
 }
 

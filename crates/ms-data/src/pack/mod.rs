@@ -66,7 +66,7 @@ impl PackOptions {
             return Ok(());
         }
         Err(Error::options(format!(
-            "cannot pack into rows of {} tokens in multiples of {}",
+            "--seq-length: cannot pack into rows of {} tokens in multiples of {} (--pad-to-multiple-of)",
             self.row_tokens, self.multiple
         )))
     }

@@ -20,6 +20,7 @@ pub use intake::{Intake, OnError, Reject};
 pub use lengths::Lengths;
 pub use manifest::{InputRecord, Manifest, OutputRecord, Standing, file_sha256};
 pub use output::Output;
+pub use workers::{CHUNK_BYTES, OPEN_CHUNKS};
 
 use crate::handler::{Handler, Row};
 use crate::records::RawRecord;

@@ -11,11 +11,12 @@ use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Records or bytes after which a chunk is full.
+/// Records after which a chunk is full.
 const CHUNK_RECORDS: usize = 64;
-const CHUNK_BYTES: usize = 1 << 18;
-/// Chunks per worker that may be read and not yet written.
-const OPEN_CHUNKS: usize = 4;
+/// Bytes of records after which a chunk is full.
+pub const CHUNK_BYTES: usize = 1 << 18;
+/// Chunks per worker that may be read and not yet written, if there are several workers.
+pub const OPEN_CHUNKS: usize = 4;
 
 /// Encodes chunks of records on `workers` threads, the caller's among them, and gives the results to `take` in input order.
 ///

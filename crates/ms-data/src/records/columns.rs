@@ -1,65 +1,33 @@
 //! Rows of Parquet and Arrow tables as objects.
 
 use super::arrow_stream::ArrowBatches;
-use super::pages;
+use super::groups::{Groups, ParquetBatches};
 use arrow_array::cast::AsArray;
 use arrow_array::types as t;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
-};
-use parquet::file::reader::ChunkReader;
 use serde_json::{Map, Number, Value};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Bytes of a batch of rows that is aimed at, and its bounds in rows.
-const BATCH_BYTES: i64 = 1 << 20;
-const BATCH_ROWS: (i64, i64) = (8, 1024);
-
 /// A table's rows, batch by batch.
 pub(super) enum Table {
-    Parquet(Box<ParquetRecordBatchReader>),
+    Parquet(Box<dyn ParquetBatches>),
     Arrow(ArrowBatches),
 }
 
 impl Table {
-    /// `most` is the longest record in bytes; a page may unpack to four times that.
+    /// `most` is the longest record in bytes, from which the bounds of pages follow.
     pub(super) fn parquet_file(file: File, most: usize) -> Result<Self> {
-        Self::parquet(file, most)
+        guarded(move || Ok(Self::Parquet(Box::new(Groups::new(file, most)?))))
     }
 
     /// A Parquet file that cannot be sought in; its table of contents stands at its end, so all of it is needed.
     pub(super) fn parquet_bytes(bytes: Vec<u8>, most: usize) -> Result<Self> {
-        Self::parquet(Bytes::from(bytes), most)
-    }
-
-    fn parquet<R: ChunkReader + 'static>(input: R, most: usize) -> Result<Self> {
-        guarded(move || {
-            let metadata = ArrowReaderMetadata::load(&input, ArrowReaderOptions::default())
-                .map_err(|e| bad(e.to_string()))?;
-            let page = (most as u64).saturating_mul(4);
-            if let Some(claim) = pages::too_large(&input, metadata.metadata(), page) {
-                return Err(bad(format!(
-                    "a page of it unpacks to {claim} bytes, at most {page} are taken\nhint: raise --max-record-bytes"
-                )));
-            }
-            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata);
-            let groups = builder.metadata().row_groups();
-            let (rows, bytes) = groups.iter().fold((0i64, 0i64), |(rows, bytes), group| {
-                (rows.saturating_add(group.num_rows()), bytes.saturating_add(group.total_byte_size()))
-            });
-            let rows_at_once = BATCH_BYTES
-                .checked_div((bytes / rows.max(1)).max(1))
-                .unwrap_or(1)
-                .clamp(BATCH_ROWS.0, BATCH_ROWS.1);
-            let reader = builder.with_batch_size(rows_at_once as usize).build();
-            Ok(Self::Parquet(Box::new(reader.map_err(|e| bad(e.to_string()))?)))
-        })
+        guarded(move || Ok(Self::Parquet(Box::new(Groups::new(Bytes::from(bytes), most)?))))
     }
 
     pub(super) fn arrow(input: Box<dyn Read + Send>) -> Self {
@@ -70,7 +38,7 @@ impl Table {
     pub(super) fn next(&mut self) -> Result<Option<Arc<RecordBatch>>> {
         loop {
             let batch = guarded(|| match self {
-                Self::Parquet(reader) => reader.next().transpose().map_err(|e| bad(e.to_string())),
+                Self::Parquet(groups) => groups.next(),
                 Self::Arrow(batches) => batches.next(),
             })?;
             match batch {
@@ -88,6 +56,52 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a broken file");
         Err(bad(format!("the file contradicts itself: {text}")))
     })
+}
+
+/// Bytes that row `row` of a batch has as an object, at least; counting stops beyond `most`. What a dictionary holds once
+/// counts as often as it occurs.
+pub(super) fn row_bytes(batch: &RecordBatch, row: usize, most: usize) -> usize {
+    batch.columns().iter().fold(0, |sum, column| {
+        if sum > most { sum } else { sum.saturating_add(cell_bytes(column.as_ref(), row, most - sum)) }
+    })
+}
+
+fn cell_bytes(array: &dyn Array, row: usize, most: usize) -> usize {
+    if !known(array.data_type()) || array.is_null(row) {
+        return 1;
+    }
+    let items = |items: &Arc<dyn Array>| {
+        let mut sum = 2usize;
+        if weightless(items.data_type()) {
+            // It is refused when it is read.
+            return sum;
+        }
+        for i in 0..items.len() {
+            if sum > most {
+                break;
+            }
+            sum = sum.saturating_add(cell_bytes(items.as_ref(), i, most - sum) + 1);
+        }
+        sum
+    };
+    match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().value(row).len(),
+        DataType::LargeUtf8 => array.as_string::<i64>().value(row).len(),
+        DataType::Utf8View => array.as_string_view().value(row).len(),
+        DataType::List(_) => items(&array.as_list::<i32>().value(row)),
+        DataType::LargeList(_) => items(&array.as_list::<i64>().value(row)),
+        DataType::FixedSizeList(..) => items(&array.as_fixed_size_list().value(row)),
+        DataType::Struct(_) => array.as_struct().columns().iter().fold(2, |sum, column| {
+            if sum > most { sum } else { sum.saturating_add(cell_bytes(column.as_ref(), row, most - sum)) }
+        }),
+        DataType::Dictionary(..) => {
+            let dictionary = array.as_any_dictionary();
+            let key = value(dictionary.keys(), row).ok().flatten();
+            let key = key.and_then(|key| usize::try_from(key.as_u64()?).ok());
+            key.map_or(1, |key| cell_bytes(dictionary.values().as_ref(), key, most))
+        }
+        _ => 1,
+    }
 }
 
 /// Row `row` of a batch as an object.
@@ -186,7 +200,7 @@ fn weightless(data_type: &DataType) -> bool {
     }
 }
 
-fn known(data_type: &DataType) -> bool {
+pub(super) fn known(data_type: &DataType) -> bool {
     match data_type {
         DataType::Null | DataType::Boolean | DataType::Struct(_) => true,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
@@ -204,6 +218,6 @@ fn float(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-fn bad(reason: impl Into<String>) -> Error {
+pub(super) fn bad(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidData, reason.into())
 }

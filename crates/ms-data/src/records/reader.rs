@@ -1,7 +1,7 @@
 //! Records of a file, one after the other.
 
 use super::array::{ArrayScanner, peek};
-use super::columns::{Table, object};
+use super::columns::{Table, object, row_bytes};
 use super::csv::{Header, next_row};
 use super::{Compression, Format, InputFile, MAX_HELD_BYTES, MAX_RECORD_BYTES};
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl RawRecord {
     pub fn size(&self) -> usize {
         match &self.content {
             Content::Bytes(bytes) | Content::Cells(bytes, _) => bytes.len(),
-            Content::Row(batch, _) => batch.get_array_memory_size() / batch.num_rows().max(1),
+            Content::Row(batch, row) => row_bytes(batch, *row, usize::MAX),
             Content::Broken(_) => 0,
         }
     }
@@ -400,7 +400,7 @@ impl OpenFile {
             }
             Source::Table(table, rows) => {
                 line = 0;
-                table_row(table, rows)
+                table_row(table, rows, limit)
             }
         };
         let content = content.map_err(|e| broken(&self.path, self.number + 1, e))?;
@@ -534,12 +534,16 @@ fn whole(reader: &mut dyn BufRead, most: usize) -> std::io::Result<Content> {
 fn table_row(
     table: &mut Table,
     rows: &mut Option<(Arc<RecordBatch>, usize)>,
+    limit: usize,
 ) -> std::io::Result<Option<Content>> {
     if rows.as_ref().is_none_or(|(batch, row)| *row == batch.num_rows()) {
         *rows = table.next()?.map(|batch| (batch, 0));
     }
     Ok(rows.as_mut().map(|(batch, row)| {
         *row += 1;
+        if row_bytes(batch, *row - 1, limit) > limit {
+            return Content::Broken(format!("longer than {limit} bytes"));
+        }
         Content::Row(Arc::clone(batch), *row - 1)
     }))
 }

@@ -4,6 +4,7 @@ use super::*;
 use arrow_array::{
     Array as _, ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, StructArray,
 };
+use parquet::file::properties::{WriterProperties, WriterVersion};
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::Path;
@@ -421,4 +422,141 @@ fn a_page_that_unpacks_to_more_than_it_may_is_refused_before_it_is_unpacked() {
     assert_eq!(read(4_000_000).unwrap().len(), 1);
     let message = read(500_000).unwrap_err().to_string();
     assert!(message.contains("a page of it unpacks to 3000"), "{message}");
+}
+
+/// A Parquet file of one column, and what reading it gives: sizes of rows, or the error.
+fn sizes_of(column: ArrayRef, properties: WriterProperties, most: usize) -> crate::Result<Vec<usize>> {
+    let dir = tempfile::tempdir().unwrap();
+    let batch = RecordBatch::try_from_iter([("text", column)]).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let path = dir.path().join("a.parquet");
+    std::fs::write(&path, &bytes).unwrap();
+    let files = discover(&path, Documents::Records).unwrap();
+    let files = files.into_iter().map(|file| InputFile { most_bytes: most, ..file });
+    let record = |record: RawRecord| match record.parse() {
+        Ok(_) => Ok(record.size()),
+        Err(error) => Err(error),
+    };
+    RecordReader::new(files).map(|r| r.and_then(record)).collect()
+}
+
+#[test]
+fn a_dictionarys_value_stands_in_memory_once_however_many_rows_have_it() {
+    // A batch of copies of it would take eight gigabytes.
+    let long = "a".repeat(8 << 20);
+    let values: ArrayRef = Arc::new(StringArray::from(vec![long.as_str(), "b"]));
+    let keys = arrow_array::Int32Array::from_iter_values((0..1000).map(|row| i32::from(row % 500 == 1)));
+    let column: ArrayRef = Arc::new(arrow_array::DictionaryArray::new(keys, values));
+    let properties = WriterProperties::builder().set_dictionary_page_size_limit(1 << 30).build();
+    let dir = tempfile::tempdir().unwrap();
+    let batch = RecordBatch::try_from_iter([("text", column)]).unwrap();
+    let path = dir.path().join("a.parquet");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let mut table =
+        super::columns::Table::parquet_file(std::fs::File::open(&path).unwrap(), 64_000_000).unwrap();
+    let mut rows = 0;
+    while let Some(batch) = table.next().unwrap() {
+        rows += batch.num_rows();
+        let held = batch.get_array_memory_size();
+        assert!(held < 64 << 20, "{} rows take {held} bytes", batch.num_rows());
+        let bytes = super::columns::row_bytes(&batch, 0, usize::MAX);
+        assert!(bytes == 8 << 20 || bytes == 1, "{bytes}");
+    }
+    assert_eq!(rows, 1000);
+}
+
+#[test]
+fn a_row_of_a_table_has_the_bound_of_any_record() {
+    let text = "a".repeat(200_000);
+    let column: ArrayRef = Arc::new(StringArray::from(vec![text.as_str(), "b", text.as_str()]));
+    let plain = || WriterProperties::builder().build();
+    assert_eq!(sizes_of(Arc::clone(&column), plain(), 200_000).unwrap(), [200_000, 1, 200_000]);
+    let message = sizes_of(column, plain(), 199_999).unwrap_err().to_string();
+    assert!(message.contains("longer than 199999 bytes"), "{message}");
+}
+
+#[test]
+fn lists_of_more_values_than_a_row_may_have_are_refused_before_they_are_read() {
+    use arrow_array::types::Int32Type;
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        for (long, refused) in [(16_000, false), (17_000, true)] {
+            let row = |n: usize| Some(vec![Some(7); n]);
+            let lists = (0..50).map(|i| row(if i == 20 { long } else { i % 3 }));
+            let column: ArrayRef =
+                Arc::new(arrow_array::ListArray::from_iter_primitive::<Int32Type, _, _>(lists));
+            let properties = WriterProperties::builder()
+                .set_writer_version(version)
+                .set_data_page_row_count_limit(7)
+                .build();
+            let read = sizes_of(column, properties, 1 << 16);
+            match read {
+                Ok(sizes) => assert!(!refused && sizes.len() == 50, "{sizes:?}"),
+                Err(error) => {
+                    let message = error.to_string();
+                    let said = message.contains("holds 17000 values, at most 16384 are taken")
+                        && message.contains("hint: raise --max-record-bytes");
+                    assert!(refused && said, "{message}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn values_that_share_their_beginnings_are_read_a_few_at_a_time() {
+    let begin = "a".repeat(100_000);
+    let texts: Vec<String> = (0..3000).map(|i| format!("{begin}{i}")).collect();
+    let column: ArrayRef = Arc::new(StringArray::from(texts));
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_encoding(parquet::basic::Encoding::DELTA_BYTE_ARRAY)
+        .build();
+    let dir = tempfile::tempdir().unwrap();
+    let batch = RecordBatch::try_from_iter([("text", column)]).unwrap();
+    let path = dir.path().join("a.parquet");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(path.metadata().unwrap().len() < 2_000_000, "it is small as a file");
+    let mut table =
+        super::columns::Table::parquet_file(std::fs::File::open(&path).unwrap(), 64_000_000).unwrap();
+    let mut rows = 0;
+    while let Some(batch) = table.next().unwrap() {
+        rows += batch.num_rows();
+        let held = batch.get_array_memory_size();
+        assert!(held < 96 << 20, "{} rows take {held} bytes", batch.num_rows());
+    }
+    assert_eq!(rows, 3000);
+}
+
+#[test]
+fn columns_that_no_object_can_hold_are_not_read() {
+    use arrow_array::{BinaryArray, Int64Array, StructArray, TimestampSecondArray};
+    use arrow_schema::{DataType, Field};
+    let bytes: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"\xff", b"\xfe"]));
+    let inner: ArrayRef = Arc::new(Int64Array::from(vec![5, 6]));
+    let pair = StructArray::from(vec![
+        (Arc::new(Field::new("n", DataType::Int64, false)), Arc::clone(&inner)),
+        (Arc::new(Field::new("raw", DataType::Binary, false)), Arc::clone(&bytes)),
+    ]);
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["x", "y"]));
+    let time: ArrayRef = Arc::new(TimestampSecondArray::from(vec![1, 2]));
+    let columns: [(&str, ArrayRef); 4] =
+        [("raw", bytes), ("pair", Arc::new(pair)), ("text", text), ("at", time)];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut file = Vec::new();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let want = [r#"{"pair":{"n":5},"text":"x"}"#, r#"{"pair":{"n":6},"text":"y"}"#];
+    assert_eq!(read(dir.path(), "a.parquet", &file).unwrap(), want);
 }

@@ -23,6 +23,17 @@ pub enum Dedup {
 }
 
 impl Dedup {
+    /// Bytes of memory that a kept record takes, about, in the moment in which tables grow.
+    pub fn record_bytes(self) -> u64 {
+        match self {
+            Self::Exact => 60,
+            Self::MinHash { .. } => {
+                let bands = BINS / Deduplicator::rows(self);
+                (2 * BINS + 40 * bands) as u64
+            }
+        }
+    }
+
     /// `MinHash` with a threshold.
     ///
     /// # Errors
@@ -153,15 +164,20 @@ pub struct Deduplicator {
 impl Deduplicator {
     /// Knows nothing yet.
     pub fn new(kind: Dedup) -> Self {
-        let rows = match kind {
+        let rows = Self::rows(kind);
+        Self { kind, exact: HashSet::new(), signatures: Vec::new(), bands: HashMap::new(), rows }
+    }
+
+    /// Bins of a band.
+    fn rows(kind: Dedup) -> usize {
+        match kind {
             Dedup::Exact => BINS,
             // A pair of similarity s shares one of b bands of r bins with probability 1 - (1 - s^r)^b, a step at about
             // (1/b)^(1/r). The step must lie below the threshold: 0.13, 0.42, 0.71 for 2, 4, 8.
             Dedup::MinHash { threshold } if threshold >= 0.76 => 8,
             Dedup::MinHash { threshold } if threshold >= 0.47 => 4,
             Dedup::MinHash { .. } => 2,
-        };
-        Self { kind, exact: HashSet::new(), signatures: Vec::new(), bands: HashMap::new(), rows }
+        }
     }
 
     /// Whether a duplicate of it was kept.

@@ -5,6 +5,7 @@
 //! of the other in tests. What goes to the second is written down in one place: of shapes [`pipeline`]'s `refusal`, of texts
 //! the lists of `unicode`.
 
+mod best_path;
 mod charsmap;
 mod cut;
 mod pieces;
@@ -13,6 +14,7 @@ mod reference;
 mod sentencepiece;
 mod small;
 mod unicode;
+mod unigram;
 
 pub(crate) use cut::Words;
 pub(crate) use sentencepiece::SentencePieceEngine;

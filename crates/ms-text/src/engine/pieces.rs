@@ -12,12 +12,12 @@ use crate::Result;
 /// Bytes of a piece.
 pub(super) const PIECE: usize = 1 << 20;
 /// Bytes behind a cut that are looked at.
-const AFTER: usize = 512;
+pub(super) const AFTER: usize = 512;
 /// Tokens before a cut that must come out the same.
-const TOKENS: usize = 64;
+pub(super) const TOKENS: usize = 64;
 /// Tokens at the end of a piece that its end may have changed, and how many before them are tried as the last one.
-const UNSURE: usize = 16;
-const PLACES: usize = 256;
+pub(super) const UNSURE: usize = 16;
+pub(super) const PLACES: usize = 256;
 
 /// Encodes texts in pieces.
 pub(super) struct Pieces {
@@ -137,6 +137,6 @@ impl Pieces {
 }
 
 /// The first place from `at` on where a character begins.
-fn boundary(text: &str, at: usize) -> usize {
+pub(super) fn boundary(text: &str, at: usize) -> usize {
     (at..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
 }

@@ -6,7 +6,9 @@
 //! Source: sentencepiece `src/{bpe_model,unigram_model,sentencepiece_processor}.cc`.
 
 use super::Encode;
+use super::best_path::{Scores, Trie, best_path};
 use super::charsmap::{Normalizer, SPACE, Symbols};
+use super::pieces::{AFTER, PIECE, PLACES, TOKENS, UNSURE, boundary};
 use crate::Result;
 use crate::source::{PieceKind, SentencePiece, SentencePieceModel};
 use std::collections::{BinaryHeap, HashMap};
@@ -15,6 +17,8 @@ use std::collections::{BinaryHeap, HashMap};
 const UNKNOWN_PENALTY: f32 = 10.0;
 /// Words up to this length are looked up again when they come again, in bytes.
 const REMEMBERED: usize = 48;
+/// So many of them at once.
+const MOST_REMEMBERED: usize = 1 << 16;
 
 pub(crate) struct SentencePieceEngine {
     pieces: Vec<(String, f32, PieceKind)>,
@@ -26,6 +30,8 @@ pub(crate) struct SentencePieceEngine {
     /// Ids of the bytes, if the model falls back to them.
     bytes: Option<Box<[u32; 256]>>,
     strips_prefix: bool,
+    /// Whether no two pieces that symbols are joined to have the same score.
+    ordered: bool,
     model: Model,
 }
 
@@ -66,11 +72,20 @@ impl SentencePieceEngine {
                 let lowest = scores().fold(f32::MAX, f32::min);
                 let highest = scores().fold(f32::MIN_POSITIVE, f32::max);
                 let known = pieces.iter().zip(0u32..).filter(|(piece, _)| is_text(piece.2));
-                let trie = Trie::new(known.map(|(piece, id)| (piece.0.as_bytes(), id)));
+                let trie = Trie::new(known.map(|(piece, id)| (piece.0.as_str(), id)))?;
                 Model::Unigram { trie, unknown_score: lowest - UNKNOWN_PENALTY, highest }
             }
         };
+        // Of what two symbols may become: a user's own pieces are symbols themselves.
+        let joined = |id: &u32| {
+            let (text, score, kind) = &pieces[*id as usize];
+            (*kind != PieceKind::UserDefined && text.chars().nth(1).is_some()).then_some(*score)
+        };
+        let mut scores: Vec<f32> = ids.values().filter_map(joined).collect();
+        scores.sort_unstable_by(f32::total_cmp);
+        let ordered = scores.windows(2).all(|pair| pair[0] < pair[1]);
         Ok(Self {
+            ordered,
             normalizer: Normalizer::new(model)?,
             symbols,
             ids,
@@ -82,23 +97,62 @@ impl SentencePieceEngine {
         })
     }
 
-    fn bpe<'t>(&self, text: &'t str, by_words: bool, out: &mut Vec<(&'t str, u32)>) {
+    fn bpe(&self, text: &str, by_words: bool, ids: &mut Ids<'_>) {
+        let mut pieces = Vec::new();
         if !by_words {
-            return self.merge(text, out);
+            return self.long(text, PIECE, &mut pieces, ids);
         }
-        let mut seen: HashMap<&str, std::ops::Range<usize>> = HashMap::new();
+        let mut seen: HashMap<&str, Vec<(&str, u32)>> = HashMap::new();
         for word in words(text) {
-            if let Some(range) = seen.get(word) {
-                // The text of a piece only matters where it is unknown, so that of an equal word will do.
-                out.extend_from_within(range.clone());
-                continue;
-            }
-            let start = out.len();
-            self.merge(word, out);
-            if word.len() <= REMEMBERED {
-                seen.insert(word, start..out.len());
+            if let Some(pieces) = seen.get(word) {
+                pieces.iter().for_each(|(piece, id)| ids.push(piece, *id));
+            } else if word.len() > REMEMBERED {
+                self.long(word, PIECE, &mut pieces, ids);
+            } else {
+                let mut pieces = Vec::new();
+                self.merge(word, &mut pieces);
+                pieces.iter().for_each(|(piece, id)| ids.push(piece, *id));
+                if seen.len() >= MOST_REMEMBERED {
+                    seen.clear();
+                }
+                seen.insert(word, pieces);
             }
         }
+    }
+
+    /// Merges a text of any length, a long one in pieces of about `size` bytes that have the tokens of the whole: see
+    /// `pieces`, whose argument holds here as well, for pieces of different scores.
+    fn long<'t>(&self, text: &'t str, size: usize, pieces: &mut Vec<(&'t str, u32)>, ids: &mut Ids<'_>) {
+        let mut from = 0;
+        while self.ordered && text.len() - from > 2 * size {
+            pieces.clear();
+            self.merge(&text[from..boundary(text, from + size)], pieces);
+            let Some((kept, at)) = self.cut(text, from, pieces) else { break };
+            pieces[..kept].iter().for_each(|(piece, id)| ids.push(piece, *id));
+            from = at;
+        }
+        pieces.clear();
+        self.merge(&text[from..], pieces);
+        pieces.iter().for_each(|(piece, id)| ids.push(piece, *id));
+    }
+
+    /// Where the piece of `text` that begins at `from` may end: how many of its tokens it has then, and the place.
+    fn cut(&self, text: &str, from: usize, tokens: &[(&str, u32)]) -> Option<(usize, usize)> {
+        let last = tokens.len().saturating_sub(UNSURE);
+        let mut at = from + tokens[..last].iter().map(|token| token.0.len()).sum::<usize>();
+        for kept in (TOKENS + 1..last).rev().take(PLACES) {
+            at -= tokens[kept].0.len();
+            let before = &tokens[kept - TOKENS..kept];
+            let start = at - before.iter().map(|token| token.0.len()).sum::<usize>();
+            let end = boundary(text, at + AFTER);
+            let (mut around, mut behind) = (Vec::new(), Vec::new());
+            self.merge(&text[start..end], &mut around);
+            self.merge(&text[at..end], &mut behind);
+            if around.strip_prefix(before).is_some_and(|rest| rest == behind) {
+                return Some((kept, at));
+            }
+        }
+        None
     }
 
     /// Joins neighbours, the likeliest pair first and the leftmost of equals.
@@ -206,60 +260,31 @@ impl SentencePieceEngine {
             (id, _) => out.push((piece, id.unwrap_or(self.unknown))),
         }
     }
+}
 
-    /// The likeliest segmentation, character by character.
-    fn unigram<'t>(
-        &self,
-        text: &'t str,
-        (trie, unknown_score, highest): (&Trie, f32, f32),
-        out: &mut Vec<(&'t str, u32)>,
-    ) {
-        #[derive(Clone, Copy)]
-        struct Best {
-            score: f32,
-            start: usize,
-            id: u32,
+/// Sums are compared in double precision, and kept in single: ties depend on it.
+struct UnigramScores<'a> {
+    pieces: &'a [(String, f32, PieceKind)],
+    unknown: f32,
+    highest: f32,
+}
+
+impl Scores for UnigramScores<'_> {
+    fn piece(&self, id: u32, bytes: usize, so_far: f64) -> Option<f64> {
+        let (_, score, kind) = &self.pieces[id as usize];
+        match kind {
+            PieceKind::Unused => None,
+            PieceKind::UserDefined => Some(f64::from(bytes as f32 * self.highest) - 0.1 + so_far),
+            _ => Some(f64::from(*score) + so_far),
         }
-        let bytes = text.as_bytes();
-        let mut best: Vec<Option<Best>> = vec![None; bytes.len() + 1];
-        let consider = |start: usize, end: usize, score: f64, id: u32, best: &mut Vec<Option<Best>>| {
-            // In double precision, and kept in single: ties depend on it.
-            if best[end].is_none_or(|old| score > f64::from(old.score)) {
-                best[end] = Some(Best { score: score as f32, start, id });
-            }
-        };
-        for (start, c) in text.char_indices() {
-            let so_far = if start == 0 { 0.0 } else { best[start].map_or(0.0, |b| b.score) };
-            let mut single = false;
-            let mut node = 0;
-            for end in start + 1..=bytes.len() {
-                let Some(next) = trie.step(node, bytes[end - 1]) else { break };
-                node = next;
-                let Some(id) = trie.ids[node as usize] else { continue };
-                let (_, score, kind) = &self.pieces[id as usize];
-                let sum = match kind {
-                    PieceKind::Unused => continue,
-                    PieceKind::UserDefined => {
-                        f64::from((end - start) as f32 * highest) - 0.1 + f64::from(so_far)
-                    }
-                    _ => f64::from(*score) + f64::from(so_far),
-                };
-                consider(start, end, sum, id, &mut best);
-                single |= end - start == c.len_utf8();
-            }
-            if !single {
-                let end = start + c.len_utf8();
-                consider(start, end, f64::from(unknown_score + so_far), self.unknown, &mut best);
-            }
-        }
-        let first = out.len();
-        let mut end = bytes.len();
-        while end > 0 {
-            let Some(step) = best[end] else { break };
-            out.push((&text[step.start..end], step.id));
-            end = step.start;
-        }
-        out[first..].reverse();
+    }
+
+    fn unknown(&self, so_far: f64) -> f64 {
+        f64::from(self.unknown + so_far as f32)
+    }
+
+    fn kept(&self, score: f64) -> f64 {
+        f64::from(score as f32)
     }
 }
 
@@ -297,54 +322,37 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Texts and their ids, byte by byte.
-struct Trie {
-    edges: HashMap<(u32, u8), u32>,
-    ids: Vec<Option<u32>>,
+/// Appends ids; what is unknown counts once, however long it is, or falls back to its bytes.
+struct Ids<'a> {
+    engine: &'a SentencePieceEngine,
+    after_unknown: bool,
+    out: &'a mut Vec<u32>,
 }
 
-impl Trie {
-    fn new<'a>(texts: impl Iterator<Item = (&'a [u8], u32)>) -> Self {
-        let mut out = Self { edges: HashMap::new(), ids: vec![None] };
-        for (text, id) in texts {
-            let mut node = 0;
-            for &byte in text {
-                let fresh = out.ids.len() as u32;
-                node = *out.edges.entry((node, byte)).or_insert(fresh);
-                if node == fresh {
-                    out.ids.push(None);
-                }
-            }
-            out.ids[node as usize].get_or_insert(id);
+impl Ids<'_> {
+    fn push(&mut self, piece: &str, id: u32) {
+        let unknown = id == self.engine.unknown;
+        match &self.engine.bytes {
+            Some(bytes) if unknown => self.out.extend(piece.bytes().map(|b| bytes[b as usize])),
+            _ if unknown && self.after_unknown => {}
+            _ => self.out.push(id),
         }
-        out
-    }
-
-    fn step(&self, node: u32, byte: u8) -> Option<u32> {
-        self.edges.get(&(node, byte)).copied()
+        self.after_unknown = unknown;
     }
 }
 
 impl Encode for SentencePieceEngine {
     fn encode_into(&self, text: &str, _special: bool, out: &mut Vec<u32>) -> Result<()> {
         let normalized = self.normalizer.normalize(text, &self.symbols);
-        let mut pieces = Vec::with_capacity(normalized.len() / 3);
+        let mut ids = Ids { engine: self, after_unknown: false, out };
         match &self.model {
-            Model::Bpe { by_words } => self.bpe(&normalized, *by_words, &mut pieces),
+            Model::Bpe { by_words } => self.bpe(&normalized, *by_words, &mut ids),
             Model::Unigram { trie, unknown_score, highest } => {
-                self.unigram(&normalized, (trie, *unknown_score, *highest), &mut pieces);
+                let scores =
+                    UnigramScores { pieces: &self.pieces, unknown: *unknown_score, highest: *highest };
+                let unknown = self.unknown;
+                best_path(&normalized, trie, &scores, |(piece, id)| ids.push(piece, id.unwrap_or(unknown)));
             }
-        }
-        let mut after_unknown = false;
-        for (piece, id) in pieces {
-            let unknown = id == self.unknown;
-            match &self.bytes {
-                Some(bytes) if unknown => out.extend(piece.bytes().map(|b| bytes[b as usize])),
-                // What is unknown counts once, however long it is.
-                _ if unknown && after_unknown => {}
-                _ => out.push(id),
-            }
-            after_unknown = unknown;
         }
         Ok(())
     }
@@ -371,5 +379,47 @@ impl Encode for SentencePieceEngine {
 
     fn name(&self) -> &'static str {
         "sentencepiece segmentation"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_the_ids_of_the_whole() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizers");
+        let mut x = 5u32;
+        let mut random = |n: u32| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (x >> 8) % n
+        };
+        let letters: String = (0..40_000).map(|_| char::from(b'a' + random(26) as u8)).collect();
+        let few = ["the", "ing", "a", "é", "你", "▁", "  ", "<0x41>"];
+        let mixed: String = (0..15_000).map(|_| few[random(8) as usize]).collect();
+        let mut cut = 0;
+        for name in ["bpe", "words"] {
+            let bytes = std::fs::read(folder.join(format!("{name}.model"))).unwrap();
+            let engine = SentencePieceEngine::new(&SentencePiece::parse(&bytes).unwrap()).unwrap();
+            if !matches!(engine.model, Model::Bpe { .. }) {
+                continue;
+            }
+            for text in [letters.as_str(), mixed.as_str(), &"e".repeat(30_000), &"▁".repeat(20_000)] {
+                let mut whole = Vec::new();
+                engine.merge(text, &mut whole);
+                let (mut of_whole, mut of_pieces, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
+                let mut ids = Ids { engine: &engine, after_unknown: false, out: &mut of_whole };
+                whole.iter().for_each(|(piece, id)| ids.push(piece, *id));
+                let mut ids = Ids { engine: &engine, after_unknown: false, out: &mut of_pieces };
+                engine.long(text, 4 << 10, &mut pieces, &mut ids);
+                assert!(of_whole == of_pieces, "{name}");
+                engine.merge(&text[..boundary(text, 8 << 10)], {
+                    pieces.clear();
+                    &mut pieces
+                });
+                cut += usize::from(engine.ordered && engine.cut(text, 0, &pieces).is_some());
+            }
+        }
+        assert!(cut >= 4, "most of these texts are cut: {cut}");
     }
 }

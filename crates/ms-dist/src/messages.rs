@@ -1,0 +1,764 @@
+//! Ranks that are processes: collectives made of messages.
+//!
+//! A [`Wire`] carries bytes to another process and never waits; what arrives is given to the [`Office`], where it lies until
+//! somebody asks for it. Nothing else is asked of a transport, so one that is a channel inside a process tests everything
+//! here, and MPI needs no more than its messages.
+//!
+//! Every sum is formed in rank order by the function that ranks as threads use, each part of it on the rank that owns the
+//! part, so the bits are the same: an all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are
+//! handed to everybody as a whole.
+
+use crate::threads::reduce;
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
+use ms_core::{Arena, DType, Tensor};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a wait sleeps before it looks whether a rank has failed.
+const POLL: Duration = Duration::from_millis(50);
+/// Tensors up to this size go to every rank as a whole.
+const SMALL_BYTES: usize = 64 << 10;
+/// Types by their number in a letter.
+const TYPES: [DType; 5] = [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I64];
+
+/// Carries bytes to other processes of the run, in order between any two, and gives what comes to [`Office::deliver`].
+pub(crate) trait Wire: Send + Sync {
+    /// Hands over `letter` for rank `to`; does not wait for it.
+    fn post(&self, to: usize, letter: Vec<u8>);
+}
+
+/// Whose turn a letter is: the key of its group, its sender's number in the run, and what it belongs to.
+type Address = (u64, usize, Topic);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Topic {
+    /// A step of collective `sequence` of the group.
+    Collective { sequence: u64, step: u8 },
+    /// A message under a tag.
+    Message { tag: u64 },
+}
+
+/// A tensor on its way.
+struct Letter {
+    /// What the sender called, as text to compare.
+    call: String,
+    dtype: DType,
+    shape: Vec<usize>,
+    data: Vec<u8>,
+}
+
+impl Letter {
+    fn tensor(&self, arena: &Arena) -> Result<Tensor> {
+        let mut out = Tensor::uninit(arena, self.dtype, self.shape.as_slice());
+        out.bytes_mut()?.copy_from_slice(&self.data);
+        Ok(out)
+    }
+}
+
+/// Kinds of what is sent.
+const LETTER: u8 = 0;
+const FAILED: u8 = 1;
+const ENDED: u8 = 2;
+
+fn encode(group: u64, topic: Topic, call: &str, dtype: DType, shape: &[usize], data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(data.len() + call.len() + 64 + 8 * shape.len());
+    out.push(LETTER);
+    out.extend(group.to_le_bytes());
+    let (kind, number) = match topic {
+        Topic::Collective { sequence, step } => (step, sequence),
+        Topic::Message { tag } => (u8::MAX, tag),
+    };
+    out.push(kind);
+    out.extend(number.to_le_bytes());
+    out.push(TYPES.iter().position(|t| *t == dtype).expect("every type that is sent is in the list") as u8);
+    out.push(shape.len() as u8);
+    shape.iter().for_each(|dim| out.extend((*dim as u64).to_le_bytes()));
+    out.extend((call.len() as u32).to_le_bytes());
+    out.extend(call.as_bytes());
+    out.extend(data);
+    out
+}
+
+/// Takes numbers and texts from the front of a letter.
+struct Opener<'a>(&'a [u8]);
+
+impl<'a> Opener<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let bytes = self.take(8)?;
+        bytes.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn letter(&mut self) -> Option<(u64, Topic, Letter)> {
+        let group = self.number()?;
+        let (kind, number) = (self.byte()?, self.number()?);
+        let topic = match kind {
+            u8::MAX => Topic::Message { tag: number },
+            step => Topic::Collective { sequence: number, step },
+        };
+        let dtype = *TYPES.get(usize::from(self.byte()?))?;
+        let dims = self.byte()?;
+        let shape: Vec<usize> =
+            (0..dims).map(|_| self.number().map(|n| n as usize)).collect::<Option<_>>()?;
+        let length = u32::from_le_bytes(self.take(4)?.try_into().ok()?);
+        let call = String::from_utf8(self.take(length as usize)?.to_vec()).ok()?;
+        let bytes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim))?;
+        let data = (bytes == self.0.len()).then(|| self.0.to_vec())?;
+        Some((group, topic, Letter { call, dtype, shape, data }))
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    mail: HashMap<Address, VecDeque<Letter>>,
+    failed: Option<(usize, String)>,
+    /// Ranks that have ended, well or not.
+    ended: BTreeSet<usize>,
+}
+
+/// Where letters lie until they are asked for.
+#[derive(Default)]
+pub(crate) struct Office {
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+}
+
+impl Office {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what came from rank `from`.
+    pub(crate) fn deliver(&self, from: usize, bytes: &[u8]) {
+        let mut opener = Opener(bytes);
+        let kind = opener.byte();
+        let mut inbox = self.inbox();
+        match kind {
+            Some(LETTER) => match opener.letter() {
+                Some((group, topic, letter)) => {
+                    inbox.mail.entry((group, from, topic)).or_default().push_back(letter);
+                }
+                None => Self::note(&mut inbox, from, "it sent what cannot be read".to_owned()),
+            },
+            Some(ENDED) => {
+                inbox.ended.insert(from);
+            }
+            _ => {
+                let reason = String::from_utf8_lossy(opener.0).into_owned();
+                inbox.ended.insert(from);
+                Self::note(&mut inbox, from, reason);
+            }
+        }
+        drop(inbox);
+        self.changed.notify_all();
+    }
+
+    fn note(inbox: &mut Inbox, rank: usize, reason: String) {
+        inbox.failed.get_or_insert((rank, reason));
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.inbox().failed {
+            Some((rank, reason)) => Err(Error::PeerFailed { rank: *rank, reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for a letter.
+    fn wait(&self, address: Address) -> Result<Letter> {
+        let mut inbox = self.inbox();
+        loop {
+            if let Some(queue) = inbox.mail.get_mut(&address)
+                && let Some(letter) = queue.pop_front()
+            {
+                if queue.is_empty() {
+                    inbox.mail.remove(&address);
+                }
+                return Ok(letter);
+            }
+            if let Some((rank, reason)) = &inbox.failed {
+                return Err(Error::PeerFailed { rank: *rank, reason: reason.clone() });
+            }
+            if inbox.ended.contains(&address.1) {
+                let reason = "it has ended while others wait for it".to_owned();
+                return Err(Error::PeerFailed { rank: address.1, reason });
+            }
+            inbox = self.changed.wait_timeout(inbox, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until `count` other ranks have ended, or `patience` is over; whether they have.
+    fn wait_for_ends(&self, count: usize, patience: Duration) -> bool {
+        let start = Instant::now();
+        let mut inbox = self.inbox();
+        while inbox.ended.len() < count && start.elapsed() < patience {
+            inbox = self.changed.wait_timeout(inbox, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inbox.ended.len() >= count
+    }
+}
+
+/// A process's place in a run of several.
+#[derive(Clone)]
+pub(crate) struct MessageFabric {
+    rank: usize,
+    world: usize,
+    wire: Arc<dyn Wire>,
+    office: Arc<Office>,
+    arena: Arena,
+    asked: Arc<Mutex<HashMap<Vec<usize>, u64>>>,
+}
+
+impl MessageFabric {
+    pub(crate) fn new(rank: usize, world: usize, wire: Arc<dyn Wire>, office: Arc<Office>) -> Self {
+        Self { rank, world, wire, office, arena: Arena::default(), asked: Arc::default() }
+    }
+
+    /// Tells all others that this rank has ended, well or for a reason, and waits until they have too, or `patience` is
+    /// over; whether they have.
+    pub(crate) fn end(&self, failure: Option<&str>, patience: Duration) -> bool {
+        let mut note = vec![if failure.is_some() { FAILED } else { ENDED }];
+        note.extend(failure.unwrap_or_default().as_bytes());
+        (0..self.world).filter(|rank| *rank != self.rank).for_each(|rank| self.wire.post(rank, note.clone()));
+        self.office.wait_for_ends(self.world - 1, patience)
+    }
+}
+
+/// The same number on every rank for the same group, asked for as often.
+fn group_key(ranks: &[usize], instance: u64) -> u64 {
+    let numbers = ranks.iter().map(|rank| *rank as u64).chain([instance, ranks.len() as u64]);
+    numbers.flat_map(u64::to_le_bytes).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+impl Fabric for MessageFabric {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
+        let place = ranks.iter().position(|&rank| rank == self.rank);
+        let Some(rank) = place.filter(|_| ranks.iter().all(|&rank| rank < self.world)) else {
+            return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
+        };
+        let instance = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = asked.entry(ranks.to_vec()).or_default();
+            *count += 1;
+            *count
+        };
+        Ok(Arc::new(MessageComm {
+            group: Group {
+                key: group_key(ranks, instance),
+                rank,
+                ranks: ranks.into(),
+                wire: Arc::clone(&self.wire),
+                office: Arc::clone(&self.office),
+            },
+            arena: self.arena.clone(),
+            next: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+        }))
+    }
+}
+
+/// The ranks of a group and the way to them.
+#[derive(Clone)]
+struct Group {
+    key: u64,
+    /// This rank, inside the group.
+    rank: usize,
+    /// The ranks of the group, by their numbers in the run.
+    ranks: Arc<[usize]>,
+    wire: Arc<dyn Wire>,
+    office: Arc<Office>,
+}
+
+impl Group {
+    fn others(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.ranks.len()).filter(|rank| *rank != self.rank)
+    }
+
+    fn post(&self, to: usize, topic: Topic, call: &str, dtype: DType, shape: &[usize], data: &[u8]) {
+        self.wire.post(self.ranks[to], encode(self.key, topic, call, dtype, shape, data));
+    }
+
+    /// Waits for the letter of rank `from` of the group.
+    fn wait(&self, from: usize, topic: Topic) -> Result<Letter> {
+        self.office.wait((self.key, self.ranks[from], topic))
+    }
+}
+
+/// This rank's part in one collective.
+struct Meeting {
+    group: Group,
+    sequence: u64,
+    call: String,
+}
+
+impl Meeting {
+    fn topic(&self, step: u8) -> Topic {
+        Topic::Collective { sequence: self.sequence, step }
+    }
+
+    fn post(&self, to: usize, step: u8, dtype: DType, shape: &[usize], data: &[u8]) {
+        self.group.post(to, self.topic(step), &self.call, dtype, shape, data);
+    }
+
+    /// What rank `from` sent in a step; ranks that disagree about what they do are an error.
+    fn wait(&self, from: usize, step: u8) -> Result<Letter> {
+        let letter = self.group.wait(from, self.topic(step))?;
+        if letter.call == self.call {
+            return Ok(letter);
+        }
+        Err(Error::Mismatch {
+            sequence: self.sequence,
+            rank: self.group.rank,
+            mine: self.call.clone(),
+            other: from,
+            theirs: letter.call,
+        })
+    }
+
+    /// One tensor a rank, in rank order, `mine` at its place.
+    fn all(&self, step: u8, mine: &Tensor, arena: &Arena) -> Result<Vec<Tensor>> {
+        (0..self.group.ranks.len())
+            .map(|from| {
+                if from == self.group.rank { Ok(mine.clone()) } else { self.wait(from, step)?.tensor(arena) }
+            })
+            .collect()
+    }
+}
+
+/// Element ranges of the parts that ranks own.
+fn part(numel: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
+    numel * rank / size..numel * (rank + 1) / size
+}
+
+/// Tensors one after the other along the first dimension.
+fn joined(arena: &Arena, all: &[Tensor], shape: &[usize]) -> Result<Tensor> {
+    let mut out = Tensor::uninit(arena, all[0].dtype(), shape);
+    let mut rest = out.bytes_mut()?;
+    for t in all {
+        let (to, after) = rest.split_at_mut(t.bytes().len());
+        to.copy_from_slice(t.bytes());
+        rest = after;
+    }
+    Ok(out)
+}
+
+struct MessageComm {
+    group: Group,
+    /// Where messages become tensors.
+    arena: Arena,
+    next: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl MessageComm {
+    fn meeting(&self, name: &'static str, what: &'static str, about: &str) -> Result<Meeting> {
+        self.group.office.check()?;
+        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
+        Ok(Meeting { group: self.group.clone(), sequence, call: format!("{what} of {name} ({about})") })
+    }
+
+    fn count(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Posts part `r` of `t`, by `bytes`, to every rank `r`.
+    fn scatter(meeting: &Meeting, t: &Tensor, elements: impl Fn(usize) -> std::ops::Range<usize>) {
+        let size = t.dtype().size();
+        for to in meeting.group.others() {
+            let range = elements(to);
+            let bytes = &t.bytes()[range.start * size..range.end * size];
+            meeting.post(to, 0, t.dtype(), &[range.len()], bytes);
+        }
+    }
+}
+
+/// What a collective on `t` says of it.
+fn about(t: &Tensor) -> String {
+    format!("{} x {}", t.numel(), t.dtype())
+}
+
+fn waiting(
+    what: &'static str,
+    name: &'static str,
+    finish: impl FnOnce() -> Result<Tensor> + Send + 'static,
+) -> Pending {
+    Pending::new(move || {
+        let _span = tracing::trace_span!(target: "ms_comm", "collective", what, name).entered();
+        finish()
+    })
+}
+
+impl Communicator for MessageComm {
+    fn rank(&self) -> usize {
+        self.group.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.ranks.len()
+    }
+
+    fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
+        let (rank, size, numel) = (self.rank(), self.size(), t.numel());
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.count(2 * t.bytes().len() * (size - 1) / size);
+        let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
+        let meeting = self.meeting(name, what, &about(&t))?;
+        if t.bytes().len() <= SMALL_BYTES.max(size * 8) {
+            for to in meeting.group.others() {
+                meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
+            }
+            return Ok(waiting(what, name, move || {
+                let all = meeting.all(0, &t, t.arena())?;
+                reduce(t.arena(), &all, 0, numel, op)
+            }));
+        }
+        Self::scatter(&meeting, &t, |to| part(numel, to, size));
+        Ok(waiting(what, name, move || {
+            let (arena, shape) = (t.arena().clone(), t.shape());
+            let own = part(numel, rank, size);
+            let mine = t.slice_flat(own.start, [own.len()])?;
+            drop(t);
+            let all = meeting.all(0, &mine, &arena)?;
+            drop(mine);
+            let sum = reduce(&arena, &all, 0, own.len(), op)?;
+            drop(all);
+            for to in meeting.group.others() {
+                meeting.post(to, 1, sum.dtype(), &[own.len()], sum.bytes());
+            }
+            joined(&arena, &meeting.all(1, &sum, &arena)?, &shape)
+        }))
+    }
+
+    fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let size = self.size();
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.count(t.bytes().len() * (size - 1));
+        let meeting = self.meeting(name, "all_gather", &about(&t))?;
+        for to in meeting.group.others() {
+            meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
+        }
+        Ok(waiting("all_gather", name, move || {
+            let mut shape = t.shape().to_vec();
+            match shape.first_mut() {
+                Some(rows) => *rows *= size,
+                None => shape.push(size),
+            }
+            let all = meeting.all(0, &t, t.arena())?;
+            joined(t.arena(), &all, &shape)
+        }))
+    }
+
+    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let (rank, size, numel) = (self.rank(), self.size(), t.numel());
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        if numel % size != 0 {
+            return Err(Error::Indivisible { name, numel, size });
+        }
+        self.count(t.bytes().len() / size * (size - 1));
+        let meeting = self.meeting(name, "reduce_scatter", &about(&t))?;
+        Self::scatter(&meeting, &t, |to| part(numel, to, size));
+        Ok(waiting("reduce_scatter", name, move || {
+            let (arena, own) = (t.arena().clone(), part(numel, rank, size));
+            let mine = t.slice_flat(own.start, [own.len()])?;
+            drop(t);
+            let all = meeting.all(0, &mine, &arena)?;
+            drop(mine);
+            reduce(&arena, &all, 0, own.len(), ReduceOp::Sum)
+        }))
+    }
+
+    fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending> {
+        if self.size() == 1 {
+            return Ok(Pending::ready(t));
+        }
+        let meeting = self.meeting(name, "broadcast", &about(&t))?;
+        if self.rank() == root {
+            self.count(t.bytes().len());
+            for to in meeting.group.others() {
+                meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
+            }
+            return Ok(Pending::ready(t));
+        }
+        Ok(waiting("broadcast", name, move || meeting.wait(root, 0)?.tensor(t.arena())))
+    }
+
+    fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let (rank, size, rows) = (self.rank(), self.size(), t.shape().first().copied().unwrap_or(0));
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        if rows % size != 0 {
+            return Err(Error::Indivisible { name, numel: rows, size });
+        }
+        self.count(t.bytes().len() / size * (size - 1));
+        let numel = t.numel();
+        let meeting = self.meeting(name, "all_to_all", &about(&t))?;
+        Self::scatter(&meeting, &t, |to| part(numel, to, size));
+        Ok(waiting("all_to_all", name, move || {
+            let own = part(numel, rank, size);
+            let mine = t.slice_flat(own.start, [own.len()])?;
+            joined(t.arena(), &meeting.all(0, &mine, t.arena())?, &t.shape())
+        }))
+    }
+
+    fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
+        let (rank, size) = (self.rank(), self.size());
+        let (all, width) = t.as_matrix();
+        let total = rows.iter().sum::<usize>();
+        if rows.len() != size || total != all {
+            return Err(ms_core::Error::Range { what: "rows to send", start: 0, end: total, len: all }.into());
+        }
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        let row = width * t.dtype().size();
+        self.count((all - rows[rank]) * row);
+        let meeting = self.meeting(name, "all_to_all_rows", &format!("rows of {width} x {}", t.dtype()))?;
+        let starts: Vec<usize> = rows
+            .iter()
+            .scan(0, |at, count| {
+                *at += count;
+                Some(*at - count)
+            })
+            .collect();
+        for to in meeting.group.others() {
+            let bytes = &t.bytes()[starts[to] * row..(starts[to] + rows[to]) * row];
+            meeting.post(to, 0, t.dtype(), &[rows[to], width], bytes);
+        }
+        let mine = t.slice_flat(starts[rank] * width, [rows[rank], width])?;
+        Ok(waiting("all_to_all_rows", name, move || {
+            let arena = mine.arena().clone();
+            let all = meeting.all(0, &mine, &arena)?;
+            let here: usize = all.iter().map(|t| t.dim(0)).sum();
+            joined(&arena, &all, &[here, width])
+        }))
+    }
+
+    fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
+        self.group.office.check()?;
+        self.count(t.bytes().len());
+        self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.bytes());
+        Ok(())
+    }
+
+    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+        self.group.office.check()?;
+        let (group, arena) = (self.group.clone(), self.arena.clone());
+        Ok(Pending::new(move || {
+            let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
+            let letter = group.wait(from, Topic::Message { tag })?;
+            match letter.call == name {
+                true => letter.tensor(&arena),
+                false => Err(Error::Unexpected { tag, from, expected: name, found: letter.call }),
+            }
+        }))
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        if self.size() == 1 {
+            return Ok(());
+        }
+        let meeting = self.meeting("ranks", "barrier", "all")?;
+        meeting.group.others().for_each(|to| meeting.post(to, 0, DType::F32, &[0], &[]));
+        meeting.group.others().try_for_each(|from| meeting.wait(from, 0).map(drop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads;
+
+    /// A wire inside a process.
+    struct Halls {
+        from: usize,
+        offices: Arc<[Arc<Office>]>,
+    }
+
+    impl Wire for Halls {
+        fn post(&self, to: usize, letter: Vec<u8>) {
+            self.offices[to].deliver(self.from, &letter);
+        }
+    }
+
+    fn offices(world: usize) -> Arc<[Arc<Office>]> {
+        (0..world).map(|_| Arc::default()).collect()
+    }
+
+    fn fabric(offices: &Arc<[Arc<Office>]>, rank: usize) -> MessageFabric {
+        let wire = Arc::new(Halls { from: rank, offices: Arc::clone(offices) });
+        MessageFabric::new(rank, offices.len(), wire, Arc::clone(&offices[rank]))
+    }
+
+    /// Runs `f` on every rank of a fabric of messages.
+    fn run<T: Send>(world: usize, f: impl Fn(MessageFabric) -> T + Sync) -> Vec<T> {
+        let offices = offices(world);
+        std::thread::scope(|scope| {
+            let rank = |rank| {
+                let (f, offices) = (&f, &offices);
+                scope.spawn(move || f(fabric(offices, rank)))
+            };
+            let handles: Vec<_> = (0..world).map(rank).collect();
+            handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+        })
+    }
+
+    /// Every collective, on tensors of all types, small and large, and what it gives as bytes.
+    fn everything(fabric: &dyn Fabric) -> Result<Vec<(String, Vec<u8>)>> {
+        let world: Vec<usize> = (0..fabric.world()).collect();
+        let comm = fabric.group(&world)?;
+        let (rank, size) = (comm.rank(), comm.size());
+        let arena = Arena::default();
+        let mut out = Vec::new();
+        let mut keep =
+            |what: String, t: Tensor| out.push((format!("{what} {:?}", t.shape()), t.bytes().to_vec()));
+        for dtype in [DType::F32, DType::F64, DType::Bf16] {
+            // Values of many sizes, so that another order of sums has other bits; numbers that ranks do not divide.
+            for numel in [1, size * 7, 12 * size * 1024] {
+                let value =
+                    |i: usize| ((i * 7919 + rank * 104_729) % 1009) as f64 * 10f64.powi((i % 7) as i32 - 3);
+                let values: Vec<f64> = (0..numel).map(value).collect();
+                let t = Tensor::from_reals(&arena, dtype, [numel], &values)?;
+                let at = |what: &str| format!("{what} {dtype} {numel}");
+                let odd = Tensor::from_reals(&arena, dtype, [numel + 1], &[&values[..], &[0.1]].concat())?;
+                let both = (
+                    comm.all_reduce("a", t.clone(), ReduceOp::Sum)?,
+                    comm.all_reduce("b", odd, ReduceOp::Sum)?,
+                );
+                keep(at("sum"), both.0.wait()?);
+                keep(at("odd sum"), both.1.wait()?);
+                keep(at("max"), comm.all_reduce("t", t.clone(), ReduceOp::Max)?.wait()?);
+                keep(at("gather"), comm.all_gather("t", t.clone())?.wait()?);
+                keep(at("broadcast"), comm.broadcast("t", t.clone(), size - 1)?.wait()?);
+                if numel % size == 0 {
+                    keep(at("scatter"), comm.reduce_scatter("t", t.clone())?.wait()?);
+                    let rows = t.reshape([size, numel / size])?;
+                    keep(at("exchange"), comm.all_to_all("t", rows.clone())?.wait()?);
+                    let mut counts = vec![0; size];
+                    counts[(rank + 1) % size] = size;
+                    keep(at("rows"), comm.all_to_all_rows("t", rows, &counts)?.wait()?);
+                }
+                let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+                comm.send("later", t.clone(), next, 5)?;
+                comm.send("now", t.reshape([numel, 1])?, next, 4)?;
+                keep(at("message"), comm.recv("now", before, 4)?.wait()?);
+                keep(at("message"), comm.recv("later", before, 5)?.wait()?);
+            }
+        }
+        let pair: Vec<usize> = world[rank / 2 * 2..(rank / 2 * 2 + 2).min(size)].to_vec();
+        for _ in 0..2 {
+            let pair = fabric.group(&pair)?;
+            let t = Tensor::from_slice(&arena, [2], &[rank as f32, 0.5])?;
+            keep("pair".into(), pair.all_gather("p", t)?.wait()?);
+        }
+        comm.barrier()?;
+        out.push(("bytes".into(), comm.sent_bytes().to_le_bytes().to_vec()));
+        Ok(out)
+    }
+
+    #[test]
+    fn messages_give_the_bits_and_counts_of_threads() {
+        for world in [1, 2, 3, 5] {
+            let threads =
+                threads::run(world, |fabric| everything(&fabric)).map_err(|e| e.1.to_string()).unwrap();
+            let messages: Vec<_> = run(world, |fabric| everything(&fabric).unwrap());
+            for (rank, (a, b)) in threads.iter().zip(&messages).enumerate() {
+                for (a, b) in a.iter().zip(b) {
+                    assert_eq!(a.0, b.0, "rank {rank} of {world}");
+                    assert!(a.1 == b.1, "rank {rank} of {world}: {}", a.0);
+                }
+                assert_eq!(a.len(), b.len());
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_that_disagree_are_an_error_with_both_calls() {
+        let said = run(2, |fabric| {
+            let comm = fabric.group(&[0, 1]).unwrap();
+            let t = Tensor::from_slice(&Arena::default(), [4], &[0f32; 4]).unwrap();
+            let pending = match comm.rank() {
+                0 => comm.all_reduce("loss", t, ReduceOp::Sum),
+                _ => comm.all_gather("weights", t),
+            };
+            pending.unwrap().wait().unwrap_err().to_string()
+        });
+        for said in said {
+            assert!(
+                said.contains("all_reduce(sum) of loss") && said.contains("all_gather of weights"),
+                "{said}"
+            );
+        }
+        let said = run(2, |fabric| {
+            let comm = fabric.group(&[0, 1]).unwrap();
+            let t = Tensor::from_slice(&Arena::default(), [1], &[0f32]).unwrap();
+            comm.send("a", t, 1 - comm.rank(), 3).unwrap();
+            comm.recv("b", 1 - comm.rank(), 3).unwrap().wait().unwrap_err().to_string()
+        });
+        assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
+    }
+
+    #[test]
+    fn a_rank_that_fails_or_ends_releases_the_others_with_its_reason() {
+        for (reason, want) in [
+            (Some("the disk is full"), "rank 1 failed: the disk is full"),
+            (None, "rank 1 failed: it has ended while others wait for it"),
+        ] {
+            let said = run(3, |fabric| {
+                let comm = fabric.group(&[0, 1, 2]).unwrap();
+                if comm.rank() == 1 {
+                    drop(comm);
+                    assert!(fabric.end(reason, Duration::from_secs(20)), "the others end");
+                    return want.to_owned();
+                }
+                let said = comm.barrier().unwrap_err().to_string();
+                assert!(fabric.end(Some(&said), Duration::from_secs(20)));
+                said
+            });
+            // Whoever is told of a rank that was told names that one.
+            assert!(said.iter().any(|said| said == want), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_letter_is_an_error_and_no_panic() {
+        let offices = offices(2);
+        let comm = fabric(&offices, 0).group(&[0, 1]).unwrap();
+        for bytes in [&[][..], &[LETTER], &[LETTER; 40], &[7; 9]] {
+            offices[0].deliver(1, bytes);
+            let said = comm.recv("t", 1, 0).map(|_| ()).unwrap_err().to_string();
+            assert!(said.starts_with("rank 1 failed"), "{said}");
+        }
+    }
+}

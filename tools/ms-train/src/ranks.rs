@@ -1,0 +1,219 @@
+//! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
+
+use anyhow::{Result, anyhow, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::Args;
+use ms_dist::Fabric;
+use ms_dist::threads::{self, RankFailure};
+
+/// How this process takes part in a run.
+pub(crate) enum Ranks {
+    /// It is the whole run.
+    Threads,
+    /// It is one rank.
+    #[cfg(feature = "mpi")]
+    Process(ms_dist::mpi::MpiRun),
+}
+
+/// What launchers say of this process.
+#[derive(Debug, Default)]
+struct Surroundings {
+    /// Processes that a launcher of MPI started.
+    mpi: Option<usize>,
+    /// Rank and size in the words of torchrun.
+    torch: Option<(usize, usize)>,
+}
+
+impl Surroundings {
+    /// By the variables of Open MPI and of launchers with PMI, and those of torchrun.
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name: &str| variable(name).and_then(|text| text.trim().parse().ok());
+        let mpi = number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE"));
+        let torch = number("RANK").zip(number("WORLD_SIZE"));
+        Self { mpi, torch }
+    }
+
+    /// Whether MPI is to be begun; for a build without it that is an error where there are several processes.
+    fn wants_mpi(&self, built: bool) -> Result<bool> {
+        match (self.mpi, self.torch) {
+            (Some(size), _) if built => Ok(size >= 1),
+            (Some(size), _) if size > 1 => bail!(Usage(format!(
+                "{size} processes were started under MPI, which this ms-train was built without\nhint: cargo install \
+                 --path tools/ms-train --features mpi; or --nproc-per-node {size} for ranks that are threads"
+            ))),
+            (None, Some((rank, size))) if size > 1 => bail!(Usage(format!(
+                "RANK {rank} and WORLD_SIZE {size} are set, as torchrun sets them, but nothing here speaks between its \
+                 processes: ranks are threads of one process, or processes under MPI\nhint: --nproc-per-node {size} \
+                 without torchrun; or mpirun -np {size} ms-train, built with --features mpi"
+            ))),
+            _ => Ok(false),
+        }
+    }
+
+    /// torchrun's variables must say what MPI says.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // without MPI there is nothing to compare
+    fn agree(&self, rank: usize, size: usize) -> Result<()> {
+        match self.torch {
+            Some(found) if found != (rank, size) => bail!(Usage(format!(
+                "RANK and WORLD_SIZE: expected {rank} and {size}, as MPI has it, found {} and {}",
+                found.0, found.1
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Ranks {
+    /// Begins MPI if this process is one of its ranks, and puts the number of ranks into the flags.
+    ///
+    /// # Errors
+    /// If launchers say what this build cannot do, or what contradicts the flags.
+    pub(crate) fn find(args: &mut Args) -> Result<Self> {
+        let surroundings = Surroundings::of(|name| std::env::var(name).ok());
+        if !surroundings.wants_mpi(cfg!(feature = "mpi"))? {
+            return Ok(Self::Threads);
+        }
+        Self::begin(args, &surroundings)
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn begin(_: &mut Args, _: &Surroundings) -> Result<Self> {
+        Ok(Self::Threads)
+    }
+
+    #[cfg(feature = "mpi")]
+    fn begin(args: &mut Args, surroundings: &Surroundings) -> Result<Self> {
+        let run = ms_dist::mpi::start()?;
+        let (rank, size) = (run.fabric().rank(), run.fabric().world());
+        let ready = surroundings.agree(rank, size).and_then(|()| {
+            let here = run.ranks_here();
+            match args.size("nproc_per_node")?.filter(|_| args.has("nproc_per_node")) {
+                Some(given) if given != size && given != here && given != 1 => bail!(Usage(format!(
+                    "--nproc-per-node: expected {size}, the processes that MPI started, found {given}; it may be left out"
+                ))),
+                _ => {}
+            }
+            args.settle("nproc_per_node", size.into());
+            if !args.has("threads") {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                args.settle("threads", (cores / here).max(1).into());
+            }
+            Ok(())
+        });
+        let ranks = Self::Process(run);
+        match ready {
+            Ok(()) => Ok(ranks),
+            Err(e) => ranks.finish(|_| Err(e)),
+        }
+    }
+
+    /// Whether this process makes what a run makes once: claims, and indices of data.
+    pub(crate) fn is_first(&self) -> bool {
+        match self {
+            Self::Threads => true,
+            #[cfg(feature = "mpi")]
+            Self::Process(run) => run.fabric().rank() == 0,
+        }
+    }
+
+    /// Whether this process says what happens: the last rank's does, as Megatron has it.
+    pub(crate) fn reports(&self) -> bool {
+        match self {
+            Self::Threads => true,
+            #[cfg(feature = "mpi")]
+            Self::Process(run) => run.fabric().rank() + 1 == run.fabric().world(),
+        }
+    }
+
+    /// Runs `rank` on every rank that this process has, `world` in all, and returns the last one's result.
+    ///
+    /// # Errors
+    /// The error of the rank that failed first, with its number.
+    pub(crate) fn run<T: Send>(
+        &self,
+        world: usize,
+        rank: impl Fn(&dyn Fabric) -> Result<T> + Sync,
+    ) -> Result<T> {
+        let named = |number: usize| format!("rank {number} of {world}");
+        match self {
+            Self::Threads => {
+                let outcomes =
+                    threads::run(world, |fabric| rank(&fabric)).map_err(
+                        |(number, failure)| match failure {
+                            RankFailure::Error(e) if world == 1 => e,
+                            RankFailure::Error(e) => e.context(named(number)),
+                            RankFailure::Panic(message) => {
+                                anyhow!("{}: internal error: {message}", named(number))
+                            }
+                        },
+                    )?;
+                outcomes.into_iter().next_back().ok_or_else(|| anyhow!("a run has at least one rank"))
+            }
+            #[cfg(feature = "mpi")]
+            Self::Process(run) => rank(run.fabric()).map_err(|e| e.context(named(run.fabric().rank()))),
+        }
+    }
+
+    /// Does `work`, and ends this process's part in the run: other processes hear of a failure, and its reason.
+    pub(crate) fn finish<T>(self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&self)));
+        match self {
+            Self::Threads => {}
+            #[cfg(feature = "mpi")]
+            Self::Process(run) => {
+                let said = reason_of(&done);
+                // A mistake in the command line is the same on all ranks: one of them says it.
+                let silent = run.fabric().rank() + 1 != run.fabric().world()
+                    && matches!(&done, Ok(Err(e)) if e.downcast_ref::<Usage>().is_some());
+                run.end(said.as_deref());
+                if silent {
+                    std::process::exit(2);
+                }
+            }
+        }
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Why a rank ends, if it does not end well.
+#[cfg(feature = "mpi")]
+fn reason_of<T>(done: &std::thread::Result<Result<T>>) -> Option<String> {
+    match done {
+        Ok(Ok(_)) => None,
+        Ok(Err(e)) => Some(format!("{e:#}")),
+        Err(_) => Some("internal error: it panicked".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surroundings(pairs: &[(&str, &str)]) -> Surroundings {
+        Surroundings::of(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
+    }
+
+    #[test]
+    fn launchers_are_understood() {
+        let torch = [("RANK", "2"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "2"), ("MASTER_ADDR", "localhost")];
+        let mpi = [("OMPI_COMM_WORLD_SIZE", "4")];
+        assert!(!surroundings(&[]).wants_mpi(true).unwrap() && !surroundings(&[]).wants_mpi(false).unwrap());
+        assert!(surroundings(&mpi).wants_mpi(true).unwrap());
+        for built in [true, false] {
+            let said = surroundings(&torch).wants_mpi(built).unwrap_err().to_string();
+            assert!(said.contains("WORLD_SIZE 4") && said.contains("mpirun -np 4"), "{said}");
+        }
+        let said = surroundings(&mpi).wants_mpi(false).unwrap_err().to_string();
+        assert!(
+            said.contains("4 processes were started under MPI") && said.contains("--features mpi"),
+            "{said}"
+        );
+        // A run of one process needs nobody.
+        assert!(!surroundings(&[("RANK", "0"), ("WORLD_SIZE", "1")]).wants_mpi(false).unwrap());
+        assert!(!surroundings(&[("OMPI_COMM_WORLD_SIZE", "1")]).wants_mpi(false).unwrap());
+        let both = surroundings(&[torch[0], torch[1], mpi[0]]);
+        both.agree(2, 4).unwrap();
+        let said = both.agree(1, 4).unwrap_err().to_string();
+        assert!(said.contains("expected 1 and 4, as MPI has it, found 2 and 4"), "{said}");
+    }
+}

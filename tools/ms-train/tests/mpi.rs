@@ -1,0 +1,382 @@
+//! `mpirun -np N ms-train`: what threads compute, on ranks that are processes. `just mpi` runs it; without `mpirun` it fails.
+
+#![cfg(feature = "mpi")]
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tiny::{counting, metrics, ms_train, samples};
+
+const MODEL: &str = "--num-layers 4 --hidden-size 16 --num-attention-heads 4 --group-query-attention --num-query-groups 2 \
+    --ffn-hidden-size 16 --normalization RMSNorm --swiglu --position-embedding-type rope --disable-bias-linear \
+    --vocab-size 64 --padded-vocab-size 64 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1 \
+    --global-batch-size 8 --seed 7 --hidden-dropout 0 --attention-dropout 0 --lr 1e-2 --lr-decay-style constant \
+    --init-method-std 0.2 --eval-iters 0";
+const EXPERTS: &str = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 8 --moe-aux-loss-coeff 0.02";
+
+/// Rows of the matrix: ranks and flags.
+const ROWS: [(usize, &str, bool); 8] = [
+    (2, "--tp 2 --sequence-parallel", true),
+    (2, "--pp 2", true),
+    (2, "--cp 2 --context-parallel-algo megatron_cp_algo", false),
+    (4, "", false),
+    (4, "--tp 2 --pp 2 --bf16", false),
+    (4, "--ep 2 --moe-token-dispatcher-type alltoall --overlap-grad-reduce", true),
+    (4, "--pp 2 --schedules-method zero-bubble", false),
+    (4, "--tp 2 --cp 2 --context-parallel-algo megatron_cp_algo --fp64", false),
+];
+
+/// `mpirun` over `ranks` processes of this machine.
+fn mpirun(ranks: usize) -> Command {
+    let mut command = Command::new("mpirun");
+    command
+        .args(["--oversubscribe", "-np", &ranks.to_string()])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env_remove("MS_ISA")
+        .env("MS_NO_PROGRESS", "1")
+        .stdin(Stdio::null());
+    command
+}
+
+fn program() -> PathBuf {
+    assert_cmd::cargo::cargo_bin("ms-train")
+}
+
+/// The program over MPI, to its end; it must come within a minute.
+fn finished(command: &mut Command) -> (Output, Duration) {
+    let start = Instant::now();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("mpirun is installed: libopenmpi-dev, openmpi-bin");
+    let readers = [reader(child.stdout.take().unwrap()), reader(child.stderr.take().unwrap())];
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            panic!("a run over MPI does not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let [stdout, stderr] = readers.map(|reader| reader.join().unwrap());
+    (Output { status, stdout, stderr }, start.elapsed())
+}
+
+fn reader(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Loss, norm and the rest of every iteration, without times.
+fn rows(path: &Path) -> Vec<Value> {
+    let timed = ["seconds", "tokens per second", "tflops per second", "elapsed time per iteration (ms)"];
+    let mut rows = metrics(path);
+    for row in &mut rows {
+        let row = row.as_object_mut().unwrap();
+        let names: Vec<String> = row.keys().cloned().collect();
+        for name in names.iter().filter(|name| {
+            timed.contains(&name.as_str()) || name.contains("per_second") || name.contains("seconds")
+        }) {
+            row.remove(name);
+        }
+    }
+    rows
+}
+
+/// Every file of a checkpoint.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.file_name().unwrap().to_string_lossy().into_owned();
+        if entry.is_dir() {
+            out.extend(files(&entry).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+        } else {
+            out.insert(name, std::fs::read(entry).unwrap());
+        }
+    }
+    out
+}
+
+#[test]
+fn processes_give_the_bits_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    for (i, (ranks, flags, experts)) in ROWS.into_iter().enumerate() {
+        let line = format!("{MODEL} {} {flags} --train-iters 4", if experts { EXPERTS } else { "" });
+        let path = |what: &str| dir.path().join(format!("{what}-{i}"));
+        let more = |what: &str| {
+            [
+                "--data-path".into(),
+                data.clone(),
+                "--metrics-file".into(),
+                path(&format!("{what}.jsonl")),
+                "--save".into(),
+                path(what),
+            ]
+        };
+        let ranks_flag = ranks.to_string();
+        let mut threads = ms_train();
+        threads.args(line.split_whitespace()).args(["--nproc-per-node", &ranks_flag]).args(more("threads"));
+        threads.assert().success();
+        let mut command = mpirun(ranks);
+        command.arg(program()).args(line.split_whitespace()).args(more("processes"));
+        let (done, _) = finished(&mut command);
+        assert!(done.status.success(), "{flags}: {}", text(&done));
+        let (want, got) = (rows(&path("threads.jsonl")), rows(&path("processes.jsonl")));
+        assert_eq!(want.len(), 4);
+        assert_eq!(got, want, "{flags}");
+        // One rank speaks.
+        let said = text(&done);
+        assert_eq!(said.matches("done: 4 iterations").count(), 1, "{said}");
+        // A checkpoint of processes is whole: it is what threads write, weight for weight.
+        let (want, got) = (files(&path("threads")), files(&path("processes")));
+        assert_eq!(got.keys().collect::<Vec<_>>(), want.keys().collect::<Vec<_>>(), "{flags}");
+        for (name, bytes) in got.iter().filter(|(name, _)| name.ends_with(".safetensors")) {
+            assert!(bytes == &want[name], "{flags}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_what_processes_saved_and_indices_are_made_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefix = dir.path().join("set");
+    let mut writer =
+        ms_data::indexed::IndexedWriter::create(&prefix, ms_data::indexed::TokenType::I32).unwrap();
+    for document in 0..60 {
+        writer.sequence(&(0..40).map(|place| counting(document, place)).collect::<Vec<_>>()).unwrap();
+        writer.end_document().unwrap();
+    }
+    writer.finish().unwrap();
+    let line = format!("{MODEL} --split 100,0,0 --train-iters 6 --tokenizer-type NullTokenizer");
+    let more = |cache: &str| {
+        ["--data-path".into(), prefix.clone(), "--data-cache-path".into(), dir.path().join(cache)]
+    };
+    let save = dir.path().join("save");
+    let mut command = mpirun(4);
+    command.arg(program()).args(line.split_whitespace()).args(more("a")).args(["--tp", "2"]);
+    command.args(["--exit-interval", "3", "--save"]).arg(&save);
+    let (done, _) = finished(&mut command);
+    assert!(done.status.success(), "{}", text(&done));
+    let modified = |cache: &str| {
+        let folder = std::fs::read_dir(dir.path().join(cache)).unwrap();
+        folder
+            .map(|f| f.unwrap())
+            .map(|f| (f.file_name(), f.metadata().unwrap().modified().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let before = modified("a");
+    assert!(!before.is_empty(), "the cache holds indices");
+    let resumed = dir.path().join("resumed.jsonl");
+    let mut command = mpirun(2);
+    command.arg(program()).args(line.split_whitespace()).args(more("a")).arg("--load").arg(&save);
+    let (done, _) = finished(command.arg("--metrics-file").arg(&resumed));
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(modified("a"), before, "what is there is not made again");
+    let straight = dir.path().join("straight.jsonl");
+    let mut threads = ms_train();
+    threads.args(line.split_whitespace()).args(more("b")).arg("--metrics-file").arg(&straight);
+    threads.assert().success();
+    let loss = |rows: &[Value]| rows.iter().map(|row| row["lm loss"].as_f64().unwrap()).collect::<Vec<_>>();
+    let (got, want) = (loss(&rows(&resumed)), loss(&rows(&straight)));
+    assert_eq!(got.len(), 3);
+    for (got, want) in got.iter().zip(&want[3..]) {
+        assert!((got - want).abs() < 2e-5, "{got} {want}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    // The third of four processes has another file of data, which is not there.
+    let line = |data: &Path| {
+        let words = format!("{MODEL} --train-iters 4 --data-path")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        [words, vec![data.display().to_string()]].concat()
+    };
+    let mut command = mpirun(2);
+    command.arg(program()).args(line(&data)).args([":", "-np", "1"]).arg(program());
+    command
+        .args(line(&dir.path().join("missing.safetensors")))
+        .args([":", "-np", "1"])
+        .arg(program())
+        .args(line(&data));
+    let (done, _) = finished(&mut command);
+    let said = text(&done);
+    assert!(!done.status.success(), "{said}");
+    assert!(said.contains("missing.safetensors"), "{said}");
+    assert!(said.contains("rank 2 failed: ") || said.contains("rank 2 of 4"), "{said}");
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_all_and_mpirun_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 200, 8, counting);
+    let file = dir.path().join("metrics.jsonl");
+    let mut command = mpirun(4);
+    command
+        .arg(program())
+        .args(MODEL.split_whitespace())
+        .args(["--train-iters", "200", "--data-path"])
+        .arg(&data);
+    command.arg("--metrics-file").arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("mpirun is installed: libopenmpi-dev, openmpi-bin");
+    let readers = [reader(child.stdout.take().unwrap()), reader(child.stderr.take().unwrap())];
+    let start = Instant::now();
+    while !file.exists() || metrics_so_far(&file) < 2 {
+        assert!(
+            start.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(),
+            "it trains"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ranks = children(child.id());
+    assert_eq!(ranks.len(), 4, "{ranks:?}");
+    let killed = Command::new("kill").args(["-9", &ranks[2].to_string()]).status().unwrap();
+    assert!(killed.success());
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(20), "every rank ends");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!child.wait().unwrap().success());
+    let [_, said] = readers.map(|reader| String::from_utf8(reader.join().unwrap()).unwrap());
+    assert!(said.contains("rank 2") && said.contains("signal 9"), "{said}");
+    // Whoever has ended may still be listed until somebody asks how.
+    let living = |pid: &u32| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        line.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+    };
+    while ranks.iter().any(living) {
+        assert!(start.elapsed() < Duration::from_secs(20), "none is left behind");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Two network namespaces with a wire between them; they go away with it.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    /// `None` where the machine does not allow them.
+    fn new() -> Option<Self> {
+        let names = [0, 1].map(|i| format!("ms-mpi-{}-{i}", std::process::id()));
+        let ip = |line: &str| {
+            let done = Command::new("ip").args(line.split_whitespace()).stderr(Stdio::null()).status();
+            done.is_ok_and(|status| status.success())
+        };
+        let [a, b] = &names;
+        let mut made = ip(&format!("netns add {a}")) && ip(&format!("netns add {b}"));
+        made = made && ip(&format!("link add veth netns {a} type veth peer name veth netns {b}"));
+        for (name, address) in names.iter().zip(ADDRESSES) {
+            made = made && ip(&format!("-n {name} addr add {address}/24 dev veth"));
+            made = made
+                && ip(&format!("-n {name} link set veth up"))
+                && ip(&format!("-n {name} link set lo up"));
+        }
+        let this = Self(names);
+        made.then_some(this)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+
+#[test]
+fn machines_that_reach_each_other_by_tcp_give_the_bits_of_threads() {
+    let Some(namespaces) = Namespaces::new() else {
+        eprintln!("left out: this machine does not allow network namespaces");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 4, 8, counting);
+    // How the launcher reaches the other machine: its address, then what to run there.
+    let agent = dir.path().join("agent.sh");
+    let [here, there] = &namespaces.0;
+    std::fs::write(&agent, format!("#!/bin/sh\nshift\nexec ip netns exec {there} sh -c \"$*\"\n")).unwrap();
+    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    std::fs::set_permissions(&agent, mode).unwrap();
+    let file = |what: &str| dir.path().join(format!("{what}.jsonl"));
+    let line = format!("{MODEL} --tp 2 --pp 2 --train-iters 4");
+    let mut threads = ms_train();
+    threads.args(line.split_whitespace()).args(["--nproc-per-node", "4", "--data-path"]).arg(&data);
+    threads.arg("--metrics-file").arg(file("threads")).assert().success();
+    let inner = mpirun(4);
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", here]).arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(["--host", &ADDRESSES.map(|address| format!("{address}:2")).join(",")]);
+    command.args(["--mca", "plm_rsh_agent"]).arg(&agent);
+    command.args(
+        "--mca btl tcp,self --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24"
+            .split(' '),
+    );
+    command.arg(program()).args(line.split_whitespace()).arg("--data-path").arg(&data);
+    let (done, _) = finished(command.arg("--metrics-file").arg(file("processes")));
+    assert!(done.status.success(), "{}", text(&done));
+    assert_eq!(rows(&file("processes")), rows(&file("threads")));
+}
+
+fn metrics_so_far(path: &Path) -> usize {
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+/// The processes that a process has started, in the order in which it did.
+fn children(parent: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let mut all: Vec<u32> = list.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn launchers_that_contradict_mpi_and_flags_that_do_are_refused_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 1, 8, counting);
+    let run = |more: &[&str], variables: &[(&str, &str)]| {
+        let mut command = mpirun(2);
+        for (name, value) in variables {
+            command.args(["-x", &format!("{name}={value}")]);
+        }
+        command.arg(program()).args(MODEL.split_whitespace()).args(["--train-iters", "1", "--data-path"]);
+        finished(command.arg(&data).args(more)).0
+    };
+    let done = run(&["--nproc-per-node", "3"], &[]);
+    let said = text(&done);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert_eq!(said.matches("--nproc-per-node: expected 2").count(), 1, "{said}");
+    let done = run(&[], &[("RANK", "0"), ("WORLD_SIZE", "3")]);
+    let said = text(&done);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("as MPI has it, found 0 and 3"), "{said}");
+    // What scripts for torchrun write is taken.
+    let done = run(&["--nproc-per-node", "2"], &[]);
+    assert!(done.status.success(), "{}", text(&done));
+}
