@@ -1,6 +1,6 @@
 //! Operators by type name, the older way: only those that the vendor's adapter still runs like that.
 
-use super::kernels::gated;
+use super::kernels::{gated, memory_cell, typed};
 use super::tensor::{Values, View};
 use crate::api::graph::Attribute;
 use crate::memory;
@@ -66,6 +66,13 @@ impl Operands {
     fn is_on(&self, key: &str) -> bool {
         matches!(self.attributes.get(key), Some(Attribute::Int(v)) if *v != 0)
     }
+    /// A float attribute, or what it is when left out.
+    pub(super) fn float(&self, key: &str, other: f64) -> f64 {
+        match self.attributes.get(key) {
+            Some(Attribute::Float(v)) => f64::from(*v),
+            _ => other,
+        }
+    }
     /// Writes an output, if the caller wants it.
     pub(super) fn put(&self, i: usize, values: Vec<f64>) -> Result<(), i32> {
         match self.outputs.get(i).filter(|v| v.base != 0 && v.numel() > 0) {
@@ -78,10 +85,18 @@ impl Operands {
 type Kernel = fn(&Operands) -> Result<(), i32>;
 
 /// Name, least inputs, outputs, kernel.
-const TYPES: [(&str, usize, usize, Kernel); 3] = [
+const TYPES: [(&str, usize, usize, Kernel); 11] = [
     ("ApplyAdamW", 11, 3, adamw),
+    ("BNTrainingReduce", 1, 2, typed::channel_sums),
+    ("Cdist", 2, 1, typed::cdist),
+    ("CdistGrad", 4, 1, typed::cdist_grad),
     ("DynamicGRUV2", 7, 6, gated::forward),
     ("DynamicGRUV2Grad", 12, 6, gated::backward),
+    ("DynamicRNN", 6, 8, memory_cell::stacked),
+    ("DynamicRNNGrad", 16, 5, memory_cell::stacked_grad),
+    ("DynamicRNNV2", 7, 8, memory_cell::apart),
+    ("DynamicRNNV2Grad", 16, 6, memory_cell::apart_grad),
+    ("SyncBatchNormGatherStats", 5, 4, typed::gather_sums),
 ];
 
 /// Enters an operator into a stream.

@@ -189,7 +189,7 @@ fn cross(k: &Call) -> Outcome {
 }
 
 /// Σ |a − b|ᵖ to the power 1/p, the largest for infinite p, the number of differences for p 0.
-fn distance(d: impl Iterator<Item = f64>, p: f64) -> f64 {
+pub(super) fn distance(d: impl Iterator<Item = f64>, p: f64) -> f64 {
     if p == 0.0 {
         d.filter(|v| *v != 0.0).count() as f64
     } else if p.is_infinite() {
@@ -243,13 +243,7 @@ fn cdist_grad(k: &Call) -> Outcome {
         let (b, r, c) = (i / (s.rows * s.cols), i / s.cols % s.rows, i % s.cols);
         for e in 0..s.width {
             let v = s.x[(b * s.rows + r) * s.width + e] - s.y[(b * s.cols + c) * s.width + e];
-            let slope = if far[i] == 0.0 || p == 0.0 || v == 0.0 {
-                0.0
-            } else if p.is_infinite() {
-                if v.abs() == far[i] { v.signum() } else { 0.0 }
-            } else {
-                v.signum() * (v.abs() / far[i]).powf(p - 1.0)
-            };
+            let slope = super::typed::slope(v, far[i], p);
             dx[(b * s.rows + r) * s.width + e] += g[i] * slope;
         }
     }

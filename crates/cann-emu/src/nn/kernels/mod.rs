@@ -17,6 +17,7 @@ pub mod groups;
 pub mod index;
 pub mod matmul;
 pub mod maximum;
+pub mod memory_cell;
 pub mod moe;
 pub mod norm;
 pub mod optimizer;
@@ -27,6 +28,7 @@ pub mod resample;
 pub mod sampling;
 pub mod shape;
 pub mod special;
+pub mod typed;
 
 /// An operator that the emulator has.
 #[derive(Debug)]
