@@ -112,27 +112,32 @@ fn jacobi(a: &mut [f64], m: usize, n: usize) -> Vec<f64> {
     v
 }
 
+/// Left factor `[m,least]`, singular values, right factor `[n,least]` of a matrix.
+pub(super) fn factors(a: &[f64], m: usize, n: usize) -> [Vec<f64>; 3] {
+    // Tall: of a wide matrix the transpose, with the factors exchanged.
+    let wide = m < n;
+    let (rows, cols) = if wide { (n, m) } else { (m, n) };
+    let mut x: Vec<f64> = if wide { (0..m * n).map(|i| a[i % m * n + i / m]).collect() } else { a.to_vec() };
+    let v = jacobi(&mut x, rows, cols);
+    let size = |c: usize| (0..rows).map(|r| x[r * cols + c].powi(2)).sum::<f64>().sqrt();
+    let mut order: Vec<usize> = (0..cols).collect();
+    order.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
+    let left: Vec<f64> =
+        (0..rows * cols).map(|i| x[i / cols * cols + order[i % cols]] / size(order[i % cols])).collect();
+    let right: Vec<f64> = (0..cols * cols).map(|i| v[i / cols * cols + order[i % cols]]).collect();
+    let values = order.iter().map(|c| size(*c)).collect();
+    let (u, w) = if wide { (right, left) } else { (left, right) };
+    [u, values, w]
+}
+
 fn svd(k: &Call) -> Outcome {
     let (all, m, n) = matrices(k, "input")?;
-    let least = m.min(n);
     let (mut us, mut ss, mut vs) = (Vec::new(), Vec::new(), Vec::new());
     for a in all {
-        // Tall: of a wide matrix the transpose, with the factors exchanged.
-        let wide = m < n;
-        let (rows, cols) = if wide { (n, m) } else { (m, n) };
-        let mut x: Vec<f64> =
-            if wide { (0..m * n).map(|i| a[i % m * n + i / m]).collect() } else { a.clone() };
-        let v = jacobi(&mut x, rows, cols);
-        let size = |c: usize| (0..rows).map(|r| x[r * cols + c].powi(2)).sum::<f64>().sqrt();
-        let mut order: Vec<usize> = (0..cols).collect();
-        order.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
-        let left: Vec<f64> =
-            (0..rows * cols).map(|i| x[i / cols * cols + order[i % cols]] / size(order[i % cols])).collect();
-        let right: Vec<f64> = (0..cols * cols).map(|i| v[i / cols * cols + order[i % cols]]).collect();
-        ss.extend(order.iter().map(|c| size(*c)));
-        let (u, w) = if wide { (right, left) } else { (left, right) };
+        let [u, s, v] = factors(&a, m, n);
         us.extend(u);
-        vs.extend(w);
+        ss.extend(s);
+        vs.extend(v);
     }
     k.put("sigma", &Values::F(ss))?;
     if !k.flag("computeUV")? {
@@ -140,7 +145,8 @@ fn svd(k: &Call) -> Outcome {
     }
     if k.flag("fullMatrices")? && m != n {
         return Err(Fault::from(format!(
-            "full factors of {m} x {n} are not in the emulator; {least} columns are"
+            "full factors of {m} x {n} are not in the emulator; {} columns are",
+            m.min(n)
         )));
     }
     k.put_opt("u", &Values::F(us))?;

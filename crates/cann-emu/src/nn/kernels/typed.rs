@@ -1,6 +1,7 @@
-//! Distances and statistics by type name, where 8.1 has no function of its own for them.
+//! Distances, factors, statistics and constants by type name, where 8.1 has no function of its own for them.
 
 use crate::nn::by_type::Operands;
+use crate::report::fail;
 
 /// `|v|`'s share in a distance of order `p` (−1: the largest), as a slope: d distance / d v.
 pub(in crate::nn) fn slope(v: f64, distance: f64, p: f64) -> f64 {
@@ -18,7 +19,8 @@ pub(in crate::nn) fn cdist(k: &Operands) -> Result<(), i32> {
     let (x, y, p) = (k.input(0)?, k.input(1)?, k.float("p", 2.0));
     let p = if p < 0.0 { f64::INFINITY } else { p };
     let width = k.dims(0).last().copied().unwrap_or(1).max(1);
-    let one = |(a, b): (&[f64], &[f64])| super::decomposition::distance(a.iter().zip(b).map(|(a, b)| a - b), p);
+    let one =
+        |(a, b): (&[f64], &[f64])| super::decomposition::distance(a.iter().zip(b).map(|(a, b)| a - b), p);
     k.put(0, x.chunks(width).zip(y.chunks(width)).map(one).collect())
 }
 
@@ -66,4 +68,48 @@ pub(in crate::nn) fn gather_sums(k: &Operands) -> Result<(), i32> {
     }
     k.put(1, vars.iter().map(|v| 1.0 / (v + eps).sqrt()).collect())?;
     k.put(0, means)
+}
+
+/// `Svd`: matrices to singular values and both factors.
+pub(in crate::nn) fn svd(k: &Operands) -> Result<(), i32> {
+    let (x, d) = (k.input(0)?, k.dims(0));
+    let [.., m, n] = d[..] else { return Err(fail(100_000, &format!("Svd of {d:?}"))) };
+    if k.is_on("full_matrices") && m != n {
+        return Err(fail(100_024, &format!("full factors of {m} x {n} are not in the emulator")));
+    }
+    let mut out = [Vec::new(), Vec::new(), Vec::new()];
+    for a in x.chunks((m * n).max(1)) {
+        let parts = super::decomposition::factors(a, m, n);
+        out.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
+    }
+    let [u, s, v] = out;
+    k.put(0, s)?;
+    if k.is_on("compute_uv") {
+        k.put(1, u)?;
+        k.put(2, v)?;
+    }
+    Ok(())
+}
+
+/// `Fill`: a shape, and a value for all elements of the output.
+pub(in crate::nn) fn fill(k: &Operands) -> Result<(), i32> {
+    let value = k.number(1)?;
+    k.put(0, vec![value; k.out_len(0)])
+}
+
+fn shifted(k: &Operands, f: impl Fn(i64, u32) -> i64) -> Result<(), i32> {
+    let single = k.dims(1).iter().product::<usize>() == 1;
+    let (x, by) = (k.input(0)?, if single { vec![k.number(1)?] } else { k.input(1)? });
+    let one = |(i, v): (usize, &f64)| f(*v as i64, by[i % by.len()] as u32) as f64;
+    k.put(0, x.iter().enumerate().map(one).collect())
+}
+
+/// `LeftShift` of integers.
+pub(in crate::nn) fn shift_left(k: &Operands) -> Result<(), i32> {
+    shifted(k, i64::wrapping_shl)
+}
+
+/// `RightShift` of integers.
+pub(in crate::nn) fn shift_right(k: &Operands) -> Result<(), i32> {
+    shifted(k, i64::wrapping_shr)
 }
