@@ -5,17 +5,22 @@ use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Values, View};
 
 /// Where head `n`, position `s` of sequence `b` lies in a packed tensor: a row of `d` values.
-struct Layout {
-    batch: usize,
-    seq: usize,
-    heads: usize,
-    width: usize,
+pub(super) struct Layout {
+    pub(super) batch: usize,
+    pub(super) seq: usize,
+    pub(super) heads: usize,
+    pub(super) width: usize,
     kind: char,
 }
 
 impl Layout {
     /// `heads` counts query heads; `width`, where known, is the size of a head.
-    fn of(view: &View, layout: &str, heads: Option<usize>, width: Option<usize>) -> Result<Layout, Fault> {
+    pub(super) fn of(
+        view: &View,
+        layout: &str,
+        heads: Option<usize>,
+        width: Option<usize>,
+    ) -> Result<Layout, Fault> {
         let d: Vec<usize> = view.dims.iter().map(|d| *d as usize).collect();
         let rank = d.len();
         let split = |h: usize| -> (usize, usize) {
@@ -28,14 +33,17 @@ impl Layout {
             ("SBH", 3) => made(d[1], d[0], split(d[2]).0, split(d[2]).1, 's'),
             ("BSND", 4) => made(d[0], d[1], d[2], d[3], 'b'),
             ("BNSD", 4) => made(d[0], d[2], d[1], d[3], 'n'),
+            ("NBSD", 4) => made(d[1], d[2], d[0], d[3], 'h'),
             ("TND", 3) => made(1, d[0], d[1], d[2], 'b'),
+            ("NTD", 3) => made(1, d[1], d[0], d[2], 'n'),
             _ => return Err(Fault::from(format!("layout {layout} of {:?}", view.dims))),
         })
     }
-    fn at(&self, b: usize, n: usize, s: usize) -> usize {
+    pub(super) fn at(&self, b: usize, n: usize, s: usize) -> usize {
         let row = match self.kind {
             'b' => (b * self.seq + s) * self.heads + n,
             's' => (s * self.batch + b) * self.heads + n,
+            'h' => (n * self.batch + b) * self.seq + s,
             _ => (b * self.heads + n) * self.seq + s,
         };
         row * self.width

@@ -49,7 +49,7 @@ pub(super) fn product(
 }
 
 /// Products of stacks of matrices, broadcast over the leading dimensions; one-dimensional operands as PyTorch's matmul.
-fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>), Fault> {
+pub(super) fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>), Fault> {
     let (mut x, mut y) = (a.clone(), b.clone());
     if x.dims.len() == 1 {
         x.dims.insert(0, 1);

@@ -15,12 +15,14 @@ pub mod elementwise;
 pub mod gated;
 pub mod groups;
 pub mod index;
+pub mod inference;
 pub mod matmul;
 pub mod maximum;
 pub mod memory_cell;
 pub mod moe;
 pub mod norm;
 pub mod optimizer;
+pub mod quantised;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
@@ -76,6 +78,8 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             groups::OPS,
             ctc::OPS,
             recurrent::OPS,
+            inference::OPS,
+            quantised::OPS,
         ];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()
