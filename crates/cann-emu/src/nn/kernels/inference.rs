@@ -248,7 +248,7 @@ fn attention(k: &Call) -> Outcome {
         mode: k.int("sparseMode").unwrap_or(1),
         before: k.int("preTokens").unwrap_or(i64::MAX),
         after: k.int("nextTokens").unwrap_or(i64::MAX),
-        decode: lq.seq == 1 && !matches!(layout, "TND" | "NTD"),
+        decode: lq.seq == 1 && !matches!(layout, "TND" | "NTD") && !name.contains("Prompt"),
     };
     let scale = k.num("scaleValue")?;
     let lo = Layout::of(out, shown, Some(heads), None)?;
@@ -392,8 +392,8 @@ fn ring_update(k: &Call) -> Outcome {
 }
 
 const RING: &str = "prevAttnOut:F curAttnOut:F prevSoftmaxMax:S prevSoftmaxSum:S curSoftmaxMax:S curSoftmaxSum:S same(prevAttnOut,curAttnOut,attnOutOut) same(prevSoftmaxMax,prevSoftmaxSum,curSoftmaxMax,curSoftmaxSum,softmaxMaxOut,softmaxSumOut)";
-const FIA: &str = "query:FI key:FI value:FI type(query,key,value) out(attentionOut,softmaxLse) covered(sparseMode,attenMask|attenMaskOptional) null(pseShift,attenMask,deqScale1,quantScale1,deqScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize,kvPaddingSize,softmaxLse)";
-const IFA: &str = "query:FI key:FI value:FI out(attentionOut) null(pseShift,attenMask,dequantScale1,quantScale1,dequantScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
+const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) covered(sparseMode,attenMask|attenMaskOptional) null(pseShift,attenMask,deqScale1,quantScale1,deqScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize,kvPaddingSize,softmaxLse)";
+const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) null(pseShift,attenMask,dequantScale1,quantScale1,dequantScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
 
 pub(super) static OPS: &[Row] = &[
     ("FusedInferAttentionScore", FIA, attention),
