@@ -19,9 +19,16 @@ import torch_npu
 import torch.nn as nn
 import torch.nn.functional as F
 
-_spec = importlib.util.spec_from_file_location("adapter_cases", os.path.join(_here, "adapter_cases.py"))
-adapter_cases = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(adapter_cases)
+
+
+def beside(name):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(_here, name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+adapter_cases, adapter_inference = beside("adapter_cases"), beside("adapter_inference")
 
 CASES = {}
 
@@ -524,6 +531,7 @@ def main():
     args = parser.parse_args()
     operators()
     adapter_cases.register(case, check, near)
+    adapter_inference.register(case, check, near)
     print(f"torch {torch.__version__}, torch_npu {torch_npu.__version__}, {torch.npu.device_count()} devices, available: {torch.npu.is_available()}\n")
     print("| section | cases | equal | refused | wrong |\n|---|---|---|---|---|")
     notes, bad = [], 0

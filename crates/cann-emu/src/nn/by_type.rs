@@ -14,6 +14,9 @@ fn load(view: &View, who: &str) -> Result<Values, i32> {
     if memory::device_of(view.base).is_some() {
         return view.load(who);
     }
+    if view.numel() == 0 || view.base == 0 {
+        return Ok(Values::F(Vec::new()));
+    }
     // SAFETY: the program gives a host buffer of the described shape.
     let one = unsafe {
         match view.dtype {

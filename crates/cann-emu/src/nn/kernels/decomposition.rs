@@ -122,35 +122,65 @@ pub(super) fn factors(a: &[f64], m: usize, n: usize) -> [Vec<f64>; 3] {
     let size = |c: usize| (0..rows).map(|r| x[r * cols + c].powi(2)).sum::<f64>().sqrt();
     let mut order: Vec<usize> = (0..cols).collect();
     order.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
-    let left: Vec<f64> =
-        (0..rows * cols).map(|i| x[i / cols * cols + order[i % cols]] / size(order[i % cols])).collect();
+    // Columns of length zero have no direction: any that is orthogonal to the others is right.
+    let most = order.first().map_or(0.0, |c| size(*c));
+    let rank = order.iter().take_while(|c| size(**c) > 1e-13 * most).count();
+    let known: Vec<f64> =
+        (0..rows * rank).map(|i| x[i / rank * cols + order[i % rank]] / size(order[i % rank])).collect();
+    let left = completed(&known, rows, rank, cols);
     let right: Vec<f64> = (0..cols * cols).map(|i| v[i / cols * cols + order[i % cols]]).collect();
     let values = order.iter().map(|c| size(*c)).collect();
     let (u, w) = if wide { (right, left) } else { (left, right) };
     [u, values, w]
 }
 
+/// Further columns, orthogonal to those of `[rows,have]`, until there are `want`, at most as many as rows.
+fn completed(q: &[f64], rows: usize, have: usize, want: usize) -> Vec<f64> {
+    let mut columns: Vec<Vec<f64>> =
+        (0..have).map(|c| (0..rows).map(|r| q[r * have + c]).collect()).collect();
+    for unit in 0..rows {
+        if columns.len() >= want {
+            break;
+        }
+        let mut v: Vec<f64> = (0..rows).map(|r| f64::from(u8::from(r == unit))).collect();
+        // Twice, for what rounding leaves.
+        for _ in 0..2 {
+            for c in &columns {
+                let dot: f64 = c.iter().zip(&v).map(|(a, b)| a * b).sum();
+                v.iter_mut().zip(c).for_each(|(v, c)| *v -= dot * c);
+            }
+        }
+        let size = v.iter().map(|v| v * v).sum::<f64>().sqrt();
+        if size > 1e-6 {
+            columns.push(v.iter().map(|v| v / size).collect());
+        }
+    }
+    (0..rows * want).map(|i| columns[i % want][i / want]).collect()
+}
+
+/// As [`factors`], with square outer factors.
+pub(super) fn full_factors(a: &[f64], m: usize, n: usize) -> [Vec<f64>; 3] {
+    let [u, s, v] = factors(a, m, n);
+    let least = m.min(n);
+    [completed(&u, m, least, m), s, completed(&v, n, least, n)]
+}
+
 fn svd(k: &Call) -> Outcome {
     let (all, m, n) = matrices(k, "input")?;
+    let full = k.flag("fullMatrices")? && k.flag("computeUV")?;
     let (mut us, mut ss, mut vs) = (Vec::new(), Vec::new(), Vec::new());
     for a in all {
-        let [u, s, v] = factors(&a, m, n);
+        let [u, s, v] = if full { full_factors(&a, m, n) } else { factors(&a, m, n) };
         us.extend(u);
         ss.extend(s);
         vs.extend(v);
     }
     k.put("sigma", &Values::F(ss))?;
-    if !k.flag("computeUV")? {
-        return Ok(());
+    if k.flag("computeUV")? {
+        k.put_opt("u", &Values::F(us))?;
+        k.put_opt("v", &Values::F(vs))?;
     }
-    if k.flag("fullMatrices")? && m != n {
-        return Err(Fault::from(format!(
-            "full factors of {m} x {n} are not in the emulator; {} columns are",
-            m.min(n)
-        )));
-    }
-    k.put_opt("u", &Values::F(us))?;
-    k.put_opt("v", &Values::F(vs))
+    Ok(())
 }
 
 /// A · x = self with A triangular.

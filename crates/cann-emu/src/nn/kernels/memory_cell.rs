@@ -22,7 +22,12 @@ impl Layer {
     /// `apart`: the weights are the second and third input, else stacked in the second.
     fn read(k: &Operands, apart: bool) -> Result<Layer, i32> {
         let (x, first) = (k.dims(0), k.dims(1));
-        let [t, n, i] = x[..] else { return Err(fail(100_000, &format!("x of {x:?} is no sequence"))) };
+        let (t, n, i) = match x[..] {
+            [t, n, i] => (t, n, i),
+            // The gradient of a cell: one step.
+            [n, i] => (1, n, i),
+            _ => return Err(fail(100_000, &format!("x of {x:?} is no sequence"))),
+        };
         let h = first.get(1).copied().unwrap_or(0) / 4;
         let mut w = k.input(1)?;
         let u = if apart { k.input(2)? } else { w.split_off((i * 4 * h).min(w.len())) };

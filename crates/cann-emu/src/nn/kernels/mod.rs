@@ -16,6 +16,7 @@ pub mod gated;
 pub mod groups;
 pub mod index;
 pub mod inference;
+pub mod margins;
 pub mod matmul;
 pub mod maximum;
 pub mod memory_cell;
@@ -79,6 +80,7 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             ctc::OPS,
             recurrent::OPS,
             inference::OPS,
+            margins::OPS,
             quantised::OPS,
         ];
         let rows = tables.iter().flat_map(|t| t.iter());

@@ -65,6 +65,14 @@ fn dynamic(k: &Call) -> Outcome {
     k.put("scaleOut", &Values::F(scales))
 }
 
+fn dynamic_v2(k: &Call) -> Outcome {
+    let there = |name: &str| Ok::<_, Fault>(k.opt(name)?.is_some_and(|v| v.numel() > 0));
+    if there("groupIndexOptional")? || there("offsetOut")? || k.t("yOut")?.dtype != Dtype::I8 {
+        return Err(Fault::from("groups, offsets and types but int8 are not in the emulator"));
+    }
+    dynamic(k)
+}
+
 /// Bits of the scale without the last 13, with a mark; an offset of nine bits above.
 fn packed(k: &Call) -> Outcome {
     let (scale, offset) = (k.f("scale")?, k.opt_f("offset")?);
@@ -102,10 +110,21 @@ fn matmul(k: &Call) -> Outcome {
     let (mut c, dims) = matmul_values(k, &a, &b)?;
     let [.., m, n] = dims[..] else { return Err(Fault::from(format!("a product of {dims:?}"))) };
     let (m, n) = (m as usize, n as usize);
-    let scale = scales(k, "scale")?;
-    let rows =
-        if k.value("pertokenScaleOptional").is_some() { k.opt_f("pertokenScaleOptional")? } else { None };
-    let offset = k.opt_f("offset")?;
+    // The newest form names them by operand.
+    let newest = k.value("x2Scale").is_some();
+    let scale = scales(k, "scale|x2Scale")?;
+    let rows = match ["pertokenScaleOptional", "x1Scale"].into_iter().find(|n| k.value(n).is_some()) {
+        Some(name) => k.opt_f(name)?,
+        None => None,
+    };
+    if newest {
+        for name in ["x1Offset", "yScale", "yOffset"] {
+            if k.opt(name)?.is_some_and(|v| v.numel() > 0) {
+                return Err(Fault::from(format!("{name} is not in the emulator")));
+            }
+        }
+    }
+    let offset = k.opt_f("offset|x2Offset")?;
     let before = k.opt("bias")?.is_some_and(|v| v.dtype == Dtype::I32);
     let bias = k.opt_f("bias")?;
     let out = k.t("out")?;
@@ -165,9 +184,12 @@ pub(super) static OPS: &[Row] = &[
     ("AscendQuantV3", "x:F type(x,scale) null(offset) out(y)", quant),
     ("AscendAntiQuant", "x:I null(offset) out(y)", anti_quant),
     ("DynamicQuant", "x:H scaleOut:S", dynamic),
+    ("DynamicQuantV2", "x:H scaleOut:S null(offsetOut)", dynamic_v2),
     ("TransQuantParamV2", "scale:S null(offset)", packed),
+    ("TransQuantParamV3", "scale:S null(offset)", packed),
     ("QuantMatmulV3", "x1:I x2:I null(offset,bias)", matmul),
     ("QuantMatmulV4", "x1:I x2:I null(offset,bias)", matmul),
+    ("QuantMatmulV5", "x1:I x2:I null(x1Scale,yScale,x1Offset,x2Offset,yOffset,bias)", matmul),
     ("WeightQuantBatchMatmulV2", "x:H antiquantScale:H out(y)", weight_only),
     ("WeightQuantBatchMatmulV3", "x:H antiquantScale:H out(y)", weight_only),
 ];

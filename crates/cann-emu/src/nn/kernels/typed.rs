@@ -1,5 +1,6 @@
 //! Distances, factors, statistics and constants by type name, where 8.1 has no function of its own for them.
 
+use super::decomposition::{distance, factors, full_factors};
 use crate::nn::by_type::Operands;
 use crate::report::fail;
 
@@ -8,7 +9,8 @@ pub(in crate::nn) fn slope(v: f64, distance: f64, p: f64) -> f64 {
     if distance == 0.0 || p == 0.0 || v == 0.0 {
         0.0
     } else if p.is_infinite() || p < 0.0 {
-        if v.abs() == distance { v.signum() } else { 0.0 }
+        // The distance was rounded when it was stored.
+        if v.abs() as f32 == distance as f32 { v.signum() } else { 0.0 }
     } else {
         v.signum() * (v.abs() / distance).powf(p - 1.0)
     }
@@ -19,8 +21,7 @@ pub(in crate::nn) fn cdist(k: &Operands) -> Result<(), i32> {
     let (x, y, p) = (k.input(0)?, k.input(1)?, k.float("p", 2.0));
     let p = if p < 0.0 { f64::INFINITY } else { p };
     let width = k.dims(0).last().copied().unwrap_or(1).max(1);
-    let one =
-        |(a, b): (&[f64], &[f64])| super::decomposition::distance(a.iter().zip(b).map(|(a, b)| a - b), p);
+    let one = |(a, b): (&[f64], &[f64])| distance(a.iter().zip(b).map(|(a, b)| a - b), p);
     k.put(0, x.chunks(width).zip(y.chunks(width)).map(one).collect())
 }
 
@@ -28,9 +29,8 @@ pub(in crate::nn) fn cdist(k: &Operands) -> Result<(), i32> {
 pub(in crate::nn) fn cdist_grad(k: &Operands) -> Result<(), i32> {
     let (g, x, y, far) = (k.input(0)?, k.input(1)?, k.input(2)?, k.input(3)?);
     let (d, p) = (k.dims(1), k.float("p", 2.0));
-    let [lead @ .., columns, width] = &d[..] else { return Ok(()) };
-    let rows: usize = lead.iter().product();
-    let mut dx = vec![0.0; rows * width];
+    let [.., columns, width] = d[..] else { return Ok(()) };
+    let mut dx = vec![0.0; k.out_len(0)];
     for i in 0..x.len() {
         dx[i / (columns * width) * width + i % width] += g[i] * slope(x[i] - y[i], far[i], p);
     }
@@ -74,12 +74,10 @@ pub(in crate::nn) fn gather_sums(k: &Operands) -> Result<(), i32> {
 pub(in crate::nn) fn svd(k: &Operands) -> Result<(), i32> {
     let (x, d) = (k.input(0)?, k.dims(0));
     let [.., m, n] = d[..] else { return Err(fail(100_000, &format!("Svd of {d:?}"))) };
-    if k.is_on("full_matrices") && m != n {
-        return Err(fail(100_024, &format!("full factors of {m} x {n} are not in the emulator")));
-    }
     let mut out = [Vec::new(), Vec::new(), Vec::new()];
     for a in x.chunks((m * n).max(1)) {
-        let parts = super::decomposition::factors(a, m, n);
+        let full = k.is_on("full_matrices");
+        let parts = if full { full_factors(a, m, n) } else { factors(a, m, n) };
         out.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
     }
     let [u, s, v] = out;
