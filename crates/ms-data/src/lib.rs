@@ -42,7 +42,7 @@ pub use documents::Documents;
 pub use error::Error;
 pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};
 pub use safetensors_samples::SafetensorsSamples;
-pub use samples::{Sample, Samples};
+pub use samples::{FixedStretches, Sample, Samples};
 pub use split::{Split, SplitRanges};
 
 /// Result with this crate's [`Error`].

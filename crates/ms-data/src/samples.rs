@@ -38,6 +38,31 @@ pub trait Samples: Send + Sync {
     }
 }
 
+/// Rows whose documents are not looked at: every `length` tokens attend only within themselves, whatever they are.
+///
+/// # Source
+/// MindSpeed-LLM, `--fix-sub-seq-length`: for measurements.
+pub struct FixedStretches {
+    /// The rows.
+    pub rows: std::sync::Arc<dyn Samples>,
+    /// Tokens of a stretch; not 0.
+    pub length: usize,
+}
+
+impl Samples for FixedStretches {
+    fn len(&self) -> u64 {
+        self.rows.len()
+    }
+
+    fn get(&self, index: u64) -> Result<Sample> {
+        let mut row = self.rows.get(index)?;
+        let all = row.tokens.len();
+        let ends = (1..all.div_ceil(self.length.max(1))).map(|i| (i * self.length) as i32);
+        row.segment_ends = ends.chain([all as i32]).collect();
+        Ok(row)
+    }
+}
+
 pub(crate) fn check_index(index: u64, len: u64) -> Result<()> {
     if index < len { Ok(()) } else { Err(crate::Error::NoSuchSample { index, len }) }
 }

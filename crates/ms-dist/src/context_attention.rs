@@ -5,7 +5,7 @@
 //! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
 //! right across the borders of ranks.
 
-use crate::{Communicator, ContextParallel, ParallelCtx, Result};
+use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
     Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor, Var,
     ops,
@@ -348,29 +348,6 @@ impl Op for HeadsForTokens {
     }
 }
 
-/// The columns of packed rows that each of `u` ranks attends with, rank after rank, and their heads. Where there are fewer
-/// groups than ranks, ranks of one group each get its key and value.
-fn shares_of_heads(h: HeadLayout, u: usize) -> (Vec<Run>, HeadLayout) {
-    let (d, m) = (h.head_dim, h.heads_per_group);
-    let group = (m + 2) * d;
-    if h.groups.is_multiple_of(u) {
-        let whole = Run::Copy { start: 0, len: h.groups * group };
-        return (vec![whole], HeadLayout { groups: h.groups / u, ..h });
-    }
-    let each = h.heads() / u;
-    // As many heads of a group as all of a rank's heads share, else one.
-    let together = if m.is_multiple_of(each) { each } else { 1 };
-    let runs = (0..h.heads() / together).flat_map(|i| {
-        let (g, first) = (i * together / m, i * together % m);
-        [
-            Run::Copy { start: g * group + first * d, len: together * d },
-            Run::Copy { start: g * group + m * d, len: 2 * d },
-        ]
-    });
-    let heads = HeadLayout { groups: each / together, heads_per_group: together, head_dim: d };
-    (runs.collect(), heads)
-}
-
 /// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
 /// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp.
 ///
@@ -390,8 +367,10 @@ pub fn context_attention(
         let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
         return ring(g, ctx, qkv, heads, sinks, ranks, options);
     }
-    let (runs, own) = shares_of_heads(heads, u);
-    let each = own.heads();
+    let shares = HeadShares::new(heads, u);
+    let (own, each) = (shares.own, shares.own.heads());
+    let columns = |r: std::ops::Range<usize>| Run::Copy { start: r.start, len: r.len() };
+    let runs: Vec<Run> = (0..u).flat_map(|rank| shares.packed(rank)).map(columns).collect();
     let sinks = sinks.map(|s| ops::part(g, s, ctx.ulysses.rank() * each, [each])).transpose()?;
     let options = AttentionOptions {
         alibi: options.alibi.map(|a| Alibi { first: a.first + ctx.ulysses.rank() * each, ..a }),

@@ -7,8 +7,9 @@ use crate::params::{Linear, Scope};
 use ms_core::{
     Activation, Alibi, AttentionOptions, Error, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var, ops,
 };
-use ms_dist::context_attention;
+use ms_dist::{ColumnExchange, HeadShares, context_attention};
 use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How queries, keys and values come out of the stream.
@@ -53,17 +54,28 @@ pub(crate) struct Grouped {
     unpack: Arc<[Run]>,
     /// Columns of gated query projections: all queries, then all gates.
     gates_apart: Arc<[Run]>,
+    /// Queries, keys and values that ranks hand each other, where there are fewer key/value heads than ranks.
+    exchange: Option<Arc<ColumnExchange>>,
+    /// Columns of the whole projections that the rank's queries and keys are.
+    columns: [Vec<Range<usize>>; 2],
 }
 
 impl Grouped {
     /// What `layer` and its like share.
-    pub(crate) fn new(c: &ModelConfig, layer: usize, tp: usize, rotary: Option<Rotary>) -> Self {
+    pub(crate) fn new(
+        c: &ModelConfig,
+        layer: usize,
+        (rank, ranks): (usize, usize),
+        rotary: Option<Rotary>,
+    ) -> Self {
         let (all, groups) = c.heads_of(layer);
-        let heads = HeadLayout {
-            groups: groups / tp,
-            heads_per_group: all.checked_div(groups).unwrap_or(0),
-            head_dim: c.head_dim,
+        let heads_per_group = all.checked_div(groups).unwrap_or(0);
+        let shares = HeadShares::new(HeadLayout { groups, heads_per_group, head_dim: c.head_dim }, ranks);
+        let exchange = match c.scores.output_gate {
+            true => shares.of_projections(rank, ranks),
+            false => shares.of_packed(rank, ranks),
         };
+        let heads = shares.own;
         let (g, m, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
         let copy = |start, len| Run::Copy { start, len };
         let keys = g * m * d;
@@ -75,6 +87,7 @@ impl Grouped {
             .chain((0..g).map(|i| copy(i * group + m * d, d)))
             .chain((0..g).map(|i| copy(i * group + (m + 1) * d, d)));
         let all = heads.heads();
+        let queries = all * d * rank..all * d * (rank + 1);
         let gates_apart =
             (0..all).map(|n| copy(2 * n * d, d)).chain((0..all).map(|n| copy((2 * n + 1) * d, d)));
         Self {
@@ -87,10 +100,20 @@ impl Grouped {
             pack: pack.collect(),
             unpack: unpack.collect(),
             gates_apart: gates_apart.collect(),
+            exchange: exchange.map(Arc::new),
+            columns: [vec![queries], shares.keys_of(rank)],
         }
     }
 
-    /// The query heads and key/value groups a rank holds.
+    /// Packed rows of the rank's heads, of what its projections made.
+    fn own_heads(&self, pass: &mut Pass<'_>, made: Var) -> Result<Var> {
+        match &self.exchange {
+            Some(columns) => pass.ctx.exchange_columns(pass.g, &made, columns),
+            None => Ok(made),
+        }
+    }
+
+    /// The query heads and key/value groups a rank attends with.
     pub(crate) fn heads(&self) -> HeadLayout {
         self.heads
     }
@@ -167,6 +190,7 @@ impl Attention {
         match self.projection {
             Projection::Packed(qkv) => {
                 let qkv = pass.linear(x, qkv)?;
+                let qkv = self.shape.own_heads(pass, qkv)?;
                 if self.shape.lends {
                     pass.lent = Some(qkv.clone());
                 }
@@ -196,7 +220,11 @@ impl Attention {
                     (q, gate) = (queries, Some(gates));
                 }
                 let all = ops::concat(pass.g, &[&q, &k, &v])?;
-                Ok((ops::columns(pass.g, &all, &self.shape.pack)?, gate))
+                let packed = match self.shape.exchange {
+                    Some(_) => self.shape.own_heads(pass, all)?,
+                    None => ops::columns(pass.g, &all, &self.shape.pack)?,
+                };
+                Ok((packed, gate))
             }
         }
     }
@@ -238,8 +266,8 @@ impl Attention {
         let [q, k, v] = self.apart(pass, qkv)?;
         let (q, k) = if shape.qk_norm == QkNorm::WholeProjection {
             (
-                shape.norm.apply_to_projection(pass, q_norm, &q)?,
-                shape.norm.apply_to_projection(pass, k_norm, &k)?,
+                shape.norm.apply_to_projection(pass, q_norm, &q, &shape.columns[0])?,
+                shape.norm.apply_to_projection(pass, k_norm, &k, &shape.columns[1])?,
             )
         } else {
             (shape.norm.apply_to_heads(pass, q_norm, &q, d)?, shape.norm.apply_to_heads(pass, k_norm, &k, d)?)

@@ -22,6 +22,8 @@ pub struct Batch {
     pub balance: Option<Arc<AuxiliaryLoss>>,
     /// How many copies an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
+    /// Experts are taken in turn, by each token's place `[T]` in the whole micro-batch; `None`: as routers choose.
+    pub fixed_routes: Option<Arc<[u32]>>,
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
 }
@@ -88,6 +90,7 @@ impl Batch {
             spread: None,
             balance: None,
             capacity: None,
+            fixed_routes: None,
             load: None,
         })
     }

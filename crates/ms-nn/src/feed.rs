@@ -3,7 +3,9 @@
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
 use crate::routing::Sharers;
-use ms_core::{Activation, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops};
+use ms_core::{
+    Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
+};
 use ms_dist::exchange_rows;
 use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;
@@ -157,16 +159,22 @@ impl Experts {
         let auxiliary = pass.balance.clone();
         let sharers = Sharers(pass.ctx);
         let seen = pass.ctx.router_tokens(pass.batch.len());
+        let seen_by_router = seen.clone();
         let balance = auxiliary.as_ref().map(|a| {
             let sequence_of = if a.sequence_of.is_empty() { &[] } else { &a.sequence_of[seen] };
-            a.of(sequence_of, &sharers)
+            a.of(sequence_of, bias.as_ref(), &sharers)
         });
-        let routed = match self.table {
-            Some(table) => {
+        let by_place = pass.batch.fixed_routes.clone();
+        let routed = match (self.table, by_place) {
+            (Some(table), _) => {
                 let experts = listed(pass, table)?;
                 ops::route_to(pass.g, &logits, experts, &self.router, balance)?
             }
-            None => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
+            (None, Some(places)) => {
+                let experts = self.in_turn(&pass.g.device().clone(), &places[seen_by_router])?;
+                ops::route_instead(pass.g, &logits, bias.as_ref(), &experts, &self.router, balance)?
+            }
+            (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
         let (mut weights, mut dropped) = (routed.weights, 0);
         if let Some(capacity) = pass.batch.capacity {
@@ -181,6 +189,18 @@ impl Experts {
         let rows = ops::dispatch(pass.g, x, &routed.routes)?;
         let out = self.through_experts(pass, &rows, &routed.routes)?;
         ops::combine(pass.g, &out, &weights, &routed.routes)
+    }
+
+    /// Experts `[T,K]` in turn, for tokens by their place in the micro-batch.
+    ///
+    /// # Source
+    /// MindSpeed-LLM v2.0.0, `--fix-router`.
+    fn in_turn(&self, device: &Device, places: &[u32]) -> ms_core::Result<Tensor> {
+        let (k, all) = (self.router.top_k, self.experts as u64);
+        let turn =
+            |&place: &u32| (0..k as u64).map(move |j| ((u64::from(place) * k as u64 + j) % all) as i32);
+        let experts: Vec<i32> = places.iter().flat_map(turn).collect();
+        Tensor::from_slice(device.arena(), [places.len(), k], &experts)
     }
 
     /// Rows sorted by expert, each through its expert. Rows of choices without weights come last and stay what they are.

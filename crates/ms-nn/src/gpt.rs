@@ -118,8 +118,7 @@ impl Gpt {
         let whole = table.under("");
         let shared = match &config.attention {
             Attention::Grouped => {
-                let like =
-                    |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp.1, rotary(layer)?)));
+                let like = |layer| Ok::<_, Error>(Arc::new(Grouped::new(config, layer, tp, rotary(layer)?)));
                 let first = |windowed| (0..config.layers).find(|&l| config.window(l).is_some() == windowed);
                 let windowed = config.windowed.as_ref().and_then(|_| first(true));
                 Shared::Grouped(like(first(false).unwrap_or(0))?, windowed.map(like).transpose()?)
@@ -292,6 +291,7 @@ impl Gpt {
         carry: Option<Carry>,
     ) -> Result<Carry> {
         self.check(batch)?;
+        let recompute = self.recompute.of_chunk(chunk, self.chunks.len());
         let chunk = &self.chunks[chunk];
         let mut carry = match carry {
             Some(carry) => carry,
@@ -301,7 +301,7 @@ impl Gpt {
                 Carry { stream: self.begin_streams(&mut pass, x)?, lent: None, picks: None }
             }
         };
-        let recomputed = self.recomputed(chunk);
+        let recomputed = self.recomputed(recompute, chunk);
         carry.stream =
             self.recomputed_layers(g, store, ctx, batch, &chunk.layers[..recomputed], carry.stream)?;
         let mut pass = Pass::new(g, store, ctx, batch);
@@ -369,10 +369,12 @@ impl Gpt {
     }
 
     /// How many of a chunk's first layers run again in the backward pass.
-    fn recomputed(&self, chunk: &Chunk) -> usize {
-        match self.recompute {
+    fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
+        match recompute {
             Recompute::None => 0,
-            Recompute::Block(n) => n.saturating_mul(self.halves()).min(chunk.layers.len()),
+            Recompute::Block(n) | Recompute::BlockOfStage(n) => {
+                n.saturating_mul(self.halves()).min(chunk.layers.len())
+            }
             Recompute::Uniform(_) => chunk.layers.len(),
         }
     }

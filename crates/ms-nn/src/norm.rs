@@ -4,6 +4,7 @@ use crate::layer::Pass;
 use crate::params::Linear;
 use ms_core::{Norm, Result, Tensor, Var, ops};
 use ms_spec::Norm as Kind;
+use std::ops::Range;
 
 /// A model's kind of norm.
 #[derive(Clone, Copy, Debug)]
@@ -46,15 +47,23 @@ impl NormShape {
         ops::add_rms_norm(pass.g, x, y, &w, self.rms())
     }
 
-    /// Norm of rows whose columns tensor-parallel ranks share; every rank holds the whole weight.
-    pub(crate) fn apply_to_projection(&self, pass: &mut Pass<'_>, ids: Linear, x: &Var) -> Result<Var> {
-        let (rank, size) = (pass.ctx.tp.rank(), pass.ctx.tp.size());
-        if size == 1 {
+    /// Norm of rows of which tensor-parallel ranks have `columns`, each as many and every column on as many ranks (their
+    /// mean is then that of the row); every rank holds the whole weight.
+    pub(crate) fn apply_to_projection(
+        &self,
+        pass: &mut Pass<'_>,
+        ids: Linear,
+        x: &Var,
+        columns: &[Range<usize>],
+    ) -> Result<Var> {
+        if pass.ctx.tp.size() == 1 {
             return self.apply(pass, ids, x);
         }
-        let width = x.value().as_matrix().1;
         let w = pass.param(ids.weight);
-        let w = ops::part(pass.g, &w, rank * width, [width])?;
+        let part = |range: &Range<usize>| ops::part(pass.g, &w, range.start, [1, range.len()]);
+        let parts = columns.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let w = ops::concat(pass.g, &parts.iter().collect::<Vec<_>>())?;
+        let w = ops::reshape(pass.g, &w, [x.value().as_matrix().1])?;
         pass.ctx.rms_norm_over_tp(pass.g, x, &w, self.eps)
     }
 

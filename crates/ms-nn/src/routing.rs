@@ -1,18 +1,21 @@
 //! What the routers of a model report while it is trained.
 
 use ms_core::Routes;
-use ms_core::ops::{Balance, DropPolicy, TokenGroup};
+use ms_core::Tensor;
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The auxiliary loss of a micro-batch's routers.
+/// The auxiliary losses of a micro-batch's routers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuxiliaryLoss {
-    /// Its coefficient.
-    pub coeff: f64,
-    /// Factor of its gradient: what the main loss is scaled by.
+    /// Which, by their coefficients.
+    pub coefficients: Auxiliary,
+    /// Factor of their gradient: what the main loss is scaled by.
     pub grad_scale: f64,
+    /// The biases that take part in the choice of experts are added to the scores (v2.0.0's `--seq-aux` with `noaux_tc`).
+    pub biased: bool,
     /// Of each token of the batch `[T]` the sequence it belongs to, where every sequence has a loss of its own, of which
     /// the mean is taken; empty: one loss over all tokens.
     pub sequence_of: Arc<[u32]>,
@@ -58,15 +61,21 @@ impl TokenGroup for Sharers<'_> {
 
 impl AuxiliaryLoss {
     /// The loss as the router of this rank computes it; `sequence_of` are those of its tokens.
-    pub(crate) fn of<'a>(&self, sequence_of: &'a [u32], sharers: &'a Sharers<'a>) -> Balance<'a> {
+    pub(crate) fn of<'a>(
+        &self,
+        sequence_of: &'a [u32],
+        bias: Option<&'a Tensor>,
+        sharers: &'a Sharers<'a>,
+    ) -> Balance<'a> {
         let ctx = sharers.0;
         let shared = ctx.cp.size() > 1 || ctx.etp.size() != ctx.tp.size();
         Balance {
-            coeff: self.coeff,
+            coefficients: self.coefficients,
             // The ranks that share an expert have the same loss, and their gradients are summed.
             grad_scale: self.grad_scale / ctx.etp.size() as f64,
             group_of: sequence_of,
             groups: self.sequences.max(1),
+            bias: bias.filter(|_| self.biased),
             ranks: shared.then_some(sharers as &dyn TokenGroup),
         }
     }
@@ -81,8 +90,8 @@ pub struct RouterLoad {
 /// The load of one layer's experts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerLoad {
-    /// Sum of the auxiliary losses, coefficients included.
-    pub balance: f64,
+    /// Sums of the auxiliary losses, coefficients included.
+    pub balance: Auxiliary,
     /// Passes.
     pub passes: u64,
     /// Token copies that were meant for each expert.
@@ -92,7 +101,7 @@ pub struct LayerLoad {
 }
 
 impl RouterLoad {
-    pub(crate) fn add(&self, layer: usize, balance: Option<f64>, routes: &Routes, dropped: usize) {
+    pub(crate) fn add(&self, layer: usize, balance: Option<Auxiliary>, routes: &Routes, dropped: usize) {
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let load = layers.entry(layer).or_default();
         let experts = routes.starts.len() - 1;
@@ -100,7 +109,13 @@ impl RouterLoad {
         for e in 0..experts {
             load.tokens[e] += routes.range(e).len() as u64;
         }
-        load.balance += balance.unwrap_or(0.0);
+        if let Some(b) = balance {
+            let sum = &mut load.balance;
+            sum.experts += b.experts;
+            sum.devices += b.devices;
+            sum.communication += b.communication;
+            sum.z += b.z;
+        }
         load.passes += 1;
         load.dropped += dropped as u64;
     }

@@ -89,17 +89,19 @@ pub(crate) fn weigh<R: Real>(router: &Router, logits: &[R], picked: &[usize]) ->
 
 /// `Σ_g factors[g] · Σ_e counts[g,e] · Σ_{t in g} p[t,e]`, with `p` the scores, normalised where they are no softmax.
 pub(crate) fn balance<R: Real>(router: &Router, logits: &[R], load: &ExpertLoad) -> R {
-    let count = load.counts.len() / load.factors.len().max(1);
+    let count = load.weights.len() / load.groups.max(1);
     let of_token = |(t, logits): (usize, &[R])| {
         let group = load.group_of.get(t).map_or(0, |&g| g as usize);
         let mut p = scores(logits, router.score);
+        p.iter_mut().zip(&load.bias).for_each(|(p, &b)| *p = *p + R::from(b));
         if !matches!(router.score, RouterScore::Softmax | RouterScore::SparseMixer { .. }) {
             let total = sum(p.iter().copied()) + R::from(1e-20);
             p.iter_mut().for_each(|p| *p = *p / total);
         }
-        let counts = &load.counts[group * count..][..count];
-        R::from(load.factors[group].into())
-            * sum(p.into_iter().zip(counts).map(|(p, &c)| p * R::from(c.into())))
+        let weights = &load.weights[group * count..][..count];
+        let most = logits.iter().fold(R::from(f64::NEG_INFINITY), |m, &l| m.max(l));
+        let z = most + sum(logits.iter().map(|&l| (l - most).exp())).ln();
+        sum(p.into_iter().zip(weights).map(|(p, &w)| p * R::from(w))) + R::from(load.z) * z * z
     };
     sum(logits.chunks_exact(count.max(1)).enumerate().map(of_token))
 }

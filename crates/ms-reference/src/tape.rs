@@ -20,6 +20,8 @@ pub(crate) trait Real:
     fn value(self) -> f64;
     /// `e^x`.
     fn exp(self) -> Self;
+    /// The natural logarithm.
+    fn ln(self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
     /// Hyperbolic tangent.
@@ -58,6 +60,9 @@ impl Real for f64 {
     }
     fn exp(self) -> Self {
         f64::exp(self)
+    }
+    fn ln(self) -> Self {
+        f64::ln(self)
     }
     fn sqrt(self) -> Self {
         f64::sqrt(self)
@@ -168,6 +173,9 @@ impl Real for Traced {
     fn exp(self) -> Self {
         let e = self.value.exp();
         self.by(e, e)
+    }
+    fn ln(self) -> Self {
+        self.by(self.value.ln(), 1.0 / self.value)
     }
     fn sqrt(self) -> Self {
         let root = self.value.sqrt();

@@ -143,7 +143,7 @@ impl Activations {
         // Groups of layers that run again together, from the first on.
         let (count, group) = match recompute {
             Recompute::None => (0, 1),
-            Recompute::Block(n) => (n.min(layers.len()), 1),
+            Recompute::Block(n) | Recompute::BlockOfStage(n) => (n.min(layers.len()), 1),
             Recompute::Uniform(n) => (layers.len(), n.max(1)),
         };
         let (again, whole) = layers.split_at(count);

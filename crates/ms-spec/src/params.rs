@@ -237,8 +237,17 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     if let Some(a) = c.compressed() {
         sizes.push(("groups of outputs", a.out_groups));
     } else if c.has(Mixer::Attention) {
-        sizes.push(("key/value heads", c.groups));
-        sizes.extend(c.windowed.iter().map(|w| ("key/value heads of windowed layers", w.groups)));
+        sizes.push(("query heads", c.heads));
+        sizes.extend(c.windowed.iter().map(|w| ("query heads of windowed layers", w.heads)));
+        // Ranks hand each other keys and values where they are more than these; each projects as much of them.
+        let shared = |&(_, groups): &(usize, usize)| tp != 0 && groups % tp != 0;
+        let kinds = [(c.heads, c.groups)].into_iter().chain(c.windowed.iter().map(|w| (w.heads, w.groups)));
+        for (heads, groups) in kinds.filter(shared) {
+            sizes.push(match c.scores.output_gate {
+                true => ("rows of the projection of keys", groups * c.head_dim),
+                false => ("rows of the packed projection", (heads + 2 * groups) * c.head_dim),
+            });
+        }
     }
     if c.has_feed(Feed::Dense) {
         sizes.push(("ffn size", c.ffn));

@@ -3,6 +3,7 @@
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::{Error, Result};
 use ms_core::DType;
+use ms_core::ops::Auxiliary;
 use ms_nn::{Capacity, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
@@ -257,10 +258,14 @@ pub struct Adam {
 /// How the routers of a mixture of experts are trained.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Routing {
-    /// Coefficient of the load-balancing loss; 0: none.
-    pub balance_coeff: f64,
-    /// Each sequence has a load-balancing loss of its own, of which the mean is taken.
+    /// The auxiliary losses.
+    pub auxiliary: Auxiliary,
+    /// Each sequence has load-balancing losses of its own, of which the mean is taken.
     pub balance_by_sequence: bool,
+    /// Load is balanced by scores to which the experts' biases are added.
+    pub balance_biased: bool,
+    /// Experts are taken in turn, whatever routers choose (`--fix-router`).
+    pub fixed: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
     /// Step of the experts' biases towards equal load, for routers that have such biases.

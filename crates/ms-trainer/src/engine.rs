@@ -5,6 +5,7 @@ use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::{Error, Result};
+use ms_core::ops::Auxiliary;
 use ms_core::{Axis, DType, Device, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
@@ -60,8 +61,9 @@ pub struct StepReport {
 /// How tokens were spread over experts, over all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertReport {
-    /// Load-balancing loss without its coefficient, mean over layers and micro-batches; 1 is perfect balance.
-    pub balance: f64,
+    /// Auxiliary losses without their coefficients, means over layers and micro-batches; of the balance of experts 1 is
+    /// perfect.
+    pub auxiliary: Auxiliary,
     /// Token copies that were meant for each expert, by layer.
     pub tokens: BTreeMap<usize, Vec<u64>>,
     /// Copies that experts beyond their capacity did not take, over all layers.
@@ -262,13 +264,14 @@ impl Engine {
         let config = self.model.config();
         let Some(moe) = &config.moe else { return Ok(None) };
         let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
-        // Of each layer balance, passes, dropped copies and the counts of each expert; zeros where another stage holds it.
-        let width = 3 + choices;
+        // Of each layer four auxiliary losses, passes, dropped copies and the counts of each expert; zeros where another stage holds it.
+        let width = 6 + choices;
         let mut all = vec![0f64; layers * width];
         for (layer, LayerLoad { balance, passes, tokens, dropped }) in self.load.take() {
             let row = &mut all[layer * width..][..width];
-            (row[0], row[1], row[2]) = (balance, passes as f64, dropped as f64);
-            row[3..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
+            let Auxiliary { experts, devices, communication, z } = balance;
+            row[..6].copy_from_slice(&[experts, devices, communication, z, passes as f64, dropped as f64]);
+            row[6..].iter_mut().zip(&tokens).for_each(|(n, &t)| *n = t as f64);
         }
         let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
         let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
@@ -276,15 +279,23 @@ impl Engine {
         // The ranks that share an expert see the same tokens.
         let seen = 1.0 / self.ctx.etp.size() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
-        let (mut balance, mut passes, mut dropped, mut tokens) = (0.0, 0.0, 0.0, BTreeMap::new());
-        for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[1] > 0.0)
+        let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
+        for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)
         {
-            (balance, passes) = (balance + row[0] * seen, passes + row[1] * passed);
-            dropped += row[2] * seen;
-            tokens.insert(layer, row[3..].iter().map(|&n| (n * seen) as u64).collect());
+            losses.iter_mut().zip(row).for_each(|(sum, l)| *sum += l * seen);
+            passes += row[4] * passed;
+            dropped += row[5] * seen;
+            tokens.insert(layer, row[6..].iter().map(|&n| (n * seen) as u64).collect());
         }
-        let coeff = if self.routing.balance_coeff == 0.0 { 1.0 } else { self.routing.balance_coeff };
-        Ok(Some(ExpertReport { balance: balance / passes.max(1.0) / coeff, tokens, dropped: dropped as u64 }))
+        let c = self.routing.auxiliary;
+        let mean = |sum: f64, coeff: f64| sum / passes.max(1.0) / if coeff == 0.0 { 1.0 } else { coeff };
+        let auxiliary = Auxiliary {
+            experts: mean(losses[0], c.experts),
+            devices: mean(losses[1], c.devices),
+            communication: mean(losses[2], c.communication),
+            z: mean(losses[3], c.z),
+        };
+        Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64 }))
     }
 
     /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.

@@ -272,7 +272,7 @@ pub fn compare(want: &Found, got: &Found, bounds: Bounds) -> Result<(), Apart> {
         let load = |r: &StepReport| -> (Vec<f64>, Vec<f64>) {
             let experts = r.experts.iter();
             let tokens = experts.clone().flat_map(|e| e.tokens.values().flatten().map(|&n| n as f64));
-            (tokens.collect(), experts.map(|e| e.balance).collect())
+            (tokens.collect(), experts.flat_map(|e| e.auxiliary.each()).collect())
         };
         let ((want_tokens, want_balance), (tokens, balance)) = (load(w), load(g));
         // In f32 the routers of later steps see weights that rounding has moved.

@@ -203,15 +203,17 @@ impl Run<'_> {
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
             let grad_scale = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
-            let coeff = self.this.routing.balance_coeff;
-            let by_sequence = self.this.routing.balance_by_sequence;
-            batch.balance = (coeff != 0.0).then(|| {
+            let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = self.this.routing;
+            batch.balance = coefficients.any().then(|| {
                 let sequence_of: Arc<[u32]> =
                     if by_sequence { share.rows(mb).into() } else { Vec::new().into() };
                 let sequences = if by_sequence { mb.row_ends.len() } else { 1 };
-                Arc::new(AuxiliaryLoss { coeff, grad_scale, sequence_of, sequences })
+                let biased = self.this.routing.balance_biased;
+                Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, sequence_of, sequences })
             });
             batch.capacity = self.this.routing.capacity;
+            let places = || share.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
+            batch.fixed_routes = self.this.routing.fixed.then(places);
             batch.load = Some(self.this.load.clone());
         }
         let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;

@@ -1,8 +1,8 @@
 //! The loop: iterations, log lines, validation, checkpoints, stopping.
 
 use crate::checkpoint;
-use crate::config::TrainConfig;
-use crate::engine::Engine;
+use crate::config::{Routing, TrainConfig};
+use crate::engine::{Engine, ExpertReport};
 use crate::log_line::{LogLine, validation};
 use crate::schedule::Schedule;
 use crate::{Error, Result};
@@ -437,7 +437,8 @@ impl Loop<'_> {
                 line.insert(format!("mtp_{} loss", k + 1), json!(loss));
             }
             if let Some(experts) = &report.experts {
-                line.insert("load_balancing_loss".into(), json!(experts.balance));
+                let losses = auxiliary(&self.config.routing, experts);
+                line.extend(losses.map(|(name, loss)| (name.to_owned(), json!(loss))));
                 line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
                 line.insert("dropped".into(), json!(experts.dropped));
             }
@@ -446,7 +447,8 @@ impl Loop<'_> {
         if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard)
             && self.iteration.is_multiple_of(*every.max(&1))
         {
-            let balance = report.experts.as_ref().map(|e| ("load_balancing_loss", e.balance));
+            let routing = &self.config.routing;
+            let balance: Vec<_> = report.experts.iter().flat_map(|e| auxiliary(routing, e)).collect();
             let values = [
                 ("lm loss", report.loss),
                 ("grad-norm", report.grad_norm),
@@ -456,7 +458,8 @@ impl Loop<'_> {
             ];
             let names: Vec<String> = (1..=report.ahead.len()).map(|k| format!("mtp_{k} loss")).collect();
             let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
-            let values: Vec<(&str, f64)> = values.into_iter().chain(balance).chain(ahead).collect();
+            let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
+            values.extend(balance);
             board.scalars(self.iteration, &values)?;
         }
         Ok(())
@@ -531,4 +534,17 @@ fn object(value: Value) -> Map<String, Value> {
         Value::Object(map) => map,
         other => Map::from_iter([("value".to_owned(), other)]),
     }
+}
+
+/// The auxiliary losses by the names that upstream's logs give them: the balance of experts always, others where a run has
+/// them.
+fn auxiliary(routing: &Routing, experts: &ExpertReport) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+    let names = [
+        "load_balancing_loss",
+        "load_balancing_device_level_loss",
+        "load_balancing_comm_level_loss",
+        "z_loss",
+    ];
+    let all = names.into_iter().zip(experts.auxiliary.each()).zip(routing.auxiliary.each());
+    all.enumerate().filter(|(i, (_, coeff))| *i == 0 || *coeff != 0.0).map(|(_, (named, _))| named)
 }

@@ -57,7 +57,9 @@ fn threads_recomputation_and_a_second_run_change_no_bit() {
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));
         same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));
-        for recompute in [Recompute::Block(1), Recompute::Uniform(1), Recompute::Uniform(2)] {
+        for recompute in
+            [Recompute::Block(1), Recompute::BlockOfStage(1), Recompute::Uniform(1), Recompute::Uniform(2)]
+        {
             same("recomputation", &plain, &found(&Case { recompute, ..case.clone() }, 4));
         }
     }
@@ -92,6 +94,21 @@ fn tensor_parallel_ranks_send_what_the_formulas_say() {
     // Gathering sends a rank's half, summing and sharing half of the whole: entering and leaving, both ways.
     let norms = ((2 * c.layers + 1) * c.hidden * 4) as u64;
     assert_eq!(shared.sent[0]["tp"], micro * (2 * crossings * (x / 2 + x / 2) + statistics) + norms);
+}
+
+#[test]
+fn ranks_that_share_a_key_head_hand_each_other_what_their_heads_need() {
+    let (c, micro, tp) = (model(), 2u64, 4u64);
+    let four = found(&Case::of(4, 4, 1, 1, 1), micro as usize);
+    let crossings = 2 * c.layers as u64 + 1;
+    let statistics = (ROWS * LENGTH * 3 * 4) as u64 * (tp - 1);
+    let sums = 2 * crossings * 2 * stream(&c) * (tp - 1) / tp;
+    // Two ranks project two queries, a key and a value: one has the queries, the other key and value. Forward or back, one of
+    // them hands over a query, and one both others.
+    let heads = c.layers as u64 * (ROWS * LENGTH * 3 * c.head_dim * 4) as u64;
+    for sent in &four.sent {
+        assert_eq!(sent["tp"], micro * (sums + statistics + heads));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod parity;
 
+use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
 use ms_spec::{Mixer, ModelConfig};
 use ms_testing::{golden_model, golden_models};
@@ -24,7 +25,9 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
         && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
         && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp).is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
-        && (case.sizes.cp == 1 || case.context.check(c.heads / case.sizes.tp, case.sizes.cp, 16).is_ok())
+        && std::iter::once(c.heads).chain(c.windowed.as_ref().map(|w| w.heads)).all(|heads| {
+            case.sizes.cp == 1 || case.context.check(heads / case.sizes.tp, case.sizes.cp, 16).is_ok()
+        })
 }
 
 /// Runs every model on the case; returns how many it fits.
@@ -40,7 +43,8 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
             continue;
         }
         ran += 1;
-        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
+        let auxiliary = Auxiliary { experts: 0.02, devices: 0.01, communication: 0.01, z: 1e-3 };
+        let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = batches(&c, Shape { rows: 2, length: 16, micro: 4, packed }, 2);
         let bounds = Bounds::of(case.dtype);
         let outcome = run(&c, &case.alone(), routing, &steps)
@@ -63,6 +67,13 @@ fn tensor_and_sequence_parallel() {
     assert!(
         on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true) > 15
     );
+}
+
+#[test]
+fn fewer_key_heads_than_ranks() {
+    assert!(on_all("tp 4", &Case::of(4, 4, 1, 1, 1).sequence_parallel(), true) > 15);
+    let case = Case::of(4, 2, 2, 1, 1).context(ContextParallel::Ulysses);
+    assert!(on_all("tp 2 and cp 2, Ulysses", &case, true) > 10);
 }
 
 #[test]

@@ -8,10 +8,12 @@
 mod parity;
 
 use ms_core::Rng;
+use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
 use ms_nn::Recompute;
 use ms_spec::{
-    Attention, Feed, GatedDelta, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score, Scores, SharedExpert,
+    Attention, Feed, GatedDelta, GroupLimit, GroupScore, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score,
+    Scores, SharedExpert,
 };
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
 use ms_trainer::{PipelineOrder, Routing, UpdateRule};
@@ -49,9 +51,15 @@ impl Draw {
 fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp, ep) = (case.sizes.tp, case.sizes.cp, case.sizes.ep);
     let u = case.context.ulysses(case.sizes.cp);
-    let groups = tp * draw.of(&[1, 2]);
+    let head_dim = 4;
+    // A third has fewer key/value heads than ranks, whose keys' rows divide among them.
+    let few: Vec<usize> = (1..tp).filter(|g| (g * head_dim).is_multiple_of(tp)).collect();
+    let groups = match few.is_empty() || draw.below(3) > 0 {
+        true => tp * draw.of(&[1, 2]),
+        false => draw.of(&few),
+    };
     let mut heads = groups * draw.of(&[1, 2]);
-    while !(heads / tp).is_multiple_of(u) {
+    while !heads.is_multiple_of(tp) || !(heads / tp).is_multiple_of(u) {
         heads += groups;
     }
     let chunks =
@@ -66,7 +74,7 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         ffn: 6 * tp,
         heads,
         groups,
-        head_dim: 4,
+        head_dim,
         vocab: 12 * tp - draw.below(3),
         padded_vocab: 12 * tp,
         max_positions: 64,
@@ -93,7 +101,12 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     match kind {
         Model::Dense => ModelConfig { tied: true, ..base },
         Model::Experts => ModelConfig {
-            moe: Some(moe(2)),
+            moe: Some({
+                let mut experts = moe(2);
+                let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best };
+                experts.router.groups = draw.of(&[None, Some(limit)]);
+                experts
+            }),
             pattern: (0..layers).map(|_| Layer { feed: Feed::Moe, ..Layer::default() }).collect(),
             ..base
         },
@@ -195,7 +208,13 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         }
     }
     // Layers of a hybrid lend nothing; recomputation runs everywhere.
-    case.recompute = draw.of(&[Recompute::None, Recompute::None, Recompute::Block(1), Recompute::Uniform(1)]);
+    case.recompute = draw.of(&[
+        Recompute::None,
+        Recompute::None,
+        Recompute::Block(1),
+        Recompute::BlockOfStage(3),
+        Recompute::Uniform(1),
+    ]);
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
@@ -223,8 +242,15 @@ fn check(kind: Model, sizes: [usize; 5], seed: u64, count: usize, also_single: b
     let config = model(kind, &case, &mut draw);
     let config = config.validate().map_err(|e| format!("{kind:?} {case:?}: {e}"))?;
     let routing = Routing {
-        balance_coeff: 0.02,
+        auxiliary: Auxiliary {
+            experts: 0.02,
+            devices: draw.of(&[0.0, 0.03]),
+            communication: draw.of(&[0.0, 0.01]),
+            z: draw.of(&[0.0, 1e-3]),
+        },
         balance_by_sequence: draw.below(2) == 0,
+        balance_biased: draw.below(3) == 0,
+        fixed: draw.below(8) == 0,
         bias_update_rate: 1e-3,
         ..Routing::default()
     };
@@ -280,11 +306,13 @@ fn any_topology_trains_as_one_rank() {
 }
 
 /// Faults and the kind of run that must notice them.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 30] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 32] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Twice, Model::Experts, [2, 1, 1, 1, 1]),
+    ("shared heads", Wrong::Reversed, Model::Dense, [4, 1, 1, 1, 1]),
+    ("shared heads", Wrong::Stale, Model::Dense, [4, 1, 1, 1, 1]),
     ("loss statistics", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("loss statistics", Wrong::Stale, Model::Dense, [2, 1, 1, 1, 1]),
     ("shared gradients", Wrong::Missing, Model::Dense, [1, 1, 2, 1, 1]),
@@ -327,7 +355,8 @@ fn every_planted_fault_is_noticed() {
             ContextParallel::Ring { window: 1 }
         });
         let config = model(kind, &case, &mut draw).validate().unwrap();
-        let routing = Routing { balance_coeff: 0.02, bias_update_rate: 1e-3, ..Routing::default() };
+        let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
+        let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
         let steps = steps(&config, &case, 3, &mut draw);
         let want = run(&config, &case.alone(), routing, &steps).unwrap();
         let sound = run(&config, &case, routing, &steps).unwrap();

@@ -5,7 +5,9 @@ use anyhow::Context;
 use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};
-use ms_data::{Documents, Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream};
+use ms_data::{
+    Documents, FixedStretches, Layout, Loader, LoaderConfig, SafetensorsSamples, Samples, Split, Upstream,
+};
 use ms_trainer::{Batches, DataSource, TrainConfig};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ pub struct DataConfig {
     pub sampler: SamplerKind,
     /// Form of micro-batches of rows of unequal length.
     pub layout: Layout,
+    /// Tokens that attend within themselves, in place of documents.
+    pub stretch: Option<usize>,
     /// Micro-batches read ahead.
     pub ahead: usize,
 }
@@ -131,7 +135,11 @@ impl Data {
         };
         let (rows, name) = (run.model.padded_vocab, data.kind.name());
         let checked = |set| Arc::new(Checked::new(set, rows, &name)) as Arc<dyn Samples>;
-        let sets = sets.map(|set| set.map(checked));
+        let stretched = |rows| match data.stretch {
+            Some(length) => Arc::new(FixedStretches { rows, length }) as Arc<dyn Samples>,
+            None => rows,
+        };
+        let sets = sets.map(|set| set.map(checked).map(stretched));
         Ok(Self { sets, config: data.clone(), micro: run.batch.micro, rank: (dp_rank, dp_size) })
     }
 

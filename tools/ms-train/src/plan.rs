@@ -5,10 +5,10 @@ use crate::room::Needs;
 use anyhow::{Result, anyhow};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Axis, Grid, ParamId};
-use ms_dist::ContextParallel;
+use ms_core::{Axis, Grid, HeadLayout, ParamId};
 use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Report, Schedule};
+use ms_dist::{ContextParallel, HeadShares};
 use ms_spec::{PlacedParam, Placement, memory};
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -192,7 +192,9 @@ fn of_rank(
         tp: grid.size(Axis::Tp),
         sequence_parallel: r.topology.sequence_parallel,
     };
-    let of_chunks = placement.stage(stage).iter().map(|i| activations.of_items(&c.model, i, c.recompute));
+    let chunks = placement.stage(stage);
+    let of_chunk = |(k, items)| activations.of_items(&c.model, items, c.recompute.of_chunk(k, chunks.len()));
+    let of_chunks = chunks.iter().map(Vec::as_slice).enumerate().map(of_chunk);
     let (kept, again) = of_chunks.fold((0, 0), |(k, a), (kept, again)| (k.max(kept), a.max(again)));
     // Each forward pass that is kept is one of a chunk; layers run again in one backward pass at a time.
     Ok((held, report.max_in_flight[stage].saturating_mul(kept).saturating_add(again)))
@@ -268,12 +270,19 @@ pub(crate) fn communication(
         c.stages.layers_per_chunk.map_or(1, |n| layers / n.max(1)) * if c.stages.dual_pipe { 2 } else { 1 };
     // Of every chunk of the first stage the stream goes on, and of all but the first its gradient comes from here.
     let messages = if pp > 1 { 2 * chunks - 1 } else { 0 };
+    // Ranks that are more than key/value heads hand each other what their heads need.
+    let (heads, groups) = (c.model.heads, c.model.groups);
+    let shares = (groups > 0).then(|| {
+        let all = HeadLayout { groups, heads_per_group: heads / groups, head_dim: c.model.head_dim };
+        HeadShares::new(all, tp).of_packed(0, tp)
+    });
+    let handed = shares.flatten().map_or(0, |s| s.sent_columns(0) * tokens / cp * c.dtype.size());
     let top_k = c.model.moe.as_ref().map_or(0, |m| m.top_k);
     let ep = grid.size(Axis::Ep);
     Ok(json!({
         "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
         "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
-        "tp": micro_batches * crossings * share(stream, tp),
+        "tp": micro_batches * (crossings * share(stream, tp) + layers * handed),
         "pp": micro_batches * border * messages,
         "cp": micro_batches * layers * share(4 * stream, cp),
         // There and back, forward and backward, with an even load.

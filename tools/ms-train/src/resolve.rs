@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, Upstream, flags};
 use ms_core::DType;
-use ms_core::ops::DropPolicy;
+use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
@@ -50,6 +50,29 @@ pub(crate) fn number(args: &Args, dest: &str) -> f64 {
     args.float(dest).unwrap_or(0.0)
 }
 
+/// Most ranks of a run: they are threads.
+const MOST_RANKS: usize = 1024;
+
+/// Ranks of the run. One that is only `planned` has as few as its sizes allow, where none are given.
+fn ranks(args: &Args, planned: bool) -> Result<usize> {
+    let given = args.size("nproc_per_node")?.unwrap_or(1).max(1);
+    if args.has("nproc_per_node") || !planned {
+        if given > MOST_RANKS && !planned {
+            bail!(Usage(format!(
+                "--nproc-per-node: expected at most {MOST_RANKS} in a run, whose ranks are threads, found {given}"
+            )));
+        }
+        return Ok(given);
+    }
+    let fewest = crate::topology::fewest_ranks(args)?;
+    if fewest > 1 {
+        tracing::warn!(
+            "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"
+        );
+    }
+    Ok(fewest)
+}
+
 /// Resolves the flags of a training run. One that is only `planned` needs no data and no number of iterations.
 ///
 /// # Errors
@@ -68,12 +91,18 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
             "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
         )));
     }
-    let world = args.size("nproc_per_node")?.unwrap_or(1).max(1);
+    let world = ranks(args, planned)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads_per_rank = args.size("threads")?.unwrap_or((cores / world).max(1)).max(1);
     let seq_length = need(args, "seq_length", "--seq-length")?;
-    let tokenizer = tokenizer(args)?;
-    let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()))?;
+    let tokenizer = match tokenizer(args) {
+        Err(e) if planned => {
+            tracing::warn!("{e:#}; a plan goes on without a tokenizer and without data");
+            None
+        }
+        found => found?,
+    };
+    let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
     positions(args, &mut model, seq_length)?;
     if let Some(modules) = args.size("mtp_num_layers")?.filter(|_| args.has("mtp_num_layers")) {
         if modules > model.mtp {
@@ -115,7 +144,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     };
     let schedule = crate::schedule::resolve(args, train_samples, global as u64, planned)?;
     let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
-    let data = if planned && !named.iter().any(|dest| args.has(dest)) {
+    let data = if planned && (tokenizer.is_none() || !named.iter().any(|dest| args.has(dest))) {
         None // a plan needs no data
     } else {
         Some(data(args, seq_length, global, tokenizer.as_ref())?)
@@ -172,7 +201,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         log_throughput: args.flag("log_throughput"),
         log_params_norm: args.flag("log_params_norm"),
         flops_per_sample: flops,
-        checkpoint: checkpointing(args)?,
+        checkpoint: checkpointing(args, planned)?,
         exit: Exit {
             interval: args.size("exit_interval")?.map(|n| n as u64),
             duration: args
@@ -320,8 +349,22 @@ const SAME_NUMBER: [(&str, &str); 11] = [
     ("moe_router_topk_scaling_factor", "routed_scaling_factor"),
 ];
 
+/// The flag that a model's error is about, where one is known by its words.
+fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
+    let text = error.to_string();
+    match text.contains("rotated elements") && args.has("rotary_percent") {
+        true => "--rotary-percent: ",
+        false => "",
+    }
+}
+
+/// Tokens of a plan's vocabulary where neither flags nor a tokenizer say.
+const ASSUMED_VOCABULARY: usize = 65536;
+
 /// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
-fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
+///
+/// A model that is only `planned` has [`ASSUMED_VOCABULARY`] where nothing says how large its vocabulary is.
+fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result<(ModelConfig, String)> {
     let upstream = args.upstream();
     let mut map = Map::new();
     let from_flags = args.has("num_layers") || args.has("hidden_size");
@@ -356,12 +399,16 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         };
     }
     if !args.has("padded_vocab_size") && !args.has("vocab_size") {
-        let Some(tokens) = tokens else {
-            bail!(Usage(
-                "the size of the vocabulary is unknown: pass --tokenizer-name-or-path, --vocab-size or \
-                 --padded-vocab-size"
-                    .into()
-            ));
+        const PASS: &str = "pass --tokenizer-name-or-path, --vocab-size or --padded-vocab-size";
+        let tokens = match tokens {
+            Some(tokens) => tokens,
+            None if planned => {
+                tracing::warn!(
+                    "the size of the vocabulary is unknown, planned with {ASSUMED_VOCABULARY} tokens; {PASS}"
+                );
+                ASSUMED_VOCABULARY
+            }
+            None => bail!(Usage(format!("the size of the vocabulary is unknown: {PASS}"))),
         };
         map.insert("vocab_size".into(), tokens.into());
     }
@@ -371,7 +418,8 @@ fn model(args: &Args, tokens: Option<usize>) -> Result<(ModelConfig, String)> {
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
-    let mut config = ms_spec::megatron::from_args(&map)?;
+    let mut config =
+        ms_spec::megatron::from_args(&map).map_err(|e| Usage(format!("{}{e}", culprit(args, &e))))?;
     if let Some(std) = args.float("init_method_std") {
         config.init_std = std;
     }
@@ -396,16 +444,39 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
         }
     }
     let coeff = number(args, "moe_aux_loss_coeff");
-    let (balance_coeff, balance_by_sequence) = match args.text("moe_router_load_balancing_type") {
-        _ if coeff == 0.0 => (0.0, false),
-        None | Some("aux_loss" | "softmax_topk") => (coeff, false),
+    let (kind, by_sequence) = (args.text("moe_router_load_balancing_type"), args.flag("seq_aux"));
+    let (experts_coeff, balance_by_sequence) = match kind {
+        None | Some("aux_loss" | "softmax_topk" | "pai_megatron_aux_loss") => (coeff, false),
         Some("seq_aux_loss") => (coeff, true),
+        Some("group_limited_greedy") => (coeff, by_sequence),
+        // v2.0.0 balances these by sequences alone.
+        Some("noaux_tc") if by_sequence => (coeff, true),
         Some("none" | "noaux_tc") => (0.0, false),
         Some(other) => bail!(Usage(format!(
-            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss or none, found {other}, which is not part \
-             of this version"
+            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, group_limited_greedy, \
+             pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
         ))),
     };
+    let of_groups = |dest: &str, flag: &str| -> Result<f64> {
+        let coeff = number(args, dest);
+        if coeff != 0.0 && kind != Some("group_limited_greedy") {
+            bail!(Usage(format!(
+                "{flag}: goes with --moe-router-load-balancing-type group_limited_greedy, found {}",
+                kind.unwrap_or("aux_loss")
+            )));
+        }
+        Ok(coeff)
+    };
+    let auxiliary = Auxiliary {
+        experts: experts_coeff,
+        devices: of_groups("moe_device_level_aux_loss_coeff", "--moe-device-level-aux-loss-coeff")?,
+        communication: of_groups("moe_comm_aux_loss_coeff", "--moe-comm-aux-loss-coeff")?,
+        z: number(args, "moe_z_loss_coeff"),
+    };
+    let fixed = args.flag("fix_router");
+    if fixed {
+        tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");
+    }
     // As upstream: a factor below zero is none.
     let capacity = args.float("moe_expert_capacity_factor").filter(|&f| f >= 0.0).map(|factor| Capacity {
         factor,
@@ -421,7 +492,8 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
         ));
     }
     let bias_update_rate = number(args, "moe_router_bias_update_rate");
-    Ok(Routing { balance_coeff, balance_by_sequence, bias_update_rate, capacity })
+    let balance_biased = kind == Some("noaux_tc");
+    Ok(Routing { auxiliary, balance_by_sequence, balance_biased, fixed, bias_update_rate, capacity })
 }
 
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
@@ -460,6 +532,9 @@ fn recompute(args: &Args) -> Result<Recompute> {
     }
     let layers = args.size("recompute_num_layers")?.unwrap_or(1);
     match args.text("recompute_method") {
+        Some("block") if args.flag("enable_recompute_layers_per_pp_rank") => {
+            Ok(Recompute::BlockOfStage(layers))
+        }
         Some("block") => Ok(Recompute::Block(layers)),
         Some("uniform") => Ok(Recompute::Uniform(layers)),
         _ => bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into())),
@@ -474,7 +549,19 @@ fn bucket_size(args: &Args, dp: usize) -> Result<Option<usize>> {
     Ok(Some(args.size("ddp_bucket_size")?.unwrap_or(40_000_000.max(1_000_000 * dp))))
 }
 
-fn checkpointing(args: &Args) -> Result<Checkpointing> {
+fn checkpointing(args: &Args, planned: bool) -> Result<Checkpointing> {
+    if args.flag("enable_hf2mg_convert") {
+        let Some(load) = args.text("load") else {
+            bail!(Usage(
+                "--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder".into()
+            ));
+        };
+        if !planned && !Path::new(load).join("config.json").is_file() {
+            bail!(Usage(format!(
+                "--enable-hf2mg-convert: expected --load to be a Hugging Face folder, found no config.json in {load}"
+            )));
+        }
+    }
     Ok(Checkpointing {
         load: args.text("load").map(PathBuf::from),
         load_step: args.size("ckpt_step")?.map(|n| n as u64),
@@ -594,7 +681,15 @@ fn data(
         "single" => SamplerKind::Single,
         other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
     };
-    Ok(DataConfig { kind, sampler, layout, ahead: 4 })
+    let stretch = args.float("fix_sub_seq_length").map_or(0, |n| n.max(0.0) as usize);
+    let stretch = Some(stretch).filter(|&n| n > 0 && n <= seq_length);
+    let stretch = stretch.filter(|_| args.flag("reset_attention_mask"));
+    if let Some(tokens) = stretch {
+        tracing::warn!(
+            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"
+        );
+    }
+    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
 }
 
 /// `--optimizer` with its numbers.

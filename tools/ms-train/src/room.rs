@@ -45,11 +45,12 @@ impl Needs {
                 sequence_parallel: r.topology.sequence_parallel,
             };
             let chunks = placement.stage(stage);
-            let of_chunk = |items: &Vec<_>| {
-                let (kept, again) = sizes.of_items(&c.model, items, c.recompute);
+            let of_chunk = |(k, items): (usize, &Vec<_>)| {
+                let recompute = c.recompute.of_chunk(k, chunks.len());
+                let (kept, again) = sizes.of_items(&c.model, items, recompute);
                 kept.saturating_add(again)
             };
-            let kept = chunks.iter().map(of_chunk).max().unwrap_or(0);
+            let kept = chunks.iter().enumerate().map(of_chunk).max().unwrap_or(0);
             add(&mut needs.weights, held.weights);
             add(&mut needs.gradients, held.gradients);
             add(&mut needs.optimizer, held.master.saturating_add(held.moments));

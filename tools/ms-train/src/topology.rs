@@ -85,6 +85,30 @@ pub fn resolve(args: &Args, world: usize, model: &ModelConfig, seq_length: usize
     Ok(Topology { grid, listed, stages, order, sequence_parallel, context, distributed_optimizer })
 }
 
+/// The fewest ranks that the given sizes allow.
+///
+/// # Errors
+/// If a size is not a number.
+pub(crate) fn fewest_ranks(args: &Args) -> Result<usize> {
+    let (tp, cp, pp) = (
+        size(args, "tensor_model_parallel_size")?,
+        size(args, "context_parallel_size")?,
+        size(args, "pipeline_model_parallel_size")?,
+    );
+    let (ep, etp) = (size(args, "expert_model_parallel_size")?, args.size("expert_tensor_parallel_size")?);
+    // Of a stage: whole rows of dense ranks, and of ranks that share experts.
+    let dense = tp.saturating_mul(cp);
+    let experts = match (args.upstream(), args.flag("moe_tp_extend_ep")) {
+        (Upstream::Head, false) => ep.saturating_mul(etp.unwrap_or(tp)),
+        (Upstream::V2_0_0, false) | (_, true) => ep.saturating_mul(tp),
+    };
+    let stage = (dense..=dense.saturating_mul(experts.max(1)))
+        .step_by(dense.max(1))
+        .find(|ranks| ranks.is_multiple_of(experts.max(1)))
+        .unwrap_or(dense);
+    Ok(stage.saturating_mul(pp).max(1))
+}
+
 fn context(args: &Args, cp: usize) -> Result<ContextParallel> {
     let default = match args.upstream() {
         Upstream::V2_0_0 => "ulysses_cp_algo",

@@ -159,7 +159,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
     for (flags, words) in [
         ("--nproc-per-node 3 --tp 2", "2 or 4 ranks fit"),
         ("--tp 2", "2 ranks fit"),
-        ("--nproc-per-node 4 --tp 4", "key/value heads: 2 does not divide by tp 4"),
+        ("--nproc-per-node 8 --tp 8 --num-attention-heads 4", "query heads: 4 does not divide by tp 8"),
         ("--nproc-per-node 3 --pp 3", "4 layers do not divide by pipeline size 3"),
         ("--nproc-per-node 2 --pp 2 --num-layer-list 3,2", "expected 2 numbers with the sum 4"),
         ("--nproc-per-node 3 --ep 3 --global-batch-size 9", "experts: 4 does not divide by ep 3"),

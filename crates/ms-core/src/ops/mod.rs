@@ -26,8 +26,8 @@ pub use layout::{cast, columns, concat, part, reshape, scale, scale_columns, spl
 pub use linear::{add_bias, grouped_linear, linear};
 pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};
 pub use moe::{
-    Balance, DropPolicy, Routed, TokenGroup, combine, dispatch, drop_beyond, expert_linear, restore, route,
-    route_to,
+    Auxiliary, Balance, DropPolicy, Routed, TokenGroup, combine, dispatch, drop_beyond, expert_linear,
+    restore, route, route_instead, route_to,
 };
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};

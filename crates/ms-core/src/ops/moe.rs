@@ -2,28 +2,56 @@
 
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, ExpertLoad, Graph, Op, Result, Router, Routes, Tensor, Var};
+use crate::{BackwardCx, Device, ExpertLoad, Graph, Op, Result, Router, Routes, Tensor, Var};
 use std::sync::Arc;
 
-/// The auxiliary loss that spreads tokens over experts.
+/// A number for each auxiliary loss of routers: its coefficient (0: none), or its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Auxiliary {
+    /// Tokens spread over experts (Switch Transformer).
+    pub experts: f64,
+    /// Tokens spread over the groups of experts that stand on one device (DeepSeek-V2's device-level loss).
+    pub devices: f64,
+    /// Tokens that reach a group of experts, however many of its experts they take (DeepSeek-V2's communication loss).
+    pub communication: f64,
+    /// Small logits (z-loss).
+    pub z: f64,
+}
+
+impl Auxiliary {
+    /// All four.
+    pub fn each(&self) -> [f64; 4] {
+        [self.experts, self.devices, self.communication, self.z]
+    }
+
+    /// Whether there is any loss.
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// The auxiliary losses of a router.
 #[derive(Clone, Copy)]
 pub struct Balance<'a> {
-    /// Its coefficient.
-    pub coeff: f64,
-    /// Factor of its gradient: what the main loss is scaled by.
+    /// Which.
+    pub coefficients: Auxiliary,
+    /// Factor of their gradient: what the main loss is scaled by.
     pub grad_scale: f64,
     /// The group of each token `[T]`, each with a loss of its own, of which the mean is taken; empty: one group.
     pub group_of: &'a [u32],
     /// Number of groups.
     pub groups: usize,
+    /// Added to the experts' scores before they are normalised.
+    pub bias: Option<&'a Tensor>,
     /// The ranks whose tokens these groups share; `None`: this one has all of them.
     pub ranks: Option<&'a dyn TokenGroup>,
 }
 
 impl Balance<'_> {
-    /// The loss over all tokens of a micro-batch that one rank has.
+    /// The load-balancing loss over all tokens of a micro-batch that one rank has.
     pub fn whole(coeff: f64, grad_scale: f64) -> Self {
-        Self { coeff, grad_scale, group_of: &[], groups: 1, ranks: None }
+        let coefficients = Auxiliary { experts: coeff, ..Auxiliary::default() };
+        Self { coefficients, grad_scale, group_of: &[], groups: 1, bias: None, ranks: None }
     }
 }
 
@@ -42,8 +70,8 @@ pub struct Routed {
     pub weights: Var,
     /// Where each copy goes.
     pub routes: Arc<Routes>,
-    /// The auxiliary loss, if one is asked for; of tokens that ranks share this rank's summand.
-    pub balance: Option<f64>,
+    /// The auxiliary losses that are asked for, with their coefficients; of tokens that ranks share this rank's summands.
+    pub balance: Option<Auxiliary>,
 }
 
 struct Route {
@@ -75,7 +103,23 @@ pub fn route(
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let (experts, weights) = g.device().route(logits.value(), bias, router)?;
-    routed(g, logits, (experts, weights), router, balance)
+    routed(g, logits, (experts.clone(), weights), &experts, router, balance)
+}
+
+/// [`route`], with the weights of the router's own picks given to `experts[T,K]` i32 instead of those.
+///
+/// # Errors
+/// As [`route`], and if an expert does not exist.
+pub fn route_instead(
+    g: &mut Graph,
+    logits: &Var,
+    bias: Option<&Tensor>,
+    experts: &Tensor,
+    router: &Router,
+    balance: Option<Balance<'_>>,
+) -> Result<Routed> {
+    let (picked, weights) = g.device().route(logits.value(), bias, router)?;
+    routed(g, logits, (picked, weights), experts, router, balance)
 }
 
 /// [`route`] to `experts[T,K]` i32 that were chosen otherwise, by a table for instance.
@@ -90,54 +134,122 @@ pub fn route_to(
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let weights = g.device().weigh(&experts, logits.value(), router)?;
-    routed(g, logits, (experts, weights), router, balance)
+    routed(g, logits, (experts.clone(), weights), &experts, router, balance)
 }
 
-/// Counts and factors of an auxiliary loss over the tokens of all its ranks.
-fn load(b: &Balance<'_>, experts: &[i32], top_k: usize, count: usize) -> Result<ExpertLoad> {
-    let group = |t: usize| b.group_of.get(t).map_or(0, |&g| g as usize);
+/// What the scores of each expert weigh in the auxiliary losses over the tokens of all ranks.
+///
+/// Of a group of `N` tokens with `K` experts each, `f_e = E · count_e / (N K)`; every loss is a sum of such shares with mean
+/// scores `P_e`: `Σ_e f_e P_e` for experts, `Σ_d (mean f of d) · Σ_{e in d} P_e` for the `M` devices `d`, `keep` of which are
+/// open to a token, and `Σ_d M / keep · (share of tokens that reach d) · Σ_{e in d} P_e` for communication.
+///
+/// # Source
+/// DeepSeek-V2, arXiv:2405.04434, eqs. 23-31; MindSpeed-LLM v2.0.0, `mindspeed_llm/core/transformer/moe/router.py`,
+/// `group_limited_greedy_topKgating`.
+fn loads(b: &Balance<'_>, experts: &[i32], router: &Router, count: usize) -> Result<Loads> {
+    let of_token = |t: usize| b.group_of.get(t).map_or(0, |&g| g as usize);
     let groups = b.groups.max(1);
-    // Of each group the counts by expert and, last, its tokens.
-    let mut counts = vec![0i64; groups * (count + 1)];
-    for (t, picks) in experts.chunks_exact(top_k.max(1)).enumerate() {
-        let row = &mut counts[group(t) * (count + 1)..][..=count];
-        picks.iter().for_each(|&e| row[e as usize] += 1);
-        row[count] += 1;
+    let (devices, keep) = router.groups.map_or((1, 1), |(groups, keep, _)| (groups.max(1), keep.max(1)));
+    let per_device = (count / devices).max(1);
+    // Of each group the counts by expert, by device that is reached and, last, its tokens.
+    let width = count + devices + 1;
+    let mut counts = vec![0i64; groups * width];
+    let mut reached = vec![false; devices];
+    for (t, picks) in experts.chunks_exact(router.top_k.max(1)).enumerate() {
+        let row = &mut counts[of_token(t) * width..][..width];
+        reached.fill(false);
+        for &e in picks {
+            row[e as usize] += 1;
+            reached[(e as usize / per_device).min(devices - 1)] = true;
+        }
+        row[count..].iter_mut().zip(&reached).for_each(|(n, &r)| *n += i64::from(r));
+        row[width - 1] += 1;
     }
     if let Some(ranks) = b.ranks {
         counts = ranks.sum(counts)?;
     }
-    let mut load =
-        ExpertLoad { counts: Vec::new(), group_of: b.group_of.to_vec(), factors: Vec::with_capacity(groups) };
-    for row in counts.chunks_exact(count + 1) {
-        let tokens = row[count].max(1) as f64;
-        let factor = b.coeff * count as f64 / (tokens * tokens * top_k as f64 * groups as f64);
-        load.counts.extend(row[..count].iter().map(|&n| n as u32));
-        load.factors.push(factor as f32);
+    let all: i64 = counts.chunks_exact(width).map(|row| row[width - 1]).sum();
+    let mut weights = [(); 3].map(|()| Vec::with_capacity(groups * count));
+    for row in counts.chunks_exact(width) {
+        let tokens = row[width - 1].max(1) as f64;
+        let share = |n: i64| n as f64 * count as f64 / (tokens * router.top_k as f64);
+        // A mean score is a sum over tokens divided by them, and a loss counts as one of those of all groups.
+        let mean = 1.0 / (tokens * groups as f64);
+        for e in 0..count {
+            let device = (e / per_device).min(devices - 1);
+            let of_device: i64 = row[device * per_device..][..per_device].iter().sum();
+            let reach = row[count + device] as f64 / tokens * devices as f64 / keep as f64;
+            weights[0].push(share(row[e]) * mean);
+            weights[1].push(share(of_device) / per_device as f64 * mean);
+            weights[2].push(reach * mean);
+        }
     }
-    Ok(load)
+    let load = ExpertLoad {
+        group_of: b.group_of.to_vec(),
+        groups,
+        bias: b.bias.map(Tensor::to_reals).transpose()?.unwrap_or_default(),
+        ..ExpertLoad::default()
+    };
+    Ok(Loads { weights, load, mean: 1.0 / all.max(1) as f64 })
 }
 
+/// What the scores weigh in each auxiliary loss without its coefficient.
+struct Loads {
+    weights: [Vec<f64>; 3],
+    load: ExpertLoad,
+    /// One through all tokens.
+    mean: f64,
+}
+
+impl Loads {
+    /// What they weigh in the sum of the losses with these coefficients.
+    fn with(&self, c: Auxiliary) -> ExpertLoad {
+        let [experts, devices, communication] = &self.weights;
+        let each = experts.iter().zip(devices).zip(communication);
+        let weights = each.map(|((e, d), m)| c.experts * e + c.devices * d + c.communication * m).collect();
+        ExpertLoad { weights, z: c.z * self.mean, ..self.load.clone() }
+    }
+
+    /// Each loss by itself.
+    fn losses(&self, device: &Device, logits: &Tensor, router: &Router, c: Auxiliary) -> Result<Auxiliary> {
+        let none = Auxiliary::default();
+        let loss = |alone: Auxiliary| match alone.any() {
+            true => device.balance(None, logits, &self.with(alone), router, 1.0),
+            false => Ok(0.0),
+        };
+        Ok(Auxiliary {
+            experts: loss(Auxiliary { experts: c.experts, ..none })?,
+            devices: loss(Auxiliary { devices: c.devices, ..none })?,
+            communication: loss(Auxiliary { communication: c.communication, ..none })?,
+            z: loss(Auxiliary { z: c.z, ..none })?,
+        })
+    }
+}
+
+/// Weights of the experts `weighed`, given to the experts `taken`.
 fn routed(
     g: &mut Graph,
     logits: &Var,
-    (experts, weights): (Tensor, Tensor),
+    (weighed, weights): (Tensor, Tensor),
+    taken: &Tensor,
     router: &Router,
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let device = g.device().clone();
     let count = logits.value().as_matrix().1;
-    let picks = experts.as_slice::<i32>()?;
+    let picks = taken.as_slice::<i32>()?;
     let routes = Arc::new(Routes::new(picks, router.top_k, count)?);
-    let balance = balance
-        .map(|b| Ok::<_, crate::Error>((load(&b, picks, router.top_k, count)?, b.grad_scale)))
-        .transpose()?;
-    let loss = balance
-        .as_ref()
-        .map(|(load, scale)| device.balance(None, logits.value(), load, router, *scale))
-        .transpose()?;
+    let mut loss = None;
+    let balance = match balance {
+        Some(b) => {
+            let loads = loads(&b, picks, router, count)?;
+            loss = Some(loads.losses(&device, logits.value(), router, b.coefficients)?);
+            Some((loads.with(b.coefficients), b.grad_scale))
+        }
+        None => None,
+    };
     let op = || -> Box<dyn Op> {
-        Box::new(Route { logits: logits.value().clone(), experts: experts.clone(), router: *router, balance })
+        Box::new(Route { logits: logits.value().clone(), experts: weighed.clone(), router: *router, balance })
     };
     let weights = g.apply(weights, &[logits], op);
     Ok(Routed { weights, routes, balance: loss })

@@ -2,6 +2,7 @@
 //! differences of its own forward. A new backend joins by being listed in [`devices`].
 
 mod parts;
+mod router_losses;
 
 use super::*;
 use crate::{

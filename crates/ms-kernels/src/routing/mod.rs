@@ -369,29 +369,34 @@ pub fn counts(experts: &[i32], counts: &mut [u32]) -> Result<()> {
     Ok(())
 }
 
-/// What the load-balancing loss knows of the tokens of all ranks.
-#[derive(Clone, Debug, PartialEq)]
+/// What the auxiliary losses of a router know of the tokens of all ranks.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Tokens that went to each expert, of all ranks together: `[G,E]`, group after group.
-    pub counts: Vec<u32>,
+    /// What an expert's scores weigh, by how many tokens went to it or to its group: `[G,E]`, group of tokens after group.
+    pub weights: Vec<f64>,
     /// The group of each token of this rank `[T]`; empty: all tokens are one group.
     pub group_of: Vec<u32>,
-    /// Of each group `coefficient · E / (N² K)`, `N` its tokens on all ranks, times its share in the mean over groups.
-    pub factors: Vec<f32>,
+    /// Groups of tokens `G`.
+    pub groups: usize,
+    /// Added to the scores `[E]` before they are normalised; empty: nothing.
+    pub bias: Vec<f64>,
+    /// What the square of the logarithm of the sum of a token's exponentials weighs.
+    pub z: f64,
 }
 
-/// The load-balancing loss of Switch Transformer, and its gradient added to `dlogits`.
+/// The auxiliary losses of a router, and their gradient added to `dlogits`.
 ///
-/// `loss = Σ_g factors[g] · Σ_e counts[g,e] · Σ_{t in g} p[t,e]` with `p` the scores, normalised to sum 1 where they are
-/// not a softmax. With one group that is `coeff · E / (N² K) · Σ_e counts[e] · Σ_t p[t,e]`; with a group for each sequence
-/// it is the mean of the sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The
-/// gradient is that of `grad_scale · loss`.
+/// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores, normalised to
+/// sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] ·
+/// Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a group for each sequence it is the mean of the
+/// sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
+/// `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |
 /// |-----------|---------|-------|------------------------------------------------|
 /// | `dlogits` | `[T,E]` | f32   | added to; empty if no gradient is wanted       |
 /// | `logits`  | `[T,E]` | f32   | output of the router's linear layer            |
-/// | `load`    | -       | -     | counts, groups and factors                     |
+/// | `load`    | -       | -     | weights, groups and the factor of the z-loss   |
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit.
@@ -399,7 +404,7 @@ pub struct Load {
 /// # Source
 /// Fedus et al., arXiv:2101.03961, eq. 4; Megatron-LM `core_r0.8.0`
 /// `megatron/core/transformer/moe/moe_utils.py`, `switch_load_balancing_loss_func`; by sequences `core_v0.12.1`,
-/// `sequence_load_balancing_loss_func`.
+/// `sequence_load_balancing_loss_func`; z-loss: Zoph et al., arXiv:2202.08906, eq. 5.
 pub fn balance(
     cpu: &Cpu,
     dlogits: &mut [f32],
@@ -409,10 +414,13 @@ pub fn balance(
     grad_scale: f32,
 ) -> Result<f32> {
     const OP: &str = "routing::balance";
-    let groups = load.factors.len();
-    let count = load.counts.len().checked_div(groups).unwrap_or(0);
+    let groups = load.groups;
+    let count = load.weights.len().checked_div(groups).unwrap_or(0);
     let tokens = expect_rows(OP, "logits", count, logits.len())?;
-    expect_len(OP, "counts", groups * count, load.counts.len())?;
+    expect_len(OP, "weights", groups * count, load.weights.len())?;
+    if !load.bias.is_empty() {
+        expect_len(OP, "bias", count, load.bias.len())?;
+    }
     if !dlogits.is_empty() {
         expect_len(OP, "dlogits", logits.len(), dlogits.len())?;
     }
@@ -434,35 +442,58 @@ pub fn balance(
     cpu.sum_rows(&mut sums, tokens, |t, sum| {
         let mut p = vec![0f32; count];
         scores(&mut p, &logits[t * count..][..count], kind);
+        p.iter_mut().zip(&load.bias).for_each(|(p, b)| *p += *b as f32);
         let total: f32 = if normalise { p.iter().sum::<f32>() + 1e-20 } else { 1.0 };
         sum[group(t) * count..][..count].iter_mut().zip(&p).for_each(|(s, p)| *s += p / total);
     });
     let of_group = |g: usize| {
-        let (sums, counts) = (&sums[g * count..][..count], &load.counts[g * count..][..count]);
-        load.factors[g] * sums.iter().zip(counts).map(|(s, &c)| s * c as f32).sum::<f32>()
+        let (sums, weights) = (&sums[g * count..][..count], &load.weights[g * count..][..count]);
+        sums.iter().zip(weights).map(|(s, w)| f64::from(*s) * w).sum::<f64>()
     };
-    let loss = (0..groups).map(of_group).sum::<f32>();
+    let mut loss = (0..groups).map(of_group).sum::<f64>();
+    if load.z != 0.0 {
+        let mut squares = [0f32];
+        cpu.sum_rows(&mut squares, tokens, |t, sum| {
+            let z = log_sum_exp(&logits[t * count..][..count]);
+            sum[0] += z * z;
+        });
+        loss += load.z * f64::from(squares[0]);
+    }
+    let loss = loss as f32;
     if dlogits.is_empty() {
         return Ok(loss);
     }
     let out = Disjoint::new(dlogits);
     cpu.for_each_unit(tokens.div_ceil(STEP), |u| {
         for t in u * STEP..tokens.min((u + 1) * STEP) {
-            let (factor, counts) = (load.factors[group(t)], &load.counts[group(t) * count..][..count]);
+            let weights = &load.weights[group(t) * count..][..count];
             let logits = &logits[t * count..][..count];
             let (mut p, mut d) = (vec![0f32; count], vec![0f32; count]);
             scores(&mut p, logits, kind);
-            d.iter_mut().zip(counts).for_each(|(d, &c)| *d = grad_scale * factor * c as f32);
+            d.iter_mut().zip(weights).for_each(|(d, &w)| *d = grad_scale * w as f32);
             if normalise {
-                let total: f32 = p.iter().sum::<f32>() + 1e-20;
-                let along: f32 = d.iter().zip(&p).map(|(d, p)| d * p / total).sum();
+                let mut q = p.clone();
+                q.iter_mut().zip(&load.bias).for_each(|(q, b)| *q += *b as f32);
+                let total: f32 = q.iter().sum::<f32>() + 1e-20;
+                let along: f32 = d.iter().zip(&q).map(|(d, q)| d * q / total).sum();
                 d.iter_mut().for_each(|d| *d = (*d - along) / total);
             }
             through_score(&mut d, &p, logits, kind);
+            if load.z != 0.0 {
+                let z = log_sum_exp(logits);
+                let factor = grad_scale * (2.0 * load.z) as f32 * z;
+                d.iter_mut().zip(logits).for_each(|(d, l)| *d += factor * exp(l - z));
+            }
             // SAFETY: a unit takes its own rows.
             let row = unsafe { out.part(t * count, count) };
             row.iter_mut().zip(&d).for_each(|(o, d)| *o += d);
         }
     });
     Ok(loss)
+}
+
+/// `ln(Σ exp(x))`.
+fn log_sum_exp(x: &[f32]) -> f32 {
+    let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    most + x.iter().map(|x| exp(x - most)).sum::<f32>().ln()
 }

@@ -77,7 +77,8 @@ fn upstream_routers_pick_the_same_experts_with_the_same_weights_and_gradients() 
             let mut all = dlogits.clone();
             let n = (logits.len() / count) as f32;
             let factor = coeff * count as f32 / (n * n * router.top_k as f32);
-            let load = Load { counts: used.clone(), group_of: Vec::new(), factors: vec![factor] };
+            let weights = used.iter().map(|&n| f64::from(factor) * f64::from(n)).collect();
+            let load = Load { weights, groups: 1, ..Load::default() };
             let loss = balance(&Cpu::single(), &mut all, &logits, &load, &router, 1.0).unwrap();
             assert_close("aux loss", &[loss], &g[&format!("{name}.aux_loss")].values, 1e-5, 0.0);
             assert_close("dlogits", &all, &g[&format!("{name}.dlogits")].values, 1e-4, 1e-6);

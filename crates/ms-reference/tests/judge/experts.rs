@@ -49,9 +49,11 @@ fn route(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
         }
         let by_group = b.draw == 1;
         let group_of = if by_group { (0..TOKENS as u32).map(|t| t / 6).collect() } else { Vec::new() };
-        let factors = if by_group { vec![0.01, 0.02] } else { vec![0.01] };
-        let counts = (0..EXPERTS * factors.len()).map(|i| (i * 7 % 5) as u32).collect();
-        let load = ExpertLoad { counts, group_of, factors };
+        let groups = if by_group { 2 } else { 1 };
+        let by_load = (0..EXPERTS * groups).map(|i| 0.01 * (i * 7 % 5) as f64).collect();
+        let normalised = !matches!(router.score, RouterScore::Softmax | RouterScore::SparseMixer { .. });
+        let bias = if normalised && b.draw == 2 { vec![0.03; EXPERTS] } else { Vec::new() };
+        let load = ExpertLoad { weights: by_load, group_of, groups, bias, z: 0.002 * b.draw as f64 };
         let mut along = b.wide(&[TOKENS, EXPERTS]);
         let loss = b.device.balance(Some(&mut along), &logits, &load, &router, 0.5)?;
         all.extend([experts, weights, d, along, b.given(&[1], &[loss])]);

@@ -354,7 +354,7 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         }
         (_, Some(score)) => score,
         ("noaux_tc", None) => Score::Sigmoid,
-        ("softmax_topk" | "group_limited_greedy", None) => Score::Softmax,
+        ("softmax_topk" | "group_limited_greedy" | "pai_megatron_aux_loss", None) => Score::Softmax,
         _ if on(f, "moe_router_pre_softmax")? => Score::Softmax,
         _ => Score::SoftmaxOfChosen,
     };
@@ -409,10 +409,14 @@ fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>
             return Ok((1, Some(list.iter().map(|v| v.as_u64() != Some(0)).collect())));
         }
         Some(Value::String(text)) => text,
+        // As Python's remainder has it, a negative number is as good as a positive one.
+        Some(Value::Number(n)) if n.is_i64() => {
+            return Ok((n.as_i64().map_or(1, i64::unsigned_abs).max(1) as usize, None));
+        }
         _ => return Ok((f.size(FIELD)?.unwrap_or(1).max(1), None)),
     };
-    if let Ok(freq) = text.trim().parse::<usize>() {
-        return Ok((freq.max(1), None));
+    if let Ok(freq) = text.trim().parse::<i64>() {
+        return Ok((freq.unsigned_abs().max(1) as usize, None));
     }
     let wrong = || f.wrong(FIELD, "a number, or lists such as [0]*3+[1]*58", &Value::from(text.as_str()));
     let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '(' | ')')).collect();

@@ -73,10 +73,14 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
     m.validate().context("the model made small")
 }
 
-/// Heads and groups that `by` ranks share, with one or two query heads to a group as the model has them.
+/// Heads and groups that `by` ranks share, with one or two query heads to a group as the model has them. Groups that are
+/// fewer than the ranks stay so.
 fn heads(heads: usize, groups: usize, by: usize) -> (usize, usize) {
     let each = (heads / groups.max(1)).clamp(1, 2);
-    (by * each, by)
+    match groups > 0 && groups < by && by.is_multiple_of(groups) {
+        true => (by * each, groups),
+        false => (by * each, by),
+    }
 }
 
 fn small_experts(e: &Moe, share: &Share) -> Moe {

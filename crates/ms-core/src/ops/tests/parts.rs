@@ -137,7 +137,7 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
         let run =
             |g: &mut Graph, balance| route(g, &x, None, &router(RouterScore::Softmax), balance).unwrap();
         let with = run(&mut g, Some(Balance::whole(0.1, 1.0)));
-        assert!(with.balance.unwrap() >= 0.05, "at least coeff · K / E for any routing near balance");
+        assert!(with.balance.unwrap().experts >= 0.05, "at least coeff · K / E for any routing near balance");
         let layout = Arc::new(ParamLayout::sequential([]));
         let mut none = GradBuffer::zeros(device.arena(), DType::F32, layout);
         let dy = Tensor::zeros(device.arena(), DType::F32, [6, 2]);
@@ -148,7 +148,7 @@ fn the_balancing_loss_enters_at_the_logits_and_is_reported() {
             let x = g.constant(x.clone());
             let routed =
                 route(&mut g, &x, None, &router(RouterScore::Softmax), Some(Balance::whole(0.1, 1.0)));
-            routed.unwrap().balance.unwrap()
+            routed.unwrap().balance.unwrap().experts
         };
         let values = x.value().to_f32_vec().unwrap();
         for i in 0..24 {

@@ -1,0 +1,95 @@
+//! The auxiliary losses of routers against upstream's, with their gradients.
+
+use super::*;
+use crate::ops::{Auxiliary, Balance, Routed, route, route_to};
+use crate::{GroupScore, Router, RouterScore};
+use ms_testing::{Golden, assert_close, read_golden, shared};
+use std::collections::BTreeMap;
+
+const PLAIN: Router =
+    Router { score: RouterScore::Softmax, top_k: 4, groups: None, normalise: false, scale: 1.0 };
+
+type Goldens = BTreeMap<String, Golden>;
+
+fn goldens() -> Option<Goldens> {
+    let path = shared("goldens/ops/moe_routing.safetensors")?;
+    Some(read_golden(&path).0)
+}
+
+/// The losses, and the gradient by the logits: with that of `Σ weights · dprobs`, if it is `weighed`.
+fn losses(g: &Goldens, router: &Router, balance: Balance<'_>, weighed: bool) -> (Auxiliary, Vec<f32>) {
+    let device = Device::cpu(1).unwrap();
+    let (tokens, count) = (g["logits"].shape[0], g["logits"].shape[1]);
+    let tensor = |name: &str| {
+        let shape: Vec<usize> = g[name].shape.clone();
+        Tensor::from_slice(device.arena(), &shape[..], &g[name].f32()).unwrap()
+    };
+    let mut graph = Graph::train(&device);
+    let x = graph.input(tensor("logits"));
+    let routed = route(&mut graph, &x, None, router, Some(balance)).unwrap();
+    let (dense, k) = (g["dprobs_dense"].f32(), router.top_k);
+    let mut dy = vec![0f32; tokens * k];
+    for e in 0..count {
+        for &copy in &routed.routes.copies[routed.routes.range(e)] {
+            dy[copy as usize] = if weighed { dense[copy as usize / k * count + e] } else { 0.0 };
+        }
+    }
+    let dy = Tensor::from_slice(device.arena(), [tokens, k], &dy).unwrap();
+    let layout = Arc::new(ParamLayout::sequential([]));
+    let mut none = GradBuffer::zeros(device.arena(), DType::F32, layout);
+    let d = graph.backward(&routed.weights, dy, &[&x], &mut none).unwrap().remove(0).unwrap();
+    (routed.balance.unwrap(), d.to_f32_vec().unwrap())
+}
+
+fn close(what: &str, g: &Goldens, name: &str, got: f64) {
+    assert_close(what, &[got as f32], &g[name].values, 2e-5, 1e-9);
+}
+
+#[test]
+fn deepseek_v2s_three_losses_are_upstreams() {
+    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let router = Router { groups: Some((4, 2, GroupScore::Best)), scale: 16.0, ..PLAIN };
+    let coefficients = Auxiliary { experts: 0.01, devices: 0.05, communication: 0.02, z: 0.0 };
+    let (found, d) = losses(&g, &router, Balance { coefficients, ..Balance::whole(0.0, 1.0) }, true);
+    close("experts", &g, "group_limited_greedy.l_expert", found.experts);
+    close("devices", &g, "group_limited_greedy.l_device", found.devices);
+    close("communication", &g, "group_limited_greedy.l_comm", found.communication);
+    close("sum", &g, "group_limited_greedy.aux_loss", found.each().iter().sum());
+    assert_close("dlogits", &d, &g["group_limited_greedy.dlogits"].values, 1e-4, 2e-6);
+}
+
+#[test]
+fn losses_of_sequences_are_upstreams() {
+    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let sequence_of: Vec<u32> = (0..18).map(|t| t / 9).collect();
+    let by_sequence = Balance { group_of: &sequence_of, groups: 2, ..Balance::whole(0.01, 1.0) };
+    let router = Router { groups: Some((4, 2, GroupScore::Best)), normalise: true, ..PLAIN };
+    let (found, d) = losses(&g, &router, by_sequence, true);
+    close("softmax", &g, "group_limited_seq_aux_norm.aux_loss", found.experts);
+    assert_close("dlogits", &d, &g["group_limited_seq_aux_norm.dlogits"].values, 1e-4, 2e-6);
+}
+
+#[test]
+fn the_z_loss_is_upstreams() {
+    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let coefficients = Auxiliary { z: 1e-3, ..Auxiliary::default() };
+    let (found, d) = losses(&g, &PLAIN, Balance { coefficients, ..Balance::whole(0.0, 1.0) }, false);
+    close("z", &g, "z_loss", found.z);
+    assert_close("dlogits", &d, &g["z_loss.dlogits"].values, 1e-4, 1e-7);
+}
+
+#[test]
+fn a_choice_made_elsewhere_is_balanced_as_it_was_made() {
+    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    // One of each of four groups (mixture of grouped experts).
+    let device = Device::cpu(1).unwrap();
+    let logits = Tensor::from_slice(device.arena(), [18, 16], &g["logits"].f32()).unwrap();
+    let picks: Vec<i32> = g["moge.indices"].i64().into_iter().map(|e| e as i32).collect();
+    let picks = Tensor::from_slice(device.arena(), [18, 4], &picks).unwrap();
+    let mut graph = Graph::train(&device);
+    let x = graph.input(logits);
+    let Routed { weights, balance, .. } =
+        route_to(&mut graph, &x, picks, &PLAIN, Some(Balance::whole(0.01, 1.0))).unwrap();
+    close("experts", &g, "moge.aux_loss", balance.unwrap().experts);
+    assert_close("weights", &weights.value().to_f32_vec().unwrap(), &g["moge.probs"].values, 2e-6, 1e-7);
+}

@@ -1,0 +1,107 @@
+//! Flags of routers and of what is only measured, as a user gives them.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use tiny::{counting, metrics, model, ms_train, refused, samples};
+
+const EXPERTS: &str = "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 8 --lr 1e-2 --lr-decay-style constant \
+    --init-method-std 0.2 --train-iters 3 --eval-iters 0";
+
+/// The lines of a run of three iterations.
+fn lines(flags: &str) -> Vec<Value> {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, file) = (samples(dir.path(), 3, 4, counting), dir.path().join("m.jsonl"));
+    let mut command = ms_train();
+    command.args(model()).args(EXPERTS.split_whitespace()).args(flags.split_whitespace());
+    command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).assert().success();
+    metrics(&file).into_iter().filter(|l| l["iteration"].is_u64()).collect()
+}
+
+fn losses(lines: &[Value]) -> Vec<f64> {
+    lines.iter().map(|l| l["lm loss"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn deepseek_v2s_losses_and_the_z_loss_are_reported_and_change_the_run() {
+    let limited = "--moe-router-load-balancing-type group_limited_greedy --n-group 4 --topk-group 2 --moe-aux-loss-coeff 0.1";
+    let plain = lines(limited);
+    let all = lines(&format!(
+        "{limited} --moe-device-level-aux-loss-coeff 0.5 --moe-comm-aux-loss-coeff 0.2 --moe-z-loss-coeff 0.1"
+    ));
+    for (i, line) in all.iter().enumerate() {
+        for name in [
+            "load_balancing_loss",
+            "load_balancing_device_level_loss",
+            "load_balancing_comm_level_loss",
+            "z_loss",
+        ] {
+            assert!(line[name].as_f64().unwrap() > 0.0, "{name} in {line}");
+        }
+        assert!(plain[i].get("z_loss").is_none(), "a loss that is not asked for is not reported");
+    }
+    // The same weights at first, others after the first step.
+    assert_eq!(losses(&plain)[0], losses(&all)[0]);
+    assert_ne!(losses(&plain)[2], losses(&all)[2]);
+    let by_sequence = lines(&format!("{limited} --seq-aux"));
+    assert_ne!(plain[0]["load_balancing_loss"], by_sequence[0]["load_balancing_loss"]);
+}
+
+#[test]
+fn a_loss_of_groups_without_groups_is_refused_by_its_flag() {
+    let mut command = ms_train();
+    command.args(model()).args(EXPERTS.split_whitespace());
+    command.args(["--moe-device-level-aux-loss-coeff", "0.1", "--dry-run"]);
+    let message = refused(&mut command, 2);
+    assert!(message.contains("--moe-device-level-aux-loss-coeff: goes with"), "{message}");
+}
+
+#[test]
+fn a_fixed_router_spreads_tokens_evenly_on_any_topology() {
+    let one = lines("--fix-router");
+    for line in &one {
+        let tokens = line["tokens per expert"].as_array().unwrap();
+        assert!(tokens[0].as_array().unwrap().iter().all(|n| n == 16), "{line}");
+    }
+    let spread = lines(
+        "--fix-router --nproc-per-node 4 --tp 2 --cp 2 --context-parallel-algo megatron_cp_algo --sequence-parallel",
+    );
+    for (a, b) in losses(&one).into_iter().zip(losses(&spread)) {
+        assert!((a - b).abs() < 2e-5 * a, "{a} {b}");
+    }
+    assert_eq!(one[0]["tokens per expert"], spread[0]["tokens per expert"]);
+}
+
+#[test]
+fn stretches_of_one_length_take_the_place_of_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokenizer = dir.path().join("tokenizer");
+    let options = ms_text::bpe::Options { vocab_size: 280, ..Default::default() };
+    ms_text::bpe::train(&options, ["some text".to_owned()]).unwrap().write(&tokenizer).unwrap();
+    let fixed = "--upstream head --reset-attention-mask --vocab-size 280 --padded-vocab-size 320 --tokenizer-name-or-path";
+    let with = |more: &str| losses(&lines(&format!("{fixed} {} {more}", tokenizer.display())));
+    let (whole, halves) = (with("--fix-sub-seq-length 16"), with("--fix-sub-seq-length 8"));
+    assert_ne!(whole, halves);
+    // Longer than a row: documents count, as without the flag.
+    assert_eq!(with(""), with("--fix-sub-seq-length 17"));
+}
+
+#[test]
+fn a_folder_that_is_not_hugging_faces_is_refused_where_one_is_promised() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 1, 4, counting);
+    let mut command = ms_train();
+    command.args(model()).args(EXPERTS.split_whitespace()).args([
+        "--upstream",
+        "head",
+        "--enable-hf2mg-convert",
+    ]);
+    command.arg("--data-path").arg(&data).arg("--load").arg(dir.path());
+    let message = refused(&mut command, 2);
+    assert!(
+        message.contains("--enable-hf2mg-convert: expected --load to be a Hugging Face folder"),
+        "{message}"
+    );
+}

@@ -1,0 +1,63 @@
+//! Upstream's own scripts: every start of a trainer is planned, or the flag that is not supported is named.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use tiny::ms_train;
+
+/// Ranks that a launcher starts.
+fn ranks(launcher: &[&str]) -> Option<usize> {
+    let after = |name: &str| {
+        let at = launcher.iter().position(|word| word.replace('_', "-") == name)?;
+        launcher.get(at + 1)?.parse::<usize>().ok()
+    };
+    let here = after("--nproc-per-node").or_else(|| after("--local-worker-num"));
+    after("--worker-num").or_else(|| Some(here? * after("--nnodes").unwrap_or(1)))
+}
+
+#[test]
+fn every_start_of_a_trainer_is_planned_or_the_flag_is_named() {
+    let Some(path) = ms_testing::shared("goldens/scripts.jsonl") else {
+        return println!("skipped: no recorded scripts");
+    };
+    let empty = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    let (mut planned, mut refused, mut wrong) = (0, 0, Vec::new());
+    for record in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        let words = |key: &str| -> Vec<&str> {
+            record[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+        };
+        let trainer = ["pretrain_gpt.py", "posttrain_gpt.py"].contains(&record["program"].as_str().unwrap());
+        if !trainer || record["upstream_accepts"] != Value::Bool(true) {
+            continue;
+        }
+        let mut command = ms_train();
+        command.current_dir(&empty).args(words("argv")).args(["--dry-run", "--json"]);
+        if record["version"] != "v2.0.0" {
+            command.args(["--upstream", "head"]);
+        }
+        if let Some(ranks) = ranks(&words("launcher")) {
+            command.args(["--nproc-per-node", &ranks.to_string()]);
+        }
+        let done = command.output().unwrap();
+        let (script, message) = (record["script"].as_str().unwrap(), String::from_utf8_lossy(&done.stderr));
+        match done.status.code() {
+            Some(0) => {
+                let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
+                assert!(
+                    plan["parameters"].as_u64() > Some(0) && plan["bytes_per_rank"].is_object(),
+                    "{script}"
+                );
+                planned += 1;
+            }
+            // A flag of the line, or one that it lacks.
+            Some(2) if message.contains("--") => refused += 1,
+            code => wrong.push(format!("{script}: {code:?}: {message}")),
+        }
+    }
+    println!("{planned} planned, {refused} refused by a flag's name, {} neither", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(planned >= 225, "only {planned} of {} are planned", planned + refused);
+}
