@@ -49,6 +49,7 @@ def check(section, name):
 # operator by type name that fails ends the adapter's launching thread.
 OLDER = {
     ("indices and sets", "gradient of repeating"): "aclnnRepeatInterleaveGrad came with 8.5, and the adapter has no other way",
+    ("inference", "npu_quant_matmul and npu_trans_quant_param"): "aclnnQuantMatmulV5 came with 8.5, and the adapter has no other way",
     ("matrices", "pinv"): "without aclnnSvd the adapter runs Svd by type name and never copies its third result",
     ("pools, padding, resizing", "adaptive_max_pool2d"): "without aclnnAdaptiveMaxPool2dBackward the adapter runs MaxPoolGradWithArgmaxV1 by type name on "
     "the indices of another operator, which are no mask",

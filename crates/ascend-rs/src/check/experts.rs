@@ -147,7 +147,7 @@ fn grouped_forms(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let list = ends.iter().map(|e| *e as f64).collect::<Vec<_>>();
     let (stream, groups) = (b.stream, b.give_as(DType::I64, &[EXPERTS], &list)?);
     let apart: Vec<_> = (0..EXPERTS).map(|e| b.give(&[k, n], &w.v[e * k * n..(e + 1) * k * n])).collect::<Result<_>>()?;
-    let matrices = || apart.iter().map(|a| a.view()).collect::<Result<Vec<_>>>();
+    let matrices = || apart.iter().map(super::Given::view).collect::<Result<Vec<_>>>();
     let (xs, out) = (vec![x.view()?], vec![y.view()?]);
     match version {
         1 => ops::versions::grouped_matmul_v1(stream, xs, matrices()?, None, None, None, None, None, Some(&ends), 3, out)?,

@@ -32,7 +32,9 @@ pub(in crate::nn) fn cdist_grad(k: &Operands) -> Result<(), i32> {
     let [.., columns, width] = d[..] else { return Ok(()) };
     let mut dx = vec![0.0; k.out_len(0)];
     for i in 0..x.len() {
-        dx[i / (columns * width) * width + i % width] += g[i] * slope(x[i] - y[i], far[i], p);
+        // Stacks that were spread over the others' come together again.
+        let at = (i / (columns * width) * width + i % width) % dx.len();
+        dx[at] += g[i] * slope(x[i] - y[i], far[i], p);
     }
     k.put(0, dx)
 }
