@@ -169,6 +169,15 @@ fn svd(k: &Call) -> Outcome {
     let (all, m, n) = matrices(k, "input")?;
     let full = k.flag("fullMatrices")? && k.flag("computeUV")?;
     let (mut us, mut ss, mut vs) = (Vec::new(), Vec::new(), Vec::new());
+    if full && m * n == 0 {
+        // Of nothing: identities, as many as there are matrices.
+        for (name, side) in [("u", m), ("v", n)] {
+            let count = k.opt(name)?.map_or(0, View::numel);
+            let one = |i: usize| f64::from(u8::from(i % (side * side) / side == i % side));
+            k.put_opt(name, &Values::F((0..count).map(one).collect()))?;
+        }
+        return Ok(());
+    }
     for a in all {
         let [u, s, v] = if full { full_factors(&a, m, n) } else { factors(&a, m, n) };
         us.extend(u);
