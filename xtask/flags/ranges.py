@@ -27,7 +27,7 @@ RANGES = {
     "--mamba-chunk-size": _ROWS, "--mamba-d-conv": _PART, "--mamba-d-ssm": _WIDTH, "--mamba-expand": _PART,
     "--mamba-head-dim": _WIDTH, "--mamba-num-groups": _PART, "--mamba-state-dim": _WIDTH, "--max-eval-samples": "[1,)",
     "--max-new-tokens": "[-1,268435456]", "-n": "[-1,268435456]", "--repetition-penalty": "(0,)", "--min-p": "[0,1]", "--max-position-embeddings": _ROWS, "--max-record-bytes": "[1,1099511627776]", "--max-samples": "[1,)",
-    "--micro-batch-size": "[1,16777216]", "--min-lr": "[0,)", "--moe-aux-loss-coeff": "[0,)", "--moe-comm-aux-loss-coeff": "[0,)", "--moe-device-level-aux-loss-coeff": "[0,)", "--moe-z-loss-coeff": "[0,)", "--fix-sub-seq-length": "[-1,268435456]",
+    "--micro-batch-size": "[1,16777216]", "--min-lr": "[0,)", "--moe-aux-loss-coeff": "[0,)", "--moe-comm-aux-loss-coeff": "[0,)", "--moe-input-jitter-eps": "[0,1)", "--moe-device-level-aux-loss-coeff": "[0,)", "--moe-z-loss-coeff": "[0,)", "--fix-sub-seq-length": "[-1,268435456]",
     "--moe-expert-capacity-factor": "(,)", "--moe-ffn-hidden-size": _WIDTH, "--moe-intermediate-size": _WIDTH, "--moe-router-bias-update-rate": "[0,)",
     "--moe-router-group-topk": _PART, "--moe-router-num-groups": _PART, "--moe-router-topk": _PART,
     "--moe-router-topk-scaling-factor": "(0,)", "--moe-shared-expert-intermediate-size": "[0,16777216]",

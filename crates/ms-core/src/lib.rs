@@ -26,9 +26,9 @@ pub use arena::{Arena, ArenaStats};
 pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, CompressedBackend,
     DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs, LayoutBackend,
-    LossBackend, MatmulBackend, Mixing, MoeBackend, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
+    LossBackend, MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
     RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sgd, Sight, StateSpace,
-    StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window,
+    StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window, mix,
 };
 pub use cpu::CpuBackend;
 pub use dtype::{DType, Scalar};

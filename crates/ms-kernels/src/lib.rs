@@ -48,6 +48,7 @@ pub mod layer_norm;
 pub mod machine;
 pub mod matmul;
 pub mod memory;
+pub mod noise;
 pub mod pooling;
 pub mod qkv;
 pub mod reduce;

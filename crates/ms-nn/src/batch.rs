@@ -26,6 +26,45 @@ pub struct Batch {
     pub fixed_routes: Option<Arc<[u32]>>,
     /// Where routers report.
     pub load: Option<Arc<RouterLoad>>,
+    /// What is drawn at random in training; `None`: nothing.
+    pub chance: Option<Arc<Chance>>,
+}
+
+/// What is drawn at random in training, by counters: each token has a key, whichever rank holds it, and each place of the
+/// model a number, so any topology and any second run of a pass draws the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chance {
+    /// Of each token of the batch `[T]`.
+    pub keys: Vec<u64>,
+    /// Rate of dropout behind the embedding and behind every sublayer.
+    pub hidden_dropout: f64,
+    /// Half the width of the factors that a router's inputs are multiplied by.
+    pub router_jitter: f64,
+}
+
+/// Places of the model where something is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Behind the embedding; of a prediction module one more than its number.
+    Embedding(usize),
+    /// Behind a layer's mixer.
+    Mixer(usize),
+    /// Behind its network.
+    Network(usize),
+    /// Before its router.
+    Router(usize),
+}
+
+impl Place {
+    pub(crate) fn site(self) -> u64 {
+        let (layer, kind) = match self {
+            Self::Embedding(n) => (n, 0),
+            Self::Mixer(n) => (n, 1),
+            Self::Network(n) => (n, 2),
+            Self::Router(n) => (n, 3),
+        };
+        4 * layer as u64 + kind
+    }
 }
 
 impl Batch {
@@ -92,6 +131,7 @@ impl Batch {
             capacity: None,
             fixed_routes: None,
             load: None,
+            chance: None,
         })
     }
 

@@ -143,15 +143,16 @@ impl Experts {
     /// Each token through the experts that its router picks: this rank's summand of the result.
     fn route_and_combine(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let unrounded = x.value().dtype().wide();
+        let judged = pass.jitter(x, pass.ctx.router_tokens(pass.batch.len()))?;
         let logits = if self.wide {
-            let wide = ops::cast(pass.g, x, unrounded)?;
+            let wide = ops::cast(pass.g, &judged, unrounded)?;
             let w = pass.param(self.router_weight.weight);
             let w = ops::cast(pass.g, &w, unrounded)?;
             let bias = self.router_weight.bias.map(|b| pass.param(b));
             let bias = bias.map(|b| ops::cast(pass.g, &b, unrounded)).transpose()?;
             ops::linear(pass.g, &wide, &w, bias.as_ref())?
         } else {
-            pass.linear(x, self.router_weight)?
+            pass.linear(&judged, self.router_weight)?
         };
         let logits = ops::cast(pass.g, &logits, unrounded)?;
         let device = pass.g.device().clone();

@@ -1,6 +1,7 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
 use crate::attention::Grouped;
+use crate::batch::Place;
 use crate::compressed::CompressedShape;
 use crate::latent::LatentShape;
 use crate::layer::{Cut, Layer, Pass, Shared};
@@ -297,7 +298,7 @@ impl Gpt {
             Some(carry) => carry,
             None => {
                 let mut pass = Pass::new(g, store, ctx, batch);
-                let x = self.embed(&mut pass, &batch.tokens)?;
+                let x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
                 Carry { stream: self.begin_streams(&mut pass, x)?, lent: None, picks: None }
             }
         };
@@ -334,8 +335,8 @@ impl Gpt {
         let mut x = self.end_streams(&mut pass, carry.stream)?;
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
         let mut predictions = Vec::with_capacity(ahead.len());
-        for (module, tokens) in self.predictors.iter().zip(ahead) {
-            let embedded = self.embed(&mut pass, tokens)?;
+        for (k, (module, tokens)) in self.predictors.iter().zip(ahead).enumerate() {
+            let embedded = self.embed(&mut pass, tokens, Place::Embedding(1 + k))?;
             let (next, normed) = module.forward(&mut pass, &embedded, &x)?;
             predictions.push(normed);
             x = next;
@@ -414,7 +415,7 @@ impl Gpt {
     }
 
     /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism.
-    fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor) -> Result<Var> {
+    fn embed(&self, pass: &mut Pass<'_>, tokens: &Tensor, place: Place) -> Result<Var> {
         let embedding = self.embedding.as_ref().ok_or(Error::Elsewhere { what: "the embedding" })?;
         let table = pass.param(embedding.table);
         let share = VocabShare { first: self.first_id(pass.ctx), whole: self.config.padded_vocab };
@@ -436,7 +437,7 @@ impl Gpt {
             let norm = NormShape { kind: Norm::LayerNorm, ..self.norm };
             x = norm.apply(pass, ids, &x)?;
         }
-        Ok(x)
+        Ok(pass.dropout(x, place)?)
     }
 
     /// Id of the first row of this rank's share of the vocabulary.
@@ -552,7 +553,7 @@ impl Gpt {
         self.check(batch)?;
         let mut g = Graph::inference(device);
         let mut pass = Pass { places, slots, ..Pass::new(&mut g, store, ctx, batch) };
-        let mut x = self.embed(&mut pass, &batch.tokens)?;
+        let mut x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
         x = self.begin_streams(&mut pass, x)?;
         for (layer, kept) in self.layers().zip(&mut cache.layers) {
             x = layer.forward(&mut pass, Some(kept), &x)?;

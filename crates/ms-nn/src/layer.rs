@@ -1,6 +1,7 @@
 //! One decoder layer, and what a pass over the layers carries.
 
 use crate::attention::{Attention, Grouped};
+use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
 use crate::compressed::{CompressedAttention, CompressedShape};
 use crate::feed::{Dense, Experts};
@@ -12,9 +13,10 @@ use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::streams::Streams;
 use crate::trapezoid::TrapezoidMixer;
 use crate::{Batch, Carry, Error, Result};
-use ms_core::{Graph, ParamId, ParamStore, Run, Tensor, Var, ops};
+use ms_core::{Graph, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention as Kind, Block, Feed, Mixer, ModelConfig};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a forward pass hands from layer to layer beside the stream.
@@ -98,6 +100,31 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// `x` with noise by the keys of its tokens: those of the rank's share `[T/tp,·]` under sequence parallelism.
+    fn noisy(&mut self, x: &Var, keys: &[u64], place: Place, noise: Noise) -> ms_core::Result<Var> {
+        ops::noise(self.g, x, &keys.into(), place.site(), noise)
+    }
+
+    /// `x[T,H]`, or this rank's share of it under sequence parallelism, with values dropped as the batch says.
+    pub(crate) fn dropout(&mut self, x: Var, place: Place) -> ms_core::Result<Var> {
+        let Some(chance) = self.batch.chance.as_ref().filter(|c| c.hidden_dropout > 0.0) else {
+            return Ok(x);
+        };
+        let rows = x.value().as_matrix().0;
+        let first = if self.ctx.sequence_parallel { self.ctx.tp.rank() * rows } else { 0 };
+        let rate = chance.hidden_dropout;
+        self.noisy(&x, &chance.keys[first..first + rows], place, Noise::Dropout { rate })
+    }
+
+    /// The inputs of a router, those of `tokens` of the batch, with the jitter of training.
+    pub(crate) fn jitter(&mut self, x: &Var, tokens: Range<usize>) -> ms_core::Result<Var> {
+        let Some(chance) = self.batch.chance.as_ref().filter(|c| c.router_jitter > 0.0) else {
+            return Ok(x.clone());
+        };
+        let (eps, place) = (chance.router_jitter, Place::Router(self.layer));
+        self.noisy(x, &chance.keys[tokens], place, Noise::Jitter { eps })
+    }
+
     /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
     /// place in a row of zeros, and the ranks' rows are summed.
     pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
@@ -153,6 +180,8 @@ struct Sub<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
     number: usize,
+    /// Number among the parts that draw something at random: halves of a shortcut block have their own.
+    site: usize,
     mix: Option<Sub<Mix>>,
     network: Option<Sub<Network>>,
     norm: NormShape,
@@ -276,6 +305,7 @@ impl Layer {
         let input = if kind.mixer == Mixer::Mamba2 { "norm" } else { "input_layernorm" };
         Ok(Self {
             number,
+            site: 2 * number + half.unwrap_or(0),
             mix: mix.map(|part| Sub {
                 norm: (kind.mixer != Mixer::Mamba3).then(|| scope.linear(&named(input))),
                 part,
@@ -376,7 +406,7 @@ impl Layer {
             Mix::Trapezoid(part) => part.forward(pass, cache, h)?,
             Mix::Delta(part) => part.forward(pass, cache, h)?,
         };
-        self.finish(pass, mix.post_norm, mixed)
+        self.finish(pass, mix.post_norm, mixed, Place::Mixer(self.site))
     }
 
     fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
@@ -395,15 +425,22 @@ impl Layer {
                 }
             }
         };
-        self.finish(pass, network.post_norm, out)
+        self.finish(pass, network.post_norm, out, Place::Network(self.site))
     }
 
     /// What happens to a sublayer's output before it joins the stream.
-    fn finish(&self, pass: &mut Pass<'_>, post_norm: Option<Linear>, out: Var) -> ms_core::Result<Var> {
+    fn finish(
+        &self,
+        pass: &mut Pass<'_>,
+        post_norm: Option<Linear>,
+        out: Var,
+        place: Place,
+    ) -> ms_core::Result<Var> {
         let out = match post_norm {
             Some(norm) => self.norm.apply(pass, norm, &out)?,
             None => out,
         };
+        let out = pass.dropout(out, place)?;
         ops::scale(pass.g, &out, self.residual)
     }
 }

@@ -27,7 +27,7 @@ mod routing;
 mod streams;
 mod trapezoid;
 
-pub use batch::Batch;
+pub use batch::{Batch, Chance};
 pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use gpt::{Carry, Gpt, Seat};

@@ -3,7 +3,7 @@
 use crate::Reference;
 use crate::operand::{add_to, expect, reals};
 use crate::tape::{Real, dot, gradient};
-use ms_core::{Error, LayoutBackend, Result, Run, Tensor, TensorMut};
+use ms_core::{Error, LayoutBackend, Noise, Result, Run, Tensor, TensorMut};
 
 /// The input column of each output column; `None`: a zero.
 fn sources(op: &'static str, runs: &[Run], width: usize) -> Result<Vec<Option<usize>>> {
@@ -49,6 +49,14 @@ impl LayoutBackend for Reference {
             }
         }
         self.give(&[t, width], &dx)
+    }
+
+    fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor> {
+        let (t, width) = x.as_matrix();
+        expect("noise", "x", x, &[keys.len(), width])?;
+        let values = reals(x)?;
+        let of = |i: usize| values[i] * noise.at(keys[i / width], site, (i % width) as u64);
+        self.give(&[t, width], &(0..t * width).map(of).collect::<Vec<_>>())
     }
 
     fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> {

@@ -49,7 +49,9 @@ pub struct TrainConfig {
     pub order: PipelineOrder,
     /// How routers are trained, where the model has experts.
     pub routing: Routing,
-    /// Seed of initial weights.
+    /// Rate of dropout behind the embedding and behind every sublayer, while it is trained.
+    pub hidden_dropout: f64,
+    /// Seed of initial weights and of what is drawn at random in training.
     pub seed: u64,
     /// Elements of a gradient bucket; `None`: one bucket.
     pub bucket_size: Option<usize>,
@@ -120,6 +122,7 @@ impl TrainConfig {
             order: PipelineOrder::default(),
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
+            hidden_dropout: 0.0,
             seed: 1,
             bucket_size: None,
             overlap_grad_reduce: false,
@@ -264,6 +267,8 @@ pub struct Routing {
     pub balance_by_sequence: bool,
     /// Load is balanced by scores to which the experts' biases are added.
     pub balance_biased: bool,
+    /// Half the width of the factors that a router's inputs are multiplied by while it is trained.
+    pub jitter: f64,
     /// Experts are taken in turn, whatever routers choose (`--fix-router`).
     pub fixed: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.

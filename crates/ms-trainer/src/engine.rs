@@ -163,7 +163,8 @@ impl Engine {
         let losses = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
             let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
-            self.pipeline.run(model, store, ctx, &self.device, micro_batches, &mut reduction)?
+            let batches = (iteration, micro_batches);
+            self.pipeline.run(model, store, ctx, &self.device, batches, &mut reduction)?
         };
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let loss = losses.main.value(self.log_token_mean);

@@ -9,11 +9,11 @@ use crate::config::{PipelineOrder, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::share::{Share, share};
 use crate::{Error, Result};
-use ms_core::{Deferred, Device, GradSink, Graph, ParamStore, Tensor, Var, ops};
+use ms_core::{Deferred, Device, GradSink, Graph, ParamStore, Tensor, Var, mix, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
 use ms_dist::schedule::{Action, Kind, Schedule};
-use ms_nn::{AuxiliaryLoss, Batch, Carry, Gpt, RouterLoad};
+use ms_nn::{AuxiliaryLoss, Batch, Carry, Chance, Gpt, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(crate) struct Pipeline {
     per_token_loss: bool,
     routing: Routing,
     mtp_loss_scale: f64,
+    hidden_dropout: f64,
+    seed: u64,
     load: Arc<RouterLoad>,
     /// Whether chunks hand on more than the stream.
     lends: bool,
@@ -60,6 +62,8 @@ struct Run<'a> {
     ctx: &'a ParallelCtx,
     device: &'a Device,
     stage: usize,
+    /// The iteration that is trained; `None`: losses alone are wanted.
+    iteration: Option<u64>,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
     aside: BTreeMap<(usize, usize, bool), Border>,
@@ -95,27 +99,29 @@ impl Pipeline {
             per_token_loss: config.per_token_loss,
             routing: config.routing,
             mtp_loss_scale: config.mtp_loss_scale,
+            hidden_dropout: config.hidden_dropout,
+            seed: config.seed,
             load,
             lends: hands_on_more(&config.model),
             mtp: config.model.mtp,
         }
     }
 
-    /// Runs the micro-batches; gradients go to `sink`, losses stay on the stage that has them.
+    /// Runs the micro-batches of `iteration`; gradients go to `sink`, losses stay on the stage that has them.
     pub(crate) fn run(
         &self,
         model: &Gpt,
         store: &ParamStore,
         ctx: &ParallelCtx,
         device: &Device,
-        micro_batches: &[MicroBatch],
+        (iteration, micro_batches): (u64, &[MicroBatch]),
         sink: &mut dyn GradSink,
     ) -> Result<Losses> {
         let stages = ctx.pp.size();
         let kind = self.order.kind(stages, self.chain.len() / stages);
         let schedule = Schedule::new(kind, &self.chain, micro_batches.len())
             .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches.len()))?;
-        let mut run = self.begin(model, store, ctx, device);
+        let mut run = self.begin(model, store, ctx, device, Some(iteration));
         let mut kept: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
         let mut later: BTreeMap<(usize, usize), Vec<Deferred>> = BTreeMap::new();
         for &action in &schedule.stages[run.stage] {
@@ -154,7 +160,7 @@ impl Pipeline {
         device: &Device,
         micro_batches: impl Iterator<Item = Result<MicroBatch>>,
     ) -> Result<Losses> {
-        let mut run = self.begin(model, store, ctx, device);
+        let mut run = self.begin(model, store, ctx, device, None);
         for (micro, mb) in micro_batches.enumerate() {
             let mb = mb?;
             let here = run.stage;
@@ -171,10 +177,11 @@ impl Pipeline {
         store: &'a ParamStore,
         ctx: &'a ParallelCtx,
         device: &'a Device,
+        iteration: Option<u64>,
     ) -> Run<'a> {
         let losses = Losses { main: LossSums::default(), ahead: vec![LossSums::default(); self.mtp] };
         let stage = ctx.pp.rank();
-        Run { this: self, model, store, ctx, device, stage, aside: BTreeMap::new(), losses }
+        Run { this: self, model, store, ctx, device, stage, iteration, aside: BTreeMap::new(), losses }
     }
 }
 
@@ -215,6 +222,11 @@ impl Run<'_> {
             let places = || share.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             batch.fixed_routes = self.this.routing.fixed.then(places);
             batch.load = Some(self.this.load.clone());
+        }
+        let (hidden_dropout, router_jitter) = (self.this.hidden_dropout, self.this.routing.jitter);
+        if let Some(iteration) = self.iteration.filter(|_| hidden_dropout > 0.0 || router_jitter > 0.0) {
+            let keys = share.take(&keys(self.this.seed, iteration, mb));
+            batch.chance = Some(Arc::new(Chance { keys, hidden_dropout, router_jitter }));
         }
         let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;
         let mut modules = Vec::with_capacity(self.this.mtp);
@@ -402,4 +414,21 @@ impl Run<'_> {
         };
         Ok(Border { stream, lent: more(1)?, picks: more(2)? })
     }
+}
+
+/// A key of each token of a micro-batch `[T]`, by the seed, the iteration, its sample and its place in the sample: the same
+/// whichever rank has it.
+fn keys(seed: u64, iteration: u64, mb: &MicroBatch) -> Vec<u64> {
+    let of_iteration = mix(mix(seed) ^ iteration);
+    let mut keys = Vec::with_capacity(mb.tokens.len());
+    let mut start = 0;
+    for (row, &end) in mb.row_ends.iter().enumerate() {
+        // Rows of pairs: all chosen ones, then all rejected ones of the same samples.
+        let many = mb.samples.len().max(1);
+        let sample = mb.samples.get(row % many).copied().unwrap_or(row as u64);
+        let of_row = mix(mix(of_iteration ^ sample) ^ (row / many) as u64);
+        keys.extend((start..end).map(|t| mix(of_row.wrapping_add((t - start) as u64))));
+        start = end;
+    }
+    keys
 }

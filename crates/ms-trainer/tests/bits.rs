@@ -53,7 +53,8 @@ fn same(what: &str, a: &Found, b: &Found) {
 
 #[test]
 fn threads_recomputation_and_a_second_run_change_no_bit() {
-    for case in [Case::of(4, 2, 1, 2, 1).sequence_parallel(), Case::of(4, 1, 2, 1, 1)] {
+    let dropped = Case { dropout: 0.1, ..Case::of(4, 2, 1, 2, 1).sequence_parallel() };
+    for case in [Case::of(4, 2, 1, 2, 1).sequence_parallel(), Case::of(4, 1, 2, 1, 1), dropped] {
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));
         same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));

@@ -218,6 +218,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
+    case.dropout = draw.of(&[0.0, 0.0, 0.2]);
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
@@ -250,6 +251,7 @@ fn check(kind: Model, sizes: [usize; 5], seed: u64, count: usize, also_single: b
         },
         balance_by_sequence: draw.below(2) == 0,
         balance_biased: draw.below(3) == 0,
+        jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
         bias_update_rate: 1e-3,
         ..Routing::default()

@@ -192,6 +192,8 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         order: topology.order,
         routing,
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
+        // Upstream's default is 0.1; here what is not given is not dropped, which the start says.
+        hidden_dropout: if args.has("hidden_dropout") { number(args, "hidden_dropout") } else { 0.0 },
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         overlap_grad_reduce: args.flag("overlap_grad_reduce"),
@@ -215,14 +217,11 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         profile: args.flag("profile").then_some(start..end.max(start + 1)),
         args: args.given().clone(),
     };
-    for (dest, flag) in [("hidden_dropout", "--hidden-dropout"), ("attention_dropout", "--attention-dropout")]
-    {
-        if args.has(dest) && number(args, dest) != 0.0 {
-            bail!(Usage(format!(
-                "{flag}: expected 0, found {}; dropout is not part of this version",
-                number(args, dest)
-            )));
-        }
+    let attention_dropout = number(args, "attention_dropout");
+    if args.has("attention_dropout") && attention_dropout != 0.0 {
+        bail!(Usage(format!(
+            "--attention-dropout: expected 0, found {attention_dropout}; dropout of attention weights is not part of this version"
+        )));
     }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
@@ -473,6 +472,7 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
         communication: of_groups("moe_comm_aux_loss_coeff", "--moe-comm-aux-loss-coeff")?,
         z: number(args, "moe_z_loss_coeff"),
     };
+    let jitter = number(args, "moe_input_jitter_eps");
     let fixed = args.flag("fix_router");
     if fixed {
         tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");
@@ -493,7 +493,7 @@ fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
     }
     let bias_update_rate = number(args, "moe_router_bias_update_rate");
     let balance_biased = kind == Some("noaux_tc");
-    Ok(Routing { auxiliary, balance_by_sequence, balance_biased, fixed, bias_update_rate, capacity })
+    Ok(Routing { auxiliary, balance_by_sequence, balance_biased, jitter, fixed, bias_update_rate, capacity })
 }
 
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {

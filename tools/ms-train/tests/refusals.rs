@@ -82,8 +82,8 @@ fn defaults_of_upstreams_that_do_not_hold_are_said_once() {
     assert_eq!(said.matches("dropout is 0 here, upstream's default is 0.1").count(), 1, "{said}");
     let silent = train(&["--data-path"]).arg(&data).assert().success();
     assert!(!String::from_utf8_lossy(&silent.get_output().stderr).contains("dropout"));
-    let message = refused(train(&["--hidden-dropout", "0.1", "--data-path"]).arg(&data), 2);
-    assert!(message.contains("--hidden-dropout: expected 0, found 0.1"), "{message}");
+    let message = refused(train(&["--attention-dropout", "0.1", "--data-path"]).arg(&data), 2);
+    assert!(message.contains("--attention-dropout: expected 0, found 0.1"), "{message}");
 }
 
 #[test]

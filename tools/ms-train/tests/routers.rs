@@ -105,3 +105,24 @@ fn a_folder_that_is_not_hugging_faces_is_refused_where_one_is_promised() {
         "{message}"
     );
 }
+
+#[test]
+fn dropout_and_jitter_are_drawn_alike_on_any_topology() {
+    let noisy = "--hidden-dropout 0.2 --moe-input-jitter-eps 0.1";
+    let (plain, one) = (lines(""), lines(noisy));
+    assert_ne!(losses(&plain)[0], losses(&one)[0]);
+    assert_eq!(losses(&one), losses(&lines(noisy)), "a second run");
+    for topology in [
+        "--nproc-per-node 2 --tp 2 --sequence-parallel",
+        "--nproc-per-node 2 --cp 2",
+        "--nproc-per-node 4 --micro-batch-size 1",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    ] {
+        let spread = lines(&format!("{noisy} {topology}"));
+        // Micro-batches of one sample give a mean of means over as many counted tokens.
+        for (a, b) in losses(&one).into_iter().zip(losses(&spread)) {
+            assert!((a - b).abs() < 2e-5 * a, "{topology}: {a} {b}");
+        }
+    }
+    assert_ne!(losses(&one), losses(&lines(&format!("{noisy} --seed 8"))));
+}

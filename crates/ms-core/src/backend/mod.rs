@@ -236,6 +236,11 @@ pub type Activation = ms_kernels::activation::Activation;
 /// A run of output columns: copies of input columns, or zeros.
 pub type Run = ms_kernels::columns::Run;
 
+/// What values are multiplied by at random, by counters.
+pub type Noise = ms_kernels::noise::Noise;
+/// Mixes 64 bits: what keys of [`LayoutBackend::noise`] are made with.
+pub use ms_kernels::noise::mix;
+
 /// Rearranging and scaling columns.
 pub trait LayoutBackend {
     /// The runs of columns of each row of `x[T,W]`, one after the other.
@@ -253,6 +258,11 @@ pub trait LayoutBackend {
     /// # Errors
     /// If rows or element types differ.
     fn concat(&self, parts: &[&Tensor]) -> Result<Tensor>;
+    /// `y[t,w] = x[t,w] · noise.at(keys[t], site, w)`: dropout and jitter. The gradient by `x` is the same of that by `y`.
+    ///
+    /// # Errors
+    /// If there are not as many keys as rows, or the element type has no kernel.
+    fn noise(&self, x: &Tensor, keys: &[u64], site: u64, noise: Noise) -> Result<Tensor>;
     /// `y[t,w] = x[t,w] + b[w]`.
     ///
     /// # Errors

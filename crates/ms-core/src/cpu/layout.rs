@@ -1,8 +1,8 @@
 //! Columns on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{DType, Error, LayoutBackend, Result, Run, Tensor, TensorMut};
-use ms_kernels::columns;
+use crate::{DType, Error, LayoutBackend, Noise, Result, Run, Tensor, TensorMut};
+use ms_kernels::{columns, noise};
 
 impl LayoutBackend for CpuBackend {
     fn columns(&self, x: &Tensor, runs: &[Run]) -> Result<Tensor> {
@@ -25,6 +25,16 @@ impl LayoutBackend for CpuBackend {
             Ok(())
         })?;
         Ok(dx)
+    }
+
+    fn noise(&self, x: &Tensor, keys: &[u64], site: u64, by: Noise) -> Result<Tensor> {
+        let mut y = self.uninit(x.dtype(), &x.shape());
+        op_span!("noise", 8 * x.numel(), size(&[x, &y]));
+        with_float!(x.dtype(), "noise", E => {
+            noise::multiply(&self.cpu, y.as_mut_slice::<E>()?, x.as_slice()?, keys, site, by)?;
+            Ok(())
+        })?;
+        Ok(y)
     }
 
     fn concat(&self, parts: &[&Tensor]) -> Result<Tensor> {

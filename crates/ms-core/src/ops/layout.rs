@@ -1,7 +1,7 @@
 //! Views, columns, casts and factors.
 
 use super::only;
-use crate::{BackwardCx, DType, Error, Graph, Op, Result, Run, Shape, Tensor, Var};
+use crate::{BackwardCx, DType, Error, Graph, Noise, Op, Result, Run, Shape, Tensor, Var};
 use std::sync::Arc;
 
 /// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`.
@@ -80,6 +80,23 @@ pub fn scale(g: &mut Graph, x: &Var, factor: f64) -> Result<Var> {
     }
     let y = scaled(g.device(), x.value(), factor)?;
     Ok(g.apply(y, &[x], || Box::new(Scale(factor))))
+}
+
+struct Noisy {
+    keys: Arc<[u64]>,
+    site: u64,
+    noise: Noise,
+}
+op!(Noisy, "noise", |op, cx, dy| Ok(vec![Some(cx.device.noise(&dy, &op.keys, op.site, op.noise)?)]));
+
+/// `x[T,W]` with every value multiplied by what the key of its token, the place `site` of the model and its column draw.
+/// Keeps the keys.
+///
+/// # Errors
+/// If there are not as many keys as rows.
+pub fn noise(g: &mut Graph, x: &Var, keys: &Arc<[u64]>, site: u64, noise: Noise) -> Result<Var> {
+    let y = g.device().noise(x.value(), keys, site, noise)?;
+    Ok(g.apply(y, &[x], || Box::new(Noisy { keys: keys.clone(), site, noise })))
 }
 
 struct Columns {

@@ -22,7 +22,7 @@ pub use act::{activation, add, gate, swiglu};
 pub use attention::{attention, attention_picked, join_sinks, prepare_qkv};
 pub use compressed::{attention_shared, pool_windows, rotate_last};
 pub use embedding::{embedding, embedding_share};
-pub use layout::{cast, columns, concat, part, reshape, scale, scale_columns, split, unit_rows};
+pub use layout::{cast, columns, concat, noise, part, reshape, scale, scale_columns, split, unit_rows};
 pub use linear::{add_bias, grouped_linear, linear};
 pub use loss::{Head, LossVar, VocabGroup, linear_cross_entropy, logits};
 pub use moe::{

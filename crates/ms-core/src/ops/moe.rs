@@ -134,7 +134,8 @@ pub fn route_to(
     balance: Option<Balance<'_>>,
 ) -> Result<Routed> {
     let weights = g.device().weigh(&experts, logits.value(), router)?;
-    routed(g, logits, (experts.clone(), weights), &experts, router, balance)
+    let taken = experts.clone();
+    routed(g, logits, (experts, weights), &taken, router, balance)
 }
 
 /// What the scores of each expert weigh in the auxiliary losses over the tokens of all ranks.

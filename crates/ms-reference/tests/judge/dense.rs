@@ -1,7 +1,7 @@
 //! Linear layers, norms, activations, columns, embedding, loss, optimizer.
 
 use crate::bench::{Bench, Case};
-use ms_core::{Activation, AdamW, DType, Norm, Result, Run, Sgd, Tensor, VocabShare};
+use ms_core::{Activation, AdamW, DType, Noise, Norm, Result, Run, Sgd, Tensor, VocabShare};
 
 const KINDS: [Activation; 8] = [
     Activation::Silu,
@@ -123,6 +123,11 @@ pub(crate) const CASES: &[Case] = &[
     ("columns columns_backward", |b| {
         let (x, dy) = (b.x(&[5, 9]), b.x(&[5, 12]));
         Ok(vec![b.device.columns(&x, &runs())?, b.device.columns_backward(&dy, 9, &runs())?])
+    }),
+    ("noise", |b| {
+        let (x, keys) = (b.x(&[5, 9]), [3, 1 << 40, u64::MAX, 0, 77]);
+        let dropout = b.device.noise(&x, &keys, 12, Noise::Dropout { rate: 0.25 })?;
+        Ok(vec![dropout, b.device.noise(&x, &keys, 13, Noise::Jitter { eps: 0.5 })?])
     }),
     ("concat", |b| {
         let (x, y) = (b.x(&[5, 3]), b.x(&[5, 4]));

@@ -31,6 +31,8 @@ pub(crate) struct Case {
     pub(crate) threads: usize,
     /// How weights follow gradients.
     pub(crate) update: UpdateRule,
+    /// Rate of dropout in the stream.
+    pub(crate) dropout: f64,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
     pub(crate) dtype: DType,
 }
@@ -51,6 +53,7 @@ impl Case {
             overlap: false,
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
+            dropout: 0.0,
             dtype: DType::F64,
         }
     }
@@ -62,7 +65,7 @@ impl Case {
 
     /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        Self { dtype: self.dtype, update: self.update, ..Self::single() }
+        Self { dtype: self.dtype, update: self.update, dropout: self.dropout, ..Self::single() }
     }
 
     fn lr(&self) -> f64 {
@@ -271,6 +274,7 @@ pub(crate) fn run_with(
         overlap_grad_reduce: case.overlap,
         routing,
         update: case.update,
+        hidden_dropout: case.dropout,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };
