@@ -19,6 +19,16 @@ POINTER = {"aclTensor*": "T", "aclTensorList*": "TL", "aclScalar*": "S", "aclSca
 SCALAR = {"i8": "I8", "u8": "U8", "i32": "I32", "u32": "U32", "i64": "I64", "u64": "U64", "f32": "F32", "f64": "F64",
           "bool": "Bool"}
 
+# Operators of 8.1's libraries that no header of 8.1 declares. The rotation: `ascend-abi.md`, section on positions; its
+# gradient: MindSpeed's extension `npu_rotary_position_embedding` names both, and was published for CANN 8.0 and 8.1. The
+# check of gradients: its page in the operator repository of that time, and adapters for 8.0 that call nothing else.
+SHIPPED_WITHOUT_HEADER = {
+    "aclnnRotaryPositionEmbedding": "libopapi.so",
+    "aclnnRotaryPositionEmbeddingGrad": "libopapi.so",
+    "aclnnForeachNonFiniteCheckAndUnscale": "libopapi.so",
+}
+
+
 def rows(folder):
     last = {}
     with open(pathlib.Path(folder) / "ascend-abi.tsv", newline="") as file:
@@ -119,6 +129,7 @@ def main():
         new = row["lib_9.x"] if row["lib_9.x"] not in ("-", "same") else (row["lib_8.1"] if row["lib_9.x"] == "same" else "-")
         if old != "-" and not re.search(r"(^|,)8\.1", read):
             old = "-"
+        old = SHIPPED_WITHOUT_HEADER.get(row["symbol"].removesuffix("GetWorkspaceSize"), old)
         new = new.replace("?", "")
         out.append(f"{row['symbol']}\t{old}\t{new}\n")
         if row["symbol"].startswith("aclnn") and row["symbol"].endswith("GetWorkspaceSize") and "executor" in row["arguments"].lower():

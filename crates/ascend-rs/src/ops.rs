@@ -24,11 +24,19 @@ macro_rules! operators {
             }
         )*)*
 
-        /// Name, and whether the opened toolkit has both phases, of every operator of this module.
-        pub fn available(toolkit: &crate::Toolkit) -> Vec<(&'static str, bool)> {
+        /// Name, and whether the opened toolkit has both phases, of the operators of this file.
+        fn listed(toolkit: &crate::Toolkit) -> Vec<(&'static str, bool)> {
             vec![$($((stringify!($symbol), toolkit.cann().$table.$symbol.is_some()),)*)*]
         }
     };
+}
+
+pub mod inference;
+pub mod versions;
+
+/// Name, and whether the opened toolkit has both phases, of every operator of this module and those below it.
+pub fn available(toolkit: &crate::Toolkit) -> Vec<(&'static str, bool)> {
+    [listed(toolkit), versions::available(toolkit), inference::available(toolkit)].concat()
 }
 
 /// A C string that lives for ever: names of layouts and reductions.

@@ -1,13 +1,15 @@
 //! Where ranks leave the few kilobytes by which they find each other: a root's information, and the news of a failure.
 //!
-//! Data never goes this way. MPI would be one more implementation of [`Rendezvous`].
+//! Data never goes this way. Ranks that MPI started meet over MPI: [`Over`] takes its communicator of all ranks.
 
 use crate::{Error, Result};
+use ms_core::{Arena, DType, Tensor};
+use ms_dist::Communicator;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a key that is not there yet is looked for.
@@ -43,6 +45,28 @@ pub trait Rendezvous: Send + Sync {
             std::thread::sleep(POLL);
         }
     }
+
+    /// Hands the first rank's bytes to all ranks of `what`: by way of the table, unless there is a better one.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::put`] and [`Rendezvous::get`].
+    fn share(&self, what: Shared<'_>, timeout: Duration) -> Result<Vec<u8>> {
+        match what.value {
+            Some(value) => self.put(what.key, value).map(|()| value.to_vec()),
+            None => self.get(what.key, timeout),
+        }
+    }
+}
+
+/// What the first of some ranks has for the others of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    /// Names it.
+    pub key: &'a str,
+    /// Who takes part.
+    pub ranks: &'a [usize],
+    /// It, on the first of these ranks.
+    pub value: Option<&'a [u8]>,
 }
 
 /// For ranks that are threads of one process.
@@ -180,5 +204,57 @@ impl Rendezvous for TorchStore {
             s.read_exact(&mut value)?;
             Ok(Some(value))
         })
+    }
+}
+
+/// Ranks that a communicator joins already, such as MPI's of all ranks: a root's information is a message to each other rank
+/// of its group. There is no table: nobody learns of a failure here, only by what the communicator itself tells.
+#[derive(Clone)]
+pub struct Over(Arc<dyn Communicator>);
+
+impl std::fmt::Debug for Over {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Over(rank {} of {})", self.0.rank(), self.0.size())
+    }
+}
+
+impl Over {
+    /// `all`: of every rank of the run, in their order.
+    pub fn new(all: Arc<dyn Communicator>) -> Over {
+        Over(all)
+    }
+}
+
+/// FNV-1a: messages for different groups do not meet.
+fn tag(key: &str) -> u64 {
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn told(key: &str, e: impl std::fmt::Display) -> Error {
+    Error::Rendezvous(format!("{key} over the ranks' communicator: {e}"))
+}
+
+impl Rendezvous for Over {
+    fn put(&self, key: &str, _value: &[u8]) -> Result<()> {
+        Err(told(key, "it has no table; expected a message between ranks"))
+    }
+
+    fn peek(&self, _key: &str) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn share(&self, what: Shared<'_>, _timeout: Duration) -> Result<Vec<u8>> {
+        const NAME: &str = "a root's information";
+        let Some(value) = what.value else {
+            let root = what.ranks.first().copied().unwrap_or(0);
+            let got = self.0.recv(NAME, root, tag(what.key)).and_then(ms_dist::Pending::wait);
+            return Ok(got.map_err(|e| told(what.key, e))?.bytes().to_vec());
+        };
+        for rank in &what.ranks[1..] {
+            let mut t = Tensor::uninit(&Arena::default(), DType::U8, [value.len()]);
+            t.bytes_mut().map_err(|e| told(what.key, e))?.copy_from_slice(value);
+            self.0.send(NAME, t, *rank, tag(what.key)).map_err(|e| told(what.key, e))?;
+        }
+        Ok(value.to_vec())
     }
 }

@@ -147,7 +147,7 @@ fn dims(layout: &str, b: usize, s: usize, n: usize, d: usize) -> Vec<usize> {
 }
 
 /// The compressed causal mask of 2048 × 2048: 1 where a score is dropped.
-fn causal_mask(b: &Bench<'_>) -> Result<Given> {
+pub(super) fn causal_mask(b: &Bench<'_>) -> Result<Given> {
     let values: Vec<f64> = (0..2048 * 2048).map(|i| f64::from(u8::from(i % 2048 > i / 2048))).collect();
     b.give_as(DType::Bool, &[2048, 2048], &values)
 }

@@ -128,6 +128,122 @@ fn grouped(b: &mut Bench<'_>) -> Result<()> {
     b.near("y", &y, &want)
 }
 
+/// Rows of groups, one of them empty; the matrices in one tensor `[e,k,n]` or as a list, for every other form.
+#[rustfmt::skip] // calls of twenty operands
+fn grouped_forms(b: &mut Bench<'_>, version: usize) -> Result<()> {
+    let (m, k, n) = (b.size.rows, b.size.columns, 6);
+    let mut counts = [0usize; EXPERTS];
+    (0..m).for_each(|r| counts[if r % 3 == 0 { 0 } else { 2 + r % (EXPERTS - 2) }] += 1);
+    let ends: Vec<i64> = counts
+        .iter()
+        .scan(0, |at, c| {
+            *at += *c as i64;
+            Some(*at)
+        })
+        .collect();
+    let owner: Vec<usize> = counts.iter().enumerate().flat_map(|(e, c)| std::iter::repeat_n(e, *c)).collect();
+    let (x, w) = (b.random(&[m, k])?, b.random(&[EXPERTS, k, n])?);
+    let y = b.empty(&[m, n])?;
+    let list = ends.iter().map(|e| *e as f64).collect::<Vec<_>>();
+    let (stream, groups) = (b.stream, b.give_as(DType::I64, &[EXPERTS], &list)?);
+    let apart: Vec<_> = (0..EXPERTS).map(|e| b.give(&[k, n], &w.v[e * k * n..(e + 1) * k * n])).collect::<Result<_>>()?;
+    let matrices = || apart.iter().map(super::Given::view).collect::<Result<Vec<_>>>();
+    let (xs, out) = (vec![x.view()?], vec![y.view()?]);
+    match version {
+        1 => ops::versions::grouped_matmul_v1(stream, xs, matrices()?, None, None, None, None, None, Some(&ends), 3, out)?,
+        2 => ops::versions::grouped_matmul_v2(stream, xs, vec![w.view()?], None, None, None, None, None, Some(&ends), 3, 0, out)?,
+        3 => ops::versions::grouped_matmul_v3(stream, xs, vec![w.view()?], None, None, None, None, None, Some(groups.view()?), 3, 0, out)?,
+        _ => ops::versions::grouped_matmul_v5(stream, xs, vec![w.view()?], None, None, None, None, None, None, Some(groups.view()?), None, None, None, 3, 0, 0, 0, None, out, None, None)?,
+    }
+    let product = |i: usize| (0..k).map(|p| x.v[i / n * k + p] * w.v[(owner[i / n] * k + p) * n + i % n]).sum();
+    b.near("y", &y, &(0..m * n).map(product).collect::<Vec<f64>>())
+}
+
+fn grouped_add(b: &mut Bench<'_>) -> Result<()> {
+    let (t, m, n) = (b.size.rows, b.size.columns, 3);
+    let ends = [t / 2, t / 2, t];
+    let owner = |r: usize| usize::from(r >= ends[0]) * 2;
+    let (x, w, before) = (b.random(&[t, m])?, b.random(&[t, n])?, b.noise(3 * m * n));
+    let y = b.give_as(DType::F32, &[3 * m, n], &before)?;
+    let groups = b.give_as(DType::I64, &[3], &ends.map(|e| e as f64))?;
+    ops::versions::grouped_matmul_add(
+        b.stream,
+        x.view()?,
+        w.view()?,
+        groups.view()?,
+        y.view()?,
+        true,
+        false,
+        2,
+    )?;
+    let at = |i: usize| {
+        let (e, r, c) = (i / (m * n), i / n % m, i % n);
+        y.v[i] + (0..t).filter(|p| owner(*p) == e).map(|p| x.v[p * m + r] * w.v[p * n + c]).sum::<f64>()
+    };
+    b.near("y", &y.a, &(0..3 * m * n).map(at).collect::<Vec<f64>>())
+}
+
+/// Rows by expert and back, as inference does it.
+fn routing(b: &mut Bench<'_>) -> Result<()> {
+    let (m, n) = (b.size.rows, b.size.columns);
+    let x = b.random(&[m, n])?;
+    let list: Vec<f64> = (0..m * K).map(|i| ((i * 3 + i / K) % EXPERTS) as f64).collect();
+    let expert = b.give_as(DType::I32, &[m, K], &list)?;
+    let (sorted, row) = (b.empty(&[m * K, n])?, b.empty_as(DType::I32, &[m * K])?);
+    let counts = b.empty_as(DType::I32, &[EXPERTS])?;
+    let experts = EXPERTS as i64;
+    ops::versions::init_routing(
+        b.stream,
+        x.view()?,
+        expert.view()?,
+        0,
+        0,
+        experts,
+        0,
+        2,
+        false,
+        sorted.view()?,
+        row.view()?,
+        Some(counts.view()?),
+        None,
+    )?;
+    let place = places(&list);
+    let mut want = vec![0.0; m * K * n];
+    for (i, p) in place.iter().enumerate() {
+        want[p * n..(p + 1) * n].copy_from_slice(&x.v[i / K * n..(i / K + 1) * n]);
+    }
+    b.near("rows", &sorted, &want)?;
+    b.near("places", &row, &place.iter().map(|p| *p as f64).collect::<Vec<_>>())?;
+    let count = |e: usize| list.iter().filter(|l| **l as usize == e).count() as f64;
+    b.near("counts", &counts, &(0..EXPERTS).map(count).collect::<Vec<_>>())?;
+    let (y, bias, scales) = (b.random(&[m * K, n])?, b.random(&[EXPERTS, n])?, b.random(&[m, K])?);
+    let (first, second, out) = (b.random(&[m, n])?, b.random(&[m, n])?, b.empty(&[m, n])?);
+    // Mode 0 counts copies by their number, then by token.
+    let turned: Vec<f64> = (0..m * K).map(|i| place[i % m * K + i / m] as f64).collect();
+    let turned = b.give_as(DType::I32, &[m * K], &turned)?;
+    ops::versions::finalize_routing(
+        b.stream,
+        y.view()?,
+        turned.view()?,
+        Some(first.view()?),
+        Some(second.view()?),
+        Some(bias.view()?),
+        Some(scales.view()?),
+        Some(expert.view()?),
+        0,
+        out.view()?,
+    )?;
+    let at = |i: usize| {
+        let (t, c) = (i / n, i % n);
+        let copy = |j: usize| {
+            let e = list[t * K + j] as usize;
+            scales.v[t * K + j] * (y.v[place[t * K + j] * n + c] + bias.v[e * n + c])
+        };
+        first.v[i] + second.v[i] + (0..K).map(copy).sum::<f64>()
+    };
+    b.near("back", &out, &(0..m * n).map(at).collect::<Vec<f64>>())
+}
+
 pub(super) const CHECKS: &[Check] = &[
     Check { operators: &["aclnnMoeGatingTopKSoftmax"], dtypes: FLOATS, run: gating },
     Check {
@@ -141,4 +257,14 @@ pub(super) const CHECKS: &[Check] = &[
         run: permutation,
     },
     Check { operators: &["aclnnGroupedMatmulV4"], dtypes: FLOATS, run: grouped },
+    Check { operators: &["aclnnGroupedMatmul"], dtypes: FLOATS, run: |b| grouped_forms(b, 1) },
+    Check { operators: &["aclnnGroupedMatmulV2"], dtypes: FLOATS, run: |b| grouped_forms(b, 2) },
+    Check { operators: &["aclnnGroupedMatmulV3"], dtypes: FLOATS, run: |b| grouped_forms(b, 3) },
+    Check { operators: &["aclnnGroupedMatmulV5"], dtypes: FLOATS, run: |b| grouped_forms(b, 5) },
+    Check { operators: &["aclnnGroupedMatmulAdd"], dtypes: FLOATS, run: grouped_add },
+    Check {
+        operators: &["aclnnMoeInitRoutingV2", "aclnnMoeFinalizeRoutingV2"],
+        dtypes: FLOATS,
+        run: routing,
+    },
 ];

@@ -7,7 +7,9 @@
 mod attention;
 mod dense;
 mod experts;
+mod inference;
 mod losses;
+mod versions;
 
 use crate::operator::View;
 use crate::{Array, Result, Stream, Toolkit};
@@ -53,7 +55,8 @@ const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16];
 
 /// Every check.
 pub fn all() -> Vec<Check> {
-    [dense::CHECKS, losses::CHECKS, attention::CHECKS, experts::CHECKS].concat()
+    [dense::CHECKS, losses::CHECKS, attention::CHECKS, experts::CHECKS, versions::CHECKS, inference::CHECKS]
+        .concat()
 }
 
 impl Check {

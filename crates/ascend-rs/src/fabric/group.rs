@@ -21,6 +21,8 @@ pub(crate) struct HcclGroup {
     key: String,
     rank: usize,
     size: usize,
+    /// Numbers of its members in the run.
+    ranks: Vec<usize>,
     /// None for a group of one.
     lane: Option<Arc<Lane>>,
     /// By sender and receiver.
@@ -42,12 +44,13 @@ impl HcclGroup {
         run: Arc<Run>,
         key: String,
         rank: usize,
-        size: usize,
+        ranks: &[usize],
         lane: Option<Arc<Lane>>,
     ) -> HcclGroup {
+        let (size, ranks) = (ranks.len(), ranks.to_vec());
         let (pairs, arena) = (Mutex::default(), Arena::default());
         let (next, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        HcclGroup { run, key, rank, size, lane, pairs, arena, next, sent }
+        HcclGroup { run, key, rank, size, ranks, lane, pairs, arena, next, sent }
     }
 
     fn count(&self, bytes: usize) {
@@ -91,7 +94,8 @@ impl HcclGroup {
         let key = format!("{}-from-{from}-to-{to}", self.key);
         let options =
             CommOptions { buffer_mb: Some(self.run.options.message_buffer_mb), deterministic: false };
-        let maker = self.run.maker(key.clone(), 2, usize::from(self.rank == to), options);
+        let ranks = vec![self.ranks[from], self.ranks[to]];
+        let maker = self.run.maker(key.clone(), ranks, usize::from(self.rank == to), options);
         let pair = Pair { lane: Lane::start(self.run.clone(), key, maker)?, mail: Arc::default() };
         let pair = Arc::new(pair);
         pairs.insert((from, to), pair.clone());

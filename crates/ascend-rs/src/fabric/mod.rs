@@ -9,6 +9,7 @@ mod group;
 mod lane;
 mod mail;
 
+use crate::rendezvous::Shared;
 use crate::{CommOptions, Device, Error, Rendezvous, RootInfo, Toolkit, Unbound};
 use group::HcclGroup;
 use lane::{Lane, Maker};
@@ -145,17 +146,13 @@ impl Run {
     }
 
     /// How a lane makes the communicator of `ranks`, of which this is number `place`.
-    fn maker(&self, key: String, size: usize, place: usize, options: CommOptions) -> Maker {
+    fn maker(&self, key: String, ranks: Vec<usize>, place: usize, options: CommOptions) -> Maker {
         let (rendezvous, timeout) = (self.rendezvous.clone(), self.options.timeout);
         Box::new(move |device: &Device| {
-            let info = if place == 0 {
-                let info = RootInfo::new(device)?;
-                rendezvous.put(&key, info.bytes())?;
-                info
-            } else {
-                RootInfo::from_bytes(rendezvous.get(&key, timeout)?)?
-            };
-            crate::Comm::from_root_info(device, &info, size, place, options)
+            let own = if place == 0 { Some(RootInfo::new(device)?) } else { None };
+            let what = Shared { key: &key, ranks: &ranks, value: own.as_ref().map(RootInfo::bytes) };
+            let info = RootInfo::from_bytes(rendezvous.share(what, timeout)?)?;
+            crate::Comm::from_root_info(device, &info, ranks.len(), place, options)
         })
     }
 }
@@ -208,7 +205,7 @@ impl Fabric for HcclFabric {
                 other => {
                     // Kept for the group of all ranks.
                     *lock(&run.bootstrap) = other;
-                    run.maker(key.clone(), ranks.len(), place, run.options.comm)
+                    run.maker(key.clone(), ranks.to_vec(), place, run.options.comm)
                 }
             };
             let lane = Lane::start(run.clone(), key.clone(), maker)?;
@@ -216,6 +213,6 @@ impl Fabric for HcclFabric {
             lane.run("making a group", |_| Ok(()))?.wait(run)?;
             Some(lane)
         };
-        Ok(Arc::new(HcclGroup::new(run.clone(), key, place, ranks.len(), lane)))
+        Ok(Arc::new(HcclGroup::new(run.clone(), key, place, ranks, lane)))
     }
 }

@@ -1,7 +1,7 @@
 //! HCCL behind the ranks' interface, compared with ranks that are threads.
 
 use crate::{command, said, scenarios, toolkit};
-use ascend_rs::rendezvous::{Folder, InProcess, TorchStore};
+use ascend_rs::rendezvous::{Folder, InProcess, Over, TorchStore};
 use ascend_rs::{Bootstrap, Comm, Device, FabricOptions, HcclFabric, Rendezvous, Stream};
 use cann_emu::tree::Personality;
 use half::bf16;
@@ -18,6 +18,7 @@ scenarios! {
     all_devices_of_a_process_make_a_fabric
     a_rank_table_makes_a_fabric
     a_subgroup_of_a_communicator_works
+    ranks_that_a_communicator_joins_meet_over_it
     a_failing_rank_releases_the_others
     ranks_that_disagree_are_told_so
 }
@@ -307,6 +308,26 @@ fn a_failing_rank_releases_the_others() {
     });
 }
 
+/// As over MPI: groups of groups and messages, with nothing but a communicator of all ranks to meet by.
+fn ranks_that_a_communicator_joins_meet_over_it() {
+    let toolkit = toolkit();
+    let everyone: Vec<usize> = (0..4).collect();
+    let run = |fabric: &dyn Fabric| {
+        let parts = [fabric.rank() % 2, fabric.rank() % 2 + 2];
+        let (all, half) = (fabric.group(&everyone).unwrap(), fabric.group(&parts).unwrap());
+        let out = [everything(&*all).unwrap(), everything(&*half).unwrap()].concat();
+        // A rank that leaves takes its communicator with it.
+        all.barrier().unwrap();
+        out
+    };
+    let hccl = over_threads(4, |fabric| {
+        let meeting: Arc<dyn Rendezvous> = Arc::new(Over::new(fabric.group(&everyone).unwrap()));
+        let (rank, device) = (fabric.rank(), fabric.rank() as i32);
+        run(&HcclFabric::new(&toolkit, device, rank, 4, meeting, Bootstrap::RootInfo, options()))
+    });
+    compare(&hccl, &over_threads(4, run));
+}
+
 fn ranks_that_disagree_are_told_so() {
     let checked = FabricOptions { check_calls: true, ..options() };
     let said = over_hccl(2, checked, |fabric| {
@@ -366,6 +387,14 @@ fn processes(world: usize, settings: &[(&str, &str)]) {
 fn processes_that_meet_in_a_folder_equal_threads() {
     let folder = tempfile::tempdir().unwrap();
     processes(3, &[("MEETING", folder.path().to_str().unwrap())]);
+}
+
+#[test]
+fn four_and_eight_processes_equal_threads() {
+    for world in [4, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        processes(world, &[("MEETING", folder.path().to_str().unwrap())]);
+    }
 }
 
 /// The store of torchrun as far as its protocol is used: a table of bytes, asked by connection.

@@ -162,9 +162,20 @@ fn a_plan_that_does_not_run_leaves_nothing() {
     let (toolkit, device, s) = start();
     // Newer than 8.1; all others are in both releases.
     let newer = [
-        "aclnnForeachNonFiniteCheckAndUnscale",
-        "aclnnRotaryPositionEmbedding",
-        "aclnnRotaryPositionEmbeddingGrad",
+        "aclnnFlashAttentionScoreV3",
+        "aclnnFlashAttentionScoreV4",
+        "aclnnFlashAttentionScoreGradV3",
+        "aclnnFlashAttentionScoreGradV4",
+        "aclnnFlashAttentionVarLenScoreV3",
+        "aclnnFlashAttentionVarLenScoreV4",
+        "aclnnFlashAttentionVarLenScoreV5",
+        "aclnnFlashAttentionUnpaddingScoreGradV3",
+        "aclnnFlashAttentionUnpaddingScoreGradV4",
+        "aclnnFlashAttentionUnpaddingScoreGradV5",
+        "aclnnGroupedMatmulV5",
+        "aclnnFusedInferAttentionScoreV4",
+        "aclnnScatterPaKvCache",
+        "aclnnRingAttentionUpdateV2",
     ];
     let old = toolkit.versions().package.starts_with("8.1");
     for (name, there) in ops::available(&toolkit) {

@@ -1,6 +1,6 @@
 //! Operators by type name, the older way: only those that the vendor's adapter still runs like that.
 
-use super::kernels::gated;
+use super::kernels::{gated, memory_cell, typed};
 use super::tensor::{Values, View};
 use crate::api::graph::Attribute;
 use crate::memory;
@@ -13,6 +13,9 @@ use std::collections::HashMap;
 fn load(view: &View, who: &str) -> Result<Values, i32> {
     if memory::device_of(view.base).is_some() {
         return view.load(who);
+    }
+    if view.numel() == 0 || view.base == 0 {
+        return Ok(Values::F(Vec::new()));
     }
     // SAFETY: the program gives a host buffer of the described shape.
     let one = unsafe {
@@ -57,14 +60,27 @@ impl Operands {
     pub(super) fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(|v| v.base != 0 && v.numel() > 0)
     }
-    fn number(&self, i: usize) -> Result<f64, i32> {
+    /// A number on the host or the device.
+    pub(super) fn number(&self, i: usize) -> Result<f64, i32> {
         match self.numbers.get(i).copied().flatten() {
             Some(n) => Ok(n),
             None => Ok(self.input(i)?[0]),
         }
     }
-    fn is_on(&self, key: &str) -> bool {
+    /// Whether an attribute is set.
+    pub(super) fn is_on(&self, key: &str) -> bool {
         matches!(self.attributes.get(key), Some(Attribute::Int(v)) if *v != 0)
+    }
+    /// A float attribute, or what it is when left out.
+    pub(super) fn float(&self, key: &str, other: f64) -> f64 {
+        match self.attributes.get(key) {
+            Some(Attribute::Float(v)) => f64::from(*v),
+            _ => other,
+        }
+    }
+    /// Elements of an output.
+    pub(super) fn out_len(&self, i: usize) -> usize {
+        self.outputs.get(i).map_or(0, View::numel)
     }
     /// Writes an output, if the caller wants it.
     pub(super) fn put(&self, i: usize, values: Vec<f64>) -> Result<(), i32> {
@@ -78,10 +94,22 @@ impl Operands {
 type Kernel = fn(&Operands) -> Result<(), i32>;
 
 /// Name, least inputs, outputs, kernel.
-const TYPES: [(&str, usize, usize, Kernel); 3] = [
+const TYPES: [(&str, usize, usize, Kernel); 15] = [
     ("ApplyAdamW", 11, 3, adamw),
+    ("BNTrainingReduce", 1, 2, typed::channel_sums),
+    ("Cdist", 2, 1, typed::cdist),
+    ("CdistGrad", 4, 1, typed::cdist_grad),
     ("DynamicGRUV2", 7, 6, gated::forward),
     ("DynamicGRUV2Grad", 12, 6, gated::backward),
+    ("DynamicRNN", 6, 8, memory_cell::stacked),
+    ("DynamicRNNGrad", 16, 5, memory_cell::stacked_grad),
+    ("DynamicRNNV2", 7, 8, memory_cell::apart),
+    ("DynamicRNNV2Grad", 16, 6, memory_cell::apart_grad),
+    ("Fill", 2, 1, typed::fill),
+    ("LeftShift", 2, 1, typed::shift_left),
+    ("RightShift", 2, 1, typed::shift_right),
+    ("Svd", 1, 3, typed::svd),
+    ("SyncBatchNormGatherStats", 5, 4, typed::gather_sums),
 ];
 
 /// Enters an operator into a stream.

@@ -12,6 +12,7 @@
 //! - `rank(a,2..6)`: number of dimensions. `contig(a)`: elements follow one another.
 //! - `lists(a,b)`: lists of equal length with equal shapes.
 //! - `product(a,b>c)`: matrices or stacks of them that can be multiplied, and the shape of their product.
+//! - `covered(mode,mask)`: modes 2 to 4 need the mask of 2048 by 2048; of names parted by `|` the one that the operator has.
 //! - `even(a,dim)`: the dimension that `dim` names has an even size.
 
 use super::exec::{Call, Value};
@@ -42,6 +43,7 @@ enum Clause {
     Contiguous(Vec<String>),
     Lists(Vec<String>),
     Even(String, String),
+    Covered(String, String),
     Product(String, String, String),
     Spread(String, String),
 }
@@ -73,6 +75,10 @@ impl Contract {
                     "type" => Clause::Type(words(body)),
                     "contig" => Clause::Contiguous(words(body)),
                     "lists" => Clause::Lists(words(body)),
+                    "covered" => {
+                        let (mode, mask) = body.split_once(',').expect("covered(mode,mask)");
+                        Clause::Covered(mode.to_owned(), mask.to_owned())
+                    }
                     "even" => {
                         let (a, d) = body.split_once(',').expect("even(a,dim)");
                         Clause::Even(a.to_owned(), d.to_owned())
@@ -283,6 +289,13 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
                 if view.dims[at as usize] % 2 != 0 {
                     return Err(format!("{name}: dimension {dim} must be even, found {:?}", view.dims));
                 }
+            }
+        }
+        Clause::Covered(mode, mask) => {
+            let Some(Value::Number(Arg::I(mode @ 2..=4))) = call.value(mode) else { return Ok(()) };
+            let dims = mask.split('|').flat_map(|n| views(call, n)).next().map(|v| v.dims.clone());
+            if !dims.as_deref().is_some_and(|d| d.ends_with(&[2048, 2048])) {
+                return Err(format!("sparseMode {mode} needs a mask of 2048 x 2048, found {dims:?}"));
             }
         }
         Clause::Spread(from, to) => {

@@ -3,6 +3,7 @@
 use crate::handles::Handled;
 use crate::memory;
 use half::{bf16, f16};
+use std::cell::Cell;
 use std::sync::Mutex;
 
 /// Element types that the emulator's kernels know.
@@ -284,19 +285,19 @@ impl View {
             }};
         }
         match self.dtype {
-            Dtype::F32 => write!(f32, |i| values.f(i) as f32),
-            Dtype::F16 => write!(u16, |i| f16::from_f32(values.f(i) as f32).to_bits()),
-            Dtype::Bf16 => write!(u16, |i| bf16::from_f32(values.f(i) as f32).to_bits()),
-            Dtype::F64 => write!(f64, |i| values.f(i)),
-            Dtype::I8 => write!(i8, |i| values.i(i) as i8),
-            Dtype::U8 | Dtype::Other(_) => write!(u8, |i| values.i(i) as u8),
+            Dtype::F32 => write!(f32, |i| values.real(i) as f32),
+            Dtype::F16 => write!(u16, |i| f16::from_f32(values.real(i) as f32).to_bits()),
+            Dtype::Bf16 => write!(u16, |i| bf16::from_f32(values.real(i) as f32).to_bits()),
+            Dtype::F64 => write!(f64, |i| values.real(i)),
+            Dtype::I8 => write!(i8, |i| values.whole(i) as i8),
+            Dtype::U8 | Dtype::Other(_) => write!(u8, |i| values.whole(i) as u8),
             Dtype::Bool => write!(u8, |i| u8::from(values.b(i))),
-            Dtype::I16 => write!(i16, |i| values.i(i) as i16),
-            Dtype::U16 => write!(u16, |i| values.i(i) as u16),
-            Dtype::I32 => write!(i32, |i| values.i(i) as i32),
-            Dtype::U32 => write!(u32, |i| values.i(i) as u32),
-            Dtype::I64 => write!(i64, |i| values.i(i)),
-            Dtype::U64 => write!(u64, |i| values.i(i) as u64),
+            Dtype::I16 => write!(i16, |i| values.whole(i) as i16),
+            Dtype::U16 => write!(u16, |i| values.whole(i) as u16),
+            Dtype::I32 => write!(i32, |i| values.whole(i) as i32),
+            Dtype::U32 => write!(u32, |i| values.whole(i) as u32),
+            Dtype::I64 => write!(i64, |i| values.whole(i)),
+            Dtype::U64 => write!(u64, |i| values.whole(i) as u64),
             Dtype::C64 => write!([f32; 2], |i| {
                 let (a, b) = values.c(i);
                 [a as f32, b as f32]
@@ -308,6 +309,16 @@ impl View {
         }
         Ok(())
     }
+}
+
+thread_local! {
+    /// Whether an imaginary part was dropped on this thread.
+    static LOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a kernel has dropped an imaginary part on this thread since this was last asked.
+pub fn lost() -> bool {
+    LOST.replace(false)
 }
 
 /// Values widened to the widest type of their kind.
@@ -334,20 +345,35 @@ impl Values {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// As a float.
-    pub fn f(&self, i: usize) -> f64 {
+    /// As a float; the real part of a complex number, as a cast takes it.
+    fn real(&self, i: usize) -> f64 {
         match self {
             Values::F(v) => v[i],
             Values::I(v) => v[i] as f64,
             Values::C(v) => v[i].0,
         }
     }
-    /// As an integer: truncated, 0 for NaN.
-    pub fn i(&self, i: usize) -> i64 {
+    /// As an integer: truncated, 0 for NaN; of the real part of a complex number, as a cast takes it.
+    fn whole(&self, i: usize) -> i64 {
         match self {
             Values::F(v) => v[i] as i64,
             Values::I(v) => v[i],
             Values::C(v) => v[i].0 as i64,
+        }
+    }
+    /// As a float. A kernel that asks a complex number for this has no answer for complex numbers: see [`lost`].
+    pub fn f(&self, i: usize) -> f64 {
+        self.note();
+        self.real(i)
+    }
+    /// As an integer: truncated, 0 for NaN. Of complex numbers as [`Values::f`].
+    pub fn i(&self, i: usize) -> i64 {
+        self.note();
+        self.whole(i)
+    }
+    fn note(&self) {
+        if matches!(self, Values::C(_)) {
+            LOST.set(true);
         }
     }
     /// As a truth value.

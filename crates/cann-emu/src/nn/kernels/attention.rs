@@ -5,17 +5,22 @@ use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Values, View};
 
 /// Where head `n`, position `s` of sequence `b` lies in a packed tensor: a row of `d` values.
-struct Layout {
-    batch: usize,
-    seq: usize,
-    heads: usize,
-    width: usize,
+pub(super) struct Layout {
+    pub(super) batch: usize,
+    pub(super) seq: usize,
+    pub(super) heads: usize,
+    pub(super) width: usize,
     kind: char,
 }
 
 impl Layout {
     /// `heads` counts query heads; `width`, where known, is the size of a head.
-    fn of(view: &View, layout: &str, heads: Option<usize>, width: Option<usize>) -> Result<Layout, Fault> {
+    pub(super) fn of(
+        view: &View,
+        layout: &str,
+        heads: Option<usize>,
+        width: Option<usize>,
+    ) -> Result<Layout, Fault> {
         let d: Vec<usize> = view.dims.iter().map(|d| *d as usize).collect();
         let rank = d.len();
         let split = |h: usize| -> (usize, usize) {
@@ -28,14 +33,17 @@ impl Layout {
             ("SBH", 3) => made(d[1], d[0], split(d[2]).0, split(d[2]).1, 's'),
             ("BSND", 4) => made(d[0], d[1], d[2], d[3], 'b'),
             ("BNSD", 4) => made(d[0], d[2], d[1], d[3], 'n'),
+            ("NBSD", 4) => made(d[1], d[2], d[0], d[3], 'h'),
             ("TND", 3) => made(1, d[0], d[1], d[2], 'b'),
+            ("NTD", 3) => made(1, d[1], d[0], d[2], 'n'),
             _ => return Err(Fault::from(format!("layout {layout} of {:?}", view.dims))),
         })
     }
-    fn at(&self, b: usize, n: usize, s: usize) -> usize {
+    pub(super) fn at(&self, b: usize, n: usize, s: usize) -> usize {
         let row = match self.kind {
             'b' => (b * self.seq + s) * self.heads + n,
             's' => (s * self.batch + b) * self.heads + n,
+            'h' => (n * self.batch + b) * self.seq + s,
             _ => (b * self.heads + n) * self.seq + s,
         };
         row * self.width
@@ -56,13 +64,36 @@ struct Problem {
     scale: f64,
     keep: f64,
     drop: Option<Vec<i64>>,
-    bias: Option<(View, Vec<f64>, bool)>,
+    bias: Option<Bias>,
     mask: Option<(View, Vec<i64>)>,
     mode: i64,
     before: i64,
     after: i64,
     prefix: Vec<i64>,
     sink: Option<Vec<f64>>,
+    /// Parts of queries and keys of their own, which the scores add.
+    rope: Option<Rope>,
+}
+
+struct Rope {
+    q: Vec<f64>,
+    k: Vec<f64>,
+    lq: Layout,
+    lk: Layout,
+}
+
+/// Position biases: values read from memory, or distances times the slope of a head.
+enum Bias {
+    Read { view: View, values: Vec<f64>, outside: bool },
+    Slopes { values: Vec<f64>, root: bool, shift: i64 },
+}
+
+/// A tensor that only some versions have, if it is there and not empty.
+fn some<'a>(call: &'a Call, names: &str) -> Result<Option<&'a View>, Fault> {
+    match names.split('|').find(|n| call.value(n).is_some()) {
+        Some(name) => Ok(call.opt(name)?.filter(|v| v.numel() > 0)),
+        None => Ok(None),
+    }
 }
 
 impl Problem {
@@ -94,11 +125,36 @@ impl Problem {
         };
         let kind = call.int("pseType").unwrap_or(1);
         let pse = call.opt("realShiftOptional|pseShiftOptional")?.filter(|v| v.numel() > 0);
-        if pse.is_some() && kind > 1 {
-            return Err(Fault::from(format!("pseType {kind} is not in the emulator")));
-        }
         let name = call.decl.name;
-        let bias = pse.map(|v| Ok::<_, Fault>((v.clone(), v.load(name)?.floats(), kind == 0))).transpose()?;
+        for refused in ["dScaleQOptional", "dScaleKOptional", "dScaleVOptional", "dScaleDyOptional"] {
+            if some(call, refused)?.is_some() {
+                return Err(Fault::from(format!("{refused} is not in the emulator")));
+            }
+        }
+        let start = |names: &str| call.ints(names).ok().and_then(|v| v.first().copied()).unwrap_or(0);
+        let bias = match pse {
+            None => None,
+            Some(v) if kind > 1 => Some(Bias::Slopes {
+                values: v.load(name)?.floats(),
+                root: kind == 3,
+                shift: start("qStartIdxOptional") - start("kvStartIdxOptional"),
+            }),
+            Some(v) => {
+                Some(Bias::Read { view: v.clone(), values: v.load(name)?.floats(), outside: kind == 0 })
+            }
+        };
+        let (turn, key_turn) =
+            (some(call, "queryRope|queryRopeOptional")?, some(call, "keyRope|keyRopeOptional|keyInRope")?);
+        let rope = match (turn, key_turn) {
+            (Some(a), Some(b)) => Some(Rope {
+                q: a.load(name)?.floats(),
+                k: b.load(name)?.floats(),
+                lq: Layout::of(a, &layout, Some(heads), None)?,
+                lk: Layout::of(b, &layout, Some(groups), None)?,
+            }),
+            (None, None) => None,
+            _ => return Err(Fault::from("queryRope and keyRope come together")),
+        };
         let mask = call.opt("attenMaskOptional")?.filter(|v| v.numel() > 0);
         let drop = call.opt("dropMaskOptional")?.filter(|v| v.numel() > 0);
         let sink = match call.opt("sinkOptional|sinkInOptional") {
@@ -123,6 +179,7 @@ impl Problem {
             after: call.int("nextTokens")?,
             prefix: call.ints("prefixOptional")?,
             sink,
+            rope,
         })
     }
 
@@ -153,16 +210,27 @@ impl Problem {
         }
     }
 
+    /// What the score of a query and a key is moved by, and whether that is outside of the scale.
     fn bias_at(&self, b: usize, n: usize, i: usize, j: usize) -> (f64, bool) {
-        let Some((view, values, outside)) = &self.bias else { return (0.0, false) };
-        let d: Vec<usize> = view.dims.iter().map(|d| *d as usize).collect();
-        let r = d.len();
-        let pick = |size: usize, at: usize| if size == 1 { 0 } else { at };
-        let mut at = pick(d[r - 2], i.min(d[r - 2] - 1)) * d[r - 1] + pick(d[r - 1], j);
-        if r == 4 {
-            at += (pick(d[0], b) * d[1] + pick(d[1], n)) * d[2] * d[3];
+        match &self.bias {
+            None => (0.0, false),
+            Some(Bias::Slopes { values, root, shift }) => {
+                let heads = self.lq.heads;
+                let slope = values[if values.len() == heads { n } else { b * heads + n }];
+                let far = ((i as i64 - j as i64 + shift) as f64).abs();
+                (-slope * if *root { far.sqrt() } else { far }, true)
+            }
+            Some(Bias::Read { view, values, outside }) => {
+                let d: Vec<usize> = view.dims.iter().map(|d| *d as usize).collect();
+                let r = d.len();
+                let pick = |size: usize, at: usize| if size == 1 { 0 } else { at };
+                let mut at = pick(d[r - 2], i.min(d[r - 2] - 1)) * d[r - 1] + pick(d[r - 1], j);
+                if r == 4 {
+                    at += (pick(d[0], b) * d[1] + pick(d[1], n)) * d[2] * d[3];
+                }
+                (values[at], *outside)
+            }
         }
-        (values[at], *outside)
     }
 
     /// Scores of one query; `None` where the key is dropped.
@@ -177,7 +245,11 @@ impl Problem {
                     return None;
                 }
                 let k = &self.k[self.lk.at(b, group, k0 + j)..][..width];
-                let dot = call.sum(q.iter().zip(k).map(|(a, b)| a * b));
+                let mut dot = call.sum(q.iter().zip(k).map(|(a, b)| a * b));
+                if let Some(r) = &self.rope {
+                    let (q, k) = (&r.q[r.lq.at(b, n, q0 + i)..], &r.k[r.lk.at(b, group, k0 + j)..]);
+                    dot += call.sum(q[..r.lq.width].iter().zip(k).map(|(a, b)| a * b));
+                }
                 let (bias, outside) = self.bias_at(b, n, i, j);
                 Some(if outside { self.scale * dot + bias } else { self.scale * (dot + bias) })
             })
@@ -259,6 +331,8 @@ fn backward(call: &Call) -> Outcome {
         Layout { batch: p.lq.batch, seq: p.lq.seq, heads: p.lq.heads, width: p.lv.width, kind: p.lq.kind };
     let (mut dq, mut dk, mut dv) = (vec![0.0; p.q.len()], vec![0.0; p.k.len()], vec![0.0; p.v.len()]);
     let mut dsink = vec![0.0; p.lq.heads];
+    let size = |f: fn(&Rope) -> usize| vec![0.0; p.rope.as_ref().map_or(0, f)];
+    let (mut dqr, mut dkr) = (size(|r| r.q.len()), size(|r| r.k.len()));
     for span in &p.spans {
         let (b, q0, sq, k0, sk) = *span;
         for n in 0..p.lq.heads {
@@ -292,6 +366,13 @@ fn backward(call: &Call) -> Outcome {
                         dq[qa + c] += ds * p.k[ka + c];
                         dk[ka + c] += ds * p.q[qa + c];
                     }
+                    if let Some(r) = &p.rope {
+                        let (qa, ka) = (r.lq.at(b, n, q0 + i), r.lk.at(b, group, k0 + j));
+                        for c in 0..r.lq.width {
+                            dqr[qa + c] += ds * r.k[ka + c];
+                            dkr[ka + c] += ds * r.q[qa + c];
+                        }
+                    }
                 }
             }
         }
@@ -299,6 +380,10 @@ fn backward(call: &Call) -> Outcome {
     call.put("dqOut", &Values::F(dq))?;
     call.put("dkOut", &Values::F(dk))?;
     call.put("dvOut", &Values::F(dv))?;
+    if p.rope.is_some() {
+        call.put("dqRopeOut", &Values::F(dqr))?;
+        call.put("dkRopeOut", &Values::F(dkr))?;
+    }
     if call.value("dsinkOut").is_some() {
         call.put_opt("dsinkOut", &Values::F(dsink))?;
     }
@@ -385,8 +470,8 @@ fn apply_rotary(call: &Call) -> Outcome {
     Ok(())
 }
 
-const FWD: &str = "query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut)";
-const BWD: &str = "query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut)";
+const FWD: &str = "query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope)";
+const BWD: &str = "query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut)";
 
 pub(super) static OPS: &[Row] = &[
     ("FlashAttentionScore", FWD, forward),
@@ -395,14 +480,18 @@ pub(super) static OPS: &[Row] = &[
     ("FlashAttentionScoreV4", FWD, forward),
     ("FlashAttentionVarLenScore", FWD, forward),
     ("FlashAttentionVarLenScoreV2", FWD, forward),
+    ("FlashAttentionVarLenScoreV3", FWD, forward),
     ("FlashAttentionVarLenScoreV4", FWD, forward),
+    ("FlashAttentionVarLenScoreV5", FWD, forward),
     ("FlashAttentionScoreGrad", BWD, backward),
     ("FlashAttentionScoreGradV2", BWD, backward),
     ("FlashAttentionScoreGradV3", BWD, backward),
     ("FlashAttentionScoreGradV4", "query:F keyIn:F null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut)", backward),
     ("FlashAttentionUnpaddingScoreGrad", BWD, backward),
     ("FlashAttentionUnpaddingScoreGradV2", BWD, backward),
+    ("FlashAttentionUnpaddingScoreGradV3", BWD, backward),
     ("FlashAttentionUnpaddingScoreGradV4", BWD, backward),
+    ("FlashAttentionUnpaddingScoreGradV5", BWD, backward),
     ("RotaryPositionEmbedding", "x:F type(x,cos,sin,out) same(x,out) contig(out)", rotary),
     ("RotaryPositionEmbeddingV2", "x:F type(x,cos,sin,out) same(x,out) contig(out) null(rotate)", rotary),
     (

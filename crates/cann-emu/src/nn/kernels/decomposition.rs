@@ -112,39 +112,84 @@ fn jacobi(a: &mut [f64], m: usize, n: usize) -> Vec<f64> {
     v
 }
 
+/// Left factor `[m,least]`, singular values, right factor `[n,least]` of a matrix.
+pub(super) fn factors(a: &[f64], m: usize, n: usize) -> [Vec<f64>; 3] {
+    // Tall: of a wide matrix the transpose, with the factors exchanged.
+    let wide = m < n;
+    let (rows, cols) = if wide { (n, m) } else { (m, n) };
+    let mut x: Vec<f64> = if wide { (0..m * n).map(|i| a[i % m * n + i / m]).collect() } else { a.to_vec() };
+    let v = jacobi(&mut x, rows, cols);
+    let size = |c: usize| (0..rows).map(|r| x[r * cols + c].powi(2)).sum::<f64>().sqrt();
+    let mut order: Vec<usize> = (0..cols).collect();
+    order.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
+    // Columns of length zero have no direction: any that is orthogonal to the others is right.
+    let most = order.first().map_or(0.0, |c| size(*c));
+    let rank = order.iter().take_while(|c| size(**c) > 1e-13 * most).count();
+    let known: Vec<f64> =
+        (0..rows * rank).map(|i| x[i / rank * cols + order[i % rank]] / size(order[i % rank])).collect();
+    let left = completed(&known, rows, rank, cols);
+    let right: Vec<f64> = (0..cols * cols).map(|i| v[i / cols * cols + order[i % cols]]).collect();
+    let values = order.iter().map(|c| size(*c)).collect();
+    let (u, w) = if wide { (right, left) } else { (left, right) };
+    [u, values, w]
+}
+
+/// Further columns, orthogonal to those of `[rows,have]`, until there are `want`, at most as many as rows.
+fn completed(q: &[f64], rows: usize, have: usize, want: usize) -> Vec<f64> {
+    let mut columns: Vec<Vec<f64>> =
+        (0..have).map(|c| (0..rows).map(|r| q[r * have + c]).collect()).collect();
+    for unit in 0..rows {
+        if columns.len() >= want {
+            break;
+        }
+        let mut v: Vec<f64> = (0..rows).map(|r| f64::from(u8::from(r == unit))).collect();
+        // Twice, for what rounding leaves.
+        for _ in 0..2 {
+            for c in &columns {
+                let dot: f64 = c.iter().zip(&v).map(|(a, b)| a * b).sum();
+                v.iter_mut().zip(c).for_each(|(v, c)| *v -= dot * c);
+            }
+        }
+        let size = v.iter().map(|v| v * v).sum::<f64>().sqrt();
+        if size > 1e-6 {
+            columns.push(v.iter().map(|v| v / size).collect());
+        }
+    }
+    (0..rows * want).map(|i| columns[i % want][i / want]).collect()
+}
+
+/// As [`factors`], with square outer factors.
+pub(super) fn full_factors(a: &[f64], m: usize, n: usize) -> [Vec<f64>; 3] {
+    let [u, s, v] = factors(a, m, n);
+    let least = m.min(n);
+    [completed(&u, m, least, m), s, completed(&v, n, least, n)]
+}
+
 fn svd(k: &Call) -> Outcome {
     let (all, m, n) = matrices(k, "input")?;
-    let least = m.min(n);
+    let full = k.flag("fullMatrices")? && k.flag("computeUV")?;
     let (mut us, mut ss, mut vs) = (Vec::new(), Vec::new(), Vec::new());
-    for a in all {
-        // Tall: of a wide matrix the transpose, with the factors exchanged.
-        let wide = m < n;
-        let (rows, cols) = if wide { (n, m) } else { (m, n) };
-        let mut x: Vec<f64> =
-            if wide { (0..m * n).map(|i| a[i % m * n + i / m]).collect() } else { a.clone() };
-        let v = jacobi(&mut x, rows, cols);
-        let size = |c: usize| (0..rows).map(|r| x[r * cols + c].powi(2)).sum::<f64>().sqrt();
-        let mut order: Vec<usize> = (0..cols).collect();
-        order.sort_by(|a, b| size(*b).total_cmp(&size(*a)));
-        let left: Vec<f64> =
-            (0..rows * cols).map(|i| x[i / cols * cols + order[i % cols]] / size(order[i % cols])).collect();
-        let right: Vec<f64> = (0..cols * cols).map(|i| v[i / cols * cols + order[i % cols]]).collect();
-        ss.extend(order.iter().map(|c| size(*c)));
-        let (u, w) = if wide { (right, left) } else { (left, right) };
-        us.extend(u);
-        vs.extend(w);
-    }
-    k.put("sigma", &Values::F(ss))?;
-    if !k.flag("computeUV")? {
+    if full && m * n == 0 {
+        // Of nothing: identities, as many as there are matrices.
+        for (name, side) in [("u", m), ("v", n)] {
+            let count = k.opt(name)?.map_or(0, View::numel);
+            let one = |i: usize| f64::from(u8::from(i % (side * side) / side == i % side));
+            k.put_opt(name, &Values::F((0..count).map(one).collect()))?;
+        }
         return Ok(());
     }
-    if k.flag("fullMatrices")? && m != n {
-        return Err(Fault::from(format!(
-            "full factors of {m} x {n} are not in the emulator; {least} columns are"
-        )));
+    for a in all {
+        let [u, s, v] = if full { full_factors(&a, m, n) } else { factors(&a, m, n) };
+        us.extend(u);
+        ss.extend(s);
+        vs.extend(v);
     }
-    k.put_opt("u", &Values::F(us))?;
-    k.put_opt("v", &Values::F(vs))
+    k.put("sigma", &Values::F(ss))?;
+    if k.flag("computeUV")? {
+        k.put_opt("u", &Values::F(us))?;
+        k.put_opt("v", &Values::F(vs))?;
+    }
+    Ok(())
 }
 
 /// A · x = self with A triangular.
@@ -189,7 +234,7 @@ fn cross(k: &Call) -> Outcome {
 }
 
 /// Σ |a − b|ᵖ to the power 1/p, the largest for infinite p, the number of differences for p 0.
-fn distance(d: impl Iterator<Item = f64>, p: f64) -> f64 {
+pub(super) fn distance(d: impl Iterator<Item = f64>, p: f64) -> f64 {
     if p == 0.0 {
         d.filter(|v| *v != 0.0).count() as f64
     } else if p.is_infinite() {
@@ -243,13 +288,7 @@ fn cdist_grad(k: &Call) -> Outcome {
         let (b, r, c) = (i / (s.rows * s.cols), i / s.cols % s.rows, i % s.cols);
         for e in 0..s.width {
             let v = s.x[(b * s.rows + r) * s.width + e] - s.y[(b * s.cols + c) * s.width + e];
-            let slope = if far[i] == 0.0 || p == 0.0 || v == 0.0 {
-                0.0
-            } else if p.is_infinite() {
-                if v.abs() == far[i] { v.signum() } else { 0.0 }
-            } else {
-                v.signum() * (v.abs() / far[i]).powf(p - 1.0)
-            };
+            let slope = super::typed::slope(v, far[i], p);
             dx[(b * s.rows + r) * s.width + e] += g[i] * slope;
         }
     }

@@ -99,7 +99,15 @@ pub(super) fn bin3(
 }
 
 fn bin(k: &Call, f: fn(f64, f64) -> f64, g: fn(i64, i64) -> i64) -> Outcome {
-    bin3(k, f, g, |a, b| (a.0 + b.0, a.1 + b.1))
+    let out = output(k)?;
+    let (a, b) = pair(k, out)?;
+    let n = out.numel();
+    let v = match kind(&a, &b) {
+        0 => Values::I((0..n).map(|i| g(a.i(i), b.i(i))).collect()),
+        // Of complex numbers too, which this has no answer for.
+        _ => Values::F((0..n).map(|i| f(a.f(i), b.f(i))).collect()),
+    };
+    k.put_view(out, &v)
 }
 
 /// z = f(a, b), in floats always.
@@ -107,10 +115,17 @@ fn binf(k: &Call, f: fn(f64, f64) -> f64) -> Outcome {
     let out = output(k)?;
     let (a, b) = pair(k, out)?;
     let n = out.numel();
-    if kind(&a, &b) == 2 {
-        return k.put_view(out, &Values::C((0..n).map(|i| cdiv(a.c(i), b.c(i))).collect()));
-    }
     k.put_view(out, &Values::F((0..n).map(|i| f(a.f(i), b.f(i))).collect()))
+}
+
+/// z = a / b, of complex numbers too.
+fn quotient(k: &Call) -> Outcome {
+    let out = output(k)?;
+    let (a, b) = pair(k, out)?;
+    if kind(&a, &b) == 2 {
+        return k.put_view(out, &Values::C((0..out.numel()).map(|i| cdiv(a.c(i), b.c(i))).collect()));
+    }
+    k.put_view(out, &Values::F((0..out.numel()).map(|i| a.f(i) / b.f(i)).collect()))
 }
 
 fn cdiv(a: Complex, b: Complex) -> Complex {
@@ -230,7 +245,7 @@ fn remainder(a: f64, b: f64) -> f64 {
 /// mode 0: true division, 1: towards zero, 2: towards minus infinity.
 fn div_mod(k: &Call) -> Outcome {
     match k.int("mode")? {
-        0 => binf(k, |a, b| a / b),
+        0 => quotient(k),
         1 => bin(k, |a, b| (a / b).trunc(), |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
         _ => bin(k, floor_div, floor_div_i),
     }
@@ -534,8 +549,8 @@ pub(super) static BOTH: &[Row] = with_in_place! {
     "Rsubs" ANY, |k| scaled(k, -1.0, true);
     "Mul" "self:FDIBC other:FDIBC", mul;
     "Muls" ANY, mul;
-    "Div" "self:FDIBC other:FDIBC", |k| binf(k, |a, b| a / b);
-    "Divs" ANY, |k| binf(k, |a, b| a / b);
+    "Div" "self:FDIBC other:FDIBC", quotient;
+    "Divs" ANY, quotient;
     "DivMod" ANY, div_mod;
     "DivMods" ANY, div_mod;
     "FloorDivide" ANY, |k| bin(k, floor_div, floor_div_i);

@@ -49,7 +49,7 @@ pub(super) fn product(
 }
 
 /// Products of stacks of matrices, broadcast over the leading dimensions; one-dimensional operands as PyTorch's matmul.
-fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>), Fault> {
+pub(super) fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>), Fault> {
     let (mut x, mut y) = (a.clone(), b.clone());
     if x.dims.len() == 1 {
         x.dims.insert(0, 1);
@@ -242,11 +242,12 @@ fn grouped(k: &Call) -> Outcome {
 /// y += xᵀ·w for each group of rows.
 fn grouped_add(k: &Call) -> Outcome {
     let (x, w, y) = (k.t("x")?, k.t("weight")?, k.t("yRef")?);
-    let (m, n) = (y.dims[y.dims.len() - 2] as usize, y.dims[y.dims.len() - 1] as usize);
-    let rows = w.dims[0] as usize;
+    let (rows, n) = (w.dims[0] as usize, w.dims[1] as usize);
     let (a, b) = (x.load(k.decl.name)?.floats(), w.load(k.decl.name)?.floats());
     let turned = x.dims[0] as usize == rows;
     let list = k.load("groupList")?.ints();
+    // One matrix a group, stacked in three dimensions or in two.
+    let m = y.numel() / (list.len() * n).max(1);
     let mut v = y.load(k.decl.name)?.floats();
     let mut at = 0;
     for (e, end) in list.iter().enumerate() {

@@ -147,6 +147,28 @@ fn scatter(k: &Call, n: usize) -> Outcome {
     k.put("gradInput", &Values::F(dx))
 }
 
+/// Values back to the places in a plane that they came from, zeros elsewhere.
+fn unpooled(k: &Call, n: usize) -> Outcome {
+    let (x, out) = (k.f("self")?, k.t("out|outRef")?);
+    let places = k.load("indices")?.ints();
+    let plane = out.dims[out.dims.len() - n..].iter().product::<i64>() as usize;
+    let window = x.len() / (out.numel() / plane.max(1)).max(1);
+    let mut y = vec![0.0; out.numel()];
+    for (i, v) in x.iter().enumerate() {
+        y[i / window.max(1) * plane + places[i] as usize] = *v;
+    }
+    k.put_view(out, &Values::F(y))
+}
+
+fn unpooled_grad(k: &Call, n: usize) -> Outcome {
+    let (g, from) = (k.f("gradOutput")?, k.t("gradOutput")?);
+    let places = k.load("indices")?.ints();
+    let plane = from.dims[from.dims.len() - n..].iter().product::<i64>() as usize;
+    let window = places.len() / (g.len() / plane.max(1)).max(1);
+    let dx = places.iter().enumerate().map(|(i, p)| g[i / window.max(1) * plane + *p as usize]);
+    k.put("out", &Values::F(dx.collect()))
+}
+
 const POOL: (&str, &str) = ("out", "indices");
 const ADAPTIVE: (&str, &str) = ("outputOut", "indicesOut");
 
@@ -157,6 +179,10 @@ pub(super) static OPS: &[Row] = &[
     ("MaxPool3dWithArgmax", "self:FD out(indices)", |k| largest(k, 3, windows, POOL)),
     ("AdaptiveMaxPool2d", "self:FD", |k| largest(k, 2, adaptive, ADAPTIVE)),
     ("AdaptiveMaxPool3d", "self:FD", |k| largest(k, 3, adaptive, ADAPTIVE)),
+    ("MaxUnpool2d", "self:FD indices:I", |k| unpooled(k, 2)),
+    ("MaxUnpool3d", "self:FD indices:I", |k| unpooled(k, 3)),
+    ("MaxUnpool2dBackward", "gradOutput:FD indices:I", |k| unpooled_grad(k, 2)),
+    ("MaxUnpool3dBackward", "gradOutput:FD indices:I", |k| unpooled_grad(k, 3)),
     ("MaxPool2dWithIndicesBackward", "gradOutput:FD indices:I", |k| scatter(k, 2)),
     ("MaxPool3dWithArgmaxBackward", "gradOutput:FD indices:I", |k| scatter(k, 3)),
     ("AdaptiveMaxPool2dBackward", "gradOutput:FD indices:I", |k| scatter(k, 2)),

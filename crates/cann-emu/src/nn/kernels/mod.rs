@@ -15,11 +15,15 @@ pub mod elementwise;
 pub mod gated;
 pub mod groups;
 pub mod index;
+pub mod inference;
+pub mod margins;
 pub mod matmul;
 pub mod maximum;
+pub mod memory_cell;
 pub mod moe;
 pub mod norm;
 pub mod optimizer;
+pub mod quantised;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
@@ -27,6 +31,7 @@ pub mod resample;
 pub mod sampling;
 pub mod shape;
 pub mod special;
+pub mod typed;
 
 /// An operator that the emulator has.
 #[derive(Debug)]
@@ -74,6 +79,9 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             groups::OPS,
             ctc::OPS,
             recurrent::OPS,
+            inference::OPS,
+            margins::OPS,
+            quantised::OPS,
         ];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()

@@ -107,6 +107,46 @@ fn nearest(input: usize, output: usize, factor: f64) -> Taps {
     (0..output).map(|i| vec![(at(i), 1.0)]).collect()
 }
 
+/// The place under the middle of each output.
+fn exact(input: usize, output: usize, factor: f64, _corners: bool) -> Taps {
+    let step = if factor > 0.0 { (1.0 / factor) as f32 } else { input as f32 / output as f32 };
+    let at = |i: usize| (((i as f32 + 0.5) * step).floor() as usize).min(input - 1);
+    (0..output).map(|i| vec![(at(i), 1.0)]).collect()
+}
+
+/// A filter as wide as the outputs are apart, at least `reach` inputs to each side.
+fn smoothed(input: usize, output: usize, step: f64, reach: f64, filter: impl Fn(f64) -> f64) -> Taps {
+    let scale = step.max(1.0);
+    let one = |i: usize| {
+        let middle = step * (i as f64 + 0.5);
+        let low = (middle - reach * scale + 0.5).max(0.0) as usize;
+        let high = ((middle + reach * scale + 0.5) as usize).min(input);
+        let weight = |j: usize| filter((j as f64 - middle + 0.5) / scale);
+        let sum: f64 = (low..high).map(weight).sum();
+        (low..high).map(|j| (j, if sum == 0.0 { 0.0 } else { weight(j) / sum })).collect()
+    };
+    (0..output).map(one).collect()
+}
+
+fn smooth_linear(input: usize, output: usize, factor: f64, corners: bool) -> Taps {
+    smoothed(input, output, step(input, output, factor, corners), 1.0, |x| (1.0 - x.abs()).max(0.0))
+}
+
+/// Keys' kernel with a = -0.5.
+fn smooth_cubic(input: usize, output: usize, factor: f64, corners: bool) -> Taps {
+    let keys = |x: f64| {
+        let (x, a) = (x.abs(), -0.5);
+        if x < 1.0 {
+            ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+        } else if x < 2.0 {
+            ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+        } else {
+            0.0
+        }
+    };
+    smoothed(input, output, step(input, output, factor, corners), 2.0, keys)
+}
+
 fn linear(input: usize, output: usize, factor: f64, corners: bool) -> Taps {
     let step = step(input, output, factor, corners);
     let one = |i: usize| {
@@ -146,19 +186,24 @@ type Resize = fn(usize, usize, f64, bool) -> Taps;
 
 fn resized(k: &Call, input: &[usize], output: &[usize], how: Resize) -> Result<Vec<Taps>, Fault> {
     let corners = k.flag("alignCorners").unwrap_or(false);
-    let names: &[&str] = if input.len() == 1 { &["scales|scaleL"] } else { &["scalesH", "scalesW"] };
+    let names: &[&str] = match input.len() {
+        1 => &["scales|scaleL"],
+        2 => &["scalesH", "scalesW"],
+        _ => &["scalesD", "scalesH", "scalesW"],
+    };
     let factor = |d: usize| k.num(names[d]).unwrap_or(0.0);
     Ok((0..input.len()).map(|d| how(input[d], output[d], factor(d), corners)).collect())
 }
 
 fn resize(k: &Call, n: usize, how: Resize) -> Outcome {
-    let (input, output) = both(k, "self", "out", n)?;
-    forward(k, "self", "out", &resized(k, &input, &output, how)?)
+    let from = "self|input|x";
+    let (input, output) = both(k, from, "out", n)?;
+    forward(k, from, "out", &resized(k, &input, &output, how)?)
 }
 
 fn resize_grad(k: &Call, n: usize, how: Resize) -> Outcome {
     let (input, output) = (listed(k, "inputSize", n)?, listed(k, "outputSize", n)?);
-    backward(k, "gradOut", "gradInput|out", &resized(k, &input, &output, how)?)
+    backward(k, "gradOut|gradOutput", "gradInput|out", &resized(k, &input, &output, how)?)
 }
 
 fn by_nearest(input: usize, output: usize, factor: f64, _corners: bool) -> Taps {
@@ -266,6 +311,20 @@ pub(super) static OPS: &[Row] = &[
     ("UpsampleBilinear2dBackward", "", |k| resize_grad(k, 2, linear)),
     ("UpsampleBilinear2dBackwardV2", "", |k| resize_grad(k, 2, linear)),
     ("UpsampleBicubic2dBackward", "", |k| resize_grad(k, 2, cubic)),
+    ("UpsampleNearest3d", X, |k| resize(k, 3, by_nearest)),
+    ("UpsampleTrilinear3d", X, |k| resize(k, 3, linear)),
+    ("UpsampleNearestExact1d", X, |k| resize(k, 1, exact)),
+    ("UpsampleNearestExact2d", X, |k| resize(k, 2, exact)),
+    ("UpsampleNearestExact3d", X, |k| resize(k, 3, exact)),
+    ("UpsampleBilinear2dAA", "input:FD", |k| resize(k, 2, smooth_linear)),
+    ("UpsampleBicubic2dAA", "x:FD", |k| resize(k, 2, smooth_cubic)),
+    ("UpsampleNearest3dBackward", "", |k| resize_grad(k, 3, by_nearest)),
+    ("UpsampleTrilinear3dBackward", "", |k| resize_grad(k, 3, linear)),
+    ("UpsampleNearestExact1dBackward", "", |k| resize_grad(k, 1, exact)),
+    ("UpsampleNearestExact2dBackward", "", |k| resize_grad(k, 2, exact)),
+    ("UpsampleNearestExact3dBackward", "", |k| resize_grad(k, 3, exact)),
+    ("UpsampleBilinear2dAABackward", "", |k| resize_grad(k, 2, smooth_linear)),
+    ("UpsampleBicubic2dAAGrad", "", |k| resize_grad(k, 2, smooth_cubic)),
     ("AdaptiveAvgPool2d", X, |k| adaptive_average(k, 2)),
     ("AdaptiveAvgPool3d", X, |k| adaptive_average(k, 3)),
     ("AdaptiveAvgPool2dBackward", G, |k| adaptive_average_grad(k, 2)),
