@@ -36,7 +36,8 @@ pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;
 pub use params::{
-    Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, local, params,
+    Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, check_whole_heads, local,
+    params,
 };
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,

@@ -279,6 +279,22 @@ pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     Ok(())
 }
 
+/// Checks that key/value heads stay whole on `tp` ranks, which Megatron-core 0.8 and 0.12 ask for.
+///
+/// # Errors
+/// [`Error::Cut`] with the heads that do not divide.
+pub fn check_whole_heads(config: &ModelConfig, tp: usize) -> Result<()> {
+    let c = config;
+    let grouped = c.has(Mixer::Attention) && c.compressed().is_none();
+    let windowed = c.windowed.iter().map(|w| ("key/value heads of windowed layers", w.groups));
+    for (what, size) in [("key/value heads", c.groups)].into_iter().chain(windowed) {
+        if grouped && (tp == 0 || size % tp != 0) {
+            return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
+        }
+    }
+    Ok(())
+}
+
 /// Checks that experts can be shared out to `ep` ranks and each cut by `etp`.
 ///
 /// # Errors

@@ -74,6 +74,10 @@ pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
     }
     let run = if carried { Run::of(&source) } else { Run::default() };
     let run = adapters::keep(run, &source, request, factor)?;
+    if matches!(request.to, Form::Mcore | Form::Legacy) {
+        ms_spec::check_whole_heads(&config, request.cut.tp)
+            .map_err(|e| ms_ckpt::Error::Cut(format!("{e}, and upstream's Megatron reads no such files")))?;
+    }
     let mut plan = match request.to {
         Form::Hf => plan_hf(&config, request, [&original, source.root()], &dtype_of)?,
         Form::Mcore | Form::Legacy => {
