@@ -644,11 +644,12 @@ fn data(
     let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
     let resets = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"].map(|dest| args.flag(dest));
     let need_eod = || {
-        Usage(
-            "--reset-position-ids, --reset-attention-mask and --eod-mask-loss need --tokenizer-name-or-path: it \
-             names the end-of-document token"
-                .into(),
-        )
+        let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
+        let given: Vec<&str> = names.into_iter().zip(resets).filter(|f| f.1).map(|f| f.0).collect();
+        Usage(format!(
+            "{}: need --tokenizer-name-or-path: it names the end-of-document token",
+            given.join(", ")
+        ))
     };
     let mut layout = Layout::Packed;
     let kind = if let [file] = paths.as_slice()
