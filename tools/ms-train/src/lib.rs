@@ -8,6 +8,7 @@ pub mod data;
 mod fit;
 mod keep;
 mod layouts;
+mod model;
 mod parity;
 mod plan;
 mod profile;
@@ -15,6 +16,7 @@ mod ranks;
 mod report;
 pub mod resolve;
 mod room;
+mod routing;
 mod schedule;
 pub mod topology;
 

@@ -1,24 +1,22 @@
 //! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
 
 use crate::data::{DataConfig, DataKind, sft_options};
+use crate::model::model;
+use crate::routing::routing;
 use crate::topology::Topology;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Program, Upstream, flags};
+use ms_cli::megatron::{Args, Upstream};
 use ms_core::DType;
-use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Documents, Layout, Split};
-use ms_nn::{Capacity, Recompute};
-use ms_spec::{ModelConfig, Position, Score};
+use ms_nn::Recompute;
+use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
-use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, Routing, TrainConfig, UpdateRule,
-};
-use serde_json::{Map, Value};
+use ms_trainer::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, TrainConfig, UpdateRule};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -292,249 +290,6 @@ fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
     Ok(Some((tokenizer, closing)))
 }
 
-/// Groups of the flag table that describe a model.
-const MODEL_GROUPS: [&str; 2] = ["Model", "Model families"];
-
-/// The given flags that describe a model. How many prediction modules are trained is chosen among those that it has.
-fn shape_flags(args: &Args) -> Map<String, Value> {
-    let upstream = args.upstream();
-    let described = |dest: &str| {
-        flags(Program::Train, upstream)
-            .any(|flag| MODEL_GROUPS.contains(&flag.group) && flag.dest(upstream) == dest)
-            && dest != "mtp_num_layers"
-    };
-    let given = args.given().iter().filter(|(dest, _)| described(dest));
-    given.map(|(dest, value)| (dest.clone(), value.clone())).collect()
-}
-
-/// The model of a checkpoint with the given flags in place of what it says.
-///
-/// # Errors
-/// If a flag changes a model that Megatron's arguments do not describe whole.
-fn changed(config: &ModelConfig, given: Map<String, Value>) -> Result<ModelConfig> {
-    let said = ms_spec::megatron::to_args(config);
-    let with = |given: Map<String, Value>| -> Result<ModelConfig> {
-        let mut map = said.clone();
-        map.extend(given);
-        // What Megatron's arguments cannot say stays as the checkpoint has it.
-        let c = config;
-        let whole = ms_spec::megatron::from_args(&map)?;
-        Ok(ModelConfig { family: c.family, bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
-    };
-    let plain = with(Map::new())?;
-    if plain == *config {
-        return with(given);
-    }
-    for (dest, value) in given {
-        if with(Map::from_iter([(dest.clone(), value)]))? != plain {
-            bail!(Usage(format!(
-                "--{}: the flags cannot describe the model of --load whole, so they cannot change it; leave it out",
-                dest.replace('_', "-")
-            )));
-        }
-    }
-    Ok(config.clone())
-}
-
-/// Pairs of flags that name one number of the model. The default of one of them must not stand before the other when
-/// that is given.
-const SAME_NUMBER: [(&str, &str); 11] = [
-    ("rotary_base", "rope_theta"),
-    ("rope_scaling_beta_fast", "beta_fast"),
-    ("rope_scaling_beta_slow", "beta_slow"),
-    ("qk_pos_emb_head_dim", "qk_rope_head_dim"),
-    ("rotary_percent", "partial_rotary_factor"),
-    ("scale_emb", "embedding_multiplier_scale"),
-    ("dim_model_base", "output_multiplier_scale"),
-    ("moe_ffn_hidden_size", "moe_intermediate_size"),
-    ("moe_router_num_groups", "n_group"),
-    ("moe_router_group_topk", "topk_group"),
-    ("moe_router_topk_scaling_factor", "routed_scaling_factor"),
-];
-
-/// The flag that a model's error is about, where one is known by its words.
-fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
-    let text = error.to_string();
-    let about = |words: &str| text.contains(words);
-    if about("rotated elements") && args.has("rotary_percent") {
-        "--rotary-percent: "
-    } else if about("rotated elements") && args.has("kv_channels") {
-        "--kv-channels: "
-    } else if about("hidden size") && about("divide by") {
-        "--hidden-size, --num-attention-heads: "
-    } else if about("query heads do not divide by") {
-        "--num-attention-heads, --num-query-groups: "
-    } else if about("experts per token of") {
-        "--moe-router-topk, --num-experts: "
-    } else if about("gated delta net") && args.has("full_attention_interval") {
-        "--full-attention-interval: "
-    } else {
-        ""
-    }
-}
-
-/// Tokens of a plan's vocabulary where neither flags nor a tokenizer say.
-const ASSUMED_VOCABULARY: usize = 65536;
-
-/// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
-///
-/// A model that is only `planned` has [`ASSUMED_VOCABULARY`] where nothing says how large its vocabulary is.
-fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result<(ModelConfig, String)> {
-    let upstream = args.upstream();
-    let mut map = Map::new();
-    let from_flags = args.has("num_layers") || args.has("hidden_size");
-    let loaded = args.text("load").filter(|_| !from_flags || args.flag("use_checkpoint_args"));
-    if let Some(dir) = loaded {
-        let checkpoint = ms_ckpt::open(Path::new(dir)).with_context(|| {
-            "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
-                .to_owned()
-        })?;
-        let mut config = checkpoint.config().clone();
-        let given = shape_flags(args);
-        if !given.is_empty() && !args.flag("use_checkpoint_args") {
-            config = changed(&config, given)?;
-        }
-        // Ranks that share the vocabulary have equally many rows of it.
-        config.padded_vocab = config
-            .padded_vocab
-            .next_multiple_of(args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1));
-        return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
-    }
-    for flag in flags(Program::Train, upstream) {
-        let dest = flag.dest(upstream);
-        if let Some(value) = args.value(dest) {
-            map.insert(dest.to_owned(), value.clone());
-        }
-    }
-    for (a, b) in SAME_NUMBER {
-        match (args.has(a), args.has(b)) {
-            (true, false) => map.remove(b),
-            (false, true) => map.remove(a),
-            _ => None,
-        };
-    }
-    // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
-    let limited = args.text("moe_router_load_balancing_type") == Some("group_limited_greedy");
-    if limited && !args.has("n_group") && !args.has("moe_router_num_groups") {
-        let ranks = args.size("expert_model_parallel_size")?.unwrap_or(1);
-        map.insert("n_group".into(), ranks.into());
-    }
-    if !args.has("padded_vocab_size") && !args.has("vocab_size") {
-        const PASS: &str = "pass --tokenizer-name-or-path, --vocab-size or --padded-vocab-size";
-        let tokens = match tokens {
-            Some(tokens) => tokens,
-            None if planned => {
-                tracing::warn!(
-                    "the size of the vocabulary is unknown, planned with {ASSUMED_VOCABULARY} tokens; {PASS}"
-                );
-                ASSUMED_VOCABULARY
-            }
-            None => bail!(Usage(format!("the size of the vocabulary is unknown: {PASS}"))),
-        };
-        map.insert("vocab_size".into(), tokens.into());
-    }
-    if !args.has("padded_vocab_size") {
-        let tp = args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1);
-        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1).saturating_mul(tp);
-        let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
-        map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
-    }
-    let mut config =
-        ms_spec::megatron::from_args(&map).map_err(|e| Usage(format!("{}{e}", culprit(args, &e))))?;
-    if let Some(std) = args.float("init_method_std") {
-        config.init_std = std;
-    }
-    if tokens.is_some_and(|t| t > config.padded_vocab) {
-        let tokens = tokens.unwrap_or(0);
-        let flag = if args.has("vocab_size") && !args.has("padded_vocab_size") {
-            "--vocab-size"
-        } else {
-            "--padded-vocab-size"
-        };
-        bail!(Usage(format!(
-            "{flag}: expected at least the tokenizer's {tokens} tokens, found {}",
-            config.padded_vocab
-        )));
-    }
-    Ok((config, "flags".into()))
-}
-
-/// How routers are trained; the number of experts must be the model's.
-fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
-    let (experts, top_k) = model.moe.as_ref().map_or((0, 0), |m| (m.experts, m.top_k));
-    for (dest, flag, found) in
-        [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
-    {
-        if let Some(given) = args.size(dest)?.filter(|&n| args.has(dest) && n != found) {
-            bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
-        }
-    }
-    let coeff = number(args, "moe_aux_loss_coeff");
-    let (kind, by_sequence) = (args.text("moe_router_load_balancing_type"), args.flag("seq_aux"));
-    let unbalanced = matches!(kind, Some("none" | "noaux_tc"));
-    let (experts_coeff, balance_by_sequence) = match kind {
-        None | Some("aux_loss" | "pai_megatron_aux_loss") => (coeff, false),
-        Some("seq_aux_loss") => (coeff, true),
-        Some("group_limited_greedy") => (coeff, by_sequence),
-        // Upstream balances these by sequences alone.
-        Some(_) if unbalanced && by_sequence => (coeff, true),
-        Some("none" | "noaux_tc" | "softmax_topk" | "sparsemixer_topk") => (0.0, false),
-        Some(other) => bail!(Usage(format!(
-            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, sparsemixer_topk, \
-             group_limited_greedy, pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
-        ))),
-    };
-    if coeff != 0.0 && experts_coeff == 0.0 && args.has("moe_aux_loss_coeff") {
-        let kind = kind.unwrap_or_default();
-        tracing::warn!("--moe-aux-loss-coeff {coeff}: {kind} has no load-balancing loss, as upstream");
-    }
-    let grouped = model.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
-    let of_groups = |dest: &str, flag: &str| -> Result<f64> {
-        let coeff = number(args, dest);
-        if coeff != 0.0 && kind != Some("group_limited_greedy") {
-            bail!(Usage(format!(
-                "{flag}: goes with --moe-router-load-balancing-type group_limited_greedy, found {}",
-                kind.unwrap_or("aux_loss")
-            )));
-        }
-        if coeff != 0.0 && !grouped {
-            bail!(Usage(format!("{flag}: goes with groups of experts, --n-group and --topk-group")));
-        }
-        Ok(coeff)
-    };
-    let auxiliary = Auxiliary {
-        experts: experts_coeff,
-        devices: of_groups("moe_device_level_aux_loss_coeff", "--moe-device-level-aux-loss-coeff")?,
-        communication: of_groups("moe_comm_aux_loss_coeff", "--moe-comm-aux-loss-coeff")?,
-        z: number(args, "moe_z_loss_coeff"),
-    };
-    // v2.0.0's other flag switches it off.
-    let switched_off = args.upstream() == Upstream::V2_0_0 && !args.flag("input_jitter");
-    let jitter = if switched_off { 0.0 } else { number(args, "moe_input_jitter_eps") };
-    let fixed = args.flag("fix_router");
-    if fixed {
-        tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");
-    }
-    // As upstream: a factor below zero is none.
-    let capacity = args.float("moe_expert_capacity_factor").filter(|&f| f >= 0.0).map(|factor| Capacity {
-        factor,
-        policy: match args.text("moe_token_drop_policy") {
-            Some("position") => DropPolicy::Position,
-            _ => DropPolicy::Weights,
-        },
-    });
-    if capacity.is_some() && args.text("moe_token_dispatcher_type").is_none_or(|t| t == "allgather") {
-        bail!(Usage(
-            "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
-                .into()
-        ));
-    }
-    let bias_update_rate = number(args, "moe_router_bias_update_rate");
-    let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
-    let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
-    Ok(Routing { auxiliary, balance_by_sequence, balance_biased, jitter, fixed, bias_update_rate, capacity })
-}
-
 fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
     let words = args.list("rampup_batch_size");
     if words.is_empty() {
@@ -756,7 +511,6 @@ fn update_rule(args: &Args) -> UpdateRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn samples_of_a_growing_batch_are_counted_as_megatron_does() {
@@ -764,32 +518,5 @@ mod tests {
         let growing = BatchSizes { micro: 2, global: 16, rampup: Some((4, 4, 60)) };
         assert_eq!(iterations_for(&growing, 100), 5 + 3 + 2 + 2);
         assert_eq!(iterations_for(&BatchSizes { rampup: None, ..growing }, 100), 6);
-    }
-
-    fn sample() -> ModelConfig {
-        let path = ms_testing::golden_model("minicpm").unwrap().join("config.json");
-        ms_spec::hf::read_config(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
-    }
-
-    fn given(pairs: &Value) -> Map<String, Value> {
-        pairs.as_object().unwrap().clone()
-    }
-
-    #[test]
-    fn flags_beside_a_checkpoint_win_and_the_rest_stays() {
-        let config = sample();
-        let flags = given(&json!({"rotary_base": 50000, "sliding_window": 9}));
-        let other = changed(&config, flags).unwrap();
-        assert_eq!((other.rope.base, other.sliding_window), (50000.0, Some(9)));
-        assert_eq!((&other.scales, other.family, &other.eos), (&config.scales, config.family, &config.eos));
-    }
-
-    #[test]
-    fn a_model_that_flags_do_not_describe_whole_cannot_be_changed_by_them() {
-        let config = ModelConfig { qk_norm: ms_spec::QkNorm::WholeProjection, ..sample() };
-        let same = given(&json!({"hidden_size": config.hidden}));
-        assert_eq!(changed(&config, same).unwrap(), config);
-        let refused = changed(&config, given(&json!({"rotary_base": 5}))).unwrap_err().to_string();
-        assert!(refused.starts_with("--rotary-base: the flags cannot describe"), "{refused}");
     }
 }
