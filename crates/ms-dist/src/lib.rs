@@ -23,6 +23,8 @@ mod messages;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod norm;
+#[cfg(any(test, feature = "mpi"))]
+mod office;
 pub mod schedule;
 pub mod threads;
 

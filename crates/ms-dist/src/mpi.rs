@@ -8,7 +8,8 @@
 //! breaks, it ends the whole run, as MPI has it; a rank that is killed is noticed by `mpirun`, which names it and ends the
 //! others.
 
-use crate::messages::{MessageFabric, Office, Wire};
+use crate::messages::MessageFabric;
+use crate::office::{Office, Wire};
 use crate::{Error, Fabric, Result};
 use ::mpi::Threading;
 use ::mpi::environment::Universe;

@@ -1,0 +1,205 @@
+//! Letters between processes: how a tensor is written as bytes, and where what comes lies until it is asked for.
+
+use crate::{Error, Result};
+use ms_core::{Arena, DType, Tensor};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a wait sleeps before it looks whether a rank has failed.
+const POLL: Duration = Duration::from_millis(50);
+/// Types by their number in a letter.
+const TYPES: [DType; 5] = [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I64];
+
+/// Carries bytes to other processes of the run, in order between any two, and gives what comes to [`Office::deliver`].
+pub(crate) trait Wire: Send + Sync {
+    /// Hands over `letter` for rank `to`; does not wait for it.
+    fn post(&self, to: usize, letter: Vec<u8>);
+}
+
+/// Whose turn a letter is: the key of its group, its sender's number in the run, and what it belongs to.
+pub(crate) type Address = (u64, usize, Topic);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    /// A step of collective `sequence` of the group.
+    Collective { sequence: u64, step: u8 },
+    /// A message under a tag.
+    Message { tag: u64 },
+}
+
+/// A tensor on its way.
+pub(crate) struct Letter {
+    /// What the sender called, as text to compare.
+    pub(crate) call: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Letter {
+    pub(crate) fn tensor(&self, arena: &Arena) -> Result<Tensor> {
+        let mut out = Tensor::uninit(arena, self.dtype, self.shape.as_slice());
+        out.bytes_mut()?.copy_from_slice(&self.data);
+        Ok(out)
+    }
+}
+
+/// Kinds of what is sent.
+pub(crate) const LETTER: u8 = 0;
+pub(crate) const FAILED: u8 = 1;
+pub(crate) const ENDED: u8 = 2;
+
+pub(crate) fn encode(
+    group: u64,
+    topic: Topic,
+    call: &str,
+    dtype: DType,
+    shape: &[usize],
+    data: &[u8],
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(data.len() + call.len() + 64 + 8 * shape.len());
+    out.push(LETTER);
+    out.extend(group.to_le_bytes());
+    let (kind, number) = match topic {
+        Topic::Collective { sequence, step } => (step, sequence),
+        Topic::Message { tag } => (u8::MAX, tag),
+    };
+    out.push(kind);
+    out.extend(number.to_le_bytes());
+    out.push(TYPES.iter().position(|t| *t == dtype).expect("every type that is sent is in the list") as u8);
+    out.push(shape.len() as u8);
+    shape.iter().for_each(|dim| out.extend((*dim as u64).to_le_bytes()));
+    out.extend((call.len() as u32).to_le_bytes());
+    out.extend(call.as_bytes());
+    out.extend(data);
+    out
+}
+
+/// Takes numbers and texts from the front of a letter.
+struct Opener<'a>(&'a [u8]);
+
+impl<'a> Opener<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let bytes = self.take(8)?;
+        bytes.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn letter(&mut self) -> Option<(u64, Topic, Letter)> {
+        let group = self.number()?;
+        let (kind, number) = (self.byte()?, self.number()?);
+        let topic = match kind {
+            u8::MAX => Topic::Message { tag: number },
+            step => Topic::Collective { sequence: number, step },
+        };
+        let dtype = *TYPES.get(usize::from(self.byte()?))?;
+        let dims = self.byte()?;
+        let shape: Vec<usize> =
+            (0..dims).map(|_| self.number().map(|n| n as usize)).collect::<Option<_>>()?;
+        let length = u32::from_le_bytes(self.take(4)?.try_into().ok()?);
+        let call = String::from_utf8(self.take(length as usize)?.to_vec()).ok()?;
+        let bytes = shape.iter().try_fold(dtype.size(), |n, dim| n.checked_mul(*dim))?;
+        let data = (bytes == self.0.len()).then(|| self.0.to_vec())?;
+        Some((group, topic, Letter { call, dtype, shape, data }))
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
+    mail: HashMap<Address, VecDeque<Letter>>,
+    failed: Option<(usize, String)>,
+    /// Ranks that have ended, well or not.
+    ended: BTreeSet<usize>,
+}
+
+/// Where letters lie until they are asked for.
+#[derive(Default)]
+pub(crate) struct Office {
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+}
+
+impl Office {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what came from rank `from`.
+    pub(crate) fn deliver(&self, from: usize, bytes: &[u8]) {
+        let mut opener = Opener(bytes);
+        let kind = opener.byte();
+        let mut inbox = self.inbox();
+        match kind {
+            Some(LETTER) => match opener.letter() {
+                Some((group, topic, letter)) => {
+                    inbox.mail.entry((group, from, topic)).or_default().push_back(letter);
+                }
+                None => Self::note(&mut inbox, from, "it sent what cannot be read".to_owned()),
+            },
+            Some(ENDED) => {
+                inbox.ended.insert(from);
+            }
+            _ => {
+                let reason = String::from_utf8_lossy(opener.0).into_owned();
+                inbox.ended.insert(from);
+                Self::note(&mut inbox, from, reason);
+            }
+        }
+        drop(inbox);
+        self.changed.notify_all();
+    }
+
+    fn note(inbox: &mut Inbox, rank: usize, reason: String) {
+        inbox.failed.get_or_insert((rank, reason));
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.inbox().failed {
+            Some((rank, reason)) => Err(Error::PeerFailed { rank: *rank, reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for a letter.
+    pub(crate) fn wait(&self, address: Address) -> Result<Letter> {
+        let mut inbox = self.inbox();
+        loop {
+            if let Some(queue) = inbox.mail.get_mut(&address)
+                && let Some(letter) = queue.pop_front()
+            {
+                if queue.is_empty() {
+                    inbox.mail.remove(&address);
+                }
+                return Ok(letter);
+            }
+            if let Some((rank, reason)) = &inbox.failed {
+                return Err(Error::PeerFailed { rank: *rank, reason: reason.clone() });
+            }
+            if inbox.ended.contains(&address.1) {
+                let reason = "it has ended while others wait for it".to_owned();
+                return Err(Error::PeerFailed { rank: address.1, reason });
+            }
+            inbox = self.changed.wait_timeout(inbox, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until `count` other ranks have ended, or `patience` is over; whether they have.
+    pub(crate) fn wait_for_ends(&self, count: usize, patience: Duration) -> bool {
+        let start = Instant::now();
+        let mut inbox = self.inbox();
+        while inbox.ended.len() < count && start.elapsed() < patience {
+            inbox = self.changed.wait_timeout(inbox, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inbox.ended.len() >= count
+    }
+}
