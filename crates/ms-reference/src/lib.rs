@@ -56,6 +56,10 @@ impl Backend for Reference {
         "reference (f64)".to_owned()
     }
 
+    fn arithmetic(&self) -> String {
+        "reference".to_owned()
+    }
+
     fn arena(&self) -> &Arena {
         &self.arena
     }

@@ -63,6 +63,10 @@ impl Backend for CpuBackend {
         format!("cpu ({}, {}, {} threads)", self.cpu.isa(), self.cpu.arithmetic(), self.cpu.threads())
     }
 
+    fn arithmetic(&self) -> String {
+        self.cpu.arithmetic().to_string()
+    }
+
     fn arena(&self) -> &Arena {
         &self.arena
     }
