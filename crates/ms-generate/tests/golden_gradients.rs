@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{DType, GradBuffer, Graph, ParamId, ParamLayout, Rng, Tensor};
+use ms_core::{Choice, DType, GradBuffer, Graph, ParamId, ParamLayout, Rng, Tensor};
 use ms_generate::LoadedModel;
 use ms_nn::Batch;
 use ms_testing::{golden_model, read_golden};
