@@ -52,7 +52,7 @@ pub(super) fn first(n: usize) -> __mmask16 {
 
 /// A mask of the first `n` of 32 lanes.
 #[inline(always)]
-pub(super) fn first32(n: usize) -> __mmask32 {
+pub(crate) fn first32(n: usize) -> __mmask32 {
     if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
 }
 
