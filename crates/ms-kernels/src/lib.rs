@@ -32,6 +32,7 @@ mod error;
 mod float;
 mod isa;
 mod lanes;
+mod narrow;
 #[cfg(test)]
 mod trial;
 

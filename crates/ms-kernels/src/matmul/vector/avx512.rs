@@ -9,7 +9,6 @@ use super::body::{CHAINS, LANES};
 use crate::matmul::kernel::avx512::first32;
 use crate::rms_norm::lane_sum;
 
-
 /// `sums[c][i] = Σ_k a[i][k] · b[c][k]`, in the order of [`super::body`].
 ///
 /// # Safety
