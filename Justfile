@@ -28,6 +28,13 @@ mpi:
     mpirun --version
     cargo test --locked -p ms-train --features mpi --test mpi -- --nocapture
 
+# The kernels' tests on aarch64 (portable bodies), performed by qemu. Needs Debian's gcc-aarch64-linux-gnu and qemu-user.
+aarch64:
+    rustup target add aarch64-unknown-linux-gnu
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+      cargo test --locked -p ms-kernels --lib --target aarch64-unknown-linux-gnu
+
 # Format the sources.
 fmt:
     cargo fmt --all

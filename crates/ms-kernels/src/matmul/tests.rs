@@ -3,7 +3,7 @@
 use half::bf16;
 use proptest::prelude::*;
 
-use super::{Dims, Form, Mat, Out, driver, matmul, reference};
+use super::{Dims, Form, Mat, Out, matmul, reference};
 use crate::trial::{cpus, cpus_in, random};
 use crate::{Arithmetic, Cpu, Element, Error, Isa};
 
@@ -147,6 +147,7 @@ fn every_instruction_set_gives_the_sums_of_tiles() {
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[test]
 fn the_amx_kernels_give_the_sums_of_tiles_at_every_remainder() {
+    use super::driver;
     use super::kernel::tile32::{amx::Amx, trap};
     let has_avx512 = Isa::Avx512Bf16.is_available();
     if !has_avx512 {

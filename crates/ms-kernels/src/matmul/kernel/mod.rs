@@ -47,6 +47,7 @@ pub(crate) struct Tile<P> {
     pub(crate) store: Store,
     /// Address and stride of the sums that the tile after this one starts from, to fetch meanwhile. A hint: any
     /// address will do.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(crate) next: (*const f32, usize),
     /// Rows to compute, 1 to `MR`.
     pub(crate) rows: usize,
@@ -76,6 +77,7 @@ impl<E: Element> Source<E> {
     ///
     /// # Panics
     /// If the elements are not bf16.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn bits(self) -> Source<u16> {
         assert!(crate::element::is_bf16::<E>(), "the kernels of bf16 are chosen for bf16 operands only");
         let Source { data, stride, terms, filled, lines, order } = self;

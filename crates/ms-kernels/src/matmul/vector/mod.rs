@@ -5,7 +5,6 @@ mod avx512;
 
 use super::{Dims, Mat, Out};
 use crate::cpu::Disjoint;
-use crate::element::is_bf16;
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element, Isa};
@@ -141,7 +140,7 @@ fn sum_rows<E: Element>(
     count: usize,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if is_bf16::<E>() && isa >= Isa::Avx512 {
+    if crate::element::is_bf16::<E>() && isa >= Isa::Avx512 {
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
         return unsafe { avx512::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) };
     }
