@@ -6,7 +6,7 @@
     python docs/interoperability/torch_npu.py [--only SECTION] [--verbose]
 
 Prints a row per section (cases, equal, refused by the emulator, wrong) and a line per case that is not equal. The section
-`processes` starts two processes that talk over the `hccl` backend. Exit code 1 if a case is wrong or refused, but for those that the adapter cannot run
+`processes` starts two and four processes that talk over the `hccl` backend. Exit code 1 if a case is wrong or refused, but for those that the adapter cannot run
 with a toolkit of 8.1 (`OLDER`).
 """
 import argparse, copy, importlib.util, math, os, subprocess, sys, tempfile, traceback
@@ -29,6 +29,7 @@ def beside(name):
 
 
 adapter_cases, adapter_inference = beside("adapter_cases"), beside("adapter_inference")
+adapter_scripts, adapter_ranks = beside("adapter_scripts"), beside("adapter_ranks")
 
 CASES = {}
 
@@ -469,14 +470,17 @@ def _():
     assert any("trace_view.json" in files for _, _, files in os.walk(folder))
 
 
-@check("processes", "two processes over hccl")
-def _():
-    home = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT="29613", WORLD_SIZE="2")
-    ranks = [subprocess.Popen([sys.executable, __file__], env=dict(home, RANK=str(r), LOCAL_RANK=str(r)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for r in range(2)]
-    for rank in ranks:
-        text = rank.communicate(timeout=200)[0]
+def processes(count, port):
+    home = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(count))
+    ranks = [subprocess.Popen([sys.executable, __file__], env=dict(home, RANK=str(r), LOCAL_RANK=str(r)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for r in range(count)]
+    texts = [rank.communicate(timeout=400)[0] for rank in ranks]
+    for rank, text in zip(ranks, texts):
         if rank.returncode != 0 or "rank done" not in text:
-            raise AssertionError(text[-600:])
+            raise AssertionError(text[-1500:])
+
+
+check("processes", "two processes over hccl")(lambda: processes(2, 29613))
+check("processes", "four processes over hccl")(lambda: processes(4, 29617))
 
 
 def rank():
@@ -484,6 +488,11 @@ def rank():
     r = int(os.environ["RANK"])
     torch.npu.set_device(r)
     dist.init_process_group("hccl")
+    if dist.get_world_size() == 4:
+        adapter_ranks.run(r, near)
+        dist.destroy_process_group()
+        print("rank done")
+        return
     x = torch.arange(4.).npu() + r
     dist.all_reduce(x)
     near(torch.tensor([1., 3., 5., 7.]), x)
@@ -533,6 +542,7 @@ def main():
     operators()
     adapter_cases.register(case, check, near)
     adapter_inference.register(case, check, near)
+    adapter_scripts.register(case, check, near)
     print(f"torch {torch.__version__}, torch_npu {torch_npu.__version__}, {torch.npu.device_count()} devices, available: {torch.npu.is_available()}\n")
     print("| section | cases | equal | refused | wrong |\n|---|---|---|---|---|")
     notes, bad = [], 0

@@ -59,6 +59,7 @@ rules! {
     NN_LEAK = "NN-06", Documented, "every executor reaches its second phase or is destroyed";
     NN_THREAD = "NN-07", Cautious, "both phases run on one thread";
     NN_OVERLAP = "NN-08", Cautious, "an output does not overlap another tensor of the call unless it is the same view";
+    NN_COMPLEX = "NN-09", Documented, "an operator takes complex tensors only if its page has a complex element type";
     COMM_MISMATCH = "COMM-01", Documented, "all ranks of a communicator issue the same collectives in the same order";
     COMM_TIMEOUT = "COMM-02", Documented, "all ranks arrive within the time limit";
     COMM_DEADLOCK = "COMM-03", Documented, "sends and receives match without a cycle";
