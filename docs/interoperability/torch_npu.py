@@ -566,7 +566,7 @@ def main():
                 what = "equal"
             except Exception as e:
                 what = "refused" if "561003" in str(e) or "161002" in str(e) else "wrong"
-                notes.append(f"{what}: {section}, {name}: {str(e).splitlines()[0][:300]}")
+                notes.append(f"{what}: {section}, {name}: {(str(e) or repr(e)).splitlines()[0][:300]}")
                 if args.verbose:
                     traceback.print_exc()
             count[what] += 1

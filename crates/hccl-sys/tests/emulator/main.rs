@@ -155,7 +155,7 @@ fn a_rank_that_never_comes_is_a_time_out() {
 #[test]
 fn injected_faults_are_errors_with_their_codes() {
     for (fault, scenario, code) in [
-        ("oom@alloc:2", "report_first_error", "207018"),
+        ("oom@alloc:2", "report_first_error", "207001"),
         ("async:507015@op:Add:1", "report_first_error", "507015"),
         ("phase1:561003@Add", "report_first_error", "561003"),
         ("lost:507010@aclrtSetDevice", "report_first_error", "507010"),

@@ -3,6 +3,7 @@
 use super::maths::{gradient, sigmoid, truth};
 use super::run::{Run, noise};
 use super::{Cases, F32};
+use crate::nn::tensor::Dtype;
 
 /// Sizes: 3 steps, 2 sequences, hidden size 2.
 const T: usize = 3;
@@ -14,6 +15,8 @@ struct Form {
     layers: usize,
     both: bool,
     batch_first: bool,
+    /// Steps of the two sequences, the longer first.
+    lengths: [usize; N],
 }
 
 /// What the network is given, flat, in one list: input, states, then each cell's weights and biases.
@@ -68,8 +71,9 @@ impl Network {
                 for n in 0..N {
                     let at = (cell * N + n) * H;
                     let (mut h, mut c) = (self.h0[at..at + H].to_vec(), self.c0[at..at + H].to_vec());
-                    for step in 0..T {
-                        let t = if way == 1 { T - 1 - step } else { step };
+                    let long = self.form.lengths[n];
+                    for step in 0..long {
+                        let t = if way == 1 { long - 1 - step } else { step };
                         let row = &x[t * N + n];
                         // Gates in the order input, forget, new, output.
                         let z: Vec<f64> = (0..4 * H)
@@ -132,7 +136,15 @@ impl Network {
         let mut net =
             Network { form, features, params: Vec::new(), x: Vec::new(), h0: Vec::new(), c0: Vec::new() };
         let shapes = net.shapes();
-        net.x = r.x("input", &net.sequence(features));
+        if form.lengths == [T, T] {
+            net.x = r.x("input", &net.sequence(features));
+        } else {
+            // Rows of all steps, filled up, with how many sequences take part in each.
+            net.x = r.x("input", &[(T * N) as i64, features as i64]);
+            let sizes = [0, 1, 2].map(|t| form.lengths.iter().filter(|l| **l > t).count() as f64);
+            let name = if r.has("batchSizes") { "batchSizes" } else { "batchSizesOptional" };
+            r.t(name, &[3], Dtype::I64, &sizes);
+        }
         let values = |d: &[i64], seed: u64| noise(super::run::numel(d), seed, -1.0, 1.0);
         let params: Vec<(&[i64], Vec<f64>)> =
             shapes.iter().enumerate().map(|(i, d)| (&d[..], values(d, 50 + i as u64))).collect();
@@ -146,11 +158,13 @@ impl Network {
     }
 }
 
-const FORMS: [Form; 4] = [
-    Form { layers: 1, both: false, batch_first: false },
-    Form { layers: 2, both: false, batch_first: true },
-    Form { layers: 1, both: true, batch_first: true },
-    Form { layers: 2, both: true, batch_first: false },
+const FORMS: [Form; 6] = [
+    Form { layers: 1, both: false, batch_first: false, lengths: [T, T] },
+    Form { layers: 2, both: false, batch_first: true, lengths: [T, T] },
+    Form { layers: 1, both: true, batch_first: true, lengths: [T, T] },
+    Form { layers: 2, both: true, batch_first: false, lengths: [T, T] },
+    Form { layers: 1, both: false, batch_first: false, lengths: [T, 2] },
+    Form { layers: 2, both: true, batch_first: false, lengths: [T, 1] },
 ];
 
 const KEPT: [&str; 7] = ["iOut", "jOut", "fOut", "oOut", "hOut", "cOut", "tanhCOut"];
@@ -206,7 +220,9 @@ fn backward(r: &mut Run, form: Form) {
     let (dx, rest) = all.split_at(sizes.0);
     let (dh0, rest) = rest.split_at(sizes.1);
     let (dc0, mut rest) = rest.split_at(sizes.1);
-    r.bools("outputMask", &[true; 4]).out("dxOut", &net.sequence(3), dx.to_vec());
+    let packed = form.lengths != [T, T];
+    let dims = if packed { vec![(T * N) as i64, 3] } else { net.sequence(3) };
+    r.bools("outputMask", &[true; 4]).out("dxOut", &dims, dx.to_vec());
     r.out("dhPrevOut", &net.state(), dh0.to_vec()).out("dcPrevOut", &net.state(), dc0.to_vec());
     let shapes = net.shapes();
     let mut grads: Vec<(&[i64], Vec<f64>)> = Vec::new();

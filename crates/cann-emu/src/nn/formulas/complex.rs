@@ -247,9 +247,13 @@ fn parts(c: &mut Cases) {
         let dtype = real(r);
         r.out_as("out", D, dtype, x.iter().map(|z| z.0).collect());
     });
-    c.add("Complex", &[Dtype::F32, Dtype::F64], |r| {
+    c.add("Complex", &[Dtype::F32, Dtype::F64, Dtype::F16], |r| {
         let (a, b) = (r.x("real", D), r.x("imag", D));
-        let dtype = if r.dtype == Dtype::F32 { Dtype::C64 } else { Dtype::C128 };
+        let dtype = match r.dtype {
+            Dtype::F16 => Dtype::C32,
+            Dtype::F32 => Dtype::C64,
+            _ => Dtype::C128,
+        };
         r.out_as("out", D, dtype, (0..15).flat_map(|i| [a[i], b[i]]).collect());
     });
     c.add("Polar", &[Dtype::F32, Dtype::F64], |r| {

@@ -56,7 +56,7 @@ pub(super) fn encode(values: &[f64], dtype: Dtype) -> Vec<u8> {
     let one = |v: &f64| -> Vec<u8> {
         match dtype {
             Dtype::F32 | Dtype::C64 => (*v as f32).to_le_bytes().to_vec(),
-            Dtype::F16 => f16::from_f64(*v).to_le_bytes().to_vec(),
+            Dtype::F16 | Dtype::C32 => f16::from_f64(*v).to_le_bytes().to_vec(),
             Dtype::Bf16 => bf16::from_f64(*v).to_le_bytes().to_vec(),
             Dtype::F64 | Dtype::C128 => v.to_le_bytes().to_vec(),
             Dtype::I64 => (*v as i64).to_le_bytes().to_vec(),
@@ -72,6 +72,7 @@ pub(super) fn encode(values: &[f64], dtype: Dtype) -> Vec<u8> {
 
 fn decode(bytes: &[u8], dtype: Dtype) -> Vec<f64> {
     let width = match dtype {
+        Dtype::C32 => 2,
         Dtype::C64 => 4,
         Dtype::C128 => 8,
         other => other.size(),
@@ -79,7 +80,7 @@ fn decode(bytes: &[u8], dtype: Dtype) -> Vec<f64> {
     let one = |b: &[u8]| -> f64 {
         match dtype {
             Dtype::F32 | Dtype::C64 => f64::from(f32::from_le_bytes(b.try_into().unwrap())),
-            Dtype::F16 => f16::from_le_bytes(b.try_into().unwrap()).to_f64(),
+            Dtype::F16 | Dtype::C32 => f16::from_le_bytes(b.try_into().unwrap()).to_f64(),
             Dtype::Bf16 => bf16::from_le_bytes(b.try_into().unwrap()).to_f64(),
             Dtype::F64 | Dtype::C128 => f64::from_le_bytes(b.try_into().unwrap()),
             Dtype::I64 => i64::from_le_bytes(b.try_into().unwrap()) as f64,
@@ -121,7 +122,7 @@ fn ok(code: i32, what: &str) {
 /// Relative and absolute error that an output of a type may have: it is rounded once, and sums are formed in f32.
 fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
-        Dtype::F16 => 1e-3,
+        Dtype::F16 | Dtype::C32 => 1e-3,
         Dtype::Bf16 => 8e-3,
         Dtype::F32 | Dtype::C64 => 4e-6,
         Dtype::F64 | Dtype::C128 => 1e-6, // formulas are partly differences

@@ -317,8 +317,10 @@ fn pad(k: &Call) -> Outcome {
     let v = x.load(k.decl.name)?;
     let fill = &k.scalar("value")?.value;
     let mut all = fill.pick(std::iter::repeat_n(0, out.numel()));
-    if matches!(v, Values::F(_)) {
-        all = Values::F(all.floats());
+    match v {
+        Values::F(_) => all = Values::F(all.floats()),
+        Values::C(_) => all = Values::C((0..all.len()).map(|i| all.c(i)).collect()),
+        Values::I(_) => {}
     }
     let strides = contiguous(&x.dims);
     for (o, index) in indices(&out.dims).enumerate() {
@@ -414,7 +416,7 @@ fn unfold_grad(k: &Call) -> Outcome {
 const ANY: &str = "self:FDIBC";
 
 pub(super) static OPS: &[Row] = &[
-    ("Cat", "tensors:FDIBC", cat),
+    ("Cat", "tensors:FDIBC joined(tensors,dim>out)", cat),
     ("Stack", "tensors:FDIBC", stack),
     ("SplitWithSize", "out(out)", split),
     ("SplitTensor", "out(out)", split),
