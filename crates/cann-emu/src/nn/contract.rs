@@ -194,8 +194,9 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
         Clause::Types(name, letters) => {
             for view in views(call, name) {
                 if !allowed(view.dtype, letters) {
+                    let id = crate::report::NN_TYPE.id;
                     return Err(format!(
-                        "{name}: expected an element type of {letters}, found {:?}",
+                        "{id}: {name}: expected an element type of {letters}, found {:?}",
                         view.dtype
                     ));
                 }

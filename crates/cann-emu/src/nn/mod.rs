@@ -143,7 +143,10 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         }
         return Err(fail(
             561_003,
-            &format!("{name}: no kernel found (the emulator has none for this operator)"),
+            &format!(
+                "{name}: {}: no kernel found (the emulator has none for this operator)",
+                report::NN_NO_KERNEL.id
+            ),
         ));
     };
     let mut values = Vec::with_capacity(args.len());

@@ -4,6 +4,7 @@
 //! [`every_kernel_has_a_case`] fails for a kernel without a case; those that other tests run stand in `elsewhere.txt`, which
 //! the tests there compare with what they run.
 #![allow(clippy::print_stderr, clippy::print_stdout)] // a test program
+#![allow(clippy::type_complexity)] // tables of rows that hold functions
 
 mod activation;
 mod cells;

@@ -505,8 +505,7 @@ impl Run {
 
     fn view(held: &Held) -> View {
         let tensor = handles::get::<Tensor>(held.handle, "formulas", &report::NN_HANDLE, 1).unwrap();
-        let view = tensor.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        view
+        tensor.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn read(held: &Held) -> (View, Vec<f64>) {
