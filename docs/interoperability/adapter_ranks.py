@@ -13,16 +13,17 @@ def data(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def run(r, near):
+def run(r, near, part):
     dev = f"npu:{r}"
     of = lambda rank, *shape: data(*shape, seed=100 + rank)
     mine = lambda *shape: of(r, *shape).to(dev)
     every = lambda *shape: [of(k, *shape) for k in range(N)]
+    if part == "coalesced":
+        return many(r, dev, near, mine, every)
     collectives(r, dev, near, of, mine, every)
     unequal(r, dev, near, mine, of)
     points(r, dev, near, mine, of)
     groups(r, dev, near, mine, of)
-    many(r, dev, near, mine, every)
     training(r, dev, near)
 
 
