@@ -29,7 +29,7 @@ def beside(name):
 
 
 adapter_cases, adapter_inference = beside("adapter_cases"), beside("adapter_inference")
-adapter_scripts, adapter_ranks = beside("adapter_scripts"), beside("adapter_ranks")
+adapter_scripts, adapter_layers, adapter_ranks = beside("adapter_scripts"), beside("adapter_layers"), beside("adapter_ranks")
 
 CASES = {}
 
@@ -550,7 +550,8 @@ def main():
     operators()
     adapter_cases.register(case, check, near)
     adapter_inference.register(case, check, near)
-    adapter_scripts.register(case, check, near)
+    adapter_scripts.register(check, near)
+    adapter_layers.register(check, near)
     print(f"torch {torch.__version__}, torch_npu {torch_npu.__version__}, {torch.npu.device_count()} devices, available: {torch.npu.is_available()}\n")
     print("| section | cases | equal | refused | wrong |\n|---|---|---|---|---|")
     notes, bad = [], 0
