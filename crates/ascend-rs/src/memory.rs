@@ -167,7 +167,7 @@ impl Buffer {
     /// `bytes` of device memory to be used on `stream` first.
     ///
     /// # Errors
-    /// [`Error::Call`] with 207018 when the device has no memory left, after the pool was given back.
+    /// [`Error::Call`] with 207001 when the device has no memory left, after the pool was given back.
     pub fn new(stream: &Stream, bytes: usize) -> Result<Buffer> {
         let context = stream.0.context.clone();
         let block = context.take(bytes, &stream.0)?;

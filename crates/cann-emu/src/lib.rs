@@ -9,7 +9,8 @@
 //! - [`sched`]: streams (a worker each), events, the three modes of execution
 //! - [`race`]: order of all accesses by vector clocks
 //! - [`handles`]: typed, generation-checked handles
-//! - [`nn`]: the two phases of operators, contracts as data, reference kernels
+//! - [`nn`]: the two phases of operators, contracts as data, reference kernels; `nn/formulas` (tests) compares every kernel
+//!   with a formula that is written apart from it
 //! - [`hccl`]: collectives across threads and processes
 //! - [`report`]: rules with ids and severities
 //!

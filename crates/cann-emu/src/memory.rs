@@ -120,7 +120,8 @@ fn round_up(n: usize, to: usize) -> usize {
 /// Allocates device memory filled with 0xFF.
 ///
 /// # Errors
-/// 107000 for size 0, 207018 beyond the device's memory, 207001 for an injected fault.
+/// 107000 for size 0, 207001 beyond the device's memory or for an injected fault: the code by which public clients, the
+/// vendor's adapter among them, know it; they take 207018 for a fault of the device.
 pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<usize, i32> {
     if size == 0 {
         return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
@@ -132,7 +133,7 @@ pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<us
     let number = memory.count;
     if report::fault("oom", "alloc").is_some() {
         return Err(fail(
-            207_018,
+            207_001,
             &format!("{call}: out of device memory (injected at allocation {number})"),
         ));
     }
@@ -145,7 +146,7 @@ pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<us
             dev.used,
             knobs().hbm_bytes
         );
-        return Err(fail(207_018, &text));
+        return Err(fail(207_001, &text));
     }
     if dev.next + mapped + 2 * PAGE > SPAN {
         return Err(fail(207_001, &format!("{call}: device {device} has no more addresses")));
@@ -295,14 +296,14 @@ pub fn alive(address: usize, len: usize, who: &str) -> Result<usize, i32> {
 /// Takes bytes out of a device's memory without an address (buffers of communicators); negative gives back.
 ///
 /// # Errors
-/// 207018 beyond the device's memory.
+/// 207001 beyond the device's memory.
 pub fn charge(device: u32, bytes: i64, call: &str) -> Result<(), i32> {
     let mut locked = lock();
     let dev = locked.get().device(device);
     let used = dev.used as i64 + bytes;
     if used > knobs().hbm_bytes as i64 {
         return Err(fail(
-            207_018,
+            207_001,
             &format!("{call}: {bytes} bytes asked of device {device}, {} in use", dev.used),
         ));
     }
@@ -350,7 +351,7 @@ pub fn back(address: usize, size: usize, call: &str) -> Result<(), i32> {
     let dev = memory.device(id);
     if dev.used + size as u64 > knobs().hbm_bytes {
         return Err(fail(
-            207_018,
+            207_001,
             &format!("{call}: {size} bytes asked of device {id}, {} in use", dev.used),
         ));
     }

@@ -59,6 +59,10 @@ rules! {
     NN_LEAK = "NN-06", Documented, "every executor reaches its second phase or is destroyed";
     NN_THREAD = "NN-07", Cautious, "both phases run on one thread";
     NN_OVERLAP = "NN-08", Cautious, "an output does not overlap another tensor of the call unless it is the same view";
+    NN_COMPLEX = "NN-09", Documented, "an operator takes complex tensors only if its page has a complex element type";
+    NN_NO_KERNEL = "NN-10", Cautious, "an operator needs a kernel; the emulator has not all";
+    NN_TYPE = "NN-11", Documented, "an operand has an element type that the operator's page names";
+    API_ABSENT = "API-01", Cautious, "a function needs an implementation; the emulator has not all";
     COMM_MISMATCH = "COMM-01", Documented, "all ranks of a communicator issue the same collectives in the same order";
     COMM_TIMEOUT = "COMM-02", Documented, "all ranks arrive within the time limit";
     COMM_DEADLOCK = "COMM-03", Documented, "sends and receives match without a cycle";
@@ -217,7 +221,7 @@ pub fn recent_text() -> usize {
 /// What a function answers that the emulator does not have.
 pub fn unsupported_code(name: &str) -> i32 {
     let code = if name.starts_with("Hccl") { 5 } else { 207_000 };
-    fail(code, &format!("{name}: the emulator has no implementation of it"))
+    fail(code, &format!("{name}: {}: the emulator has no implementation of it", API_ABSENT.id))
 }
 
 /// Notes a call of a function that the emulator does not have.

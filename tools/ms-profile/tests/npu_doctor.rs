@@ -132,7 +132,7 @@ fn memory_that_runs_out_is_named() {
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(code, Some(1));
     let failed = [with(&report, "operators", "fail"), with(&report, "collectives", "fail")].concat();
-    assert!(failed.iter().any(|(_, f, _)| f.contains("207018 (out of memory)")), "{failed:?}");
+    assert!(failed.iter().any(|(_, f, _)| f.contains("207001 (out of memory)")), "{failed:?}");
     assert!(
         failed.iter().any(|(n, f, h)| n == "all-reduce"
             && f.contains("HcclCommInitAll")

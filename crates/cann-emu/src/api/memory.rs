@@ -483,7 +483,7 @@ pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags
         }
         let (left, _) = memory::info(device);
         if size > left {
-            return Err(fail(207_018, &format!("aclrtMallocPhysical: {size} bytes asked, {left} left")));
+            return Err(fail(207_001, &format!("aclrtMallocPhysical: {size} bytes asked, {left} left")));
         }
         let made = handles::make(Physical { size: size as usize }, "aclrtMallocPhysical");
         give(handle, made, "aclrtMallocPhysical")

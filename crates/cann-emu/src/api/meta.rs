@@ -161,6 +161,10 @@ pub(crate) fn aclCreateScalar(value: usize, dtype: i32) -> usize {
         Dtype::I32 => Values::I(vec![i64::from(take::<i32>(value, 0))]),
         Dtype::U32 => Values::I(vec![i64::from(take::<u32>(value, 0))]),
         Dtype::I64 | Dtype::U64 => Values::I(vec![take::<i64>(value, 0)]),
+        Dtype::C32 => {
+            let v = take::<[u16; 2]>(value, 0).map(|b| f64::from(half::f16::from_bits(b)));
+            Values::C(vec![(v[0], v[1])])
+        }
         Dtype::C64 => {
             let v = take::<[f32; 2]>(value, 0);
             Values::C(vec![(f64::from(v[0]), f64::from(v[1]))])

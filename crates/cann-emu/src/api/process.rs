@@ -132,9 +132,12 @@ pub(crate) fn aclGetDeviceCapability(_device: u32, which: i32, value: usize) -> 
 
 pub(crate) fn aclrtGetDeviceInfo(_device: u32, which: i32, value: usize) -> i32 {
     answer(|| {
+        // Cores of both kinds, memory, cache.
         let found: i64 = match which {
-            1 | 2 => 20,
-            3 => 40,
+            101 | 102 => 20,
+            201 => 40,
+            301 => knobs().hbm_bytes as i64,
+            302 => 192 << 20,
             _ => 0,
         };
         give(value, found, "aclrtGetDeviceInfo")

@@ -112,6 +112,12 @@ const TYPES: [(&str, usize, usize, Kernel); 15] = [
     ("SyncBatchNormGatherStats", 5, 4, typed::gather_sums),
 ];
 
+/// Names of the types that the emulator has.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TYPES.iter().map(|t| t.0)
+}
+
 /// Enters an operator into a stream.
 ///
 /// # Errors

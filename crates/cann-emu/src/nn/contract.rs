@@ -13,6 +13,8 @@
 //! - `lists(a,b)`: lists of equal length with equal shapes.
 //! - `product(a,b>c)`: matrices or stacks of them that can be multiplied, and the shape of their product.
 //! - `covered(mode,mask)`: modes 2 to 4 need the mask of 2048 by 2048; of names parted by `|` the one that the operator has.
+//! - `joined(a,dim>c)`: the tensors of a list differ in no dimension but the one that `dim` names, where they add up to `c`;
+//!   empty tensors of one dimension are passed over.
 //! - `even(a,dim)`: the dimension that `dim` names has an even size.
 
 use super::exec::{Call, Value};
@@ -46,6 +48,7 @@ enum Clause {
     Covered(String, String),
     Product(String, String, String),
     Spread(String, String),
+    Joined(String, String, String),
 }
 
 /// A parsed contract.
@@ -90,6 +93,11 @@ impl Contract {
                     "spread" => {
                         let (from, to) = body.split_once('>').expect("spread(a>b)");
                         Clause::Spread(from.to_owned(), to.to_owned())
+                    }
+                    "joined" => {
+                        let (from, to) = body.split_once('>').expect("joined(a,dim>c)");
+                        let (a, dim) = from.split_once(',').expect("joined(a,dim>c)");
+                        Clause::Joined(a.to_owned(), dim.to_owned(), to.to_owned())
                     }
                     "product" => {
                         let (from, to) = body.split_once('>').expect("product(a,b>c)");
@@ -186,8 +194,9 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
         Clause::Types(name, letters) => {
             for view in views(call, name) {
                 if !allowed(view.dtype, letters) {
+                    let id = crate::report::NN_TYPE.id;
                     return Err(format!(
-                        "{name}: expected an element type of {letters}, found {:?}",
+                        "{id}: {name}: expected an element type of {letters}, found {:?}",
                         view.dtype
                     ));
                 }
@@ -296,6 +305,25 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
             let dims = mask.split('|').flat_map(|n| views(call, n)).next().map(|v| v.dims.clone());
             if !dims.as_deref().is_some_and(|d| d.ends_with(&[2048, 2048])) {
                 return Err(format!("sparseMode {mode} needs a mask of 2048 x 2048, found {dims:?}"));
+            }
+        }
+        Clause::Joined(list, dim, to) => {
+            let (Some(out), Some(Value::Number(Arg::I(dim)))) =
+                (views(call, to).first().map(|v| v.dims.clone()), call.value(dim))
+            else {
+                return Ok(());
+            };
+            let at = dim.rem_euclid(out.len().max(1) as i64) as usize;
+            let mut sum = 0;
+            for view in views(call, list).into_iter().filter(|v| v.dims != [0]) {
+                let same = |d: usize| d == at || view.dims[d] == out[d];
+                if view.dims.len() != out.len() || !(0..out.len()).all(same) {
+                    return Err(format!("{list} {:?} in dimension {dim} of {to} {out:?}", view.dims));
+                }
+                sum += view.dims.get(at).copied().unwrap_or(1);
+            }
+            if out.get(at).is_some_and(|n| *n != sum) {
+                return Err(format!("{list} add up to {sum} in dimension {dim}, {to} is {out:?}"));
             }
         }
         Clause::Spread(from, to) => {

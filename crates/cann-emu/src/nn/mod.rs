@@ -3,6 +3,8 @@
 pub mod by_type;
 pub mod contract;
 pub mod exec;
+#[cfg(test)]
+mod formulas;
 pub mod kernels;
 pub mod tensor;
 
@@ -141,7 +143,10 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         }
         return Err(fail(
             561_003,
-            &format!("{name}: no kernel found (the emulator has none for this operator)"),
+            &format!(
+                "{name}: {}: no kernel found (the emulator has none for this operator)",
+                report::NN_NO_KERNEL.id
+            ),
         ));
     };
     let mut values = Vec::with_capacity(args.len());
@@ -214,6 +219,13 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         values.push(value);
     }
     let call = Call::new(decl, values);
+    let complex = call.tensors().into_iter().find(|(_, v)| v.dtype.is_complex());
+    if let Some((param, view)) = complex.filter(|_| !kernels::complex::able(name.trim_start_matches("aclnn")))
+    {
+        let rule = &report::NN_COMPLEX;
+        let text = format!("{name}: {}: {}; {param} is {:?}", rule.id, rule.text, view.dtype);
+        return Err(fail(161_002, &text));
+    }
     if let Err(text) = operator.contract.check(&call) {
         return Err(fail(161_002, &format!("{name}: {text}")));
     }

@@ -22,6 +22,7 @@ pub enum Dtype {
     I64,
     U64,
     Bool,
+    C32,
     C64,
     C128,
     /// A number of the interface's list that kernels do not calculate with.
@@ -47,6 +48,7 @@ impl Dtype {
             16 => Dtype::C64,
             17 => Dtype::C128,
             27 => Dtype::Bf16,
+            33 => Dtype::C32,
             other => Dtype::Other(other),
         }
     }
@@ -68,6 +70,7 @@ impl Dtype {
             Dtype::C64 => 16,
             Dtype::C128 => 17,
             Dtype::Bf16 => 27,
+            Dtype::C32 => 33,
             Dtype::Other(code) => code,
         }
     }
@@ -76,11 +79,10 @@ impl Dtype {
         match self {
             Dtype::I8 | Dtype::U8 | Dtype::Bool => 1,
             Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
-            Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
+            Dtype::F32 | Dtype::I32 | Dtype::U32 | Dtype::C32 => 4,
             Dtype::F64 | Dtype::I64 | Dtype::U64 | Dtype::C64 => 8,
             Dtype::C128 => 16,
             Dtype::Other(code) => match code {
-                33 => 4,
                 34..=38 => 1,
                 _ => 1,
             },
@@ -92,7 +94,7 @@ impl Dtype {
     }
     /// Of a complex kind.
     pub fn is_complex(self) -> bool {
-        matches!(self, Dtype::C64 | Dtype::C128)
+        matches!(self, Dtype::C32 | Dtype::C64 | Dtype::C128)
     }
     /// Of an integer kind or bool.
     pub fn is_int(self) -> bool {
@@ -254,6 +256,9 @@ impl View {
             Dtype::U32 => Values::I(read!(u32, i64::from)),
             Dtype::I64 => Values::I(read!(i64, |v: i64| v)),
             Dtype::U64 => Values::I(read!(u64, |v| v as i64)),
+            Dtype::C32 => Values::C(read!([u16; 2], |v: [u16; 2]| {
+                (f64::from(f16::from_bits(v[0])), f64::from(f16::from_bits(v[1])))
+            })),
             Dtype::C64 => Values::C(read!([f32; 2], |v: [f32; 2]| (f64::from(v[0]), f64::from(v[1])))),
             Dtype::C128 => Values::C(read!([f64; 2], |v: [f64; 2]| (v[0], v[1]))),
             Dtype::Other(_) => Values::I(read!(u8, i64::from)),
@@ -298,6 +303,10 @@ impl View {
             Dtype::U32 => write!(u32, |i| values.whole(i) as u32),
             Dtype::I64 => write!(i64, |i| values.whole(i)),
             Dtype::U64 => write!(u64, |i| values.whole(i) as u64),
+            Dtype::C32 => write!([u16; 2], |i| {
+                let (a, b) = values.c(i);
+                [f16::from_f32(a as f32).to_bits(), f16::from_f32(b as f32).to_bits()]
+            }),
             Dtype::C64 => write!([f32; 2], |i| {
                 let (a, b) = values.c(i);
                 [a as f32, b as f32]

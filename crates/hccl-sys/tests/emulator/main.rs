@@ -110,6 +110,8 @@ good! {
     a_freed_block_is_reused_on_one_stream
     pinned_copies_wait_for_the_stream
     errors_have_codes_and_texts
+    what_is_absent_says_so
+    sums_have_the_same_bits_when_determinism_is_asked_for
     a_repeatable_executor_runs_with_new_addresses
     collectives_of_2_3_and_4_ranks
     sends_and_receives_match
@@ -130,6 +132,7 @@ bad! {
     the_host_touches_device_memory "MEM-01"
     a_workspace_on_the_host "NN-04"
     a_workspace_that_is_too_small "NN-04"
+    a_workspace_shared_by_two_streams "RACE-01"
     a_view_outside_its_storage "NN-05"
     a_tensor_destroyed_twice "NN-01"
     a_scalar_given_as_tensor "NN-01"
@@ -155,7 +158,7 @@ fn a_rank_that_never_comes_is_a_time_out() {
 #[test]
 fn injected_faults_are_errors_with_their_codes() {
     for (fault, scenario, code) in [
-        ("oom@alloc:2", "report_first_error", "207018"),
+        ("oom@alloc:2", "report_first_error", "207001"),
         ("async:507015@op:Add:1", "report_first_error", "507015"),
         ("phase1:561003@Add", "report_first_error", "561003"),
         ("lost:507010@aclrtSetDevice", "report_first_error", "507010"),
@@ -237,5 +240,29 @@ fn a_c_program_by_the_public_prototypes_runs() {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         assert_eq!(String::from_utf8_lossy(&run.stdout), "equal\n");
         assert!(!report.exists(), "{}", std::fs::read_to_string(&report).unwrap_or_default());
+    }
+}
+
+#[test]
+fn operators_of_ones_own_come_before_the_built_in_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let lib = folder.path().join("op_api/lib");
+    std::fs::create_dir_all(&lib).unwrap();
+    let source = folder.path().join("own.c");
+    let text = "int aclnnAddGetWorkspaceSize(void) { return 4711; }\nint aclnnAdd(void) { return 4712; }\n";
+    std::fs::write(&source, text).unwrap();
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let made = Command::new(compiler)
+        .args(["-shared", "-fPIC"])
+        .arg(&source)
+        .arg("-o")
+        .arg(lib.join("libcust_opapi.so"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    for personality in [Personality::V81, Personality::V91] {
+        let own = [("ASCEND_CUSTOM_OPP_PATH", folder.path().to_str().unwrap())];
+        let out = run_in(personality, "own_operators_come_first", &own);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 }

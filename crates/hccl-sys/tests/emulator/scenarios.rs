@@ -24,7 +24,8 @@ scenarios! {
     swiglu_and_its_gradient_equal_the_formula rotary_embedding_equals_the_formula
     softmax_and_cross_entropy_equal_the_formula attention_equals_the_formula_in_all_layouts adamw_equals_the_formula
     grouped_matmul_equals_single_products tokens_are_permuted_by_expert_and_come_back events_order_two_streams
-    a_freed_block_is_reused_on_one_stream pinned_copies_wait_for_the_stream errors_have_codes_and_texts
+    a_freed_block_is_reused_on_one_stream pinned_copies_wait_for_the_stream errors_have_codes_and_texts what_is_absent_says_so
+    sums_have_the_same_bits_when_determinism_is_asked_for
     a_repeatable_executor_runs_with_new_addresses collectives_of_2_3_and_4_ranks sends_and_receives_match
 }
 
@@ -542,6 +543,50 @@ fn errors_have_codes_and_texts() {
     let none: *mut aclTensor = null_mut();
     assert_eq!(op!(s, nn.aclnnMm(none, b.tensor(), a.tensor(), 0)), 161_002);
     assert_eq!(op!(s, nn.aclnnInverse(a.tensor(), b.tensor())), 561_003, "no kernel here");
+    assert!(message().contains("NN-10"), "{}", message());
+}
+
+/// Products fused with communication have no kernel, graph capture and shared memory no implementation: each by its rule.
+fn what_is_absent_says_so() {
+    start(0);
+    let ((a, b, c), s) = (three(), stream());
+    let none: *mut aclTensor = null_mut();
+    let (group, sum) = (c"world".as_ptr(), c"sum".as_ptr());
+    let code =
+        op!(s, transformer.aclnnMatmulAllReduce(a.tensor(), b.tensor(), none, group, sum, 0, 1, c.tensor()));
+    assert_eq!(code, 561_003);
+    assert!(message().contains("aclnnMatmulAllReduce: NN-10"), "{}", message());
+    assert_eq!(call!(model.aclmdlRICaptureBegin(s, 0)), 207_000);
+    assert!(message().contains("aclmdlRICaptureBegin: API-01"), "{}", message());
+    // 8.1 has it not at all.
+    if crate::client::cann().rt.aclrtIpcMemGetExportKey.is_some() {
+        let mut key = [0u8; 65];
+        assert_eq!(call!(rt.aclrtIpcMemGetExportKey(a.at, 64, key.as_mut_ptr().cast(), 65, 0)), 207_000);
+        assert!(message().contains("aclrtIpcMemGetExportKey: API-01"), "{}", message());
+    }
+}
+
+/// Without, the order of a sum is the call's own.
+fn sums_have_the_same_bits_when_determinism_is_asked_for() {
+    start(0);
+    let s = stream();
+    let x = Array::of(&[999], F32, &noise(999, 9));
+    let sums = || -> Vec<u64> {
+        let one = |_| {
+            let y = Array::new(&[1], F32);
+            let dims = crate::client::ints(&[0]);
+            ok(op!(s, math.aclnnReduceSum(x.tensor(), dims, true, F32, y.tensor())));
+            y.read(s)[0].to_bits()
+        };
+        let mut all: Vec<u64> = (0..16).map(one).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    assert!(sums().len() > 1, "sixteen sums in sixteen orders");
+    ok(call!(rt.aclrtSetSysParamOpt(0, 1)));
+    ok(call!(rt.aclrtCtxSetSysParamOpt(0, 1)));
+    assert_eq!(sums().len(), 1);
 }
 
 fn a_repeatable_executor_runs_with_new_addresses() {

@@ -9,9 +9,10 @@ use std::ptr::{null, null_mut};
 scenarios! {
     a_copy_without_synchronisation two_streams_without_an_event memory_freed_in_flight memory_used_after_free
     memory_freed_twice a_host_pointer_as_tensor the_host_touches_device_memory a_workspace_on_the_host
-    a_workspace_that_is_too_small a_view_outside_its_storage a_tensor_destroyed_twice a_scalar_given_as_tensor
+    a_workspace_that_is_too_small a_workspace_shared_by_two_streams a_view_outside_its_storage a_tensor_destroyed_twice a_scalar_given_as_tensor
     an_executor_run_twice an_executor_of_another_operator a_stream_of_another_context a_stream_after_its_end
     ranks_that_call_different_collectives two_ranks_that_both_send_first a_rank_stays_away report_first_error
+    own_operators_come_first
 }
 
 fn a_copy_without_synchronisation() {
@@ -107,6 +108,15 @@ fn a_workspace_that_is_too_small() {
     let s = stream();
     let (size, executor) = plan();
     run(alloc(16), size - 1, executor, s);
+}
+
+fn a_workspace_shared_by_two_streams() {
+    start(0);
+    let (s, t) = (stream(), stream());
+    let ((m, first), (n, second)) = (plan(), plan());
+    let shared = alloc(m.max(n) as usize);
+    run(shared, m, first, s);
+    run(shared, n, second, t);
 }
 
 fn a_view_outside_its_storage() {
@@ -219,4 +229,14 @@ fn report_first_error() {
     };
     println!("first error {}", steps());
     let _ = ints(&[1]);
+}
+
+/// The library that `ASCEND_CUSTOM_OPP_PATH` names has an addition of its own, and nothing else.
+fn own_operators_come_first() {
+    start(0);
+    let (a, b, c) = three();
+    let s = stream();
+    assert_eq!(add(s, &a, &b, &c), 4711);
+    ok(op!(s, math.aclnnSub(a.tensor(), b.tensor(), scalar(1.0), c.tensor())));
+    assert_eq!(c.read(s), [-9.0, -18.0, -27.0, -36.0]);
 }

@@ -1,6 +1,7 @@
 //! Element by element: one or two inputs, broadcast.
 
 use super::Row;
+use super::complex::{self as cx, Complex};
 use super::special as sp;
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Scalar, Values, View};
@@ -20,8 +21,10 @@ fn input(k: &Call) -> Result<&View, Fault> {
 /// y = f(x)
 pub(super) fn un(k: &Call, f: fn(f64) -> f64) -> Outcome {
     let out = output(k)?;
-    let x = k.spread(input(k)?, &out.dims)?.floats();
-    k.put_view(out, &Values::F(x.into_iter().map(f).collect()))
+    match k.spread(input(k)?, &out.dims)? {
+        Values::C(x) => cx::unary(k, out, x),
+        other => k.put_view(out, &Values::F(other.floats().into_iter().map(f).collect())),
+    }
 }
 
 /// As [`un`], for integers in integers.
@@ -33,10 +36,15 @@ fn un_i(k: &Call, f: fn(f64) -> f64, g: fn(i64) -> i64) -> Outcome {
     }
 }
 
-/// y = whether f(x)
-fn test(k: &Call, f: fn(f64) -> bool) -> Outcome {
+/// y = whether f(x); of a complex number whether it holds for a part (both parts, if `both`).
+fn test(k: &Call, both: bool, f: fn(f64) -> bool) -> Outcome {
     let out = output(k)?;
-    let x = k.spread(input(k)?, &out.dims)?.floats();
+    let x = k.spread(input(k)?, &out.dims)?;
+    if let Values::C(x) = x {
+        let one = |(a, b): Complex| i64::from(if both { f(a) && f(b) } else { f(a) || f(b) });
+        return k.put_view(out, &Values::I(x.into_iter().map(one).collect()));
+    }
+    let x = x.floats();
     k.put_view(out, &Values::I(x.into_iter().map(|x| i64::from(f(x))).collect()))
 }
 
@@ -77,8 +85,6 @@ fn kind(a: &Values, b: &Values) -> u8 {
         _ => 1,
     }
 }
-
-type Complex = (f64, f64);
 
 /// z = f(a, b), in integers if both are.
 pub(super) fn bin3(
@@ -123,14 +129,9 @@ fn quotient(k: &Call) -> Outcome {
     let out = output(k)?;
     let (a, b) = pair(k, out)?;
     if kind(&a, &b) == 2 {
-        return k.put_view(out, &Values::C((0..out.numel()).map(|i| cdiv(a.c(i), b.c(i))).collect()));
+        return k.put_view(out, &Values::C((0..out.numel()).map(|i| cx::div(a.c(i), b.c(i))).collect()));
     }
     k.put_view(out, &Values::F((0..out.numel()).map(|i| a.f(i) / b.f(i)).collect()))
-}
-
-fn cdiv(a: Complex, b: Complex) -> Complex {
-    let d = b.0 * b.0 + b.1 * b.1;
-    ((a.0 * b.0 + a.1 * b.1) / d, (a.1 * b.0 - a.0 * b.1) / d)
 }
 
 /// The operands of a comparison as their common type sees them: a scalar takes the tensor's element type.
@@ -141,7 +142,8 @@ fn compare(k: &Call, f: fn(f64, f64) -> bool, g: fn(i64, i64) -> bool) -> Outcom
     let v: Vec<i64> = match kind(&a, &b) {
         0 => (0..n).map(|i| i64::from(g(a.i(i), b.i(i)))).collect(),
         2 => (0..n)
-            .map(|i| i64::from(f(a.c(i).0, b.c(i).0) == f(a.c(i).1, b.c(i).1) && f(a.c(i).0, b.c(i).0)))
+            // Equality or its opposite: f tells which by two equal numbers.
+            .map(|i| i64::from((a.c(i) == b.c(i)) == f(0.0, 0.0)))
             .collect(),
         _ => {
             let (x, y) = (narrow(k, 0), narrow(k, 1));
@@ -185,8 +187,8 @@ fn scaled(k: &Call, sign: f64, exchanged: bool) -> Outcome {
     let n = out.numel();
     let v = match kind(&a, &b) {
         2 => {
-            let s = sign * alpha.map_or(1.0, |s| s.value.f(0));
-            Values::C((0..n).map(|i| (a.c(i).0 + s * b.c(i).0, a.c(i).1 + s * b.c(i).1)).collect())
+            let s = cx::mul((sign, 0.0), alpha.map_or((1.0, 0.0), |s| s.value.c(0)));
+            Values::C((0..n).map(|i| cx::add(a.c(i), cx::mul(s, b.c(i)))).collect())
         }
         0 if alpha.is_none_or(|s| matches!(s.value, Values::I(_)) || s.value.f(0).fract() == 0.0) => {
             let s = (sign as i64).wrapping_mul(alpha.map_or(1, |s| s.value.i(0)));
@@ -210,10 +212,10 @@ fn pow(k: &Call) -> Outcome {
     let out = output(k)?;
     let (a, b) = pair(k, out)?;
     let n = out.numel();
-    let v = if kind(&a, &b) == 0 {
-        Values::I((0..n).map(|i| ipow(a.i(i), b.i(i))).collect())
-    } else {
-        Values::F((0..n).map(|i| a.f(i).powf(b.f(i))).collect())
+    let v = match kind(&a, &b) {
+        0 => Values::I((0..n).map(|i| ipow(a.i(i), b.i(i))).collect()),
+        2 => Values::C((0..n).map(|i| cx::pow(a.c(i), b.c(i))).collect()),
+        _ => Values::F((0..n).map(|i| a.f(i).powf(b.f(i))).collect()),
     };
     k.put_view(out, &v)
 }
@@ -333,11 +335,16 @@ fn masked_fill(k: &Call) -> Outcome {
     k.put_view(out, &v)
 }
 
-fn addc(k: &Call, f: fn(f64, f64) -> f64) -> Outcome {
+fn addc(k: &Call, f: fn(f64, f64) -> f64, c: fn(Complex, Complex) -> Complex) -> Outcome {
     let out = output(k)?;
     let x = k.spread(input(k)?, &out.dims)?;
     let (a, b) = (k.spread(k.t("tensor1")?, &out.dims)?, k.spread(k.t("tensor2")?, &out.dims)?);
-    let s = k.scalar("value")?.value.f(0);
+    let s = &k.scalar("value")?.value;
+    if [&x, &a, &b, s].iter().any(|v| matches!(v, Values::C(_))) {
+        let one = |i: usize| cx::add(x.c(i), cx::mul(s.c(0), c(a.c(i), b.c(i))));
+        return k.put_view(out, &Values::C((0..out.numel()).map(one).collect()));
+    }
+    let s = s.f(0);
     k.put_view(out, &Values::F((0..out.numel()).map(|i| x.f(i) + s * f(a.f(i), b.f(i))).collect()))
 }
 
@@ -349,6 +356,10 @@ fn lerp(k: &Call) -> Outcome {
         Ok(Some(view)) => k.spread(view, &out.dims)?,
         _ => repeat(k.scalar("weight")?, out.numel()),
     };
+    if [&a, &b, &w].iter().any(|v| matches!(v, Values::C(_))) {
+        let one = |i: usize| cx::add(a.c(i), cx::mul(w.c(i), cx::sub(b.c(i), a.c(i))));
+        return k.put_view(out, &Values::C((0..out.numel()).map(one).collect()));
+    }
     let f = |i: usize| {
         let (a, b, w) = (a.f(i), b.f(i), w.f(i));
         if w < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) }
@@ -421,6 +432,16 @@ fn is_close(k: &Call) -> Outcome {
     let out = output(k)?;
     let (rtol, atol, nan) = (k.num("rtol")?, k.num("atol")?, k.flag("equal_nan")?);
     let (a, b) = (k.spread(k.t("self")?, &out.dims)?, k.spread(k.t("other")?, &out.dims)?);
+    if kind(&a, &b) == 2 {
+        let one = |i: usize| {
+            let (a, b) = (a.c(i), b.c(i));
+            let (d, size) = (cx::sub(a, b), b.0.hypot(b.1));
+            let none = |z: Complex| z.0.is_nan() || z.1.is_nan();
+            let near = d.0.hypot(d.1) <= atol + rtol * size && size.is_finite();
+            i64::from(a == b || (nan && none(a) && none(b)) || near)
+        };
+        return k.put_view(out, &Values::I((0..out.numel()).map(one).collect()));
+    }
     let f = |i: usize| {
         let (a, b) = (a.f(i), b.f(i));
         i64::from(
@@ -504,7 +525,7 @@ const IN: &str = "inout(selfRef,self,inputRef)";
 macro_rules! unary {
     ($($name:literal $f:expr;)*) => {
         &[$(
-            ($name, "self:FDIB", |k| un(k, $f)),
+            ($name, "self:FDIBC", |k| un(k, $f)),
             (concat!("Inplace", $name), IN, |k| un(k, $f)),
         )*]
     };
@@ -538,7 +559,7 @@ pub(super) static BOTH: &[Row] = with_in_place! {
     "Round" ANY, |k| un_i(k, sp::round_even, |x| x);
     "RoundDecimals" ANY, round_decimals;
     "Relu" ANY, |k| un_i(k, |x| if x.is_nan() { x } else { x.max(0.0) }, |x| x.max(0));
-    "LogicalNot" ANY, |k| test(k, |x| x == 0.0);
+    "LogicalNot" ANY, |k| test(k, true, |x| x == 0.0);
     "BitwiseNot" "self:IB", bit_not;
     "NanToNum" ANY, nan_to_num;
     "Add" "self:FDIBC other:FDIBC", |k| scaled(k, 1.0, false);
@@ -561,8 +582,8 @@ pub(super) static BOTH: &[Row] = with_in_place! {
     "RemainderTensorScalar" ANY, |k| bin(k, remainder, |a, b| a - b * floor_div_i(a, b));
     "PowTensorScalar" ANY, pow;
     "PowTensorTensor" ANY, pow;
-    "Addcmul" ANY, |k| addc(k, |a, b| a * b);
-    "Addcdiv" ANY, |k| addc(k, |a, b| a / b);
+    "Addcmul" ANY, |k| addc(k, |a, b| a * b, cx::mul);
+    "Addcdiv" ANY, |k| addc(k, |a, b| a / b, cx::div);
     "Lerp" ANY, lerp;
     "Lerps" ANY, lerp;
     "Clamp" "null(clipValueMin,clipValueMax)", |k| clamp(k, Some("clipValueMin"), Some("clipValueMax"));
@@ -600,7 +621,7 @@ pub(super) static BOTH: &[Row] = with_in_place! {
 pub(super) static OPS: &[Row] = &[
     ("XLogYScalarSelf", "other:FDIB", |k| binf(k, xlogy)),
     ("AddV3", "other:FDIB", |k| scaled(k, 1.0, false)),
-    ("PowScalarTensor", "exponent:FDIB", pow),
+    ("PowScalarTensor", "exponent:FDIBC", pow),
     ("RemainderScalarTensor", "other:FDIB", |k| bin(k, remainder, |a, b| a - b * floor_div_i(a, b))),
     ("Maximum", ANY, |k| bin(k, max_nan, i64::max)),
     ("Minimum", ANY, |k| bin(k, min_nan, i64::min)),
@@ -612,15 +633,27 @@ pub(super) static OPS: &[Row] = &[
     ("LeftShift", "self:I", |k| bin(k, |a, _| a, |a, b| a.wrapping_shl(b as u32))),
     ("LeftShifts", "self:I", |k| bin(k, |a, _| a, |a, b| a.wrapping_shl(b as u32))),
     ("RightShift", "input:I", |k| bin(k, |a, _| a, |a, b| a >> b.clamp(0, 63))),
-    ("Sign", "out(result)", |k| un_i(k, sign, i64::signum)),
-    ("Signbit", ANY, |k| test(k, f64::is_sign_negative)),
-    ("IsFinite", ANY, |k| test(k, f64::is_finite)),
-    ("IsInf", ANY, |k| test(k, f64::is_infinite)),
-    ("IsNegInf", ANY, |k| test(k, |x| x == f64::NEG_INFINITY)),
-    ("IsPosInf", ANY, |k| test(k, |x| x == f64::INFINITY)),
+    ("Sign", "out(result)", |k| {
+        let out = output(k)?;
+        if let Values::C(x) = k.spread(input(k)?, &out.dims)? {
+            return k.put_view(out, &Values::C(x.into_iter().map(cx::direction).collect()));
+        }
+        un_i(k, sign, i64::signum)
+    }),
+    ("Signbit", ANY, |k| test(k, false, f64::is_sign_negative)),
+    ("IsFinite", ANY, |k| test(k, true, f64::is_finite)),
+    ("IsInf", ANY, |k| test(k, false, f64::is_infinite)),
+    ("IsNegInf", ANY, |k| test(k, false, |x| x == f64::NEG_INFINITY)),
+    ("IsPosInf", ANY, |k| test(k, false, |x| x == f64::INFINITY)),
     ("IsClose", ANY, is_close),
     ("Equal", "self:FDIBC other:FDIBC", equal),
-    ("AngleV2", "x:FDIBC", |k| un(k, |x| if x < 0.0 { std::f64::consts::PI } else { x * 0.0 })),
+    ("AngleV2", "x:FDIBC", |k| {
+        let out = output(k)?;
+        if let Values::C(x) = k.spread(input(k)?, &out.dims)? {
+            return k.put_view(out, &Values::F(x.into_iter().map(|(a, b)| b.atan2(a)).collect()));
+        }
+        un(k, |x| if x < 0.0 { std::f64::consts::PI } else { x * 0.0 })
+    }),
     ("Complex", "real:FD", |k| complex(k, |a, b| (a, b))),
     ("Polar", "input:FD", polar),
     ("Cast", ANY, cast),
@@ -635,7 +668,7 @@ pub(super) static OPS: &[Row] = &[
 ];
 
 fn mul(k: &Call) -> Outcome {
-    bin3(k, |a, b| a * b, i64::wrapping_mul, |a, b| (a.0 * b.0 - a.1 * b.1, a.0 * b.1 + a.1 * b.0))
+    bin3(k, |a, b| a * b, i64::wrapping_mul, cx::mul)
 }
 
 fn bin_neg(k: &Call) -> Outcome {
@@ -649,7 +682,7 @@ fn bin_neg(k: &Call) -> Outcome {
 fn bit_not(k: &Call) -> Outcome {
     let out = output(k)?;
     if out.dtype == Dtype::Bool {
-        return test(k, |x| x == 0.0);
+        return test(k, true, |x| x == 0.0);
     }
     un_i(k, |x| x, |x| !x)
 }

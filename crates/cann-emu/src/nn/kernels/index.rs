@@ -123,7 +123,13 @@ fn meet(target: &mut Values, at: usize, value: &Values, i: usize, how: i64) {
         }
         Values::C(v) => {
             let x = value.c(i);
-            v[at] = if how == 0 { x } else { (v[at].0 + x.0, v[at].1 + x.1) };
+            v[at] = match how {
+                0 => x,
+                1 => super::complex::add(v[at], x),
+                2 => super::complex::mul(v[at], x),
+                // The largest of numbers without an order.
+                _ => (f64::NAN, f64::NAN),
+            };
         }
     }
 }

@@ -365,7 +365,8 @@ fn ring_update(k: &Call) -> Outcome {
         return Err(Fault::from(format!("layout {layout} {other} of {d:?} is not in the emulator")));
     }
     let heads = if layout == "SBH" { s[1] } else { s[1].max(d[1]) } as usize;
-    let width = prev.len() / (s[..3].iter().product::<i64>() as usize).max(1);
+    // Every statistic stands eight times.
+    let width = prev.len() / (s.iter().product::<i64>() as usize / 8).max(1);
     // Statistics of row i of the output.
     let place = |row: usize| {
         if layout == "TND" {

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 pub mod activation;
 pub mod attention;
 pub mod batch_norm;
+pub mod complex;
 pub mod convolution;
 pub mod ctc;
 pub mod decomposition;
@@ -82,6 +83,7 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             inference::OPS,
             margins::OPS,
             quantised::OPS,
+            complex::OPS,
         ];
         let rows = tables.iter().flat_map(|t| t.iter());
         rows.map(|(n, c, k)| (*n, Operator { contract: Contract::parse(c), kernel: *k })).collect()

@@ -17,6 +17,8 @@ struct Shape {
     directions: usize,
     batch_first: bool,
     bias: bool,
+    /// Steps that each sequence has; behind them nothing happens and outputs are 0.
+    lengths: Vec<usize>,
 }
 
 impl Shape {
@@ -25,13 +27,30 @@ impl Shape {
         if k.num("dropout")? != 0.0 && k.flag("train")? {
             return Err(Fault::from("dropout between layers is not in the emulator".to_owned()));
         }
+        // How many sequences take part in each step; the input is then `[T·N, I]`, filled up.
+        let sizes = match k.opt("batchSizes|batchSizesOptional")? {
+            Some(v) => Some(v.load(k.decl.name)?.ints()),
+            None => None,
+        };
         let (a, b) = (x.dims[0] as usize, x.dims[1] as usize);
-        let (t, n) = if batch_first { (b, a) } else { (a, b) };
+        let (t, n, lengths) = match &sizes {
+            Some(sizes) => {
+                let n = sizes.first().copied().unwrap_or(0);
+                let steps = |b: i64| sizes.iter().filter(|s| **s > b).count();
+                if a as i64 != n * sizes.len() as i64 || x.dims.len() != 2 {
+                    return Err(Fault::from(format!("input {:?} of batchSizes {sizes:?}", x.dims)));
+                }
+                (sizes.len(), n as usize, (0..n).map(steps).collect())
+            }
+            None if batch_first => (b, a, vec![b; a]),
+            None => (a, b, vec![a; b]),
+        };
+        let batch_first = batch_first && sizes.is_none();
         let hx = k.list("hx")?;
         let h = hx.first().and_then(|v| v.dims.last().copied()).ok_or("hx is empty")? as usize;
         let directions = if k.flag("bidirectional")? { 2 } else { 1 };
         let (layers, bias) = (k.int("numLayers")? as usize, k.flag("hasBias")?);
-        Ok(Shape { t, n, h, layers, directions, batch_first, bias })
+        Ok(Shape { t, n, h, layers, directions, batch_first, bias, lengths })
     }
 
     /// Rows of a sequence as `[t,n,width]` in the order of the tensor, or back.
@@ -77,8 +96,8 @@ fn run(s: &Shape, c: &Cell, x: &[f64], h0: &[f64], c0: &[f64], reverse: bool) ->
     for b in 0..s.n {
         let (mut hidden, mut state) =
             (h0[b * s.h..(b + 1) * s.h].to_vec(), c0[b * s.h..(b + 1) * s.h].to_vec());
-        for step in 0..s.t {
-            let t = if reverse { s.t - 1 - step } else { step };
+        for step in 0..s.lengths[b] {
+            let t = if reverse { s.lengths[b] - 1 - step } else { step };
             let row = &x[(t * s.n + b) * c.width..(t * s.n + b + 1) * c.width];
             let gate = |g: usize, e: usize| {
                 let r = g * s.h + e;
@@ -124,9 +143,12 @@ fn forward(k: &Call) -> Outcome {
                     k.put_view(view, &Values::F(values.clone()))?;
                 }
             }
-            let last = if d == 1 { 0 } else { s.t - 1 };
-            hy.extend_from_slice(&trace.0[4][last * state..(last + 1) * state]);
-            cy.extend_from_slice(&trace.0[5][last * state..(last + 1) * state]);
+            for b in 0..s.n {
+                let last = if d == 1 { 0 } else { s.lengths[b] - 1 };
+                let row = (last * s.n + b) * s.h;
+                hy.extend_from_slice(&trace.0[4][row..row + s.h]);
+                cy.extend_from_slice(&trace.0[5][row..row + s.h]);
+            }
             for (i, v) in trace.0[4].iter().enumerate() {
                 next[(i / s.h * s.directions + d) * s.h + i % s.h] = *v;
             }
@@ -177,8 +199,8 @@ fn backward(k: &Call) -> Outcome {
                 let own = index * state + b * s.h;
                 let mut dh = dh_last[own..own + s.h].to_vec();
                 let mut dc = dc_last[own..own + s.h].to_vec();
-                for step in (0..s.t).rev() {
-                    let t = if d == 1 { s.t - 1 - step } else { step };
+                for step in (0..s.lengths[b]).rev() {
+                    let t = if d == 1 { s.lengths[b] - 1 - step } else { step };
                     let row = (t * s.n + b) * s.h;
                     let before = (step > 0).then(|| {
                         let t = if d == 1 { t + 1 } else { t - 1 };

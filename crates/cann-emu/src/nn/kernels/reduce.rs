@@ -1,6 +1,7 @@
 //! Reductions along dimensions, and scans.
 
 use super::Row;
+use super::complex::{self as cx, Complex};
 use super::elementwise::output;
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Values, View};
@@ -56,6 +57,14 @@ fn fold_i(k: &Call, dims: &[i64], out: &View, f: impl Fn(&[i64]) -> i64) -> Outc
     k.put_view(out, &Values::I(v))
 }
 
+fn fold_c(k: &Call, dims: &[i64], out: &View, f: impl Fn(&[Complex]) -> Complex) -> Outcome {
+    let (moved, n) = rows(first(k)?, dims)?;
+    let x = moved.load(k.decl.name)?;
+    let x: Vec<Complex> = (0..x.len()).map(|i| x.c(i)).collect();
+    let v = if n == 0 { vec![f(&[]); out.numel()] } else { x.chunks(n).map(f).collect() };
+    k.put_view(out, &Values::C(v))
+}
+
 fn integers(k: &Call) -> Result<bool, Fault> {
     Ok(first(k)?.dtype.is_int() && output(k)?.dtype.is_int())
 }
@@ -64,11 +73,7 @@ fn sum(k: &Call) -> Outcome {
     let dims = k.ints("dims|dim")?;
     let out = output(k)?;
     if first(k)?.dtype.is_complex() {
-        let (moved, n) = rows(first(k)?, &dims)?;
-        let x = moved.load(k.decl.name)?;
-        let v = (0..out.numel())
-            .map(|r| (r * n..(r + 1) * n).fold((0.0, 0.0), |a, i| (a.0 + x.c(i).0, a.1 + x.c(i).1)));
-        return k.put_view(out, &Values::C(v.collect()));
+        return fold_c(k, &dims, out, |row| row.iter().fold((0.0, 0.0), |a, b| cx::add(a, *b)));
     }
     if integers(k)? {
         return fold_i(k, &dims, out, |row| row.iter().fold(0, |a: i64, b| a.wrapping_add(*b)));
@@ -84,6 +89,12 @@ fn nansum(k: &Call) -> Outcome {
 
 fn mean(k: &Call) -> Outcome {
     let dims = k.ints("dim")?;
+    if first(k)?.dtype.is_complex() {
+        return fold_c(k, &dims, output(k)?, |row| {
+            let sum = row.iter().fold((0.0, 0.0), |a, b| cx::add(a, *b));
+            (sum.0 / row.len() as f64, sum.1 / row.len() as f64)
+        });
+    }
     let wide = output(k)?.dtype == Dtype::F64;
     fold(k, &dims, output(k)?, |k, row| {
         let s = if wide { row.iter().sum() } else { k.sum(row.iter().copied()) };
@@ -94,6 +105,9 @@ fn mean(k: &Call) -> Outcome {
 fn prod(k: &Call, dims: &[i64]) -> Outcome {
     if integers(k)? {
         return fold_i(k, dims, output(k)?, |row| row.iter().fold(1, |a: i64, b| a.wrapping_mul(*b)));
+    }
+    if first(k)?.dtype.is_complex() {
+        return fold_c(k, dims, output(k)?, |row| row.iter().fold((1.0, 0.0), |a, b| cx::mul(a, *b)));
     }
     fold(k, dims, output(k)?, |_, row| row.iter().product())
 }
@@ -147,6 +161,13 @@ fn arg(k: &Call, max: bool) -> Outcome {
 
 fn all_any(k: &Call, all: bool) -> Outcome {
     let dims = k.ints("dim")?;
+    if first(k)?.dtype.is_complex() {
+        let holds = |row: &[Complex]| {
+            let mut hit = row.iter().map(|v| *v != (0.0, 0.0));
+            if all { hit.all(|v| v) } else { hit.any(|v| v) }
+        };
+        return fold_c(k, &dims, output(k)?, |row| (f64::from(u8::from(holds(row))), 0.0));
+    }
     fold(k, &dims, output(k)?, |_, row| {
         f64::from(u8::from(if all { row.iter().all(|v| *v != 0.0) } else { row.iter().any(|v| *v != 0.0) }))
     })
@@ -256,7 +277,13 @@ fn median(
 }
 
 /// A running value along a dimension.
-fn scan(k: &Call, dim: i64, f: impl Fn(&mut [f64]), g: impl Fn(&mut [i64])) -> Outcome {
+fn scan(
+    k: &Call,
+    dim: i64,
+    f: impl Fn(&mut [f64]),
+    g: impl Fn(&mut [i64]),
+    c: impl Fn(&mut [Complex]),
+) -> Outcome {
     let (moved, n) = rows(first(k)?, &[dim])?;
     let (out, _) = rows(output(k)?, &[dim])?;
     let values = if integers(k)? {
@@ -264,27 +291,43 @@ fn scan(k: &Call, dim: i64, f: impl Fn(&mut [f64]), g: impl Fn(&mut [i64])) -> O
         x.chunks_mut(n.max(1)).for_each(g);
         Values::I(x)
     } else {
-        let mut x = moved.load(k.decl.name)?.floats();
-        x.chunks_mut(n.max(1)).for_each(f);
-        Values::F(x)
+        match moved.load(k.decl.name)? {
+            Values::C(mut x) => {
+                x.chunks_mut(n.max(1)).for_each(c);
+                Values::C(x)
+            }
+            other => {
+                let mut x = other.floats();
+                x.chunks_mut(n.max(1)).for_each(f);
+                Values::F(x)
+            }
+        }
     };
     k.put_view(&out, &values)
 }
 
+/// Which elements a running sum holds: those up to each, without it if `exclusive`, from the other end if `reverse`.
+fn running<T: Copy>(row: &mut [T], zero: T, add: impl Fn(T, T) -> T, exclusive: bool, reverse: bool) {
+    let n = row.len();
+    let mut sum = zero;
+    for i in 0..n {
+        let at = if reverse { n - 1 - i } else { i };
+        let own = row[at];
+        let with = add(sum, own);
+        row[at] = if exclusive { sum } else { with };
+        sum = with;
+    }
+}
+
 fn cumsum(k: &Call) -> Outcome {
+    let (dim, exclusive) = (k.int("dim")?, k.flag("exclusive").unwrap_or(false));
+    let reverse = k.flag("reverse").unwrap_or(false);
     scan(
         k,
-        k.int("dim")?,
-        |row| {
-            for i in 1..row.len() {
-                row[i] += row[i - 1];
-            }
-        },
-        |row| {
-            for i in 1..row.len() {
-                row[i] = row[i].wrapping_add(row[i - 1]);
-            }
-        },
+        dim,
+        |row| running(row, 0.0, |a, b| a + b, exclusive, reverse),
+        |row| running(row, 0, i64::wrapping_add, exclusive, reverse),
+        |row| running(row, (0.0, 0.0), cx::add, exclusive, reverse),
     )
 }
 
@@ -293,16 +336,9 @@ fn cumprod(k: &Call) -> Outcome {
     scan(
         k,
         dim,
-        |row| {
-            for i in 1..row.len() {
-                row[i] *= row[i - 1];
-            }
-        },
-        |row| {
-            for i in 1..row.len() {
-                row[i] = row[i].wrapping_mul(row[i - 1]);
-            }
-        },
+        |row| running(row, 1.0, |a, b| a * b, false, false),
+        |row| running(row, 1, i64::wrapping_mul, false, false),
+        |row| running(row, (1.0, 0.0), cx::mul, false, false),
     )
 }
 
@@ -333,6 +369,9 @@ fn trace(k: &Call) -> Outcome {
     let n = view.dims[0].min(view.dims[1]);
     let diagonal = View { dims: vec![n], strides: vec![view.strides[0] + view.strides[1]], ..view.clone() };
     let v = diagonal.load(k.decl.name)?;
+    if let Values::C(v) = &v {
+        return k.put("out", &Values::C(vec![v.iter().fold((0.0, 0.0), |a, b| cx::add(a, *b))]));
+    }
     if integers(k)? {
         return k.put("out", &Values::I(vec![v.ints().iter().sum()]));
     }
@@ -381,7 +420,7 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("Cumsum", ANY, cumsum),
     ("CumsumV2", ANY, cumsum),
-    ("Cumprod", "input:FDIB", cumprod),
+    ("Cumprod", "input:FDIBC", cumprod),
     ("Cummax", ANY, |k| cum_extreme(k, true)),
     ("Cummin", ANY, |k| cum_extreme(k, false)),
     ("Trace", "rank(self,2)", trace),

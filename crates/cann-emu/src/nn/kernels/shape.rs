@@ -69,6 +69,19 @@ fn slice(k: &Call) -> Outcome {
     k.put_view(out, &piece(x, dim, start, out.dims[dim], k.int("step")?).load(k.decl.name)?)
 }
 
+/// Pieces along several dimensions, their places counted as Python counts them.
+fn slices(k: &Call) -> Outcome {
+    let (mut view, out) = (first(k)?.clone(), output(k)?);
+    let (starts, axes, steps) = (k.ints("starts")?, k.ints("axes")?, k.ints("steps")?);
+    for ((start, axis), step) in starts.iter().zip(&axes).zip(&steps) {
+        let dim = wrap(*axis, view.dims.len())?;
+        let n = view.dims[dim];
+        let start = (if *start < 0 { start + n } else { *start }).clamp(0, n);
+        view = piece(&view, dim, start, out.dims[dim], *step);
+    }
+    k.put_view(out, &view.load(k.decl.name)?)
+}
+
 fn permute(k: &Call) -> Outcome {
     let x = first(k)?;
     let order = k.ints("dims")?;
@@ -304,8 +317,10 @@ fn pad(k: &Call) -> Outcome {
     let v = x.load(k.decl.name)?;
     let fill = &k.scalar("value")?.value;
     let mut all = fill.pick(std::iter::repeat_n(0, out.numel()));
-    if matches!(v, Values::F(_)) {
-        all = Values::F(all.floats());
+    match v {
+        Values::F(_) => all = Values::F(all.floats()),
+        Values::C(_) => all = Values::C((0..all.len()).map(|i| all.c(i)).collect()),
+        Values::I(_) => {}
     }
     let strides = contiguous(&x.dims);
     for (o, index) in indices(&out.dims).enumerate() {
@@ -401,12 +416,12 @@ fn unfold_grad(k: &Call) -> Outcome {
 const ANY: &str = "self:FDIBC";
 
 pub(super) static OPS: &[Row] = &[
-    ("Cat", "tensors:FDIBC", cat),
+    ("Cat", "tensors:FDIBC joined(tensors,dim>out)", cat),
     ("Stack", "tensors:FDIBC", stack),
     ("SplitWithSize", "out(out)", split),
     ("SplitTensor", "out(out)", split),
     ("Slice", ANY, slice),
-    ("SliceV2", ANY, slice),
+    ("SliceV2", ANY, slices),
     ("Permute", ANY, permute),
     ("Repeat", ANY, repeat),
     ("Expand", ANY, expand),
