@@ -223,7 +223,7 @@ pub(super) fn run<E: Element>(call: &Call<'_, E>) {
                 let from = firsts[s] as usize;
                 let of = |u: usize, i: usize| &partials[(u * queries + i) * heads * width..][..heads * width];
                 for i in 0..segment.q_len {
-                    join(call, segment, i, (from..from + blocks(segment)).map(|u| of(u, i)));
+                    join(call, segment, i, &(from..from + blocks(segment)).map(|u| of(u, i)));
                 }
             });
         });
@@ -276,7 +276,7 @@ fn join<'p, E: Element>(
     call: &Call<'_, E>,
     segment: &Segment,
     i: usize,
-    parts: impl Iterator<Item = &'p [f32]> + Clone,
+    parts: &(impl Iterator<Item = &'p [f32]> + Clone),
 ) {
     let (dim, padded) = (call.dim, call.dim.next_multiple_of(LANES));
     let heads = call.groups * call.heads_per_group;

@@ -167,7 +167,7 @@ fn the_amx_kernels_give_the_sums_of_tiles_at_every_remainder() {
                     let target = driver::Target::new(out);
                     // SAFETY: sizes fit, and the instructions are performed.
                     unsafe {
-                        driver::product::<Amx, bf16>(&cpu, form, case.dims, case.a(), case.b(), target)
+                        driver::product::<Amx, bf16>(&cpu, form, case.dims, case.a(), case.b(), target);
                     };
                 });
             }

@@ -383,7 +383,7 @@ impl Kernel for Amx {
     unsafe fn begin() {
         // SAFETY: reads 64 bytes of a static; the process was allowed the state when the instruction set was found.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const TILES, options(nostack, preserves_flags, readonly))
+            asm!("ldtilecfg [{}]", in(reg) &raw const TILES, options(nostack, preserves_flags, readonly));
         };
     }
 

@@ -82,11 +82,11 @@ fn register(registers: &[i64; 23], n: u8) -> u64 {
 struct Address {
     base: u64,
     index: u64,
-    /// Bytes of the instruction behind its ModRM byte.
+    /// Bytes of the instruction behind its `ModRM` byte.
     length: usize,
 }
 
-/// Reads a memory operand whose ModRM byte stands at `at`.
+/// Reads a memory operand whose `ModRM` byte stands at `at`.
 fn address(at: *const u8, registers: &[i64; 23], x: u8, b: u8) -> Option<Address> {
     // SAFETY: the processor has fetched these bytes as an instruction.
     let byte = |i: usize| unsafe { *at.add(i) };
