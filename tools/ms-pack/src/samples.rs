@@ -19,7 +19,7 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     let paths = if !args.data_path.is_empty() {
         DataPaths::Split {
             paths: args.data_path.clone(),
-            split: Split::parse(&args.split).map_err(as_usage)?,
+            split: Split::parse(&args.split).map_err(|e| Usage(format!("--split: {e}")))?,
         }
     } else if per_split.iter().any(|list| !list.is_empty()) {
         DataPaths::PerSplit(per_split.map(Clone::clone))
@@ -46,7 +46,11 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     options.eod_mask_loss = args.eod_mask_loss;
     let upstream = if args.upstream == "head" { Upstream::Head } else { Upstream::V2_0_0 };
     let counts = [args.train_samples, args.valid_samples, args.test_samples];
-    let sets = build(&paths, counts, &options, upstream).map_err(as_usage)?;
+    let flag = match paths {
+        DataPaths::Split { .. } => "--data-path",
+        DataPaths::PerSplit(_) => "--train-data-path, --valid-data-path, --test-data-path",
+    };
+    let sets = build(&paths, counts, &options, upstream).map_err(|e| as_usage(e).context(flag))?;
     let mut out = std::io::stdout().lock();
     let mut all = Map::new();
     for (name, set) in ["train", "valid", "test"].into_iter().zip(&sets) {

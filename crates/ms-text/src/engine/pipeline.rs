@@ -187,7 +187,7 @@ impl Whole for PipelineEngine {
 impl Encode for PipelineEngine {
     fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
         let long = text.len() > 2 * PIECE && !special;
-        if long && (self.unigram(text, out)? || self.long.encode_into(self, text, PIECE, out)?) {
+        if long && (self.long.encode_into(self, text, PIECE, out)? || self.unigram(text, out)?) {
             return Ok(());
         }
         check_whole(text)?;
