@@ -1,6 +1,7 @@
 //! Flags of every clap-based program.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 
 use clap::Parser;
 
@@ -60,21 +61,26 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
         generate(artefact, &mut C::command(), &mut std::io::stdout().lock())?;
         std::process::exit(0);
     }
-    let command = taking_negatives(C::command());
+    let mut command = taking_negatives(C::command());
     let words: Vec<&str> = argv.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
     if let ["help", word] = words[..]
         && command.find_subcommand(word).is_none()
     {
-        print!("{}", about_word(&command, word)?);
+        command.build();
+        let mut out = std::io::stdout().lock();
+        out.write_all(about_word(&command, word)?.as_bytes())?;
+        out.flush()?;
         std::process::exit(0);
     }
     let matches = telling(command).try_get_matches_from(argv);
-    matches.and_then(|matches| C::from_arg_matches(&matches)).map_err(|error| {
-        if !error.use_stderr() {
-            error.exit();
+    match matches.and_then(|matches| C::from_arg_matches(&matches)) {
+        Ok(parsed) => Ok(parsed),
+        Err(error) if error.use_stderr() => Err(usage_of(&error).into()),
+        Err(help) => {
+            help.print().and_then(|()| std::io::stdout().flush())?;
+            std::process::exit(0);
         }
-        usage_of(&error).into()
-    })
+    }
 }
 
 /// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag.

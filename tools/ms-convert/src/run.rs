@@ -367,7 +367,8 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
 }
 
 /// Checks that the output does not take the place of what is read: replacing it would remove the source.
-fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
+fn check_apart(request: &Request, source: &Checkpoint, args: &Args) -> Result<(), Usage> {
+    let save_flag = args.written("save_dir").unwrap_or("--save-dir");
     let save = absolute(&request.save);
     // Inside an iteration the output would be a part of what is read.
     let iterations = source.stored().filter(|t| t.file.is_relative()).filter_map(|t| {
@@ -379,12 +380,12 @@ fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
         if save.starts_with(absolute(&folder)) {
             let (save, folder) = (request.save.display(), folder.display());
             return Err(Usage(format!(
-                "--save-dir {save} is inside {folder}, which is read\nhint: save elsewhere"
+                "{save_flag} {save} is inside {folder}, which is read\nhint: save elsewhere"
             )));
         }
     }
     let read = [
-        ("--load-dir", Some(&request.load)),
+        (args.written("load_dir").unwrap_or("--load-dir"), Some(&request.load)),
         ("--lora-load", request.lora.load.as_ref()),
         ("--hf-cfg-dir", request.hf_config.as_ref()),
     ];
@@ -393,7 +394,7 @@ fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
         if fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&save)) {
             let (save, dir) = (request.save.display(), dir.display());
             return Err(Usage(format!(
-                "--save-dir {save} would replace {flag} {dir}, which is read\nhint: save elsewhere"
+                "{save_flag} {save} would replace {flag} {dir}, which is read\nhint: save elsewhere"
             )));
         }
     }
@@ -413,7 +414,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
-    check_apart(request, source)?;
+    check_apart(request, source, args)?;
     if request.force
         && request.save.exists()
         && ms_ckpt::open(&request.save).is_err()
@@ -428,7 +429,8 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     }
     if let Some(free) = ms_cli::free_bytes(&request.save).filter(|&free| free < plan.bytes()) {
         anyhow::bail!(
-            "--save-dir {}: the output takes {}, {} are free there",
+            "{} {}: the output takes {}, {} are free there",
+            args.written("save_dir").unwrap_or("--save-dir"),
             request.save.display(),
             ms_cli::say_bytes(plan.bytes()),
             ms_cli::say_bytes(free)

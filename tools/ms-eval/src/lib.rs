@@ -54,8 +54,9 @@ pub fn main() -> Result<()> {
     }
     if let Some(other) = tasks.iter().find(|task| !run::TASKS.contains(&task.as_str())) {
         bail!(Usage(format!(
-            "task: expected one of {}, found {other:?}; other tasks are not in this version",
-            run::TASKS.join(", ")
+            "task: expected one of {}, found {other:?}; other tasks are not in this version{}",
+            run::TASKS.join(", "),
+            ms_cli::megatron::did_you_mean(other, &run::TASKS)
         )));
     }
     let output = args.text("output").map(PathBuf::from);

@@ -147,5 +147,8 @@ pub(crate) fn write(
         writeln!(out, "{:<width$} {:>10} {:>8.4}", r.subject, r.questions, accuracy(r.correct, r.questions))?;
     }
     writeln!(out, "{:<width$} {questions:>10} {acc:>8.4}", "total")?;
+    if overlong > 0 {
+        writeln!(out, "{:<width$} {overlong:>10}", "overlong")?;
+    }
     Ok(())
 }

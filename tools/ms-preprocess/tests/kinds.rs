@@ -123,6 +123,33 @@ fn an_input_of_which_nothing_is_left_is_an_error_that_says_why() {
 }
 
 #[test]
+fn records_of_another_style_are_an_error_with_the_style_that_reads_them() {
+    let bench = Bench::new();
+    write(&bench.path("alpaca.jsonl"), &[json!({"instruction": "a", "input": "", "output": "b"})]);
+    write(&bench.path("odd.jsonl"), &[json!({"question": "a", "answer": "b"})]);
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["openai", "--input", "alpaca.jsonl", "--prompt-type", "qwen"],
+            "instruction and output: --style alpaca",
+        ),
+        (&["pretrain", "--input", "alpaca.jsonl"], "instruction and output: --style alpaca"),
+        (&["sharegpt", "--input", "in.jsonl", "--prompt-type", "qwen"], "text: --style pretrain"),
+        (
+            &["alpaca", "--input", "odd.jsonl", "--prompt-type", "qwen"],
+            "the fields answer, question: --map-keys names",
+        ),
+        (&["pretrain", "--input", "odd.jsonl"], "the fields answer, question: --json-keys names"),
+    ];
+    for (args, hint) in cases {
+        let run = bench.run(&[&["--style"], args, &["--output-prefix", "none"]].concat());
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("record 1: ") && said.contains("missing or null"), "{args:?}: {said}");
+        assert!(said.contains(&format!("hint: the first record has {hint}")), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn a_large_share_that_is_left_out_is_said() {
     let bench = Bench::new();
     let mut records = chats("conversations", "from", "value", ["human", "gpt"]);

@@ -26,6 +26,7 @@ mod table;
 mod tests;
 
 pub use args::{Args, Explained, Notice, Origin};
+pub use convert::did_you_mean;
 pub use help::{command, long_help, model_help, reference_page, short_help, upstream_help, word_help, words};
 pub use parse::{answer, parse, parse_or_exit};
 pub use range::Range;

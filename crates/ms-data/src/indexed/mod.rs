@@ -123,7 +123,7 @@ pub fn resolve(name: &Path) -> Result<PathBuf> {
     match longer.len() {
         0 => Ok(stem),
         1 => {
-            tracing::info!("{}: taken for {}", name.display(), longer[0].display());
+            tracing::debug!("{}: taken for {}", name.display(), longer[0].display());
             Ok(longer.swap_remove(0))
         }
         _ => {

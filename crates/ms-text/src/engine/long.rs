@@ -24,8 +24,18 @@ pub(super) struct Shape {
     merges: bool,
     /// The beginning of a text is encoded in another way than its middle.
     marks: bool,
-    /// No token reaches over a space behind a visible ASCII character.
-    words: bool,
+    words: Words,
+}
+
+/// Where no token reaches from one word to the next, whatever stands around them.
+#[derive(Clone, Copy, PartialEq)]
+enum Words {
+    /// Nowhere that would be known.
+    Unknown,
+    /// Before a space behind a letter, a digit or a visible ASCII character.
+    Spaces,
+    /// Also before a line end there, and behind a Chinese full stop.
+    Lines,
 }
 
 impl Shape {
@@ -33,11 +43,12 @@ impl Shape {
         let model = &definition["model"];
         let random = ["dropout", "alpha"].iter().any(|name| model[name].as_f64().is_some_and(|p| p != 0.0));
         let marks = ["normalizer", "pre_tokenizer"].iter().any(|part| marks_the_beginning(&definition[part]));
-        Self {
-            merges: model["type"] == "BPE" && !random,
-            marks,
-            words: !random && (by_words(definition) || separable(definition)),
-        }
+        let words = match by_words(definition) {
+            _ if random => Words::Unknown,
+            Words::Unknown if separable(definition) => Words::Spaces,
+            words => words,
+        };
+        Self { merges: model["type"] == "BPE" && !random, marks, words }
     }
 }
 
@@ -45,7 +56,7 @@ impl Shape {
 pub(super) struct Long {
     /// `None` for models whose tokens depend on more than their neighbours.
     pieces: Option<Pieces>,
-    words: bool,
+    words: Words,
 }
 
 impl Long {
@@ -56,7 +67,7 @@ impl Long {
 
     /// For an engine that is not finished yet.
     pub(super) const fn none() -> Self {
-        Self { pieces: None, words: false }
+        Self { pieces: None, words: Words::Unknown }
     }
 
     /// Appends the ids of `text`. False, and nothing appended, if there is no place to cut it.
@@ -72,7 +83,7 @@ impl Long {
         {
             return Ok(true);
         }
-        Ok(self.words && by_parts(engine, text, size, out)?)
+        by_parts(engine, self.words, text, size, out)
     }
 }
 
@@ -90,12 +101,12 @@ pub(super) fn check_whole(text: &str) -> Result<()> {
     Err(encode_error(text.len(), &reason))
 }
 
-/// Encodes parts of at least `size` bytes that end before a space.
-fn by_parts(engine: &dyn Whole, text: &str, size: usize, out: &mut Vec<u32>) -> Result<bool> {
+/// Encodes parts of at least `size` bytes that end with a word.
+fn by_parts(engine: &dyn Whole, words: Words, text: &str, size: usize, out: &mut Vec<u32>) -> Result<bool> {
     let (length, mut from) = (out.len(), 0);
     while text.len() - from > 2 * size {
         let most = text.len().min(from + WHOLE);
-        let Some(at) = (from + size..most).find(|&at| ends_a_word(text, at)) else {
+        let Some(at) = (from + size..most).find(|&at| words.end(text, at)) else {
             out.truncate(length);
             return Ok(false);
         };
@@ -106,10 +117,15 @@ fn by_parts(engine: &dyn Whole, text: &str, size: usize, out: &mut Vec<u32>) -> 
     Ok(true)
 }
 
-/// Whether a space begins at `at` behind a visible ASCII character.
-fn ends_a_word(text: &str, at: usize) -> bool {
-    let bytes = text.as_bytes();
-    bytes[at] == b' ' && bytes[at - 1].is_ascii_graphic()
+impl Words {
+    /// Whether a word ends at `at`.
+    fn end(self, text: &str, at: usize) -> bool {
+        let next = text.as_bytes()[at];
+        let here = next == b' ' && self != Self::Unknown || next == b'\n' && self == Self::Lines;
+        here && text[..at].chars().next_back().is_some_and(|c| {
+            c.is_ascii_graphic() || c.is_alphanumeric() || c == '\u{3002}' && self == Self::Lines
+        })
+    }
 }
 
 pub(super) fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
@@ -158,15 +174,14 @@ fn steps<'a>(step: &'a Value, list: &str) -> &'a [Value] {
     }
 }
 
-/// Whether every text may be cut where [`ends_a_word`] says so: all that is done to it before the model is done word by
-/// word, and no added token has white space in or beside it.
-fn by_words(definition: &Value) -> bool {
+/// Where every text may be cut because all that is done to it before the model is done word by word, and no added token has
+/// white space in or beside it.
+fn by_words(definition: &Value) -> Words {
     let cuts = steps(&definition["pre_tokenizer"], "pretokenizers");
-    let at_spaces = |step: &Value| match step["type"].as_str() {
-        Some("Whitespace" | "WhitespaceSplit" | "BertPreTokenizer") => true,
-        Some("Metaspace") => step["split"] != false,
-        _ => false,
+    let at_lines = |step: &Value| {
+        matches!(step["type"].as_str(), Some("Whitespace" | "WhitespaceSplit" | "BertPreTokenizer"))
     };
+    let at_spaces = |step: &Value| at_lines(step) || step["type"] == "Metaspace" && step["split"] != false;
     let inside =
         |step: &Value| at_spaces(step) || ["Digits", "Punctuation"].iter().any(|kind| step["type"] == *kind);
     let alone = |row: &Value| {
@@ -174,10 +189,14 @@ fn by_words(definition: &Value) -> bool {
         let plain = text.is_ascii() || row["normalized"] != true;
         plain && !text.contains(char::is_whitespace) && row["lstrip"] != true && row["rstrip"] != true
     };
-    cuts.first().is_some_and(at_spaces)
-        && cuts.iter().all(inside)
+    let holds = cuts.iter().all(inside)
         && steps(&definition["normalizer"], "normalizers").iter().all(is_local)
-        && added_tokens(definition).all(alone)
+        && added_tokens(definition).all(alone);
+    match cuts.first().filter(|_| holds) {
+        Some(first) if at_lines(first) => Words::Lines,
+        Some(first) if at_spaces(first) => Words::Spaces,
+        _ => Words::Unknown,
+    }
 }
 
 /// Whether a normalizer does to the two sides of such a cut what it does to the whole, and leaves the space a space.
