@@ -41,7 +41,12 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
     writer.finish()?;
     if let Some(tokenizer) = tokenizer {
-        record::write(&args.output_prefix, "merge", std::slice::from_ref(&args.output_prefix), &tokenizer)?;
+        record::write_or_withdraw(
+            &args.output_prefix,
+            "merge",
+            std::slice::from_ref(&args.output_prefix),
+            &tokenizer,
+        )?;
     }
     bar.finish_and_clear();
     let mut out = std::io::stdout().lock();
@@ -126,7 +131,7 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
         record::forget(&prefix)?;
         writer.finish()?;
         if let Some(tokenizer) = &tokenizer {
-            record::write(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
+            record::write_or_withdraw(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
         }
         let prefix = prefix.display().to_string();
         if common.json {
