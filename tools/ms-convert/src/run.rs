@@ -27,6 +27,28 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 /// # Errors
 /// Anything that stops it; then nothing is written.
 pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
+    convert(request, args).map_err(|error| match culprit(&error, args) {
+        Some(flag) => error.context(flag),
+        None => error,
+    })
+}
+
+/// The flag, as it was written, that asks for what a model does not allow: the model's errors speak of sizes alone.
+fn culprit(error: &anyhow::Error, args: &Args) -> Option<&'static str> {
+    const WORDS: [(&str, &str); 7] = [
+        ("divide by pipeline size", "target_pipeline_parallel_size"),
+        ("does not divide by tp ", "target_tensor_parallel_size"),
+        ("does not divide by ep ", "target_expert_parallel_size"),
+        ("does not divide by etp ", "expert_tensor_parallel_size"),
+        ("expected at least two equal ones in a stage", "num_layers_per_virtual_pipeline_stage"),
+        ("multi-token prediction: ", "mtp_num_layers"),
+        ("multi-token prediction: ", "num_nextn_predict_layers"),
+    ];
+    let text = format!("{error:#}");
+    WORDS.iter().filter(|(words, _)| text.contains(words)).find_map(|(_, dest)| args.written(dest))
+}
+
+fn convert(request: &Request, args: &Args) -> anyhow::Result<()> {
     let source = open(request)?;
     check_form(&source, request)?;
     check_reward(&source, request)?;
@@ -127,7 +149,10 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
     }
     let mtp = c.mtp;
     if let Some(n) = request.mtp.filter(|_| request.from == Form::Hf) {
-        anyhow::ensure!(n <= mtp, "--mtp-num-layers {n}: the checkpoint has {mtp}");
+        anyhow::ensure!(
+            n <= mtp,
+            "multi-token prediction: {n} layers were asked for, the checkpoint has {mtp}"
+        );
     }
     let mtp = request.mtp.filter(|_| request.from == Form::Hf).unwrap_or(mtp);
     if kept.len() < c.layers || mtp < c.mtp {

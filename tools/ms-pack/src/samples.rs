@@ -50,7 +50,19 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
         DataPaths::Split { .. } => "--data-path",
         DataPaths::PerSplit(_) => "--train-data-path, --valid-data-path, --test-data-path",
     };
-    let sets = build(&paths, counts, &options, upstream).map_err(|e| as_usage(e).context(flag))?;
+    let asks = |error: &ms_data::Error| {
+        let splits = [
+            ("train split", "--train-samples"),
+            ("valid split", "--valid-samples"),
+            ("test split", "--test-samples"),
+        ];
+        let text = error.to_string();
+        splits.into_iter().find(|(words, _)| text.contains(words)).map_or(flag, |(_, samples)| samples)
+    };
+    let sets = build(&paths, counts, &options, upstream).map_err(|e| {
+        let flag = asks(&e);
+        as_usage(e).context(flag)
+    })?;
     let mut out = std::io::stdout().lock();
     let mut all = Map::new();
     for (name, set) in ["train", "valid", "test"].into_iter().zip(&sets) {

@@ -67,8 +67,12 @@ fn why(handler: &Handler, inputs: &[InputFile]) -> (String, String) {
     (format!("{reason}; it has {}", fields(&record)), hint)
 }
 
-/// An error with what may help, where it is that a record lacks a field that its style has.
+/// An error with what may help, where it is that a record lacks a field that its style has, or is too long.
 pub(crate) fn explained(error: anyhow::Error, job: &Tokenize) -> anyhow::Error {
+    let long = error.chain().any(|cause| cause.to_string().contains("longer than"));
+    if long {
+        return error.context("hint: --max-record-bytes takes longer ones, --on-error skip passes over them");
+    }
     let missing = error.chain().any(|cause| match cause.downcast_ref::<ms_data::Error>() {
         Some(ms_data::Error::Record { reason, .. }) => reason.ends_with(": missing or null"),
         _ => false,

@@ -55,6 +55,12 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
             Step::Counting { bytes } => format!("counting words: {:.1} MB", bytes as f64 / 1e6),
             Step::Merging { done, of } => format!("merging pairs: {done} of {of}"),
         });
+    });
+    let trained = trained.map_err(|error| match error {
+        ms_text::Error::Train { vocab_size, reason } => {
+            Usage(format!("--vocab-size {vocab_size}: {reason}")).into()
+        }
+        other => anyhow::Error::new(other),
     })?;
     if let Some(error) = failure.lock().expect("no thread panics while holding it").take() {
         return Err(error.into());
