@@ -36,6 +36,8 @@ enum Words {
     Spaces,
     /// Also before a line end there, and behind a Chinese full stop.
     Lines,
+    /// Also between Chinese characters, each of which is a word.
+    Characters,
 }
 
 impl Shape {
@@ -120,12 +122,24 @@ fn by_parts(engine: &dyn Whole, words: Words, text: &str, size: usize, out: &mut
 impl Words {
     /// Whether a word ends at `at`.
     fn end(self, text: &str, at: usize) -> bool {
-        let next = text.as_bytes()[at];
-        let here = next == b' ' && self != Self::Unknown || next == b'\n' && self == Self::Lines;
-        here && text[..at].chars().next_back().is_some_and(|c| {
-            c.is_ascii_graphic() || c.is_alphanumeric() || c == '\u{3002}' && self == Self::Lines
-        })
+        let lines = matches!(self, Self::Lines | Self::Characters);
+        let chinese = |c: char| ('\u{4e00}'..='\u{9fff}').contains(&c);
+        if !text.is_char_boundary(at) {
+            return false;
+        }
+        let (before, next) = (text[..at].chars().next_back(), text[at..].chars().next());
+        match (before, next) {
+            (Some(before), Some(' ')) if self != Self::Unknown => ends_one(before, lines),
+            (Some(before), Some('\n')) if lines => ends_one(before, lines),
+            (Some(before), Some(next)) => self == Self::Characters && chinese(before) && chinese(next),
+            _ => false,
+        }
     }
+}
+
+/// Whether a character stays what it is whatever is normalized, so that white space behind it ends a word.
+fn ends_one(c: char, lines: bool) -> bool {
+    c.is_ascii_graphic() || c.is_alphanumeric() || (lines && c == '\u{3002}')
 }
 
 pub(super) fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
@@ -192,7 +206,11 @@ fn by_words(definition: &Value) -> Words {
     let holds = cuts.iter().all(inside)
         && steps(&definition["normalizer"], "normalizers").iter().all(is_local)
         && added_tokens(definition).all(alone);
+    let characters = steps(&definition["normalizer"], "normalizers")
+        .iter()
+        .any(|step| step["type"] == "BertNormalizer" && step["handle_chinese_chars"] == true);
     match cuts.first().filter(|_| holds) {
+        Some(first) if at_lines(first) && characters => Words::Characters,
         Some(first) if at_lines(first) => Words::Lines,
         Some(first) if at_spaces(first) => Words::Spaces,
         _ => Words::Unknown,
@@ -301,7 +319,7 @@ mod tests {
         out
     }
 
-    fn texts() -> [String; 3] {
+    fn texts() -> [String; 4] {
         let mut x = 7u32;
         let mut random = |n: usize| {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -316,7 +334,9 @@ mod tests {
         let rare: String = (0..20_000)
             .map(|i| if i % 997 == 0 { disputed[random(4)] } else { pick[random(pick.len())] })
             .collect();
-        [plain, rare, "abc".repeat(9_000)]
+        let chinese = ["你", "好", "界", "。", "a", "\n", "，"];
+        let lines: String = (0..9_000).map(|_| chinese[random(7)]).collect();
+        [plain, rare, "abc".repeat(9_000), lines]
     }
 
     #[test]
@@ -333,9 +353,10 @@ mod tests {
                 for (engine, long) in engines {
                     let mut ids = vec![7];
                     let cut = long.encode_into(engine, text, 2 << 10, &mut ids).unwrap();
-                    // The last text has no spaces.
-                    assert!(cut == cuts || n == 2, "{name}: text {n} by {}", engine.name());
+                    // The last two texts have no spaces.
+                    assert!(cut == cuts || n >= 2, "{name}: text {n} by {}", engine.name());
                     assert!(!cut || ids == want, "{name}: text {n} by {}", engine.name());
+                    assert!(cut || n < 3 || !name.contains("word"), "{name}: lines by {}", engine.name());
                     assert!(cut || ids == [7], "{name}: nothing is left of what cannot be cut");
                 }
             }
