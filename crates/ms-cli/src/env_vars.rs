@@ -9,7 +9,8 @@ pub const MS_NO_PROGRESS: &str = "MS_NO_PROGRESS";
 /// Any non-empty value: no colours. See <https://no-color.org>.
 pub const NO_COLOR: &str = "NO_COLOR";
 
-/// Instruction set of the kernels (`portable`, `avx2`, `avx512`, `avx512bf16`) instead of the best one found.
+/// Instruction set of the kernels (`portable`, `avx2`, `avx512`, `avx512bf16`, `amx`) instead of the one measured to be
+/// the fastest.
 pub const MS_ISA: &str = "MS_ISA";
 
 /// Threads of the kernels when no flag says otherwise.

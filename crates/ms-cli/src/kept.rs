@@ -15,6 +15,14 @@ pub fn tokenizer_cache() -> Option<PathBuf> {
     )
 }
 
+/// The file that keeps which instructions were measured to be the fastest, in the user's cache folder; `None` where there is no
+/// such folder.
+pub fn processor_choice() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let tokenizers = folder(None, variable(env_vars::XDG_CACHE_HOME), variable(env_vars::HOME))?;
+    Some(tokenizers.with_file_name("processor.tsv"))
+}
+
 fn folder(own: Option<OsString>, caches: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     match own {
         Some(word) if word == "off" => None,

@@ -49,7 +49,7 @@ pub use common::{Common, parse};
 pub use exit::{ResultHint, Usage, report, run};
 pub use generate::{Artefact, generate};
 pub use interrupt::Interrupt;
-pub use kept::tokenizer_cache;
+pub use kept::{processor_choice, tokenizer_cache};
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
 pub use machine::{available_memory, free_bytes, say_bytes, too_little_memory};
 pub use output::{write_file, write_files};

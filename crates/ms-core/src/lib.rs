@@ -30,7 +30,7 @@ pub use backend::{
     RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sgd, Sight, StateSpace,
     StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window, mix,
 };
-pub use cpu::CpuBackend;
+pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use graph::{BackwardCx, Deferred, GradSink, Graph, Op, Var};

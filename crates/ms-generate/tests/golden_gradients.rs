@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ms_core::{DType, GradBuffer, Graph, ParamId, ParamLayout, Rng, Tensor};
+use ms_core::{Choice, DType, GradBuffer, Graph, ParamId, ParamLayout, Rng, Tensor};
 use ms_generate::LoadedModel;
 use ms_nn::Batch;
 use ms_testing::{golden_model, read_golden};
@@ -28,8 +28,9 @@ impl Trial {
         let ids = &reference["input_ids"];
         let (rows, seq) = (ids.shape[0], ids.shape[1]);
         let tokens: Vec<i32> = ids.i64().iter().map(|&t| t as i32).collect();
-        let model =
-            LoadedModel::open(&dir, dtype, ms_reference::device_for(dtype, 1).unwrap(), Some(seq)).unwrap();
+        let choice = Choice::of_process(None, None).unwrap();
+        let device = ms_reference::device_for(dtype, 1, choice).unwrap();
+        let model = LoadedModel::open(&dir, dtype, device, Some(seq)).unwrap();
         let arena = model.device.arena();
         let batch = Batch::uniform(arena, &tokens, seq).unwrap();
         let labels: Vec<i32> = (0..rows * seq).map(|t| tokens[t / seq * seq + (t % seq + 1) % seq]).collect();

@@ -180,7 +180,7 @@ fn optimizer(bench: &mut Bench) {
 
 /// A decoding step's product: one row against a weight that is read once.
 fn vector_product(bench: &mut Bench) {
-    for rows in [1, 4] {
+    for rows in [1, 4, 8] {
         let name = format!("matmul m={rows} n=16384 k=4096");
         if !bench.wants(&name) {
             continue;

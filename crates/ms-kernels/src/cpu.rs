@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::memory::{Scratch, with_scratch};
-use crate::{Error, Isa, Result};
+use crate::{Arithmetic, Error, Isa, Result};
 
 /// An instruction set and a number of threads; every kernel takes one.
 ///
@@ -26,22 +26,36 @@ pub struct Cpu {
 struct Inner {
     threads: usize,
     isa: Isa,
+    arithmetic: Arithmetic,
     /// `threads - 1` workers; the caller is the last participant.
     pool: Option<rayon::ThreadPool>,
 }
 
 impl std::fmt::Debug for Cpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cpu").field("threads", &self.threads()).field("isa", &self.isa()).finish()
+        f.debug_struct("Cpu")
+            .field("threads", &self.threads())
+            .field("isa", &self.isa())
+            .field("arithmetic", &self.arithmetic())
+            .finish()
     }
 }
 
 impl Cpu {
-    /// A pool of `threads` threads, the caller included, that uses `isa`. No thread is made for 0 or 1.
+    /// [`Cpu::with_arithmetic`] with the order of sums that `isa` is the fastest at.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(threads: usize, isa: Isa) -> Result<Self> {
+        Self::with_arithmetic(threads, isa, isa.arithmetic())
+    }
+
+    /// A pool of `threads` threads, the caller included, that uses `isa` and sums products of bf16 matrices in the order
+    /// `arithmetic`. No thread is made for 0 or 1.
     ///
     /// # Errors
     /// [`Error::Isa`] if this processor does not have `isa`, [`Error::Threads`] if no thread can be started.
-    pub fn new(threads: usize, isa: Isa) -> Result<Self> {
+    pub fn with_arithmetic(threads: usize, isa: Isa, arithmetic: Arithmetic) -> Result<Self> {
         if !isa.is_available() {
             return Err(Error::Isa { isa });
         }
@@ -56,12 +70,13 @@ impl Cpu {
         } else {
             None
         };
-        Ok(Self { inner: Arc::new(Inner { threads, isa, pool }) })
+        Ok(Self { inner: Arc::new(Inner { threads, isa, arithmetic, pool }) })
     }
 
-    /// One thread, the fastest instruction set.
+    /// One thread, the latest instruction set, its order of sums.
     pub fn single() -> Self {
-        Self { inner: Arc::new(Inner { threads: 1, isa: Isa::detect(), pool: None }) }
+        let isa = Isa::detect();
+        Self { inner: Arc::new(Inner { threads: 1, isa, arithmetic: isa.arithmetic(), pool: None }) }
     }
 
     /// Threads that take part in a call, the caller included.
@@ -72,6 +87,11 @@ impl Cpu {
     /// The instruction set.
     pub fn isa(&self) -> Isa {
         self.inner.isa
+    }
+
+    /// The order of sums of bf16 products.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.inner.arithmetic
     }
 
     /// Calls `work(unit)` once for each unit in `0..units`, on all threads, and returns when all are done.

@@ -65,8 +65,14 @@ pub enum Error {
         isa: Isa,
     },
     /// No instruction set has this name.
-    #[error("unknown instruction set \"{name}\", expected portable, avx2, avx512 or avx512bf16")]
+    #[error("unknown instruction set \"{name}\", expected portable, avx2, avx512, avx512bf16 or amx")]
     IsaName {
+        /// The name that was given.
+        name: String,
+    },
+    /// No order of sums has this name.
+    #[error("unknown arithmetic \"{name}\", expected pair or tile32")]
+    ArithmeticName {
         /// The name that was given.
         name: String,
     },

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 /// An instruction set that kernels are built for.
 ///
-/// Results have the same bits on all of them.
+/// Results have the same bits on all of them, for a given [`Arithmetic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
     /// Whatever the compiler assumes of the target; slow on x86, where it means SSE2 without fused multiply-add.
@@ -18,29 +18,72 @@ pub enum Isa {
     Avx512,
     /// [`Isa::Avx512`] with the bf16 dot product.
     Avx512Bf16,
+    /// [`Isa::Avx512Bf16`] with matrix tiles, for bf16 products in [`Arithmetic::Tile32`].
+    Amx,
+}
+
+/// Order in which products of bf16 matrices are summed, in f32. Those of f32 matrices have one order, that of `Pair`.
+///
+/// Each order has a body for every instruction set, so a run can be repeated bit for bit on another machine by naming
+/// its order. Products of form `Nt` with at most four rows, and attention, have one order too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// Pairs of terms rising, the odd one first, in one chain: the order of `vdpbf16ps`.
+    Pair,
+    /// 32 terms at a time, even and odd ones apart, then joined and added to the sum: the order of `tdpbf16ps`.
+    Tile32,
+}
+
+impl Arithmetic {
+    /// Both.
+    pub const ALL: [Arithmetic; 2] = [Arithmetic::Pair, Arithmetic::Tile32];
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Arithmetic::Pair => "pair",
+            Arithmetic::Tile32 => "tile32",
+        })
+    }
+}
+
+impl FromStr for Arithmetic {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|arithmetic| arithmetic.to_string() == name)
+            .ok_or_else(|| Error::ArithmeticName { name: name.to_owned() })
+    }
 }
 
 impl Isa {
     /// All of them, slowest first.
-    pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
 
-    /// The fastest instruction set of this processor.
+    /// The latest instruction set of this processor; [`crate::choice`] knows which one is the fastest.
     pub fn detect() -> Self {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
     }
 
-    /// The instruction set that environment variable `MS_ISA` names, else [`Isa::detect`].
+    /// The instruction set that environment variable `MS_ISA` names, if it is set.
     ///
     /// # Errors
     /// [`Error::IsaName`] for an unknown name, [`Error::Isa`] if this processor does not have it.
-    pub fn from_env() -> Result<Self> {
+    pub fn from_env() -> Result<Option<Self>> {
         match std::env::var("MS_ISA") {
             Ok(name) if !name.is_empty() => {
                 let isa: Isa = name.parse()?;
-                if isa.is_available() { Ok(isa) } else { Err(Error::Isa { isa }) }
+                if isa.is_available() { Ok(Some(isa)) } else { Err(Error::Isa { isa }) }
             }
-            _ => Ok(Self::detect()),
+            _ => Ok(None),
         }
+    }
+
+    /// The order of bf16 products that this instruction set is the fastest at.
+    pub fn arithmetic(self) -> Arithmetic {
+        if self == Isa::Amx { Arithmetic::Tile32 } else { Arithmetic::Pair }
     }
 
     /// Whether this processor has it.
@@ -60,6 +103,9 @@ impl Isa {
                 Isa::Avx2 => avx2(),
                 Isa::Avx512 => avx512(),
                 Isa::Avx512Bf16 => avx512() && is_x86_feature_detected!("avx512bf16"),
+                Isa::Amx => {
+                    Isa::Avx512Bf16.is_available() && crate::matmul::kernel::tile32::amx::is_allowed()
+                }
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
@@ -85,6 +131,7 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Avx512Bf16 => "avx512bf16",
+            Isa::Amx => "amx",
         })
     }
 }
@@ -117,7 +164,7 @@ macro_rules! instances {
                     // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
                     $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
                     // SAFETY: as above.
-                    $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                    $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => unsafe { avx512($($arg),*) },
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]
@@ -139,8 +186,16 @@ mod tests {
         for isa in Isa::ALL {
             assert_eq!(isa.to_string().parse::<Isa>(), Ok(isa));
         }
+        for arithmetic in Arithmetic::ALL {
+            assert_eq!(arithmetic.to_string().parse::<Arithmetic>(), Ok(arithmetic));
+        }
+        let error = "pairs".parse::<Arithmetic>().unwrap_err().to_string();
+        assert_eq!(error, "unknown arithmetic \"pairs\", expected pair or tile32");
         let error = "sse9".parse::<Isa>().unwrap_err().to_string();
-        assert_eq!(error, "unknown instruction set \"sse9\", expected portable, avx2, avx512 or avx512bf16");
+        assert_eq!(
+            error,
+            "unknown instruction set \"sse9\", expected portable, avx2, avx512, avx512bf16 or amx"
+        );
     }
 
     #[test]

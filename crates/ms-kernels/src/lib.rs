@@ -5,7 +5,8 @@
 //! knows of tensors, graphs or models, and nothing allocates once its scratch has grown to the largest call.
 //!
 //! **Same bits everywhere.** A result does not depend on the number of threads nor on the instruction set: every
-//! sum has an order fixed by shapes and constants, exp and its like are our own, denormals count as zero.
+//! sum has an order fixed by shapes and constants, exp and its like are our own, denormals count as zero. Products of
+//! bf16 matrices have two orders, which a [`Cpu`] is made for by name: [`Arithmetic`].
 //!
 //! An operation is a folder: the public functions with their checks, `reference` with the formula as plain f64
 //! loops, `body` with the one fast body that is built once per instruction set, `tests`.
@@ -31,12 +32,14 @@ mod error;
 mod float;
 mod isa;
 mod lanes;
+mod narrow;
 #[cfg(test)]
 mod trial;
 
 pub mod activation;
 pub mod adamw;
 pub mod attention;
+pub mod choice;
 pub mod columns;
 pub mod convolution;
 pub mod cross_entropy;
@@ -66,4 +69,4 @@ pub mod trapezoid;
 pub use cpu::Cpu;
 pub use element::Element;
 pub use error::{Error, Result};
-pub use isa::Isa;
+pub use isa::{Arithmetic, Isa};

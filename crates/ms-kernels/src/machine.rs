@@ -3,19 +3,21 @@
 mod bandwidth;
 mod flops;
 
-use crate::{Cpu, Isa};
+use crate::{Arithmetic, Cpu, Isa};
 
 /// Rates that a perfect kernel would reach on a [`Cpu`], all threads together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
     /// Instruction set that was measured.
     pub isa: Isa,
+    /// Order of sums of bf16 products that was measured.
+    pub arithmetic: Arithmetic,
     /// Threads that ran at once.
     pub threads: usize,
     /// f32 multiply-adds from registers, two operations each, in GFLOP/s.
     pub f32_gflops: f64,
-    /// The same for bf16 operands: the dot instruction where `isa` has it, otherwise equal to `f32_gflops`, for
-    /// operands are then widened.
+    /// The same for bf16 operands: the dot or the tile instruction where products use it, otherwise equal to
+    /// `f32_gflops`, for operands are then widened.
     pub bf16_gflops: f64,
     /// Reading memory, in GB/s.
     pub read_gbps: f64,
@@ -32,21 +34,20 @@ pub fn measure(cpu: &Cpu, quick: bool) -> Peaks {
     let mut gauge = Gauge::new(cpu, quick);
     let best = |mut one: Box<dyn FnMut() -> f64 + '_>| (0..5).map(|_| one()).fold(0.0, f64::max);
     let f32_gflops = best(Box::new(|| gauge.f32_gflops()));
-    let bf16_gflops = best(Box::new(|| gauge.bf16_gflops()));
+    let bf16_gflops = match flops::bf16_loop(cpu) {
+        Some(_) => best(Box::new(|| gauge.bf16_gflops())),
+        None => f32_gflops,
+    };
     Peaks {
         isa: cpu.isa(),
+        arithmetic: cpu.arithmetic(),
         threads: cpu.threads(),
         f32_gflops,
-        bf16_gflops: if bf16_runs_widened(cpu.isa()) { f32_gflops } else { bf16_gflops },
+        bf16_gflops,
         read_gbps: best(Box::new(|| gauge.read_gbps())),
         rw_gbps: best(Box::new(|| gauge.rw_gbps())),
         copy_gbps: best(Box::new(|| gauge.copy_gbps())),
     }
-}
-
-/// Whether bf16 products are multiply-adds on widened operands.
-fn bf16_runs_widened(isa: Isa) -> bool {
-    isa != Isa::Avx512Bf16
 }
 
 /// Measures one rate at a time, so that a benchmark can take turns between a kernel and the machine's peak: on a
@@ -73,7 +74,8 @@ impl Gauge {
 
     /// bf16 multiply-adds from registers as [`Peaks::bf16_gflops`] defines them.
     pub fn bf16_gflops(&mut self) -> f64 {
-        flops::rate(&self.cpu, self.seconds, flops::bf16_loop(self.cpu.isa()))
+        let run = flops::bf16_loop(&self.cpu).unwrap_or_else(|| flops::f32_loop(self.cpu.isa()));
+        flops::rate(&self.cpu, self.seconds, run)
     }
 
     /// Reading a block larger than the caches, in GB/s.

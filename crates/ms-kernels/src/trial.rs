@@ -1,12 +1,17 @@
 //! What the tests of all kernels share: processors to try, data, comparison.
 
-use crate::{Cpu, Element, Isa};
+use crate::{Arithmetic, Cpu, Element, Isa};
 
-/// A [`Cpu`] for every instruction set of this processor and every number of threads.
+/// A [`Cpu`] for every instruction set of this processor and every number of threads; all give the same bits.
 pub(crate) fn cpus(threads: &[usize]) -> Vec<Cpu> {
+    cpus_in(Arithmetic::Pair, threads)
+}
+
+/// [`cpus`] of one order of sums.
+pub(crate) fn cpus_in(arithmetic: Arithmetic, threads: &[usize]) -> Vec<Cpu> {
     let mut all = Vec::new();
     for isa in Isa::all_available() {
-        all.extend(threads.iter().map(|&t| Cpu::new(t, isa).unwrap()));
+        all.extend(threads.iter().map(|&t| Cpu::with_arithmetic(t, isa, arithmetic).unwrap()));
     }
     all
 }

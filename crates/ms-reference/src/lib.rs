@@ -26,7 +26,7 @@ mod streams;
 mod tape;
 mod trapezoid;
 
-use ms_core::{Arena, Backend, DType, Device, Result};
+use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};
 
 /// A device that computes in f64, on the thread that calls it.
 #[derive(Debug, Default)]
@@ -39,20 +39,25 @@ pub fn device() -> Device {
     Device::new(Reference::default())
 }
 
-/// The device that computes in `dtype`: this one in f64, the CPU's kernels on `threads` threads in all others.
+/// The device that computes in `dtype`: this one in f64, the CPU's kernels on `threads` threads, as `choice` says, in all
+/// others.
 ///
 /// # Errors
 /// If the CPU's device cannot be made; see [`Device::cpu`].
-pub fn device_for(dtype: DType, threads: usize) -> Result<Device> {
+pub fn device_for(dtype: DType, threads: usize, choice: Choice) -> Result<Device> {
     match dtype {
         DType::F64 => Ok(device()),
-        _ => Device::cpu(threads),
+        _ => Ok(Device::new(CpuBackend::with(threads, choice)?)),
     }
 }
 
 impl Backend for Reference {
     fn name(&self) -> String {
         "reference (f64)".to_owned()
+    }
+
+    fn arithmetic(&self) -> String {
+        "reference".to_owned()
     }
 
     fn arena(&self) -> &Arena {

@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// Writes events as a Chrome trace, a process per rank and a thread per category; `labels` go into every
-/// process name, such as `cpu (avx512, 1 threads)`.
+/// process name, such as `cpu (avx512, pair, 1 threads)`.
 ///
 /// The file appears under its name only when it is complete.
 ///

@@ -1,6 +1,6 @@
-//! A whole training step on one thread: tokens per second and share of the machine's peak, by CPU time.
+//! A whole training step: tokens per second and share of the machine's peak, by CPU time of all threads over their number.
 //!
-//! `cargo bench -p ms-trainer --bench step [-- --json]`. The sizes are those of the project's targets: A (hidden 384,
+//! `cargo bench -p ms-trainer --bench step [-- --json] [--size=A] [--threads=N] [--arithmetic=pair|tile32]`. The sizes are those of the project's targets: A (hidden 384,
 //! 6 layers, 6 heads, FFN 1024, 512 tokens x 4, vocabulary 32000, tied) and B (768, 12, 12 heads in 4 groups, 2048,
 //! 1024 x 2). Before anything is timed, ten steps must have lowered the loss on a repeated batch.
 //!
@@ -8,10 +8,10 @@
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 
-use ms_core::{CpuBackend, DType, Device};
+use ms_core::{Choice, CpuBackend, DType, Device};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_kernels::{Cpu, Isa, machine};
+use ms_kernels::{Cpu, machine};
 use ms_spec::{Family, ModelConfig};
 use ms_trainer::{Engine, TrainConfig};
 
@@ -68,13 +68,16 @@ fn main() {
     let args: Vec<String> = std::env::args().collect();
     let json = args.iter().any(|a| a == "--json");
     let only = args.iter().find_map(|a| a.strip_prefix("--size=").map(str::to_owned));
-    let isa = Isa::from_env().expect("MS_ISA names an instruction set of this machine");
+    let value = |name: &str| args.iter().find_map(|a| a.strip_prefix(name).map(str::to_owned));
+    let threads: usize = value("--threads=").map_or(1, |n| n.parse().expect("--threads=N"));
+    let asked = value("--arithmetic=").map(|name| name.parse().expect("--arithmetic=pair or tile32"));
+    let choice = Choice::of_process(asked, None).expect("MS_ISA names an instruction set of this machine");
     for s in SIZES.iter().filter(|s| only.as_deref().is_none_or(|o| o == s.name)) {
         for dtype in [DType::Bf16, DType::F32] {
             if s.name == "B" && dtype == DType::F32 {
                 continue;
             }
-            run(s, dtype, isa, json);
+            run(s, dtype, choice, threads, json);
         }
     }
 }
@@ -87,9 +90,10 @@ fn page_faults() -> u64 {
     fields.nth(7).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
+fn run(s: &Size, dtype: DType, choice: Choice, threads: usize, json: bool) {
+    let Choice { isa, arithmetic } = choice;
     let config = config(s, dtype);
-    let device = Device::new(CpuBackend::new(1, isa).expect("one thread can be had"));
+    let device = Device::new(CpuBackend::with(threads, choice).expect("threads can be had"));
     let mut engine = Engine::new(&config, device.clone(), ParallelCtx::single()).expect("the model is sound");
     let batch = [micro_batch(s)];
     let mut iteration = 0;
@@ -106,14 +110,14 @@ fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
     let faults = (page_faults() - faults_before) / (warm - 2);
     assert!(last < first, "the loss must fall on a repeated batch: {first} -> {last}");
 
-    let cpu = Cpu::new(1, isa).expect("one thread can be had");
+    let cpu = Cpu::with_arithmetic(threads, isa, arithmetic).expect("threads can be had");
     let peak = |p: machine::Peaks| if dtype == DType::Bf16 { p.bf16_gflops } else { p.f32_gflops };
     let before = peak(machine::measure(&cpu, true));
     let mut seconds: Vec<f64> = (0..5)
         .map(|_| {
-            let start = machine::thread_cpu_seconds();
+            let start = machine::process_cpu_seconds();
             step(&mut engine);
-            machine::thread_cpu_seconds() - start
+            (machine::process_cpu_seconds() - start) / threads as f64
         })
         .collect();
     seconds.sort_by(f64::total_cmp);
@@ -129,14 +133,14 @@ fn run(s: &Size, dtype: DType, isa: Isa, json: bool) {
     if json {
         println!(
             "{}",
-            serde_json::json!({"bench": "step", "size": s.name, "dtype": dtype.name(), "isa": isa.to_string(),
+            serde_json::json!({"bench": "step", "size": s.name, "dtype": dtype.name(), "isa": isa.to_string(), "arithmetic": arithmetic.to_string(), "threads": threads,
                 "tokens_per_cpu_second": tokens, "mfu_full": mfu, "mfu_causal": mfu_causal, "peak_gflops": peak,
                 "seconds": median, "peak_tensor_bytes": stats.peak_bytes, "late_allocations": late,
                 "page_faults_per_step": faults})
         );
     } else {
         println!(
-            "step {} {}: {tokens:7.0} tokens/s, MFU {:.3} full / {:.3} causal of {peak:.1} GFLOP/s ({isa}, one thread), \
+            "step {} {}: {tokens:7.0} tokens/s, MFU {:.3} full / {:.3} causal of {peak:.1} GFLOP/s ({isa}, {arithmetic}, {threads} threads), \
              {median:.3} s, {:.0} MiB, {late} blocks and {faults} pages a step from the system after step 2",
             s.name,
             dtype,

@@ -42,6 +42,9 @@ struct Stored {
     schedule: Schedule,
     seed: u64,
     world: usize,
+    /// Order of sums of bf16 products; absent from checkpoints of older versions and of other programs.
+    #[serde(default)]
+    arithmetic: Option<String>,
     args: Map<String, Value>,
     /// Parameter groups in Megatron's words, for whoever converts the checkpoint.
     #[serde(default)]
@@ -99,6 +102,7 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
         schedule: serde_json::from_value(mine).map_err(wrong)?,
         seed: config.seed,
         world: 1,
+        arithmetic: None,
         args: args.clone(),
         optimizer: Value::Null,
         opt_param_scheduler: Value::Null,
@@ -187,6 +191,7 @@ fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: shard
         schedule: state.schedule.clone(),
         seed: config.seed,
         world: engine.ctx.grid.world(),
+        arithmetic: Some(engine.device.arithmetic()),
         args: config.args.clone(),
         optimizer,
         opt_param_scheduler,
@@ -342,6 +347,16 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
             .map_err(|e| mismatch(dir, "state of the run", "the state that ms-train writes", e))?,
         false => from_megatron(&source, config)?,
     };
+    if let Some(before) = stored.arithmetic.filter(|before| *before != engine.device.arithmetic())
+        && engine.dtype() == DType::Bf16
+        && engine.ctx.rank == 0
+    {
+        tracing::warn!(
+            "{}: products were summed in the order `{before}`, now in `{}`; `--arithmetic {before}` goes on with the same bits",
+            dir.display(),
+            engine.device.arithmetic()
+        );
+    }
     state.iteration = stored.iteration;
     state.consumed_train_samples = stored.consumed_train_samples;
     state.consumed_valid_samples = stored.consumed_valid_samples;

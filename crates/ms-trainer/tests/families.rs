@@ -30,11 +30,12 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
         })
 }
 
-/// Runs every model on the case; returns how many it fits.
-fn on_all(what: &str, case: &Case, packed: bool) -> usize {
+/// Runs every model on the case; at least one in `share` must fit it.
+fn on_all(what: &str, case: &Case, packed: bool, share: usize) {
     let (mut ran, mut wrong) = (0, Vec::new());
-    for name in golden_models() {
-        let Some(mut c) = config(&name) else { continue };
+    let models = golden_models();
+    for name in &models {
+        let Some(mut c) = config(name) else { continue };
         c.max_positions = c.max_positions.max(64);
         // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
         let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|m| c.has(m));
@@ -54,51 +55,49 @@ fn on_all(what: &str, case: &Case, packed: bool) -> usize {
         }
     }
     assert!(wrong.is_empty(), "{what}: {} of {ran} models differ:\n{}", wrong.len(), wrong.join("\n"));
-    ran
+    assert!(ran * share >= models.len(), "{what}: {ran} of {} models fit", models.len());
 }
 
 #[test]
 fn tensor_parallel() {
-    assert!(on_all("tp 2", &Case::of(2, 2, 1, 1, 1), true) > 15);
+    on_all("tp 2", &Case::of(2, 2, 1, 1, 1), true, 4);
 }
 
 #[test]
 fn tensor_and_sequence_parallel() {
-    assert!(
-        on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true) > 15
-    );
+    on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true, 4);
 }
 
 #[test]
 fn fewer_key_heads_than_ranks() {
-    assert!(on_all("tp 4", &Case::of(4, 4, 1, 1, 1).sequence_parallel(), true) > 15);
+    on_all("tp 4", &Case::of(4, 4, 1, 1, 1).sequence_parallel(), true, 4);
     let case = Case::of(4, 2, 2, 1, 1).context(ContextParallel::Ulysses);
-    assert!(on_all("tp 2 and cp 2, Ulysses", &case, true) > 10);
+    on_all("tp 2 and cp 2, Ulysses", &case, true, 5);
 }
 
 #[test]
 fn pipeline_parallel() {
-    assert!(on_all("pp 2", &Case::of(2, 1, 1, 2, 1), true) > 15);
+    on_all("pp 2", &Case::of(2, 1, 1, 2, 1), true, 4);
 }
 
 #[test]
 fn expert_parallel() {
-    assert!(on_all("ep 2", &Case::of(2, 1, 1, 1, 2), true) > 5);
+    on_all("ep 2", &Case::of(2, 1, 1, 1, 2), true, 10);
 }
 
 #[test]
 fn experts_whole_on_tensor_parallel_ranks() {
     let case = Case::of(2, 2, 1, 1, 1).experts(2, 1).sequence_parallel();
-    assert!(on_all("tp 2, ep 2, expert tp 1", &case, true) > 3);
+    on_all("tp 2, ep 2, expert tp 1", &case, true, 15);
 }
 
 #[test]
 fn context_parallel_ring() {
     let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ring { window: 1 });
-    assert!(on_all("cp 2, ring", &case, true) > 10);
+    on_all("cp 2, ring", &case, true, 5);
 }
 
 #[test]
 fn context_parallel_ulysses() {
-    assert!(on_all("cp 2, Ulysses", &Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses), true) > 10);
+    on_all("cp 2, Ulysses", &Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses), true, 5);
 }

@@ -35,7 +35,8 @@ fn step(golden: &BTreeMap<String, Golden>, change: impl FnOnce(&mut TrainConfig)
     };
     let mut config = TrainConfig { mtp_loss_scale: 0.3, ..TrainConfig::steps(model, DType::F32, 9, 2) };
     change(&mut config);
-    let device = Device::new(CpuBackend::new(1, Isa::from_env().unwrap()).unwrap());
+    let device =
+        Device::new(CpuBackend::new(1, Isa::from_env().unwrap().unwrap_or_else(Isa::detect)).unwrap());
     let mut engine = Engine::new(&config, device, ParallelCtx::single()).unwrap();
     let names: Vec<String> = engine.model.specs().iter().map(|s| s.name.clone()).collect();
     for (i, name) in names.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::{boolq, hellaswag, mmlu};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::DType;
+use ms_core::{Choice, DType};
 use ms_generate::{LoadedModel, Session, Work};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::json;
@@ -244,7 +244,9 @@ fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
         _ => DType::Bf16,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1))?;
+    let asked = args.text("arithmetic").map(str::parse).transpose()?;
+    let choice = Choice::of_process(asked, ms_cli::processor_choice().as_deref())?;
+    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1), choice)?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
     let available = ms_cli::available_memory();
     let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available };

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::DType;
+use ms_core::{Choice, DType};
 use ms_generate::{Limits, LoadedModel, Sampling, Work};
 use ms_text::Tokenizer;
 use std::path::Path;
@@ -40,7 +40,9 @@ pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel
         _ => default,
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1))?;
+    let asked = args.text("arithmetic").map(str::parse).transpose()?;
+    let choice = Choice::of_process(asked, ms_cli::processor_choice().as_deref())?;
+    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1), choice)?;
     let dir = model_dir(args)?;
     let iteration = args.size("ckpt_step")?.map(|n| n as u64);
     let available = ms_cli::available_memory();

@@ -23,8 +23,9 @@ pub mod topology;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_dist::{Fabric, ParallelCtx};
-use ms_kernels::Isa;
+use ms_core::{Arena, Choice, Tensor};
+use ms_dist::{Fabric, ParallelCtx, ReduceOp};
+use ms_kernels::Arithmetic;
 use ms_trainer::{Hooks, Outcome};
 use ranks::Ranks;
 use resolve::Resolved;
@@ -99,6 +100,23 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
     train(args, &resolved, ranks, &recorder, interrupt)
 }
 
+/// The choice of a rank: that of its machine, in an order of sums that all ranks have. Where machines differ that is the one
+/// that needs no special instruction.
+fn agreed(choice: Choice, ctx: &ParallelCtx) -> Result<Choice> {
+    let tiles = f64::from(u8::from(choice.arithmetic == Arithmetic::Tile32));
+    let tiles = Tensor::from_slice(&Arena::default(), [1], &[tiles])?;
+    let tiles = ctx.world.all_reduce("arithmetic", tiles, ReduceOp::Sum)?.wait()?.as_slice::<f64>()?[0];
+    if tiles == 0.0 || tiles == ctx.world.size() as f64 {
+        return Ok(choice);
+    }
+    if ctx.rank == 0 {
+        tracing::warn!(
+            "the ranks' machines are fastest at different orders of sums: all take `--arithmetic pair`"
+        );
+    }
+    Ok(Choice { arithmetic: Arithmetic::Pair, ..choice })
+}
+
 /// Runs the ranks and reports how it ended.
 fn train(
     args: &Args,
@@ -111,7 +129,8 @@ fn train(
     room::check(resolved)?;
     // The processes of a run write one folder together.
     let _claim = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { None };
-    let isa = Isa::from_env()?;
+    let asked = args.text("arithmetic").map(str::parse).transpose()?;
+    let choice = Choice::of_process(asked, ms_cli::processor_choice().as_deref())?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
@@ -119,9 +138,10 @@ fn train(
     let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
-        let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank)?;
         let ctx =
             ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, fabric)?;
+        let choice = agreed(choice, &ctx)?;
+        let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank, choice)?;
         // What the first rank finds missing of the data's indices it writes; the others read it.
         if ctx.rank > 0 {
             ctx.world.barrier()?;
@@ -139,7 +159,7 @@ fn train(
     }
     observer.finish();
     let trace = match &resolved.config.profile {
-        Some(_) => Some(profile::write(resolved, &recorder.take(), isa)?),
+        Some(_) => Some(profile::write(resolved, &recorder.take(), choice)?),
         None => None,
     };
     let summary = summary(resolved, &outcome, started.elapsed().as_secs_f64(), trace.as_deref());

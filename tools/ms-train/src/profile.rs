@@ -6,8 +6,8 @@
 use crate::resolve::Resolved;
 use crate::topology::Topology;
 use anyhow::{Context, Result};
-use ms_core::{Axis, DType};
-use ms_kernels::{Cpu, Isa, machine};
+use ms_core::{Axis, Choice, DType};
+use ms_kernels::{Cpu, machine};
 use ms_trace::{Event, chrome};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 ///
 /// # Errors
 /// If the folder cannot be written.
-pub(crate) fn write(resolved: &Resolved, events: &[Event], isa: Isa) -> Result<PathBuf> {
+pub(crate) fn write(resolved: &Resolved, events: &[Event], choice: Choice) -> Result<PathBuf> {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis());
     let name = format!("{}_{}_{millis}_ascend_pt", host(), std::process::id());
     let root = resolved.profile_dir.join(name);
@@ -27,9 +27,9 @@ pub(crate) fn write(resolved: &Resolved, events: &[Event], isa: Isa) -> Result<P
     let c = &resolved.config;
     let label = match c.dtype {
         DType::F64 => "reference (f64)".to_owned(),
-        _ => format!("cpu ({isa}, {} threads)", resolved.threads_per_rank),
+        _ => format!("cpu ({}, {}, {} threads)", choice.isa, choice.arithmetic, resolved.threads_per_rank),
     };
-    let peaks = machine::measure(&Cpu::new(1, isa)?, true);
+    let peaks = machine::measure(&Cpu::with_arithmetic(1, choice.isa, choice.arithmetic)?, true);
     let metadata = json!({
         "device": label,
         "dtype": c.dtype.name(),

@@ -65,8 +65,10 @@ pub trait Backend:
     + Send
     + Sync
 {
-    /// Name for messages, such as `cpu (avx512, 2 threads)`.
+    /// Name for messages, such as `cpu (avx512, pair, 2 threads)`.
     fn name(&self) -> String;
+    /// Order in which it sums products of bf16 matrices, by name; devices that differ in it differ in their bits.
+    fn arithmetic(&self) -> String;
     /// Where the device's tensors live.
     fn arena(&self) -> &Arena;
     /// Element type of tables that no weight's type decides, such as those of rotations.

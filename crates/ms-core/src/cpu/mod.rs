@@ -16,6 +16,7 @@ mod recurrent;
 mod streams;
 
 use crate::{Arena, Backend, DType, Device, Error, Result, Scalar, Tensor};
+pub use ms_kernels::choice::Choice;
 use ms_kernels::{Cpu, Isa};
 
 /// A CPU device: an instruction set, a set of threads, an arena.
@@ -26,29 +27,44 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A device that computes on `threads` threads with instruction set `isa`.
+    /// A device that computes on `threads` threads with instruction set `isa`, in the order of sums it is the fastest at.
     ///
     /// # Errors
     /// If this machine does not have the instruction set or cannot start the threads.
     pub fn new(threads: usize, isa: Isa) -> Result<Self> {
-        Ok(Self { cpu: Cpu::new(threads, isa)?, arena: Arena::default() })
+        Self::with(threads, Choice { isa, arithmetic: isa.arithmetic() })
+    }
+
+    /// A device that computes on `threads` threads as `choice` says.
+    ///
+    /// # Errors
+    /// As for [`CpuBackend::new`].
+    pub fn with(threads: usize, choice: Choice) -> Result<Self> {
+        Ok(Self {
+            cpu: Cpu::with_arithmetic(threads, choice.isa, choice.arithmetic)?,
+            arena: Arena::default(),
+        })
     }
 }
 
 impl Device {
-    /// A CPU device of `threads` threads with the best instruction set of this machine, or the one that the
-    /// environment variable `MS_ISA` forces.
+    /// A CPU device of `threads` threads with the latest instruction set of this machine, or the one that the
+    /// environment variable `MS_ISA` forces; [`Choice::of_process`] measures which one is the fastest.
     ///
     /// # Errors
     /// If `MS_ISA` names an instruction set that this machine does not have.
     pub fn cpu(threads: usize) -> Result<Self> {
-        Ok(Self::new(CpuBackend::new(threads, Isa::from_env()?)?))
+        Ok(Self::new(CpuBackend::new(threads, Isa::from_env()?.unwrap_or_else(Isa::detect))?))
     }
 }
 
 impl Backend for CpuBackend {
     fn name(&self) -> String {
-        format!("cpu ({}, {} threads)", self.cpu.isa(), self.cpu.threads())
+        format!("cpu ({}, {}, {} threads)", self.cpu.isa(), self.cpu.arithmetic(), self.cpu.threads())
+    }
+
+    fn arithmetic(&self) -> String {
+        self.cpu.arithmetic().to_string()
     }
 
     fn arena(&self) -> &Arena {

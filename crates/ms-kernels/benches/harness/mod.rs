@@ -1,8 +1,9 @@
 //! What the benchmarks share: data, timing by processor time, one line per case.
 
+use ms_kernels::choice::Choice;
 use ms_kernels::machine::{Gauge, measure, process_cpu_seconds};
 use ms_kernels::memory::Block;
-use ms_kernels::{Cpu, Element, Isa};
+use ms_kernels::{Cpu, Element};
 
 /// What a case is measured against.
 #[derive(Clone, Copy)]
@@ -32,7 +33,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// Reads the command line and measures the machine.
     pub(crate) fn from_args() -> Self {
-        let (mut json, mut quick, mut threads, mut filters) = (false, false, 1, Vec::new());
+        let (mut json, mut quick, mut threads, mut asked, mut filters) = (false, false, 1, None, Vec::new());
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
             match arg.as_str() {
@@ -42,16 +43,23 @@ impl Bench {
                 "--threads" => {
                     threads = args.next().and_then(|n| n.parse().ok()).expect("--threads takes a number");
                 }
+                "--arithmetic" => {
+                    asked = Some(
+                        args.next().and_then(|n| n.parse().ok()).expect("--arithmetic takes pair or tile32"),
+                    );
+                }
                 word => filters.push(word.to_owned()),
             }
         }
-        let isa = Isa::from_env().expect("MS_ISA names an instruction set of this processor");
-        let cpu = Cpu::new(threads, isa).expect("threads can be started");
+        let choice =
+            Choice::of_process(asked, None).expect("MS_ISA names an instruction set of this processor");
+        let cpu =
+            Cpu::with_arithmetic(threads, choice.isa, choice.arithmetic).expect("threads can be started");
         if !json {
             let p = measure(&cpu, true);
             println!(
-                "{isa}, {threads} threads: f32 {:.1}, bf16 {:.1} GFLOP/s; read {:.1}, read+write {:.1}, copy {:.1} GB/s",
-                p.f32_gflops, p.bf16_gflops, p.read_gbps, p.rw_gbps, p.copy_gbps
+                "{}, {}, {threads} threads: f32 {:.1}, bf16 {:.1} GFLOP/s; read {:.1}, read+write {:.1}, copy {:.1} GB/s",
+                p.isa, p.arithmetic, p.f32_gflops, p.bf16_gflops, p.read_gbps, p.rw_gbps, p.copy_gbps
             );
         }
         let gauge = Gauge::new(&cpu, true);
@@ -97,7 +105,8 @@ impl Bench {
         let unit = if matches!(peak, Peak::F32 | Peak::Bf16) { "GFLOP/s" } else { "GB/s" };
         if self.json {
             let line = serde_json::json!({
-                "case": name, "isa": self.cpu.isa().to_string(), "threads": self.cpu.threads(), "unit": unit,
+                "case": name, "isa": self.cpu.isa().to_string(),
+                "arithmetic": self.cpu.arithmetic().to_string(), "threads": self.cpu.threads(), "unit": unit,
                 "rate": rate, "peak": peak_rate, "share": share, "best_share": best,
             });
             println!("{line}");

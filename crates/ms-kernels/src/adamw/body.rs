@@ -4,6 +4,7 @@ use half::bf16;
 
 use super::Factors;
 use crate::Element;
+use crate::narrow::{LANES, Narrow};
 
 #[inline(always)]
 fn element(p: &mut f32, m: &mut f32, v: &mut f32, g: f32, f: &Factors) {
@@ -25,6 +26,7 @@ pub(super) fn step(p: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], facto
 
 #[inline(always)]
 pub(super) fn step_with_model(
+    how: impl Narrow,
     p: &mut [f32],
     m: &mut [f32],
     v: &mut [f32],
@@ -34,8 +36,19 @@ pub(super) fn step_with_model(
 ) {
     let n = p.len();
     let (m, v, g, model) = (&mut m[..n], &mut v[..n], &g[..n], &mut model[..n]);
-    for i in 0..n {
-        element(&mut p[i], &mut m[i], &mut v[i], g[i], factors);
-        model[i] = <bf16 as Element>::from_f32(p[i]);
+    let (p, p_tail) = p.as_chunks_mut::<LANES>();
+    let (m, m_tail) = m.as_chunks_mut::<LANES>();
+    let (v, v_tail) = v.as_chunks_mut::<LANES>();
+    let (g, g_tail) = g.as_chunks::<LANES>();
+    let (model, model_tail) = model.as_chunks_mut::<LANES>();
+    for ((((p, m), v), g), model) in p.iter_mut().zip(m).zip(v).zip(g).zip(model) {
+        for l in 0..LANES {
+            element(&mut p[l], &mut m[l], &mut v[l], g[l], factors);
+        }
+        *model = how.narrow(*p);
+    }
+    for i in 0..p_tail.len() {
+        element(&mut p_tail[i], &mut m_tail[i], &mut v_tail[i], g_tail[i], factors);
+        model_tail[i] = <bf16 as Element>::from_f32(p_tail[i]);
     }
 }

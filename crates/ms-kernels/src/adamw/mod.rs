@@ -11,6 +11,7 @@ use half::bf16;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
+use crate::narrow::narrowing_instances;
 use crate::{Cpu, Result};
 
 /// Constants of a step.
@@ -78,6 +79,9 @@ impl Factors {
 
 instances! {
     fn step_f32(p: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], factors: &Factors) = body::step;
+}
+
+narrowing_instances! {
     fn step_with_model(
         p: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], model: &mut [bf16], factors: &Factors,
     ) = body::step_with_model;

@@ -11,7 +11,7 @@ use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
 use crate::isa::instances;
-use crate::matmul::kernel::Kernel;
+use crate::matmul::kernel::{Kernel, Side};
 use crate::memory::{Scratch, with_scratch};
 use crate::qkv::Packed;
 use crate::{Cpu, Element};
@@ -129,17 +129,17 @@ fn head<K: Kernel<Packed = f32>, E: Element>(
     let y_rows = Rows { data: row(call.out), stride: width, dim };
     dk.fill(0.0);
     dv.fill(0.0);
-    let line_panels = lines(packed_lines::<K>(k_len, K::MR, dim));
+    let line_panels = lines(packed_lines::<K>(k_len, Side::Left, dim));
     let term_panels = lines(packed_terms::<K>(k_len, dim));
-    let q_lines = lines(packed_lines::<K>(BQ, K::NR, dim));
+    let q_lines = lines(packed_lines::<K>(BQ, Side::Right, dim));
     let q_terms = lines(packed_terms::<K>(BQ, dim));
     let sizes = [line_panels, line_panels, term_panels, q_lines, q_lines, q_terms, q_terms, lines(BQ * dim)];
     with_scratch(Scratch::Queries, sizes.iter().sum(), |scratch: &mut [f32]| {
         let [k_lines, v_lines, k_terms, q_panels, g_panels, q_rights, g_rights, dq] = cut(scratch, sizes);
         // SAFETY: heads were checked to lie in the arrays; the scratch has room.
         unsafe {
-            k_rows.pack_lines::<K>(k_len, K::MR, k_lines.as_mut_ptr());
-            v_rows.pack_lines::<K>(k_len, K::MR, v_lines.as_mut_ptr());
+            k_rows.pack_lines::<K>(k_len, Side::Left, k_lines.as_mut_ptr());
+            v_rows.pack_lines::<K>(k_len, Side::Left, v_lines.as_mut_ptr());
             k_rows.pack_terms::<K>(k_len, k_terms.as_mut_ptr());
         }
         with_scratch(Scratch::Scores, 2 * BK * BQ, |blocks: &mut [f32]| {
@@ -158,8 +158,8 @@ fn head<K: Kernel<Packed = f32>, E: Element>(
                 g_panels.fill(0.0);
                 // SAFETY: as above.
                 unsafe {
-                    q_rows.from(q0).pack_lines::<K>(queries, K::NR, q_panels.as_mut_ptr());
-                    g.pack_lines::<K>(queries, K::NR, g_panels.as_mut_ptr());
+                    q_rows.from(q0).pack_lines::<K>(queries, Side::Right, q_panels.as_mut_ptr());
+                    g.pack_lines::<K>(queries, Side::Right, g_panels.as_mut_ptr());
                     q_rows.from(q0).pack_terms::<K>(queries, q_rights.as_mut_ptr());
                     g.pack_terms::<K>(queries, g_rights.as_mut_ptr());
                 }
@@ -179,7 +179,7 @@ fn head<K: Kernel<Packed = f32>, E: Element>(
                     limits(&mask, k0, count, q0, queries, &mut edges);
                     let edges = &edges[..count];
                     let columns = queries.next_multiple_of(LANES);
-                    let panel = k0 / K::MR * packed_lines::<K>(K::MR, K::MR, dim);
+                    let panel = k0 / K::MR * packed_lines::<K>(K::MR, Side::Left, dim);
                     // SAFETY: the blocks have room for BK rows of BQ columns, and BK is a multiple of MR.
                     unsafe {
                         let keys = k_lines.as_ptr().wrapping_add(panel);

@@ -3,7 +3,7 @@
 //! All operands are widened to f32 and summed in natural order, on every instruction set.
 
 use crate::Element;
-use crate::matmul::kernel::{Kernel, Order, Source, Store, Tile, steps};
+use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile, filled, steps};
 
 /// Heads of one kind in memory: rows of `dim` elements, `stride` apart.
 #[derive(Clone, Copy)]
@@ -19,16 +19,16 @@ impl<E: Element> Rows<E> {
         Self { data: self.data.wrapping_add(first * self.stride), ..self }
     }
 
-    /// Packs `rows` rows as lines, terms along the row: the left or, with `NR`, the right operand of a product over
-    /// the head size. Needs `packed_lines` elements.
+    /// Packs `rows` rows as lines, terms along the row: an operand of a product over the head size. Needs `packed_lines` elements.
     ///
     /// # Safety
     /// The rows must be readable, `to` must have room.
-    pub(super) unsafe fn pack_lines<K: Kernel>(self, rows: usize, width: usize, to: *mut K::Packed) {
+    pub(super) unsafe fn pack_lines<K: Kernel>(self, rows: usize, side: Side, to: *mut K::Packed) {
         let Self { data, stride, dim } = self;
-        let source = Source { data, stride, terms: dim, lines: rows, order: Order::Natural };
+        let filled = filled::<K>(dim);
+        let source = Source { data, stride, terms: dim, filled, lines: rows, order: Order::Natural };
         // SAFETY: the caller's promise.
-        unsafe { K::pack_contiguous(source, width, to) }
+        unsafe { K::pack_contiguous(source, side, to) }
     }
 
     /// Packs `rows` rows as terms, lines along the row: the right operand of a product over the rows. Needs
@@ -38,15 +38,16 @@ impl<E: Element> Rows<E> {
     /// The rows must be readable, `to` must have room.
     pub(super) unsafe fn pack_terms<K: Kernel>(self, rows: usize, to: *mut K::Packed) {
         let Self { data, stride, dim } = self;
-        let source = Source { data, stride, terms: rows, lines: dim, order: Order::Natural };
+        let filled = filled::<K>(rows);
+        let source = Source { data, stride, terms: rows, filled, lines: dim, order: Order::Natural };
         // SAFETY: the caller's promise.
-        unsafe { K::pack_strided(source, K::NR, to) }
+        unsafe { K::pack_strided(source, Side::Right, to) }
     }
 }
 
 /// Elements that [`Rows::pack_lines`] writes.
-pub(super) fn packed_lines<K: Kernel>(rows: usize, width: usize, dim: usize) -> usize {
-    rows.next_multiple_of(width) * steps::<K>(dim)
+pub(super) fn packed_lines<K: Kernel>(rows: usize, side: Side, dim: usize) -> usize {
+    rows.next_multiple_of(side.width::<K>()) * steps::<K>(dim)
 }
 
 /// Elements that [`Rows::pack_terms`] writes.
@@ -146,7 +147,7 @@ macro_rules! with_kernel {
             #[cfg(target_arch = "x86_64")]
             $crate::Isa::Avx2 => $function::<$crate::matmul::kernel::avx2::Avx2, _>($($arg),*),
             #[cfg(target_arch = "x86_64")]
-            $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 => {
+            $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
                 $function::<$crate::matmul::kernel::avx512::Avx512, _>($($arg),*)
             }
             #[cfg(not(target_arch = "x86_64"))]

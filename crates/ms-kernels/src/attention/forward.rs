@@ -8,7 +8,7 @@ use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
 use crate::isa::instances;
-use crate::matmul::kernel::Kernel;
+use crate::matmul::kernel::{Kernel, Side};
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element, float};
 
@@ -37,7 +37,7 @@ pub(super) struct Call<'a, E> {
 
 /// Where a segment's packed keys and values stand.
 fn pack_sizes<K: Kernel>(segment: &Segment, dim: usize) -> (usize, usize) {
-    (lines(packed_lines::<K>(segment.k_len, K::MR, dim)), lines(packed_terms::<K>(segment.k_len, dim)))
+    (lines(packed_lines::<K>(segment.k_len, Side::Left, dim)), lines(packed_terms::<K>(segment.k_len, dim)))
 }
 
 /// Runs all blocks of all heads.
@@ -75,7 +75,7 @@ pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
                     let (keys, values) = part.split_at_mut(k);
                     head_rows(&call.k, segment.k_start, group, 0, dim).pack_lines::<K>(
                         segment.k_len,
-                        K::MR,
+                        Side::Left,
                         keys.as_mut_ptr(),
                     );
                     head_rows(&call.v, segment.k_start, group, 0, dim)
@@ -134,7 +134,7 @@ fn attend<K: Kernel<Packed = f32>, E: Element>(
     let (group, head) = (n / call.heads_per_group, n % call.heads_per_group);
     let mut run = Running::new();
     let mut edges: Limits = [(0, 0); BK];
-    let packed_queries = lines(packed_lines::<K>(columns, K::NR, dim));
+    let packed_queries = lines(packed_lines::<K>(columns, Side::Right, dim));
     with_scratch(Scratch::Queries, packed_queries + queries * dim, |scratch: &mut [f32]| {
         let (panels, sums) = scratch.split_at_mut(packed_queries);
         // The columns past the last query are zero.
@@ -143,12 +143,12 @@ fn attend<K: Kernel<Packed = f32>, E: Element>(
         unsafe {
             head_rows(&call.q, segment.q_start + q0, group, head, dim).pack_lines::<K>(
                 queries,
-                K::NR,
+                Side::Right,
                 panels.as_mut_ptr(),
             );
         }
         with_scratch(Scratch::Scores, BK * BQ, |block: &mut [f32]| {
-            let depth = packed_lines::<K>(K::MR, K::MR, dim);
+            let depth = packed_lines::<K>(K::MR, Side::Left, dim);
             let mut started = false;
             for k0 in (first_key / BK * BK..last_key).step_by(BK) {
                 let count = BK.min(segment.k_len - k0);
@@ -212,7 +212,8 @@ pub(super) unsafe fn block_scores<K: Kernel<Packed = f32>>(
     queries: &[f32],
     dim: usize,
 ) {
-    let (depth_k, depth_q) = (packed_lines::<K>(K::MR, K::MR, dim), packed_lines::<K>(K::NR, K::NR, dim));
+    let (depth_k, depth_q) =
+        (packed_lines::<K>(K::MR, Side::Left, dim), packed_lines::<K>(K::NR, Side::Right, dim));
     for (panel, rows) in limits.chunks(K::MR).enumerate() {
         let first = rows.iter().map(|r| r.0).min().unwrap_or(0) as usize;
         let end = rows.iter().map(|r| r.1).max().unwrap_or(0) as usize;

@@ -2,9 +2,9 @@
 
 use crate::Element;
 use crate::float::exp;
+use crate::narrow::{LANES, Narrow, widen};
 use crate::rms_norm::lane_sum;
 
-const LANES: usize = 16;
 const CHAINS: usize = 4;
 const BLOCK: usize = CHAINS * LANES;
 
@@ -44,8 +44,13 @@ pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
 
 /// `x <- exp(x − max) · factor`.
 #[inline(always)]
-pub(super) fn gradient<E: Element>(logits: &mut [E], max: f32, factor: f32) {
-    for v in logits {
-        *v = E::from_f32(exp(v.to_f32() - max) * factor);
+pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32, factor: f32) {
+    let of = |v: f32| exp(v - max) * factor;
+    let (blocks, tail) = logits.as_chunks_mut::<LANES>();
+    for block in blocks {
+        how.store(block, widen(block).map(of));
+    }
+    for v in tail {
+        *v = E::from_f32(of(v.to_f32()));
     }
 }

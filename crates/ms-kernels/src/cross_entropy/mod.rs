@@ -12,6 +12,7 @@ mod tests;
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::isa::instances;
+use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Result, float};
 
 /// What a row of logits contributes to its loss.
@@ -44,6 +45,9 @@ pub fn nll(row: &Row) -> f32 {
 
 instances! {
     fn statistics_row<E: Element>(logits: &[E]) -> (f32, f32) = body::statistics;
+}
+
+narrowing_instances! {
     fn gradient_row<E: Element>(logits: &mut [E], max: f32, factor: f32) = body::gradient;
 }
 

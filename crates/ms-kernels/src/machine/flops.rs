@@ -4,6 +4,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::thread_cpu_seconds;
+#[cfg(target_arch = "x86_64")]
+use crate::Arithmetic;
 use crate::{Cpu, Isa};
 
 /// A register loop: runs some rounds and says how many operations that was.
@@ -35,7 +37,7 @@ pub(super) fn f32_loop(isa: Isa) -> Loop {
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
         Isa::Avx2 => |rounds| unsafe { x86::avx2(rounds) },
         // SAFETY: as above.
-        Isa::Avx512 | Isa::Avx512Bf16 => |rounds| unsafe { x86::avx512(rounds) },
+        Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => |rounds| unsafe { x86::avx512(rounds) },
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -44,13 +46,20 @@ pub(super) fn f32_loop(isa: Isa) -> Loop {
     }
 }
 
-pub(super) fn bf16_loop(isa: Isa) -> Loop {
+/// The loop of the instruction that bf16 products of `cpu` run on, if it is not that of f32.
+pub(super) fn bf16_loop(cpu: &Cpu) -> Option<Loop> {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512Bf16 {
+    match (cpu.isa(), cpu.arithmetic()) {
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
-        return |rounds| unsafe { x86::avx512bf16(rounds) };
+        (Isa::Avx512Bf16, Arithmetic::Pair) => return Some(|rounds| unsafe { x86::avx512bf16(rounds) }),
+        (Isa::Amx, Arithmetic::Tile32) => {
+            // SAFETY: as above.
+            return Some(|rounds| unsafe { crate::matmul::kernel::tile32::amx::tile_loop(rounds) });
+        }
+        _ => {}
     }
-    f32_loop(isa)
+    let _ = cpu;
+    None
 }
 
 fn portable(rounds: usize) -> f64 {

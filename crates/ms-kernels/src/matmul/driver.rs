@@ -8,8 +8,10 @@
 //! tile by tile in scratch, for rows of a result are often a power of two apart and would share few cache sets. What
 //! is packed next is fetched a few lines a tile: packing would otherwise wait for memory.
 
-use super::kernel::{Kernel, Order, Source, Store, Tile, steps};
-use super::{Dims, Form, Mat};
+use std::marker::PhantomData;
+
+use super::kernel::{Kernel, Side, Source, Store, Tile, filled, steps};
+use super::{Dims, Form, Mat, Out};
 use crate::element::is_bf16;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element};
@@ -30,6 +32,19 @@ pub(super) struct Target<E> {
     pub(super) add: bool,
     /// `[N]`, or null.
     pub(super) bias: *const E,
+}
+
+impl<E: Element> Target<E> {
+    pub(super) fn new(out: Out<'_, E>) -> Self {
+        let no_bias = std::ptr::null();
+        match out {
+            Out::Set { data, stride, bias } => {
+                Self { store: store(data, stride), add: false, bias: bias.map_or(no_bias, <[E]>::as_ptr) }
+            }
+            Out::SetF32 { data, stride } => Self { store: store(data, stride), add: false, bias: no_bias },
+            Out::AddF32 { data, stride } => Self { store: store(data, stride), add: true, bias: no_bias },
+        }
+    }
 }
 
 // SAFETY: an address that units write disjoint tiles through; `matmul` holds the unique borrow meanwhile.
@@ -75,8 +90,33 @@ pub(super) unsafe fn product<K: Kernel, E: Element>(
         let (i, j) = (u % row_blocks * rows, u / row_blocks * cols);
         let unit = Unit { form, dims, a, b, target, i, j, m: rows.min(dims.m - i), n: cols.min(dims.n - j) };
         // SAFETY: the caller's promise; units have different rows or columns.
-        unsafe { unit.run::<K>() }
+        unsafe {
+            let _ready = Ready::<K>::new();
+            unit.run::<K>();
+        }
     });
+}
+
+/// A thread that is prepared for the tiles of a kernel, until dropped.
+pub(crate) struct Ready<K: Kernel> {
+    kernel: PhantomData<K>,
+}
+
+impl<K: Kernel> Ready<K> {
+    /// # Safety
+    /// As for [`Kernel::begin`].
+    pub(crate) unsafe fn new() -> Self {
+        // SAFETY: the caller's promise; `drop` ends it.
+        unsafe { K::begin() };
+        Self { kernel: PhantomData }
+    }
+}
+
+impl<K: Kernel> Drop for Ready<K> {
+    fn drop(&mut self) {
+        // SAFETY: begun by `new`.
+        unsafe { K::end() }
+    }
 }
 
 struct Unit<'a, E> {
@@ -98,7 +138,7 @@ impl<E: Element> Unit<'_, E> {
     /// As for [`product`].
     unsafe fn run<K: Kernel>(&self) {
         let k = self.dims.k;
-        let kc = even(k, K::DEPTH * K::TERMS, 16);
+        let kc = even(k, K::DEPTH * K::TERMS, K::GRANULE.max(16));
         let blocks = k.div_ceil(kc).max(1);
         let depth = steps::<K>(kc);
         let (rows, width) = (self.m.next_multiple_of(K::MR), self.n.next_multiple_of(K::NR));
@@ -119,7 +159,8 @@ impl<E: Element> Unit<'_, E> {
                             partial: partial.as_mut_ptr(),
                         };
                         let next_terms = if next < k { kc.min(k - next) } else { 0 };
-                        let mut ahead_a = Ahead::new(&self.part_a(next, next_terms), self.form == Form::Tn);
+                        let mut ahead_a =
+                            Ahead::new(&self.part_a::<K>(next, next_terms), self.form == Form::Tn);
                         // SAFETY: the scratch has room for these panels and sums; the rest is the caller's promise.
                         unsafe {
                             self.pack_a::<K>(&place, pa.as_mut_ptr());
@@ -147,25 +188,21 @@ impl<E: Element> Unit<'_, E> {
     }
 
     /// The unit's rows of `a` in `terms` terms from term `k0`.
-    fn part_a(&self, k0: usize, terms: usize) -> Source<E> {
+    fn part_a<K: Kernel>(&self, k0: usize, terms: usize) -> Source<E> {
         let Mat { data, stride } = self.a;
         let start = if self.form == Form::Tn { k0 * stride + self.i } else { self.i * stride + k0 };
-        Source {
-            data: data.as_ptr().wrapping_add(start),
-            stride,
-            terms,
-            lines: self.m,
-            order: Order::Swapped,
-        }
+        let data = data.as_ptr().wrapping_add(start);
+        Source { data, stride, terms, filled: filled::<K>(terms), lines: self.m, order: K::ORDER }
     }
 
     /// A panel of `width` columns of `b` from column `j` of the unit, in `terms` terms from term `k0`.
-    fn part_b(&self, j: usize, width: usize, k0: usize, terms: usize) -> Source<E> {
+    fn part_b<K: Kernel>(&self, j: usize, width: usize, k0: usize, terms: usize) -> Source<E> {
         let Mat { data, stride } = self.b;
         let column = self.j + j;
         let start = if self.form == Form::Nt { column * stride + k0 } else { k0 * stride + column };
         let lines = width.min(self.n.saturating_sub(j));
-        Source { data: data.as_ptr().wrapping_add(start), stride, terms, lines, order: Order::Swapped }
+        let data = data.as_ptr().wrapping_add(start);
+        Source { data, stride, terms, filled: filled::<K>(terms), lines, order: K::ORDER }
     }
 
     /// Packs the unit's rows of `a`.
@@ -173,13 +210,13 @@ impl<E: Element> Unit<'_, E> {
     /// # Safety
     /// `to` must have room for their panels.
     unsafe fn pack_a<K: Kernel>(&self, place: &Place, to: *mut K::Packed) {
-        let source = self.part_a(place.k0, place.terms);
+        let source = self.part_a::<K>(place.k0, place.terms);
         // SAFETY: the part lies inside a, whose size was checked; room is the caller's promise.
         unsafe {
             if self.form == Form::Tn {
-                K::pack_strided(source, K::MR, to);
+                K::pack_strided(source, Side::Left, to);
             } else {
-                K::pack_contiguous(source, K::MR, to);
+                K::pack_contiguous(source, Side::Left, to);
             }
         }
     }
@@ -189,13 +226,13 @@ impl<E: Element> Unit<'_, E> {
     /// # Safety
     /// `to` must have room for it.
     unsafe fn pack_b<K: Kernel>(&self, j: usize, place: &Place, to: *mut K::Packed) {
-        let source = self.part_b(j, K::NR, place.k0, place.terms);
+        let source = self.part_b::<K>(j, K::NR, place.k0, place.terms);
         // SAFETY: the part lies inside b, whose size was checked; room is the caller's promise.
         unsafe {
             if self.form == Form::Nt {
-                K::pack_contiguous(source, K::NR, to);
+                K::pack_contiguous(source, Side::Right, to);
             } else {
-                K::pack_strided(source, K::NR, to);
+                K::pack_strided(source, Side::Right, to);
             }
         }
     }
@@ -215,7 +252,7 @@ impl<E: Element> Unit<'_, E> {
         let depth = steps::<K>(place.terms);
         let biased = place.block + 1 == place.blocks && !place.bias.is_null();
         let tiles = self.m.div_ceil(K::MR);
-        let next_b = self.part_b(j + K::NR, K::NR, place.k0, place.terms);
+        let next_b = self.part_b::<K>(j + K::NR, K::NR, place.k0, place.terms);
         let mut ahead_b = Ahead::new(&next_b, self.form != Form::Nt);
         let lines_b = ahead_b.lines().div_ceil(tiles);
         let lines_a = ahead_a.lines().div_ceil(tiles * (self.n - j).div_ceil(K::NR));
@@ -332,7 +369,7 @@ impl Ahead {
 }
 
 /// The address of a result of element type `E`.
-pub(super) fn store<E: Element>(data: &mut [E], stride: usize) -> Store {
+fn store<E: Element>(data: &mut [E], stride: usize) -> Store {
     let to = data.as_mut_ptr();
     if is_bf16::<E>() { Store::Bf16 { to: to.cast(), stride } } else { Store::F32 { to: to.cast(), stride } }
 }

@@ -1,10 +1,14 @@
 //! One element of a product, as the module documentation defines it.
 
+use super::kernel::tile32::{TILE_TERMS, model};
 use super::{Form, Mat};
-use crate::Element;
+use crate::element::is_bf16;
+use crate::{Arithmetic, Element};
 
-/// `start + sum_k a·b` in the canonical order: per pair of `k` the odd one first, then the even one.
+/// `start + sum_k a·b` in the order of `arithmetic`, which for f32 is always [`Arithmetic::Pair`]: per pair of `k` the odd
+/// one first, then the even one.
 pub(crate) fn element<E: Element>(
+    arithmetic: Arithmetic,
     form: Form,
     terms: usize,
     a: Mat<'_, E>,
@@ -21,6 +25,11 @@ pub(crate) fn element<E: Element>(
         Form::Nt => b.data[j * b.stride + k].to_f32(),
         Form::Nn | Form::Tn => b.data[k * b.stride + j].to_f32(),
     };
+    if arithmetic == Arithmetic::Tile32 && is_bf16::<E>() {
+        return (0..terms).step_by(TILE_TERMS).fold(start, |sum, first| {
+            model::product(sum, (first..terms.min(first + TILE_TERMS)).map(|k| (left(k), right(k))))
+        });
+    }
     let mut sum = start;
     for k in (0..terms).step_by(2) {
         if k + 1 < terms {

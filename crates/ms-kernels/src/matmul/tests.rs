@@ -3,9 +3,9 @@
 use half::bf16;
 use proptest::prelude::*;
 
-use super::{Dims, Form, Mat, Out, matmul, reference};
-use crate::trial::{cpus, random};
-use crate::{Cpu, Element, Error, Isa};
+use super::{Dims, Form, Mat, Out, driver, matmul, reference};
+use crate::trial::{cpus, cpus_in, random};
+use crate::{Arithmetic, Cpu, Element, Error, Isa};
 
 const FORMS: [Form; 3] = [Form::Nt, Form::Nn, Form::Tn];
 
@@ -38,17 +38,25 @@ impl<E: Element> Case<E> {
     fn b(&self) -> Mat<'_, E> {
         Mat { data: &self.b, stride: self.b_stride }
     }
-    fn want(&self, i: usize, j: usize, start: f32) -> f32 {
-        reference::element(self.form, self.dims.k, self.a(), self.b(), i, j, start)
+    fn want(&self, cpu: &Cpu, i: usize, j: usize, start: f32) -> f32 {
+        reference::element(cpu.arithmetic(), self.form, self.dims.k, self.a(), self.b(), i, j, start)
     }
 
     /// Runs all three kinds of output and compares with the formula.
     fn check(&self, cpu: &Cpu) {
+        // Few rows are summed in another order: compare them by value.
+        let by_value = self.form == Form::Nt && self.dims.m <= super::vector::MAX_ROWS;
+        self.check_product(cpu, by_value, |out| {
+            matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        });
+    }
+
+    /// [`Case::check`] of a `product` that is given where to put its result.
+    fn check_product(&self, cpu: &Cpu, by_value: bool, product: impl Fn(Out<'_, E>)) {
         let Dims { m, n, k } = self.dims;
         let what = format!("{} {:?} {:?} {cpu:?}", E::NAME, self.form, self.dims);
-        // Few rows are summed in another order: compare them by value.
         let same = |got: f32, want: f32, at: (usize, usize)| {
-            if self.form == Form::Nt && m <= super::vector::MAX_ROWS {
+            if by_value {
                 let bound =
                     1e-6 * (k as f32 + 8.0) + want.abs() * 1e-2 * f32::from(u8::from(E::NAME == "bf16"));
                 assert!((got - want).abs() <= bound, "{what} at {at:?}: {got} for {want}");
@@ -61,21 +69,21 @@ impl<E: Element> Case<E> {
         let bias: Vec<E> = random(n, 9);
         let mut set = vec![E::from_f32(marker); m * stride];
         let out = Out::Set { data: &mut set, stride, bias: Some(&bias) };
-        matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        product(out);
         let mut set_f32 = vec![marker; m * stride];
         let out = Out::SetF32 { data: &mut set_f32, stride };
-        matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        product(out);
         let mut sum: Vec<f32> = random(m * stride, 5);
         let before = sum.clone();
         let out = Out::AddF32 { data: &mut sum, stride };
-        matmul(cpu, self.form, self.dims, self.a(), self.b(), out).unwrap();
+        product(out);
         for i in 0..m {
             for j in 0..n {
                 let at = i * stride + j;
-                let want = self.want(i, j, 0.0);
+                let want = self.want(cpu, i, j, 0.0);
                 same(set_f32[at], want, (i, j));
                 same(set[at].to_f32(), E::round(want + bias[j].to_f32()), (i, j));
-                same(sum[at], self.want(i, j, before[at]), (i, j));
+                same(sum[at], self.want(cpu, i, j, before[at]), (i, j));
             }
             for j in n..stride {
                 let at = i * stride + j;
@@ -113,8 +121,64 @@ fn every_instruction_set_gives_the_canonical_sums_at_the_edges_of_tiles_and_bloc
 }
 
 #[test]
+fn every_instruction_set_gives_the_sums_of_tiles() {
+    for form in FORMS {
+        for (m, n, k) in
+            [(5, 1, 1), (12, 32, 16), (33, 33, 33), (6, 17, 96), (70, 100, 97), (9, 40, 1030), (8, 3, 0)]
+        {
+            let case = Case::<bf16>::new(form, m, n, k, 1);
+            cpus_in(Arithmetic::Tile32, &[1, 3]).iter().for_each(|cpu| case.check(cpu));
+        }
+    }
+    // What is f32 has one order.
+    let cpu = Cpu::with_arithmetic(2, Isa::detect(), Arithmetic::Tile32).unwrap();
+    let pair = Cpu::with_arithmetic(1, Isa::detect(), Arithmetic::Pair).unwrap();
+    let case = Case::<f32>::new(Form::Nn, 13, 20, 70, 0);
+    let product = |cpu: &Cpu| {
+        let mut y = vec![0f32; 13 * 20];
+        matmul(cpu, case.form, case.dims, case.a(), case.b(), Out::SetF32 { data: &mut y, stride: 20 })
+            .unwrap();
+        y
+    };
+    assert_eq!(product(&cpu), product(&pair));
+}
+
+/// The instructions of the AMX kernels, by the processor or, where it has none, by a handler that performs them.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[test]
+fn the_amx_kernels_give_the_sums_of_tiles_at_every_remainder() {
+    use super::kernel::tile32::{amx::Amx, trap};
+    let has_avx512 = Isa::Avx512Bf16.is_available();
+    if !has_avx512 {
+        eprintln!("skipped: packing for AMX needs AVX-512");
+        return;
+    }
+    let in_software = trap::install();
+    let before = trap::performed();
+    for form in FORMS {
+        for (m, n, k) in
+            [(32, 32, 32), (1, 1, 1), (33, 35, 31), (31, 64, 66), (70, 37, 97), (5, 40, 1030), (8, 3, 0)]
+        {
+            for threads in [1, 3] {
+                let cpu = Cpu::with_arithmetic(threads, Isa::Avx512Bf16, Arithmetic::Tile32).unwrap();
+                let case = Case::<bf16>::new(form, m, n, k, 1);
+                case.check_product(&cpu, false, |out| {
+                    let target = driver::Target::new(out);
+                    // SAFETY: sizes fit, and the instructions are performed.
+                    unsafe {
+                        driver::product::<Amx, bf16>(&cpu, form, case.dims, case.a(), case.b(), target)
+                    };
+                });
+            }
+        }
+    }
+    assert_eq!(trap::performed() > before, in_software, "the tile instructions ran");
+}
+
+#[test]
 fn the_number_of_threads_does_not_reach_the_bits() {
-    let cpus = cpus(&[1, 2, 3, 5]);
+    let mut cpus = cpus(&[1, 2, 3, 5]);
+    cpus.extend(cpus_in(Arithmetic::Tile32, &[1, 2, 3, 5]));
     for form in FORMS {
         // More than one unit in both directions.
         let case = Case::<bf16>::new(form, 530, 410, 19, 0);

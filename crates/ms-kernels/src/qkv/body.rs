@@ -2,11 +2,11 @@
 
 use super::{Packed, QkNorm};
 use crate::Element;
+use crate::narrow::{LANES, Narrow, map, zip};
 use crate::rms_norm::lane_sum;
 use crate::rope::Rotary;
 use crate::rope::body::{rotate, table_row};
-
-const LANES: usize = 16;
+use std::hint::black_box;
 
 /// Sum of `f(d)` over a head, in sixteen lanes.
 #[inline(always)]
@@ -21,11 +21,13 @@ fn head_sum(len: usize, f: impl Fn(usize) -> f32) -> f32 {
     for d in blocks..len {
         acc[d - blocks] += f(d);
     }
-    lane_sum(acc)
+    // Seen as an array in memory the lanes stay in a register above.
+    lane_sum(black_box(acc))
 }
 
 #[inline(always)]
 pub(super) fn forward<E: Element>(
+    how: impl Narrow,
     out: &mut [E],
     rstd: &mut [f32],
     qkv: &[E],
@@ -54,12 +56,10 @@ pub(super) fn forward<E: Element>(
                         let squares = head_sum(dim, |d| x[d].to_f32() * x[d].to_f32());
                         let r = 1.0 / (squares / dim as f32 + norm.eps).sqrt();
                         rstd[t * shape.norms() + group * (per_group + 1) + head] = r;
-                        for d in 0..dim {
-                            y[d] = E::from_f32(E::round(x[d].to_f32() * r) * w[d].to_f32());
-                        }
+                        map(how, y, [x, w], |[x, w]| zip(how.round::<E>(x.map(|x| x * r)), w, |x, w| x * w));
                     }
                 }
-                rotate(y, cos, sin, rotary.interleaved, false);
+                rotate(how, y, cos, sin, rotary.interleaved, false);
             }
         }
     }
@@ -67,6 +67,7 @@ pub(super) fn forward<E: Element>(
 
 #[inline(always)]
 pub(super) fn backward<E: Element>(
+    how: impl Narrow,
     dqkv: &mut [E],
     qkv: &[E],
     rstd: &[f32],
@@ -85,7 +86,7 @@ pub(super) fn backward<E: Element>(
             for head in 0..=per_group {
                 let at = group * shape.group_width() + head * dim;
                 let g = &mut row[at..at + dim];
-                rotate(g, cos, sin, rotary.interleaved, true);
+                rotate(how, g, cos, sin, rotary.interleaved, true);
                 let Some(norm) = norm else { continue };
                 let key = head == per_group;
                 let w = &(if key { norm.k_weight } else { norm.q_weight })[..dim];

@@ -12,8 +12,8 @@ mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
-use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::narrowing_instances;
 use crate::rope::Rotary;
 use crate::{Cpu, Element, Result};
 
@@ -63,7 +63,7 @@ pub struct QkNorm<'a, E> {
 /// Tokens whose contributions to the weight gradients are summed before they join the others.
 const GRADIENT_ROWS: usize = 64;
 
-instances! {
+narrowing_instances! {
     fn forward_rows<E: Element>(
         out: &mut [E], rstd: &mut [f32], qkv: &[E], shape: &Packed, norm: Option<&QkNorm<'_, E>>,
         positions: &[i32], rotary: &Rotary<'_>,

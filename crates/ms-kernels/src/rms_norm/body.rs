@@ -2,8 +2,8 @@
 
 use super::Options;
 use crate::Element;
-
-const LANES: usize = 16;
+use crate::narrow::{LANES, Lanes, Narrow, map, padded, widen, zip};
+use std::hint::black_box;
 
 /// Sums sixteen lanes in a fixed tree.
 #[inline(always)]
@@ -35,9 +35,10 @@ fn sum_squares<E: Element>(x: &[E]) -> f32 {
         let a = &mut acc[i / LANES][i % LANES];
         *a = v.mul_add(v, *a);
     }
-    let mut both = acc[0];
+    // Seen as arrays in memory the lanes stay in registers above.
+    let [mut both, other] = black_box(acc);
     for l in 0..LANES {
-        both[l] += acc[1][l];
+        both[l] += other[l];
     }
     lane_sum(both)
 }
@@ -48,26 +49,36 @@ fn scale<E: Element>(w: E, options: &Options) -> f32 {
 }
 
 #[inline(always)]
-fn normalise<E: Element>(y: &mut [E], x: &[E], w: &[E], options: &Options) -> f32 {
+fn normalise<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], w: &[E], options: &Options) -> f32 {
     let rstd = 1.0 / (sum_squares(x) / x.len() as f32 + options.eps).sqrt();
-    let (y, x, w) = (&mut y[..w.len()], &x[..w.len()], w);
-    for h in 0..w.len() {
-        y[h] = E::from_f32(E::round(x[h].to_f32() * rstd) * scale(w[h], options));
+    let scaled = |x: Lanes, w: Lanes| zip(how.round::<E>(x.map(|x| x * rstd)), w, |x, w| x * w);
+    if options.unit_offset {
+        map(how, y, [x, w], |[x, w]| scaled(x, w.map(|w| 1.0 + w)));
+    } else {
+        map(how, y, [x, w], |[x, w]| scaled(x, w));
     }
     rstd
 }
 
 #[inline(always)]
-pub(super) fn forward<E: Element>(y: &mut [E], rstd: &mut [f32], x: &[E], w: &[E], options: &Options) {
+pub(super) fn forward<E: Element>(
+    how: impl Narrow,
+    y: &mut [E],
+    rstd: &mut [f32],
+    x: &[E],
+    w: &[E],
+    options: &Options,
+) {
     let width = w.len();
     for (t, r) in rstd.iter_mut().enumerate() {
         let row = t * width..(t + 1) * width;
-        *r = normalise(&mut y[row.clone()], &x[row], w, options);
+        *r = normalise(how, &mut y[row.clone()], &x[row], w, options);
     }
 }
 
 #[inline(always)]
 pub(super) fn forward_add<E: Element>(
+    how: impl Narrow,
     y: &mut [E],
     sum: &mut [E],
     rstd: &mut [f32],
@@ -79,16 +90,15 @@ pub(super) fn forward_add<E: Element>(
     let width = w.len();
     for (t, r) in rstd.iter_mut().enumerate() {
         let row = t * width..(t + 1) * width;
-        let (s, x, res) = (&mut sum[row.clone()], &x[row.clone()], &residual[row.clone()]);
-        for h in 0..width {
-            s[h] = E::from_f32(x[h].to_f32() + res[h].to_f32());
-        }
-        *r = normalise(&mut y[row], s, w, options);
+        let s = &mut sum[row.clone()];
+        map(how, s, [&x[row.clone()], &residual[row.clone()]], |[x, r]| zip(x, r, |x, r| x + r));
+        *r = normalise(how, &mut y[row], s, w, options);
     }
 }
 
 #[inline(always)]
 pub(super) fn backward<E: Element>(
+    how: impl Narrow,
     dx: &mut [E],
     dw: &mut [f32],
     dy: &[E],
@@ -103,38 +113,37 @@ pub(super) fn backward<E: Element>(
         let row = t * width..(t + 1) * width;
         let (dy, x) = (&dy[row.clone()], &x[row.clone()]);
         let mut acc = [0f32; LANES];
-        let blocks = width / LANES * LANES;
-        for b in (0..blocks).step_by(LANES) {
-            let (gb, xb) = (&dy[b..b + LANES], &x[b..b + LANES]);
-            let (wb, db) = (&w[b..b + LANES], &mut dw[b..b + LANES]);
+        let mut add = |g: &[E; LANES], v: &[E; LANES], w: &[E; LANES], dw: &mut [f32]| {
+            let (g, v) = (widen(g), widen(v));
+            let normal = how.round::<E>(v.map(|v| v * r));
             for l in 0..LANES {
-                let (g, v) = (gb[l].to_f32(), xb[l].to_f32());
-                acc[l] = (g * scale(wb[l], options)).mul_add(v, acc[l]);
-                db[l] = g.mul_add(E::round(v * r), db[l]);
+                acc[l] = (g[l] * scale(w[l], options)).mul_add(v[l], acc[l]);
             }
+            for (l, dw) in dw.iter_mut().enumerate() {
+                *dw = g[l].mul_add(normal[l], *dw);
+            }
+        };
+        let whole = width / LANES;
+        let chunks = |x| <[E]>::as_chunks::<LANES>(x).0;
+        let (g, v, w_chunks) = (&chunks(dy)[..whole], &chunks(x)[..whole], &chunks(w)[..whole]);
+        for (n, dw) in dw.as_chunks_mut::<LANES>().0.iter_mut().enumerate().take(whole) {
+            add(&g[n], &v[n], &w_chunks[n], dw);
         }
-        for h in blocks..width {
-            let (g, v) = (dy[h].to_f32(), x[h].to_f32());
-            let l = h - blocks;
-            acc[l] = (g * scale(w[h], options)).mul_add(v, acc[l]);
-            dw[h] = g.mul_add(E::round(v * r), dw[h]);
+        let rest = whole * LANES;
+        if rest < width {
+            add(&padded(&dy[rest..]), &padded(&x[rest..]), &padded(&w[rest..]), &mut dw[rest..]);
         }
-        let c = -(lane_sum(acc) * r * r * r) / width as f32;
+        let c = -(lane_sum(black_box(acc)) * r * r * r) / width as f32;
         let dx = &mut dx[row.clone()];
+        let by_x = |g: Lanes, v: Lanes, w: Lanes| {
+            let w = w.map(|w| if options.unit_offset { 1.0 + w } else { w });
+            zip(zip(g, w, |g, w| g * w * r), v, |g, v| v.mul_add(c, g))
+        };
         match dresidual {
             Some(dresidual) => {
-                let dres = &dresidual[row];
-                for h in 0..width {
-                    let g = dy[h].to_f32() * scale(w[h], options) * r;
-                    dx[h] = E::from_f32(x[h].to_f32().mul_add(c, g) + dres[h].to_f32());
-                }
+                map(how, dx, [dy, x, w, &dresidual[row]], |[g, v, w, d]| zip(by_x(g, v, w), d, |x, d| x + d));
             }
-            None => {
-                for h in 0..width {
-                    let g = dy[h].to_f32() * scale(w[h], options) * r;
-                    dx[h] = E::from_f32(x[h].to_f32().mul_add(c, g));
-                }
-            }
+            None => map(how, dx, [dy, x, w], |[g, v, w]| by_x(g, v, w)),
         }
     }
 }

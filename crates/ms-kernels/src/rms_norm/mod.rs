@@ -10,6 +10,7 @@ use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Result};
 
 pub(crate) use body::lane_sum;
@@ -29,7 +30,7 @@ const UNIT_ELEMENTS: usize = 32 * 1024;
 /// the order of that sum.
 const GRADIENT_ROWS: usize = 64;
 
-instances! {
+narrowing_instances! {
     fn forward_rows<E: Element>(y: &mut [E], rstd: &mut [f32], x: &[E], w: &[E], options: &Options) = body::forward;
     fn forward_add_rows<E: Element>(
         y: &mut [E], sum: &mut [E], rstd: &mut [f32], x: &[E], residual: &[E], w: &[E], options: &Options,
@@ -38,6 +39,9 @@ instances! {
         dx: &mut [E], dw: &mut [f32], dy: &[E], x: &[E], w: &[E], rstd: &[f32], dresidual: Option<&[E]>,
         options: &Options,
     ) = body::backward;
+}
+
+instances! {
     fn add_partials(sum: &mut [f32], partials: &[f32]) = body::add_partials;
 }
 

@@ -2,10 +2,18 @@
 
 use super::Rotary;
 use crate::Element;
+use crate::narrow::{LANES, Narrow, widen};
 
 /// Rotates one head in place; `cos` and `sin` hold `dim/2` values.
 #[inline(always)]
-pub(crate) fn rotate<E: Element>(head: &mut [E], cos: &[f32], sin: &[f32], interleaved: bool, inverse: bool) {
+pub(crate) fn rotate<E: Element>(
+    how: impl Narrow,
+    head: &mut [E],
+    cos: &[f32],
+    sin: &[f32],
+    interleaved: bool,
+    inverse: bool,
+) {
     let half = cos.len();
     let sign = if inverse { -1.0 } else { 1.0 };
     let sin = &sin[..half];
@@ -17,12 +25,21 @@ pub(crate) fn rotate<E: Element>(head: &mut [E], cos: &[f32], sin: &[f32], inter
         }
     } else {
         let (first, rest) = head.split_at_mut(half);
-        let second = &mut rest[..half];
-        for i in 0..half {
-            let (a, b) = (first[i].to_f32(), second[i].to_f32());
-            let (c, s) = (cos[i], sign * sin[i]);
-            first[i] = E::from_f32(a * c - b * s);
-            second[i] = E::from_f32(b * c + a * s);
+        let turned = |a: f32, b: f32, c: f32, s: f32| (a * c - b * sign * s, b * c + a * sign * s);
+        let (first, first_tail) = first.as_chunks_mut::<LANES>();
+        let (second, second_tail) = rest[..half].as_chunks_mut::<LANES>();
+        let ((cos, cos_tail), (sin, sin_tail)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
+        for (((first, second), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+            let (mut a, mut b) = (widen(first), widen(second));
+            for l in 0..LANES {
+                (a[l], b[l]) = turned(a[l], b[l], c[l], s[l]);
+            }
+            how.store(first, a);
+            how.store(second, b);
+        }
+        for (i, (first, second)) in first_tail.iter_mut().zip(second_tail).enumerate() {
+            let (a, b) = turned(first.to_f32(), second.to_f32(), cos_tail[i], sin_tail[i]);
+            (*first, *second) = (E::from_f32(a), E::from_f32(b));
         }
     }
 }
@@ -36,6 +53,7 @@ pub(crate) fn table_row(table: &[f32], dim: usize, position: i32) -> &[f32] {
 
 #[inline(always)]
 pub(super) fn apply<E: Element>(
+    how: impl Narrow,
     x: &mut [E],
     heads: usize,
     head_dim: usize,
@@ -51,7 +69,7 @@ pub(super) fn apply<E: Element>(
         let cos = table_row(rotary.cos, rotary.dim, position);
         let sin = table_row(rotary.sin, rotary.dim, position);
         for head in row.chunks_exact_mut(head_dim) {
-            rotate(&mut head[skip..], cos, sin, rotary.interleaved, inverse);
+            rotate(how, &mut head[skip..], cos, sin, rotary.interleaved, inverse);
         }
     }
 }

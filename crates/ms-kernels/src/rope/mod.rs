@@ -8,7 +8,7 @@ mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
-use crate::isa::instances;
+use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Error, Result, float};
 
 /// Angles' cosines and sines, and which elements of a head they rotate.
@@ -50,7 +50,7 @@ impl Rotary<'_> {
     }
 }
 
-instances! {
+narrowing_instances! {
     fn apply_rows<E: Element>(
         x: &mut [E], heads: usize, head_dim: usize, skip: usize, positions: &[i32], rotary: &Rotary<'_>,
         inverse: bool,

@@ -8,10 +8,10 @@ mod tests;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
-use crate::isa::instances;
+use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Result};
 
-instances! {
+narrowing_instances! {
     fn forward_rows<E: Element>(y: &mut [E], x: &[E], f: usize) = body::forward;
     fn backward_rows<E: Element>(dx: &mut [E], dy: &[E], x: &[E], f: usize) = body::backward;
 }

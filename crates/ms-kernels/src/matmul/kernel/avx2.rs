@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Source, Tile, portable};
+use super::{Kernel, Side, Source, Tile, portable};
 use crate::Element;
 
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<f32>) {
 /// # Safety
 /// As for [`Kernel::pack_contiguous`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+pub(super) unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe { portable::pack_contiguous(source, width, to) }
 }
@@ -52,7 +52,7 @@ unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut 
 /// # Safety
 /// As for [`Kernel::pack_strided`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+pub(super) unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe { portable::pack_strided(source, width, to) }
 }
@@ -70,14 +70,14 @@ impl Kernel for Avx2 {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
     }
 
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_contiguous(source, width, to) }
+        unsafe { pack_contiguous(source, side.width::<Self>(), to) }
     }
 
-    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_strided(source, width, to) }
+        unsafe { pack_strided(source, side.width::<Self>(), to) }
     }
 
     unsafe fn tile(tile: &Tile<f32>) {

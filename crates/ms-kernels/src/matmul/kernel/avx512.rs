@@ -8,7 +8,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Order, Source, Store, Tile};
+use super::{Kernel, Order, Side, Source, Store, Tile};
 use crate::Element;
 use crate::element::is_bf16;
 
@@ -52,7 +52,7 @@ pub(super) fn first(n: usize) -> __mmask16 {
 
 /// A mask of the first `n` of 32 lanes.
 #[inline(always)]
-pub(super) fn first32(n: usize) -> __mmask32 {
+pub(crate) fn first32(n: usize) -> __mmask32 {
     if n >= 32 { u32::MAX } else { (1u32 << n) - 1 }
 }
 
@@ -77,7 +77,7 @@ unsafe fn load<E: Element>(from: *const E, mask: __mmask16) -> __m512 {
 /// Rounds to bf16, to nearest even; under flush-to-zero there is no denormal to treat.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn to_bf16(v: __m512) -> __m256i {
+pub(super) fn to_bf16(v: __m512) -> __m256i {
     let bits = _mm512_castps_si512(v);
     let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
     let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
@@ -148,18 +148,18 @@ pub(super) unsafe fn store_group<const W: usize>(to: *mut i32, v: __m512i, both:
 /// As for [`Kernel::pack_contiguous`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
-    let even = source.terms.next_multiple_of(2);
+    let even = source.filled;
     for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
         let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
         let both = source.lines > line + W;
         let to = to.wrapping_add(line / W * W * even + line % W);
         for k in (0..even).step_by(16) {
-            let terms = first(source.terms - k);
+            let terms = first(source.terms.saturating_sub(k));
             let mut r = [_mm512_setzero_si512(); 16];
             for i in 0..exist {
                 // SAFETY: line `line + i` exists and has the mask's terms.
                 r[i] = _mm512_castps_si512(unsafe {
-                    load(source.data.add((line + i) * source.stride + k), terms)
+                    load(source.data.wrapping_add((line + i) * source.stride + k), terms)
                 });
             }
             transpose(&mut r);
@@ -179,7 +179,7 @@ unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mu
 /// As for [`Kernel::pack_contiguous`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_contiguous_bf16<const W: usize>(source: Source<u16>, to: *mut f32) {
-    let even = source.terms.next_multiple_of(2);
+    let even = source.filled;
     let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     for line in (0..source.lines.next_multiple_of(W)).step_by(group_lines::<W>()) {
         let exist = source.lines.saturating_sub(line).min(group_lines::<W>());
@@ -198,7 +198,7 @@ unsafe fn pack_contiguous_bf16<const W: usize>(source: Source<u16>, to: *mut f32
                         _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(64).cast());
                     }
                 } else {
-                    let terms = first32(source.terms - k);
+                    let terms = first32(source.terms.saturating_sub(k));
                     for i in 0..exist {
                         r[i] = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
                     }
@@ -228,11 +228,28 @@ unsafe fn pack_contiguous_bf16<const W: usize>(source: Source<u16>, to: *mut f32
     }
 }
 
+/// [`Kernel::pack_contiguous`] to panels of `W`.
+///
+/// # Safety
+/// As there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) unsafe fn lines_to_panels<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_bf16::<E>() {
+            pack_contiguous_bf16::<W>(source.bits(), to);
+        } else {
+            pack_contiguous::<E, W>(source, to);
+        }
+    }
+}
+
 /// # Safety
 /// As for [`Kernel::pack_strided`], with `W` the width.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_strided<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
-    let even = source.terms.next_multiple_of(2);
+pub(super) unsafe fn pack_strided<E: Element, const W: usize>(source: Source<E>, to: *mut f32) {
+    let even = source.filled;
     // A few terms at a time: the lines of memory that they touch stay in the first-level cache until all panels
     // have taken their elements.
     for k0 in (0..even).step_by(STRIP) {
@@ -419,32 +436,22 @@ impl Kernel for Avx512 {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
     }
 
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
-        let Source { data, stride, terms, lines, order } = source;
-        // SAFETY: the caller's promise; bf16 and u16 have one layout.
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
+        // SAFETY: the caller's promise.
         unsafe {
-            if is_bf16::<E>() {
-                let source = Source { data: data.cast(), stride, terms, lines, order };
-                if width == MR {
-                    pack_contiguous_bf16::<MR>(source, to);
-                } else {
-                    pack_contiguous_bf16::<NR>(source, to);
-                }
-            } else if width == MR {
-                pack_contiguous::<E, MR>(source, to);
-            } else {
-                pack_contiguous::<E, NR>(source, to);
+            match side {
+                Side::Left => lines_to_panels::<E, MR>(source, to),
+                Side::Right => lines_to_panels::<E, NR>(source, to),
             }
         }
     }
 
-    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
-            if width == MR {
-                pack_strided::<E, MR>(source, to);
-            } else {
-                pack_strided::<E, NR>(source, to);
+            match side {
+                Side::Left => pack_strided::<E, MR>(source, to),
+                Side::Right => pack_strided::<E, NR>(source, to),
             }
         }
     }

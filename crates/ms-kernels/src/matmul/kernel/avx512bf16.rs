@@ -9,7 +9,7 @@ use super::avx512::{
     MR, NR, STRIP, VECTORS, add_bias, column_masks, each_row, fetch_row, first, first32, group_lines,
     load_row, store_group, transpose,
 };
-use super::{Kernel, Source, Store, Tile};
+use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
 
 #[derive(Clone, Copy)]
@@ -130,13 +130,6 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
     }
 }
 
-/// The bits of a bf16 source.
-fn bits<E: Element>(source: Source<E>) -> Source<u16> {
-    assert!(crate::element::is_bf16::<E>(), "the bf16 kernel is chosen for bf16 operands only");
-    let Source { data, stride, terms, lines, order } = source;
-    Source { data: data.cast(), stride, terms, lines, order }
-}
-
 impl Kernel for Avx512Bf16 {
     const MR: usize = MR;
     const NR: usize = NR;
@@ -150,24 +143,24 @@ impl Kernel for Avx512Bf16 {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at) };
     }
 
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut u32) {
         // SAFETY: the caller's promise.
         unsafe {
-            if width == MR {
-                pack_contiguous::<MR>(bits(source), to);
+            if side == Side::Left {
+                pack_contiguous::<MR>(source.bits(), to);
             } else {
-                pack_contiguous::<NR>(bits(source), to);
+                pack_contiguous::<NR>(source.bits(), to);
             }
         }
     }
 
-    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut u32) {
+    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut u32) {
         // SAFETY: the caller's promise.
         unsafe {
-            if width == MR {
-                pack_strided::<MR>(bits(source), to);
+            if side == Side::Left {
+                pack_strided::<MR>(source.bits(), to);
             } else {
-                pack_strided::<NR>(bits(source), to);
+                pack_strided::<NR>(source.bits(), to);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Packing and the register tile, one type per instruction set.
 //!
 //! A packed panel holds `width` rows (or columns) of an operand with `k` outermost: `panel[step][width]`. The
-//! terms of `k` stand in the order in which they are summed, see [`Order`]. An odd `k` is filled up with a zero
-//! term. Unused rows of the last panel are zero.
+//! terms of `k` stand in the order in which they are summed, see [`Order`], and are filled up with zero terms to whole
+//! pairs, or to whole tiles of [`tile32`]. Unused rows of the last panel are zero.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -11,6 +11,7 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512bf16;
 pub(crate) mod portable;
+pub(crate) mod tile32;
 
 use bytemuck::Pod;
 
@@ -62,10 +63,24 @@ pub(crate) struct Source<E> {
     pub(crate) stride: usize,
     /// Terms of `k`.
     pub(crate) terms: usize,
+    /// Terms of a panel: those of `k`, then zeros.
+    pub(crate) filled: usize,
     /// Rows of `a` or columns of `b`.
     pub(crate) lines: usize,
     /// Order of the packed terms.
     pub(crate) order: Order,
+}
+
+impl<E: Element> Source<E> {
+    /// The bits of a bf16 source.
+    ///
+    /// # Panics
+    /// If the elements are not bf16.
+    pub(crate) fn bits(self) -> Source<u16> {
+        assert!(crate::element::is_bf16::<E>(), "the kernels of bf16 are chosen for bf16 operands only");
+        let Source { data, stride, terms, filled, lines, order } = self;
+        Source { data: data.cast(), stride, terms, filled, lines, order }
+    }
 }
 
 /// Order in which terms of `k` are packed, and so summed.
@@ -85,6 +100,25 @@ impl Order {
     }
 }
 
+/// Which operand a panel is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// `a`: panels of `MR` rows.
+    Left,
+    /// `b`: panels of `NR` columns.
+    Right,
+}
+
+impl Side {
+    /// Rows or columns of a panel.
+    pub(crate) const fn width<K: Kernel>(self) -> usize {
+        match self {
+            Side::Left => K::MR,
+            Side::Right => K::NR,
+        }
+    }
+}
+
 /// The inner loops for one instruction set.
 pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     /// Rows of a tile.
@@ -93,6 +127,10 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const NR: usize;
     /// Terms of `k` in one packed element.
     const TERMS: usize;
+    /// Panels are filled up to a multiple of so many terms.
+    const GRANULE: usize = 2;
+    /// Order of the terms in a panel of a matrix product.
+    const ORDER: Order = Order::Swapped;
     /// Most packed steps in a block of `k`: a panel of `NR` then fits the first-level cache.
     const DEPTH: usize;
     /// What panels are made of.
@@ -102,18 +140,32 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn fetch(_at: *const i8) {}
 
+    /// Prepares this thread for calls of [`Kernel::tile`], until [`Kernel::end`].
+    ///
+    /// # Safety
+    /// The instruction set must be there; [`Kernel::end`] must follow on this thread, with nothing of another kernel between.
+    #[inline(always)]
+    unsafe fn begin() {}
+
+    /// Undoes [`Kernel::begin`].
+    ///
+    /// # Safety
+    /// The instruction set must be there.
+    #[inline(always)]
+    unsafe fn end() {}
+
     /// Packs a source whose `k` is contiguous: line `i`, term `k` at `data[i·stride + k]`.
     ///
     /// # Safety
-    /// The source must be readable; `to` must have room for all panels, one after another, of `width` elements
-    /// for each packed step; `width` is `MR` or `NR`; the instruction set must be there.
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut Self::Packed);
+    /// The source must be readable; `to` must have room for all panels, one after another, of the side's width for
+    /// each packed step; the instruction set must be there.
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut Self::Packed);
 
     /// Packs a source whose `k` is strided: line `i`, term `k` at `data[k·stride + i]`.
     ///
     /// # Safety
     /// As for [`Kernel::pack_contiguous`].
-    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut Self::Packed);
+    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut Self::Packed);
 
     /// Computes one tile.
     ///
@@ -123,7 +175,12 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     unsafe fn tile(tile: &Tile<Self::Packed>);
 }
 
+/// Terms of a panel that holds `terms` terms.
+pub(crate) fn filled<K: Kernel>(terms: usize) -> usize {
+    terms.next_multiple_of(K::GRANULE)
+}
+
 /// Packed steps of `terms` terms.
 pub(crate) fn steps<K: Kernel>(terms: usize) -> usize {
-    terms.next_multiple_of(2) / K::TERMS
+    filled::<K>(terms) / K::TERMS
 }

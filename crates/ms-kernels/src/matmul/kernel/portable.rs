@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use super::{Kernel, Source, Store, Tile};
+use super::{Kernel, Side, Source, Store, Tile};
 use crate::Element;
 
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ pub(super) unsafe fn finish(tile: &Tile<f32>, sums: &mut [[f32; NR]; MR]) {
 /// As for [`Kernel::pack_contiguous`].
 #[inline(always)]
 pub(super) unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
-    let even = source.terms.next_multiple_of(2);
+    let even = source.filled;
     for (panel, first) in (0..source.lines).step_by(width).enumerate() {
         // SAFETY: the caller gives room for every panel.
         let to = unsafe { std::slice::from_raw_parts_mut(to.add(panel * width * even), even * width) };
@@ -90,7 +90,7 @@ pub(super) unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize
 /// As for [`Kernel::pack_strided`].
 #[inline(always)]
 pub(super) unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
-    let even = source.terms.next_multiple_of(2);
+    let even = source.filled;
     for (panel, first) in (0..source.lines).step_by(width).enumerate() {
         // SAFETY: the caller gives room for every panel.
         let to = unsafe { std::slice::from_raw_parts_mut(to.add(panel * width * even), even * width) };
@@ -116,14 +116,14 @@ impl Kernel for Portable {
     const DEPTH: usize = 384;
     type Packed = f32;
 
-    unsafe fn pack_contiguous<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    unsafe fn pack_contiguous<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_contiguous(source, width, to) }
+        unsafe { pack_contiguous(source, side.width::<Self>(), to) }
     }
 
-    unsafe fn pack_strided<E: Element>(source: Source<E>, width: usize, to: *mut f32) {
+    unsafe fn pack_strided<E: Element>(source: Source<E>, side: Side, to: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { pack_strided(source, width, to) }
+        unsafe { pack_strided(source, side.width::<Self>(), to) }
     }
 
     unsafe fn tile(tile: &Tile<f32>) {

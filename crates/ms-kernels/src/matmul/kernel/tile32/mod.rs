@@ -1,0 +1,21 @@
+//! Sums in the order of the tile instruction `tdpbf16ps`, with it and without it.
+//!
+//! Terms are taken 32 at a time, filled up with zeros: the even ones are summed from zero in rising order and the odd
+//! ones likewise, one fused multiply-add each; then `sum = sum + (even + odd)`, one rounding each, denormals zero. Where
+//! multiply-adds do it, the two partial sums of a tile stay in registers and the sums themselves in the first-level
+//! cache. Source of the order: recorded results of the instruction, of which 46 million agreed with it.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(test)]
+pub(crate) mod model;
+pub(crate) mod portable;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+pub(crate) mod trap;
+
+/// Terms that one tile sums: the order depends on it.
+pub(crate) const TILE_TERMS: usize = 32;
