@@ -83,11 +83,16 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
     }
 }
 
-/// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag.
+/// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag. Of a
+/// flag that is given twice the last counts, as in the programs that take upstream's command lines.
 fn taking_negatives(command: clap::Command) -> clap::Command {
-    let taking = |arg: clap::Arg| match arg.get_action().takes_values() {
-        true => arg.allow_negative_numbers(true),
-        false => arg,
+    let taking = |arg: clap::Arg| match arg.get_action() {
+        clap::ArgAction::Set if !arg.is_positional() => {
+            let id = arg.get_id().clone();
+            arg.allow_negative_numbers(true).overrides_with(id)
+        }
+        action if action.takes_values() => arg.allow_negative_numbers(true),
+        _ => arg,
     };
     command.mut_args(taking).mut_subcommands(taking_negatives)
 }
@@ -159,7 +164,7 @@ fn usage_of(error: &clap::Error) -> Usage {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, FromArgMatches as _};
 
     use super::*;
 
@@ -182,6 +187,14 @@ mod tests {
         let refused = taking_negatives(Counting::command()).try_get_matches_from(["x", "--rows", "-1"]);
         let text = usage_of(&refused.unwrap_err()).0;
         assert!(text.contains("--rows"), "{text}");
+    }
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_counts() {
+        let command = taking_negatives(Cli::command());
+        let matches =
+            command.try_get_matches_from(["x", "--output-prefix", "a", "--output-prefix=b"]).unwrap();
+        assert_eq!(Cli::from_arg_matches(&matches).unwrap().output_prefix.as_deref(), Some("b"));
     }
 
     #[test]

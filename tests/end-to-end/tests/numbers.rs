@@ -53,10 +53,21 @@ fn calls() -> Vec<Call> {
         ),
         ("ms-tokenizer", "train --force --output OUT text.jsonl", "--vocab-size"),
         ("ms-tokenizer", "train --vocab-size 300 --force --output OUT text.jsonl", "--min-frequency"),
+        (
+            "ms-pack",
+            "samples --total 40 --micro-batch-size 2 --data-parallel-size 2",
+            "--total --consumed-samples --micro-batch-size --data-parallel-size --batches",
+        ),
         ("ms-profile", "cpu --quick", "--threads"),
+        (
+            "ms-profile",
+            "schedule --pipeline-model-parallel-size 2 --micro-batches 4",
+            "--pipeline-model-parallel-size --micro-batches --num-virtual-stages-per-pipeline-rank \
+             --microbatch-group-size-per-vp-stage --width",
+        ),
     ];
     for (name, line, list) in own {
-        for flag in list.split(' ') {
+        for flag in list.split_whitespace() {
             for value in VALUES {
                 calls.push((name, line.to_owned(), format!("{flag}={value}"), value == "nan"));
             }

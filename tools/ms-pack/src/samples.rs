@@ -11,6 +11,9 @@ use ms_text::Tokenizer;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
+/// Tokens of a row, as the table of flags bounds them.
+const MOST_TOKENS: usize = 1 << 28;
+
 pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     if let (Some(total), Some(micro)) = (args.total, args.micro_batch_size) {
         return ranks(args, total, micro as usize, json);
@@ -26,8 +29,8 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     } else {
         return Err(Usage("no data\nhint: pass --data-path PREFIX".into()).into());
     };
-    let Some(seq_length) = args.seq_length.filter(|&n| n > 0) else {
-        return Err(Usage("--seq-length: expected at least 1".into()).into());
+    let Some(seq_length) = args.seq_length.filter(|n| (1..=MOST_TOKENS).contains(n)) else {
+        return Err(Usage(format!("--seq-length: expected a number from 1 to {MOST_TOKENS}")).into());
     };
     // No id is -1, so nothing is an end of document without a tokenizer.
     let mut options = GptOptions::new(seq_length, args.seed, -1);
@@ -83,8 +86,8 @@ fn ranks(args: &SamplesArgs, total: u64, micro: usize, json: bool) -> Result<()>
     let kind = if args.dataloader_type == "cyclic" { SamplerKind::Cyclic } else { SamplerKind::Single };
     let size = args.data_parallel_size as usize;
     let of_rank = |rank: usize| -> Result<Vec<Vec<u64>>> {
-        let sampler =
-            Sampler::new(kind, total, micro, (rank, size), args.consumed_samples).map_err(as_usage)?;
+        let sampler = Sampler::new(kind, total, micro, (rank, size), args.consumed_samples)
+            .map_err(|e| as_usage(e).context("--total, --micro-batch-size, --data-parallel-size"))?;
         Ok(sampler.take(args.batches).collect())
     };
     let batches = (0..size).map(of_rank).collect::<Result<Vec<_>>>()?;
