@@ -70,7 +70,8 @@ fn calls() -> Vec<Call> {
         }
     }
     for (name, line, list) in [
-        ("ms-tokenizer", "train --vocab-size 300 --force --output OUT", "--files-from --output"),
+        ("ms-tokenizer", "train --vocab-size 300 --force --output OUT", "--files-from"),
+        ("ms-tokenizer", "train --vocab-size 300 --force text.jsonl", "--output"),
         ("ms-tokenizer", "encode text.jsonl", "--tokenizer"),
         ("ms-tokenizer", "compare text.jsonl", "--tokenizer"),
         (
