@@ -6,8 +6,8 @@
 
 use half::bf16;
 
-use crate::Element;
 use crate::element::is_bf16;
+use crate::{Element, float};
 
 /// Values that are treated together.
 pub(crate) const LANES: usize = 16;
@@ -47,7 +47,11 @@ pub(crate) struct Plain;
 impl Narrow for Plain {
     #[inline(always)]
     fn narrow(self, values: Lanes) -> [bf16; LANES] {
-        values.map(<bf16 as Element>::from_f32)
+        let mut narrow = [bf16::ZERO; LANES];
+        for l in 0..LANES {
+            narrow[l] = <bf16 as Element>::from_f32(values[l]);
+        }
+        narrow
     }
 }
 
@@ -89,71 +93,54 @@ pub(crate) fn widen<E: Element>(from: &[E; LANES]) -> Lanes {
     wide
 }
 
-/// At most sixteen elements, filled up with zeros.
+/// Chunk `n` of an array, widened; the last one is filled up with zeros.
+///
+/// Bodies go through chunks in loops of their own: what is passed to a function as a closure is compiled apart now and
+/// then, for any processor.
 #[inline(always)]
-pub(crate) fn padded<E: Element>(from: &[E]) -> [E; LANES] {
-    let mut all = [E::default(); LANES];
-    all[..from.len()].copy_from_slice(from);
-    all
-}
-
-/// `y = f(inputs)`, sixteen elements at a time; every input is as long as `y`.
-#[inline(always)]
-pub(crate) fn map<E: Element, const N: usize>(
-    how: impl Narrow,
-    y: &mut [E],
-    inputs: [&[E]; N],
-    f: impl Fn([Lanes; N]) -> Lanes,
-) {
-    let len = y.len();
-    let (blocks, tail) = y.as_chunks_mut::<LANES>();
-    let (whole, inputs) = (blocks.len(), inputs.map(|x| &x[..len]));
-    let chunks = inputs.map(|x| &x.as_chunks::<LANES>().0[..whole]);
-    for (n, y) in blocks.iter_mut().enumerate() {
-        how.store(y, f(chunks.map(|x| widen(&x[n]))));
-    }
-    if !tail.is_empty() {
-        let mut last = [E::default(); LANES];
-        how.store(&mut last, f(inputs.map(|x| widen(&padded(&x[whole * LANES..])))));
-        tail.copy_from_slice(&last[..tail.len()]);
+pub(crate) fn load<E: Element>(from: &[E], n: usize) -> Lanes {
+    let from = &from[n * LANES..];
+    match from.first_chunk::<LANES>() {
+        Some(chunk) => widen(chunk),
+        None => {
+            let mut all = [E::default(); LANES];
+            all[..from.len()].copy_from_slice(from);
+            widen(&all)
+        }
     }
 }
 
-/// [`map`] to two results.
+/// Writes chunk `n` of an array; of the last one what the array has room for.
 #[inline(always)]
-pub(crate) fn map_two<E: Element, const N: usize>(
-    how: impl Narrow,
-    y: &mut [E],
-    z: &mut [E],
-    inputs: [&[E]; N],
-    f: impl Fn([Lanes; N]) -> (Lanes, Lanes),
-) {
-    let len = y.len();
-    let (y, y_tail) = y.as_chunks_mut::<LANES>();
-    let (z, z_tail) = z[..len].as_chunks_mut::<LANES>();
-    let (whole, inputs) = (y.len(), inputs.map(|x| &x[..len]));
-    let chunks = inputs.map(|x| &x.as_chunks::<LANES>().0[..whole]);
-    for (n, (y, z)) in y.iter_mut().zip(z).enumerate() {
-        let (to_y, to_z) = f(chunks.map(|x| widen(&x[n])));
-        how.store(y, to_y);
-        how.store(z, to_z);
-    }
-    if !y_tail.is_empty() {
-        let (mut last_y, mut last_z) = ([E::default(); LANES], [E::default(); LANES]);
-        let (to_y, to_z) = f(inputs.map(|x| widen(&padded(&x[whole * LANES..]))));
-        how.store(&mut last_y, to_y);
-        how.store(&mut last_z, to_z);
-        y_tail.copy_from_slice(&last_y[..y_tail.len()]);
-        z_tail.copy_from_slice(&last_z[..z_tail.len()]);
+pub(crate) fn store<E: Element>(how: impl Narrow, to: &mut [E], n: usize, values: Lanes) {
+    let to = &mut to[n * LANES..];
+    match to.first_chunk_mut::<LANES>() {
+        Some(chunk) => how.store(chunk, values),
+        None => {
+            let mut all = [E::default(); LANES];
+            how.store(&mut all, values);
+            let len = to.len();
+            to.copy_from_slice(&all[..len]);
+        }
     }
 }
 
-/// `f` of each pair of values.
+/// Exponentials of `x − shift`.
 #[inline(always)]
-pub(crate) fn zip(a: Lanes, b: Lanes, f: impl Fn(f32, f32) -> f32) -> Lanes {
+pub(crate) fn exponentials(x: Lanes, shift: f32) -> Lanes {
     let mut out = [0f32; LANES];
     for l in 0..LANES {
-        out[l] = f(a[l], b[l]);
+        out[l] = float::exp(x[l] - shift);
+    }
+    out
+}
+
+/// Logistic functions.
+#[inline(always)]
+pub(crate) fn sigmoids(x: Lanes) -> Lanes {
+    let mut out = [0f32; LANES];
+    for l in 0..LANES {
+        out[l] = float::sigmoid(x[l]);
     }
     out
 }
@@ -213,10 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_treated_as_whole_chunks_are() {
-        let a: Vec<f32> = (0..37).map(|i| i as f32).collect();
+    fn a_tail_is_filled_up_with_zeros_and_cut() {
+        let x: Vec<f32> = (0..37).map(|i| i as f32 + 1.0).collect();
         let mut y = vec![0f32; 37];
-        map(Plain, &mut y, [&a, &a], |[a, b]| zip(a, b, |a, b| a * b + 1.0));
-        assert!(y.iter().enumerate().all(|(i, y)| *y == (i * i + 1) as f32));
+        for n in 0..3 {
+            store(Plain, &mut y, n, load(&x, n));
+        }
+        assert_eq!(x, y);
+        assert_eq!(load(&x, 2)[4..7], [37.0, 0.0, 0.0]);
     }
 }

@@ -25,6 +25,16 @@ fn the_machine_is_described_for_every_instruction_set_it_has() {
     for key in ["f32_gflops", "bf16_gflops", "read_gbps", "copy_gbps"] {
         assert!(best[key].as_f64().unwrap() > 0.0, "{key}: {best}");
     }
+    // Every body is listed with what it reached, and gives the bits of its order.
+    let bodies = best["bf16_products"].as_array().unwrap();
+    let chosen = |body: &&Value| body["isa"] == best["isa"] && body["arithmetic"] == best["arithmetic"];
+    assert_eq!(bodies.iter().filter(chosen).count(), 1, "{best}");
+    for order in ["pair", "tile32"] {
+        assert!(bodies.iter().any(|body| body["arithmetic"] == order), "{order}: {best}");
+    }
+    for body in bodies {
+        assert!(body["gflops"].as_f64().unwrap() > 0.0 && body["exact"] == true, "{body}");
+    }
     assert_eq!(report(Some("portable"))["isa"], "portable");
     let refused = ms_profile().env("MS_ISA", "mmx").args(["cpu", "--quick"]).assert().code(1);
     assert!(String::from_utf8_lossy(&refused.get_output().stderr).contains("mmx"));

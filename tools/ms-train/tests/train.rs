@@ -240,20 +240,47 @@ fn recomputation_and_thread_count_do_not_change_a_bit() {
 }
 
 #[test]
-fn every_instruction_set_gives_the_same_bits() {
+fn every_instruction_set_gives_the_bits_of_the_order_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 3);
-    let mut curves = Vec::new();
-    for isa in ms_kernels::Isa::all_available() {
-        let file = dir.path().join(format!("{isa}.jsonl"));
+    let mut orders = Vec::new();
+    for arithmetic in ms_kernels::Arithmetic::ALL {
+        let mut curves = Vec::new();
+        for isa in ms_kernels::Isa::all_available() {
+            let file = dir.path().join(format!("{isa}-{arithmetic}.jsonl"));
+            let mut command = ms_train();
+            command.env("MS_ISA", isa.to_string()).args(model()).args(["--bf16", "--train-iters", "3"]);
+            command.args(["--arithmetic", &arithmetic.to_string()]);
+            command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).assert().success();
+            curves.push((isa, curve(&file)));
+        }
+        for (isa, curve) in &curves {
+            assert_eq!(curve, &curves[0].1, "{arithmetic}: {isa} differs from {}", curves[0].0);
+        }
+        orders.push(curves.swap_remove(0).1);
+    }
+    assert_ne!(orders[0], orders[1], "two orders of sums round differently");
+}
+
+#[test]
+fn a_run_that_goes_on_in_another_order_of_sums_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 20);
+    let save = dir.path().join("save");
+    let run = |arithmetic: &str, iterations: &str, dtype: &str| {
         let mut command = ms_train();
-        command.env("MS_ISA", isa.to_string()).args(model()).args(["--bf16", "--train-iters", "3"]);
-        command.arg("--data-path").arg(&data).arg("--metrics-file").arg(&file).assert().success();
-        curves.push((isa, curve(&file)));
-    }
-    for (isa, curve) in &curves {
-        assert_eq!(curve, &curves[0].1, "{isa} differs from {}", curves[0].0);
-    }
+        command.args(model()).args([dtype, "--train-iters", iterations, "--arithmetic", arithmetic]);
+        command.arg("--data-path").arg(&data).arg("--save").arg(&save).arg("--load").arg(&save);
+        let done = command.assert().success();
+        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+    };
+    run("pair", "1", "--bf16");
+    assert!(!run("pair", "2", "--bf16").contains("--arithmetic"));
+    let said = run("tile32", "3", "--bf16");
+    assert!(said.contains("`--arithmetic pair` goes on with the same bits"), "{said}");
+    let manifest = std::fs::read_to_string(save.join("iter_0000003/manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["state"]["arithmetic"], "tile32");
 }
 
 #[test]

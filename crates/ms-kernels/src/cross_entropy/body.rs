@@ -2,7 +2,7 @@
 
 use crate::Element;
 use crate::float::exp;
-use crate::narrow::{LANES, Narrow, widen};
+use crate::narrow::{LANES, Narrow, exponentials, load, store};
 use crate::rms_norm::lane_sum;
 
 const CHAINS: usize = 4;
@@ -45,12 +45,11 @@ pub(super) fn statistics<E: Element>(logits: &[E]) -> (f32, f32) {
 /// `x <- exp(x − max) · factor`.
 #[inline(always)]
 pub(super) fn gradient<E: Element>(how: impl Narrow, logits: &mut [E], max: f32, factor: f32) {
-    let of = |v: f32| exp(v - max) * factor;
-    let (blocks, tail) = logits.as_chunks_mut::<LANES>();
-    for block in blocks {
-        how.store(block, widen(block).map(of));
-    }
-    for v in tail {
-        *v = E::from_f32(of(v.to_f32()));
+    for n in 0..logits.len().div_ceil(LANES) {
+        let mut x = exponentials(load(logits, n), max);
+        for l in 0..LANES {
+            x[l] *= factor;
+        }
+        store(how, logits, n, x);
     }
 }

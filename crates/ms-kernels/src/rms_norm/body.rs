@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::Element;
-use crate::narrow::{LANES, Lanes, Narrow, map, padded, widen, zip};
+use crate::narrow::{LANES, Lanes, Narrow, load, store};
 use std::hint::black_box;
 
 /// Sums sixteen lanes in a fixed tree.
@@ -43,19 +43,31 @@ fn sum_squares<E: Element>(x: &[E]) -> f32 {
     lane_sum(both)
 }
 
+/// The factors that weights stand for.
 #[inline(always)]
-fn scale<E: Element>(w: E, options: &Options) -> f32 {
-    if options.unit_offset { 1.0 + w.to_f32() } else { w.to_f32() }
+fn scales(w: Lanes, options: &Options) -> Lanes {
+    let mut w = w;
+    if options.unit_offset {
+        for l in 0..LANES {
+            w[l] += 1.0;
+        }
+    }
+    w
 }
 
 #[inline(always)]
 fn normalise<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], w: &[E], options: &Options) -> f32 {
     let rstd = 1.0 / (sum_squares(x) / x.len() as f32 + options.eps).sqrt();
-    let scaled = |x: Lanes, w: Lanes| zip(how.round::<E>(x.map(|x| x * rstd)), w, |x, w| x * w);
-    if options.unit_offset {
-        map(how, y, [x, w], |[x, w]| scaled(x, w.map(|w| 1.0 + w)));
-    } else {
-        map(how, y, [x, w], |[x, w]| scaled(x, w));
+    for n in 0..w.len().div_ceil(LANES) {
+        let (mut x, w) = (load(x, n), scales(load(w, n), options));
+        for l in 0..LANES {
+            x[l] *= rstd;
+        }
+        let mut normal = how.round::<E>(x);
+        for l in 0..LANES {
+            normal[l] *= w[l];
+        }
+        store(how, y, n, normal);
     }
     rstd
 }
@@ -91,7 +103,14 @@ pub(super) fn forward_add<E: Element>(
     for (t, r) in rstd.iter_mut().enumerate() {
         let row = t * width..(t + 1) * width;
         let s = &mut sum[row.clone()];
-        map(how, s, [&x[row.clone()], &residual[row.clone()]], |[x, r]| zip(x, r, |x, r| x + r));
+        let (x, residual) = (&x[row.clone()], &residual[row.clone()]);
+        for n in 0..width.div_ceil(LANES) {
+            let (mut x, residual) = (load(x, n), load(residual, n));
+            for l in 0..LANES {
+                x[l] += residual[l];
+            }
+            store(how, s, n, x);
+        }
         *r = normalise(how, &mut y[row], s, w, options);
     }
 }
@@ -113,37 +132,33 @@ pub(super) fn backward<E: Element>(
         let row = t * width..(t + 1) * width;
         let (dy, x) = (&dy[row.clone()], &x[row.clone()]);
         let mut acc = [0f32; LANES];
-        let mut add = |g: &[E; LANES], v: &[E; LANES], w: &[E; LANES], dw: &mut [f32]| {
-            let (g, v) = (widen(g), widen(v));
-            let normal = how.round::<E>(v.map(|v| v * r));
+        for n in 0..width.div_ceil(LANES) {
+            let (g, mut v, w) = (load(dy, n), load(x, n), scales(load(w, n), options));
             for l in 0..LANES {
-                acc[l] = (g[l] * scale(w[l], options)).mul_add(v[l], acc[l]);
+                acc[l] = (g[l] * w[l]).mul_add(v[l], acc[l]);
+                v[l] *= r;
             }
-            for (l, dw) in dw.iter_mut().enumerate() {
-                *dw = g[l].mul_add(normal[l], *dw);
+            let (mut sums, normal) = (load(dw, n), how.round::<E>(v));
+            for l in 0..LANES {
+                sums[l] = g[l].mul_add(normal[l], sums[l]);
             }
-        };
-        let whole = width / LANES;
-        let chunks = |x| <[E]>::as_chunks::<LANES>(x).0;
-        let (g, v, w_chunks) = (&chunks(dy)[..whole], &chunks(x)[..whole], &chunks(w)[..whole]);
-        for (n, dw) in dw.as_chunks_mut::<LANES>().0.iter_mut().enumerate().take(whole) {
-            add(&g[n], &v[n], &w_chunks[n], dw);
-        }
-        let rest = whole * LANES;
-        if rest < width {
-            add(&padded(&dy[rest..]), &padded(&x[rest..]), &padded(&w[rest..]), &mut dw[rest..]);
+            store(how, dw, n, sums);
         }
         let c = -(lane_sum(black_box(acc)) * r * r * r) / width as f32;
         let dx = &mut dx[row.clone()];
-        let by_x = |g: Lanes, v: Lanes, w: Lanes| {
-            let w = w.map(|w| if options.unit_offset { 1.0 + w } else { w });
-            zip(zip(g, w, |g, w| g * w * r), v, |g, v| v.mul_add(c, g))
-        };
-        match dresidual {
-            Some(dresidual) => {
-                map(how, dx, [dy, x, w, &dresidual[row]], |[g, v, w, d]| zip(by_x(g, v, w), d, |x, d| x + d));
+        let dresidual = dresidual.map(|d| &d[row]);
+        for n in 0..width.div_ceil(LANES) {
+            let (g, mut v, w) = (load(dy, n), load(x, n), scales(load(w, n), options));
+            for l in 0..LANES {
+                v[l] = v[l].mul_add(c, g[l] * w[l] * r);
             }
-            None => map(how, dx, [dy, x, w], |[g, v, w]| by_x(g, v, w)),
+            if let Some(d) = dresidual {
+                let d = load(d, n);
+                for l in 0..LANES {
+                    v[l] += d[l];
+                }
+            }
+            store(how, dx, n, v);
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The fast bodies.
 
 use crate::Element;
-use crate::float::sigmoid;
-use crate::narrow::{Narrow, map, map_two, zip};
+use crate::narrow::{LANES, Narrow, load, sigmoids, store};
 
 #[inline(always)]
 pub(super) fn forward<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], f: usize) {
@@ -11,7 +10,14 @@ pub(super) fn forward<E: Element>(how: impl Narrow, y: &mut [E], x: &[E], f: usi
     }
     for (y, x) in y.chunks_exact_mut(f).zip(x.chunks_exact(2 * f)) {
         let (gate, up) = x.split_at(f);
-        map(how, y, [gate, up], |[g, u]| zip(g, u, |g, u| g * sigmoid(g) * u));
+        for n in 0..f.div_ceil(LANES) {
+            let (mut g, u) = (load(gate, n), load(up, n));
+            let s = sigmoids(g);
+            for l in 0..LANES {
+                g[l] = g[l] * s[l] * u[l];
+            }
+            store(how, y, n, g);
+        }
     }
 }
 
@@ -23,12 +29,16 @@ pub(super) fn backward<E: Element>(how: impl Narrow, dx: &mut [E], dy: &[E], x: 
     for ((dx, dy), x) in dx.chunks_exact_mut(2 * f).zip(dy.chunks_exact(f)).zip(x.chunks_exact(2 * f)) {
         let (gate, up) = x.split_at(f);
         let (dgate, dup) = dx.split_at_mut(f);
-        map_two(how, dgate, dup, [gate, up, dy], |[g, u, d]| {
-            let s = g.map(sigmoid);
-            let by_silu = zip(zip(d, u, |d, u| d * u), s, |d, s| d * s);
-            let slope = zip(g, s, |g, s| g.mul_add(1.0 - s, 1.0));
-            let by_up = zip(zip(d, g, |d, g| d * g), s, |d, s| d * s);
-            (zip(by_silu, slope, |d, slope| d * slope), by_up)
-        });
+        for n in 0..f.div_ceil(LANES) {
+            let (mut g, mut u, d) = (load(gate, n), load(up, n), load(dy, n));
+            let s = sigmoids(g);
+            for l in 0..LANES {
+                let gate = g[l];
+                g[l] = d[l] * u[l] * s[l] * gate.mul_add(1.0 - s[l], 1.0);
+                u[l] = d[l] * gate * s[l];
+            }
+            store(how, dgate, n, g);
+            store(how, dup, n, u);
+        }
     }
 }
