@@ -10,10 +10,10 @@ check: fmt-check
 test:
     cargo test --workspace --locked
 
-# What goes wrong around a program: malformed files, every number, full disk, closed pipes, two writers, kills, little
-# memory (at most ten minutes; the full disk needs the right to mount one).
+# What goes wrong around a program: malformed files, every number, text and field, full disk, closed pipes, two writers,
+# kills, little memory (at most ten minutes; the full disk needs the right to mount one).
 adversary:
-    MS_PATIENCE=10 cargo test --locked -p end-to-end --test adversary --test numbers -- --nocapture
+    MS_PATIENCE=10 cargo test --locked -p end-to-end --test adversary --test numbers --test refusals -- --nocapture
     cargo test --locked -p ms-train --test keeping --test refusals --test room
     cargo test --locked -p ms-preprocess --test kinds
 

@@ -48,7 +48,7 @@ pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration, open_with};
 pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;
-pub use layout::{TRACKER, iteration_name, latest_iteration};
+pub use layout::{TRACKER, check_folder, iteration_name, latest_iteration};
 pub use mapped::Mapped;
 pub use plan::{
     ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,

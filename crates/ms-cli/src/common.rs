@@ -1,6 +1,7 @@
 //! Flags of every clap-based program.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 
 use clap::Parser;
 
@@ -60,22 +61,79 @@ pub fn parse<C: Parser>() -> anyhow::Result<C> {
         generate(artefact, &mut C::command(), &mut std::io::stdout().lock())?;
         std::process::exit(0);
     }
-    let matches = taking_negatives(C::command()).try_get_matches_from(argv);
-    matches.and_then(|matches| C::from_arg_matches(&matches)).map_err(|error| {
-        if !error.use_stderr() {
-            error.exit();
+    let mut command = taking_negatives(C::command());
+    let words: Vec<&str> = argv.iter().skip(1).filter_map(|arg| arg.to_str()).collect();
+    if let ["help", word] = words[..]
+        && command.find_subcommand(word).is_none()
+    {
+        command.build();
+        let mut out = std::io::stdout().lock();
+        out.write_all(about_word(&command, word)?.as_bytes())?;
+        out.flush()?;
+        std::process::exit(0);
+    }
+    let matches = telling(command).try_get_matches_from(argv);
+    match matches.and_then(|matches| C::from_arg_matches(&matches)) {
+        Ok(parsed) => Ok(parsed),
+        Err(error) if error.use_stderr() => Err(usage_of(&error).into()),
+        Err(help) => {
+            help.print().and_then(|()| std::io::stdout().flush())?;
+            std::process::exit(0);
         }
-        usage_of(&error).into()
-    })
+    }
 }
 
-/// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag.
+/// The command with values that may begin with a minus: `--rows -1` is a mistake about `--rows`, not an unknown flag. Of a
+/// flag that is given twice the last counts, as in the programs that take upstream's command lines.
 fn taking_negatives(command: clap::Command) -> clap::Command {
-    let taking = |arg: clap::Arg| match arg.get_action().takes_values() {
-        true => arg.allow_negative_numbers(true),
-        false => arg,
+    let taking = |arg: clap::Arg| match arg.get_action() {
+        clap::ArgAction::Set if !arg.is_positional() => {
+            let id = arg.get_id().clone();
+            arg.allow_negative_numbers(true).overrides_with(id)
+        }
+        action if action.takes_values() => arg.allow_negative_numbers(true),
+        _ => arg,
     };
     command.mut_args(taking).mut_subcommands(taking_negatives)
+}
+
+/// The command with the words that every program answers at the end of its help.
+fn telling(command: clap::Command) -> clap::Command {
+    let words = crate::megatron::words(command.get_name());
+    let after = command.get_after_long_help().or(command.get_after_help());
+    let after = after.map_or(words.clone(), |text| format!("{text}\n\n{words}"));
+    command.after_long_help(after)
+}
+
+/// The flags of a program and its commands that are about a word: in their name, their meaning or their heading. What
+/// `help WORD` prints.
+///
+/// # Errors
+/// [`Usage`] if there is none.
+fn about_word(command: &clap::Command, word: &str) -> Result<String, Usage> {
+    let wanted = word.trim_start_matches('-').to_lowercase();
+    let mut out = format!("{}: flags about {word}\n\n", command.get_name());
+    let heading = out.len();
+    let commands = std::iter::once(("", command));
+    let commands = commands.chain(command.get_subcommands().map(|command| (command.get_name(), command)));
+    for (name, command) in commands {
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let heading = arg.get_help_heading().unwrap_or_default();
+            if [arg.get_id().as_str(), &help, heading]
+                .iter()
+                .any(|text| text.to_lowercase().replace('_', "-").contains(&wanted))
+            {
+                let place = if name.is_empty() { String::new() } else { format!("{name} ") };
+                out.push_str(&format!("  {place}{arg}\n      {help}\n"));
+            }
+        }
+    }
+    if out.len() > heading {
+        Ok(out)
+    } else {
+        Err(Usage(format!("help {word}: no flag is about that\nhint: --help lists all flags")))
+    }
 }
 
 /// An argument as text. Manifests, lists and messages name paths as text, so every program takes only such.
@@ -106,7 +164,7 @@ fn usage_of(error: &clap::Error) -> Usage {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, FromArgMatches as _};
 
     use super::*;
 
@@ -129,6 +187,14 @@ mod tests {
         let refused = taking_negatives(Counting::command()).try_get_matches_from(["x", "--rows", "-1"]);
         let text = usage_of(&refused.unwrap_err()).0;
         assert!(text.contains("--rows"), "{text}");
+    }
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_counts() {
+        let command = taking_negatives(Cli::command());
+        let matches =
+            command.try_get_matches_from(["x", "--output-prefix", "a", "--output-prefix=b"]).unwrap();
+        assert_eq!(Cli::from_arg_matches(&matches).unwrap().output_prefix.as_deref(), Some("b"));
     }
 
     #[test]

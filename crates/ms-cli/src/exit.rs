@@ -94,6 +94,10 @@ fn render(tool: &str, error: &anyhow::Error) -> String {
             messages.push(body);
         }
     }
+    // Files are named where they are written; what has no name is standard output.
+    if error.chain().count() == 1 && error.downcast_ref::<std::io::Error>().is_some() {
+        messages.insert(0, "standard output".to_owned());
+    }
     let mut text = format!("{tool}: {}\n", messages.join(": "));
     for hint in hints {
         text.push_str("hint: ");

@@ -52,5 +52,5 @@ pub use interrupt::Interrupt;
 pub use kept::{processor_choice, tokenizer_cache};
 pub use logging::{LogFormat, Verbosity, start_logging, start_logging_with};
 pub use machine::{available_memory, free_bytes, say_bytes, too_little_memory};
-pub use output::write_file;
+pub use output::{write_file, write_files};
 pub use progress::Progress;

@@ -108,7 +108,16 @@ impl AtomicFile {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        self.settle()?.publish()
+    }
+
+    /// Writes out what is buffered and syncs: of what may fail only the name is left. Files that belong together are settled
+    /// all before the first of them gets its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn settle(mut self) -> Result<Settled> {
         let writer = self.writer.take().expect("the writer is there until commit");
         let file =
             writer.into_inner().map_err(|e| Error::Io { path: self.path.clone(), source: e.into_error() })?;
@@ -116,7 +125,20 @@ impl AtomicFile {
             syncer.finish().map_err(Error::io(&self.path))?;
         }
         file.sync_all().map_err(Error::io(&self.path))?;
-        std::fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path))
+        Ok(Settled(self))
+    }
+}
+
+/// A file that is on the disk and has not its name yet. Dropped, it leaves nothing behind.
+pub struct Settled(AtomicFile);
+
+impl Settled {
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn publish(self) -> Result<()> {
+        std::fs::rename(&self.0.temporary, &self.0.path).map_err(Error::io(&self.0.path))
     }
 }
 

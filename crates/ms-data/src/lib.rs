@@ -37,7 +37,7 @@ pub mod sink;
 mod split;
 pub mod token_stream;
 
-pub use atomic_file::AtomicFile;
+pub use atomic_file::{AtomicFile, Settled};
 pub use documents::Documents;
 pub use error::Error;
 pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};

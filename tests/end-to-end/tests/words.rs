@@ -54,12 +54,28 @@ fn help_is_folded_and_searched() {
     assert!(say("ms-train", &["--help", "model"]).1.contains("\n  --kv-lora-rank"));
     let (code, about) = say("ms-infer", &["help", "stop"]);
     assert!(code == Some(0) && about.contains("  --stop TEXT.."), "{about}");
+    assert!(say("ms-train", &["--help", "warmup"]).1.contains("\n  --lr-warmup-iters N"));
+    assert!(say("ms-train", &["--help", "upstream"]).1.starts_with("Accepted upstream flags"));
+    for (name, word, flag) in [
+        ("ms-tokenizer", "vocab", "train --vocab-size"),
+        ("ms-pack", "seq-length", "pack --seq-length"),
+        ("ms-profile", "micro", "schedule --micro-batches"),
+    ] {
+        let (code, about) = say(name, &["help", word]);
+        assert!(code == Some(0) && about.contains(&format!("\n  {flag}")), "{about}");
+        assert!(say(name, &["help", "xyzzy"]).1.contains("no flag is about that"), "{name}");
+    }
+    for name in ALL {
+        assert!(say(name, &["--help"]).1.contains(&format!("{name} completions bash|zsh|fish")), "{name}");
+    }
     assert_eq!(say("ms-infer", &["help", "xyzzy"]).0, Some(2));
     // What is nearly a flag or a value is guessed among those of the program.
     let (_, guess) = say("ms-infer", &["generate", "--max-new-token", "3"]);
     assert!(guess.contains("did you mean --max-new-tokens?"), "{guess}");
     let (_, guess) = say("ms-train", &["--lr-decay-style", "cosin"]);
     assert!(guess.contains("did you mean cosine?"), "{guess}");
+    let (_, guess) = say("ms-eval", &["mmul", "--load", "x", "--data-path", "y"]);
+    assert!(guess.contains("did you mean mmlu?"), "{guess}");
 }
 
 #[test]
@@ -235,5 +251,32 @@ fn a_path_that_is_not_text_is_refused_by_every_program_in_the_same_words() {
         assert_eq!(output.status.code(), Some(2), "{program_name}: {}", text(&output));
         let said = text(&output);
         assert!(said.contains("argument \"bad\\xFF.jsonl\" is not UTF-8"), "{program_name}: {said}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_output_that_takes_nothing_is_named() {
+    let dir = programs::workshop();
+    for (name, words) in [
+        ("ms-tokenizer", "encode --tokenizer tok text.jsonl"),
+        ("ms-tokenizer", "--help"),
+        ("ms-pack", "cat data_text_document"),
+        ("ms-pack", "help rows"),
+        ("ms-train", "--help"),
+        ("ms-infer", "generate --load hf --prompt some -n 2"),
+        ("ms-convert", "inspect hf"),
+        ("ms-eval", "mmlu --load hf --data-path quiz --protocol harness"),
+        (
+            "ms-preprocess",
+            "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --output-prefix -",
+        ),
+        ("ms-profile", "schedule --pipeline-model-parallel-size 2 --micro-batches 4"),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = program(name, dir.path()).args(words.split(' ')).stdout(full).output().unwrap();
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{name} {words}: {said}");
+        assert!(said.contains("standard output") || said.contains("stdout"), "{name} {words}: {said}");
     }
 }

@@ -27,6 +27,28 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 /// # Errors
 /// Anything that stops it; then nothing is written.
 pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
+    convert(request, args).map_err(|error| match culprit(&error, args) {
+        Some(flag) => error.context(flag),
+        None => error,
+    })
+}
+
+/// The flag, as it was written, that asks for what a model does not allow: the model's errors speak of sizes alone.
+fn culprit(error: &anyhow::Error, args: &Args) -> Option<&'static str> {
+    const WORDS: [(&str, &str); 7] = [
+        ("divide by pipeline size", "target_pipeline_parallel_size"),
+        ("does not divide by tp ", "target_tensor_parallel_size"),
+        ("does not divide by ep ", "target_expert_parallel_size"),
+        ("does not divide by etp ", "expert_tensor_parallel_size"),
+        ("expected at least two equal ones in a stage", "num_layers_per_virtual_pipeline_stage"),
+        ("multi-token prediction: ", "mtp_num_layers"),
+        ("multi-token prediction: ", "num_nextn_predict_layers"),
+    ];
+    let text = format!("{error:#}");
+    WORDS.iter().filter(|(words, _)| text.contains(words)).find_map(|(_, dest)| args.written(dest))
+}
+
+fn convert(request: &Request, args: &Args) -> anyhow::Result<()> {
     let source = open(request)?;
     check_form(&source, request)?;
     check_reward(&source, request)?;
@@ -127,7 +149,10 @@ fn open(request: &Request) -> anyhow::Result<Checkpoint> {
     }
     let mtp = c.mtp;
     if let Some(n) = request.mtp.filter(|_| request.from == Form::Hf) {
-        anyhow::ensure!(n <= mtp, "--mtp-num-layers {n}: the checkpoint has {mtp}");
+        anyhow::ensure!(
+            n <= mtp,
+            "multi-token prediction: {n} layers were asked for, the checkpoint has {mtp}"
+        );
     }
     let mtp = request.mtp.filter(|_| request.from == Form::Hf).unwrap_or(mtp);
     if kept.len() < c.layers || mtp < c.mtp {
@@ -367,7 +392,8 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
 }
 
 /// Checks that the output does not take the place of what is read: replacing it would remove the source.
-fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
+fn check_apart(request: &Request, source: &Checkpoint, args: &Args) -> Result<(), Usage> {
+    let save_flag = args.written("save_dir").unwrap_or("--save-dir");
     let save = absolute(&request.save);
     // Inside an iteration the output would be a part of what is read.
     let iterations = source.stored().filter(|t| t.file.is_relative()).filter_map(|t| {
@@ -379,12 +405,12 @@ fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
         if save.starts_with(absolute(&folder)) {
             let (save, folder) = (request.save.display(), folder.display());
             return Err(Usage(format!(
-                "--save-dir {save} is inside {folder}, which is read\nhint: save elsewhere"
+                "{save_flag} {save} is inside {folder}, which is read\nhint: save elsewhere"
             )));
         }
     }
     let read = [
-        ("--load-dir", Some(&request.load)),
+        (args.written("load_dir").unwrap_or("--load-dir"), Some(&request.load)),
         ("--lora-load", request.lora.load.as_ref()),
         ("--hf-cfg-dir", request.hf_config.as_ref()),
     ];
@@ -393,7 +419,7 @@ fn check_apart(request: &Request, source: &Checkpoint) -> Result<(), Usage> {
         if fs::canonicalize(dir).is_ok_and(|dir| dir.starts_with(&save)) {
             let (save, dir) = (request.save.display(), dir.display());
             return Err(Usage(format!(
-                "--save-dir {save} would replace {flag} {dir}, which is read\nhint: save elsewhere"
+                "{save_flag} {save} would replace {flag} {dir}, which is read\nhint: save elsewhere"
             )));
         }
     }
@@ -413,7 +439,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
-    check_apart(request, source)?;
+    check_apart(request, source, args)?;
     if request.force
         && request.save.exists()
         && ms_ckpt::open(&request.save).is_err()
@@ -428,7 +454,8 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     }
     if let Some(free) = ms_cli::free_bytes(&request.save).filter(|&free| free < plan.bytes()) {
         anyhow::bail!(
-            "--save-dir {}: the output takes {}, {} are free there",
+            "{} {}: the output takes {}, {} are free there",
+            args.written("save_dir").unwrap_or("--save-dir"),
             request.save.display(),
             ms_cli::say_bytes(plan.bytes()),
             ms_cli::say_bytes(free)

@@ -239,17 +239,14 @@ fn what_is_read_is_not_replaced() {
         let got = stderr(&ms_convert(args).code(2));
         assert!(got.contains(want), "{got}");
     };
-    refused(
-        &["hf", "mcore", "--load", text(&hf), "--save", text(&same), "--force"],
-        "would replace --load-dir",
-    );
-    refused(&["hf", "mcore", "--load", text(&hf), "--save", text(&hf)], "would replace --load-dir");
+    refused(&["hf", "mcore", "--load", text(&hf), "--save", text(&same), "--force"], "would replace --load");
+    refused(&["hf", "mcore", "--load", text(&hf), "--save", text(&hf)], "would replace --load");
     assert!(tree(dir.path()) == before);
     // Nor is a folder around it.
     ms_convert(&["hf", "mcore", "--load", text(&hf), "--save", text(&ckpt)]).success();
     let iteration = ckpt.join("iter_0000001");
     let args = ["mcore", "mcore", "--load", text(&iteration), "--save", text(&ckpt), "--force"];
-    refused(&args, "would replace --load-dir");
+    refused(&args, "would replace --load");
     // Nor does an output become a part of an iteration, or take the place of a folder that is followed.
     let inside = iteration.join("mp_rank_01");
     refused(&["mcore", "hf", "--load", text(&ckpt), "--save", text(&inside)], "iter_0000001, which is read");

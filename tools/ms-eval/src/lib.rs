@@ -41,7 +41,7 @@ pub fn main() -> Result<()> {
     }
     let mut args = parse_or_exit(Program::Eval, "ms-eval", ABOUT, &argv)?;
     if let Some(path) = args.text("config").map(ToOwned::to_owned) {
-        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
         args.layer_toml(&text, Path::new(&path))?;
     }
     args.check()?;
@@ -54,8 +54,9 @@ pub fn main() -> Result<()> {
     }
     if let Some(other) = tasks.iter().find(|task| !run::TASKS.contains(&task.as_str())) {
         bail!(Usage(format!(
-            "task: expected one of {}, found {other:?}; other tasks are not in this version",
-            run::TASKS.join(", ")
+            "task: expected one of {}, found {other:?}; other tasks are not in this version{}",
+            run::TASKS.join(", "),
+            ms_cli::megatron::did_you_mean(other, &run::TASKS)
         )));
     }
     let output = args.text("output").map(PathBuf::from);

@@ -121,13 +121,13 @@ pub(crate) fn write(
     }
     if let Some(dir) = output {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
-        ms_cli::write_file(&dir.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
         let mut lines = Vec::new();
         for sample in samples {
             serde_json::to_writer(&mut lines, sample)?;
             lines.push(b'\n');
         }
-        ms_cli::write_file(&dir.join("samples.jsonl"), &lines)?;
+        let [first, second] = ["results.json", "samples.jsonl"].map(|name| dir.join(name));
+        ms_cli::write_files(&[(&first, &serde_json::to_vec_pretty(&results)?), (&second, &lines)])?;
     }
     if samples.iter().any(|s| !s.log_likelihood.is_empty()) {
         results["items"] = samples.iter().map(Sample::item).collect();
@@ -147,5 +147,8 @@ pub(crate) fn write(
         writeln!(out, "{:<width$} {:>10} {:>8.4}", r.subject, r.questions, accuracy(r.correct, r.questions))?;
     }
     writeln!(out, "{:<width$} {questions:>10} {acc:>8.4}", "total")?;
+    if overlong > 0 {
+        writeln!(out, "{:<width$} {overlong:>10}", "overlong")?;
+    }
     Ok(())
 }

@@ -128,6 +128,12 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
     let model = model(args, load, longest)?;
     let window = model.config().max_positions;
     let overlong = lengths.iter().filter(|&&n| n > window).count() as u64;
+    if overlong > 0 {
+        let all = lengths.len();
+        tracing::warn!(
+            "{overlong} of {all} prompts are longer than the {window} tokens that the model is made for, the longest has {longest}"
+        );
+    }
     let mut session = Session::new(&model, longest);
     let bar = args.progress().bar(questions.len() as u64, task);
     let mut rows: Vec<Row> = Vec::new();
@@ -214,13 +220,18 @@ impl std::fmt::LowerHex for HexDigest {
 }
 
 fn tokenizer(args: &Args, load: &str) -> Result<Tokenizer> {
-    let dir = args.text("tokenizer_name_or_path").unwrap_or(load);
-    if !Path::new(dir).join("tokenizer.json").is_file() {
-        bail!(Usage(format!(
-            "{dir}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer"
-        )));
+    let named = args.text("tokenizer_name_or_path");
+    if named.is_none() {
+        ms_ckpt::check_folder(Path::new(load)).with_context(|| format!("--load {load}"))?;
     }
-    Ok(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?)
+    let loaded = Tokenizer::load_kept(named.unwrap_or(load), ms_cli::tokenizer_cache().as_deref());
+    loaded.map_err(|error| match error {
+        ms_text::Error::NoTokenizer { .. } if named.is_none() => Usage(format!(
+            "--load {load}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer"
+        ))
+        .into(),
+        other => other.into(),
+    })
 }
 
 fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
@@ -250,14 +261,7 @@ fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
         }
         other => anyhow::Error::new(other).context(format!("--load {load}")),
     })?;
-    if longest > model.config().max_positions {
-        tracing_warning(longest, model.config().max_positions);
-    }
     Ok(model)
-}
-
-fn tracing_warning(longest: usize, made_for: usize) {
-    tracing::warn!("the longest prompt has {longest} tokens, the model is made for {made_for}");
 }
 
 /// Continues greedily.

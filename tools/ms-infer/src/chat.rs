@@ -118,8 +118,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         while history.len() > 2 * keep + 1 {
             history.drain(..2);
         }
-        let turns: Vec<Value> = system.iter().chain(&history).cloned().collect();
-        let ids = prompt(&form, &tokenizer, &turns)?;
+        let window = model.model.max_position();
+        let ids = loop {
+            let turns: Vec<Value> = system.iter().chain(&history).cloned().collect();
+            let ids = prompt(&form, &tokenizer, &turns)?;
+            // What does not fit the window any more is forgotten, the oldest first.
+            if ids.len() <= window || history.len() == 1 {
+                break ids;
+            }
+            history.drain(..2);
+        };
+        if ids.len() > window {
+            let tokens = ids.len();
+            let error = Usage(format!(
+                "this turn has {tokens} tokens with its template, the model's window {window}"
+            ));
+            if !terminal {
+                return Err(error.into());
+            }
+            args.say_aside(&error.to_string());
+            history.pop();
+            whole.pop();
+            continue;
+        }
         let json_output = args.flag("json");
         if terminal {
             say("Model >> ")?;

@@ -27,6 +27,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     setup::model_dir(args)?;
     let tokenizer = setup::tokenizer(args)?;
     let ids = prompts.iter().map(|p| tokenizer.encode_with_special(p)).collect::<Result<Vec<_>, _>>()?;
+    if ids.iter().any(Vec::is_empty) {
+        bail!(Usage("--prompt: it has no tokens; a model needs at least one to continue from".into()));
+    }
     let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
     let model = setup::model(args, DType::Bf16, Ask::Continue(longest))?;
     let window = model.model.max_position();

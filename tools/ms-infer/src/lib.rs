@@ -36,7 +36,7 @@ pub fn main() -> Result<()> {
     }
     let mut args = parse_or_exit(Program::Infer, "ms-infer", ABOUT, &argv)?;
     if let Some(path) = args.text("config").map(ToOwned::to_owned) {
-        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
         args.layer_toml(&text, Path::new(&path))?;
     }
     args.check()?;

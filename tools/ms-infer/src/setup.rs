@@ -68,21 +68,23 @@ pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel
 
 /// The tokenizer of `--tokenizer-name-or-path`, else of the model's folder.
 pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
-    let dir = match args.text("tokenizer_name_or_path") {
-        Some(dir) => Path::new(dir),
+    let named = args.text("tokenizer_name_or_path").map(Path::new);
+    let dir = match named {
+        Some(dir) => dir,
         None => {
             let dir = model_dir(args)?;
-            std::fs::metadata(dir).with_context(|| format!("--load {}", dir.display()))?;
-            if !dir.join("tokenizer.json").is_file() {
-                bail!(Usage(format!(
-                    "{}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer",
-                    dir.display()
-                )));
-            }
+            ms_ckpt::check_folder(dir).with_context(|| format!("--load {}", dir.display()))?;
             dir
         }
     };
-    Ok(Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())?)
+    Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref()).map_err(|error| match error {
+        ms_text::Error::NoTokenizer { .. } if named.is_none() => Usage(format!(
+            "--load {}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer",
+            dir.display()
+        ))
+        .into(),
+        other => other.into(),
+    })
 }
 
 /// The sampling rule of the flags.

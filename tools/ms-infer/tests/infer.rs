@@ -251,6 +251,7 @@ fn wrong_numbers_and_prompts_are_known_before_anything_is_printed() {
         (&["--prompt", "Eight", "--min-p", "2"][..], "--min-p: expected"),
         (&["--prompt", "Eight", "--repetition-penalty", "0"], "--repetition-penalty: expected"),
         (&["--prompt", "Eight", &long], "the model's window 256"),
+        (&["--prompt", "Eight", ""], "--prompt: it has no tokens"),
     ] {
         let failed = ms_infer().args(["generate", "--load", load]).args(args).assert().code(2);
         let output = failed.get_output();
@@ -295,6 +296,34 @@ fn a_chat_has_commands_and_a_first_turn_that_is_none() {
     );
     // A path is no command.
     assert_eq!(turns(chat(&[], "/etc/hosts is a file\n")), ["/etc/hosts is a file"]);
+    // A conversation may grow beyond the window of 256 tokens: the oldest turns are forgotten, none is an error.
+    let many = "some words that take their room in the window\n".repeat(20);
+    assert_eq!(turns(chat(&["--history-turns", "100"], &many)).len(), 20);
+    let failed = chat(&[], &"word ".repeat(400)).code(2);
+    let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+    assert!(said.contains("this turn has ") && said.contains("the model's window 256"), "{said}");
+}
+
+#[test]
+fn a_name_of_a_hub_says_how_to_download() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in
+        ["generate --prompt x", "chat --prompt x", "logits --input ids.safetensors --output out.safetensors"]
+    {
+        let mut command = ms_infer();
+        command.current_dir(dir.path()).args(words.split(' ')).args(["--load", "meta-llama/Llama-3.1-8B"]);
+        let failed = command.assert().failure();
+        let said = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+        if words.starts_with("logits") {
+            // The input is looked at first.
+            assert!(said.contains("ids.safetensors"), "{said}");
+        } else {
+            assert!(
+                said.contains("hint: names of a hub are not looked up: hf download meta-llama/Llama-3.1-8B"),
+                "{said}"
+            );
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]

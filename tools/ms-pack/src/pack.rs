@@ -227,7 +227,7 @@ pub(crate) fn run(args: &Pack, common: &Common, interrupt: &Interrupt) -> Result
         }
     };
     let summary = sink.finish()?;
-    record::write(prefix, "pack", &prefixes, &info.tokenizer)?;
+    record::write_or_withdraw(prefix, "pack", &prefixes, &info.tokenizer)?;
     spinner.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
     let tokens = summary.outputs.first().map_or(0, |output| output.tokens);

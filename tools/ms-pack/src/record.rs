@@ -25,11 +25,23 @@ pub(crate) fn forget(prefix: &Path) -> Result<()> {
     }
 }
 
+/// [`write`]; if it cannot be written, the datasets, which are new, go too: the next run must not find half of its outputs.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn write_or_withdraw(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result<()> {
+    write(prefix, word, sets, tokenizer).inspect_err(|_| {
+        for file in sets.iter().flat_map(|set| [idx_path(set), bin_path(set)]) {
+            let _ = std::fs::remove_file(file);
+        }
+    })
+}
+
 /// Writes the manifest of the datasets `sets`, made by the command `word` from token streams of `tokenizer`.
 ///
 /// # Errors
 /// If a file cannot be read or written.
-pub(crate) fn write(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result<()> {
+fn write(prefix: &Path, word: &str, sets: &[PathBuf], tokenizer: &str) -> Result<()> {
     let program = format!("ms-pack {}", env!("CARGO_PKG_VERSION"));
     let settings = serde_json::Map::from_iter([("command".to_owned(), word.into())]);
     let mut manifest = Manifest::new(program, settings, tokenizer.to_owned());

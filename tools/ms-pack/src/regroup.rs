@@ -1,7 +1,7 @@
 //! `ms-pack merge` and `ms-pack split`: the documents of datasets in other files.
 
 use crate::cli::{Merge, Split};
-use crate::{as_usage, record};
+use crate::record;
 use anyhow::{Context, Result, bail};
 use ms_cli::{Claim, Common, Interrupt, Usage};
 use ms_data::indexed::{IndexedDataset, IndexedWriter, bin_path, idx_path};
@@ -41,7 +41,12 @@ pub(crate) fn merge(args: &Merge, common: &Common, interrupt: &Interrupt) -> Res
     let (sequences, tokens) = (writer.sequences(), writer.tokens());
     writer.finish()?;
     if let Some(tokenizer) = tokenizer {
-        record::write(&args.output_prefix, "merge", std::slice::from_ref(&args.output_prefix), &tokenizer)?;
+        record::write_or_withdraw(
+            &args.output_prefix,
+            "merge",
+            std::slice::from_ref(&args.output_prefix),
+            &tokenizer,
+        )?;
     }
     bar.finish_and_clear();
     let mut out = std::io::stdout().lock();
@@ -94,7 +99,9 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
     let documents = set.documents();
     let parts: Vec<(String, Range<usize>)> = match (&args.split, args.parts) {
         (Some(shares), _) => {
-            let ranges = ms_data::Split::parse(shares).map_err(as_usage)?.pretraining_ranges(documents);
+            let ranges = ms_data::Split::parse(shares)
+                .map_err(|e| ms_cli::Usage(format!("--split: {e}")))?
+                .pretraining_ranges(documents);
             let names = ["train", "valid", "test"].map(str::to_owned);
             names.into_iter().zip(ranges).filter_map(|(name, range)| Some((name, range?))).collect()
         }
@@ -124,7 +131,7 @@ pub(crate) fn split(args: &Split, common: &Common, interrupt: &Interrupt) -> Res
         record::forget(&prefix)?;
         writer.finish()?;
         if let Some(tokenizer) = &tokenizer {
-            record::write(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
+            record::write_or_withdraw(&prefix, "split", std::slice::from_ref(&prefix), tokenizer)?;
         }
         let prefix = prefix.display().to_string();
         if common.json {

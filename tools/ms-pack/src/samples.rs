@@ -11,6 +11,9 @@ use ms_text::Tokenizer;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
+/// Tokens of a row, as the table of flags bounds them.
+const MOST_TOKENS: usize = 1 << 28;
+
 pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     if let (Some(total), Some(micro)) = (args.total, args.micro_batch_size) {
         return ranks(args, total, micro as usize, json);
@@ -19,15 +22,15 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     let paths = if !args.data_path.is_empty() {
         DataPaths::Split {
             paths: args.data_path.clone(),
-            split: Split::parse(&args.split).map_err(as_usage)?,
+            split: Split::parse(&args.split).map_err(|e| Usage(format!("--split: {e}")))?,
         }
     } else if per_split.iter().any(|list| !list.is_empty()) {
         DataPaths::PerSplit(per_split.map(Clone::clone))
     } else {
         return Err(Usage("no data\nhint: pass --data-path PREFIX".into()).into());
     };
-    let Some(seq_length) = args.seq_length.filter(|&n| n > 0) else {
-        return Err(Usage("--seq-length: expected at least 1".into()).into());
+    let Some(seq_length) = args.seq_length.filter(|n| (1..=MOST_TOKENS).contains(n)) else {
+        return Err(Usage(format!("--seq-length: expected a number from 1 to {MOST_TOKENS}")).into());
     };
     // No id is -1, so nothing is an end of document without a tokenizer.
     let mut options = GptOptions::new(seq_length, args.seed, -1);
@@ -46,7 +49,23 @@ pub(crate) fn run(args: &SamplesArgs, json: bool) -> Result<()> {
     options.eod_mask_loss = args.eod_mask_loss;
     let upstream = if args.upstream == "head" { Upstream::Head } else { Upstream::V2_0_0 };
     let counts = [args.train_samples, args.valid_samples, args.test_samples];
-    let sets = build(&paths, counts, &options, upstream).map_err(as_usage)?;
+    let flag = match paths {
+        DataPaths::Split { .. } => "--data-path",
+        DataPaths::PerSplit(_) => "--train-data-path, --valid-data-path, --test-data-path",
+    };
+    let asks = |error: &ms_data::Error| {
+        let splits = [
+            ("train split", "--train-samples"),
+            ("valid split", "--valid-samples"),
+            ("test split", "--test-samples"),
+        ];
+        let text = error.to_string();
+        splits.into_iter().find(|(words, _)| text.contains(words)).map_or(flag, |(_, samples)| samples)
+    };
+    let sets = build(&paths, counts, &options, upstream).map_err(|e| {
+        let flag = asks(&e);
+        as_usage(e).context(flag)
+    })?;
     let mut out = std::io::stdout().lock();
     let mut all = Map::new();
     for (name, set) in ["train", "valid", "test"].into_iter().zip(&sets) {
@@ -67,8 +86,8 @@ fn ranks(args: &SamplesArgs, total: u64, micro: usize, json: bool) -> Result<()>
     let kind = if args.dataloader_type == "cyclic" { SamplerKind::Cyclic } else { SamplerKind::Single };
     let size = args.data_parallel_size as usize;
     let of_rank = |rank: usize| -> Result<Vec<Vec<u64>>> {
-        let sampler =
-            Sampler::new(kind, total, micro, (rank, size), args.consumed_samples).map_err(as_usage)?;
+        let sampler = Sampler::new(kind, total, micro, (rank, size), args.consumed_samples)
+            .map_err(|e| as_usage(e).context("--total, --micro-batch-size, --data-parallel-size"))?;
         Ok(sampler.take(args.batches).collect())
     };
     let batches = (0..size).map(of_rank).collect::<Result<Vec<_>>>()?;

@@ -78,6 +78,7 @@ impl Care {
         let sampling = args.float("sample").map(|p| Sampling::new(p, seed)).transpose();
         let filters =
             args.list("filter").iter().map(|rule| Filter::parse(rule)).collect::<Result<Vec<_>, _>>();
+        let filters = filters.map_err(|e| ms_data::Error::Options(format!("--filter: {e}")));
         let dedup = match args.text("dedup") {
             None => Ok(None),
             Some("minhash") => Dedup::min_hash(args.float("dedup_threshold").unwrap_or(0.8)).map(Some),

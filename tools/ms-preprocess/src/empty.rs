@@ -1,6 +1,7 @@
 //! Inputs of which nothing, or little, is left.
 
-use crate::recognise::{fields, first_record, messages};
+use crate::cli::Tokenize;
+use crate::recognise::{fields, first_record, messages, style};
 use anyhow::{Result, bail};
 use ms_data::handler::{Handler, Kind};
 use ms_data::preprocess::Report;
@@ -64,4 +65,25 @@ fn why(handler: &Handler, inputs: &[InputFile]) -> (String, String) {
             .to_owned(),
     };
     (format!("{reason}; it has {}", fields(&record)), hint)
+}
+
+/// An error with what may help, where it is that a record lacks a field that its style has, or is too long.
+pub(crate) fn explained(error: anyhow::Error, job: &Tokenize) -> anyhow::Error {
+    let long = error.chain().any(|cause| cause.to_string().contains("longer than"));
+    if long {
+        return error.context("hint: --max-record-bytes takes longer ones, --on-error skip passes over them");
+    }
+    let missing = error.chain().any(|cause| match cause.downcast_ref::<ms_data::Error>() {
+        Some(ms_data::Error::Record { reason, .. }) => reason.ends_with(": missing or null"),
+        _ => false,
+    });
+    let Some(record) = first_record(&job.inputs).filter(|_| missing) else { return error };
+    let kind = job.options.kind;
+    let help = match (messages(&record, kind), style(&record)) {
+        (Some((keys, words)), _) => format!("{words}: --map-keys '{}'", serde_json::Value::Object(keys)),
+        (None, Ok(found)) if found.kind != kind => format!("{}: --style {}", found.words, found.kind.name()),
+        _ if kind == Kind::Pretrain => format!("{}: --json-keys names those to tokenize", fields(&record)),
+        _ => format!("{}: --map-keys names those of other names", fields(&record)),
+    };
+    error.context(format!("hint: the first record has {help}"))
 }

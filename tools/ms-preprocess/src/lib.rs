@@ -30,7 +30,9 @@ pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
         Job::Merge { folder, words, prefix, force } => {
             merge::run(&args, &folder, &words, &prefix, force, interrupt)
         }
-        Job::Tokenize(job) => run::tokenize(&args, &job, interrupt),
+        Job::Tokenize(job) => {
+            run::tokenize(&args, &job, interrupt).map_err(|error| empty::explained(error, &job))
+        }
     }
 }
 

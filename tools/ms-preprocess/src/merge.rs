@@ -20,7 +20,7 @@ pub(crate) fn run(
 ) -> Result<()> {
     let mut names: Vec<PathBuf> = std::fs::read_dir(folder)
         .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>())
-        .with_context(|| folder.display().to_string())?;
+        .with_context(|| format!("--merge-group-keys: --input {}", folder.display()))?;
     names.retain(|path| path.extension().is_some_and(|e| e == "idx"));
     names.sort();
     let _claim = Claim::new(prefix, interrupt)?;

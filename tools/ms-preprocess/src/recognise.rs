@@ -102,7 +102,10 @@ pub(crate) fn style(record: &Record) -> Result<Recognised, String> {
     if text("text") {
         return known(Kind::Pretrain, "text");
     }
-    Err(format!("--style auto: the first record has {}, which no style is known by", fields(record)))
+    Err(format!(
+        "--style auto: the first record has {}, which no style is known by\nhint: name the style, and with --map-keys the fields",
+        fields(record)
+    ))
 }
 
 /// The `--map-keys` of a kind that reads lists of messages, where the first record has its list under other names than

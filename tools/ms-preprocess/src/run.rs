@@ -86,12 +86,23 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
         })
     };
     let Some(done) = result? else { return Ok(()) };
-    let stats = match &job.target {
-        Target::Files { prefix, .. } => write_stats(prefix, &done)?,
-        Target::Stream => Vec::new(),
+    let described = || -> Result<()> {
+        let stats = match &job.target {
+            Target::Files { prefix, .. } => write_stats(prefix, &done)?,
+            Target::Stream => Vec::new(),
+        };
+        match &manifest_path {
+            Some(path) => write_manifest(path, wanted_manifest(job, &handler), &done, stats),
+            None => Ok(()),
+        }
     };
-    if let Some(path) = &manifest_path {
-        write_manifest(path, wanted_manifest(job, &handler), &done, stats)?;
+    if let Err(error) = described() {
+        // A dataset without what describes it is not finished, and the next run would find it in its way.
+        for output in &done.summary.outputs {
+            let _ = std::fs::remove_file(idx_path(&output.prefix));
+            let _ = std::fs::remove_file(bin_path(&output.prefix));
+        }
+        return Err(error);
     }
     finish(args, job, &done, started.elapsed().as_secs_f64())
 }

@@ -123,6 +123,30 @@ fn an_input_of_which_nothing_is_left_is_an_error_that_says_why() {
 }
 
 #[test]
+fn records_of_another_style_are_an_error_with_the_style_that_reads_them() {
+    let bench = Bench::new();
+    write(&bench.path("alpaca.jsonl"), &[json!({"instruction": "a", "input": "", "output": "b"})]);
+    write(&bench.path("odd.jsonl"), &[json!({"question": "a", "answer": "b"})]);
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["openai", "--input", "alpaca.jsonl", "--prompt-type", "qwen"],
+            "instruction and output: --style alpaca",
+        ),
+        (&["pretrain", "--input", "alpaca.jsonl"], "instruction and output: --style alpaca"),
+        (&["sharegpt", "--input", "in.jsonl", "--prompt-type", "qwen"], "text: --style pretrain"),
+        (&["alpaca", "--input", "odd.jsonl", "--prompt-type", "qwen"], ": --map-keys names"),
+        (&["pretrain", "--input", "odd.jsonl"], ": --json-keys names"),
+    ];
+    for (args, hint) in cases {
+        let run = bench.run(&[&["--style"], args, &["--output-prefix", "none"]].concat());
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("record 1: ") && said.contains("missing or null"), "{args:?}: {said}");
+        assert!(said.contains("hint: the first record has ") && said.contains(hint), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn a_large_share_that_is_left_out_is_said() {
     let bench = Bench::new();
     let mut records = chats("conversations", "from", "value", ["human", "gpt"]);
@@ -313,4 +337,54 @@ fn a_record_of_fifty_megabytes_without_spaces_is_encoded_in_pieces() {
     let index = std::fs::read(bench.path("out_text_document.idx")).unwrap();
     let tokens = i32::from_le_bytes(index[34..38].try_into().unwrap());
     assert!(tokens > 5_000_000, "{tokens} tokens");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn long_texts_of_the_reference_engine_are_encoded_in_parts_and_what_cannot_be_cut_is_bounded() {
+    let bench = Bench::new();
+    let tokenizer = |name: &str, change: &dyn Fn(&mut Value)| {
+        std::fs::create_dir(bench.path(name)).unwrap();
+        let read = |file: &str| std::fs::read(bench.path("tok").join(file)).unwrap();
+        let mut definition: Value = serde_json::from_slice(&read("tokenizer.json")).unwrap();
+        change(&mut definition);
+        std::fs::write(bench.path(name).join("tokenizer.json"), definition.to_string()).unwrap();
+        std::fs::write(bench.path(name).join("tokenizer_config.json"), read("tokenizer_config.json"))
+            .unwrap();
+    };
+    // The fast engine takes neither: an added token that is looked for in normalized text, and merges drawn at random.
+    tokenizer("slow", &|definition| {
+        definition["normalizer"] = json!({"type": "NFC"});
+        let added = definition["added_tokens"].as_array_mut().unwrap();
+        let mut row = added[0].clone();
+        row["content"] = json!("<never>");
+        row["normalized"] = json!(true);
+        row["id"] = json!(added.iter().filter_map(|row| row["id"].as_u64()).max().unwrap().max(400) + 1);
+        added.push(row);
+    });
+    tokenizer("drawn", &|definition| definition["model"]["dropout"] = json!(0.5));
+    let words: String =
+        (0..800_000u32).map(|n| format!("word{} ", n.wrapping_mul(2_654_435_761) >> 20)).collect();
+    write(&bench.path("words.jsonl"), &[json!({"text": &words[..6 << 20]})]);
+    write(&bench.path("long.jsonl"), &[json!({"text": "a".repeat(9 << 20)}), json!({"text": "some words"})]);
+    let run = |tokenizer: &str, input: &str, prefix: &str, more: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        // Address space in KiB: the reference alone takes more for a text of this length as a whole.
+        command.current_dir(bench.path(".")).args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\""]);
+        command.arg(assert_cmd::cargo::cargo_bin("ms-preprocess")).env("MALLOC_ARENA_MAX", "2");
+        command.args(["--style", "pretrain", "--input", input, "--tokenizer-name-or-path", tokenizer]);
+        command.args(["--output-prefix", prefix]).args(more).output().unwrap()
+    };
+    for (tokenizer, prefix) in [("tok", "a"), ("slow", "b")] {
+        let done = run(tokenizer, "words.jsonl", prefix, &[]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    }
+    assert!(bench.sets("a") == bench.sets("b"), "the ids of the fast engine and of the reference in parts");
+    let done = run("drawn", "long.jsonl", "c", &[]);
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("long.jsonl: record 1: cannot encode a text of 9437184 bytes"), "{said}");
+    assert!(said.contains("at most 8388608 bytes are encoded as a whole"), "{said}");
+    let done = run("drawn", "long.jsonl", "d", &["--on-error", "skip"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
 }

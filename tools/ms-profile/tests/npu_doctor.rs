@@ -34,7 +34,7 @@ fn a_whole_installation_has_no_failure_in_both_releases() {
     for (personality, version) in [(Personality::V81, "8.1"), (Personality::V91, "9.1")] {
         let home = beside_core(personality).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("npu.json");
+        let file = folder.path().join("new/folder/npu.json");
         let (code, out, err) = doctor(&home, &[], &["--report", file.to_str().unwrap()]);
         assert_eq!(code, Some(0), "{out}{err}");
         assert!(out.contains("Ascend910B3") && out.contains(&format!("CANN {version}")), "{out}");

@@ -55,6 +55,12 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
             Step::Counting { bytes } => format!("counting words: {:.1} MB", bytes as f64 / 1e6),
             Step::Merging { done, of } => format!("merging pairs: {done} of {of}"),
         });
+    });
+    let trained = trained.map_err(|error| match error {
+        ms_text::Error::Train { vocab_size, reason } => {
+            Usage(format!("--vocab-size {vocab_size}: {reason}")).into()
+        }
+        other => anyhow::Error::new(other),
     })?;
     if let Some(error) = failure.lock().expect("no thread panics while holding it").take() {
         return Err(error.into());
@@ -102,12 +108,20 @@ pub(crate) fn run(args: &Train, common: &Common, interrupt: &Interrupt) -> Resul
 /// Named files and those of lists; records of JSON files, all others as a whole.
 fn files(args: &Train) -> Result<Vec<InputFile>> {
     let mut paths = args.files.clone();
+    let named = paths.len();
     if let Some(list) = &args.files_from {
-        paths.extend(file_list(list)?);
+        let listed = file_list(list).context("--files-from")?;
+        if listed.is_empty() && paths.is_empty() {
+            return Err(Usage(format!("--files-from {}: it names no file", list.display())).into());
+        }
+        paths.extend(listed);
     }
     let mut files = Vec::new();
-    for path in paths {
-        let found = discover(&path, Documents::Files).with_context(|| "an input")?;
+    for (place, path) in paths.into_iter().enumerate() {
+        let found = discover(&path, Documents::Files).with_context(|| match &args.files_from {
+            Some(list) if place >= named => format!("--files-from {}", list.display()),
+            _ => "an input".to_owned(),
+        })?;
         files.extend(found.into_iter().map(|file| {
             let json = file.path.extension().is_some_and(|e| e == "json" || e == "jsonl");
             InputFile { format: if json { Format::Json } else { file.format }, ..file }

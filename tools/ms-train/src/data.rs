@@ -1,7 +1,6 @@
 //! The datasets of a run.
 
 use crate::fit::Checked;
-use anyhow::Context;
 use ms_data::gpt::{DataPaths, GptOptions, build};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::{self, Form, Order, SftOptions};
@@ -78,6 +77,16 @@ pub struct Data {
     rank: (usize, usize),
 }
 
+/// An error of the data with its flag, and what to do about a split that has none.
+fn named(error: ms_data::Error) -> anyhow::Error {
+    let empty = matches!(error, ms_data::Error::EmptySplit { split: "valid" | "test", .. });
+    let error = anyhow::Error::new(error).context("--data-path");
+    match empty {
+        true => error.context("hint: give it a share with --split, or pass --eval-iters 0"),
+        false => error,
+    }
+}
+
 /// Samples that a run takes of its training, validation and test data.
 pub(crate) fn wanted(run: &TrainConfig) -> [u64; 3] {
     let evaluations = run.train_iters.checked_div(run.eval.interval).unwrap_or(0) + 1;
@@ -122,7 +131,7 @@ impl Data {
             }
             DataKind::Gpt { paths, options, upstream } => {
                 let wanted = samples.map(Some);
-                let sets = build(paths, wanted, options, *upstream).context("--data-path")?;
+                let sets = build(paths, wanted, options, *upstream).map_err(named)?;
                 let mut used = samples.iter();
                 sets.map(|set| {
                     let wanted = used.next().copied().unwrap_or(0);
@@ -130,7 +139,7 @@ impl Data {
                 })
             }
             DataKind::Sft { paths, split, options } => {
-                sft::build(paths, split, samples, options).context("--data-path")?
+                sft::build(paths, split, samples, options).map_err(named)?
             }
         };
         let (rows, name) = (run.model.padded_vocab, data.kind.name());

@@ -24,7 +24,11 @@ pub(crate) fn check(data: &DataConfig, rows: usize, tokenizer: Option<&Tokenizer
         DataKind::Sft { paths, options, .. } => sft::input_prefixes(paths, options)?,
     };
     for prefix in prefixes {
-        let prefix = ms_data::indexed::resolve(&prefix)?;
+        let named = prefix;
+        let prefix = ms_data::indexed::resolve(&named)?;
+        if prefix != named {
+            tracing::info!("{}: taken for {}", named.display(), prefix.display());
+        }
         if let Some((path, manifest)) = Manifest::of_output(&bin_path(&prefix))? {
             if let Some(tokenizer) = tokenizer {
                 same_tokenizer(&prefix, &path, &manifest, tokenizer)?;

@@ -58,7 +58,7 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     }
     let mut args = parse_or_exit(Program::Train, "ms-train", ABOUT, &argv)?;
     if let Some(path) = args.text("config").map(ToOwned::to_owned) {
-        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
         args.layer_toml(&text, Path::new(&path))?;
     }
     if args.flag("explain") {

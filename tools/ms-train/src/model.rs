@@ -71,18 +71,23 @@ const SAME_NUMBER: [(&str, &str); 11] = [
 fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
     let text = error.to_string();
     let about = |words: &str| text.contains(words);
-    if about("rotated elements") && args.has("rotary_percent") {
-        "--rotary-percent: "
+    let field = text.split('`').nth(1).filter(|field| args.has(field));
+    if let Some(flag) = field.and_then(|field| args.written(field)) {
+        flag
+    } else if about("hybrid pattern") && args.has("hybrid_override_pattern") {
+        "--hybrid-override-pattern"
+    } else if about("rotated elements") && args.has("rotary_percent") {
+        "--rotary-percent"
     } else if about("rotated elements") && args.has("kv_channels") {
-        "--kv-channels: "
+        "--kv-channels"
     } else if about("hidden size") && about("divide by") {
-        "--hidden-size, --num-attention-heads: "
+        "--hidden-size, --num-attention-heads"
     } else if about("query heads do not divide by") {
-        "--num-attention-heads, --num-query-groups: "
+        "--num-attention-heads, --num-query-groups"
     } else if about("experts per token of") {
-        "--moe-router-topk, --num-experts: "
+        "--moe-router-topk, --num-experts"
     } else if about("gated delta net") && args.has("full_attention_interval") {
-        "--full-attention-interval: "
+        "--full-attention-interval"
     } else {
         ""
     }
@@ -154,8 +159,10 @@ pub(crate) fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
-    let mut config =
-        ms_spec::megatron::from_args(&map).map_err(|e| Usage(format!("{}{e}", culprit(args, &e))))?;
+    let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(args, &e) {
+        "" => Usage(e.to_string()),
+        flag => Usage(format!("{flag}: {e}")),
+    })?;
     if let Some(std) = args.float("init_method_std") {
         config.init_std = std;
     }

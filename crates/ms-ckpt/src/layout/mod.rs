@@ -32,11 +32,35 @@ pub(crate) struct Detected {
     iteration: Option<PathBuf>,
 }
 
+/// Checks that there is a folder; one that is named in the way of a model hub is not looked up there, and the error says so.
+///
+/// # Errors
+/// [`Error::Folder`].
+pub fn check_folder(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if path.exists() {
+        return Err(Error::folder(path, "expected a folder"));
+    }
+    let name = path.to_string_lossy();
+    let word = |text: &str| {
+        let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        plain && !text.is_empty() && !text.starts_with('.')
+    };
+    let of_a_hub = name.split_once('/').is_some_and(|(owner, model)| word(owner) && word(model));
+    let hint = match of_a_hub {
+        true => format!(
+            "\nhint: names of a hub are not looked up: hf download {name} --local-dir DIR, and pass DIR"
+        ),
+        false => String::new(),
+    };
+    Err(Error::folder(path, format!("no such folder{hint}")))
+}
+
 /// Finds out the layout of a folder.
 pub(crate) fn detect(path: &Path) -> Result<Detected> {
-    if !path.is_dir() {
-        return Err(Error::folder(path, if path.exists() { "expected a folder" } else { "no such folder" }));
-    }
+    check_folder(path)?;
     if let Some(kind) = kind_of_iteration(path) {
         return Ok(Detected { kind, iteration: Some(path.to_owned()) });
     }

@@ -11,6 +11,22 @@ use super::parse::{read_toml, unknown};
 use super::table::{Arity, Flag, Kind, Program, Status, Upstream, by_dest, find};
 use crate::{LogFormat, Progress, Usage, Verbosity, start_logging};
 
+/// What names a file, a folder or a field, which always has one.
+const NEVER_EMPTY: [&str; 12] = [
+    "config",
+    "data_path",
+    "files_from",
+    "hf_cfg_dir",
+    "input",
+    "json_keys",
+    "load",
+    "load_dir",
+    "metrics_file",
+    "output_prefix",
+    "save",
+    "tokenizer_name_or_path",
+];
+
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -311,11 +327,16 @@ impl Args {
     /// expected and found.
     pub fn check(&self) -> Result<(), Usage> {
         let refused = self.refused().into_iter().map(|n| format!("{}: {}", n.flag, n.reason));
-        let lines: Vec<String> = refused.chain(self.out_of_range()).collect();
+        let lines: Vec<String> = refused.chain(self.out_of_range()).chain(self.without_a_name()).collect();
         if lines.is_empty() {
             return Ok(());
         }
         Err(Usage(lines.join("\n")))
+    }
+
+    /// How the flag with this name was written, if it was given.
+    pub fn written(&self, dest: &str) -> Option<&'static str> {
+        self.origin.get(self.key(dest)).map(|o| o.1)
     }
 
     /// How a flag was written, where several spellings have one name.
@@ -340,6 +361,20 @@ impl Args {
             }
         }
         lines
+    }
+
+    /// Names of files, folders and fields that are empty, as a variable of a script that is not set makes them.
+    fn without_a_name(&self) -> Vec<String> {
+        let is_empty = |value: &Value| match value {
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.iter().any(|value| value.as_str() == Some("")),
+            _ => false,
+        };
+        let rows = self.rows().filter(|(flag, value)| {
+            let dest = flag.dest(self.upstream);
+            NEVER_EMPTY.contains(&dest) && flag.supported_by(self.program, self.upstream) && is_empty(value)
+        });
+        rows.map(|(flag, _)| format!("{}: expected a name, found nothing", self.spelling(flag))).collect()
     }
 
     fn rows(&self) -> impl Iterator<Item = (&'static Flag, &Value)> {

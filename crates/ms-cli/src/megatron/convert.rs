@@ -77,14 +77,18 @@ pub(super) fn convert(flag: &Flag, upstream: Upstream, text: &str) -> Result<Con
             other => other.to_string(),
         };
         if !choices.contains(&plain.as_str()) {
-            let near =
-                choices.iter().map(|c| (strsim::jaro_winkler(&plain.to_lowercase(), &c.to_lowercase()), *c));
-            let near = near.filter(|n| n.0 > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
-            let hint = near.map_or(String::new(), |(_, choice)| format!("\nhint: did you mean {choice}?"));
+            let hint = did_you_mean(&plain, &choices);
             return Err(format!("expected one of {}, got '{text}'{hint}", choices.join(", ")));
         }
     }
     Ok(converted)
+}
+
+/// A hint, on a line of its own, with the choice that a word is nearest to; empty if it is near to none.
+pub fn did_you_mean(word: &str, choices: &[&str]) -> String {
+    let near = choices.iter().map(|c| (strsim::jaro_winkler(&word.to_lowercase(), &c.to_lowercase()), *c));
+    let near = near.filter(|n| n.0 > 0.8).max_by(|a, b| a.0.total_cmp(&b.0));
+    near.map_or(String::new(), |(_, choice)| format!("\nhint: did you mean {choice}?"))
 }
 
 fn int(text: &str) -> Result<Converted, String> {

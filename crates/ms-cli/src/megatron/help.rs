@@ -1,5 +1,6 @@
 //! Help, man page and completions from the table.
 
+use serde_json::Value;
 use std::fmt::Write as _;
 
 use super::table::{Arity, Flag, Kind, Program, Status, Upstream, flags};
@@ -83,7 +84,10 @@ pub fn short_help(program: Program, upstream: Upstream, name: &str, about: &str)
         out.push_str(&line);
         out.push('\n');
     }
-    out.push_str("\nSee --help for what each flag means and for upstream flags without effect.\n");
+    out.push_str(
+        "\nSee --help for what each flag means and --help upstream for flags of upstream's without effect.\n",
+    );
+    out.push_str(&words(name));
     out
 }
 
@@ -91,11 +95,30 @@ pub fn short_help(program: Program, upstream: Upstream, name: &str, about: &str)
 fn entry(out: &mut String, flag: &Flag, upstream: Upstream) {
     let _ = writeln!(out, "  {}{}", flag.flag, value_name(flag, upstream));
     let _ = write!(out, "      {}", flag.note);
-    let default = flag.default(upstream);
-    if flag.arity != Arity::Zero && !default.is_null() && !flag.note.contains("short for") {
-        let _ = write!(out, " [{default}]");
+    let default = plain(flag.default(upstream));
+    if flag.arity != Arity::Zero && !default.is_empty() && !flag.note.contains("short for") {
+        // Where a note says what holds without the flag, the table's value is upstream's alone.
+        let whose = if flag.note.contains("when it is not given") { "upstream: " } else { "" };
+        let _ = write!(out, " [{whose}{default}]");
     }
     out.push('\n');
+}
+
+/// A value as it would be typed.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+/// The words that every program answers, at the end of its help.
+pub fn words(name: &str) -> String {
+    format!(
+        "{name} help WORD: flags about a word; {name} completions bash|zsh|fish and {name} man: completions and the man page.\n"
+    )
 }
 
 /// The flags that only some models need: what `--help model` prints.
@@ -122,8 +145,8 @@ pub fn word_help(program: Program, upstream: Upstream, name: &str, word: &str) -
     (!rows.is_empty()).then_some(out)
 }
 
-/// Every flag with its meaning, and upstream's other flags with what becomes of them: what `--help` prints, and with `whole`
-/// also those that only some models need.
+/// Every flag with its meaning: what `--help` prints. With `whole` also those that only some models need, and
+/// [`upstream_help`].
 pub fn long_help(program: Program, upstream: Upstream, name: &str, about: &str, whole: bool) -> String {
     let mut out = format!("{about}\n\nUsage: {name} [FLAGS]\n");
     for group in GROUPS {
@@ -137,6 +160,22 @@ pub fn long_help(program: Program, upstream: Upstream, name: &str, about: &str, 
         }
         rows.into_iter().for_each(|flag| entry(&mut out, flag, upstream));
     }
+    if whole {
+        out.push_str(&upstream_help(program, upstream));
+        return out;
+    }
+    let others = flags(program, upstream).filter(|flag| !flag.supported_by(program, upstream)).count();
+    let _ = writeln!(
+        out,
+        "\nUpstream: {others} flags that have no effect here or are refused: --help upstream\n"
+    );
+    out.push_str(&words(name));
+    out
+}
+
+/// Upstream's other flags with what becomes of them: what `--help upstream` prints.
+pub fn upstream_help(program: Program, upstream: Upstream) -> String {
+    let mut out = String::new();
     for (status, title) in [
         (Status::Accepted, "Accepted upstream flags without effect here"),
         (Status::Refused, "Upstream flags that are refused when they ask for something"),
@@ -181,7 +220,7 @@ pub fn reference_page(program: Program, upstream: Upstream, name: &str) -> Strin
 
 /// The supported flags as a clap command, from which man pages and completions are made.
 pub fn command(program: Program, name: &'static str, about: &'static str) -> clap::Command {
-    let mut command = clap::Command::new(name).about(about);
+    let mut command = clap::Command::new(name).about(about).version(env!("CARGO_PKG_VERSION"));
     for group in GROUPS {
         for flag in supported(program, Upstream::default(), group) {
             let Some(long) = flag.flag.strip_prefix("--") else { continue };

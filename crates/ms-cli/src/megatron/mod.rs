@@ -26,7 +26,8 @@ mod table;
 mod tests;
 
 pub use args::{Args, Explained, Notice, Origin};
-pub use help::{command, long_help, model_help, reference_page, short_help, word_help};
+pub use convert::did_you_mean;
+pub use help::{command, long_help, model_help, reference_page, short_help, upstream_help, word_help, words};
 pub use parse::{answer, parse, parse_or_exit};
 pub use range::Range;
 pub use table::{Arity, Flag, Kind, Program, Status, Upstream, flags};

@@ -118,7 +118,8 @@ pub fn parse_or_exit(
 }
 
 /// Answers what is asked of the program itself, and ends the process then: `completions SHELL`, `man`, `help [WORD]`,
-/// `--generate KIND`, `--version`, `-h`, `--help` and `--help model`. `argv` are all its arguments, leading words too.
+/// `--generate KIND`, `--version`, `-h`, `--help`, `--help model`, `--help upstream` and `--help WORD`. `argv` are all its
+/// arguments, leading words too.
 ///
 /// # Errors
 /// [`Usage`] for a shell, a word or a version that is not known; I/O errors of stdout.
@@ -142,16 +143,16 @@ pub fn answer(
         let upstream = upstream_of(&owned)?;
         match texts.get(1).filter(|word| !word.starts_with("--upstream")) {
             None => help::long_help(program, upstream, name, about, false),
-            Some(word) => help::word_help(program, upstream, name, word).ok_or_else(|| {
-                Usage(format!("help {word}: no flag is about that\nhint: --help lists all flags"))
-            })?,
+            Some(word) => about_word(program, upstream, name, word)?,
         }
     } else if let Some(at) = texts.iter().position(|t| *t == "-h" || *t == "--help") {
         let upstream = upstream_of(&owned)?;
-        match (texts[at], texts.get(at + 1)) {
+        match (texts[at], texts.get(at + 1).filter(|word| !word.starts_with('-'))) {
             ("-h", _) => help::short_help(program, upstream, name, about),
             (_, Some(&"model")) => help::model_help(program, upstream, name),
-            _ => help::long_help(program, upstream, name, about, false),
+            (_, Some(&"upstream")) => help::upstream_help(program, upstream).trim_start().to_owned(),
+            (_, Some(word)) => about_word(program, upstream, name, word)?,
+            (_, None) => help::long_help(program, upstream, name, about, false),
         }
     } else {
         return Ok(());
@@ -160,6 +161,11 @@ pub fn answer(
     out.write_all(text.as_bytes())?;
     out.flush()?;
     std::process::exit(0);
+}
+
+fn about_word(program: Program, upstream: Upstream, name: &str, word: &str) -> Result<String, Usage> {
+    help::word_help(program, upstream, name, word)
+        .ok_or_else(|| Usage(format!("help {word}: no flag is about that\nhint: --help lists all flags")))
 }
 
 fn upstream_of(argv: &[String]) -> Result<Upstream, Usage> {

@@ -245,7 +245,15 @@ fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
     assert!(warm.contains("  --lr-warmup-iters N\n") && !warm.contains("--adam-beta1"), "{warm}");
     assert_eq!(word_help(Program::Train, Upstream::V2_0_0, "ms-train", "xyzzy"), None);
     assert!(long.contains("  --seq-length N\n      tokens of a sample\n"));
-    assert!(long.contains("this attention kind is not in this version:\n"));
+    assert!(long.contains("--help upstream") && long.contains("ms-train help WORD"), "{long}");
+    let others = upstream_help(Program::Train, Upstream::V2_0_0);
+    assert!(others.contains("this attention kind is not in this version:\n"), "{others}");
+    // Defaults are shown as they are typed, and a default that does not hold as upstream's.
+    assert!(long.contains("[ulysses_cp_algo]") && !long.contains("[\"") && !long.contains("[[]]"), "{long}");
+    for flag in ["--attention-dropout", "--hidden-dropout"] {
+        let about = long.split_once(&format!("  {flag} X\n")).and_then(|(_, rest)| rest.lines().next());
+        assert!(about.is_some_and(|line| line.ends_with(" [upstream: 0.1]")), "{about:?}");
+    }
     command(Program::Train, "ms-train", "trains").debug_assert();
     command(Program::Convert, "ms-convert", "converts").debug_assert();
 }

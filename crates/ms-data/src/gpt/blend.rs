@@ -253,7 +253,7 @@ fn build_split(
     let empty = |set: &Arc<IndexedDataset>| {
         split.pretraining_ranges(set.len())[which].as_ref().is_none_or(std::ops::Range::is_empty)
     };
-    if samples == Some(0) && data.iter().any(empty) {
+    if samples.is_none_or(|n| n == 0) && data.iter().any(empty) {
         return Ok(None);
     }
     let key_of = |prefix: &Path, samples: Option<u64>| {

@@ -209,7 +209,7 @@ impl Handler {
             (None, _) => None,
             (Some(_), _) if !kind.takes_template() => {
                 return Err(Error::options(format!(
-                    "a prompt template has no meaning for {} records",
+                    "--prompt-type has no meaning for {} records",
                     kind.name()
                 )));
             }

@@ -107,6 +107,11 @@ pub fn idx_path(prefix: &Path) -> PathBuf {
 /// # Errors
 /// [`Error::Options`] with the names, if there are several.
 pub fn resolve(name: &Path) -> Result<PathBuf> {
+    if name.as_os_str().is_empty() {
+        return Err(Error::options(
+            "a dataset: expected the beginning of its files' names, found nothing".to_owned(),
+        ));
+    }
     let ending = name.extension().is_some_and(|e| e == "bin" || e == "idx");
     let stem = if ending { name.with_extension("") } else { name.to_owned() };
     for exact in [name, &stem] {
@@ -118,7 +123,7 @@ pub fn resolve(name: &Path) -> Result<PathBuf> {
     match longer.len() {
         0 => Ok(stem),
         1 => {
-            tracing::info!("{}: taken for {}", name.display(), longer[0].display());
+            tracing::debug!("{}: taken for {}", name.display(), longer[0].display());
             Ok(longer.swap_remove(0))
         }
         _ => {

@@ -2,7 +2,7 @@
 
 use super::numbers::Numbers;
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
-use crate::{AtomicFile, Error, Result};
+use crate::{AtomicFile, Error, Result, Settled};
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -141,12 +141,28 @@ impl IndexedWriter {
         Ok(())
     }
 
-    /// Writes the index, syncs both files and gives them their names, `.bin` first: a set is there once its
-    /// index is.
+    /// Writes the index, syncs both files and gives them their names.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
+        self.complete()?.publish()
+    }
+
+    /// Gives several sets that belong together their names, once all of them are on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish_all(writers: impl IntoIterator<Item = Self>) -> Result<()> {
+        let complete: Vec<Complete> = writers.into_iter().map(Self::complete).collect::<Result<_>>()?;
+        complete.into_iter().try_for_each(Complete::publish)
+    }
+
+    /// Writes the index and syncs both files: of what may fail only the names are left.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn complete(mut self) -> Result<Complete> {
         let path = idx_path(&self.prefix);
         let mut idx = AtomicFile::create(&path)?;
         let mut write = |bytes: &[u8]| idx.write_all(bytes).map_err(Error::io(&path));
@@ -176,8 +192,24 @@ impl IndexedWriter {
             ends.iter().for_each(|end| piece.extend_from_slice(&end.to_le_bytes()));
             write(&piece)
         })?;
-        self.bin.commit()?;
-        idx.commit()
+        Ok(Complete { bin: self.bin.settle()?, idx: idx.settle()? })
+    }
+}
+
+/// A set that is on the disk and has not its names yet. Dropped, it leaves nothing behind.
+pub struct Complete {
+    bin: Settled,
+    idx: Settled,
+}
+
+impl Complete {
+    /// Gives both files their names, `.bin` first: a set is there once its index is.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn publish(self) -> Result<()> {
+        self.bin.publish()?;
+        self.idx.publish()
     }
 }
 

@@ -4,7 +4,7 @@ use super::intake::Intake;
 use super::{Chunk, Encoding, Lengths, Reject, Report};
 use crate::select::Deduplicator;
 use crate::sink::{Sink, Summary};
-use crate::{AtomicFile, Error, Result};
+use crate::{AtomicFile, Error, Result, Settled};
 use std::io::Write;
 use std::path::Path;
 
@@ -118,10 +118,9 @@ impl<'a> Output<'a> {
     /// # Errors
     /// What writing gives.
     pub fn finish(self) -> Result<(Report, Summary)> {
+        let rejects = self.rejects.map(AtomicFile::settle).transpose()?;
         let summary = self.sink.finish()?;
-        if let Some(rejects) = self.rejects {
-            rejects.commit()?;
-        }
+        rejects.map_or(Ok(()), Settled::publish)?;
         Ok((self.report, summary))
     }
 }

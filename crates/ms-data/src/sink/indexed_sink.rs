@@ -88,14 +88,14 @@ impl Sink for IndexedSink {
     fn finish(mut self: Box<Self>) -> Result<Summary> {
         self.flush()?;
         let mut outputs = Vec::with_capacity(self.writers.len());
-        for writer in self.writers {
+        for writer in &self.writers {
             outputs.push(Output {
                 prefix: writer.prefix().into(),
                 sequences: writer.sequences() as u64,
                 tokens: writer.tokens(),
             });
-            writer.finish()?;
         }
+        IndexedWriter::finish_all(self.writers)?;
         Ok(Summary { outputs, too_long: self.too_long, ..Summary::default() })
     }
 }

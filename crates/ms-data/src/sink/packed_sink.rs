@@ -93,14 +93,14 @@ impl Sink for PackedSink {
     fn finish(mut self: Box<Self>) -> Result<Summary> {
         self.end_part()?;
         let mut outputs = Vec::new();
-        for writer in self.writers {
+        for writer in &self.writers {
             outputs.push(Output {
                 prefix: Path::new(writer.prefix()).into(),
                 sequences: writer.sequences() as u64,
                 tokens: writer.tokens(),
             });
-            writer.finish()?;
         }
+        IndexedWriter::finish_all(self.writers)?;
         let counts = self.packer.counts();
         Ok(Summary {
             outputs,

@@ -52,6 +52,9 @@ fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
     let recurrent = matches!(row.family, Family::Mamba2 | Family::Mamba3);
     let heads = if recurrent { 0 } else { f.need_of(HEADS)? };
     let max_positions = f.size_of(POSITIONS)?.unwrap_or(row.max_positions);
+    if max_positions == 0 {
+        return Err(f.unsupported("field `max_position_embeddings`: expected at least 1, got 0"));
+    }
     let vocab = f.need_of(&["vocab_size", "padded_vocab_size"])?;
     let head_dim = match f.size_of(&["head_dim", "kv_channels", "attention_head_dim"])?.or(row.head_dim) {
         _ if recurrent => 0,

@@ -6,7 +6,7 @@
 //! That is looked at for every cut, so what else stands in the way of one (words, normal forms, special tokens, white space
 //! that looks ahead) shows there too, and another place is tried.
 
-use super::Encode;
+use super::long::{WHOLE, Whole};
 use crate::Result;
 
 /// Bytes of a piece.
@@ -28,56 +28,64 @@ pub(super) struct Pieces {
 impl Pieces {
     /// `marks`: whether the beginning of a text is encoded in another way than its middle. `None` if pieces cannot be told
     /// from the beginning of a text.
-    pub(super) fn new(engine: &dyn Encode, marks: bool) -> Option<Self> {
+    pub(super) fn new(engine: &dyn Whole, marks: bool) -> Option<Self> {
         if !marks {
             return Some(Self { front: None });
         }
         // A line end is a token of its own in the models that mark the beginning of a text.
         let mut ids = Vec::new();
-        engine.encode_into("\n", false, &mut ids).ok()?;
+        engine.whole("\n", false, &mut ids).ok()?;
         Some(Self { front: Some(("\n", ids)) })
     }
 
     /// Appends the ids of `text`. False, and nothing appended, if there is no place to cut it.
     pub(super) fn encode_into(
         &self,
-        engine: &dyn Encode,
+        engine: &dyn Whole,
         text: &str,
         size: usize,
         out: &mut Vec<u32>,
     ) -> Result<bool> {
         let length = out.len();
-        let (mut from, mut expected) = (0, None);
+        let (mut from, mut expected, mut piece) = (0, None, size);
         loop {
             let rest = text.len() - from;
-            let end = if rest <= 2 * size { text.len() } else { boundary(text, from + size) };
+            let end = if rest <= 2 * piece { text.len() } else { boundary(text, from + piece) };
             let ids = self.ids(engine, &text[from..end], from)?;
             // The token that was seen behind the last cut must begin the piece.
             let ids = ids.filter(|ids| expected.is_none_or(|first| ids.first() == Some(&first)));
-            let cut = match &ids {
-                Some(ids) if end < text.len() => self.cut(engine, text, end, ids)?,
-                Some(ids) => Some((ids.len(), text.len(), 0)),
-                None => None,
-            };
-            let (Some(ids), Some((kept, at, next))) = (ids, cut) else {
+            let Some(ids) = ids else {
                 out.truncate(length);
                 return Ok(false);
+            };
+            let cut = match end < text.len() {
+                true => self.cut(engine, text, end, &ids)?,
+                false => Some((ids.len(), end, 0)),
+            };
+            let Some((kept, at, next)) = cut else {
+                // It may end in a long run of what cannot be cut: a longer one ends elsewhere.
+                if 4 * piece > WHOLE {
+                    out.truncate(length);
+                    return Ok(false);
+                }
+                piece *= 2;
+                continue;
             };
             out.extend_from_slice(&ids[..kept]);
             if at == text.len() {
                 return Ok(true);
             }
-            (from, expected) = (at, Some(next));
+            (from, expected, piece) = (at, Some(next), size);
         }
     }
 
     /// The ids of a part that begins at `from` in its text.
-    fn ids(&self, engine: &dyn Encode, part: &str, from: usize) -> Result<Option<Vec<u32>>> {
+    fn ids(&self, engine: &dyn Whole, part: &str, from: usize) -> Result<Option<Vec<u32>>> {
         let mut ids = Vec::new();
         match self.front.as_ref().filter(|_| from > 0) {
-            None => engine.encode_into(part, false, &mut ids)?,
+            None => engine.whole(part, false, &mut ids)?,
             Some((front, own)) => {
-                engine.encode_into(&format!("{front}{part}"), false, &mut ids)?;
+                engine.whole(&format!("{front}{part}"), false, &mut ids)?;
                 if !ids.starts_with(own) {
                     return Ok(None);
                 }
@@ -88,7 +96,7 @@ impl Pieces {
     }
 
     /// The text of some ids from the middle of a text.
-    fn spell(&self, engine: &dyn Encode, ids: &[u32]) -> Result<Option<String>> {
+    fn spell(&self, engine: &dyn Whole, ids: &[u32]) -> Result<Option<String>> {
         let Some((front, own)) = &self.front else { return engine.decode(ids, false).map(Some) };
         let whole = engine.decode(&[own, ids].concat(), false)?;
         Ok(whole.strip_prefix(front).map(str::to_owned))
@@ -98,7 +106,7 @@ impl Pieces {
     /// begins in the text, and with which id.
     fn cut(
         &self,
-        engine: &dyn Encode,
+        engine: &dyn Whole,
         text: &str,
         end: usize,
         ids: &[u32],
@@ -118,7 +126,7 @@ impl Pieces {
     }
 
     /// The token behind the cut at `at`, if the tokens `before` it and those behind it are also those of the text around it.
-    fn joins(&self, engine: &dyn Encode, text: &str, at: usize, before: &[u32]) -> Result<Option<u32>> {
+    fn joins(&self, engine: &dyn Whole, text: &str, at: usize, before: &[u32]) -> Result<Option<u32>> {
         let last = &before[before.len().saturating_sub(TOKENS)..];
         let Some(spelled) = self.spell(engine, last)? else { return Ok(None) };
         let start = at.saturating_sub(spelled.len());

@@ -4,7 +4,8 @@
 //! about says `unicode`. The reference, which is then built, encodes such a text: where words end at spaces, only the
 //! words around these characters.
 
-use super::pieces::{PIECE, Pieces};
+use super::long::{Long, Shape, Whole, added_tokens, check_whole, is_cut, separable};
+use super::pieces::PIECE;
 use super::reference::ReferenceEngine;
 use super::unicode::Disputed;
 use super::unigram::Unigram;
@@ -16,13 +17,10 @@ use fast_tokenizers::pipeline::{
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// Its name and version.
 pub(super) const NAME: &str = "tokenizers 1.0.0-rc.3";
-
-/// Bytes from which on the reference encodes one text at a time: it takes some hundred bytes of memory for each of them.
-const LARGE_TEXT: usize = 256 << 10;
 
 pub(super) struct PipelineEngine {
     tokenizer: PipelineTokenizer,
@@ -30,15 +28,12 @@ pub(super) struct PipelineEngine {
     definition: Vec<u8>,
     path: PathBuf,
     reference: OnceLock<std::result::Result<ReferenceEngine, String>>,
-    /// Held by whoever has the reference encode a large text.
-    large: Mutex<()>,
     disputed: Disputed,
     /// Whether a text can be cut before a space, and its parts be encoded one by one.
     separable: bool,
     plain: EncodeOptions,
     framed: EncodeOptions,
-    /// How long texts are cut; `None` for models whose tokens depend on more than their neighbours.
-    pieces: Option<Pieces>,
+    pub(super) long: Long,
     /// What encodes long texts of a Unigram model, once there is one; `None` in it for models of another kind.
     unigram: OnceLock<Option<Unigram>>,
 }
@@ -55,8 +50,8 @@ impl PipelineEngine {
             .collect();
         let disputed = Disputed::under(&definition["normalizer"]);
         let separable = separable(&definition);
-        let merges = definition["model"]["type"] == "BPE";
-        let marks = ["normalizer", "pre_tokenizer"].iter().any(|part| marks_the_beginning(&definition[part]));
+        let shape = Shape::of(&definition);
+        let scored = definition["model"]["type"] == "Unigram";
         let whole = serde_json::to_vec(&definition).map_err(|e| e.to_string())?;
         fast_tokenizers::canonicalize_value(&mut definition).map_err(|e| e.to_string())?;
         let json = serde_json::to_string(&definition).map_err(|e| e.to_string())?;
@@ -70,25 +65,20 @@ impl PipelineEngine {
         }
         let framed = EncodeOptions::default();
         let plain = EncodeOptions { add_special_tokens: false, ..EncodeOptions::default() };
-        let (path, reference, large) = (path.to_path_buf(), OnceLock::new(), Mutex::new(()));
-        let (definition, pieces) = (whole, None);
+        let (path, reference) = (path.to_path_buf(), OnceLock::new());
         let mut engine = Self {
             tokenizer,
-            definition,
+            definition: whole,
             path,
             reference,
-            large,
             disputed,
             separable,
             plain,
             framed,
-            pieces,
-            unigram: OnceLock::new(),
+            long: Long::none(),
+            unigram: if scored { OnceLock::new() } else { OnceLock::from(None) },
         };
-        if merges {
-            engine.unigram = OnceLock::from(None);
-        }
-        engine.pieces = merges.then(|| Pieces::new(&engine, marks)).flatten();
+        engine.long = Long::new(&engine, shape);
         Ok(engine)
     }
 
@@ -103,10 +93,7 @@ impl PipelineEngine {
     fn disputed(&self, text: &str, mut first: usize, special: bool, out: &mut Vec<u32>) -> Result<()> {
         let reference = self.reference()?;
         if special || !self.separable {
-            // A thread that panicked here left nothing behind that could be wrong.
-            let _alone =
-                (text.len() >= LARGE_TEXT).then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
-            return reference.encode_into(text, special, out);
+            return reference.whole(text, special, out);
         }
         let mut done = 0;
         loop {
@@ -115,7 +102,7 @@ impl PipelineEngine {
             if from > done {
                 self.fast(&text[done..from], &self.plain, out)?;
             }
-            reference.encode_into(&text[from..to], false, out)?;
+            reference.whole(&text[from..to], false, out)?;
             done = to;
             match self.disputed.find(&text[done..]) {
                 Some(at) => first = done + at,
@@ -134,43 +121,6 @@ impl PipelineEngine {
     }
 }
 
-fn added_tokens(definition: &Value) -> impl Iterator<Item = &Value> {
-    definition["added_tokens"].as_array().into_iter().flatten()
-}
-
-/// Whether a space begins at `at` behind a visible ASCII character, or a line end behind an ASCII letter.
-fn is_cut(text: &str, at: usize) -> bool {
-    let bytes = text.as_bytes();
-    match bytes[at] {
-        b' ' => bytes[at - 1].is_ascii_graphic(),
-        b'\n' => bytes[at - 1].is_ascii_alphabetic(),
-        _ => false,
-    }
-}
-
-/// Whether a word always ends before a space, as the patterns of GPT-2 and its kin have it, and nothing looks beyond.
-fn separable(definition: &Value) -> bool {
-    let whole = &definition["pre_tokenizer"];
-    let steps = whole["pretokenizers"].as_array().map_or(std::slice::from_ref(whole), Vec::as_slice);
-    let cuts = |step: &Value| match step["type"].as_str() {
-        Some("ByteLevel") => step["use_regex"] != false,
-        Some("Split") => step["pattern"]["Regex"].as_str().is_some_and(|pattern| {
-            pattern.contains("\\p{L}+") && pattern.contains("\\s+(?!\\S)") && step["behavior"] == "Isolated"
-        }),
-        _ => false,
-    };
-    let level = |step: &Value| step["type"] == "ByteLevel";
-    let plain = |step: &Value| level(step) && step["add_prefix_space"] == false;
-    let ends_alone = |row: &Value| {
-        let text = row["content"].as_str().unwrap_or_default();
-        row["lstrip"] != true && row["rstrip"] != true && !(1..text.len()).any(|at| is_cut(text, at))
-    };
-    steps.iter().any(cuts)
-        && steps.iter().any(plain)
-        && steps.iter().filter(|step| level(step)).all(plain)
-        && added_tokens(definition).all(ends_alone)
-}
-
 /// Shapes that the pipeline would take but encode in another way than the reference.
 fn refusal(definition: &Value) -> Option<&'static str> {
     let model = &definition["model"];
@@ -185,22 +135,7 @@ fn refusal(definition: &Value) -> Option<&'static str> {
     None
 }
 
-/// Whether a step, or one inside it, puts something before a text.
-fn marks_the_beginning(step: &Value) -> bool {
-    let inside = ["normalizers", "pretokenizers"].iter().filter_map(|list| step[list].as_array()).flatten();
-    let own = matches!(step["type"].as_str(), Some("Metaspace" | "Prepend"));
-    own || step["add_prefix_space"] == true || inside.into_iter().any(marks_the_beginning)
-}
-
 impl PipelineEngine {
-    /// The same without pieces.
-    fn whole(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
-        if let Some(first) = self.disputed.find(text) {
-            return self.disputed(text, first, special, out);
-        }
-        self.fast(text, if special { &self.framed } else { &self.plain }, out)
-    }
-
     /// A text of a Unigram model by our own segmentation; false, and nothing appended, if it is none or a text that the
     /// reference must judge.
     fn unigram(&self, text: &str, out: &mut Vec<u32>) -> Result<bool> {
@@ -240,16 +175,22 @@ impl PipelineEngine {
     }
 }
 
+impl Whole for PipelineEngine {
+    fn whole(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
+        if let Some(first) = self.disputed.find(text) {
+            return self.disputed(text, first, special, out);
+        }
+        self.fast(text, if special { &self.framed } else { &self.plain }, out)
+    }
+}
+
 impl Encode for PipelineEngine {
     fn encode_into(&self, text: &str, special: bool, out: &mut Vec<u32>) -> Result<()> {
-        if text.len() > 2 * PIECE && !special && self.unigram(text, out)? {
+        let long = text.len() > 2 * PIECE && !special;
+        if long && (self.long.encode_into(self, text, PIECE, out)? || self.unigram(text, out)?) {
             return Ok(());
         }
-        if let Some(pieces) = self.pieces.as_ref().filter(|_| text.len() > 2 * PIECE && !special)
-            && pieces.encode_into(self, text, PIECE, out)?
-        {
-            return Ok(());
-        }
+        check_whole(text)?;
         self.whole(text, special, out)
     }
 
@@ -282,7 +223,7 @@ mod tests {
     fn same(name: &str, engine: &PipelineEngine, text: &str, what: &str) -> bool {
         let (mut whole, mut pieces) = (vec![7], vec![7]);
         engine.whole(text, false, &mut whole).unwrap();
-        let cut = engine.pieces.as_ref().unwrap().encode_into(engine, text, 8 << 10, &mut pieces).unwrap();
+        let cut = engine.long.encode_into(engine, text, 8 << 10, &mut pieces).unwrap();
         if !cut {
             assert_eq!(pieces, [7], "{name}: {what}: nothing is left of what cannot be cut");
         } else {

@@ -8,6 +8,7 @@
 use super::Encode;
 use super::best_path::{Scores, Trie, best_path};
 use super::charsmap::{Normalizer, SPACE, Symbols};
+use super::long::{WHOLE, check_whole};
 use super::pieces::{AFTER, PIECE, PLACES, TOKENS, UNSURE, boundary};
 use crate::Result;
 use crate::source::{PieceKind, SentencePiece, SentencePieceModel};
@@ -30,8 +31,11 @@ pub(crate) struct SentencePieceEngine {
     /// Ids of the bytes, if the model falls back to them.
     bytes: Option<Box<[u32; 256]>>,
     strips_prefix: bool,
-    /// Whether no two pieces that symbols are joined to have the same score.
-    ordered: bool,
+    /// Whether long texts can be cut: not where pieces are taken apart again into what some place of the whole text made
+    /// them of.
+    cuttable: bool,
+    /// Bytes of the longest of a user's own pieces.
+    longest_symbol: usize,
     model: Model,
 }
 
@@ -76,16 +80,15 @@ impl SentencePieceEngine {
                 Model::Unigram { trie, unknown_score: lowest - UNKNOWN_PENALTY, highest }
             }
         };
-        // Of what two symbols may become: a user's own pieces are symbols themselves.
-        let joined = |id: &u32| {
-            let (text, score, kind) = &pieces[*id as usize];
-            (*kind != PieceKind::UserDefined && text.chars().nth(1).is_some()).then_some(*score)
+        let unused = |piece: &(String, f32, PieceKind)| {
+            piece.2 == PieceKind::Unused && piece.0.chars().nth(1).is_some()
         };
-        let mut scores: Vec<f32> = ids.values().filter_map(joined).collect();
-        scores.sort_unstable_by(f32::total_cmp);
-        let ordered = scores.windows(2).all(|pair| pair[0] < pair[1]);
+        let cuttable = !pieces.iter().any(unused);
+        let own = pieces.iter().filter(|piece| piece.2 == PieceKind::UserDefined);
+        let longest_symbol = own.map(|piece| piece.0.len()).max().unwrap_or(0);
         Ok(Self {
-            ordered,
+            cuttable,
+            longest_symbol,
             normalizer: Normalizer::new(model)?,
             symbols,
             ids,
@@ -97,17 +100,16 @@ impl SentencePieceEngine {
         })
     }
 
-    fn bpe(&self, text: &str, by_words: bool, ids: &mut Ids<'_>) {
-        let mut pieces = Vec::new();
+    fn bpe(&self, text: &str, by_words: bool, ids: &mut Ids<'_>) -> Result<()> {
         if !by_words {
-            return self.long(text, PIECE, &mut pieces, ids);
+            return self.long(text, PIECE, ids);
         }
         let mut seen: HashMap<&str, Vec<(&str, u32)>> = HashMap::new();
         for word in words(text) {
             if let Some(pieces) = seen.get(word) {
                 pieces.iter().for_each(|(piece, id)| ids.push(piece, *id));
             } else if word.len() > REMEMBERED {
-                self.long(word, PIECE, &mut pieces, ids);
+                self.long(word, PIECE, ids)?;
             } else {
                 let mut pieces = Vec::new();
                 self.merge(word, &mut pieces);
@@ -118,30 +120,70 @@ impl SentencePieceEngine {
                 seen.insert(word, pieces);
             }
         }
+        Ok(())
     }
 
-    /// Merges a text of any length, a long one in pieces of about `size` bytes that have the tokens of the whole: see
-    /// `pieces`, whose argument holds here as well, for pieces of different scores.
-    fn long<'t>(&self, text: &'t str, size: usize, pieces: &mut Vec<(&'t str, u32)>, ids: &mut Ids<'_>) {
-        let mut from = 0;
-        while self.ordered && text.len() - from > 2 * size {
-            pieces.clear();
-            self.merge(&text[from..boundary(text, from + size)], pieces);
-            let Some((kept, at)) = self.cut(text, from, pieces) else { break };
-            pieces[..kept].iter().for_each(|(piece, id)| ids.push(piece, *id));
-            from = at;
+    /// Merges a text of any length, a long one in pieces of about `size` bytes that have the tokens of the whole.
+    fn long(&self, text: &str, size: usize, ids: &mut Ids<'_>) -> Result<()> {
+        let (length, after_unknown) = (ids.out.len(), ids.after_unknown);
+        if self.cuttable && text.len() > 2 * size && self.in_pieces(text, size, ids) {
+            return Ok(());
         }
-        pieces.clear();
-        self.merge(&text[from..], pieces);
+        ids.out.truncate(length);
+        ids.after_unknown = after_unknown;
+        check_whole(text)?;
+        let mut pieces = Vec::new();
+        self.merge(text, &mut pieces);
         pieces.iter().for_each(|(piece, id)| ids.push(piece, *id));
+        Ok(())
     }
 
-    /// Where the piece of `text` that begins at `from` may end: how many of its tokens it has then, and the place.
-    fn cut(&self, text: &str, from: usize, tokens: &[(&str, u32)]) -> Option<(usize, usize)> {
+    /// The ids of `text` by pieces; false if there is no place to cut it.
+    ///
+    /// The best pair is joined first, of equal ones the leftmost. So what happens left of a place and right of it happens
+    /// in an order of its own as long as nothing is joined over the place, and whether that ever happens the token before
+    /// the place and the one behind it decide alone, equal scores or not: a place that no pair is joined over in the text
+    /// around it is one that no pair is joined over in the whole.
+    fn in_pieces(&self, text: &str, size: usize, ids: &mut Ids<'_>) -> bool {
+        let mut tokens = Vec::new();
+        let (mut from, mut expected, mut piece) = (0, None, size);
+        loop {
+            let end = if text.len() - from <= 2 * piece { text.len() } else { boundary(text, from + piece) };
+            tokens.clear();
+            self.merge(&text[from..end], &mut tokens);
+            if expected.is_some_and(|first| tokens.first() != Some(&first)) {
+                return false;
+            }
+            if end == text.len() {
+                tokens.iter().for_each(|(piece, id)| ids.push(piece, *id));
+                return true;
+            }
+            match self.cut(text, from..end, &tokens) {
+                Some((kept, at, next)) => {
+                    tokens[..kept].iter().for_each(|(piece, id)| ids.push(piece, *id));
+                    (from, expected, piece) = (at, Some(next), size);
+                }
+                None if 4 * piece <= WHOLE => piece *= 2,
+                None => return false,
+            }
+        }
+    }
+
+    /// Where a piece of `text` with these tokens may end instead: how many of them it has then, the place, and the token
+    /// behind it.
+    fn cut<'t>(
+        &self,
+        text: &'t str,
+        piece: std::ops::Range<usize>,
+        tokens: &[(&str, u32)],
+    ) -> Option<(usize, usize, (&'t str, u32))> {
         let last = tokens.len().saturating_sub(UNSURE);
-        let mut at = from + tokens[..last].iter().map(|token| token.0.len()).sum::<usize>();
+        let mut at = piece.start + tokens[..last].iter().map(|token| token.0.len()).sum::<usize>();
         for kept in (TOKENS + 1..last).rev().take(PLACES) {
             at -= tokens[kept].0.len();
+            if at + self.longest_symbol > piece.end {
+                continue;
+            }
             let before = &tokens[kept - TOKENS..kept];
             let start = at - before.iter().map(|token| token.0.len()).sum::<usize>();
             let end = boundary(text, at + AFTER);
@@ -149,7 +191,7 @@ impl SentencePieceEngine {
             self.merge(&text[start..end], &mut around);
             self.merge(&text[at..end], &mut behind);
             if around.strip_prefix(before).is_some_and(|rest| rest == behind) {
-                return Some((kept, at));
+                return Some((kept, at, *behind.first()?));
             }
         }
         None
@@ -344,9 +386,15 @@ impl Ids<'_> {
 impl Encode for SentencePieceEngine {
     fn encode_into(&self, text: &str, _special: bool, out: &mut Vec<u32>) -> Result<()> {
         let normalized = self.normalizer.normalize(text, &self.symbols);
+        let length = out.len();
         let mut ids = Ids { engine: self, after_unknown: false, out };
         match &self.model {
-            Model::Bpe { by_words } => self.bpe(&normalized, *by_words, &mut ids),
+            Model::Bpe { by_words } => {
+                if let Err(error) = self.bpe(&normalized, *by_words, &mut ids) {
+                    ids.out.truncate(length);
+                    return Err(error);
+                }
+            }
             Model::Unigram { trie, unknown_score, highest } => {
                 let scores =
                     UnigramScores { pieces: &self.pieces, unknown: *unknown_score, highest: *highest };
@@ -400,26 +448,47 @@ mod tests {
         let mut cut = 0;
         for name in ["bpe", "words"] {
             let bytes = std::fs::read(folder.join(format!("{name}.model"))).unwrap();
-            let engine = SentencePieceEngine::new(&SentencePiece::parse(&bytes).unwrap()).unwrap();
-            if !matches!(engine.model, Model::Bpe { .. }) {
-                continue;
-            }
-            for text in [letters.as_str(), mixed.as_str(), &"e".repeat(30_000), &"▁".repeat(20_000)] {
-                let mut whole = Vec::new();
-                engine.merge(text, &mut whole);
-                let (mut of_whole, mut of_pieces, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
-                let mut ids = Ids { engine: &engine, after_unknown: false, out: &mut of_whole };
-                whole.iter().for_each(|(piece, id)| ids.push(piece, *id));
-                let mut ids = Ids { engine: &engine, after_unknown: false, out: &mut of_pieces };
-                engine.long(text, 4 << 10, &mut pieces, &mut ids);
-                assert!(of_whole == of_pieces, "{name}");
-                engine.merge(&text[..boundary(text, 8 << 10)], {
-                    pieces.clear();
-                    &mut pieces
-                });
-                cut += usize::from(engine.ordered && engine.cut(text, 0, &pieces).is_some());
+            let own = SentencePiece::parse(&bytes).unwrap();
+            // The same model with scores of which many are equal, and with all equal.
+            for levels in [usize::MAX, 7, 1] {
+                let mut model = own.clone();
+                for (place, piece) in model.pieces.iter_mut().enumerate() {
+                    piece.1 = if levels == usize::MAX { piece.1 } else { (place % levels) as f32 };
+                }
+                let engine = SentencePieceEngine::new(&model).unwrap();
+                if !matches!(engine.model, Model::Bpe { .. }) {
+                    continue;
+                }
+                for text in [letters.as_str(), mixed.as_str(), &"e".repeat(30_000), &"▁".repeat(20_000)] {
+                    let mut whole = Vec::new();
+                    engine.merge(text, &mut whole);
+                    let (mut of_whole, mut of_pieces) = (Vec::new(), Vec::new());
+                    let mut ids = Ids { engine: &engine, after_unknown: false, out: &mut of_whole };
+                    whole.iter().for_each(|(piece, id)| ids.push(piece, *id));
+                    let mut ids = Ids { engine: &engine, after_unknown: false, out: &mut of_pieces };
+                    if engine.in_pieces(text, 4 << 10, &mut ids) {
+                        assert!(of_whole == of_pieces, "{name} with {levels} scores");
+                        cut += 1;
+                    }
+                }
             }
         }
-        assert!(cut >= 4, "most of these texts are cut: {cut}");
+        assert!(cut >= 12, "most of these texts are cut: {cut}");
+    }
+
+    #[test]
+    fn a_model_that_takes_pieces_apart_again_is_not_cut_and_has_a_bound() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/tokenizers");
+        let mut model = SentencePiece::parse(&std::fs::read(folder.join("bpe.model")).unwrap()).unwrap();
+        let joined = model.pieces.iter_mut().rev().find(|piece| piece.0.chars().nth(1).is_some()).unwrap();
+        joined.2 = PieceKind::Unused;
+        let engine = SentencePieceEngine::new(&model).unwrap();
+        assert!(!engine.cuttable);
+        let mut out = vec![7];
+        let error = engine.encode_into(&"e".repeat(WHOLE + 1), false, &mut out).unwrap_err().to_string();
+        assert!(error.contains("at most 8388608 bytes are encoded as a whole"), "{error}");
+        assert_eq!(out, [7]);
+        engine.encode_into("eee", false, &mut out).unwrap();
+        assert!(out.len() > 1);
     }
 }

@@ -2,9 +2,11 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+use ms_cli::megatron::{Flag, Program, Upstream, flags};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// After which a program is taken to hang: a minute on a machine that does other work beside, or `MS_PATIENCE` seconds.
@@ -141,4 +143,70 @@ pub(crate) fn workshop() -> tempfile::TempDir {
     );
     run("ms-convert", here, "mcore hf --load trained --save hf --hf-cfg-dir tok");
     dir
+}
+
+/// A program of the table with a command line that works in the workshop; outputs are called OUT.
+pub(crate) struct Case {
+    pub(crate) program: Program,
+    pub(crate) name: &'static str,
+    pub(crate) line: String,
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |program, name, line: &str| Case { program, name, line: line.to_owned() };
+    vec![
+        case(
+            Program::Train,
+            "ms-train",
+            &format!(
+                "{MODEL} --tokenizer-name-or-path tok --data-path data_text_document --split 90,10,0 --train-iters 1 \
+                 --eval-iters 0 --lr 1e-3 --log-interval 1 --threads 1"
+            ),
+        ),
+        case(Program::Infer, "ms-infer", "generate --load hf --prompt some --max-new-tokens 2 --threads 1"),
+        case(
+            Program::Eval,
+            "ms-eval",
+            "mmlu --load hf --data-path quiz --protocol harness --num-fewshot 1 --threads 1",
+        ),
+        case(
+            Program::Preprocess,
+            "ms-preprocess",
+            "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --force --output-prefix OUT",
+        ),
+        case(Program::Convert, "ms-convert", "hf mcore --load hf --force --no-sync --save OUT"),
+    ]
+}
+
+/// All spellings of a flag of a program.
+pub(crate) fn spellings(name: &str, flag: &str) -> Vec<String> {
+    let program = cases().into_iter().find(|case| case.name == name).map(|case| case.program);
+    let all: Vec<&Flag> = program.into_iter().flat_map(|program| flags(program, Upstream::Head)).collect();
+    let dest = all.iter().find(|f| f.flag == flag).map(|f| f.dest(Upstream::Head));
+    let same = all.iter().filter(|f| Some(f.dest(Upstream::Head)) == dest).map(|f| f.flag.to_owned());
+    same.chain([flag.to_owned()]).collect()
+}
+
+/// Removes what a call left under names that begin with `out`, so that the next one finds nothing of it.
+pub(crate) fn tidy(folder: &Path, out: &str) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        if entry.file_name().unwrap().to_string_lossy().trim_start_matches('.').starts_with(out) {
+            let _ = if entry.is_dir() { std::fs::remove_dir_all(entry) } else { std::fs::remove_file(entry) };
+        }
+    }
+}
+
+/// Does something with each of `all` on two threads, which are numbered.
+pub(crate) fn each<T: Sync>(all: &[T], work: impl Fn(usize, &T) + Sync) {
+    let (next, work) = (AtomicUsize::new(0), &work);
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let next = &next;
+            scope.spawn(move || {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(worker, one);
+                }
+            });
+        }
+    });
 }

@@ -5,7 +5,7 @@ mod findings;
 mod libraries;
 
 use crate::cli::NpuDoctor;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ascend_rs::Toolkit;
 use findings::{Findings, Status};
 use hccl_sys::Search;
@@ -62,11 +62,7 @@ pub(crate) fn run(args: &NpuDoctor, as_json: bool) -> Result<()> {
         "findings": findings.json(),
     });
     if let Some(path) = &args.report {
-        let text = format!("{report:#}\n");
-        let part = path.with_extension("part");
-        std::fs::write(&part, text)
-            .and_then(|()| std::fs::rename(&part, path))
-            .with_context(|| format!("write {}", path.display()))?;
+        ms_cli::write_file(path, format!("{report:#}\n").as_bytes())?;
     }
     let mut out = std::io::stdout().lock();
     if as_json {
