@@ -62,7 +62,7 @@ export PATH
 if [ -n "$small" ]; then
   vocab=1024 text_mb=2 hidden=64 layers=2 heads=4 groups=2 ffn=192 seq=128 iters=60 sft_iters=12 warmup=5 lr=4e-3
 else
-  vocab=8192 text_mb=24 hidden=384 layers=6 heads=6 groups=2 ffn=1024 seq=512 iters=60 sft_iters=16 warmup=10 lr=1.5e-3
+  vocab=8192 text_mb=24 hidden=384 layers=6 heads=6 groups=2 ffn=1024 seq=512 iters=40 sft_iters=16 warmup=10 lr=1.5e-3
 fi
 model="--num-layers $layers --hidden-size $hidden --num-attention-heads $heads --group-query-attention
   --num-query-groups $groups --ffn-hidden-size $ffn --qk-layernorm --normalization RMSNorm --swiglu
