@@ -638,7 +638,7 @@ OWN = [
     ("--force", "convert1,convert2", "0", "true", "force", False, "", "Output", "replace an existing output"),
     ("--nproc-per-node", "train", "1", "int", "nproc_per_node", 1, "", PARALLEL, "ranks to run as threads of this process"),
     ("--threads", _MAIN, "1", "int", "threads", None, "", PARALLEL, "threads of each rank's kernels"),
-    ("--arithmetic", _MAIN, "1", "str", "arithmetic", None, "pair,tile32", PARALLEL, "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder)"),
+    ("--arithmetic", _MAIN, "1", "str", "arithmetic", None, "pair,tile32", PARALLEL, "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that instruction set's own)"),
     ("--device", _MAIN, "1", "str", "device", "cpu", "cpu,npu", PARALLEL, "where to compute"),
     ("--keep-last", "train", "1", "int", "keep_last", None, "", CKPT, "checkpoints that stay in --save; older ones are removed once a newer one is complete (default: all stay)"),
     ("--fit", "train", "1", "str", "fit", None, "", PARALLEL, "--dry-run: layouts of --nproc-per-node ranks whose ranks each need at most this much memory, best first (64GiB, 512MiB, 80GB)"),

@@ -10,7 +10,7 @@ pub const MS_NO_PROGRESS: &str = "MS_NO_PROGRESS";
 pub const NO_COLOR: &str = "NO_COLOR";
 
 /// Instruction set of the kernels (`portable`, `avx2`, `avx512`, `avx512bf16`, `amx`) instead of the one measured to be
-/// the fastest.
+/// the fastest; bf16 products are then summed in its order unless `--arithmetic` names one.
 pub const MS_ISA: &str = "MS_ISA";
 
 /// Threads of the kernels when no flag says otherwise.

@@ -4,6 +4,7 @@
 //! but slow, so a short product of each candidate decides. The decision is kept in a file with the processor's name, for
 //! two runs of one machine must not differ by the noise of a measurement.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 
@@ -53,41 +54,53 @@ impl Choice {
             return Ok(Self { isa, arithmetic: asked.unwrap_or_else(|| isa.arithmetic()) });
         }
         let name = processor_name();
-        if let Some(choice) = kept.and_then(|path| read(path, &name, asked)) {
+        let known = || kept.and_then(|path| read(path, &name, asked));
+        if let Some(choice) = known() {
             return Ok(choice);
         }
-        let choice = Self::fastest(&rates(asked));
+        // Processes that start together measure once, one after the other. A folder that cannot be written costs a
+        // measurement at every start, nothing else.
+        let _turn = kept.and_then(|path| turn(path).ok());
+        if let Some(choice) = known() {
+            return Ok(choice);
+        }
+        let choice = Self::fastest(&rates(asked), asked);
         if let Some(path) = kept {
-            // A folder that cannot be written costs a measurement at every start, nothing else.
             let _ = keep(path, &name, asked, choice);
         }
         Ok(choice)
     }
 
     /// The fastest of `rates`, which go from few instructions to many: later ones must be clearly faster.
-    fn fastest(rates: &[Rate]) -> Self {
+    fn fastest(rates: &[Rate], asked: Option<Arithmetic>) -> Self {
         let mut best: Option<&Rate> = None;
         for rate in rates.iter().filter(|rate| rate.exact) {
             if best.is_none_or(|best| rate.gflops > CLEARLY * best.gflops) {
                 best = Some(rate);
             }
         }
-        best.map_or(Self { isa: Isa::Portable, arithmetic: Arithmetic::Pair }, |rate| rate.choice)
+        let plain = Self { isa: Isa::Portable, arithmetic: asked.unwrap_or(Arithmetic::Pair) };
+        best.map_or(plain, |rate| rate.choice)
     }
 }
 
 /// Measures every candidate of `asked`, or of both orders: the instruction sets of this processor that have a body of
 /// their own for the order.
 pub fn rates(asked: Option<Arithmetic>) -> Vec<Rate> {
+    let available = Isa::all_available();
     let mut candidates = Vec::new();
-    for isa in Isa::all_available() {
-        for arithmetic in Arithmetic::ALL {
-            // An order that nobody asked for is a candidate only where an instruction has it.
-            let wanted = asked.map_or(arithmetic == isa.arithmetic(), |asked| arithmetic == asked);
-            let own = arithmetic == Arithmetic::Tile32 || isa != Isa::Amx;
-            // Sums in the order of tiles do not use the dot instruction.
-            let own = own && !(arithmetic == Arithmetic::Tile32 && isa == Isa::Avx512Bf16);
-            if wanted && own {
+    for arithmetic in Arithmetic::ALL.into_iter().filter(|own| asked.is_none_or(|asked| asked == *own)) {
+        for &isa in &available {
+            let is_candidate = match (arithmetic, isa) {
+                // Where there are tiles, their set does the same products, and narrows by an instruction besides.
+                (Arithmetic::Pair, Isa::Avx512) => !available.contains(&Isa::Amx),
+                (Arithmetic::Pair, _) | (Arithmetic::Tile32, Isa::Amx) => true,
+                // The dot instruction has another order.
+                (Arithmetic::Tile32, Isa::Avx512Bf16) => false,
+                // An order that nobody asked for is a candidate only where an instruction has it.
+                (Arithmetic::Tile32, _) => asked.is_some(),
+            };
+            if is_candidate {
                 candidates.push(Choice { isa, arithmetic });
             }
         }
@@ -183,41 +196,46 @@ pub fn processor_name() -> String {
     if parts.is_empty() { std::env::consts::ARCH.to_owned() } else { parts.join(" ") }
 }
 
-/// A line of the file: the processor and its instruction sets, the order asked for, the choice.
-fn line(name: &str, asked: Option<Arithmetic>, choice: Choice) -> String {
-    format!("{}\t{}\t{}\n", key(name, asked), choice.isa, choice.arithmetic)
-}
-
-/// What a choice depends on.
+/// What a choice depends on: the version of this crate, the processor and its instruction sets, the order asked for.
 fn key(name: &str, asked: Option<Arithmetic>) -> String {
     let asked = asked.map_or_else(|| "any".to_owned(), |a| a.to_string());
-    format!("1\t{name}\t{}\t{asked}", Isa::available_names())
+    format!("{}\t{name}\t{}\t{asked}\t", env!("CARGO_PKG_VERSION"), Isa::available_names())
 }
 
 /// The choice that stands in a file, unless it is of another processor or cannot be read.
 fn read(path: &Path, name: &str, asked: Option<Arithmetic>) -> Option<Choice> {
     let text = std::fs::read_to_string(path).ok()?;
-    let key = key(name, asked) + "\t";
+    let key = key(name, asked);
     let (isa, arithmetic) = text.lines().find_map(|line| line.strip_prefix(&key))?.split_once('\t')?;
     let choice = Choice { isa: isa.parse().ok()?, arithmetic: arithmetic.parse().ok()? };
     let fits = choice.isa.is_available() && asked.is_none_or(|asked| asked == choice.arithmetic);
     fits.then_some(choice)
 }
 
-/// Adds a choice to the file, which appears whole.
-fn keep(path: &Path, name: &str, asked: Option<Arithmetic>, choice: Choice) -> std::io::Result<()> {
-    const MOST: usize = 64;
+/// Waits until no other process measures for the same file; it is this one's turn until the result is dropped.
+fn turn(path: &Path) -> std::io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
+    let lock = File::create(path.with_extension("lock"))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// Adds a choice to the file, which appears whole; the oldest of many others go.
+fn keep(path: &Path, name: &str, asked: Option<Arithmetic>, choice: Choice) -> std::io::Result<()> {
+    const MOST: usize = 64;
     let old = std::fs::read_to_string(path).unwrap_or_default();
-    let key = key(name, asked) + "\t";
-    let others = old.lines().filter(|line| !line.starts_with(&key)).take(MOST);
-    let text: String =
-        others.map(|line| format!("{line}\n")).collect::<String>() + &line(name, asked, choice);
+    let key = key(name, asked);
+    let others: Vec<&str> = old.lines().filter(|line| !line.starts_with(&key)).collect();
+    let mut text = String::new();
+    for other in &others[others.len().saturating_sub(MOST)..] {
+        text += other;
+        text.push('\n');
+    }
+    text += &format!("{key}{}\t{}\n", choice.isa, choice.arithmetic);
     let part = path.with_extension(format!("{}.part", std::process::id()));
-    std::fs::write(&part, text)?;
-    std::fs::rename(&part, path).inspect_err(|_| {
+    std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path)).inspect_err(|_| {
         let _ = std::fs::remove_file(&part);
     })
 }
@@ -233,7 +251,7 @@ mod tests {
     #[test]
     fn the_fastest_exact_candidate_is_taken_and_noise_decides_nothing() {
         use Arithmetic::{Pair, Tile32};
-        let fastest = |rates: &[Rate]| Choice::fastest(rates);
+        let fastest = |rates: &[Rate]| Choice::fastest(rates, None);
         // Zen 4: the dot instruction is worth it.
         let zen = [
             rate(Isa::Avx2, Pair, 70.0, true),
@@ -256,6 +274,9 @@ mod tests {
             Isa::Avx512
         );
         assert_eq!(fastest(&[]).isa, Isa::Portable);
+        // An order that was asked for is kept to, whatever was measured.
+        let plain = Choice { isa: Isa::Portable, arithmetic: Tile32 };
+        assert_eq!(Choice::fastest(&[rate(Isa::Avx2, Tile32, 1.0, false)], Some(Tile32)), plain);
     }
 
     #[test]
@@ -276,6 +297,7 @@ mod tests {
         let path = folder.path().join("new/arithmetic.tsv");
         let choice = Choice { isa: Isa::Portable, arithmetic: Arithmetic::Pair };
         assert_eq!(read(&path, "here", None), None);
+        drop(turn(&path).unwrap());
         keep(&path, "here", None, choice).unwrap();
         keep(&path, "there", None, choice).unwrap();
         keep(&path, "here", Some(Arithmetic::Tile32), Choice { arithmetic: Arithmetic::Tile32, ..choice })
@@ -284,9 +306,25 @@ mod tests {
         assert_eq!(read(&path, "here", Some(Arithmetic::Pair)), None);
         assert_eq!(read(&path, "here", Some(Arithmetic::Tile32)).unwrap().arithmetic, Arithmetic::Tile32);
         assert_eq!(read(&path, "elsewhere", None), None);
-        std::fs::write(&path, line("here", None, choice).replace("portable\tpair", "portable\tpears"))
-            .unwrap();
+        for i in 0..70 {
+            keep(&path, &format!("processor {i}"), None, choice).unwrap();
+        }
+        assert_eq!(read(&path, "here", None), None, "the oldest goes first");
+        assert_eq!(read(&path, "processor 69", None), Some(choice));
+        std::fs::write(&path, format!("{}portable\tpears\n", key("here", None))).unwrap();
         assert_eq!(read(&path, "here", None), None, "a damaged file is measured anew");
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left behind");
+        let left = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 2, "the file, and the one that processes wait for");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        if Isa::from_env() == Ok(None) {
+            let choice = Choice::of_process(Some(Arithmetic::Tile32), Some(&file.join("below"))).unwrap();
+            assert_eq!(choice.arithmetic, Arithmetic::Tile32);
+        }
     }
 }

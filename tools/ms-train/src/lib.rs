@@ -23,7 +23,7 @@ pub mod topology;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Program, parse_or_exit};
-use ms_core::{Arena, Choice, Tensor};
+use ms_core::{Arena, Choice, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
 use ms_kernels::Arithmetic;
 use ms_trainer::{Hooks, Outcome};
@@ -32,8 +32,8 @@ use resolve::Resolved;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 const ABOUT: &str = "Trains a decoder: pretraining and supervised fine-tuning, with Megatron's flags.
 
@@ -102,14 +102,14 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
 
 /// The choice of a rank: that of its machine, in an order of sums that all ranks have. Where machines differ that is the one
 /// that needs no special instruction.
-fn agreed(choice: Choice, ctx: &ParallelCtx) -> Result<Choice> {
+fn agreed(choice: Choice, ctx: &ParallelCtx, dtype: DType) -> Result<Choice> {
     let tiles = f64::from(u8::from(choice.arithmetic == Arithmetic::Tile32));
     let tiles = Tensor::from_slice(&Arena::default(), [1], &[tiles])?;
     let tiles = ctx.world.all_reduce("arithmetic", tiles, ReduceOp::Sum)?.wait()?.as_slice::<f64>()?[0];
     if tiles == 0.0 || tiles == ctx.world.size() as f64 {
         return Ok(choice);
     }
-    if ctx.rank == 0 {
+    if ctx.rank == 0 && dtype == DType::Bf16 {
         tracing::warn!(
             "the ranks' machines are fastest at different orders of sums: all take `--arithmetic pair`"
         );
@@ -137,10 +137,12 @@ fn train(
     keep::listen(args, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
     let topology = &resolved.topology;
     let started = std::time::Instant::now();
+    let taken = OnceLock::new();
     let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
         let ctx =
             ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, fabric)?;
-        let choice = agreed(choice, &ctx)?;
+        let choice = agreed(choice, &ctx, resolved.config.dtype)?;
+        taken.get_or_init(|| choice);
         let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank, choice)?;
         // What the first rank finds missing of the data's indices it writes; the others read it.
         if ctx.rank > 0 {
@@ -159,7 +161,7 @@ fn train(
     }
     observer.finish();
     let trace = match &resolved.config.profile {
-        Some(_) => Some(profile::write(resolved, &recorder.take(), choice)?),
+        Some(_) => Some(profile::write(resolved, &recorder.take(), *taken.get().unwrap_or(&choice))?),
         None => None,
     };
     let summary = summary(resolved, &outcome, started.elapsed().as_secs_f64(), trace.as_deref());

@@ -138,10 +138,52 @@ mod body {
 
     /// `sum += Σ_u weights[u] · rows[u]`, in the order of `u`.
     #[inline(always)]
-    fn add_chunk<E: Element>(sum: &mut [f32; LANES], weights: [f32; AT_ONCE], rows: [&[E; LANES]; AT_ONCE]) {
-        for u in 0..AT_ONCE {
+    fn add_chunk<E: Element, const N: usize>(
+        sum: &mut [f32; LANES],
+        weights: [f32; N],
+        rows: [&[E; LANES]; N],
+    ) {
+        for u in 0..N {
             for l in 0..LANES {
                 sum[l] = weights[u].mul_add(rows[u][l].to_f32(), sum[l]);
+            }
+        }
+    }
+
+    /// Adds the weighted values of `N` keys from `j` on to the sums of all heads.
+    #[inline(always)]
+    fn add_keys<E: Element, const N: usize>(
+        sums: &mut [[f32; LANES]],
+        weights: &[f32],
+        values: Block<'_, E>,
+        j: usize,
+    ) {
+        let (width, whole) = (values.dim.div_ceil(LANES), values.dim / LANES);
+        let none = [E::default(); LANES];
+        for g in 0..values.groups {
+            let (mut rows, mut chunks) = ([&[] as &[E]; N], [&[] as &[[E; LANES]]; N]);
+            for u in 0..N {
+                rows[u] = values.row(j + u, g);
+                chunks[u] = rows[u].as_chunks().0;
+            }
+            for n in g * values.heads_per_group..(g + 1) * values.heads_per_group {
+                let mut w = [0f32; N];
+                w.copy_from_slice(&weights[n * KEYS + j..][..N]);
+                let sums = &mut sums[n * width..][..width];
+                for (c, sum) in sums.iter_mut().enumerate().take(whole) {
+                    let mut at = [&none; N];
+                    for u in 0..N {
+                        at[u] = &chunks[u][c];
+                    }
+                    add_chunk(sum, w, at);
+                }
+                if whole < width {
+                    let mut tails = [[E::default(); LANES]; N];
+                    for u in 0..N {
+                        tails[u] = padded(&rows[u][whole * LANES..]);
+                    }
+                    add_chunk(&mut sums[whole], w, tails.each_ref());
+                }
             }
         }
     }
@@ -150,28 +192,12 @@ mod body {
     #[inline(always)]
     pub(super) fn mix<E: Element>(sums: &mut [[f32; LANES]], weights: &[f32], values: Block<'_, E>) {
         sums.fill([0.0; LANES]);
-        let (width, whole) = (values.dim.div_ceil(LANES), values.dim / LANES);
-        for j in (0..values.count).step_by(AT_ONCE) {
-            // Rows past the last are the last again, with weight 0.
-            let last = values.count - 1;
-            for g in 0..values.groups {
-                let rows: [&[E]; AT_ONCE] = std::array::from_fn(|u| values.row(last.min(j + u), g));
-                let chunks: [&[[E; LANES]]; AT_ONCE] = rows.map(|row| row.as_chunks().0);
-                for n in g * values.heads_per_group..(g + 1) * values.heads_per_group {
-                    let w: [f32; AT_ONCE] = std::array::from_fn(|u| match j + u <= last {
-                        true => weights[n * KEYS + j + u],
-                        false => 0.0,
-                    });
-                    let sums = &mut sums[n * width..][..width];
-                    for (c, sum) in sums.iter_mut().enumerate().take(whole) {
-                        add_chunk(sum, w, chunks.map(|chunks| &chunks[c]));
-                    }
-                    if whole < width {
-                        let tails = rows.map(|row| padded(&row[whole * LANES..]));
-                        add_chunk(&mut sums[whole], w, std::array::from_fn(|u| &tails[u]));
-                    }
-                }
-            }
+        let whole = values.count / AT_ONCE * AT_ONCE;
+        for j in (0..whole).step_by(AT_ONCE) {
+            add_keys::<E, AT_ONCE>(sums, weights, values, j);
+        }
+        for j in whole..values.count {
+            add_keys::<E, 1>(sums, weights, values, j);
         }
     }
 }

@@ -216,7 +216,8 @@ fn check_segments(
 /// | `segments` | -       | -     | documents, rising in query tokens                                 |
 ///
 /// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, probabilities and sums are f32,
-/// products sum in rising order of the head's elements and of the keys within blocks of 192.
+/// products sum in rising order of the head's elements and of the keys within blocks of 192; with at most four queries a
+/// segment, in sixteen lanes of the head's elements and blocks of 128 keys.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a query.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Alibi, Heads, Options, Segment, backward, forward, reference};
 use crate::qkv::Packed;
-use crate::trial::{cpus, random, wide};
+use crate::trial::{cpus, random, same_everywhere, wide, wide64};
 use crate::{Cpu, Element, Error};
 
 /// Forward and backward over packed rows.
@@ -233,6 +233,78 @@ fn few_queries_agree_with_many_on_the_same_keys() {
             let many: Vec<f64> = many.iter().map(|v| v.to_f64()).collect();
             assert_close("one query against eight", &wide(&one), &many, 1e-2, 1e-3);
             assert!(first.get_or_insert_with(|| one.clone()) == &one, "{cpu:?}");
+        }
+    }
+}
+
+#[test]
+fn few_queries_of_several_documents_agree_with_each_of_them_alone_among_many() {
+    // Queries and keys of each document: none, one block of keys, several, no key at all.
+    let documents = [(1, 300), (3, 129), (0, 50), (4, 0), (4, 257), (2, 7)];
+    let (groups, per_group, dim) = (2, 2, 20);
+    let width = groups * per_group * dim;
+    let keys: usize = documents.iter().map(|d| d.1).sum();
+    let k = random::<f32>(keys * groups * dim, 1);
+    let v = random::<f32>(keys * groups * dim, 2);
+    let alibi = Some(Alibi { heads: 4, first: 0 });
+    for options in [
+        causal(dim),
+        Options { window: Some(140), ..causal(dim) },
+        Options { softcap: Some(3.0), alibi, ..causal(dim) },
+        Options { causal: false, ..causal(dim) },
+    ] {
+        fn heads(
+            data: &[f32],
+            token_stride: usize,
+            group_stride: usize,
+            head_stride: usize,
+        ) -> Heads<'_, f32> {
+            Heads { data, offset: 0, token_stride, group_stride, head_stride }
+        }
+        let attend = |cpu: &Cpu, q: &[f32], segments: &[Segment]| {
+            let tokens = q.len() / width;
+            let (mut out, mut lse) = (vec![9f32; q.len()], vec![9f32; groups * per_group * tokens]);
+            forward(
+                cpu,
+                &mut out,
+                Some(&mut lse),
+                heads(q, width, per_group * dim, dim),
+                heads(&k, groups * dim, dim, 0),
+                heads(&v, groups * dim, dim, 0),
+                groups,
+                per_group,
+                dim,
+                segments,
+                &options,
+            )
+            .unwrap();
+            (out, lse)
+        };
+        let few: Vec<Segment> = documents
+            .iter()
+            .scan((0, 0), |(q_start, k_start), &(q_len, k_len)| {
+                let segment = Segment { q_start: *q_start, q_len, k_start: *k_start, k_len, ahead: 0 };
+                (*q_start, *k_start) = (*q_start + q_len, *k_start + k_len);
+                Some(segment)
+            })
+            .collect();
+        let tokens: usize = documents.iter().map(|d| d.0).sum();
+        let q = random::<f32>(tokens * width, 3);
+        let (out, lse) = same_everywhere("few queries", |cpu| attend(cpu, &q, &few));
+        for s in few.iter().filter(|s| s.q_len > 0) {
+            // The same queries behind eight others, which go another way.
+            let mut many = random::<f32>(8 * width, 4);
+            many.extend(&q[s.q_start * width..][..s.q_len * width]);
+            let alone = Segment { q_start: 0, q_len: 8 + s.q_len, ..*s };
+            let (want, want_lse) = attend(&Cpu::single(), &many, &[alone]);
+            let want: Vec<f64> = wide64(&want[8 * width..]);
+            assert_close("output", &out[s.q_start * width..][..s.q_len * width], &want, 1e-4, 1e-5);
+            for n in 0..groups * per_group {
+                for i in 0..s.q_len {
+                    let (got, want) = (lse[n * tokens + s.q_start + i], want_lse[n * (8 + s.q_len) + 8 + i]);
+                    assert!(got == want || (got - want).abs() < 1e-4, "{s:?} head {n}: {got} for {want}");
+                }
+            }
         }
     }
 }

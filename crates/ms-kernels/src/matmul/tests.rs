@@ -146,7 +146,7 @@ fn every_instruction_set_gives_the_sums_of_tiles() {
 /// The instructions of the AMX kernels, by the processor or, where it has none, by a handler that performs them.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[test]
-fn the_amx_kernels_give_the_sums_of_tiles_at_every_remainder() {
+fn the_amx_kernels_give_the_sums_of_tiles_at_remainders_of_all_sizes() {
     use super::driver;
     use super::kernel::tile32::{amx::Amx, trap};
     let has_avx512 = Isa::Avx512Bf16.is_available();
@@ -174,6 +174,8 @@ fn the_amx_kernels_give_the_sums_of_tiles_at_every_remainder() {
         }
     }
     assert_eq!(trap::performed() > before, in_software, "the tile instructions ran");
+    // SAFETY: the instructions are performed.
+    assert_eq!(unsafe { super::kernel::tile32::amx::tile_loop(3) }, 3.0 * 4.0 * 16.0 * 16.0 * 32.0 * 2.0);
 }
 
 #[test]
@@ -201,7 +203,18 @@ fn blocks_of_rows_columns_and_terms_do_not_reach_the_bits() {
 
 #[test]
 fn few_rows_agree_between_instruction_sets_bit_for_bit() {
-    for (m, n, k) in [(1, 300, 515), (2, 70, 64), (4, 1000, 96)] {
+    // Long enough, too, for rows that are taken in parts.
+    let shapes = [
+        (1, 300, 515),
+        (2, 70, 64),
+        (4, 1000, 96),
+        (3, 77, 97),
+        (2, 37, 2100),
+        (3, 21, 1400),
+        (4, 35, 1100),
+        (1, 9, 2083),
+    ];
+    for (m, n, k) in shapes {
         let case = Case::<bf16>::new(Form::Nt, m, n, k, 1);
         let mut first: Option<Vec<f32>> = None;
         for cpu in cpus(&[1, 3]) {

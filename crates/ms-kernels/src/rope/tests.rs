@@ -53,12 +53,18 @@ fn partial_frequencies(base: &str, dim: usize) -> Vec<f32> {
 
 #[test]
 fn every_instance_meets_the_formula_and_the_inverse_undoes_it() {
-    let (tokens, heads, d) = (700, 2, 26);
-    let inv_freq: Vec<f32> = (0..10).map(|i| 10f32.powf(-(i as f32) / 4.0)).collect();
+    // Less than sixteen pairs, and two chunks of sixteen with a rest.
+    for dim in [20, 72] {
+        rotates_by_the_formula(700, 2, dim + 6, dim);
+    }
+}
+
+fn rotates_by_the_formula(tokens: usize, heads: usize, d: usize, dim: usize) {
+    let inv_freq: Vec<f32> = (0..dim / 2).map(|i| 10f32.powf(-(i as f32) / 4.0)).collect();
     let (cos, sin) = tables(&inv_freq, 1000, 1.0);
     let positions: Vec<i32> = (0..tokens as i32).map(|t| (t * 7) % 1000).collect();
     for interleaved in [false, true] {
-        let rotary = Rotary { cos: &cos, sin: &sin, dim: 20, interleaved };
+        let rotary = Rotary { cos: &cos, sin: &sin, dim, interleaved };
         let x = random::<f32>(tokens * heads * d, 1);
         let (rotated, back) = same_everywhere("rope", |cpu| {
             let mut y = x.clone();

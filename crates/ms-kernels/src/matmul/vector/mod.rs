@@ -139,6 +139,11 @@ fn sum_rows<E: Element>(
     k: usize,
     count: usize,
 ) {
+    if k == 0 {
+        // A weight without columns may have any stride.
+        sums.fill(0.0);
+        return;
+    }
     #[cfg(target_arch = "x86_64")]
     if crate::element::is_bf16::<E>() && isa >= Isa::Avx512 {
         // SAFETY: a `Cpu` is only made for an instruction set that this processor has.

@@ -328,7 +328,7 @@ unsafe fn tile(tile: &Tile<u32>) {
 /// # Safety
 /// The instruction set must be there.
 pub(crate) unsafe fn tile_loop(rounds: usize) -> f64 {
-    // bf16 from 1 to 2, all different: 0x3f80 and what follows.
+    // All bf16 from 1 to 2.
     let mut data = [0u16; 4 * TILE * TILE];
     for (i, v) in data.iter_mut().enumerate() {
         *v = 0x3f80 | (i as u16).wrapping_mul(0x9e37) >> 9;

@@ -2,7 +2,8 @@
 //!
 //! Such a processor raises an invalid-opcode exception, which Linux hands to the process as `SIGILL`. The handler here
 //! decodes the instruction, performs it on tiles of its own by [`super::model`] and lets the thread go on behind it. So
-//! the tests run the very instructions of the AMX kernels - addresses, strides, order, configuration - everywhere.
+//! the tests run the very instructions of the AMX kernels - addresses, strides, order, configuration - on any Linux machine
+//! with AVX-512 and BF16, which packing needs.
 
 use std::cell::RefCell;
 use std::sync::Once;
