@@ -222,17 +222,20 @@ fn all_devices_of_a_process_make_a_fabric() {
     });
 }
 
+/// A table of ranks on the devices of one server.
+fn rank_table(world: usize) -> String {
+    let device =
+        |r: usize| format!(r#"{{"device_id": "{r}", "device_ip": "192.168.100.{r}", "rank_id": "{r}"}}"#);
+    let devices = (0..world).map(device).collect::<Vec<_>>().join(", ");
+    format!(
+        r#"{{"status": "completed", "version": "1.0", "server_count": "1", "server_list": [{{"server_id": "10.0.0.1", "device": [{devices}]}}]}}"#
+    )
+}
+
 fn a_rank_table_makes_a_fabric() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.json");
-    let device =
-        |r: usize| format!(r#"{{"device_id": "{r}", "device_ip": "192.168.100.{r}", "rank_id": "{r}"}}"#);
-    let text = format!(
-        r#"{{"status": "completed", "version": "1.0", "server_count": "1", "server_list": [{{"server_id": "10.0.0.1", "device": [{}, {}]}}]}}"#,
-        device(0),
-        device(1)
-    );
-    std::fs::write(&table, text).unwrap();
+    std::fs::write(&table, rank_table(2)).unwrap();
     let toolkit = toolkit();
     let meeting: Arc<dyn Rendezvous> = Arc::new(InProcess::default());
     std::thread::scope(|scope| {
@@ -367,7 +370,9 @@ pub fn one_of_several_processes() {
         Err(_) => Arc::new(Folder::new(std::env::var("MEETING").unwrap().as_ref()).unwrap()),
     };
     let toolkit = toolkit();
-    let fabric = HcclFabric::new(&toolkit, rank as i32, rank, world, meeting, Bootstrap::RootInfo, options());
+    let bootstrap =
+        std::env::var("RANK_TABLE").map_or(Bootstrap::RootInfo, |t| Bootstrap::RankTable(t.into()));
+    let fabric = HcclFabric::new(&toolkit, rank as i32, rank, world, meeting, bootstrap, options());
     let all: Vec<usize> = (0..world).collect();
     let comm = fabric.group(&all).unwrap();
     let hccl = everything(&*comm).unwrap();
@@ -463,6 +468,24 @@ pub fn one_of_processes_that_add() {
 #[test]
 fn processes_that_meet_in_a_folder_equal_threads() {
     processes(3, &[]);
+}
+
+#[test]
+fn processes_of_a_rank_table_equal_threads() {
+    // A table's text is its group's address: one for each run.
+    for mode in ["lazy", "threads"] {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("table.json");
+        std::fs::write(&table, rank_table(3) + &format!("\n\n{}", folder.path().display())).unwrap();
+        let settings = [
+            ("RANK_TABLE", table.to_str().unwrap()),
+            ("MEETING", folder.path().to_str().unwrap()),
+            ("CANN_EMU_MODE", mode),
+        ];
+        for out in outcomes(Personality::V91, "one_of_several_processes", 3, &settings) {
+            assert!(out.status.success(), "{mode}: {}", said(&out));
+        }
+    }
 }
 
 #[test]
