@@ -89,10 +89,11 @@ pub(crate) enum Scratch {
     Keys,
     Queries,
     Scores,
+    Weights,
     Sums,
 }
 
-const USES: usize = 8;
+const USES: usize = 9;
 
 thread_local! {
     static KEPT: RefCell<[Option<Block>; USES]> = const { RefCell::new([const { None }; USES]) };
