@@ -4,17 +4,18 @@
 //! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. Where that makes few units, each head is
 //! one; then their `dk` and `dv` wait in f32 and are added in head order.
 
+use std::marker::PhantomData;
+use std::ops::Range;
+
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
 use super::body::{self, BK, BQ, LANES, Limits, Write};
 use super::forward::{block_scores, head_rows, limits, store_row};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
-use std::ops::Range;
-
 use crate::cpu::Disjoint;
 use crate::element::is_bf16;
 use crate::matmul::driver::Ready;
-use crate::matmul::kernel::{Kernel, Side};
+use crate::matmul::kernel::{Kernel, Order, Side};
 use crate::memory::{Scratch, with_scratch};
 use crate::narrow::narrowing_instances;
 use crate::qkv::Packed;
@@ -257,7 +258,30 @@ impl Scores<'_> {
                 ds_down: Left::down::<K>(gradients.as_ptr()),
             });
         }
-        let in_place = K::TERMS == 2 && K::LEFT_IN_PLACE;
+        if K::LEFT_IN_PLACE && K::TERMS == 1 {
+            let left = |block: &[f32]| Left::along::<K>(block.as_ptr());
+            if K::ORDER == Order::Natural {
+                let (p_to, ds_to) =
+                    (body::Rounded::<body::NoSwap>(PhantomData), body::Rounded::<body::NoSwap>(PhantomData));
+                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                return work(Lefts {
+                    p_along: left(products),
+                    ds_along: left(gradients),
+                    ds_down: Left::down::<K>(gradients.as_ptr()),
+                });
+            }
+            return with_scratch(Scratch::Weights, BK * BQ, |down: &mut [f32]| {
+                let (p_to, ds_to) =
+                    (body::Rounded::<body::SwapColumns>(PhantomData), body::RoundedTwice(down));
+                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                work(Lefts {
+                    p_along: left(products),
+                    ds_along: left(gradients),
+                    ds_down: Left::down::<K>(down.as_ptr()),
+                });
+            });
+        }
+        let in_place = K::LEFT_IN_PLACE;
         // Two blocks of rows, and one of pairs where they are read.
         with_scratch(
             Scratch::Weights,

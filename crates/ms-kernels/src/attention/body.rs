@@ -4,6 +4,7 @@
 //! need no sums across a vector. Exponentials are powers of two, whose factor `log2 e` is part of the scale.
 
 use std::f32::consts::LOG2_E;
+use std::marker::PhantomData;
 
 use half::bf16;
 
@@ -58,6 +59,79 @@ impl Write for InPlace {
     fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
         lanes(block, row, c).fill(0.0);
         lanes(block, row + 1, c).fill(0.0);
+    }
+}
+
+/// They stay in the block, rounded to bf16 in f32; neighbours change places if `S` says so, of rows or of columns.
+pub(super) struct Rounded<S>(pub(super) PhantomData<S>);
+
+/// Which neighbours change places.
+pub(super) trait Swap {
+    const ROWS: bool;
+    const COLUMNS: bool;
+}
+/// None.
+pub(super) struct NoSwap;
+/// Rows `2n` and `2n + 1`.
+pub(super) struct SwapRows;
+/// Columns `2n` and `2n + 1`.
+pub(super) struct SwapColumns;
+
+impl Swap for NoSwap {
+    const ROWS: bool = false;
+    const COLUMNS: bool = false;
+}
+impl Swap for SwapRows {
+    const ROWS: bool = true;
+    const COLUMNS: bool = false;
+}
+impl Swap for SwapColumns {
+    const ROWS: bool = false;
+    const COLUMNS: bool = true;
+}
+
+/// Sixteen values with neighbours in each other's places.
+#[inline(always)]
+fn swapped(x: narrow::Lanes) -> narrow::Lanes {
+    let mut out = [0f32; narrow::LANES];
+    for l in 0..narrow::LANES {
+        out[l] = x[l ^ 1];
+    }
+    out
+}
+
+impl<S: Swap> Write for Rounded<S> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let [mut first, mut second] = [how.round::<bf16>(two[0]), how.round::<bf16>(two[1])];
+        if S::COLUMNS {
+            (first, second) = (swapped(first), swapped(second));
+        }
+        if S::ROWS {
+            (first, second) = (second, first);
+        }
+        InPlace.put(how, block, row, c, [first, second]);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        InPlace.clear(block, row, c);
+    }
+}
+
+/// As [`Rounded`] with columns swapped, and in another block with rows swapped.
+pub(super) struct RoundedTwice<'a>(pub(super) &'a mut [f32]);
+
+impl Write for RoundedTwice<'_> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let two = [how.round::<bf16>(two[0]), how.round::<bf16>(two[1])];
+        InPlace.put(how, block, row, c, [swapped(two[0]), swapped(two[1])]);
+        InPlace.put(how, self.0, row, c, [two[1], two[0]]);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        InPlace.clear(block, row, c);
+        InPlace.clear(self.0, row, c);
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Keys and values are packed once per segment and group; a unit is a block of queries of one head.
 
+use std::marker::PhantomData;
+
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms, scores};
 use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
 use super::mask::Mask;
@@ -10,7 +12,7 @@ use crate::cpu::Disjoint;
 use crate::element::is_bf16;
 use crate::isa::instances;
 use crate::matmul::driver::Ready;
-use crate::matmul::kernel::{Kernel, Side, filled};
+use crate::matmul::kernel::{Kernel, Order, Side, filled};
 use crate::memory::{Scratch, with_scratch};
 use crate::narrow::narrowing_instances;
 use crate::{Cpu, Element, Isa};
@@ -261,11 +263,21 @@ impl Block<'_> {
             softmax(isa, scores, body::InPlace, columns, limits, options, tilt, run);
             return work(Left::down::<K>(scores.as_ptr()), run);
         }
-        if K::TERMS == 2 && K::LEFT_IN_PLACE {
+        if K::LEFT_IN_PLACE && K::TERMS == 2 {
             return with_scratch(Scratch::Weights, BK / 2 * BQ, |pairs: &mut [u32]| {
                 softmax(isa, scores, body::Pairs(pairs), columns, limits, options, tilt, run);
                 work(Left::pairs_down::<K>(pairs.as_ptr()), run)
             });
+        }
+        if K::LEFT_IN_PLACE {
+            if K::ORDER == Order::Swapped {
+                let to = body::Rounded::<body::SwapRows>(PhantomData);
+                softmax(isa, scores, to, columns, limits, options, tilt, run);
+            } else {
+                let to = body::Rounded::<body::NoSwap>(PhantomData);
+                softmax(isa, scores, to, columns, limits, options, tilt, run);
+            }
+            return work(Left::down::<K>(scores.as_ptr()), run);
         }
         with_scratch(Scratch::Weights, BK * BQ, |rows: &mut [half::bf16]| {
             softmax(isa, scores, body::Rows(rows), columns, limits, options, tilt, run);
