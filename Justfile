@@ -67,6 +67,10 @@ bench-fused *ARGS:
 bench-step *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}
 
+# Reading a prompt and continuing it on a model of random weights: tokens per second and share of the bandwidth.
+bench-infer *ARGS:
+    cargo bench -p ms-generate --bench infer -- {{ARGS}}
+
 # Preprocessing against its own encoder and the reference engine, on real text.
 bench-encode *ARGS:
     cargo bench -p ms-data --bench preprocess -- {{ARGS}}

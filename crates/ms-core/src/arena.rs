@@ -46,8 +46,9 @@ impl Arena {
             }
             kept
         };
+        let fresh = kept.is_none();
         let block = kept.unwrap_or_else(|| Block::new(class));
-        Storage { block: Some(block), arena: self.clone() }
+        Storage { block: Some(block), arena: self.clone(), fresh }
     }
 
     /// Counters as of now.
@@ -86,11 +87,17 @@ fn size_class(bytes: usize) -> usize {
 pub(crate) struct Storage {
     block: Option<Block>,
     arena: Arena,
+    fresh: bool,
 }
 
 impl Storage {
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// Whether the memory came from the system for this storage, and so was zero at first.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -30,7 +30,9 @@ impl Tensor {
     /// A tensor of zeros, in memory of `arena`.
     pub fn zeros(arena: &Arena, dtype: DType, shape: impl Into<Shape>) -> Self {
         let mut t = Self::uninit(arena, dtype, shape);
-        t.bytes_mut().expect("a fresh tensor is unique").fill(0);
+        if !t.storage.is_fresh() {
+            t.bytes_mut().expect("a fresh tensor is unique").fill(0);
+        }
         t
     }
 
@@ -322,6 +324,17 @@ impl TensorMut<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zeros_are_zero_in_memory_that_was_used_before_and_in_fresh_memory() {
+        let arena = Arena::default();
+        for _ in 0..2 {
+            let mut t = Tensor::zeros(&arena, DType::F32, [100]);
+            assert_eq!(t.to_f32_vec().unwrap(), [0.0; 100]);
+            t.as_mut_slice::<f32>().unwrap().fill(7.0);
+        }
+        assert_eq!(arena.stats().system_allocations, 1);
+    }
 
     #[test]
     fn views_share_and_writing_needs_uniqueness() {

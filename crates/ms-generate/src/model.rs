@@ -2,12 +2,13 @@
 
 use crate::room::{Needs, Work};
 use crate::{Error, Result};
+use ms_ckpt::Checkpoint;
 use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
 use ms_dist::ParallelCtx;
 use ms_nn::{Batch, Gpt};
-use ms_spec::ModelConfig;
+use ms_spec::{ModelConfig, ParamSpec};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A model with its weights on a device.
 pub struct LoadedModel {
@@ -92,9 +93,8 @@ impl LoadedModel {
         source.check_sums()?;
         let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
         let mut store = ParamStore::zeros(device.arena(), dtype, layout);
+        read_weights(&source, model.specs(), &mut store)?;
         for (i, spec) in model.specs().iter().enumerate() {
-            let mut view = store.get_mut(ParamId(i as u32))?;
-            source.read(spec, &Region::whole(&spec.shape), dtype, view.bytes_mut())?;
             if !spec.trained && dtype != dtype.wide() {
                 let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);
                 source.read_f32(spec, &Region::whole(&spec.shape), wide.as_mut_slice()?)?;
@@ -154,6 +154,46 @@ impl LoadedModel {
             None => Ok(()),
         }
     }
+}
+
+/// Threads that read weights at the same time, at most: a few use up what memory gives.
+const READERS: usize = 4;
+
+/// Reads every weight, several at a time: from files that the system has in memory this is copying alone.
+///
+/// # Errors
+/// If the checkpoint lacks a weight or has it in another shape; of several the one of the first parameter.
+fn read_weights(source: &Checkpoint, specs: &[ParamSpec], store: &mut ParamStore) -> Result<()> {
+    let (dtype, layout) = (store.dtype(), store.layout().clone());
+    let mut rest = store.values_mut()?.bytes_mut()?;
+    let mut at = 0;
+    // The place of each weight in the buffer.
+    let mut parts = Vec::with_capacity(specs.len());
+    for (i, spec) in specs.iter().enumerate() {
+        let start = layout.start(ParamId(i as u32)) * dtype.size();
+        let (_, from) = rest.split_at_mut(start - at);
+        let (part, after) = from.split_at_mut(spec.shape.numel() * dtype.size());
+        (at, rest) = (start + part.len(), after);
+        parts.push((i, spec, part));
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS);
+    let next = Mutex::new(parts.into_iter());
+    // Weights are taken in order, so the first one that fails is tried by somebody.
+    let read = || -> Option<(usize, Error)> {
+        loop {
+            let (i, spec, part) = next.lock().unwrap_or_else(PoisonError::into_inner).next()?;
+            if let Err(error) = source.read(spec, &Region::whole(&spec.shape), dtype, part) {
+                return Some((i, error.into()));
+            }
+        }
+    };
+    let failed = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
+        let own = read();
+        let others = others.into_iter().filter_map(|t| t.join().expect("a reader does not panic"));
+        own.into_iter().chain(others).min_by_key(|failed| failed.0)
+    });
+    failed.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Checks the logits after token `token` of sequence `sequence`.

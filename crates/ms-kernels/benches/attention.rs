@@ -82,7 +82,7 @@ fn training(
     }
 }
 
-/// Compares the last head of some queries with the formula.
+/// Compares the last head of some queries with the formula; weights were rounded to bf16.
 fn check(qkv: &[bf16], out: &[bf16], shape: &Packed, seq: usize) {
     let (heads, dim) = (shape.heads(), shape.head_dim);
     let (q, k, v) = (Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape));
@@ -101,7 +101,7 @@ fn check(qkv: &[bf16], out: &[bf16], shape: &Packed, seq: usize) {
             let want: f64 = (0..=i).map(|j| weights[j] / sum * row(&v, j, 0)[d]).sum();
             let got = out[(i * heads + heads - 1) * dim + d].to_f64();
             assert!(
-                (got - want).abs() < 0.01 * want.abs() + 1e-3,
+                (got - want).abs() < 0.01 * want.abs() + 4e-3,
                 "query {i}, element {d}: {got} for {want}"
             );
         }

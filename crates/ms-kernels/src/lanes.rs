@@ -8,6 +8,7 @@ mod body {
     use super::LANES;
     use crate::Element;
     use crate::rms_norm::body::lane_sum;
+    use std::hint::black_box;
 
     #[inline(always)]
     pub(super) fn dot<E: Element>(a: &[E], b: &[E]) -> f32 {
@@ -21,7 +22,8 @@ mod body {
         for (l, (a, b)) in a_tail.iter().zip(b_tail).enumerate() {
             acc[l] = a.to_f32().mul_add(b.to_f32(), acc[l]);
         }
-        lane_sum(acc)
+        // Seen as an array in memory the lanes stay in a register above.
+        lane_sum(black_box(acc))
     }
 
     #[inline(always)]

@@ -10,6 +10,18 @@ const HUGE_PAGE: usize = 2 << 20;
 const HUGE_FROM: usize = 1 << 20;
 const PAGE: usize = 4096;
 
+/// From here up several threads fault a block in, so many at most.
+const TOUCHED_TOGETHER: usize = 64 << 20;
+const TOUCHING: usize = 4;
+
+/// Faults pages in.
+fn touch(pages: &mut [u8]) {
+    for page in pages.chunks_mut(PAGE) {
+        // Volatile in effect: a fresh anonymous page is only mapped by a write.
+        page[0] = std::hint::black_box(0);
+    }
+}
+
 /// Zeroed bytes that start on a 64-byte boundary, from 1 MiB up on a 2 MiB boundary and on huge pages where the
 /// system gives them.
 ///
@@ -45,9 +57,21 @@ impl Block {
             // Advice only: without huge pages everything works, slower.
             let _ = map.advise_range(memmap2::Advice::HugePage, offset, bytes);
         }
-        for page in map[offset..offset + bytes].chunks_mut(PAGE) {
-            // Volatile in effect: a fresh anonymous page is only mapped by a write.
-            page[0] = std::hint::black_box(0);
+        let pages = &mut map[offset..offset + bytes];
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(TOUCHING);
+        if bytes < TOUCHED_TOGETHER || threads == 1 {
+            touch(pages);
+        } else {
+            // The system clears pages at some gigabytes a second: what a model's weights wait for.
+            let share = bytes.div_ceil(threads).next_multiple_of(HUGE_PAGE);
+            std::thread::scope(|scope| {
+                let mut shares = pages.chunks_mut(share);
+                let own = shares.next();
+                for part in shares {
+                    scope.spawn(|| touch(part));
+                }
+                own.into_iter().for_each(touch);
+            });
         }
         Self { map, offset, len: bytes }
     }
@@ -89,10 +113,11 @@ pub(crate) enum Scratch {
     Keys,
     Queries,
     Scores,
+    Weights,
     Sums,
 }
 
-const USES: usize = 8;
+const USES: usize = 9;
 
 thread_local! {
     static KEPT: RefCell<[Option<Block>; USES]> = const { RefCell::new([const { None }; USES]) };
@@ -119,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_block_is_zeroed_and_aligned_for_its_size() {
-        for (bytes, align) in [(0, 64), (1, 64), (4095, 64), (1 << 20, HUGE_PAGE), ((3 << 20) + 5, HUGE_PAGE)]
+        for (bytes, align) in
+            [(0, 64), (1, 64), (4095, 64), (1 << 20, HUGE_PAGE), ((65 << 20) + 5, HUGE_PAGE)]
         {
             let mut block = Block::new(bytes);
             assert_eq!(block.bytes().len(), bytes);

@@ -20,6 +20,9 @@ pub(crate) trait Narrow: Copy {
     /// What `bf16::from_f32` of [`Element`] makes of each value.
     fn narrow(self, values: Lanes) -> [bf16; LANES];
 
+    /// Two rows rounded, and their values beside each other: the first row's in the lower halves.
+    fn two(self, first: Lanes, second: Lanes) -> Two;
+
     /// The values in element type `E`.
     #[inline(always)]
     fn store<E: Element>(self, to: &mut [E; LANES], values: Lanes) {
@@ -40,6 +43,13 @@ pub(crate) trait Narrow: Copy {
     }
 }
 
+/// Two rows of sixteen bf16.
+pub(crate) struct Two {
+    pub(crate) first: [bf16; LANES],
+    pub(crate) second: [bf16; LANES],
+    pub(crate) pairs: [u32; LANES],
+}
+
 /// Rounds in plain operations.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain;
@@ -52,6 +62,16 @@ impl Narrow for Plain {
             narrow[l] = <bf16 as Element>::from_f32(values[l]);
         }
         narrow
+    }
+
+    #[inline(always)]
+    fn two(self, first: Lanes, second: Lanes) -> Two {
+        let (first, second) = (self.narrow(first), self.narrow(second));
+        let mut pairs = [0u32; LANES];
+        for l in 0..LANES {
+            pairs[l] = u32::from(second[l].to_bits()) << 16 | u32::from(first[l].to_bits());
+        }
+        Two { first, second, pairs }
     }
 }
 
@@ -79,6 +99,32 @@ impl Narrow for Convert {
         unsafe {
             let values = _mm512_loadu_ps(values.as_ptr());
             std::mem::transmute::<__m256bh, [bf16; LANES]>(_mm512_cvtneps_pbh(values))
+        }
+    }
+
+    #[inline(always)]
+    fn two(self, first: Lanes, second: Lanes) -> Two {
+        use std::arch::x86_64::{
+            __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_loadu_ps, _mm512_loadu_si512,
+            _mm512_permutexvar_epi16,
+        };
+        // Lane l of the first row beside lane l of the second.
+        const BESIDE: [u16; 2 * LANES] = {
+            let mut beside = [0; 2 * LANES];
+            let mut l = 0;
+            while l < 2 * LANES {
+                beside[l] = (l / 2 + l % 2 * LANES) as u16;
+                l += 1;
+            }
+            beside
+        };
+        // SAFETY: who made the value has the instructions; all results are plain data of the same size.
+        unsafe {
+            let (first, second) = (_mm512_loadu_ps(first.as_ptr()), _mm512_loadu_ps(second.as_ptr()));
+            let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first));
+            let pairs = _mm512_permutexvar_epi16(_mm512_loadu_si512(BESIDE.as_ptr().cast()), both);
+            let [first, second] = std::mem::transmute::<__m512i, [[bf16; LANES]; 2]>(both);
+            Two { first, second, pairs: std::mem::transmute::<__m512i, [u32; LANES]>(pairs) }
         }
     }
 }
@@ -181,6 +227,11 @@ mod tests {
             // SAFETY: the test asks for the instruction set first.
             (unsafe { Convert::new() }).narrow(values)
         }
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+        fn converted_rows(first: Lanes, second: Lanes) -> Two {
+            // SAFETY: as above.
+            (unsafe { Convert::new() }).two(first, second)
+        }
         if !crate::Isa::Avx512Bf16.is_available() {
             eprintln!("skipped: this processor has no vcvtneps2bf16");
             return;
@@ -196,6 +247,13 @@ mod tests {
             for l in 0..LANES {
                 assert_eq!(got[l].to_bits(), want[l].to_bits(), "{:08x}", values[l].to_bits());
             }
+            let mut other = values;
+            other.reverse();
+            // SAFETY: as above.
+            let (got, want) = (unsafe { converted_rows(values, other) }, Plain.two(values, other));
+            assert_eq!(got.pairs, want.pairs);
+            assert_eq!(got.first.map(bf16::to_bits), want.first.map(bf16::to_bits));
+            assert_eq!(got.second.map(bf16::to_bits), want.second.map(bf16::to_bits));
         }
     }
 

@@ -4,6 +4,9 @@
 //! 6 layers, 6 heads, FFN 1024, 512 tokens x 4, vocabulary 32000, tied) and B (768, 12, 12 heads in 4 groups, 2048,
 //! 1024 x 2). Before anything is timed, ten steps must have lowered the loss on a repeated batch.
 //!
+//! With `--by-line` (one size, `--dtype=bf16|f32`) a step is done for every line that is read, and its processor and wall seconds
+//! are printed: so a program can take turns with it (`docs/benchmarks/compare_torch.py`).
+//!
 //! The peak is measured in the same process right before and after; the share is that of the mean of the two.
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
@@ -74,11 +77,41 @@ fn main() {
     let choice = Choice::of_process(asked, None).expect("MS_ISA names an instruction set of this machine");
     for s in SIZES.iter().filter(|s| only.as_deref().is_none_or(|o| o == s.name)) {
         for dtype in [DType::Bf16, DType::F32] {
+            if args.iter().any(|a| a == "--by-line") {
+                if value("--dtype=").is_none_or(|name| name == dtype.name()) {
+                    by_line(s, dtype, choice, threads);
+                    return;
+                }
+                continue;
+            }
             if s.name == "B" && dtype == DType::F32 {
                 continue;
             }
             run(s, dtype, choice, threads, json);
         }
+    }
+}
+
+/// A step for every line of standard input, after three to settle.
+fn by_line(s: &Size, dtype: DType, choice: Choice, threads: usize) {
+    let config = config(s, dtype);
+    let device = Device::new(CpuBackend::with(threads, choice).expect("threads can be had"));
+    let mut engine = Engine::new(&config, device, ParallelCtx::single()).expect("the model is sound");
+    let batch = [micro_batch(s)];
+    let mut iteration = 0;
+    let mut step = || {
+        iteration += 1;
+        engine.step(iteration, &batch, 1e-3, 0.1).expect("the step is sound").loss
+    };
+    for _ in 0..3 {
+        step();
+    }
+    println!("{{\"isa\": \"{}\", \"arithmetic\": \"{}\"}}", choice.isa, choice.arithmetic);
+    for _ in std::io::stdin().lines() {
+        let (wall, cpu) = (std::time::Instant::now(), machine::process_cpu_seconds());
+        let loss = step();
+        let (cpu, wall) = (machine::process_cpu_seconds() - cpu, wall.elapsed().as_secs_f64());
+        println!("{}", serde_json::json!({"cpu": cpu, "wall": wall, "loss": loss}));
     }
 }
 

@@ -1,25 +1,30 @@
 //! The blocked backward pass.
 //!
-//! A unit is one head of one segment. For each block of queries and keys it recomputes the scores, then
-//! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. With several heads per group their
-//! `dk` and `dv` wait in f32 and are added in head order.
+//! A unit is one group of one segment. For each head, block of queries and block of keys it recomputes the scores, then
+//! `dv += pᵀ·do`, `dk += dsᵀ·q` and `dq += ds·k`, all on the transposed block. Where that makes few units, each head is
+//! one; then their `dk` and `dv` wait in f32 and are added in head order.
 
-use super::blocks::{Left, Right, Rows, add_rows, lines, packed_lines, packed_terms};
-use super::body::{self, BK, BQ, LANES, Limits};
-use super::forward::{block_scores, head_rows, limits};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
+use super::body::{self, BK, BQ, LANES, Limits, Write};
+use super::forward::{block_scores, head_rows, limits, store_row};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
-use crate::isa::instances;
-use crate::matmul::kernel::{Kernel, Side};
+use crate::element::is_bf16;
+use crate::matmul::driver::Ready;
+use crate::matmul::kernel::{Kernel, Order, Side};
 use crate::memory::{Scratch, with_scratch};
+use crate::narrow::narrowing_instances;
 use crate::qkv::Packed;
-use crate::{Cpu, Element};
+use crate::{Cpu, Element, Isa, lanes};
 
-instances! {
-    fn gradient(
-        scores: &mut [f32], dp: &mut [f32], columns: usize, limits: &[(u32, u32)], options: &Options,
-        tilt: Tilt, lse: &[f32; BQ], delta: &[f32; BQ],
+narrowing_instances! {
+    fn gradient<P: Write, S: Write>(
+        scores: &mut [f32], dp: &mut [f32], p_to: P, ds_to: S, columns: usize, limits: &[(u32, u32)],
+        options: &Options, tilt: Tilt, lse: &[f32; BQ], delta: &[f32; BQ],
     ) = body::gradient;
 }
 
@@ -36,35 +41,41 @@ pub(super) struct Call<'a, E> {
     pub(super) options: &'a Options,
 }
 
+/// With so many groups and segments each is a unit; with fewer each of their heads is one.
+const GROUPS: usize = 4;
+
 /// Runs all heads.
-pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
+pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
     let shape = call.shape;
     let (heads, dim, per_group) = (shape.heads(), shape.head_dim, shape.heads_per_group);
-    let shared = per_group > 1;
+    let units = call.segments.len() * shape.groups;
+    // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+    let ready = || unsafe { Ready::<K>::new() };
+    if per_group == 1 || units >= GROUPS {
+        call.cpu.for_each_unit(units, |u| {
+            let _ready = ready();
+            let (segment, group) = (&call.segments[u / shape.groups], u % shape.groups);
+            with_scratch(Scratch::Sums, 2 * segment.k_len * dim, |sums: &mut [f32]| {
+                let (dk, dv) = sums.split_at_mut(segment.k_len * dim);
+                self::heads::<K, E>(call, segment, group * per_group..(group + 1) * per_group, dk, dv);
+                store_keys(call, segment, group, dk, dv);
+            });
+        });
+        return;
+    }
     // Per head and key token: dk and dv.
-    let waiting = if shared { heads * shape.tokens * 2 * dim } else { 0 };
-    with_scratch(Scratch::Keys, waiting, |partials: &mut [f32]| {
+    with_scratch(Scratch::Keys, heads * shape.tokens * 2 * dim, |partials: &mut [f32]| {
         let parts = Disjoint::new(partials);
         call.cpu.for_each_unit(call.segments.len() * heads, |u| {
+            let _ready = ready();
             let (segment, n) = (&call.segments[u / heads], u % heads);
             let len = segment.k_len * dim;
-            if shared {
-                // SAFETY: a unit takes the keys of its segment, which no other has, for its head.
-                let part = unsafe { parts.part((n * shape.tokens + segment.k_start) * 2 * dim, 2 * len) };
-                let (dk, dv) = part.split_at_mut(len);
-                head::<K, E>(call, segment, n, dk, dv);
-            } else {
-                with_scratch(Scratch::Sums, 2 * len, |part: &mut [f32]| {
-                    let (dk, dv) = part.split_at_mut(len);
-                    head::<K, E>(call, segment, n, dk, dv);
-                    store_keys(call, segment, n, dk, dv);
-                });
-            }
+            // SAFETY: a unit takes the keys of its segment, which no other has, for its head.
+            let part = unsafe { parts.part((n * shape.tokens + segment.k_start) * 2 * dim, 2 * len) };
+            let (dk, dv) = part.split_at_mut(len);
+            self::heads::<K, E>(call, segment, n..n + 1, dk, dv);
         });
-        if !shared {
-            return;
-        }
-        call.cpu.for_each_unit(call.segments.len() * shape.groups, |u| {
+        call.cpu.for_each_unit(units, |u| {
             let (segment, group) = (&call.segments[u / shape.groups], u % shape.groups);
             let len = 2 * segment.k_len * dim;
             let start = |n: usize| (n * shape.tokens + segment.k_start) * 2 * dim;
@@ -88,19 +99,17 @@ pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
 fn store_keys<E: Element>(call: &Call<'_, E>, segment: &Segment, group: usize, dk: &[f32], dv: &[f32]) {
     let (shape, dim) = (call.shape, call.shape.head_dim);
     let (k, v) = (Heads::keys(call.qkv, shape), Heads::values(call.qkv, shape));
-    for (heads, sums) in [(k, dk), (v, dv)] {
+    for (heads, sums, scale) in [(k, dk, call.options.scale), (v, dv, 1.0)] {
         for j in 0..segment.k_len {
             // SAFETY: a unit takes the keys and values of its group in its segment.
             let row = unsafe { call.dqkv.part(heads.at(segment.k_start + j, group, 0), dim) };
-            for d in 0..dim {
-                row[d] = E::from_f32(sums[j * dim + d]);
-            }
+            store_row(call.cpu.isa(), row, &sums[j * dim..][..dim], scale);
         }
     }
 }
 
 /// Cuts `sizes` elements off the front of a slice, one after another.
-fn cut<const N: usize>(mut slice: &mut [f32], sizes: [usize; N]) -> [&mut [f32]; N] {
+fn cut<T, const N: usize>(mut slice: &mut [T], sizes: [usize; N]) -> [&mut [T]; N] {
     sizes.map(|size| {
         let (front, rest) = std::mem::take(&mut slice).split_at_mut(size);
         slice = rest;
@@ -108,60 +117,66 @@ fn cut<const N: usize>(mut slice: &mut [f32], sizes: [usize; N]) -> [&mut [f32];
     })
 }
 
-/// One head of one segment: `dq` goes to its place, `dk` and `dv` (`[k_len, dim]`) are overwritten.
-fn head<K: Kernel<Packed = f32>, E: Element>(
+/// Some heads of one group of one segment: `dq` goes to its place, `dk` and `dv` (`[k_len, dim]`) are overwritten.
+fn heads<K: Kernel, E: Element>(
     call: &Call<'_, E>,
     segment: &Segment,
-    n: usize,
+    heads: Range<usize>,
     dk: &mut [f32],
     dv: &mut [f32],
 ) {
     let (shape, dim) = (call.shape, call.shape.head_dim);
-    let (group, h) = (n / shape.heads_per_group, n % shape.heads_per_group);
+    let (isa, group) = (call.cpu.isa(), heads.start / shape.heads_per_group);
     let (k_len, mask) = (segment.k_len, Mask::new(segment, call.options));
     let k_rows = head_rows(&Heads::keys(call.qkv, shape), segment.k_start, group, 0, dim);
     let v_rows = head_rows(&Heads::values(call.qkv, shape), segment.k_start, group, 0, dim);
     let q_heads = Heads::queries(call.qkv, shape);
-    let q_rows = head_rows(&q_heads, segment.q_start, group, h, dim);
     let width = shape.heads() * dim;
-    let row = |data: &[E]| data.as_ptr().wrapping_add(segment.q_start * width + n * dim);
-    let g_rows = Rows { data: row(call.dout), stride: width, dim };
-    let y_rows = Rows { data: row(call.out), stride: width, dim };
+    let row = |data: &[E], n: usize| data.as_ptr().wrapping_add(segment.q_start * width + n * dim);
     dk.fill(0.0);
     dv.fill(0.0);
     let line_panels = lines(packed_lines::<K>(k_len, Side::Left, dim));
-    let term_panels = lines(packed_terms::<K>(k_len, dim));
+    let term_panels = lines(packed_terms::<K>(k_len, Side::Right, dim));
     let q_lines = lines(packed_lines::<K>(BQ, Side::Right, dim));
-    let q_terms = lines(packed_terms::<K>(BQ, dim));
-    let sizes = [line_panels, line_panels, term_panels, q_lines, q_lines, q_terms, q_terms, lines(BQ * dim)];
-    with_scratch(Scratch::Queries, sizes.iter().sum(), |scratch: &mut [f32]| {
-        let [k_lines, v_lines, k_terms, q_panels, g_panels, q_rights, g_rights, dq] = cut(scratch, sizes);
+    let q_terms = lines(packed_terms::<K>(BQ, Side::Right, dim));
+    let sizes = [line_panels, line_panels, term_panels, q_lines, q_lines, q_terms, q_terms];
+    with_scratch(Scratch::Queries, sizes.iter().sum(), |scratch: &mut [K::Packed]| {
+        let [k_lines, v_lines, k_terms, q_panels, g_panels, q_rights, g_rights] = cut(scratch, sizes);
         // SAFETY: heads were checked to lie in the arrays; the scratch has room.
         unsafe {
             k_rows.pack_lines::<K>(k_len, Side::Left, k_lines.as_mut_ptr());
             v_rows.pack_lines::<K>(k_len, Side::Left, v_lines.as_mut_ptr());
-            k_rows.pack_terms::<K>(k_len, k_terms.as_mut_ptr());
+            k_rows.pack_terms::<K>(k_len, Side::Right, k_terms.as_mut_ptr());
         }
-        with_scratch(Scratch::Scores, 2 * BK * BQ, |blocks: &mut [f32]| {
-            let (p, ds) = blocks.split_at_mut(BK * BQ);
-            for q0 in (0..segment.q_len).step_by(BQ) {
+        with_scratch(Scratch::Partials, 2 * BK * BQ + BQ * dim, |blocks: &mut [f32]| {
+            let [p, ds, dq] = cut(blocks, [BK * BQ, BK * BQ, BQ * dim]);
+            let steps = segment.q_len.div_ceil(BQ);
+            for (n, q0) in heads.flat_map(|n| (0..steps).map(move |step| (n, step * BQ))) {
                 let queries = BQ.min(segment.q_len - q0);
-                let (g, y) = (g_rows.from(q0), y_rows.from(q0));
+                let h = n % shape.heads_per_group;
+                let q = head_rows(&q_heads, segment.q_start + q0, group, h, dim);
+                let g = Rows { data: row(call.dout, n), stride: width, dim }.from(q0);
+                let y = Rows { data: row(call.out, n), stride: width, dim }.from(q0);
                 let (mut lse, mut delta) = ([0f32; BQ], [0f32; BQ]);
-                lse[..queries]
-                    .copy_from_slice(&call.lse[n * shape.tokens + segment.q_start + q0..][..queries]);
+                let own = &call.lse[n * shape.tokens + segment.q_start + q0..][..queries];
+                for (to, natural) in lse.iter_mut().zip(own) {
+                    *to = natural * std::f32::consts::LOG2_E;
+                }
                 for (i, delta) in delta.iter_mut().enumerate().take(queries) {
                     // SAFETY: rows of the checked arrays.
-                    *delta = unsafe { dot(g.from(i), y.from(i)) };
+                    *delta = unsafe { dot(isa, g.from(i), y.from(i)) };
                 }
-                q_panels.fill(0.0);
-                g_panels.fill(0.0);
+                if queries < BQ {
+                    // The columns past the last query are zero.
+                    q_panels.fill(bytemuck::Zeroable::zeroed());
+                    g_panels.fill(bytemuck::Zeroable::zeroed());
+                }
                 // SAFETY: as above.
                 unsafe {
-                    q_rows.from(q0).pack_lines::<K>(queries, Side::Right, q_panels.as_mut_ptr());
+                    q.pack_lines::<K>(queries, Side::Right, q_panels.as_mut_ptr());
                     g.pack_lines::<K>(queries, Side::Right, g_panels.as_mut_ptr());
-                    q_rows.from(q0).pack_terms::<K>(queries, q_rights.as_mut_ptr());
-                    g.pack_terms::<K>(queries, g_rights.as_mut_ptr());
+                    q.pack_terms::<K>(queries, Side::Right, q_rights.as_mut_ptr());
+                    g.pack_terms::<K>(queries, Side::Right, g_rights.as_mut_ptr());
                 }
                 let block = Block {
                     mask: &mask,
@@ -176,100 +191,199 @@ fn head<K: Kernel<Packed = f32>, E: Element>(
                 let mut edges: Limits = [(0, 0); BK];
                 for k0 in (first / BK * BK..last).step_by(BK) {
                     let count = BK.min(k_len - k0);
-                    limits(&mask, k0, count, q0, queries, &mut edges);
-                    let edges = &edges[..count];
+                    let rows = limits::<K>(&mask, k0, count, q0, queries, &mut edges);
                     let columns = queries.next_multiple_of(LANES);
                     let panel = k0 / K::MR * packed_lines::<K>(K::MR, Side::Left, dim);
                     // SAFETY: the blocks have room for BK rows of BQ columns, and BK is a multiple of MR.
                     unsafe {
                         let keys = k_lines.as_ptr().wrapping_add(panel);
-                        block_scores::<K>(p.as_mut_ptr(), columns, edges, keys, q_panels, dim);
+                        block_scores::<K>(p.as_mut_ptr(), columns, &edges[..count], keys, q_panels, dim);
                         let values = v_lines.as_ptr().wrapping_add(panel);
-                        block_scores::<K>(ds.as_mut_ptr(), columns, edges, values, g_panels, dim);
+                        block_scores::<K>(ds.as_mut_ptr(), columns, &edges[..count], values, g_panels, dim);
                     }
-                    let tilt = Tilt::new(call.options, segment, n, k0, q0);
-                    gradient(call.cpu.isa(), p, ds, columns, edges, call.options, tilt, &lse, &delta);
-                    block.products::<K>(k0, count, p, ds, dq, &mut dk[k0 * dim..], &mut dv[k0 * dim..]);
+                    let scores = Scores {
+                        columns,
+                        limits: &edges[..rows],
+                        options: call.options,
+                        tilt: Tilt::new(call.options, segment, n, k0, q0),
+                        lse: &lse,
+                        delta: &delta,
+                        products: p,
+                        gradients: ds,
+                    };
+                    let (dk, dv) = (&mut dk[k0 * dim..], &mut dv[k0 * dim..]);
+                    scores
+                        .differentiate::<K, E>(isa, |left| block.products::<K>(k0, count, &left, dq, dk, dv));
                 }
                 for i in 0..queries {
                     let at = q_heads.at(segment.q_start + q0 + i, group, h);
                     // SAFETY: a unit takes its own head's queries of its segment.
-                    for (y, x) in unsafe { call.dqkv.part(at, dim) }.iter_mut().zip(&dq[i * dim..]) {
-                        *y = E::from_f32(*x);
-                    }
+                    let row = unsafe { call.dqkv.part(at, dim) };
+                    store_row(isa, row, &dq[i * dim..][..dim], call.options.scale);
                 }
             }
         });
     });
 }
 
+/// A block's products of queries with keys, and of the output's gradient with values.
+struct Scores<'a> {
+    columns: usize,
+    limits: &'a [(u32, u32)],
+    options: &'a Options,
+    tilt: Tilt,
+    lse: &'a [f32; BQ],
+    delta: &'a [f32; BQ],
+    products: &'a mut [f32],
+    gradients: &'a mut [f32],
+}
+
+/// Left operands of the three products of a block: rows of probabilities, rows of gradients of scores, their columns.
+struct Lefts<P> {
+    p_along: Left<P>,
+    ds_along: Left<P>,
+    ds_down: Left<P>,
+}
+
+impl Scores<'_> {
+    /// Turns the block into probabilities and gradients of scores, and calls `work` with them as left operands.
+    fn differentiate<K: Kernel, E: Element>(self, isa: Isa, work: impl FnOnce(Lefts<K::Packed>)) {
+        let Self { columns, limits, options, tilt, lse, delta, products, gradients } = self;
+        if !is_bf16::<E>() {
+            let (p_to, ds_to) = (body::InPlace, body::InPlace);
+            gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+            return work(Lefts {
+                p_along: Left::along::<K>(products.as_ptr()),
+                ds_along: Left::along::<K>(gradients.as_ptr()),
+                ds_down: Left::down::<K>(gradients.as_ptr()),
+            });
+        }
+        if K::LEFT_IN_PLACE && K::TERMS == 1 {
+            let left = |block: &[f32]| Left::along::<K>(block.as_ptr());
+            if K::ORDER == Order::Natural {
+                let (p_to, ds_to) =
+                    (body::Rounded::<body::NoSwap>(PhantomData), body::Rounded::<body::NoSwap>(PhantomData));
+                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                return work(Lefts {
+                    p_along: left(products),
+                    ds_along: left(gradients),
+                    ds_down: Left::down::<K>(gradients.as_ptr()),
+                });
+            }
+            return with_scratch(Scratch::Weights, BK * BQ, |down: &mut [f32]| {
+                let (p_to, ds_to) =
+                    (body::Rounded::<body::SwapColumns>(PhantomData), body::RoundedTwice(down));
+                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                work(Lefts {
+                    p_along: left(products),
+                    ds_along: left(gradients),
+                    ds_down: Left::down::<K>(down.as_ptr()),
+                });
+            });
+        }
+        let in_place = K::LEFT_IN_PLACE;
+        // Two blocks of rows, and one of pairs where they are read.
+        with_scratch(
+            Scratch::Weights,
+            BK * BQ + if in_place { BK / 2 * BQ } else { 0 },
+            |room: &mut [u32]| {
+                let (rows, pairs) = room.split_at_mut(BK * BQ);
+                let (p, ds) = bytemuck::cast_slice_mut(rows).split_at_mut(BK * BQ);
+                let p_to = body::Rows(p);
+                if in_place {
+                    let ds_to = body::RowsAndPairs(ds, pairs);
+                    gradient(
+                        isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta,
+                    );
+                    return work(Lefts {
+                        p_along: Left::pairs_along::<K>(p.as_ptr()),
+                        ds_along: Left::pairs_along::<K>(ds.as_ptr()),
+                        ds_down: Left::pairs_down::<K>(pairs.as_ptr()),
+                    });
+                }
+                let ds_to = body::Rows(ds);
+                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                let room = packed_block::<K>();
+                with_scratch(Scratch::PanelsA, 3 * room, |panels: &mut [K::Packed]| {
+                    let [p_along, ds_along, ds_down] = cut(panels, [room; 3]);
+                    let rows = |data: &[half::bf16]| Rows { data: data.as_ptr(), stride: BQ, dim: columns };
+                    // SAFETY: the blocks have the rows, and panels have room for whole blocks.
+                    unsafe {
+                        rows(p).pack_lines::<K>(limits.len(), Side::Left, p_along.as_mut_ptr());
+                        rows(ds).pack_lines::<K>(limits.len(), Side::Left, ds_along.as_mut_ptr());
+                        rows(ds).pack_terms::<K>(limits.len(), Side::Left, ds_down.as_mut_ptr());
+                    }
+                    let (along, down) = (columns / K::TERMS, limits.len() / K::TERMS);
+                    work(Lefts {
+                        p_along: Left::packed::<K>(p_along.as_ptr(), along),
+                        ds_along: Left::packed::<K>(ds_along.as_ptr(), along),
+                        ds_down: Left::packed::<K>(ds_down.as_ptr(), down),
+                    });
+                });
+            },
+        );
+    }
+}
+
 /// `Σ_d a·b` over two rows, in sixteen lanes.
 ///
 /// # Safety
 /// Both rows must be readable.
-unsafe fn dot<E: Element>(a: Rows<E>, b: Rows<E>) -> f32 {
+unsafe fn dot<E: Element>(isa: Isa, a: Rows<E>, b: Rows<E>) -> f32 {
     // SAFETY: the caller's promise.
     let (a, b) =
         unsafe { (std::slice::from_raw_parts(a.data, a.dim), std::slice::from_raw_parts(b.data, b.dim)) };
-    let mut acc = [0f32; 16];
-    for (d, (a, b)) in a.iter().zip(b).enumerate() {
-        acc[d % 16] += a.to_f32() * b.to_f32();
-    }
-    crate::rms_norm::lane_sum(acc)
+    lanes::dot(isa, a, b)
 }
 
 /// A block of queries and what it is multiplied with.
-struct Block<'a> {
+struct Block<'a, P> {
     mask: &'a Mask,
     q0: usize,
     queries: usize,
-    q_right: Right,
-    g_right: Right,
-    k_right: Right,
+    q_right: Right<P>,
+    g_right: Right<P>,
+    k_right: Right<P>,
 }
 
-impl Block<'_> {
+impl<P: Copy> Block<'_, P> {
     /// Adds the block's share of the three gradients.
-    fn products<K: Kernel<Packed = f32>>(
+    fn products<K: Kernel<Packed = P>>(
         &self,
         k0: usize,
         count: usize,
-        p: &[f32],
-        ds: &[f32],
+        left: &Lefts<P>,
         dq: &mut [f32],
         dk: &mut [f32],
         dv: &mut [f32],
     ) {
         let dim = self.k_right.dim;
         for j in (0..count).step_by(K::MR) {
-            let rows = K::MR.min(count - j);
+            let rows = (j, K::MR.min(count - j));
             let (first, _) = self.mask.queries(k0 + j);
-            let (_, end) = self.mask.queries(k0 + j + rows - 1);
+            let (_, end) = self.mask.queries(k0 + j + rows.1 - 1);
             let first = first.saturating_sub(self.q0);
             let end = end.saturating_sub(self.q0).min(self.queries);
             if first >= end {
                 continue;
             }
-            let at = j * BQ + first;
-            let left = |data: &[f32]| Left { data: data[at..].as_ptr(), row_stride: BQ, step_stride: 1 };
             let to = |sums: &mut [f32]| (sums[j * dim..].as_mut_ptr(), dim);
             // SAFETY: dk and dv hold `count` rows from k0 on; the block holds these keys and queries.
             unsafe {
-                add_rows::<K>(to(dv), true, left(p), rows, self.g_right, first, end);
-                add_rows::<K>(to(dk), true, left(ds), rows, self.q_right, first, end);
+                add_rows::<K>(to(dv), true, left.p_along, rows, self.g_right, (first, end), 0);
+                add_rows::<K>(to(dk), true, left.ds_along, rows, self.q_right, (first, end), 0);
             }
         }
         for i in (0..self.queries).step_by(K::MR) {
-            let rows = K::MR.min(self.queries - i);
-            let (first, end) = self.mask.keys(self.q0 + i, self.q0 + i + rows);
+            let rows = (i, K::MR.min(self.queries - i));
+            let (first, end) = self.mask.keys(self.q0 + i, self.q0 + i + rows.1);
             let (first, end) = (first.max(k0), end.min(k0 + count));
             if first >= end {
                 continue;
             }
-            let left = Left { data: ds[(first - k0) * BQ + i..].as_ptr(), row_stride: 1, step_stride: BQ };
             let to = (dq[i * dim..].as_mut_ptr(), dim);
             // SAFETY: dq holds the block's queries; the block holds these keys and queries.
-            unsafe { add_rows::<K>(to, true, left, rows, self.k_right, first, end) };
+            unsafe { add_rows::<K>(to, true, left.ds_down, rows, self.k_right, (first, end), k0) };
         }
     }
 }

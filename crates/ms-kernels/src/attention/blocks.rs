@@ -1,9 +1,20 @@
 //! Products of blocks, on the tiles of the matrix kernels.
 //!
-//! All operands are widened to f32 and summed in natural order, on every instruction set.
+//! f32 operands are summed in natural order on every instruction set, bf16 ones in the order of their kernel's arithmetic.
+//! What comes out of a block of scores is the left operand of the products that follow, in the order of their terms, where it
+//! stands: in f32, or pairs of bf16. Only for matrix tiles it is packed once more.
 
+use half::bf16;
+
+use super::body::{BK, BQ};
 use crate::Element;
+use crate::element::is_bf16;
 use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile, filled, steps};
+
+/// Order of the terms of a product.
+fn order<K: Kernel, E: Element>() -> Order {
+    if is_bf16::<E>() { K::ORDER } else { Order::Natural }
+}
 
 /// Heads of one kind in memory: rows of `dim` elements, `stride` apart.
 #[derive(Clone, Copy)]
@@ -26,22 +37,21 @@ impl<E: Element> Rows<E> {
     pub(super) unsafe fn pack_lines<K: Kernel>(self, rows: usize, side: Side, to: *mut K::Packed) {
         let Self { data, stride, dim } = self;
         let filled = filled::<K>(dim);
-        let source = Source { data, stride, terms: dim, filled, lines: rows, order: Order::Natural };
+        let source = Source { data, stride, terms: dim, filled, lines: rows, order: order::<K, E>() };
         // SAFETY: the caller's promise.
         unsafe { K::pack_contiguous(source, side, to) }
     }
 
-    /// Packs `rows` rows as terms, lines along the row: the right operand of a product over the rows. Needs
-    /// `packed_terms` elements.
+    /// Packs `rows` rows as terms, lines along the row: an operand of a product over the rows. Needs `packed_terms` elements.
     ///
     /// # Safety
     /// The rows must be readable, `to` must have room.
-    pub(super) unsafe fn pack_terms<K: Kernel>(self, rows: usize, to: *mut K::Packed) {
+    pub(super) unsafe fn pack_terms<K: Kernel>(self, rows: usize, side: Side, to: *mut K::Packed) {
         let Self { data, stride, dim } = self;
         let filled = filled::<K>(rows);
-        let source = Source { data, stride, terms: rows, filled, lines: dim, order: Order::Natural };
+        let source = Source { data, stride, terms: rows, filled, lines: dim, order: order::<K, E>() };
         // SAFETY: the caller's promise.
-        unsafe { K::pack_strided(source, Side::Right, to) }
+        unsafe { K::pack_strided(source, side, to) }
     }
 }
 
@@ -51,8 +61,8 @@ pub(super) fn packed_lines<K: Kernel>(rows: usize, side: Side, dim: usize) -> us
 }
 
 /// Elements that [`Rows::pack_terms`] writes.
-pub(super) fn packed_terms<K: Kernel>(rows: usize, dim: usize) -> usize {
-    dim.next_multiple_of(K::NR) * steps::<K>(rows)
+pub(super) fn packed_terms<K: Kernel>(rows: usize, side: Side, dim: usize) -> usize {
+    dim.next_multiple_of(side.width::<K>()) * steps::<K>(rows)
 }
 
 /// Elements rounded up to whole cache lines, so that what follows is aligned.
@@ -60,50 +70,92 @@ pub(super) fn lines(elements: usize) -> usize {
     elements.next_multiple_of(16)
 }
 
-/// A left operand in place: element (row, step) at `data[row·row_stride + step·step_stride]`.
+/// `first..end` widened to whole steps of packed terms.
+pub(super) fn whole_steps<K: Kernel>(first: usize, end: usize) -> (usize, usize) {
+    (first / K::GRANULE * K::GRANULE, end.next_multiple_of(K::GRANULE))
+}
+
+/// A left operand: element (row, step) at `data[row / MR · panel + row % MR · row_stride + step · step_stride]`.
 #[derive(Clone, Copy)]
-pub(super) struct Left {
-    pub(super) data: *const f32,
-    pub(super) row_stride: usize,
-    pub(super) step_stride: usize,
+pub(super) struct Left<P> {
+    data: *const P,
+    row_stride: usize,
+    step_stride: usize,
+    panel: usize,
+}
+
+impl<P> Left<P> {
+    /// Rows of a block of f32, terms along them.
+    pub(super) fn along<K: Kernel<Packed = P>>(block: *const f32) -> Self {
+        Self { data: block.cast(), row_stride: BQ, step_stride: 1, panel: K::MR * BQ }
+    }
+
+    /// Columns of a block of f32, terms down them.
+    pub(super) fn down<K: Kernel<Packed = P>>(block: *const f32) -> Self {
+        Self { data: block.cast(), row_stride: 1, step_stride: BQ, panel: K::MR }
+    }
+
+    /// Rows of a block of bf16, pairs of terms along them.
+    pub(super) fn pairs_along<K: Kernel<Packed = P>>(block: *const bf16) -> Self {
+        Self { data: block.cast(), row_stride: BQ / 2, step_stride: 1, panel: K::MR * BQ / 2 }
+    }
+
+    /// Columns of a block of pairs of bf16.
+    pub(super) fn pairs_down<K: Kernel<Packed = P>>(block: *const u32) -> Self {
+        Self { data: block.cast(), row_stride: 1, step_stride: BQ, panel: K::MR }
+    }
+
+    /// Panels of `steps` steps each.
+    pub(super) fn packed<K: Kernel<Packed = P>>(panels: *const P, steps: usize) -> Self {
+        Self { data: panels, row_stride: 1, step_stride: K::MR, panel: K::MR * steps }
+    }
+}
+
+/// Elements of the panels that a block is packed to, columns as lines or rows as lines.
+pub(super) fn packed_block<K: Kernel>() -> usize {
+    packed_lines::<K>(BK, Side::Left, BQ).max(packed_terms::<K>(BK, Side::Left, BQ))
 }
 
 /// A right operand packed by [`Rows::pack_terms`].
 #[derive(Clone, Copy)]
-pub(super) struct Right {
-    pub(super) data: *const f32,
+pub(super) struct Right<P> {
+    pub(super) data: *const P,
     /// Rows that were packed.
     pub(super) rows: usize,
     /// Head size.
     pub(super) dim: usize,
 }
 
-/// `c[row, d] (+)= Σ_{t in first..end} left[row, t − first] · right[t, d]` for up to `MR` rows.
+/// `c[i, d] (+)= Σ_{t in first..end} left[row + i, t − offset] · right[t, d]` for up to `MR` rows, `row` a multiple of `MR`.
+/// `first..end` is widened to [`whole_steps`]; `offset` is a multiple of them.
 ///
 /// # Safety
-/// `c` must be writable for `rows` rows of `dim` values, `stride` apart; the operands must be readable.
-pub(super) unsafe fn add_rows<K: Kernel<Packed = f32>>(
+/// `c` must be writable for `rows` rows of `dim` values, `stride` apart; the operands must be readable, zero beyond their terms.
+pub(super) unsafe fn add_rows<K: Kernel>(
     c: (*mut f32, usize),
     add: bool,
-    left: Left,
-    rows: usize,
-    right: Right,
-    first: usize,
-    end: usize,
+    left: Left<K::Packed>,
+    (row, rows): (usize, usize),
+    right: Right<K::Packed>,
+    (first, end): (usize, usize),
+    offset: usize,
 ) {
     let depth = steps::<K>(right.rows);
+    let (first, end) = whole_steps::<K>(first, end);
+    let a = left.data.wrapping_add(row / K::MR * left.panel + (first - offset) / K::TERMS * left.step_stride);
+    let below = c.0.wrapping_add(K::MR * c.1);
     for (panel, d) in (0..right.dim).step_by(K::NR).enumerate() {
         let (to, stride) = (c.0.wrapping_add(d), c.1);
         let tile = Tile {
-            steps: end - first,
-            a: left.data,
+            steps: (end - first) / K::TERMS,
+            a,
             a_row: left.row_stride,
             a_step: left.step_stride,
-            b: right.data.wrapping_add(panel * K::NR * depth + first * K::NR),
+            b: right.data.wrapping_add(panel * K::NR * depth + first / K::TERMS * K::NR),
             start: add.then_some((to.cast_const(), stride)),
             bias: std::ptr::null(),
             store: Store::F32 { to, stride },
-            next: (to.wrapping_add(K::NR), stride),
+            next: (if d + K::NR < right.dim { to.wrapping_add(K::NR) } else { below }, stride),
             rows,
             cols: K::NR.min(right.dim - d),
         };
@@ -112,15 +164,16 @@ pub(super) unsafe fn add_rows<K: Kernel<Packed = f32>>(
     }
 }
 
-/// Scores of one panel of `MR` keys and one panel of `NR` queries: `c[key, query] = Σ_d key·query`.
+/// Scores of one panel of `MR` keys and `cols` queries of one panel: `c[key, query] = Σ_d key·query`.
 ///
 /// # Safety
-/// `c` must be writable for `MR` rows of `NR` values, `stride` apart; the panels must be packed.
-pub(super) unsafe fn scores<K: Kernel<Packed = f32>>(
+/// `c` must be writable for `MR` rows of `cols` values, `stride` apart; the panels must be packed.
+pub(super) unsafe fn scores<K: Kernel>(
     c: (*mut f32, usize),
-    keys: *const f32,
-    queries: *const f32,
+    keys: *const K::Packed,
+    queries: *const K::Packed,
     dim: usize,
+    cols: usize,
 ) {
     let tile = Tile {
         steps: steps::<K>(dim),
@@ -133,26 +186,8 @@ pub(super) unsafe fn scores<K: Kernel<Packed = f32>>(
         store: Store::F32 { to: c.0, stride: c.1 },
         next: (c.0.wrapping_add(K::NR), c.1),
         rows: K::MR,
-        cols: K::NR,
+        cols,
     };
     // SAFETY: the caller's promise.
     unsafe { K::tile(&tile) }
 }
-
-/// Calls `work` with the kernel of an instruction set.
-macro_rules! with_kernel {
-    ($isa:expr, $function:ident ( $($arg:expr),* $(,)? )) => {
-        match $isa {
-            $crate::Isa::Portable => $function::<$crate::matmul::kernel::portable::Portable, _>($($arg),*),
-            #[cfg(target_arch = "x86_64")]
-            $crate::Isa::Avx2 => $function::<$crate::matmul::kernel::avx2::Avx2, _>($($arg),*),
-            #[cfg(target_arch = "x86_64")]
-            $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
-                $function::<$crate::matmul::kernel::avx512::Avx512, _>($($arg),*)
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => $function::<$crate::matmul::kernel::portable::Portable, _>($($arg),*),
-        }
-    };
-}
-pub(super) use with_kernel;

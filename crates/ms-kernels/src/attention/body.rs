@@ -1,23 +1,29 @@
 //! The element-wise parts: softmax of a block of scores and its gradient.
 //!
 //! Blocks are transposed: a row is a key, a column a query, `BQ` columns. So maxima and sums run down the rows and
-//! need no sums across a vector.
+//! need no sums across a vector. Exponentials are powers of two, whose factor `log2 e` is part of the scale.
+
+use std::f32::consts::LOG2_E;
+use std::marker::PhantomData;
+
+use half::bf16;
 
 use super::{Options, Tilt};
-use crate::float::{exp, tanh};
+use crate::float::{exp2, ln, tanh};
+use crate::narrow::{self, Narrow};
 
 /// Queries of a block.
 pub(super) const BQ: usize = 128;
-/// Keys of a block; a multiple of every kernel's rows of a tile.
+/// Keys of a block; a multiple of every kernel's rows of a tile, and of its terms.
 pub(super) const BK: usize = 192;
 /// Columns that are treated together.
 pub(super) const LANES: usize = 64;
 
 /// What is kept for each query of a block while keys pass by.
 pub(super) struct Running {
-    /// Largest score so far.
+    /// Largest score so far, less its [`factor`].
     pub(super) max: [f32; BQ],
-    /// Sum of `exp(score − max)` so far.
+    /// Sum of `2^(factor · (score − max))` so far.
     pub(super) sum: [f32; BQ],
     /// Factor of what was accumulated before the block at hand.
     pub(super) correction: [f32; BQ],
@@ -32,6 +38,153 @@ impl Running {
 /// First and one past the last visible column of each row.
 pub(super) type Limits = [(u32, u32); BK];
 
+/// Where the values of a block go.
+pub(super) trait Write {
+    /// Takes sixteen columns from `c` on of two rows of `block` from `row` on.
+    fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]);
+    /// Makes `LANES` columns of two rows zero.
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize);
+}
+
+/// They stay in the block, in f32.
+pub(super) struct InPlace;
+
+impl Write for InPlace {
+    #[inline(always)]
+    fn put(&mut self, _: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        block[row * BQ + c..][..narrow::LANES].copy_from_slice(&two[0]);
+        block[(row + 1) * BQ + c..][..narrow::LANES].copy_from_slice(&two[1]);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        lanes(block, row, c).fill(0.0);
+        lanes(block, row + 1, c).fill(0.0);
+    }
+}
+
+/// They stay in the block, rounded to bf16 in f32; neighbours change places if `S` says so, of rows or of columns.
+pub(super) struct Rounded<S>(pub(super) PhantomData<S>);
+
+/// Which neighbours change places.
+pub(super) trait Swap {
+    const ROWS: bool;
+    const COLUMNS: bool;
+}
+/// None.
+pub(super) struct NoSwap;
+/// Rows `2n` and `2n + 1`.
+pub(super) struct SwapRows;
+/// Columns `2n` and `2n + 1`.
+pub(super) struct SwapColumns;
+
+impl Swap for NoSwap {
+    const ROWS: bool = false;
+    const COLUMNS: bool = false;
+}
+impl Swap for SwapRows {
+    const ROWS: bool = true;
+    const COLUMNS: bool = false;
+}
+impl Swap for SwapColumns {
+    const ROWS: bool = false;
+    const COLUMNS: bool = true;
+}
+
+/// Sixteen values with neighbours in each other's places.
+#[inline(always)]
+fn swapped(x: narrow::Lanes) -> narrow::Lanes {
+    let mut out = [0f32; narrow::LANES];
+    for l in 0..narrow::LANES {
+        out[l] = x[l ^ 1];
+    }
+    out
+}
+
+impl<S: Swap> Write for Rounded<S> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let [mut first, mut second] = [how.round::<bf16>(two[0]), how.round::<bf16>(two[1])];
+        if S::COLUMNS {
+            (first, second) = (swapped(first), swapped(second));
+        }
+        if S::ROWS {
+            (first, second) = (second, first);
+        }
+        InPlace.put(how, block, row, c, [first, second]);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        InPlace.clear(block, row, c);
+    }
+}
+
+/// As [`Rounded`] with columns swapped, and in another block with rows swapped.
+pub(super) struct RoundedTwice<'a>(pub(super) &'a mut [f32]);
+
+impl Write for RoundedTwice<'_> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let two = [how.round::<bf16>(two[0]), how.round::<bf16>(two[1])];
+        InPlace.put(how, block, row, c, [swapped(two[0]), swapped(two[1])]);
+        InPlace.put(how, self.0, row, c, [two[1], two[0]]);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        InPlace.clear(block, row, c);
+        InPlace.clear(self.0, row, c);
+    }
+}
+
+/// Rounded to bf16, row by row of `BQ`.
+pub(super) struct Rows<'a>(pub(super) &'a mut [bf16]);
+
+impl Write for Rows<'_> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, _: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let two = how.two(two[0], two[1]);
+        self.0[row * BQ + c..][..narrow::LANES].copy_from_slice(&two.first);
+        self.0[(row + 1) * BQ + c..][..narrow::LANES].copy_from_slice(&two.second);
+    }
+    #[inline(always)]
+    fn clear(&mut self, _: &mut [f32], row: usize, c: usize) {
+        self.0[row * BQ + c..][..LANES].fill(bf16::ZERO);
+        self.0[(row + 1) * BQ + c..][..LANES].fill(bf16::ZERO);
+    }
+}
+
+/// Rounded to bf16, rows two by two, `BQ` pairs of each two, the even row in the lower half.
+pub(super) struct Pairs<'a>(pub(super) &'a mut [u32]);
+
+impl Write for Pairs<'_> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, _: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let two = how.two(two[0], two[1]);
+        self.0[row / 2 * BQ + c..][..narrow::LANES].copy_from_slice(&two.pairs);
+    }
+    #[inline(always)]
+    fn clear(&mut self, _: &mut [f32], row: usize, c: usize) {
+        self.0[row / 2 * BQ + c..][..LANES].fill(0);
+    }
+}
+
+/// As [`Rows`] and as [`Pairs`].
+pub(super) struct RowsAndPairs<'a>(pub(super) &'a mut [bf16], pub(super) &'a mut [u32]);
+
+impl Write for RowsAndPairs<'_> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, _: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let two = how.two(two[0], two[1]);
+        self.0[row * BQ + c..][..narrow::LANES].copy_from_slice(&two.first);
+        self.0[(row + 1) * BQ + c..][..narrow::LANES].copy_from_slice(&two.second);
+        self.1[row / 2 * BQ + c..][..narrow::LANES].copy_from_slice(&two.pairs);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        Rows(&mut *self.0).clear(block, row, c);
+        Pairs(&mut *self.1).clear(block, row, c);
+    }
+}
+
 /// The part of `limits` inside columns `c..c + LANES`, relative to `c`.
 #[inline(always)]
 fn within(limits: (u32, u32), c: usize) -> (u32, u32) {
@@ -44,19 +197,61 @@ fn lanes(block: &mut [f32], row: usize, c: usize) -> &mut [f32; LANES] {
     (&mut block[row * BQ + c..][..LANES]).try_into().expect("a slice of LANES")
 }
 
+#[inline(always)]
+fn sixteen(block: &[f32], row: usize, c: usize) -> narrow::Lanes {
+    block[row * BQ + c..][..narrow::LANES].try_into().expect("a slice of sixteen")
+}
+
+/// Whether scores are nothing but products times a positive scale, so that the largest product is the largest score.
+#[inline(always)]
+fn plain(options: &Options, tilt: &Tilt) -> bool {
+    options.softcap.is_none() && tilt.is_level() && options.scale > 0.0
+}
+
+/// What [`softmax`] multiplies a block's scores by, as powers of two: the scale, or 1 where scores had to be worked out first.
+#[inline(always)]
+pub(super) fn factor(options: &Options, tilt: &Tilt) -> f32 {
+    if plain(options, tilt) { options.scale * LOG2_E } else { LOG2_E }
+}
+
+/// Caps and tilts a row of scaled scores.
+#[inline(always)]
+fn work_out(x: &mut [f32; LANES], row: usize, c: usize, options: &Options, tilt: Tilt) {
+    let scale = options.scale;
+    match options.softcap {
+        None => {
+            for l in 0..LANES {
+                x[l] *= scale;
+            }
+        }
+        Some(cap) => {
+            for l in 0..LANES {
+                x[l] = cap * tanh(x[l] * scale / cap);
+            }
+        }
+    }
+    if let Some(most) = tilt.row(row) {
+        for l in 0..LANES {
+            x[l] += most - tilt.slope * (c + l) as f32;
+        }
+    }
+}
+
 /// Turns scores into `exp(score − max)` and updates maxima and sums.
 ///
-/// Hidden pairs become 0.
+/// Hidden pairs become 0. `limits` has an even number of rows. What comes out goes to `to`.
 #[inline(always)]
-pub(super) fn softmax(
+pub(super) fn softmax<W: Write>(
+    how: impl Narrow,
     block: &mut [f32],
+    mut to: W,
     columns: usize,
     limits: &[(u32, u32)],
     options: &Options,
     tilt: Tilt,
     run: &mut Running,
 ) {
-    let scale = options.scale;
+    let (plain, factor) = (plain(options, &tilt), factor(options, &tilt));
     for c in (0..columns).step_by(LANES) {
         let old: [f32; LANES] = run.max[c..][..LANES].try_into().expect("a slice of LANES");
         let mut max = old;
@@ -64,26 +259,12 @@ pub(super) fn softmax(
             let (first, end) = within(limit, c);
             let x = lanes(block, row, c);
             if first >= end {
-                // Tiles of queries may straddle two groups, so what nobody here sees must be 0 all the same.
-                x.fill(0.0);
+                // Its neighbour may be seen; of neither a product was made, perhaps.
+                x.fill(f32::NEG_INFINITY);
                 continue;
             }
-            match options.softcap {
-                None => {
-                    for l in 0..LANES {
-                        x[l] *= scale;
-                    }
-                }
-                Some(cap) => {
-                    for l in 0..LANES {
-                        x[l] = cap * tanh(x[l] * scale / cap);
-                    }
-                }
-            }
-            if let Some(most) = tilt.row(row) {
-                for l in 0..LANES {
-                    x[l] += most - tilt.slope * (c + l) as f32;
-                }
+            if !plain {
+                work_out(x, row, c, options, tilt);
             }
             if end - first < LANES as u32 {
                 for l in 0..LANES {
@@ -99,21 +280,30 @@ pub(super) fn softmax(
         let mut shift = [0f32; LANES];
         let mut sum = [0f32; LANES];
         for l in 0..LANES {
-            shift[l] = if max[l] == f32::NEG_INFINITY { 0.0 } else { max[l] };
-            let correction = exp(old[l] - shift[l]);
+            shift[l] = if max[l] == f32::NEG_INFINITY { 0.0 } else { max[l] * factor };
+            let correction = exp2(old[l].mul_add(factor, -shift[l]));
             run.correction[c + l] = correction;
             sum[l] = run.sum[c + l] * correction;
         }
-        for (row, &limit) in limits.iter().enumerate() {
-            let (first, end) = within(limit, c);
-            if first >= end {
+        for row in (0..limits.len()).step_by(2) {
+            let seen = |row: usize| {
+                let (first, end) = within(limits[row], c);
+                first < end
+            };
+            if !seen(row) && !seen(row + 1) {
+                to.clear(block, row, c);
                 continue;
             }
-            let x = lanes(block, row, c);
-            for l in 0..LANES {
-                let p = exp(x[l] - shift[l]);
-                x[l] = p;
-                sum[l] += p;
+            for v in (0..LANES).step_by(narrow::LANES) {
+                let (mut first, mut second) = (sixteen(block, row, c + v), sixteen(block, row + 1, c + v));
+                for l in 0..narrow::LANES {
+                    first[l] = exp2(first[l].mul_add(factor, -shift[v + l]));
+                    second[l] = exp2(second[l].mul_add(factor, -shift[v + l]));
+                }
+                for l in 0..narrow::LANES {
+                    sum[v + l] = sum[v + l] + first[l] + second[l];
+                }
+                to.put(how, block, row, c + v, [first, second]);
             }
         }
         run.max[c..][..LANES].copy_from_slice(&max);
@@ -125,19 +315,25 @@ pub(super) fn softmax(
 #[inline(always)]
 pub(super) fn rescale(out: &mut [f32], width: usize, correction: &[f32]) {
     for (row, &c) in out.chunks_exact_mut(width).zip(correction) {
-        for v in row {
-            *v *= c;
+        if c != 1.0 {
+            for v in row {
+                *v *= c;
+            }
         }
     }
 }
 
-/// Turns scores into probabilities, and gradients of probabilities into gradients of unscaled scores.
+/// Turns scores into probabilities, and gradients of probabilities into gradients of scores.
 ///
-/// `p = exp(score − lse)`, `ds = p · (dp − delta) · scale`, times the slope of the cap. Hidden pairs become 0.
+/// `p = exp(score − lse)`, `ds = p · (dp − delta)`, times the slope of the cap; `lse` in powers of two. Hidden pairs become
+/// 0. `limits` has an even number of rows.
 #[inline(always)]
-pub(super) fn gradient(
+pub(super) fn gradient<P: Write, S: Write>(
+    how: impl Narrow,
     scores: &mut [f32],
     dp: &mut [f32],
+    mut p_to: P,
+    mut ds_to: S,
     columns: usize,
     limits: &[(u32, u32)],
     options: &Options,
@@ -145,48 +341,106 @@ pub(super) fn gradient(
     lse: &[f32; BQ],
     delta: &[f32; BQ],
 ) {
-    let scale = options.scale;
+    const N: usize = narrow::LANES;
+    let factor = options.scale * LOG2_E;
     for c in (0..columns).step_by(LANES) {
-        let lse: [f32; LANES] = lse[c..][..LANES].try_into().expect("a slice of LANES");
-        let delta: [f32; LANES] = delta[c..][..LANES].try_into().expect("a slice of LANES");
-        for (row, &limit) in limits.iter().enumerate() {
-            let (first, end) = within(limit, c);
-            let (s, g) = (lanes(scores, row, c), lanes(dp, row, c));
-            if first >= end {
-                s.fill(0.0);
-                g.fill(0.0);
+        for row in (0..limits.len()).step_by(2) {
+            let edges = [within(limits[row], c), within(limits[row + 1], c)];
+            if edges[0].0 >= edges[0].1 && edges[1].0 >= edges[1].1 {
+                p_to.clear(scores, row, c);
+                ds_to.clear(dp, row, c);
                 continue;
             }
-            match options.softcap {
-                None => {
-                    if let Some(most) = tilt.row(row) {
-                        for l in 0..LANES {
-                            s[l] += (most - tilt.slope * (c + l) as f32) / scale;
-                        }
-                    }
-                    for l in 0..LANES {
-                        let p = exp(s[l].mul_add(scale, -lse[l]));
-                        g[l] = p * (g[l] - delta[l]) * scale;
-                        s[l] = p;
-                    }
+            let whole = edges[0] == (0, LANES as u32) && edges[1] == edges[0];
+            for v in (0..LANES).step_by(N) {
+                let at = c + v;
+                let (lse, delta) = (sixteen(lse, 0, at), sixteen(delta, 0, at));
+                let (s, g) = (sixteen(scores, row, at), sixteen(dp, row, at));
+                let (mut p0, mut ds0) = slopes(s, g, lse, delta, factor, options, tilt, row, at);
+                let (s, g) = (sixteen(scores, row + 1, at), sixteen(dp, row + 1, at));
+                let (mut p1, mut ds1) = slopes(s, g, lse, delta, factor, options, tilt, row + 1, at);
+                if !whole {
+                    (p0, ds0) = (seen(p0, edges[0], v), seen(ds0, edges[0], v));
+                    (p1, ds1) = (seen(p1, edges[1], v), seen(ds1, edges[1], v));
                 }
-                Some(cap) => {
-                    let most = tilt.row(row).unwrap_or(0.0);
-                    for l in 0..LANES {
-                        let t = tanh(s[l] * scale / cap);
-                        let p = exp(cap * t + (most - tilt.slope * (c + l) as f32) - lse[l]);
-                        g[l] = p * (g[l] - delta[l]) * scale * (1.0 - t * t);
-                        s[l] = p;
-                    }
-                }
-            }
-            if end - first < LANES as u32 {
-                for l in 0..LANES {
-                    let seen = (l as u32).wrapping_sub(first) < end - first;
-                    s[l] = if seen { s[l] } else { 0.0 };
-                    g[l] = if seen { g[l] } else { 0.0 };
-                }
+                p_to.put(how, scores, row, at, [p0, p1]);
+                ds_to.put(how, dp, row, at, [ds0, ds1]);
             }
         }
+    }
+}
+
+/// Sixteen probabilities and gradients of scores, of products `s` and gradients `g` of probabilities.
+#[inline(always)]
+fn slopes(
+    s: narrow::Lanes,
+    g: narrow::Lanes,
+    lse: narrow::Lanes,
+    delta: narrow::Lanes,
+    factor: f32,
+    options: &Options,
+    tilt: Tilt,
+    row: usize,
+    column: usize,
+) -> (narrow::Lanes, narrow::Lanes) {
+    const N: usize = narrow::LANES;
+    let (mut p, mut ds) = ([0f32; N], [0f32; N]);
+    let most = tilt.row(row);
+    match (options.softcap, most) {
+        (None, None) => {
+            for l in 0..N {
+                p[l] = exp2(s[l].mul_add(factor, -lse[l]));
+                ds[l] = p[l] * (g[l] - delta[l]);
+            }
+        }
+        (None, Some(most)) => {
+            for l in 0..N {
+                let added = most - tilt.slope * (column + l) as f32;
+                p[l] = exp2(s[l].mul_add(factor, added.mul_add(LOG2_E, -lse[l])));
+                ds[l] = p[l] * (g[l] - delta[l]);
+            }
+        }
+        (Some(cap), most) => {
+            let most = most.unwrap_or(0.0);
+            for l in 0..N {
+                let t = tanh(s[l] * options.scale / cap);
+                let score = cap * t + (most - tilt.slope * (column + l) as f32);
+                p[l] = exp2(score.mul_add(LOG2_E, -lse[l]));
+                ds[l] = p[l] * (g[l] - delta[l]) * (1.0 - t * t);
+            }
+        }
+    }
+    (p, ds)
+}
+
+/// Sixteen values from column `v` on, zero outside the limits.
+#[inline(always)]
+fn seen(x: narrow::Lanes, (first, end): (u32, u32), v: usize) -> narrow::Lanes {
+    let mut out = [0f32; narrow::LANES];
+    for l in 0..narrow::LANES {
+        let seen = ((v + l) as u32).wrapping_sub(first) < end.saturating_sub(first);
+        out[l] = if seen { x[l] } else { 0.0 };
+    }
+    out
+}
+
+/// Writes a row of sums, each times `scale`.
+#[inline(always)]
+pub(super) fn store_row<E: crate::Element>(how: impl Narrow, to: &mut [E], sums: &[f32], scale: f32) {
+    for n in 0..to.len().div_ceil(narrow::LANES) {
+        let mut values = narrow::load(sums, n);
+        for l in 0..narrow::LANES {
+            values[l] *= scale;
+        }
+        narrow::store(how, to, n, values);
+    }
+}
+
+/// Log-sum-exps of the queries, whose largest scores wait without their factor.
+#[inline(always)]
+pub(super) fn log_sums(to: &mut [f32; BQ], run: &Running, factor: f32) {
+    for i in 0..BQ {
+        let max = f64::from(run.max[i] * factor) * std::f64::consts::LN_2;
+        to[i] = (max + ln(f64::from(run.sum[i]))) as f32;
     }
 }

@@ -2,21 +2,36 @@
 //!
 //! Keys and values are packed once per segment and group; a unit is a block of queries of one head.
 
-use super::blocks::{Left, Right, Rows, add_rows, lines, packed_lines, packed_terms, scores};
-use super::body::{self, BK, BQ, LANES, Limits, Running};
+use std::marker::PhantomData;
+
+use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms, scores};
+use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
+use crate::element::is_bf16;
 use crate::isa::instances;
-use crate::matmul::kernel::{Kernel, Side};
+use crate::matmul::driver::Ready;
+use crate::matmul::kernel::{Kernel, Order, Side, filled};
 use crate::memory::{Scratch, with_scratch};
-use crate::{Cpu, Element, float};
+use crate::narrow::narrowing_instances;
+use crate::{Cpu, Element, Isa};
 
-instances! {
-    fn softmax(
-        block: &mut [f32], columns: usize, limits: &[(u32, u32)], options: &Options, tilt: Tilt, run: &mut Running,
+narrowing_instances! {
+    fn softmax<W: Write>(
+        block: &mut [f32], to: W, columns: usize, limits: &[(u32, u32)], options: &Options, tilt: Tilt,
+        run: &mut Running,
     ) = body::softmax;
+    fn scaled<E: Element>(to: &mut [E], sums: &[f32], scale: f32) = body::store_row;
+}
+instances! {
     fn rescale(out: &mut [f32], width: usize, correction: &[f32]) = body::rescale;
+    fn log_sums(to: &mut [f32; BQ], run: &Running, factor: f32) = body::log_sums;
+}
+
+/// Writes a row of sums, each times `scale`.
+pub(super) fn store_row<E: Element>(isa: Isa, to: &mut [E], sums: &[f32], scale: f32) {
+    scaled(isa, to, sums, scale);
 }
 
 /// Operands of a call whose sizes have been checked.
@@ -37,11 +52,14 @@ pub(super) struct Call<'a, E> {
 
 /// Where a segment's packed keys and values stand.
 fn pack_sizes<K: Kernel>(segment: &Segment, dim: usize) -> (usize, usize) {
-    (lines(packed_lines::<K>(segment.k_len, Side::Left, dim)), lines(packed_terms::<K>(segment.k_len, dim)))
+    (
+        lines(packed_lines::<K>(segment.k_len, Side::Left, dim)),
+        lines(packed_terms::<K>(segment.k_len, Side::Right, dim)),
+    )
 }
 
 /// Runs all blocks of all heads.
-pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
+pub(super) fn run<K: Kernel, E: Element>(call: &Call<'_, E>) {
     let (groups, dim) = (call.groups, call.dim);
     let heads = groups * call.heads_per_group;
     let segments = call.segments.len();
@@ -63,7 +81,7 @@ pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
             }
         }
         let (starts, list) = (&*starts, &*list);
-        with_scratch(Scratch::Keys, packed, |packs: &mut [f32]| {
+        with_scratch(Scratch::Keys, packed, |packs: &mut [K::Packed]| {
             let shared = Disjoint::new(packs);
             call.cpu.for_each_unit(segments * groups, |u| {
                 let (s, group) = (u / groups, u % groups);
@@ -78,8 +96,11 @@ pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
                         Side::Left,
                         keys.as_mut_ptr(),
                     );
-                    head_rows(&call.v, segment.k_start, group, 0, dim)
-                        .pack_terms::<K>(segment.k_len, values.as_mut_ptr());
+                    head_rows(&call.v, segment.k_start, group, 0, dim).pack_terms::<K>(
+                        segment.k_len,
+                        Side::Right,
+                        values.as_mut_ptr(),
+                    );
                 }
             });
             let packs = &*packs;
@@ -90,6 +111,8 @@ pub(super) fn run<K: Kernel<Packed = f32>, E: Element>(call: &Call<'_, E>) {
                 let group = n / call.heads_per_group;
                 let (k, v) = pack_sizes::<K>(&call.segments[s], dim);
                 let part = &packs[starts[s] as usize + group * (k + v)..][..k + v];
+                // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+                let _ready = unsafe { Ready::<K>::new() };
                 attend::<K, E>(call, &call.segments[s], n, first, &part[..k], &part[k..]);
             });
         });
@@ -108,23 +131,39 @@ pub(super) fn head_rows<E: Element>(
     Rows { data, stride: heads.token_stride, dim }
 }
 
-/// Visible columns of the rows of a key block, relative to the first query.
-pub(super) fn limits(mask: &Mask, k0: usize, keys: usize, q0: usize, queries: usize, to: &mut Limits) {
-    for (row, limit) in to.iter_mut().enumerate().take(keys) {
-        let (first, end) = mask.queries(k0 + row);
+/// Visible columns of the rows of a key block, relative to the first query; rows that only fill up a step see nothing.
+/// Returns how many rows that are.
+pub(super) fn limits<K: Kernel>(
+    mask: &Mask,
+    k0: usize,
+    keys: usize,
+    q0: usize,
+    queries: usize,
+    to: &mut Limits,
+) -> usize {
+    let rows = filled::<K>(keys);
+    // Both ends rise from key to key.
+    if mask.queries(k0 + keys - 1).0 <= q0 && mask.queries(k0).1 >= q0 + queries {
+        to[..keys].fill((0, queries as u32));
+        to[keys..rows].fill((0, 0));
+        return rows;
+    }
+    for (row, limit) in to.iter_mut().enumerate().take(rows) {
+        let (first, end) = if row < keys { mask.queries(k0 + row) } else { (0, 0) };
         let clip = |v: usize| v.saturating_sub(q0).min(queries) as u32;
         *limit = (clip(first), clip(end));
     }
+    rows
 }
 
 /// One block of queries of one head.
-fn attend<K: Kernel<Packed = f32>, E: Element>(
+fn attend<K: Kernel, E: Element>(
     call: &Call<'_, E>,
     segment: &Segment,
     n: usize,
     q0: usize,
-    keys: &[f32],
-    values: &[f32],
+    keys: &[K::Packed],
+    values: &[K::Packed],
 ) {
     let (isa, dim) = (call.cpu.isa(), call.dim);
     let queries = BQ.min(segment.q_len - q0);
@@ -134,11 +173,13 @@ fn attend<K: Kernel<Packed = f32>, E: Element>(
     let (group, head) = (n / call.heads_per_group, n % call.heads_per_group);
     let mut run = Running::new();
     let mut edges: Limits = [(0, 0); BK];
-    let packed_queries = lines(packed_lines::<K>(columns, Side::Right, dim));
-    with_scratch(Scratch::Queries, packed_queries + queries * dim, |scratch: &mut [f32]| {
-        let (panels, sums) = scratch.split_at_mut(packed_queries);
-        // The columns past the last query are zero.
-        panels.fill(0.0);
+    let tilt = |k0: usize| Tilt::new(call.options, segment, n, k0, q0);
+    let packed_queries = packed_lines::<K>(columns, Side::Right, dim);
+    with_scratch(Scratch::Queries, packed_queries, |panels: &mut [K::Packed]| {
+        if columns > queries {
+            // The columns past the last query are zero.
+            panels.fill(bytemuck::Zeroable::zeroed());
+        }
         // SAFETY: heads were checked to lie in the arrays; the scratch has room.
         unsafe {
             head_rows(&call.q, segment.q_start + q0, group, head, dim).pack_lines::<K>(
@@ -147,69 +188,119 @@ fn attend<K: Kernel<Packed = f32>, E: Element>(
                 panels.as_mut_ptr(),
             );
         }
-        with_scratch(Scratch::Scores, BK * BQ, |block: &mut [f32]| {
+        with_scratch(Scratch::Partials, BK * BQ + queries * dim, |scratch: &mut [f32]| {
+            let (block, sums) = scratch.split_at_mut(BK * BQ);
             let depth = packed_lines::<K>(K::MR, Side::Left, dim);
             let mut started = false;
             for k0 in (first_key / BK * BK..last_key).step_by(BK) {
                 let count = BK.min(segment.k_len - k0);
-                limits(&mask, k0, count, q0, queries, &mut edges);
+                let rows = limits::<K>(&mask, k0, count, q0, queries, &mut edges);
                 let panel = keys.as_ptr().wrapping_add(k0 / K::MR * depth);
                 // SAFETY: the block has room for BK rows of BQ columns, and BK is a multiple of MR.
                 unsafe {
                     block_scores::<K>(block.as_mut_ptr(), columns, &edges[..count], panel, panels, dim);
                 };
-                let tilt = Tilt::new(call.options, segment, n, k0, q0);
-                softmax(isa, block, columns, &edges[..count], call.options, tilt, &mut run);
-                if started {
-                    rescale(isa, sums, dim, &run.correction);
-                }
-                let right = Right { data: values.as_ptr(), rows: segment.k_len, dim };
-                for i in (0..queries).step_by(K::MR) {
-                    let rows = K::MR.min(queries - i);
-                    let (from, to) = mask.keys(q0 + i, q0 + i + rows);
-                    let (from, to) = (from.max(k0), to.min(k0 + count));
-                    let c = (sums.as_mut_ptr().wrapping_add(i * dim), dim);
-                    let data = block.as_ptr().wrapping_add(from.saturating_sub(k0) * BQ + i);
-                    let left = Left { data, row_stride: 1, step_stride: BQ };
-                    if from < to || !started {
-                        // SAFETY: `sums` has the rows; block and values hold the keys `from..to`.
-                        unsafe { add_rows::<K>(c, started, left, rows, right, from.min(to), to) };
+                let block = Block { columns, limits: &edges[..rows], scores: &mut *block };
+                block.weights::<K, E, _>(isa, call.options, tilt(k0), &mut run, |left, run| {
+                    if started {
+                        rescale(isa, sums, dim, &run.correction);
                     }
-                }
+                    let right = Right { data: values.as_ptr(), rows: segment.k_len, dim };
+                    for i in (0..queries).step_by(K::MR) {
+                        let rows = K::MR.min(queries - i);
+                        let (from, to) = mask.keys(q0 + i, q0 + i + rows);
+                        let (from, to) = (from.max(k0), to.min(k0 + count));
+                        let c = (sums[i * dim..].as_mut_ptr(), dim);
+                        if from < to || !started {
+                            let terms = if from < to { (from, to) } else { (k0, k0) };
+                            // SAFETY: `sums` has the rows; block and values hold the keys `from..to`.
+                            unsafe { add_rows::<K>(c, started, left, (i, rows), right, terms, k0) };
+                        }
+                    }
+                });
                 started = true;
             }
             if !started {
                 sums.fill(0.0);
             }
+            let heads = call.groups * call.heads_per_group;
+            let mut lse = [0f32; BQ];
+            log_sums(isa, &mut lse, &run, body::factor(call.options, &tilt(0)));
+            for i in 0..queries {
+                let t = segment.q_start + q0 + i;
+                let scale = if run.sum[i] > 0.0 { 1.0 / run.sum[i] } else { 0.0 };
+                // SAFETY: segments share no query, and a unit takes its own queries of one head.
+                let row = unsafe { call.out.part((t * heads + n) * dim, dim) };
+                store_row(isa, row, &sums[i * dim..][..dim], scale);
+                if let Some(to) = &call.lse {
+                    // SAFETY: as above.
+                    (unsafe { to.part(n * call.tokens + t, 1) })[0] = lse[i];
+                }
+            }
         });
-        let heads = call.groups * call.heads_per_group;
-        for i in 0..queries {
-            let t = segment.q_start + q0 + i;
-            let scale = if run.sum[i] > 0.0 { 1.0 / run.sum[i] } else { 0.0 };
-            // SAFETY: segments share no query, and a unit takes its own queries of one head.
-            let row = unsafe { call.out.part((t * heads + n) * dim, dim) };
-            for d in 0..dim {
-                row[d] = E::from_f32(sums[i * dim + d] * scale);
-            }
-            if let Some(lse) = &call.lse {
-                let value = f64::from(run.max[i]) + float::ln(f64::from(run.sum[i]));
-                // SAFETY: as above.
-                (unsafe { lse.part(n * call.tokens + t, 1) })[0] = value as f32;
-            }
-        }
     });
+}
+
+/// A block of scores, with what its rows see.
+struct Block<'a> {
+    columns: usize,
+    limits: &'a [(u32, u32)],
+    scores: &'a mut [f32],
+}
+
+impl Block<'_> {
+    /// Turns the scores into weights and calls `work` with them as the left operand of a product over keys.
+    fn weights<K: Kernel, E: Element, R>(
+        self,
+        isa: Isa,
+        options: &Options,
+        tilt: Tilt,
+        run: &mut Running,
+        work: impl FnOnce(Left<K::Packed>, &mut Running) -> R,
+    ) -> R {
+        let Self { columns, limits, scores } = self;
+        if !is_bf16::<E>() {
+            softmax(isa, scores, body::InPlace, columns, limits, options, tilt, run);
+            return work(Left::down::<K>(scores.as_ptr()), run);
+        }
+        if K::LEFT_IN_PLACE && K::TERMS == 2 {
+            return with_scratch(Scratch::Weights, BK / 2 * BQ, |pairs: &mut [u32]| {
+                softmax(isa, scores, body::Pairs(pairs), columns, limits, options, tilt, run);
+                work(Left::pairs_down::<K>(pairs.as_ptr()), run)
+            });
+        }
+        if K::LEFT_IN_PLACE {
+            if K::ORDER == Order::Swapped {
+                let to = body::Rounded::<body::SwapRows>(PhantomData);
+                softmax(isa, scores, to, columns, limits, options, tilt, run);
+            } else {
+                let to = body::Rounded::<body::NoSwap>(PhantomData);
+                softmax(isa, scores, to, columns, limits, options, tilt, run);
+            }
+            return work(Left::down::<K>(scores.as_ptr()), run);
+        }
+        with_scratch(Scratch::Weights, BK * BQ, |rows: &mut [half::bf16]| {
+            softmax(isa, scores, body::Rows(rows), columns, limits, options, tilt, run);
+            with_scratch(Scratch::PanelsA, packed_block::<K>(), |panels: &mut [K::Packed]| {
+                let block = Rows { data: rows.as_ptr(), stride: BQ, dim: columns };
+                // SAFETY: the block has the rows, and panels have room for a whole one.
+                unsafe { block.pack_terms::<K>(limits.len(), Side::Left, panels.as_mut_ptr()) };
+                work(Left::packed::<K>(panels.as_ptr(), limits.len() / K::TERMS), run)
+            })
+        })
+    }
 }
 
 /// Scores of a block of keys and queries; panels that the mask hides are left out.
 ///
 /// # Safety
 /// `block` must have room for the rows of `limits`, rounded up to `MR`, of `BQ` columns.
-pub(super) unsafe fn block_scores<K: Kernel<Packed = f32>>(
+pub(super) unsafe fn block_scores<K: Kernel>(
     block: *mut f32,
     columns: usize,
     limits: &[(u32, u32)],
-    keys: *const f32,
-    queries: &[f32],
+    keys: *const K::Packed,
+    queries: &[K::Packed],
     dim: usize,
 ) {
     let (depth_k, depth_q) =
@@ -221,10 +312,13 @@ pub(super) unsafe fn block_scores<K: Kernel<Packed = f32>>(
             if c >= end || c + K::NR <= first {
                 continue;
             }
-            let to = (block.wrapping_add(panel * K::MR * BQ + c), BQ);
-            let (a, b) = (keys.wrapping_add(panel * depth_k), queries.as_ptr().wrapping_add(q * depth_q));
+            let skipped = first.saturating_sub(c) / K::COLUMN_STEP * K::COLUMN_STEP;
+            let cols = K::NR.min((end - c).next_multiple_of(K::COLUMN_STEP)) - skipped;
+            let to = (block.wrapping_add(panel * K::MR * BQ + c + skipped), BQ);
+            let a = keys.wrapping_add(panel * depth_k);
+            let b = queries.as_ptr().wrapping_add(q * depth_q + skipped);
             // SAFETY: the tile lies in the block; panels are packed.
-            unsafe { scores::<K>(to, a, b, dim) };
+            unsafe { scores::<K>(to, a, b, dim, cols) };
         }
     }
 }

@@ -20,6 +20,7 @@ pub use merge::merge;
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
+use crate::matmul::kernel::with_kernel;
 use crate::qkv::Packed;
 use crate::{Cpu, Element, Error, Result};
 
@@ -166,6 +167,12 @@ impl Tilt {
         Self { slope, base: (key as f64 - position) as f32 }
     }
 
+    /// Whether nothing is added.
+    #[inline(always)]
+    fn is_level(&self) -> bool {
+        self.slope == 0.0
+    }
+
     /// What is added in a row, less `slope · column`; `None` if nothing is.
     #[inline(always)]
     fn row(&self, row: usize) -> Option<f32> {
@@ -215,15 +222,18 @@ fn check_segments(
 /// | `k`, `v`   | -       | `E`   | keys and values, one head per group                               |
 /// | `segments` | -       | -     | documents, rising in query tokens                                 |
 ///
-/// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, probabilities and sums are f32,
-/// products sum in rising order of the head's elements and of the keys within blocks of 192; with at most four queries a
-/// segment, in sixteen lanes of the head's elements and blocks of 128 keys.
+/// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, log-sum-exps and sums are f32. Products of f32
+/// sum in rising order of the head's elements and of the keys within blocks of 192; those of bf16 in the order of the
+/// [`Cpu`]'s [`crate::Arithmetic`], and the weights of the values are rounded to bf16 after their sum was taken, as flash-attention does.
+/// With at most four queries a segment weights are f32 for both types, sums in sixteen lanes of the head's elements and blocks
+/// of 128 keys.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a query.
 ///
 /// # Source
-/// Dao et al., arXiv:2205.14135, algorithm 1; mask aligned to the last key as in flash-attention 2.1.
+/// Dao et al., arXiv:2205.14135, algorithm 1; mask aligned to the last key as in flash-attention 2.1, where also the rounding of
+/// weights is.
 pub fn forward<E: Element>(
     cpu: &Cpu,
     out: &mut [E],
@@ -268,19 +278,9 @@ pub fn forward<E: Element>(
     if segments.iter().all(|s| s.q_len <= few::MAX_QUERIES) {
         few::run(&call);
     } else {
-        run_forward(&call);
+        with_kernel!(cpu, E, K => forward::run::<K, E>(&call));
     }
     Ok(())
-}
-
-fn run_forward<E: Element>(call: &forward::Call<'_, E>) {
-    use forward::run;
-    blocks::with_kernel!(call.cpu.isa(), run(call));
-}
-
-fn run_backward<E: Element>(call: &backward::Call<'_, E>) {
-    use backward::run;
-    blocks::with_kernel!(call.cpu.isa(), run(call));
 }
 
 /// Gradients of [`forward`] over packed rows.
@@ -293,7 +293,8 @@ fn run_backward<E: Element>(call: &backward::Call<'_, E>) {
 /// | `out`  | `[T,N·D]`     | `E`   | output of the forward call                                   |
 /// | `lse`  | `[N,T]`       | f32   | from the forward call                                        |
 ///
-/// Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once.
+/// Scores are recomputed from `lse`. Gradients are summed in f32 and rounded once; between the products, probabilities and
+/// gradients of scores of bf16 tensors are rounded to bf16.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a token.
@@ -327,6 +328,7 @@ pub fn backward<E: Element>(
         return Ok(());
     }
     let dqkv = Disjoint::new(dqkv);
-    run_backward(&backward::Call { cpu, dqkv, dout, qkv, out, lse, shape, segments, options });
+    let call = backward::Call { cpu, dqkv, dout, qkv, out, lse, shape, segments, options };
+    with_kernel!(cpu, E, K => backward::run::<K, E>(&call));
     Ok(())
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::{Alibi, Heads, Options, Segment, backward, forward, reference};
 use crate::qkv::Packed;
-use crate::trial::{cpus, random, same_everywhere, wide, wide64};
-use crate::{Cpu, Element, Error};
+use crate::trial::{cpus, cpus_in, random, same_everywhere, wide, wide64};
+use crate::{Arithmetic, Cpu, Element, Error};
 
 /// Forward and backward over packed rows.
 struct Run<E> {
@@ -96,33 +96,40 @@ fn formula<E: Element>(
     (out, lse, dqkv)
 }
 
-/// Compares every instruction set with the formula, and all of them with each other by bits.
+/// Compares every instruction set with the formula, and those of one order of sums with each other by bits.
 fn check<E: Element>(shape: Packed, segments: &[Segment], options: &Options, threads: &[usize]) {
     let qkv = random::<E>(shape.tokens * shape.width(), 3 + shape.tokens as u64);
     let dout = random::<E>(shape.tokens * shape.heads() * shape.head_dim, 11);
     let (out, lse, dqkv) = formula(&qkv, &dout, &shape, segments, options);
-    let (rtol, atol) = if E::NAME == "f32" { (2e-5, 2e-5) } else { (1e-2, 2e-2) };
-    let mut first: Option<Run<E>> = None;
-    for cpu in cpus(threads) {
-        let got = run(&cpu, &qkv, &dout, &shape, segments, options);
-        let what = format!("{} {cpu:?} {shape:?} {segments:?} {options:?}", E::NAME);
-        match &first {
-            Some(want) => {
-                assert!(want.out == got.out, "{what}: out differs between instances");
-                assert!(want.lse == got.lse, "{what}: lse differs between instances");
-                assert!(want.dqkv == got.dqkv, "{what}: dqkv differs between instances");
-            }
-            None => {
-                assert_close(&format!("{what}: out"), &wide(&got.out), &out, rtol, atol);
-                for (i, (&got, &want)) in got.lse.iter().zip(&lse).enumerate() {
-                    let close = (f64::from(got) - want).abs() <= 1e-4 || f64::from(got) == want;
-                    assert!(close, "{what}: lse {i}: {got} for {want}");
+    for arithmetic in orders::<E>() {
+        let (rtol, atol) = if E::NAME == "f32" { (2e-5, 2e-5) } else { (1e-2, 2e-2) };
+        let mut first: Option<Run<E>> = None;
+        for cpu in cpus_in(*arithmetic, threads) {
+            let got = run(&cpu, &qkv, &dout, &shape, segments, options);
+            let what = format!("{} {cpu:?} {shape:?} {segments:?} {options:?}", E::NAME);
+            match &first {
+                Some(want) => {
+                    assert!(want.out == got.out, "{what}: out differs between instances");
+                    assert!(want.lse == got.lse, "{what}: lse differs between instances");
+                    assert!(want.dqkv == got.dqkv, "{what}: dqkv differs between instances");
                 }
-                assert_close(&format!("{what}: dqkv"), &wide(&got.dqkv), &dqkv, rtol, 4.0 * atol);
-                first = Some(got);
+                None => {
+                    assert_close(&format!("{what}: out"), &wide(&got.out), &out, rtol, atol);
+                    for (i, (&got, &want)) in got.lse.iter().zip(&lse).enumerate() {
+                        let close = (f64::from(got) - want).abs() <= 1e-4 || f64::from(got) == want;
+                        assert!(close, "{what}: lse {i}: {got} for {want}");
+                    }
+                    assert_close(&format!("{what}: dqkv"), &wide(&got.dqkv), &dqkv, rtol, 4.0 * atol);
+                    first = Some(got);
+                }
             }
         }
     }
+}
+
+/// Orders of sums that products of this type have.
+fn orders<E: Element>() -> &'static [Arithmetic] {
+    if E::NAME == "f32" { &[Arithmetic::Pair] } else { &Arithmetic::ALL }
 }
 
 fn shape(tokens: usize, groups: usize, heads_per_group: usize, head_dim: usize) -> Packed {
@@ -139,6 +146,9 @@ fn one_document_matches_the_formula_at_the_edges_of_blocks() {
         check::<f32>(shape(tokens, 1, 2, 16), &[Segment::of(0, tokens)], &causal(16), &[1]);
     }
     check::<bf16>(shape(200, 2, 1, 64), &[Segment::of(0, 200)], &causal(64), &[1]);
+    for tokens in [5usize, 191, 193, 225] {
+        check::<bf16>(shape(tokens, 1, 1, 66), &[Segment::of(0, tokens)], &causal(66), &[1]);
+    }
 }
 
 #[test]
@@ -152,6 +162,62 @@ fn every_head_size_matches_the_formula() {
 fn the_number_of_threads_does_not_reach_the_bits() {
     let segments = [Segment::of(0, 30), Segment::of(30, 140), Segment::of(170, 30)];
     check::<bf16>(shape(200, 2, 3, 16), &segments, &causal(16), &[1, 2, 3, 5]);
+    // Few groups: each of their heads is a unit.
+    check::<bf16>(shape(140, 1, 3, 16), &[Segment::of(0, 140)], &causal(16), &[1, 2, 3, 5]);
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[test]
+fn the_amx_kernels_give_the_bits_of_the_order_of_tiles() {
+    use super::{backward as back, forward as front};
+    use crate::Isa;
+    use crate::cpu::Disjoint;
+    use crate::matmul::kernel::tile32::{amx::Amx, trap};
+    if !Isa::Avx512Bf16.is_available() {
+        eprintln!("skipped: packing for AMX needs AVX-512");
+        return;
+    }
+    let in_software = trap::install();
+    let before = trap::performed();
+    let shape = shape(331, 2, 2, 40);
+    let segments = [Segment::of(0, 33), Segment::of(33, 298)];
+    let qkv = random::<bf16>(shape.tokens * shape.width(), 3);
+    let dout = random::<bf16>(shape.tokens * shape.heads() * shape.head_dim, 11);
+    for options in [causal(40), Options { window: Some(70), softcap: Some(2.0), ..causal(40) }] {
+        let plain = Cpu::with_arithmetic(1, Isa::Portable, Arithmetic::Tile32).unwrap();
+        let want = run(&plain, &qkv, &dout, &shape, &segments, &options);
+        let cpu = Cpu::with_arithmetic(2, Isa::Avx512Bf16, Arithmetic::Tile32).unwrap();
+        let (mut out, mut lse) = (vec![bf16::ONE; want.out.len()], vec![0f32; want.lse.len()]);
+        front::run::<Amx, bf16>(&front::Call {
+            cpu: &cpu,
+            out: Disjoint::new(&mut out),
+            lse: Some(Disjoint::new(&mut lse)),
+            q: Heads::queries(&qkv, &shape),
+            k: Heads::keys(&qkv, &shape),
+            v: Heads::values(&qkv, &shape),
+            tokens: shape.tokens,
+            groups: shape.groups,
+            heads_per_group: shape.heads_per_group,
+            dim: shape.head_dim,
+            segments: &segments,
+            options: &options,
+        });
+        assert!(out == want.out && lse == want.lse, "forward {options:?}");
+        let mut dqkv = vec![bf16::ONE; qkv.len()];
+        back::run::<Amx, bf16>(&back::Call {
+            cpu: &cpu,
+            dqkv: Disjoint::new(&mut dqkv),
+            dout: &dout,
+            qkv: &qkv,
+            out: &out,
+            lse: &lse,
+            shape: &shape,
+            segments: &segments,
+            options: &options,
+        });
+        assert!(dqkv == want.dqkv, "backward {options:?}");
+    }
+    assert_eq!(trap::performed() > before, in_software, "the tile instructions ran");
 }
 
 #[test]

@@ -8,10 +8,10 @@
 //!
 //! Sums are in f32, in an order that does not depend on the instruction set: pairs of `k` rising, the odd one of a pair
 //! first, one fused multiply-add each (the order of the bf16 dot instruction), or for bf16 in that of matrix tiles if
-//! the [`Cpu`] was made for [`Arithmetic::Tile32`]. Form `Nt` with at most four rows, a decoding step, is summed over 32
+//! the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most four rows, a decoding step, is summed over 32
 //! interleaved chains instead, for it is bound by reading the weight.
 
-mod driver;
+pub(crate) mod driver;
 pub(crate) mod kernel;
 #[cfg(test)]
 mod reference;
@@ -19,9 +19,8 @@ mod reference;
 mod tests;
 mod vector;
 
-use crate::element::is_bf16;
 use crate::error::expect_len;
-use crate::{Arithmetic, Cpu, Element, Error, Isa, Result};
+use crate::{Cpu, Element, Error, Result};
 
 /// Which operand is transposed; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,60 +143,6 @@ pub fn matmul<E: Element>(
     let target = driver::Target::new(out);
     // SAFETY: sizes were checked above, `out` is borrowed mutably for the call, and a `Cpu` is only made for an
     // instruction set that this processor has.
-    unsafe {
-        if is_bf16::<E>() && cpu.arithmetic() == Arithmetic::Tile32 {
-            tile32(cpu, form, dims, a, b, target);
-            return Ok(());
-        }
-        match cpu.isa() {
-            Isa::Portable => driver::product::<kernel::portable::Portable, E>(cpu, form, dims, a, b, target),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => driver::product::<kernel::avx2::Avx2, E>(cpu, form, dims, a, b, target),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512Bf16 if is_bf16::<E>() => {
-                driver::product::<kernel::avx512bf16::Avx512Bf16, E>(cpu, form, dims, a, b, target);
-            }
-            // Where there are tiles the dot instruction is the slower of the two: half the rate of multiply-adds on
-            // Sapphire Rapids.
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
-                driver::product::<kernel::avx512::Avx512, E>(cpu, form, dims, a, b, target);
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => driver::product::<kernel::portable::Portable, E>(cpu, form, dims, a, b, target),
-        }
-    }
+    unsafe { kernel::with_kernel!(cpu, E, K => driver::product::<K, E>(cpu, form, dims, a, b, target)) }
     Ok(())
-}
-
-/// The product of bf16 operands in [`Arithmetic::Tile32`].
-///
-/// # Safety
-/// As for [`driver::product`].
-unsafe fn tile32<E: Element>(
-    cpu: &Cpu,
-    form: Form,
-    dims: Dims,
-    a: Mat<'_, E>,
-    b: Mat<'_, E>,
-    target: driver::Target<E>,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match cpu.isa() {
-            Isa::Portable => {
-                driver::product::<kernel::tile32::portable::Portable, E>(cpu, form, dims, a, b, target);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => driver::product::<kernel::tile32::avx2::Avx2, E>(cpu, form, dims, a, b, target),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 => {
-                driver::product::<kernel::tile32::avx512::Avx512, E>(cpu, form, dims, a, b, target);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Amx => driver::product::<kernel::tile32::amx::Amx, E>(cpu, form, dims, a, b, target),
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => driver::product::<kernel::tile32::portable::Portable, E>(cpu, form, dims, a, b, target),
-        }
-    }
 }

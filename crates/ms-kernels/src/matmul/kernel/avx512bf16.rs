@@ -69,10 +69,12 @@ unsafe fn pack_strided<const W: usize>(source: Source<u16>, to: *mut u32) {
     }
 }
 
+/// The tile with `ROWS` rows, of whose columns the first `WIDE` registers are computed.
+///
 /// # Safety
 /// As for [`Kernel::tile`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
+unsafe fn rows<const ROWS: usize, const WIDE: usize>(tile: &Tile<u32>) {
     // SAFETY: both types are 64 bytes of plain data.
     let pairs = |v: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(v) };
     let mut acc = [[_mm512_setzero_ps(); VECTORS]; MR];
@@ -91,18 +93,15 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
         }
         let (mut a, mut b) = (tile.a, tile.b);
         for _ in 0..tile.steps {
-            let bv = [
-                pairs(_mm512_loadu_si512(b.cast())),
-                pairs(_mm512_loadu_si512(b.add(16).cast())),
-                pairs(_mm512_loadu_si512(b.add(32).cast())),
-                pairs(_mm512_loadu_si512(b.add(48).cast())),
-            ];
+            let mut bv = [pairs(_mm512_setzero_si512()); VECTORS];
+            for j in 0..WIDE {
+                bv[j] = pairs(_mm512_loadu_si512(b.wrapping_add(16 * j).cast()));
+            }
             each_row!(I < ROWS, {
                 let v = pairs(_mm512_set1_epi32((*a.add(I * tile.a_row)).cast_signed()));
-                acc[I][0] = _mm512_dpbf16_ps(acc[I][0], v, bv[0]);
-                acc[I][1] = _mm512_dpbf16_ps(acc[I][1], v, bv[1]);
-                acc[I][2] = _mm512_dpbf16_ps(acc[I][2], v, bv[2]);
-                acc[I][3] = _mm512_dpbf16_ps(acc[I][3], v, bv[3]);
+                for j in 0..WIDE {
+                    acc[I][j] = _mm512_dpbf16_ps(acc[I][j], v, bv[j]);
+                }
             });
             a = a.wrapping_add(tile.a_step);
             b = b.wrapping_add(NR);
@@ -112,7 +111,7 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
             Store::F32 { to, stride } => {
                 each_row!(I < ROWS, {
                     let at = to.wrapping_add(I * stride);
-                    for j in 0..VECTORS {
+                    for j in 0..WIDE {
                         _mm512_mask_storeu_ps(at.wrapping_add(16 * j), mask[j], acc[I][j]);
                     }
                 });
@@ -120,7 +119,7 @@ unsafe fn rows<const ROWS: usize>(tile: &Tile<u32>) {
             Store::Bf16 { to, stride } => {
                 each_row!(I < ROWS, {
                     let at = to.wrapping_add(I * stride).cast::<i16>();
-                    for j in 0..VECTORS {
+                    for j in 0..WIDE {
                         let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(acc[I][j]));
                         _mm256_mask_storeu_epi16(at.wrapping_add(16 * j), mask[j], rounded);
                     }
@@ -135,6 +134,7 @@ impl Kernel for Avx512Bf16 {
     const NR: usize = NR;
     const TERMS: usize = 2;
     const DEPTH: usize = 128;
+    const COLUMN_STEP: usize = 16;
     type Packed = u32;
 
     #[inline(always)]
@@ -168,13 +168,16 @@ impl Kernel for Avx512Bf16 {
     unsafe fn tile(tile: &Tile<u32>) {
         // SAFETY: the caller's promise.
         unsafe {
-            match tile.rows {
-                1 => rows::<1>(tile),
-                2 => rows::<2>(tile),
-                3 => rows::<3>(tile),
-                4 => rows::<4>(tile),
-                5 => rows::<5>(tile),
-                _ => rows::<6>(tile),
+            match (tile.rows, tile.cols.div_ceil(16)) {
+                (6, 1) => rows::<6, 1>(tile),
+                (6, 2) => rows::<6, 2>(tile),
+                (6, 3) => rows::<6, 3>(tile),
+                (1, _) => rows::<1, VECTORS>(tile),
+                (2, _) => rows::<2, VECTORS>(tile),
+                (3, _) => rows::<3, VECTORS>(tile),
+                (4, _) => rows::<4, VECTORS>(tile),
+                (5, _) => rows::<5, VECTORS>(tile),
+                _ => rows::<6, VECTORS>(tile),
             }
         }
     }

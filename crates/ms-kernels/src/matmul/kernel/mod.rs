@@ -135,6 +135,10 @@ pub(crate) trait Kernel: Copy + Send + Sync + 'static {
     const ORDER: Order = Order::Swapped;
     /// Most packed steps in a block of `k`: a panel of `NR` then fits the first-level cache.
     const DEPTH: usize;
+    /// Whether a left operand may stand anywhere, its rows and steps as [`Tile`] says, and need not be packed.
+    const LEFT_IN_PLACE: bool = true;
+    /// A tile may begin at a multiple of so many columns of a panel, `b` set forward by as many elements.
+    const COLUMN_STEP: usize = Self::NR;
     /// What panels are made of.
     type Packed: Pod + Send + Sync;
 
@@ -186,3 +190,53 @@ pub(crate) fn filled<K: Kernel>(terms: usize) -> usize {
 pub(crate) fn steps<K: Kernel>(terms: usize) -> usize {
     filled::<K>(terms) / K::TERMS
 }
+
+/// Evaluates `$work` with `$kernel` standing for the kernel of a `Cpu` for operands of type `$element`.
+macro_rules! with_kernel {
+    ($cpu:expr, $element:ty, $kernel:ident => $work:expr) => {{
+        use $crate::matmul::kernel;
+        if $crate::element::is_bf16::<$element>() && $cpu.arithmetic() == $crate::Arithmetic::Tile32 {
+            match $cpu.isa() {
+                $crate::Isa::Portable => $crate::matmul::kernel::with!(kernel::tile32::portable::Portable, $kernel => $work),
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx2 => $crate::matmul::kernel::with!(kernel::tile32::avx2::Avx2, $kernel => $work),
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 => {
+                    $crate::matmul::kernel::with!(kernel::tile32::avx512::Avx512, $kernel => $work)
+                }
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Amx => $crate::matmul::kernel::with!(kernel::tile32::amx::Amx, $kernel => $work),
+                #[cfg(not(target_arch = "x86_64"))]
+                _ => $crate::matmul::kernel::with!(kernel::tile32::portable::Portable, $kernel => $work),
+            }
+        } else {
+            match $cpu.isa() {
+                $crate::Isa::Portable => $crate::matmul::kernel::with!(kernel::portable::Portable, $kernel => $work),
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx2 => $crate::matmul::kernel::with!(kernel::avx2::Avx2, $kernel => $work),
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx512Bf16 if $crate::element::is_bf16::<$element>() => {
+                    $crate::matmul::kernel::with!(kernel::avx512bf16::Avx512Bf16, $kernel => $work)
+                }
+                // Where there are tiles the dot instruction is the slower of the two: half the rate of multiply-adds on
+                // Sapphire Rapids.
+                #[cfg(target_arch = "x86_64")]
+                $crate::Isa::Avx512 | $crate::Isa::Avx512Bf16 | $crate::Isa::Amx => {
+                    $crate::matmul::kernel::with!(kernel::avx512::Avx512, $kernel => $work)
+                }
+                #[cfg(not(target_arch = "x86_64"))]
+                _ => $crate::matmul::kernel::with!(kernel::portable::Portable, $kernel => $work),
+            }
+        }
+    }};
+}
+pub(crate) use with_kernel;
+
+/// Evaluates `$work` with `$name` standing for a type.
+macro_rules! with {
+    ($type:ty, $name:ident => $work:expr) => {{
+        type $name = $type;
+        $work
+    }};
+}
+pub(crate) use with;

@@ -5,10 +5,12 @@ mod avx512;
 
 use super::{Dims, Mat, Out};
 use crate::cpu::Disjoint;
+use crate::element::is_bf16;
 use crate::isa::instances;
 use crate::memory::{Scratch, with_scratch};
 use crate::{Cpu, Element, Isa};
 use body::CHAINS;
+use half::bf16;
 
 /// Up to so many rows of `a` it pays to leave the weight unpacked.
 pub(super) const MAX_ROWS: usize = 4;
@@ -37,8 +39,9 @@ mod body {
         if is_bf16::<E>() { k % 2 * LANES + k / 2 } else { k }
     }
 
-    /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a` and `COLS` of the weight. Each is two times sixteen chains
-    /// of every 32nd term, which meet in a fixed tree.
+    /// `sums[c][i] = Σ_k a[i][k] · b[c][k]` for `ROWS` rows of `a` and `COLS` of the weight. Each is two times sixteen chains,
+    /// which meet in a fixed tree: of f32 every 32nd term; of bf16 every 64th and the one after it, the odd one first, as the
+    /// dot instruction takes them.
     #[inline(always)]
     fn dots<E: Element, const ROWS: usize, const COLS: usize>(
         a: &[[f32; CHAINS]],
@@ -58,10 +61,24 @@ mod body {
                         &last
                     }
                 };
+                if is_bf16::<E>() {
+                    let (mut even, mut odd) = ([0f32; LANES], [0f32; LANES]);
+                    for l in 0..LANES {
+                        even[l] = b[2 * l].to_f32();
+                        odd[l] = b[2 * l + 1].to_f32();
+                    }
+                    for i in 0..ROWS {
+                        let (a, acc) = (&a[i * steps + n], &mut acc[c][i][n % 2]);
+                        for l in 0..LANES {
+                            acc[l] = a[l].mul_add(even[l], a[LANES + l].mul_add(odd[l], acc[l]));
+                        }
+                    }
+                    continue;
+                }
                 for half in 0..2 {
                     let mut wide = [0f32; LANES];
                     for l in 0..LANES {
-                        wide[l] = b[if is_bf16::<E>() { 2 * l + half } else { half * LANES + l }].to_f32();
+                        wide[l] = b[half * LANES + l].to_f32();
                     }
                     for i in 0..ROWS {
                         let a = &a[i * steps + n][half * LANES..][..LANES];
@@ -129,11 +146,21 @@ instances! {
     ) = body::any_rows;
 }
 
+/// The rows of `a`, made ready.
+#[derive(Clone, Copy)]
+enum Few<'a> {
+    /// Widened, each step in the order of [`body::position`].
+    Wide(&'a [[f32; CHAINS]]),
+    /// As they are, for the dot instruction.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Pairs(&'a [[bf16; CHAINS]]),
+}
+
 /// Sums of rows of the weight, by the body of the instruction set.
 fn sum_rows<E: Element>(
     isa: Isa,
     sums: &mut [f32],
-    a: &[[f32; CHAINS]],
+    a: Few<'_>,
     b: &[E],
     stride: usize,
     k: usize,
@@ -144,61 +171,87 @@ fn sum_rows<E: Element>(
         sums.fill(0.0);
         return;
     }
-    #[cfg(target_arch = "x86_64")]
-    if crate::element::is_bf16::<E>() && isa >= Isa::Avx512 {
-        // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
-        return unsafe { avx512::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) };
+    match a {
+        #[cfg(target_arch = "x86_64")]
+        Few::Wide(a) if is_bf16::<E>() && isa >= Isa::Avx512 => {
+            // SAFETY: a `Cpu` is only made for an instruction set that this processor has.
+            unsafe { avx512::any_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
+        }
+        Few::Wide(a) => weight_rows(isa, sums, a, b, stride, k, count),
+        #[cfg(target_arch = "x86_64")]
+        Few::Pairs(a) => {
+            // SAFETY: as above; rows are left as pairs only where the instruction is.
+            unsafe { avx512::any_dot_rows(sums, a, bytemuck::cast_slice(b), stride, k, count) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Few::Pairs(_) => unreachable!("rows are left as pairs only where the dot instruction is"),
     }
-    weight_rows(isa, sums, a, b, stride, k, count);
 }
 
 /// Computes `A[M,K] · B[N,K]ᵀ` for `M` up to [`MAX_ROWS`]; sizes are checked.
 pub(super) fn product<E: Element>(cpu: &Cpu, dims: Dims, a: Mat<'_, E>, b: Mat<'_, E>, out: Out<'_, E>) {
-    let Dims { m, n, k } = dims;
-    let step = (UNIT_ELEMENTS / k.max(1)).clamp(1, 4096);
+    let Dims { m, k, .. } = dims;
     let padded = k.next_multiple_of(CHAINS);
+    let row = |i: usize| a.data[(i * a.stride).min(a.data.len())..].iter().take(k);
+    if is_bf16::<E>() && cpu.isa() >= Isa::Avx512Bf16 {
+        with_scratch(Scratch::PanelsA, m * padded, |pairs: &mut [E]| {
+            pairs.fill(E::default());
+            for (i, to) in pairs.chunks_exact_mut(padded.max(1)).enumerate() {
+                for (to, v) in to.iter_mut().zip(row(i)) {
+                    *to = *v;
+                }
+            }
+            multiply(cpu, dims, Few::Pairs(bytemuck::cast_slice::<E, bf16>(pairs).as_chunks().0), b, out);
+        });
+        return;
+    }
     with_scratch(Scratch::PanelsA, m * padded, |wide: &mut [f32]| {
         wide.fill(0.0);
-        for i in 0..m {
-            let row = &mut wide[i * padded..][..padded];
-            for (t, v) in a.data[(i * a.stride).min(a.data.len())..].iter().take(k).enumerate() {
-                row[t / CHAINS * CHAINS + body::position::<E>(t % CHAINS)] = v.to_f32();
+        for (i, to) in wide.chunks_exact_mut(padded.max(1)).enumerate() {
+            for (t, v) in row(i).enumerate() {
+                to[t / CHAINS * CHAINS + body::position::<E>(t % CHAINS)] = v.to_f32();
             }
         }
-        let wide = wide.as_chunks::<CHAINS>().0;
-        let each = |store: &(dyn Fn(usize, usize, f32) + Sync)| {
-            cpu.for_each_unit(n.div_ceil(step), |u| {
-                let (first, rows) = (u * step, step.min(n - u * step));
-                with_scratch(Scratch::Rows, rows * m, |sums: &mut [f32]| {
-                    let weight = &b.data[(first * b.stride).min(b.data.len())..];
-                    sum_rows(cpu.isa(), sums, wide, weight, b.stride, k, m);
-                    for j in 0..rows {
-                        for i in 0..m {
-                            store(i, first + j, sums[j * m + i]);
-                        }
-                    }
-                });
-            });
-        };
-        match out {
-            Out::Set { data, stride, bias } => {
-                let data = Disjoint::new(data);
-                each(&|i, j, sum| {
-                    let sum = sum + bias.map_or(0.0, |bias| bias[j].to_f32());
-                    // SAFETY: a unit takes its own columns of every row.
-                    (unsafe { data.part(i * stride + j, 1) })[0] = E::from_f32(sum);
-                });
-            }
-            Out::SetF32 { data, stride } => {
-                let data = Disjoint::new(data);
-                // SAFETY: a unit takes its own columns of every row.
-                each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] = sum);
-            }
-            Out::AddF32 { data, stride } => {
-                let data = Disjoint::new(data);
-                // SAFETY: a unit takes its own columns of every row.
-                each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] += sum);
-            }
-        }
+        multiply(cpu, dims, Few::Wide(wide.as_chunks().0), b, out);
     });
+}
+
+/// Multiplies rows that were made ready with all rows of the weight.
+fn multiply<E: Element>(cpu: &Cpu, dims: Dims, a: Few<'_>, b: Mat<'_, E>, out: Out<'_, E>) {
+    let Dims { m, n, k } = dims;
+    let step = (UNIT_ELEMENTS / k.max(1)).clamp(1, 4096);
+    let each = |store: &(dyn Fn(usize, usize, f32) + Sync)| {
+        cpu.for_each_unit(n.div_ceil(step), |u| {
+            let (first, rows) = (u * step, step.min(n - u * step));
+            with_scratch(Scratch::Rows, rows * m, |sums: &mut [f32]| {
+                let weight = &b.data[(first * b.stride).min(b.data.len())..];
+                sum_rows(cpu.isa(), sums, a, weight, b.stride, k, m);
+                for j in 0..rows {
+                    for i in 0..m {
+                        store(i, first + j, sums[j * m + i]);
+                    }
+                }
+            });
+        });
+    };
+    match out {
+        Out::Set { data, stride, bias } => {
+            let data = Disjoint::new(data);
+            each(&|i, j, sum| {
+                let sum = sum + bias.map_or(0.0, |bias| bias[j].to_f32());
+                // SAFETY: a unit takes its own columns of every row.
+                (unsafe { data.part(i * stride + j, 1) })[0] = E::from_f32(sum);
+            });
+        }
+        Out::SetF32 { data, stride } => {
+            let data = Disjoint::new(data);
+            // SAFETY: a unit takes its own columns of every row.
+            each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] = sum);
+        }
+        Out::AddF32 { data, stride } => {
+            let data = Disjoint::new(data);
+            // SAFETY: a unit takes its own columns of every row.
+            each(&|i, j, sum| (unsafe { data.part(i * stride + j, 1) })[0] += sum);
+        }
+    }
 }

@@ -371,6 +371,7 @@ impl Kernel for Amx {
     const GRANULE: usize = TILE_TERMS;
     const ORDER: Order = Order::Natural;
     const DEPTH: usize = 256;
+    const LEFT_IN_PLACE: bool = false;
     type Packed = u32;
 
     #[inline(always)]

@@ -17,7 +17,8 @@ pub(super) const NR: usize = 16;
 #[inline(always)]
 pub(super) unsafe fn tile(tile: &Tile<f32>) {
     let mut sums = [[0f32; NR]; MR];
-    // SAFETY: the caller's promise covers the start, the panels and the store; a panel has all rows of a tile.
+    let last = tile.rows.saturating_sub(1);
+    // SAFETY: the caller's promise covers the start, the panels and the store.
     unsafe {
         if let Some((from, stride)) = tile.start {
             for (i, row) in sums.iter_mut().enumerate().take(tile.rows) {
@@ -27,13 +28,16 @@ pub(super) unsafe fn tile(tile: &Tile<f32>) {
         for first in (0..tile.steps).step_by(TILE_TERMS) {
             let (mut even, mut odd) = ([[0f32; NR]; MR], [[0f32; NR]; MR]);
             for k in (first..first + TILE_TERMS).step_by(2) {
-                for (partial, k) in [(&mut even, k), (&mut odd, k + 1)] {
-                    let b: &[f32; NR] = &*tile.b.add(k * NR).cast();
-                    for i in 0..MR {
-                        let a = *tile.a.add(i * tile.a_row + k * tile.a_step);
-                        for j in 0..NR {
-                            partial[i][j] = a.mul_add(b[j], partial[i][j]);
-                        }
+                let b: &[[f32; NR]; 2] = &*tile.b.add(k * NR).cast();
+                for i in 0..MR {
+                    // Rows that do not exist repeat the last one; nobody reads their sums.
+                    let a = tile.a.add(i.min(last) * tile.a_row + k * tile.a_step);
+                    let (a_even, a_odd) = (*a, *a.add(tile.a_step));
+                    for j in 0..NR {
+                        even[i][j] = a_even.mul_add(b[0][j], even[i][j]);
+                    }
+                    for j in 0..NR {
+                        odd[i][j] = a_odd.mul_add(b[1][j], odd[i][j]);
                     }
                 }
             }
