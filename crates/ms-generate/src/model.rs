@@ -93,7 +93,7 @@ impl LoadedModel {
         source.check_sums()?;
         let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
         let mut store = ParamStore::zeros(device.arena(), dtype, layout);
-        read_weights(&source, model.specs(), &mut store)?;
+        read_weights(source, model.specs(), &mut store)?;
         for (i, spec) in model.specs().iter().enumerate() {
             if !spec.trained && dtype != dtype.wide() {
                 let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);

@@ -52,7 +52,7 @@ families! {
     MiniCpm "MiniCPM, dense and MoE: scaled embedding, residual and logits.",
     MiniCpm3 "MiniCPM3: latent attention.",
     Granite "Granite: scaled embedding, residual, scores and logits.",
-    Olmo2 "OLMo 2: norms behind the sublayers, and over whole projections.",
+    Olmo2 "`OLMo` 2: norms behind the sublayers, and over whole projections.",
     Plm "PLM: latent attention, squared ReLU.",
     DeepseekV2 "DeepSeek-V2, V2-Lite, V2.5.",
     DeepseekV3 "DeepSeek-V3 and R1.",
