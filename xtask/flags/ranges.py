@@ -41,7 +41,7 @@ RANGES = {
     "--padded-vocab-size": _ROWS, "--partial-rotary-factor": "[0,1]", "--pp": _RANK, "--profile-step-end": f"[0,{_STEPS}]",
     "--profile-step-start": f"[0,{_STEPS}]", "--q-lora-rank": _WIDTH, "--qk-head-dim": _WIDTH, "--qk-nope-head-dim": _WIDTH,
     "--qk-pos-emb-head-dim": _WIDTH, "--qk-rope-head-dim": _WIDTH, "--query-pre-attn-scalar": "(0,)",
-    "--recompute-num-layers": _PART, "--rope-factor": "(0,)", "--rope-scaling-beta-fast": "(0,)",
+    "--recompute-num-layers": _PART, "--recompute-activation-function-num-layers": "[0,16384]", "--recompute-norm-num-layers": "[0,16384]", "--rope-factor": "(0,)", "--rope-scaling-beta-fast": "(0,)",
     "--rope-scaling-beta-slow": "(0,)", "--rope-scaling-factor": "(0,)", "--rope-scaling-mscale": "[0,)",
     "--rope-scaling-mscale-all-dim": "[0,)", "--rope-scaling-original-max-position-embeddings": _ROWS,
     "--rope-theta": "(0,)", "--rotary-base": "(0,)", "--rotary-percent": "(0,1]",

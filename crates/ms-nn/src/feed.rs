@@ -44,11 +44,15 @@ impl Dense {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let x = pass.ctx.enter_tp(pass.g, x)?;
+        let x = pass.enter(x)?;
         let inner = pass.linear(&x, self.fc1)?;
         let (kind, gated) = self.activation;
         let inner = ops::activation(pass.g, &inner, kind, gated)?;
-        pass.row_parallel(&inner, self.fc2)
+        let out = pass.row_parallel(&inner, self.fc2)?;
+        if pass.keeping.activations_again {
+            inner.forget();
+        }
+        Ok(out)
     }
 }
 
@@ -127,7 +131,7 @@ impl Experts {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let entered = pass.ctx.enter_experts(pass.g, x)?;
+        let entered = pass.enter_experts(x)?;
         let out = self.route_and_combine(pass, &entered)?;
         let out = pass.ctx.leave_experts(pass.g, &out)?;
         let Some((shared, gate)) = &self.shared else { return Ok(out) };
@@ -276,6 +280,11 @@ impl Experts {
         let (kind, gated) = self.activation;
         let inner = through(pass, x, self.fc1)?;
         let inner = ops::activation(pass.g, &inner, kind, gated)?;
-        through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })
+        let out =
+            through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })?;
+        if pass.keeping.activations_again {
+            inner.forget();
+        }
+        Ok(out)
     }
 }

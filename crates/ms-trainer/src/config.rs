@@ -4,7 +4,7 @@ use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_nn::{Capacity, Recompute};
+use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -43,6 +43,12 @@ pub struct TrainConfig {
     pub log_token_mean: bool,
     /// What runs again in the backward pass.
     pub recompute: Recompute,
+    /// What layers that do not run again as a whole keep less of.
+    pub keeping: Keeping,
+    /// When passes run again.
+    pub replay: Replay,
+    /// Folder of the files to which goes what leaves the device.
+    pub swap_folder: PathBuf,
     /// What each pipeline stage holds.
     pub stages: Stages,
     /// The order of work in a pipeline.
@@ -118,6 +124,9 @@ impl TrainConfig {
             per_token_loss: false,
             log_token_mean: false,
             recompute: Recompute::None,
+            keeping: Keeping::default(),
+            replay: Replay::default(),
+            swap_folder: PathBuf::from("."),
             stages: Stages::default(),
             order: PipelineOrder::default(),
             routing: Routing::default(),
@@ -226,6 +235,19 @@ impl Default for PipelineOrder {
     fn default() -> Self {
         Self::Plain { group: None, forwards_first: true }
     }
+}
+
+/// When what runs again in a pipeline does so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replay {
+    /// When its gradient has come.
+    #[default]
+    WithGradient,
+    /// Before a stage waits for the gradient (`--recompute-in-advance`).
+    InAdvance,
+    /// As [`Replay::InAdvance`], and forward passes beyond as many as the pipeline has chunks keep only what came in
+    /// (`--recompute-in-bubble`).
+    InBubble,
 }
 
 /// How weights follow gradients.

@@ -6,7 +6,7 @@ use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
@@ -41,6 +41,10 @@ pub struct Engine {
     check_for_nan: bool,
     routing: Routing,
     load: Arc<RouterLoad>,
+    /// Where what leaves the device goes.
+    host: Option<Host>,
+    /// Most bytes that forward passes have kept.
+    kept_bytes: usize,
 }
 
 /// What an iteration found.
@@ -78,8 +82,10 @@ impl Engine {
     pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
-        let model =
-            Gpt::part(&config.model, &device, seat, config.longest_row)?.with_recompute(config.recompute);
+        let host = config.keeping.swap_attention.then(|| Host::in_folder(&config.swap_folder)).transpose()?;
+        let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
+            .with_recompute(config.recompute)
+            .with_keeping(config.keeping, host.clone());
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
@@ -107,6 +113,8 @@ impl Engine {
             check_for_nan: config.check_for_nan,
             routing: config.routing,
             load,
+            host,
+            kept_bytes: 0,
         };
         this.publish_biases()?;
         Ok(this)
@@ -160,12 +168,13 @@ impl Engine {
                 early[p.0 as usize].map(|each| each * passes)
             }),
         };
-        let losses = {
+        let (losses, kept_bytes) = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
             let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
             let batches = (iteration, micro_batches);
             self.pipeline.run(model, store, ctx, &self.device, batches, &mut reduction)?
         };
+        self.kept_bytes = self.kept_bytes.max(kept_bytes);
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let loss = losses.main.value(self.log_token_mean);
         if self.check_for_nan && !loss.is_finite() {
@@ -207,6 +216,16 @@ impl Engine {
             owned.push(OwnedGradient { name: spec.name.clone(), region, range: slice.range, values });
         }
         Ok((report, owned))
+    }
+
+    /// Most bytes of tensors that forward passes have kept for their backward at one time, blocks as large as they were asked for.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Counters of the file to which goes what leaves the device, if anything does.
+    pub fn host_stats(&self) -> Option<HostStats> {
+        self.host.as_ref().map(Host::stats)
     }
 
     /// Whether this rank's copy of parameter `id` is the one that counts in norms and checkpoints.

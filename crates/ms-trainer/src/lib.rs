@@ -23,8 +23,8 @@ mod schedule;
 mod share;
 
 pub use config::{
-    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Routing, TrainConfig,
-    UpdateRule,
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay, Routing,
+    TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
 pub use error::{Error, Result};

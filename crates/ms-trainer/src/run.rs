@@ -75,6 +75,10 @@ pub struct Outcome {
     pub parameters: u64,
     /// Highest memory of tensors on this rank, in bytes.
     pub peak_bytes: usize,
+    /// Most bytes that forward passes kept at one time on this rank, as large as they were asked for.
+    pub kept_bytes: usize,
+    /// Most bytes that left this rank's device at one time.
+    pub swapped_bytes: u64,
     /// Blocks of memory that were taken from the system after the second iteration of this run.
     pub late_allocations: u64,
 }
@@ -210,6 +214,8 @@ impl Loop<'_> {
             failed_saves: 0,
             parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
             peak_bytes: 0,
+            kept_bytes: 0,
+            swapped_bytes: 0,
             late_allocations: 0,
         };
         let mut interval = Interval::default();
@@ -294,6 +300,8 @@ impl Loop<'_> {
         outcome.consumed_samples = self.consumed;
         outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
         outcome.peak_bytes = stats.peak_bytes;
+        outcome.kept_bytes = self.engine.kept_bytes();
+        outcome.swapped_bytes = self.engine.host_stats().map_or(0, |s| s.peak_bytes);
         outcome.late_allocations = settled.map_or(0, |s| stats.system_allocations - s);
         Ok(outcome)
     }

@@ -12,7 +12,6 @@ use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Documents, Layout, Split};
-use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
@@ -171,6 +170,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
+    let (recompute, keeping, replay) = crate::recompute::resolve(args, model.layers, &topology.stages)?;
     let config = TrainConfig {
         model,
         dtype: match (args.flag("fp64"), args.flag("bf16")) {
@@ -189,7 +189,10 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         clip_grad: number(args, "clip_grad"),
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
-        recompute: recompute(args)?,
+        recompute,
+        keeping,
+        replay,
+        swap_folder: args.text("swap_dir").map_or_else(std::env::temp_dir, PathBuf::from),
         stages: topology.stages.clone(),
         order: topology.order,
         routing,
@@ -318,25 +321,6 @@ fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
         }
     }
     iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
-}
-
-fn recompute(args: &Args) -> Result<Recompute> {
-    if args.text("recompute_granularity") != Some("full") {
-        return Ok(Recompute::None); // attention keeps no probabilities, so `selective` has nothing to drop
-    }
-    let layers = args.size("recompute_num_layers")?.unwrap_or(1);
-    let per_stage = args.flag("enable_recompute_layers_per_pp_rank");
-    if per_stage && args.text("recompute_method") != Some("block") {
-        tracing::warn!(
-            "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block"
-        );
-    }
-    match args.text("recompute_method") {
-        Some("block") if per_stage => Ok(Recompute::BlockOfStage(layers)),
-        Some("block") => Ok(Recompute::Block(layers)),
-        Some("uniform") => Ok(Recompute::Uniform(layers)),
-        _ => bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into())),
-    }
 }
 
 /// Megatron's rule: one bucket, unless gradients are reduced during the backward pass.

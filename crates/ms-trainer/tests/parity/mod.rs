@@ -7,10 +7,10 @@ use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
 use ms_kernels::Isa;
-use ms_nn::Recompute;
+use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Apart, Found, Trial};
-use ms_trainer::{PipelineOrder, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
 /// A topology and the ways in which its ranks work together.
@@ -24,6 +24,8 @@ pub(crate) struct Case {
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
+    pub(crate) keeping: Keeping,
+    pub(crate) replay: Replay,
     pub(crate) bucket_size: Option<usize>,
     /// Buckets are summed while the backward pass runs.
     pub(crate) overlap: bool,
@@ -49,6 +51,8 @@ impl Case {
             stages: Stages::default(),
             order: PipelineOrder::default(),
             recompute: Recompute::None,
+            keeping: Keeping::default(),
+            replay: Replay::default(),
             bucket_size: None,
             overlap: false,
             threads: 1,
@@ -270,6 +274,9 @@ pub(crate) fn run_with(
         stages: case.stages.clone(),
         order: case.order,
         recompute: case.recompute,
+        keeping: case.keeping,
+        replay: case.replay,
+        swap_folder: std::env::temp_dir(),
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
         routing,
