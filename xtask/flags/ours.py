@@ -288,6 +288,12 @@ SUPPORTED = {
     "--lr-wsd-decay-samples": (SCHEDULE, "train", "samples of the last part of WSD"),
     "--override-opt_param-scheduler": (SCHEDULE, "train", "flags win over the schedule in the checkpoint"),
     "--use-checkpoint-opt_param-scheduler": (SCHEDULE, "train", "the schedule in the checkpoint wins over flags"),
+    "--fp16": (PRECISION, "train", "weights in float16, which are computed with in float32; a dynamic loss scale"),
+    "--loss-scale": (PRECISION, "train", "multiply the loss by this before the backward pass (0 with --fp16: a dynamic scale)"),
+    "--initial-loss-scale": (PRECISION, "train", "--fp16: the first dynamic loss scale"),
+    "--min-loss-scale": (PRECISION, "train", "--fp16: the smallest one"),
+    "--loss-scale-window": (PRECISION, "train", "--fp16: iterations without an overflow until it doubles"),
+    "--hysteresis": (PRECISION, "train", "--fp16: overflows until it halves"),
     "--bf16": (PRECISION, ALL, "compute in bfloat16, keep master weights in float32"),
     "--seed": (DATA, ALL, "seed of weights, data order and sampling"),
     "--data-path": (DATA, "train", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples"),
@@ -374,7 +380,6 @@ ALWAYS = "always so here"
 MOE_ONLY = "belongs to the router of the model, or changes only how experts run"
 CP_ONLY = "the same values whichever way context-parallel ranks exchange"
 LORA_ONLY = "acts only with --lora-r or --lora-load"
-FP16_ONLY = "acts only with --fp16"
 NOT_LM = "belongs to models that are not language models"
 RAY_ONLY = "acts only in reinforcement learning stages"
 DPO_ONLY = "acts only with --stage dpo"
@@ -409,7 +414,6 @@ ACCEPTED = [
     (r"--moe-|--n-group|--topk-group|--norm-topk|--routed-scaling|--router-|--seq-aux|--first-k-dense|--n-shared|--shared-expert|--expert-interval|--use-global-aux|--topk-softmax|--input-jitter|--fix-router|--expert-tensor|--enable-token-rearrange|--noisy-gate|--num-zero-experts", MOE_ONLY),
     (r"--context-parallel-|--cp-|--ulysses|--use-ulysses|--kv-head-repeat|--adaptive-cp|--megatron-cp|--hierarchical-context|--attention-.*cp", CP_ONLY),
     (r"--lora-|--qlora-save|--lu-lora", LORA_ONLY),
-    (r"--initial-loss-scale|--min-loss-scale|--loss-scale-window|--hysteresis|--fp16-lm", FP16_ONLY),
     (r"--dpo-|--simpo-|--ref-model|--refer-model|--pref-ftx|--gamma", DPO_ONLY),
     (r"--retro-|--vision-|--dino-|--img-|--bert-|--ict-|--biencoder|--retriever|--swin-|--patch-dim|--num-channels|--num-classes|--classes-fraction|--data-per-class|--iter-per-epoch|--mask-(type|factor|prob)|--indexer-(batch|log)|--block-data|--evidence-data|--titles-data|--embedding-path|--query-in-block|--short-seq-prob|--head-lr-mult|--output-bert|--vocab-extra-ids|--openai-gelu|--encoder-|--decoder-|--mrope|--relative-attention", NOT_LM),
     (r"--ppo-|--kl-coef|--lam$|--clip-ratio|--cliprange|--entropy-coeff|--critic-|--rollout|--n-samples|--advantage|--shuffle-minibatch|--missing-eos|--num-gpus-for|--max-prompt-length|--reward-model|--verifier|--extract-content|--dataset-category|--md5|--do-sample|--inference-tensor|--num-samples-per", RAY_ONLY),
@@ -440,7 +444,7 @@ REFUSED = [
     (r"--moe-use-upcycling", ("this way of making experts is " + LATER, "")),
     (r"--use-global-aux-loss", ("this auxiliary loss is " + LATER, "")),
     (r"--lora-r$|--lora-load|--lora-target|--qlora$|--lora-fusion", ("LoRA is " + LATER, "")),
-    (r"--fp16$", ("float16 is " + LATER + "; use --bf16", "")),
+    (r"--fp16-lm", ("the loss is formed in float32", "")),
     (r"--fp8-format|--qat-|--quant-", ("low precision is " + LATER, "")),
     (r"--multi-(head-)?latent-attention|--enable-dsa|--share-kvstates|--cla-share", ("this attention kind is " + LATER, "1")),
     (r"--num-nextn", ("v2.0.0 reads rows of seq_length + N tokens, joins states before embeddings in eh_proj, masks every prediction like the next token and logs one sum; use --mtp-num-layers", "0")),

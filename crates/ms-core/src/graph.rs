@@ -4,6 +4,7 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
+use crate::params::widened;
 use crate::saved::Saved;
 use crate::{DType, Device, Error, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
 use std::collections::BTreeMap;
@@ -277,9 +278,16 @@ impl Graph {
         Var::new(value, None)
     }
 
-    /// A weight.
+    /// A weight, of which float16 is computed with in f32: kept is the weight, not the copy.
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
-        Var::new(store.get(id), self.record.then_some(Source::Param(id)))
+        let stored = store.get(id);
+        let weight = Var::new(widened(&stored), self.record.then_some(Source::Param(id)));
+        if stored.dtype() == weight.value.dtype() {
+            return weight;
+        }
+        let weight = weight.rebuilt_by(move |_| Ok(widened(&stored)));
+        weight.forget();
+        weight
     }
 
     /// From here on notes what operations take and make, for [`Graph::send_kept`].

@@ -368,5 +368,5 @@ impl CoreAttention {
 
 /// A frozen use of a parameter: its value, without a gradient.
 pub(crate) fn frozen(pass: &Pass<'_>, id: ParamId) -> Var {
-    pass.g.constant(pass.store.get(id))
+    pass.g.constant(pass.store.value(id))
 }

@@ -96,7 +96,7 @@ fn router(moe: &Moe) -> Router {
 
 /// The experts `[T,K]` that a table has for the tokens of the batch that the router sees.
 fn listed(pass: &Pass<'_>, table: ParamId) -> ms_core::Result<Tensor> {
-    let table = pass.store.get(table);
+    let table = pass.store.value(table);
     let seen = pass.ctx.router_tokens(pass.batch.len());
     let tokens = pass.batch.tokens.rows(seen.start, seen.len())?;
     let share = VocabShare::all(table.as_matrix().0);
@@ -161,7 +161,7 @@ impl Experts {
         };
         let logits = ops::cast(pass.g, &logits, unrounded)?;
         let device = pass.g.device().clone();
-        let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), unrounded)).transpose()?;
+        let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), unrounded)).transpose()?;
         let auxiliary = pass.balance.clone();
         let sharers = Sharers(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {

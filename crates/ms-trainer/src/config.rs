@@ -1,5 +1,6 @@
 //! Everything a run is told, resolved.
 
+use crate::scaler::LossScale;
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 use crate::{Error, Result};
 use ms_core::DType;
@@ -16,7 +17,8 @@ use std::time::Duration;
 pub struct TrainConfig {
     /// The model.
     pub model: ModelConfig,
-    /// Element type of weights and activations: f32 or bf16. Master weights and optimizer state are f32.
+    /// Element type of weights and activations: f32 or bf16; f16 weights, which are computed with in f32. Master weights and
+    /// optimizer state are f32.
     pub dtype: DType,
     /// Tokens of a sample.
     pub seq_length: usize,
@@ -35,6 +37,8 @@ pub struct TrainConfig {
     pub schedule: Schedule,
     /// How weights follow gradients.
     pub update: UpdateRule,
+    /// By what the loss is multiplied before the backward pass.
+    pub loss_scale: LossScale,
     /// Largest gradient norm; 0 turns clipping off.
     pub clip_grad: f64,
     /// Gradients and loss are averaged over tokens instead of micro-batches.
@@ -120,6 +124,7 @@ impl TrainConfig {
                 weight_decay_style: WeightDecayStyle::Constant,
             },
             update: UpdateRule::AdamW(Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 }),
+            loss_scale: LossScale::None,
             clip_grad: 1.0,
             per_token_loss: false,
             log_token_mean: false,

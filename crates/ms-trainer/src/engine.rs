@@ -4,6 +4,7 @@ use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
+use crate::scaler::{LossScale, Scaler};
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
 use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
@@ -36,6 +37,8 @@ pub struct Engine {
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
+    loss_scale: LossScale,
+    scaler: Scaler,
     per_token_loss: bool,
     log_token_mean: bool,
     check_for_nan: bool,
@@ -52,8 +55,12 @@ pub struct Engine {
 pub struct StepReport {
     /// The loss as logged.
     pub loss: f64,
-    /// Norm of the gradient before clipping.
+    /// Norm of the gradient before clipping; 0 where the iteration was skipped.
     pub grad_norm: f64,
+    /// Whether gradients overflowed, so that nothing was updated.
+    pub skipped: bool,
+    /// The factor of the loss in the next iteration.
+    pub loss_scale: f64,
     /// Tokens that counted in the loss, over all ranks.
     pub tokens: u64,
     /// The loss of each multi-token prediction module, without its factor.
@@ -108,6 +115,8 @@ impl Engine {
             overlap,
             counts,
             clip_grad: config.clip_grad,
+            loss_scale: config.loss_scale,
+            scaler: config.loss_scale.start(),
             per_token_loss: config.per_token_loss,
             log_token_mean: config.log_token_mean || config.per_token_loss,
             check_for_nan: config.check_for_nan,
@@ -136,16 +145,28 @@ impl Engine {
     ) -> Result<StepReport> {
         let (parts, mut report) = self.gradients(iteration, micro_batches)?;
         let _span = tracing::trace_span!(target: "ms_step", "optimizer").entered();
+        report.experts = self.experts_report()?;
+        if let Some(experts) = &report.experts {
+            // As upstream: with the gradients, whatever becomes of these.
+            self.move_expert_biases(experts)?;
+        }
+        if self.loss_scale.acts() {
+            report.skipped = self.overflow(&parts)?;
+            self.scaler.update(self.loss_scale, report.skipped);
+            report.loss_scale = self.scaler.scale;
+            if report.skipped {
+                if report.experts.is_some() {
+                    self.publish_masters()?;
+                }
+                return Ok(report);
+            }
+        }
         report.grad_norm = self.grad_norm(&parts)?;
         let grad_norm = report.grad_norm;
         if self.check_for_nan && !grad_norm.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        report.experts = self.experts_report()?;
-        if let Some(experts) = &report.experts {
-            self.move_expert_biases(experts)?;
-        }
         let dtype = self.store.dtype();
         let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), dtype)?;
         self.dp.gather_weights(&mut self.store, weights)?;
@@ -171,8 +192,8 @@ impl Engine {
         let (losses, kept_bytes) = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
             let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
-            let batches = (iteration, micro_batches);
-            self.pipeline.run(model, store, ctx, &self.device, batches, &mut reduction)?
+            let step = (iteration, micro_batches, self.scaler.scale);
+            self.pipeline.run(model, store, ctx, &self.device, step, &mut reduction)?
         };
         self.kept_bytes = self.kept_bytes.max(kept_bytes);
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
@@ -183,12 +204,14 @@ impl Engine {
         let factor = match self.per_token_loss {
             true => 1.0 / losses.main.tokens.max(1.0),
             false => 1.0 / self.ctx.dp.size() as f64,
-        };
+        } / self.scaler.scale;
         self.shared.reduce(&self.device, &self.ctx, reduction.grads())?;
         let parts = reduction.finish(&self.device, factor)?;
         let report = StepReport {
             loss,
             grad_norm: 0.0,
+            skipped: false,
+            loss_scale: self.scaler.scale,
             tokens: losses.main.tokens as u64,
             ahead: losses.ahead.iter().map(|l| l.value(false)).collect(),
             experts: None,
@@ -353,6 +376,28 @@ impl Engine {
         )
     }
 
+    /// Whether a gradient on any rank is no number or, of float16 weights, larger with its factor than float16 can hold.
+    fn overflow(&self, parts: &[Tensor]) -> Result<bool> {
+        let most = match self.dtype() {
+            DType::F16 => LARGEST_F16 / self.scaler.scale,
+            _ => f64::MAX,
+        };
+        let found = self.optimizer.exceeds(parts, most)?;
+        let found = Tensor::from_slice(self.device.arena(), [1], &[f64::from(u8::from(found))])?;
+        let found = self.ctx.world.all_reduce("overflow", found, ReduceOp::Max)?.wait()?;
+        Ok(found.as_slice::<f64>()?[0] > 0.0)
+    }
+
+    /// The factor of the loss with what it depends on.
+    pub(crate) fn scaler(&self) -> Scaler {
+        self.scaler
+    }
+
+    /// Goes on with a checkpoint's factor.
+    pub(crate) fn set_scaler(&mut self, scaler: Scaler) {
+        self.scaler = scaler;
+    }
+
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
         self.root_of_sum(self.optimizer.sum_squares(&self.device, parts)?)
     }
@@ -407,6 +452,9 @@ fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
     let group = if spec.of_experts() { &ctx.etp } else { &ctx.tp };
     !param.copy && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
 }
+
+/// The largest float16.
+const LARGEST_F16: f64 = 65504.0;
 
 fn not_finite(ctx: &ParallelCtx, iteration: u64, what: &'static str, value: f64) -> Error {
     Error::NotFinite { iteration, rank: ctx.describe(), what, value }

@@ -19,6 +19,7 @@ pub mod parity;
 mod pipeline;
 mod reduction;
 mod run;
+mod scaler;
 mod schedule;
 mod share;
 
@@ -32,4 +33,5 @@ pub use log_line::LogLine;
 pub use optimizer::Optimizer;
 pub use reduction::{BufferSpec, buffers, shared_by_stages};
 pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
+pub use scaler::LossScale;
 pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};

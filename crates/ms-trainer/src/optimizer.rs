@@ -108,6 +108,27 @@ impl Optimizer {
         Ok(sum)
     }
 
+    /// Whether an element of `parts`, a tensor for each bucket, is no number or farther from zero than `most`.
+    ///
+    /// # Errors
+    /// If a part is not of real numbers.
+    pub fn exceeds(&self, parts: &[Tensor], most: f64) -> Result<bool> {
+        for Owned { slice, .. } in &self.shard.parts {
+            let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            let beyond = match part.dtype() {
+                DType::F32 => {
+                    let most = most as f32;
+                    part.as_slice::<f32>()?.iter().any(|g| g.is_nan() || g.abs() > most || g.is_infinite())
+                }
+                _ => part.to_reals()?.iter().any(|g| g.is_nan() || g.abs() > most),
+            };
+            if beyond {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The sum of the squares of the master weights that count.
     ///
     /// # Errors

@@ -73,6 +73,8 @@ struct Run<'a> {
     stage: usize,
     /// The iteration that is trained; `None`: losses alone are wanted.
     iteration: Option<u64>,
+    /// Factor of all gradients.
+    scale: f64,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
     aside: BTreeMap<(usize, usize, bool), Border>,
@@ -117,7 +119,7 @@ impl Pipeline {
         }
     }
 
-    /// Runs the micro-batches of `iteration`; gradients go to `sink`, losses stay on the stage that has them. Also returned are
+    /// Runs the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses stay on the stage that has them. Also returned are
     /// the most bytes that forward passes kept at one time.
     pub(crate) fn run(
         &self,
@@ -125,7 +127,7 @@ impl Pipeline {
         store: &ParamStore,
         ctx: &ParallelCtx,
         device: &Device,
-        (iteration, micro_batches): (u64, &[MicroBatch]),
+        (iteration, micro_batches, scale): (u64, &[MicroBatch], f64),
         sink: &mut dyn GradSink,
     ) -> Result<(Losses, usize)> {
         let stages = ctx.pp.size();
@@ -133,6 +135,7 @@ impl Pipeline {
         let schedule = Schedule::new(kind, &self.chain, micro_batches.len())
             .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches.len()))?;
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
+        run.scale = scale;
         let mut kept: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
         let mut later: BTreeMap<(usize, usize), Vec<Deferred>> = BTreeMap::new();
         let dropped = match self.replay {
@@ -202,7 +205,8 @@ impl Pipeline {
     ) -> Run<'a> {
         let losses = Losses { main: LossSums::default(), ahead: vec![LossSums::default(); self.mtp] };
         let stage = ctx.pp.rank();
-        Run { this: self, model, store, ctx, device, stage, iteration, aside: BTreeMap::new(), losses }
+        let (aside, scale) = (BTreeMap::new(), 1.0);
+        Run { this: self, model, store, ctx, device, stage, iteration, scale, aside, losses }
     }
 }
 
@@ -230,7 +234,8 @@ impl Run<'_> {
         let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let grad_scale = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let of_loss = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let grad_scale = of_loss * self.scale;
             let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = self.this.routing;
             batch.balance = coefficients.any().then(|| {
                 let sequence_of: Arc<[u32]> =
@@ -391,7 +396,7 @@ impl Run<'_> {
             Output::Loss(loss) => {
                 roots.push((
                     loss,
-                    Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[1.0])?,
+                    Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[self.scale])?,
                 ));
             }
             Output::HandedOn(carry) => {

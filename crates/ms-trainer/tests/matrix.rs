@@ -16,7 +16,7 @@ use ms_spec::{
     Scores, SharedExpert,
 };
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
-use ms_trainer::{PipelineOrder, Replay, Routing, UpdateRule};
+use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
 use parity::{Case, Fault, Wrong, run, run_with};
 
 /// Kinds of models, each with the parts that parallelism must get right.
@@ -232,6 +232,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
+    case.loss_scale = draw.of(&[LossScale::None, LossScale::Constant(3.0)]);
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }

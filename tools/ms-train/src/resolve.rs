@@ -15,7 +15,9 @@ use ms_data::{Documents, Layout, Split};
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
-use ms_trainer::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, TrainConfig, UpdateRule};
+use ms_trainer::{
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, LossScale, MegatronFiles, TrainConfig, UpdateRule,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,10 +80,12 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
-    if args.flag("fp64") && args.flag("bf16") {
-        bail!(Usage(
-            "--fp64: goes not with --bf16, which asks for another element type; leave one of them out".into()
-        ));
+    for (one, other) in [("fp64", "bf16"), ("fp64", "fp16"), ("fp16", "bf16")] {
+        if args.flag(one) && args.flag(other) {
+            bail!(Usage(format!(
+                "--{one}: goes not with --{other}, which asks for another element type; leave one of them out"
+            )));
+        }
     }
     if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
         bail!(Usage(format!(
@@ -171,11 +175,13 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         _ => seq_length,
     };
     let (recompute, keeping, replay) = crate::recompute::resolve(args, model.layers, &topology.stages)?;
+    let loss_scale = loss_scale(args);
     let config = TrainConfig {
         model,
-        dtype: match (args.flag("fp64"), args.flag("bf16")) {
-            (true, _) => DType::F64,
-            (_, true) => DType::Bf16,
+        dtype: match (args.flag("fp64"), args.flag("bf16"), args.flag("fp16")) {
+            (true, ..) => DType::F64,
+            (_, true, _) => DType::Bf16,
+            (_, _, true) => DType::F16,
             _ => DType::F32,
         },
         seq_length,
@@ -186,6 +192,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         skip_train: args.flag("skip_train"),
         schedule,
         update: update_rule(args),
+        loss_scale,
         clip_grad: number(args, "clip_grad"),
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
@@ -202,7 +209,9 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         overlap_grad_reduce: args.flag("overlap_grad_reduce"),
-        check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
+        // As upstream: what is no number tells a dynamic scale to fall.
+        check_for_nan: args.flag("check_for_nan_in_loss_and_grad")
+            && !matches!(loss_scale, LossScale::Dynamic { .. }),
         eval,
         log_interval: number(args, "log_interval") as u64,
         log_throughput: args.flag("log_throughput"),
@@ -478,6 +487,20 @@ fn data(
         );
     }
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
+}
+
+/// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.
+fn loss_scale(args: &Args) -> LossScale {
+    match args.float("loss_scale").filter(|&scale| scale != 0.0) {
+        Some(scale) => LossScale::Constant(scale),
+        None if args.flag("fp16") => LossScale::Dynamic {
+            initial: number(args, "initial_loss_scale"),
+            min: number(args, "min_loss_scale"),
+            window: number(args, "loss_scale_window") as u64,
+            hysteresis: number(args, "hysteresis") as u64,
+        },
+        None => LossScale::None,
+    }
 }
 
 /// `--optimizer` with its numbers.

@@ -10,7 +10,7 @@ use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Apart, Found, Trial};
-use ms_trainer::{PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
 /// A topology and the ways in which its ranks work together.
@@ -35,6 +35,7 @@ pub(crate) struct Case {
     pub(crate) update: UpdateRule,
     /// Rate of dropout in the stream.
     pub(crate) dropout: f64,
+    pub(crate) loss_scale: LossScale,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
     pub(crate) dtype: DType,
 }
@@ -58,6 +59,7 @@ impl Case {
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
+            loss_scale: LossScale::None,
             dtype: DType::F64,
         }
     }
@@ -69,7 +71,8 @@ impl Case {
 
     /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        Self { dtype: self.dtype, update: self.update, dropout: self.dropout, ..Self::single() }
+        let Self { dtype, update, dropout, loss_scale, .. } = *self;
+        Self { dtype, update, dropout, loss_scale, ..Self::single() }
     }
 
     fn lr(&self) -> f64 {
@@ -282,6 +285,7 @@ pub(crate) fn run_with(
         routing,
         update: case.update,
         hidden_dropout: case.dropout,
+        loss_scale: case.loss_scale,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };
