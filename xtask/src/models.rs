@@ -46,6 +46,8 @@ fn samples(family: Family) -> &'static [&'static str] {
         Family::HunyuanMoe => &["hunyuan_v1_moe", "hunyuan_large"],
         Family::Gemma => &["gemma"],
         Family::MiniCpm => &["minicpm", "minicpm_moe"],
+        Family::Granite => &["granite"],
+        Family::Olmo2 => &["olmo2"],
         Family::Plm => &["plm"],
         Family::KimiK2 => &["kimi_k2"],
         Family::Gpt2 => &["gpt2"],

@@ -46,6 +46,16 @@ pub enum Error {
         /// How many hold it.
         users: usize,
     },
+    /// A mode of attention without the mask that it is about.
+    #[error(
+        "{symbol}: sparse mode {mode} needs its mask, none was given: the operator would attend to everything"
+    )]
+    Mask {
+        /// The operator.
+        symbol: &'static str,
+        /// The mode.
+        mode: i64,
+    },
     /// An element type that a function does not take.
     #[error("{what} does not take elements of type {dtype}")]
     DType {

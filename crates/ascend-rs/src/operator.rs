@@ -107,6 +107,9 @@ pub struct Call<'a> {
     handles: Vec<Handle>,
     touched: Vec<&'a Buffer>,
     operands: String,
+    /// Of attention: the mode that a mask belongs to, and whether one was given.
+    sparse_mode: Option<i64>,
+    masked: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -160,7 +163,32 @@ macro_rules! make {
 impl<'a> Call<'a> {
     /// An empty call of operator `name` on a stream.
     pub fn new(stream: &'a Stream, name: &'static str) -> Call<'a> {
-        Call { stream, name, handles: Vec::new(), touched: Vec::new(), operands: String::new() }
+        Call {
+            stream,
+            name,
+            handles: Vec::new(),
+            touched: Vec::new(),
+            operands: String::new(),
+            sparse_mode: None,
+            masked: None,
+        }
+    }
+
+    /// Remembers what [`Call::plan`] looks at of an operand of a name.
+    pub fn note<A: Argument<'a>>(&mut self, name: &str, operand: &A) {
+        match name {
+            "sparse_mode" => self.sparse_mode = operand.number(),
+            "mask" | "atten_mask" => self.masked = Some(operand.is_there()),
+            _ => {}
+        }
+    }
+
+    /// Modes of attention that mean a mask: training's operators pass over them without one and attend to everything.
+    fn check_mask(&self) -> Result<()> {
+        match (self.sparse_mode, self.masked) {
+            (Some(mode @ (2..=4 | 6..=8)), Some(false)) => Err(Error::Mask { symbol: self.name, mode }),
+            _ => Ok(()),
+        }
     }
 
     fn describe(&mut self, text: std::fmt::Arguments<'_>) {
@@ -195,13 +223,15 @@ impl<'a> Call<'a> {
     /// the workspace and the executor.
     ///
     /// # Errors
-    /// [`Error::Missing`] if no library has both phases; [`Error::Call`] with the shapes if it refuses.
+    /// [`Error::Missing`] if no library has both phases; [`Error::Call`] with the shapes if it refuses; [`Error::Mask`]
+    /// before it could pass over a mode of attention without its mask.
     pub fn plan<F>(
         self,
         functions: Option<(F, SecondPhase)>,
         first: impl FnOnce(F, *mut u64, *mut *mut aclOpExecutor) -> i32,
     ) -> Result<Plan<'a>> {
         let Some((f, second)) = functions else { return Err(Error::Missing { symbol: self.name }) };
+        self.check_mask()?;
         let (mut workspace_bytes, mut executor) = (0, null_mut());
         let code = first(f, &raw mut workspace_bytes, &raw mut executor);
         self.stream.0.context.toolkit.check(self.name, code, || self.operands.clone())?;
@@ -273,6 +303,16 @@ pub trait Argument<'a> {
     /// # Errors
     /// If the library cannot make the object.
     fn pass(self, call: &mut Call<'a>) -> Result<Self::Raw>;
+
+    /// Its value, if it is an integer.
+    fn number(&self) -> Option<i64> {
+        None
+    }
+
+    /// Whether it is not left out.
+    fn is_there(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! as_they_are {
@@ -285,7 +325,17 @@ macro_rules! as_they_are {
         }
     )*};
 }
-as_they_are! { bool i8 i32 i64 u64 f32 f64 }
+as_they_are! { bool i8 i32 u64 f32 f64 }
+
+impl<'a> Argument<'a> for i64 {
+    type Raw = i64;
+    fn pass(self, _call: &mut Call<'a>) -> Result<i64> {
+        Ok(self)
+    }
+    fn number(&self) -> Option<i64> {
+        Some(*self)
+    }
+}
 
 impl<'a> Argument<'a> for DType {
     type Raw = i32;
@@ -307,6 +357,9 @@ impl<'a> Argument<'a> for Option<View<'a>> {
     type Raw = *mut aclTensor;
     fn pass(self, call: &mut Call<'a>) -> Result<*mut aclTensor> {
         self.map_or(Ok(null_mut()), |view| view.pass(call))
+    }
+    fn is_there(&self) -> bool {
+        self.is_some()
     }
 }
 

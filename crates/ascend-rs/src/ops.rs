@@ -17,6 +17,7 @@ macro_rules! operators {
             /// [`crate::Error::Missing`] if the toolkit lacks it, [`crate::Error::Call`] if it refuses its operands.
             pub fn $name<'a>(stream: &'a Stream, $($arg: $t),*) -> Result<()> {
                 let mut call = Call::new(stream, stringify!($symbol));
+                $(call.note(stringify!($arg), &$arg);)*
                 $(let $arg = Argument::pass($arg, &mut call)?;)*
                 let functions = stream.0.context.toolkit.cann().$table.$symbol;
                 // SAFETY: the published types, as the table declares them; handles live until `call` ends, texts for ever.

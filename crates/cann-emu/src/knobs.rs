@@ -109,15 +109,32 @@ pub fn knobs() -> &'static Knobs {
             },
             report: std::env::var_os("CANN_EMU_REPORT").map(PathBuf::from),
             trace: std::env::var_os("CANN_EMU_TRACE").map(PathBuf::from),
-            faults: std::env::var("CANN_EMU_FAULT")
-                .map(|v| v.split(',').map(|f| f.trim().to_owned()).filter(|f| !f.is_empty()).collect())
-                .unwrap_or_default(),
+            faults: faults(&std::env::var("CANN_EMU_FAULT").unwrap_or_default()),
             events: number("CANN_EMU_EVENTS", 65_535),
             hccl_timeout_s: number("HCCL_EXEC_TIMEOUT", 1836.0),
             hccl_buffer_mb: number("HCCL_BUFFSIZE", 200),
             release: release(),
         }
     })
+}
+
+/// The faults of a list. One that could never hit ends the process: a test that injects it would pass for nothing.
+fn faults(list: &str) -> Vec<String> {
+    let faults: Vec<String> =
+        list.split(',').map(|f| f.trim().to_owned()).filter(|f| !f.is_empty()).collect();
+    for fault in &faults {
+        let kind = fault.split(['@', ':']).next().unwrap_or_default();
+        let hint = match kind {
+            "oom" | "async" | "phase1" | "lost" | "timeout" | "kill" if fault.contains('@') => continue,
+            "missing-symbol" => "symbols are missing from a tree: cargo xtask cann-emu DIR --without SYMBOL",
+            _ => "expected oom, async, phase1, lost, timeout or kill, with @ and a place",
+        };
+        let said = format!("cann-emu: CANN_EMU_FAULT: {fault}: {hint}\n");
+        // The process ends in any case.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+        std::process::exit(2);
+    }
+    faults
 }
 
 fn release() -> Release {

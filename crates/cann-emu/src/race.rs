@@ -4,6 +4,7 @@
 //! waited for, every thread knows. Clocks advance when work is submitted, so a finding does not depend on when it runs.
 
 use crate::nn::tensor::View;
+use crate::report::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -124,7 +125,7 @@ impl State {
         what: &str,
     ) -> Vec<String> {
         let mut found = Vec::new();
-        let what: Arc<str> = Arc::from(what);
+        let what: Arc<str> = Arc::from(Site::here(what).to_string());
         for access in accesses {
             if access.len == 0 {
                 continue;

@@ -61,6 +61,7 @@ rules! {
     NN_OVERLAP = "NN-08", Cautious, "an output does not overlap another tensor of the call unless it is the same view";
     NN_COMPLEX = "NN-09", Documented, "an operator takes complex tensors only if its page has a complex element type";
     NN_NO_KERNEL = "NN-10", Cautious, "an operator needs a kernel; the emulator has not all";
+    NN_KEPT = "NN-12", Cautious, "tensors, scalars, arrays and lists are destroyed before aclFinalize";
     NN_TYPE = "NN-11", Documented, "an operand has an element type that the operator's page names";
     API_ABSENT = "API-01", Cautious, "a function needs an implementation; the emulator has not all";
     COMM_MISMATCH = "COMM-01", Documented, "all ranks of a communicator issue the same collectives in the same order";
@@ -153,21 +154,30 @@ fn json(text: &str) -> String {
     out
 }
 
-/// A rule was broken: writes the report, then ends the process, or gives back `code` as the call's answer (0 if the
-/// program is to go on).
-pub fn violation(rule: &'static Rule, code: i32, message: &str) -> i32 {
-    let site = Site::here("");
-    let line = format!(
-        "{{\"rule\":\"{}\",\"severity\":\"{}\",\"must\":\"{}\",\"message\":\"{}\",\"call\":{},\"thread\":\"{}\"}}\n",
+/// A line of the report. What may be no mistake comes often, and without a back trace.
+fn line(rule: &'static Rule, message: &str, site: &Site) -> String {
+    let trace = match rule.severity {
+        Severity::Cautious => String::new(),
+        _ => std::backtrace::Backtrace::force_capture().to_string(),
+    };
+    format!(
+        "{{\"rule\":\"{}\",\"severity\":\"{}\",\"must\":\"{}\",\"message\":\"{}\",\"call\":{},\"thread\":\"{}\",\"trace\":\"{}\"}}\n",
         rule.id,
         format!("{:?}", rule.severity).to_lowercase(),
         json(rule.text),
         json(message),
         site.call,
-        json(&site.thread)
-    );
+        json(&site.thread),
+        json(&trace)
+    )
+}
+
+/// A rule was broken: writes the report, then ends the process, or gives back `code` as the call's answer (0 if the
+/// program is to go on).
+pub fn violation(rule: &'static Rule, code: i32, message: &str) -> i32 {
+    let site = Site::here("");
     if let Some(path) = &knobs().report {
-        append(path, &line);
+        append(path, &line(rule, message, &site));
     }
     if rule.severity == Severity::Cautious {
         // Only a line of the report: nobody promises otherwise.
@@ -235,20 +245,38 @@ pub fn absent(name: &str) {
 /// Whether an injected fault `kind:argument@site:n` hits the n-th time `site` is passed; gives `argument`.
 /// Without `:n` it hits every time.
 pub fn fault(kind: &str, site: &str) -> Option<String> {
+    injected(kind, site, "")
+}
+
+/// Whether a fault of a rank, `kind:rankR@site:n` or `kind@site:n:rankR`, hits the n-th time that the rank passes `site`;
+/// without a rank it hits all of them.
+pub fn fault_of_rank(kind: &str, site: &str, rank: u32) -> bool {
+    injected(kind, site, &format!("rank{rank}")).is_some()
+}
+
+/// The argument of the fault of a kind that hits `who` (nobody in particular: empty) at a site.
+fn injected(kind: &str, site: &str, who: &str) -> Option<String> {
     let faults = &knobs().faults;
     if faults.is_empty() {
         return None;
     }
     let mut counts = COUNTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let count = counts.get_or_insert_default().entry(format!("{kind}@{site}")).or_insert(0);
+    let count = counts.get_or_insert_default().entry(format!("{kind}@{site} {who}")).or_insert(0);
     *count += 1;
     faults.iter().find_map(|fault| {
         let (what, place) = fault.split_once('@')?;
-        let (name, argument) = what.split_once(':').unwrap_or((what, ""));
+        let (name, mut argument) = what.split_once(':').unwrap_or((what, ""));
         if name != kind {
             return None;
         }
-        let rest = place.strip_prefix(site)?;
+        let mut rest = place.strip_prefix(site)?;
+        if let Some((before, rank)) = rest.rsplit_once(":rank") {
+            argument = &rest[rest.len() - rank.len() - 4..];
+            rest = before;
+        }
+        if !who.is_empty() && !argument.is_empty() && argument != who {
+            return None;
+        }
         let nth = match rest.strip_prefix(':') {
             None if rest.is_empty() => return Some(argument.to_owned()),
             None => return None,
@@ -270,14 +298,7 @@ pub fn poisoned() -> Option<i32> {
 
 /// Writes a finding that ends nothing: to the report file, and aloud when asked to be verbose.
 pub fn note(rule: &'static Rule, message: &str) {
-    let line = format!(
-        "{{\"rule\":\"{}\",\"severity\":\"{}\",\"must\":\"{}\",\"message\":\"{}\",\"call\":{},\"thread\":\"\"}}\n",
-        rule.id,
-        format!("{:?}", rule.severity).to_lowercase(),
-        json(rule.text),
-        json(message),
-        call_number()
-    );
+    let line = line(rule, message, &Site::here(""));
     if let Some(path) = &knobs().report {
         append(path, &line);
     }

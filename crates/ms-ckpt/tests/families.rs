@@ -111,6 +111,8 @@ fn families() -> Vec<Value> {
         named("gemma", json!({"head_dim": 8})),
         named("gemma2", json!({"head_dim": 8})),
         named("minicpm", json!({"num_experts": 8, "num_experts_per_tok": 2})),
+        named("granite", json!({"mlp_bias": true, "attention_bias": true, "residual_multiplier": 0.5})),
+        named("olmo2", json!({})),
         named("minicpm3", mla.clone()),
         named("plm", with(&[&mla, &json!({"q_lora_rank": null, "hidden_act": "relu2"})])),
         named(

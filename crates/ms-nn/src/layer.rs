@@ -15,7 +15,7 @@ use crate::trapezoid::TrapezoidMixer;
 use crate::{Batch, Carry, Error, Result};
 use ms_core::{Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
-use ms_spec::{Attention as Kind, Block, Feed, LayerKeeping, Mixer, ModelConfig};
+use ms_spec::{Attention as Kind, Feed, LayerKeeping, Mixer, ModelConfig};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -209,7 +209,7 @@ struct Sub<T> {
     /// None: it takes the stream as it is.
     norm: Option<Linear>,
     part: T,
-    /// On the output (sandwich blocks).
+    /// On the output, in blocks that have such norms.
     post_norm: Option<Linear>,
 }
 
@@ -337,21 +337,22 @@ impl Layer {
             (None, Feed::Dense) => Some(Network::Dense(Dense::new(&mlp, c, kind.limits))),
             (None, Feed::Moe) => Some(Network::Experts(Experts::new(&mlp, c, kind.limits, etp))),
         };
-        let sandwich = c.block == Block::Sandwich;
-        let post = |name: &str| sandwich.then(|| scope.linear(name));
+        let before =
+            |name: &str, on: bool| (on && c.block.norms_inputs()).then(|| scope.linear(&named(name)));
+        let behind = |name: &str| c.block.norms_outputs().then(|| scope.linear(name));
         let input = if kind.mixer == Mixer::Mamba2 { "norm" } else { "input_layernorm" };
         Ok(Self {
             number,
             site: 2 * number + half.unwrap_or(0),
             mix: mix.map(|part| Sub {
-                norm: (kind.mixer != Mixer::Mamba3).then(|| scope.linear(&named(input))),
+                norm: before(input, kind.mixer != Mixer::Mamba3),
                 part,
-                post_norm: post("post_attn_norm"),
+                post_norm: behind("post_attn_norm"),
             }),
             network: network.map(|part| Sub {
-                norm: Some(scope.linear(&named("pre_mlp_layernorm"))),
+                norm: before("pre_mlp_layernorm", true),
                 part,
-                post_norm: post("post_mlp_layernorm"),
+                post_norm: behind("post_mlp_layernorm"),
             }),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
             residual: c.scales.residual,

@@ -130,20 +130,32 @@ impl Activations {
         let rstd = self.stream() * wide;
         // Behind a norm, all tokens again inside tensor parallelism.
         let whole = self.tokens * c.hidden * element;
-        let normed = |bytes: usize| if keeping.norms_again { 0 } else { bytes };
+        let normed = |bytes: usize| match c.block.norms_inputs() {
+            true if keeping.norms_again => 0,
+            true => bytes,
+            // The stream itself, gathered where ranks share its tokens.
+            false if self.sequence_parallel && !keeping.norms_again => bytes,
+            false => 0,
+        };
+        // Of a norm before a sublayer a number for each token, of one behind it its input, too.
+        let norms =
+            rstd * usize::from(c.block.norms_inputs()) + (row + rstd) * usize::from(c.block.norms_outputs());
+        // What ranks have gathered of it stands for it then.
+        let gathered = !c.block.norms_inputs() && self.sequence_parallel && !keeping.norms_again;
+        let stream = if gathered { 0 } else { row };
         let kind = c.layer(number);
         let (mut kept, mut sent) = (0, 0);
         if kind.mixer != Mixer::None {
             let (projected, attended, statistics) = self.mixer(c, number, keeping);
             // Latents are made of a rank's own tokens.
             let own = matches!(&c.attention, Attention::Latent(mla) if mla.q_rank.is_some());
-            let large = row + normed(if own { row } else { whole }) + projected + attended;
+            let large = stream + normed(if own { row } else { whole }) + projected + attended;
             if keeping.swap_attention {
                 sent += large;
             } else {
                 kept += large;
             }
-            kept += rstd + statistics;
+            kept += norms + statistics;
         }
         if kind.feed != Feed::None {
             // Experts and those that all tokens share gather tokens each for themselves; a router of unrounded rows needs no
@@ -157,7 +169,7 @@ impl Activations {
                 _ => 1,
             };
             let behind = if keeping.network_again { row } else { copies * whole };
-            kept += row + rstd + normed(behind) + self.network(c, number, keeping);
+            kept += stream + norms + normed(behind) + self.network(c, number, keeping);
         }
         Layer { kept, sent }
     }

@@ -261,6 +261,11 @@ impl ModelConfig {
             let what = "hyper-connections: expected layers of two sublayers without norms of their outputs";
             return Err(Error::Inconsistent(what.to_owned()));
         }
+        let attends = |l: &Layer| matches!(l.mixer, Mixer::Attention | Mixer::None);
+        if self.block == Block::Post && !self.pattern.iter().all(attends) {
+            let what = "layers without norms before their sublayers: expected attention";
+            return Err(Error::Inconsistent(what.to_owned()));
+        }
         if let Some(g) = &self.gated_delta {
             divides("value heads", g.value_heads, "key heads", g.key_heads)?;
         }

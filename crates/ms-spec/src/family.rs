@@ -51,6 +51,8 @@ families! {
     Gemma2 "Gemma 2: sandwich norms, softcaps, alternating windows.",
     MiniCpm "MiniCPM, dense and MoE: scaled embedding, residual and logits.",
     MiniCpm3 "MiniCPM3: latent attention.",
+    Granite "Granite: scaled embedding, residual, scores and logits.",
+    Olmo2 "OLMo 2: norms behind the sublayers, and over whole projections.",
     Plm "PLM: latent attention, squared ReLU.",
     DeepseekV2 "DeepSeek-V2, V2-Lite, V2.5.",
     DeepseekV3 "DeepSeek-V3 and R1.",
@@ -283,6 +285,12 @@ pub(crate) const ROWS: &[Row] = &[
         tied: true,
         max_positions: 32_768,
         ..like(LLAMA, Family::MiniCpm3, &["minicpm3"], "MiniCPM3ForCausalLM")
+    },
+    like(LLAMA, Family::Granite, &["granite"], "GraniteForCausalLM"),
+    Row {
+        qk_norm: QkNorm::WholeProjection,
+        eps: 1e-5,
+        ..like(LLAMA, Family::Olmo2, &["olmo2"], "Olmo2ForCausalLM")
     },
     Row {
         tied: true,

@@ -186,19 +186,20 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     hyper_params(t, c, "attn_mhc", false);
     hyper_params(t, c, "mlp_mhc", false);
     let layer = c.layer(index);
-    let sandwich = c.block == Block::Sandwich;
     match layer.mixer {
         Mixer::Mamba2 => mixer::mamba2(t, c),
         Mixer::Mamba3 => mixer::mamba3(t, c),
         Mixer::None => {}
         Mixer::Attention | Mixer::SharedKv | Mixer::GatedDelta => {
-            t.norm("input_layernorm", c.hidden);
+            if c.block.norms_inputs() {
+                t.norm("input_layernorm", c.hidden);
+            }
             match layer.mixer {
                 Mixer::GatedDelta => mixer::gated_delta(t, c),
                 Mixer::SharedKv => attention::query_only(t, c),
                 _ => attention::params(t, c, index, "self_attention"),
             }
-            if sandwich {
+            if c.block.norms_outputs() {
                 t.norm("post_attn_norm", c.hidden);
             }
         }
@@ -206,12 +207,14 @@ fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
     if layer.feed == Feed::None {
         return;
     }
-    t.norm("pre_mlp_layernorm", c.hidden);
+    if c.block.norms_inputs() {
+        t.norm("pre_mlp_layernorm", c.hidden);
+    }
     match layer.feed {
         Feed::Moe => feed::experts(t, c, layer.hashed),
         _ => feed::dense(t, c, "mlp", c.ffn),
     }
-    if sandwich {
+    if c.block.norms_outputs() {
         t.norm("post_mlp_layernorm", c.hidden);
     }
 }

@@ -536,7 +536,21 @@ pub enum Block {
     Pre,
     /// `h += norm(mixer(norm(h))); h += norm(feed(norm(h)))`.
     Sandwich,
+    /// `h += norm(mixer(h)); h += norm(feed(h))` (OLMo 2).
+    Post,
     /// Two attentions and two dense networks, with the experts beside the second half (LongCat):
     /// `h += a0(n(h)); y = n(h); m = moe(y); h += f0(y); h += a1(n(h)); h += f1(n(h)) + m`.
     Shortcut,
+}
+
+impl Block {
+    /// Whether a sublayer takes a norm of the stream.
+    pub fn norms_inputs(self) -> bool {
+        self != Self::Post
+    }
+
+    /// Whether a sublayer's output has a norm before it joins the stream.
+    pub fn norms_outputs(self) -> bool {
+        matches!(self, Self::Sandwich | Self::Post)
+    }
 }

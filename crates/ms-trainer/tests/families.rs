@@ -36,6 +36,14 @@ fn on_all(what: &str, case: &Case, packed: bool, share: usize) {
     let models = golden_models();
     for name in &models {
         let Some(mut c) = config(name) else { continue };
+        let mut case = case.clone();
+        let stages = case.sizes.pp;
+        if stages > 1 && !c.layers.is_multiple_of(stages) {
+            // The last stages have a layer less.
+            let slots = |stage| (c.layers + stages - 1 - stage) / stages;
+            case.stages.layer_list = Some((0..stages).map(slots).collect());
+        }
+        let case = &case;
         c.max_positions = c.max_positions.max(64);
         // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
         let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|m| c.has(m));
@@ -77,7 +85,7 @@ fn fewer_key_heads_than_ranks() {
 
 #[test]
 fn pipeline_parallel() {
-    on_all("pp 2", &Case::of(2, 1, 1, 2, 1), true, 4);
+    on_all("pp 2", &Case::of(2, 1, 1, 2, 1), true, 2);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use ms_core::DType;
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
-    Activations, Attention, Feed, Item, Layer, Mla, ModelConfig, Moe, Placement, QkNorm, Router, Score,
-    SharedExpert, Stages,
+    Activations, Attention, Block, Feed, Item, Layer, Mla, ModelConfig, Moe, Placement, QkNorm, Router,
+    Score, SharedExpert, Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Replay, Routing};
@@ -127,7 +127,14 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
         ("pp", Case::of(2, 1, 1, 2, 1)),
     ];
     let mut worst: (f64, String) = (0.0, String::new());
-    for (model, c) in [("dense", dense()), ("experts", experts()), ("latent", latent())] {
+    let block = |block| ModelConfig { block, ..dense() };
+    for (model, c) in [
+        ("dense", dense()),
+        ("experts", experts()),
+        ("latent", latent()),
+        ("sandwich", block(Block::Sandwich)),
+        ("norms behind", block(Block::Post)),
+    ] {
         for (grid, case) in &grids {
             for dtype in [DType::F32, DType::Bf16] {
                 let case = Case { dtype, ..case.clone() };
@@ -155,6 +162,10 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                     let less = found(&c, &Case { keeping, ..case.clone() });
                     same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
                     let (a, b) = (plain.bytes[0], less.bytes[0]);
+                    // Where no norm is before a sublayer there is nothing to form again.
+                    if way == "norms" && c.block == Block::Post && !case.sequence_parallel {
+                        continue;
+                    }
                     assert!(b.kept < a.kept, "{way}: {model}, {grid}: keeps {} of {}", b.kept, a.kept);
                     assert!(b.peak <= a.peak, "{way}: {model}, {grid}: peak {} of {}", b.peak, a.peak);
                     check(way, &less, Recompute::None, keeping);

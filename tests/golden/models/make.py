@@ -441,6 +441,18 @@ def minicpm():
     return {"model": model, "seed": 115, "config": as_type("minicpm", "MiniCPMForCausalLM", **MINICPM)}
 
 
+@sample("scaled embedding, residuals, scores (not by the root of the head size) and logits, biases everywhere")
+def granite():
+    scales = dict(embedding_multiplier=2.0, residual_multiplier=0.8, attention_multiplier=0.5, logits_scaling=2.5)
+    model = llama_like(123, T.GraniteConfig, attention_bias=True, mlp_bias=True, **scales)
+    return {"model": model, "seed": 123}
+
+
+@sample("norms behind the sublayers only, norms of queries and keys over whole projections")
+def olmo2():
+    return {"model": llama_like(124, T.Olmo2Config, rms_norm_eps=1e-5), "seed": 124}
+
+
 @sample("MiniCPM with experts (w1, w2, w3), renormalised top-2", derived="GraniteMoeForCausalLM, whose multipliers and router do the same")
 def minicpm_moe():
     model = llama_like(116, T.GraniteMoeConfig, intermediate_size=16, tie_word_embeddings=True, num_local_experts=4, num_experts_per_tok=2, **GRANITE)

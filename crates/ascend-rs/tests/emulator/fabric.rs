@@ -8,6 +8,7 @@ use half::bf16;
 use ms_core::{Arena, Tensor};
 use ms_dist::{Communicator, Fabric, ReduceOp};
 use std::io::{Read, Write};
+use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ scenarios! {
     all_devices_of_a_process_make_a_fabric
     a_rank_table_makes_a_fabric
     a_subgroup_of_a_communicator_works
+    eight_ranks_in_groups_along_three_axes
     ranks_that_a_communicator_joins_meet_over_it
     a_failing_rank_releases_the_others
     ranks_that_disagree_are_told_so
@@ -106,28 +108,15 @@ fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec
     Ok(out)
 }
 
-/// Sums of f32 may be added in another order; they and nothing else may differ in the last places.
+/// Groups of this layer are deterministic: sums have the order of ranks, and the bits of the threads.
 fn compare(hccl: &[Vec<(&'static str, Vec<u8>)>], threads: &[Vec<(&'static str, Vec<u8>)>]) {
-    let mut equal_bits = 0;
     for (rank, (a, b)) in hccl.iter().zip(threads).enumerate() {
         assert_eq!(a.len(), b.len());
         for ((name, x), (other, y)) in a.iter().zip(b) {
             assert_eq!(name, other);
-            assert_eq!(x.len(), y.len(), "{name} on rank {rank}: other shapes");
-            if x == y {
-                equal_bits += 1;
-                continue;
-            }
-            assert!(matches!(*name, "sum f32" | "scatter f32"), "{name} on rank {rank}: other bits");
-            let values = |v: &[u8]| -> Vec<f32> {
-                v[v.len() % 4..].chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
-            };
-            for (g, w) in values(x).iter().zip(values(y)) {
-                assert!((g - w).abs() <= 1e-6 * (1.0 + w.abs()), "{name} on rank {rank}: {g} and {w}");
-            }
+            assert!(x == y, "{name} on rank {rank}: other shapes or bits");
         }
     }
-    println!("{equal_bits} results with equal bits");
 }
 
 fn eight_ranks_of_one_process_equal_threads() {
@@ -308,6 +297,26 @@ fn a_failing_rank_releases_the_others() {
     });
 }
 
+/// Ranks 2 by 2 by 2: each in a group along every axis, in two planes and in the whole, all at work at once.
+fn eight_ranks_in_groups_along_three_axes() {
+    let run = |fabric: &dyn Fabric| {
+        let rank = fabric.rank();
+        let along = |axes: &[usize]| -> Vec<usize> {
+            (0..8)
+                .filter(|other| (0..3).all(|bit| axes.contains(&bit) || (other ^ rank) >> bit & 1 == 0))
+                .collect()
+        };
+        let groups: Vec<_> = [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 1, 2]]
+            .iter()
+            .map(|axes| fabric.group(&along(axes)).unwrap())
+            .collect();
+        let out: Vec<_> = groups.iter().flat_map(|group| everything(&**group).unwrap()).collect();
+        groups[5].barrier().unwrap();
+        out
+    };
+    compare(&over_hccl(8, options(), |fabric| run(fabric)), &over_threads(8, run));
+}
+
 /// As over MPI: groups of groups and messages, with nothing but a communicator of all ranks to meet by.
 fn ranks_that_a_communicator_joins_meet_over_it() {
     let toolkit = toolkit();
@@ -366,34 +375,100 @@ pub fn one_of_several_processes() {
     compare(&[hccl], &threads[rank..=rank]);
 }
 
-#[track_caller]
-fn processes(world: usize, settings: &[(&str, &str)]) {
+/// What a process of each rank said and how it ended.
+fn outcomes(
+    personality: Personality,
+    scenario: &str,
+    world: usize,
+    settings: &[(&str, &str)],
+) -> Vec<Output> {
     let size = world.to_string();
     let start = |rank: usize| {
         let mut settings = settings.to_vec();
         let rank = rank.to_string();
         settings.extend([("RANK", rank.as_str()), ("WORLD_SIZE", size.as_str())]);
-        let mut c = command(Personality::V91, "one_of_several_processes", &settings);
+        let mut c = command(personality, scenario, &settings);
         c.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
     };
     let children: Vec<_> = (0..world).map(start).collect();
-    for child in children {
-        let out = child.wait_with_output().unwrap();
-        assert!(out.status.success(), "{}", said(&out));
+    children.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+}
+
+/// In both modes, each with a personality of its own.
+#[track_caller]
+fn processes(world: usize, settings: &[(&str, &str)]) {
+    for (mode, personality) in [("lazy", Personality::V91), ("threads", Personality::V81)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = vec![("CANN_EMU_MODE", mode), ("MEETING", folder.path().to_str().unwrap())];
+        all.extend(settings);
+        for out in outcomes(personality, "one_of_several_processes", world, &all) {
+            assert!(out.status.success(), "{mode}: {}", said(&out));
+        }
     }
+}
+
+/// A rank that ends, the first of them, which holds the group together, one that is late, and one that calls something
+/// else: the others end with the code of a collective that failed, and soon.
+#[test]
+fn a_rank_that_dies_ends_the_others_with_an_error() {
+    for (fault, dead) in [
+        ("kill:rank1@HcclAllReduce:2", Some(1)),
+        ("kill:rank0@step:2", Some(0)),
+        ("timeout:rank2@HcclAllReduce:2", None),
+    ] {
+        for (mode, personality) in [("lazy", Personality::V91), ("threads", Personality::V81)] {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = [
+                ("MEETING", folder.path().to_str().unwrap()),
+                ("CANN_EMU_MODE", mode),
+                ("CANN_EMU_FAULT", fault),
+                ("HCCL_EXEC_TIMEOUT", "2"),
+            ];
+            let start = Instant::now();
+            let ended = outcomes(personality, "one_of_processes_that_add", 3, &settings);
+            assert!(start.elapsed() < Duration::from_secs(20), "{fault}: {:?}", start.elapsed());
+            for (rank, out) in ended.iter().enumerate() {
+                if dead == Some(rank) {
+                    assert_eq!(out.status.code(), Some(137), "{fault}: {}", said(out));
+                    continue;
+                }
+                assert_eq!(out.status.code(), Some(3), "{fault}, rank {rank} in mode {mode}: {}", said(out));
+                assert!(said(out).contains("107020"), "{fault}, rank {rank} in mode {mode}: {}", said(out));
+            }
+        }
+    }
+}
+
+/// One of the processes of [`a_rank_that_dies_ends_the_others_with_an_error`]: four sums.
+pub fn one_of_processes_that_add() {
+    let number = |name: &str| std::env::var(name).unwrap().parse::<usize>().unwrap();
+    let (rank, world) = (number("RANK"), number("WORLD_SIZE"));
+    let meeting: Arc<dyn Rendezvous> =
+        Arc::new(Folder::new(std::env::var("MEETING").unwrap().as_ref()).unwrap());
+    let toolkit = toolkit();
+    let fabric = HcclFabric::new(&toolkit, rank as i32, rank, world, meeting, Bootstrap::RootInfo, options());
+    let add = || -> ms_dist::Result<()> {
+        let comm = fabric.group(&(0..world).collect::<Vec<_>>())?;
+        let t = Tensor::from_slice(&Arena::default(), [4], &[1.0f32; 4])?;
+        for _ in 0..4 {
+            comm.all_reduce("loss", t.clone(), ReduceOp::Sum)?.wait()?;
+        }
+        Ok(())
+    };
+    let Err(e) = add() else { return };
+    println!("{e}");
+    std::process::exit(3);
 }
 
 #[test]
 fn processes_that_meet_in_a_folder_equal_threads() {
-    let folder = tempfile::tempdir().unwrap();
-    processes(3, &[("MEETING", folder.path().to_str().unwrap())]);
+    processes(3, &[]);
 }
 
 #[test]
 fn four_and_eight_processes_equal_threads() {
     for world in [4, 8] {
-        let folder = tempfile::tempdir().unwrap();
-        processes(world, &[("MEETING", folder.path().to_str().unwrap())]);
+        processes(world, &[]);
     }
 }
 

@@ -16,6 +16,8 @@ scenarios! {
     pinned_memory_is_copied_without_waiting
     an_error_names_function_code_message_and_shapes
     a_plan_that_does_not_run_leaves_nothing
+    a_mode_of_attention_without_its_mask_is_refused
+    buffers_stand_where_operators_want_them
     the_workspace_grows_and_follows_the_stream
     events_measure_time
     a_view_outside_its_buffer_is_refused
@@ -151,6 +153,64 @@ fn an_error_names_function_code_message_and_shapes() {
     let b = Array::new(&s, DType::F32, &[2, 2]).unwrap();
     ops::mm(&s, a.view().unwrap(), a.view().unwrap().transposed(), b.view().unwrap(), 0).unwrap();
     assert_eq!(b.to_vec::<f32>().unwrap(), [0.0; 4]);
+}
+
+fn a_mode_of_attention_without_its_mask_is_refused() {
+    let (_, _device, s) = start();
+    let a = Array::of(&s, &[1, 2, 4, 8], &[0.5f32; 64]).unwrap();
+    let out = Array::new(&s, DType::F32, &[1, 2, 4, 8]).unwrap();
+    let (max, sum) = (
+        Array::new(&s, DType::F32, &[1, 2, 4, 8]).unwrap(),
+        Array::new(&s, DType::F32, &[1, 2, 4, 8]).unwrap(),
+    );
+    let view = || a.view().unwrap();
+    let run = |mode: i64| {
+        let (max, sum, out) = (max.view().unwrap(), sum.view().unwrap(), out.view().unwrap());
+        ops::attention(
+            &s,
+            view(),
+            view(),
+            view(),
+            None,
+            None,
+            None,
+            None,
+            None,
+            0.3,
+            1.0,
+            65536,
+            65536,
+            2,
+            c"BNSD",
+            0,
+            mode,
+            max,
+            sum,
+            None,
+            out,
+        )
+    };
+    run(0).unwrap();
+    for mode in [2, 3, 4, 6, 7, 8] {
+        let e = run(mode).unwrap_err().to_string();
+        assert!(
+            e.starts_with(&format!(
+                "aclnnFlashAttentionScore: sparse mode {mode} needs its mask, none was given"
+            )),
+            "{e}"
+        );
+    }
+}
+
+fn buffers_stand_where_operators_want_them() {
+    let (_, _device, s) = start();
+    for bytes in [1usize, 31, 32, 33, 511, 512, 513, 5000] {
+        let buffer = Buffer::new(&s, bytes).unwrap();
+        assert_eq!(buffer.address() as usize % 64, 0, "{bytes} bytes");
+        assert_eq!(buffer.len(), bytes);
+        // A piece of the pool is an allocation of its own, which has the 32 bytes behind that operators may touch.
+        buffer.fill(&s, 0).unwrap();
+    }
 }
 
 /// The emulator's report, which also lists what is left when the runtime ends.

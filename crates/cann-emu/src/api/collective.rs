@@ -57,6 +57,8 @@ fn enter(
 ) -> Result<(), i32> {
     let comm = get(comm, call)?;
     let stream = resolve(stream, call)?;
+    request.call = call.to_owned();
+    request.fixed = comm.is_deterministic();
     check_buffers(&comm, &from, call)?;
     check_buffers(&comm, &to, call)?;
     let touch = |list: &[Piece], write: bool| -> Vec<Access> {
@@ -92,7 +94,7 @@ fn enter(
 }
 
 fn request(kind: Kind, count: u64, dtype: i32, op: i32, root: u32, pieces: Vec<u64>) -> Request {
-    Request { kind, count, dtype, op, root, pieces, payload: Vec::new() }
+    Request { kind, call: String::new(), fixed: false, count, dtype, op, root, pieces, payload: Vec::new() }
 }
 
 fn size(count: u64, dtype: i32) -> usize {
@@ -383,6 +385,16 @@ fn check_peer(comm: usize, peer: u32, call: &str) -> Result<(), i32> {
     Ok(())
 }
 
+/// Outside a group nothing of this rank can meet a message to itself: the stream would wait for ever.
+fn check_not_oneself(comm: usize, peer: u32, call: &str) -> Result<(), i32> {
+    if get(comm, call)?.rank != peer {
+        return Ok(());
+    }
+    let message = format!("{call}: rank {peer} to itself, outside HcclGroupStart and HcclGroupEnd");
+    violation(&report::COMM_ARGUMENT, 1, &message);
+    Err(1)
+}
+
 pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: usize, stream: usize) -> i32 {
     answer(|| {
         check_peer(comm, peer, "HcclSend")?;
@@ -391,6 +403,7 @@ pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: u
         if hold(comm, stream, pieces, (buffer, n)) {
             return Ok(());
         }
+        check_not_oneself(comm, peer, "HcclSend")?;
         let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
         enter(comm, stream, "HcclSend", asked, vec![(buffer, n)], vec![])
     })
@@ -404,6 +417,7 @@ pub(crate) fn HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: u
         if hold(comm, stream, pieces, (buffer, n)) {
             return Ok(());
         }
+        check_not_oneself(comm, peer, "HcclRecv")?;
         let asked = request(Kind::Exchange, count, dtype, 0, 0, pieces.to_vec());
         enter(comm, stream, "HcclRecv", asked, vec![], vec![(buffer, n)])
     })

@@ -1,7 +1,6 @@
 //! Errors, modes, options.
 
 use super::{answer, context::need, give, text};
-use crate::nn::exec::DETERMINISTIC;
 use crate::report::{self, fail};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -67,10 +66,14 @@ fn set_option(scope: u64, option: i32, value: i64, call: &str) -> Result<(), i32
         .unwrap_or_else(PoisonError::into_inner)
         .get_or_insert_default()
         .insert((scope, option), value);
-    if option == 0 && scope == 0 {
-        DETERMINISTIC.store(value.max(0) as u64, Ordering::Relaxed);
-    }
     Ok(())
+}
+
+/// Whether determinism is asked for: by the process's option and by that of this thread's context.
+pub(crate) fn is_deterministic() -> bool {
+    let held = OPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let on = |scope| held.as_ref().and_then(|o| o.get(&(scope, 0))).is_some_and(|v| *v > 0);
+    on(0) && super::current().is_some_and(|(_, context)| on(context))
 }
 
 fn option(scope: u64, option: i32, at: usize, call: &str) -> Result<(), i32> {

@@ -3,8 +3,8 @@
 use super::context::need;
 use super::{answer, give, give_text, take};
 use crate::handles;
-use crate::hccl::{Comm, join, listen};
-use crate::knobs::{Release, knobs};
+use crate::hccl::{Comm, Name, join, listen};
+use crate::knobs::{Release, knobs, noise};
 use crate::memory;
 use crate::report::{self, fail, violation};
 use std::sync::Arc;
@@ -66,16 +66,26 @@ pub(crate) fn HcclGetRootInfo(at: usize) -> i32 {
     answer(|| {
         need("HcclGetRootInfo")?;
         let (blob, name) = make_root_info();
-        listen(&name).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
+        listen(&name, Name::Once).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
         give(at, blob, "HcclGetRootInfo")
     })
 }
 
-/// Buffer size in MB and name, from a configuration whose head has been initialised.
-fn read_config(config: usize, call: &str) -> Result<(u64, String), i32> {
+/// What a configuration says.
+struct Config {
+    /// MB of each of the two buffers.
+    buffer: u64,
+    /// The group's name, if one is given.
+    name: String,
+    /// Sums have the ranks' own order.
+    fixed: bool,
+}
+
+/// Reads a configuration whose head has been initialised.
+fn read_config(config: usize, call: &str) -> Result<Config, i32> {
     let mut buffer = knobs().hccl_buffer_mb;
     if config == 0 {
-        return Ok((buffer, String::new()));
+        return Ok(Config { buffer, name: String::new(), fixed: false });
     }
     let (size, magic, version): (u64, u32, u32) =
         (take(config, 0), take(config + 8, 0), take(config + 12, 0));
@@ -91,13 +101,14 @@ fn read_config(config: usize, call: &str) -> Result<(u64, String), i32> {
     if asked != u32::MAX {
         buffer = u64::from(asked);
     }
+    let fixed = size >= 32 && take::<u32>(config + 28, 0) == 1;
     let name = if version >= 2 && size >= 160 {
         let bytes: [u8; 128] = take(config + 32, 0);
         String::from_utf8_lossy(&bytes[..bytes.iter().position(|b| *b == 0).unwrap_or(127)]).into_owned()
     } else {
         String::new()
     };
-    Ok((buffer, name))
+    Ok(Config { buffer, name, fixed })
 }
 
 fn init(
@@ -113,11 +124,11 @@ fn init(
     if size == 0 || rank >= size {
         return Err(fail(1, &format!("{call}: rank {rank} of {size}")));
     }
-    let (buffer, asked) = read_config(config, call)?;
+    let Config { buffer, name: asked, fixed } = read_config(config, call)?;
     let bytes = 2 * (buffer << 20) as i64;
     memory::charge(device, bytes, call).map_err(|_| 3)?;
     let group = if asked.is_empty() { name.trim_start_matches("cann-emu-").to_owned() } else { asked };
-    let made = join(name, size, rank, device, bytes, sub, &group).inspect_err(|_| {
+    let made = join(name, size, rank, device, bytes, (sub, fixed), &group).inspect_err(|_| {
         // What was taken is given back; there is room for it.
         let _ = memory::charge(device, -bytes, call);
     })?;
@@ -149,7 +160,7 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
         }
         let list: Vec<i32> = (0..count as usize).map(|i| take(devices, i)).collect();
         let (_, name) = make_root_info();
-        listen(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+        listen(&name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
         let group = name.trim_start_matches("cann-emu-").to_owned();
         let bytes = 2 * (knobs().hccl_buffer_mb << 20) as i64;
         let made: Vec<Result<Comm, i32>> = std::thread::scope(|scope| {
@@ -160,7 +171,7 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
                     let (name, group) = (&name, &group);
                     scope.spawn(move || {
                         memory::charge(*device as u32, bytes, call).map_err(|_| 3)?;
-                        join(name, count, rank as u32, *device as u32, bytes, false, group)
+                        join(name, count, rank as u32, *device as u32, bytes, (false, false), group)
                     })
                 })
                 .collect();
@@ -183,8 +194,9 @@ fn cluster(path: usize, rank: u32, config: usize, comm: usize, call: &str) -> Re
     }
     let hash = table.bytes().fold(7u64, |h, b| h.wrapping_mul(1_099_511_628_211).wrapping_add(u64::from(b)));
     let name = format!("cann-emu-table-{hash:016x}");
+    read_config(config, call)?;
     if rank == 0 {
-        listen(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+        listen(&name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
     }
     init(&name, size, rank, config, comm, false, call)
 }
@@ -197,7 +209,15 @@ pub(crate) fn HcclCommInitClusterInfoConfig(path: usize, rank: u32, config: usiz
     answer(|| cluster(path, rank, config, comm, "HcclCommInitClusterInfoConfig"))
 }
 
+/// Whether `HcclSetConfig` asked for sums in the ranks' own order.
+pub(crate) fn is_deterministic() -> bool {
+    DETERMINISM.load(Ordering::Relaxed) > 0
+}
+
 pub(super) fn get(comm: usize, call: &str) -> Result<Arc<Comm>, i32> {
+    if let Some(code) = report::poisoned().filter(|_| call != "HcclCommDestroy") {
+        return Err(fail(4, &format!("{call}: the device failed with {code} before")));
+    }
     handles::get::<Comm>(comm, call, &report::NN_HANDLE, 1)
 }
 
@@ -231,8 +251,10 @@ pub(crate) fn HcclCreateSubCommConfig(
             return Err(1);
         }
         let name = format!("cann-emu-{}-{id:x}-{}", parent.name, list[0]);
+        // Before there is a group that others could join.
+        read_config(config, call)?;
         if rank == 0 {
-            listen(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+            listen(&name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
         }
         init(&name, count, rank, config, comm, true, call)
     })
@@ -240,6 +262,13 @@ pub(crate) fn HcclCreateSubCommConfig(
 
 pub(crate) fn HcclCommDestroy(comm: usize) -> i32 {
     answer(|| {
+        let asked = get(comm, "HcclCommDestroy")?;
+        // Sometimes the library wants to be asked again.
+        let busy = knobs().seed != 0 && noise(asked.charged as u64 ^ u64::from(asked.rank)).is_multiple_of(2);
+        if busy && !asked.asked.swap(true, Ordering::Relaxed) {
+            return Err(fail(20, "HcclCommDestroy: not all work is done yet, call again"));
+        }
+        drop(asked);
         let gone = handles::destroy::<Comm>(comm, "HcclCommDestroy", &report::NN_HANDLE, 1)?;
         memory::charge(gone.device, -gone.charged, "HcclCommDestroy").map_err(|_| 3)
     })

@@ -58,10 +58,17 @@ fn report_leaks() {
     for (_, made) in handles::live_of("aclOpExecutor") {
         report::note(&report::NN_LEAK, &format!("an executor of {made} never ran"));
     }
-    for kind in ["aclrtEvent", "HcclComm"] {
-        let left = handles::live_of(kind);
-        if let Some((_, made)) = left.first() {
-            report::note(&report::RES_LEAK, &format!("{} {kind} left, the first made by {made}", left.len()));
+    let held = [
+        (&report::RES_LEAK, &["aclrtStream", "aclrtEvent", "HcclComm"][..]),
+        (&report::NN_KEPT, &["aclTensor", "aclScalar", "aclIntArray", "aclTensorList"]),
+    ];
+    for (rule, kinds) in held {
+        for kind in kinds {
+            let mut left = handles::live_of(kind);
+            left.retain(|(handle, _)| !context::is_default_stream(*handle));
+            if let Some((_, made)) = left.first() {
+                report::note(rule, &format!("{} {kind} left, the first made by {made}", left.len()));
+            }
         }
     }
     let left = memory::leaks();

@@ -6,6 +6,7 @@ use crate::nn::tensor::Dtype;
 use half::{bf16, f16};
 use std::collections::HashMap;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,40 +55,61 @@ impl Hub {
     }
 }
 
-/// Takes the ranks of a group in, then serves each until all have gone.
-pub(super) fn serve(listener: &UnixListener, group: &str) {
-    let mut ranks: Vec<(UnixStream, Request)> = Vec::new();
-    let mut size = 1;
-    while ranks.len() < size as usize {
-        let Ok((mut stream, _)) = listener.accept() else { return };
+/// A rank that has introduced itself.
+type Joined = (UnixStream, Request);
+
+/// Takes the ranks of a group in. When they disagree all that are there are told, and those who come later.
+pub(super) fn gather(listener: &UnixListener) -> Vec<Joined> {
+    let mut ranks: Vec<Joined> = Vec::new();
+    while ranks.first().is_none_or(|(_, first)| (ranks.len() as u64) < first.count) {
+        let Ok((mut stream, _)) = listener.accept() else { return Vec::new() };
         let Ok(hello) = Request::read(&mut stream) else { continue };
-        if ranks.is_empty() {
-            size = hello.count;
-        }
         ranks.push((stream, hello));
+        if let Some(text) = disagreement(&ranks, ranks[0].1.count) {
+            answer_all(&mut ranks, &Reply::error(1, &text));
+            refuse(listener, &text, &AtomicBool::new(false));
+            return Vec::new();
+        }
     }
-    let complaint = disagreement(&ranks, size);
-    let reply = complaint.as_ref().map_or_else(Reply::default, |text| Reply::error(1, text));
-    for (stream, _) in &mut ranks {
+    answer_all(&mut ranks, &Reply::default());
+    ranks
+}
+
+fn answer_all(ranks: &mut [Joined], reply: &Reply) {
+    for (stream, _) in ranks {
         // A rank that has gone is noticed by its reader.
         let _ = reply.write(stream);
     }
-    if complaint.is_some() {
-        return;
+}
+
+/// Tells everyone who still comes that there is no place, until `done`.
+pub(super) fn refuse(listener: &UnixListener, why: &str, done: &AtomicBool) {
+    while let Ok((mut stream, _)) = listener.accept() {
+        if done.load(Ordering::Acquire) {
+            return;
+        }
+        if Request::read(&mut stream).is_ok() {
+            answer_all(&mut [(stream, Request::hello(0, 0, 0))], &Reply::error(1, why));
+        }
     }
+}
+
+/// Serves each rank of a group until all have gone.
+pub(super) fn serve(ranks: Vec<Joined>, group: &str) {
+    let size = ranks.len() as u32;
     let hub = Hub::default();
     let salt = group.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
     std::thread::scope(|scope| {
         for (stream, hello) in ranks {
             let hub = &hub;
-            scope.spawn(move || rank(hub, stream, hello.root, size as u32, salt));
+            scope.spawn(move || rank(hub, stream, hello.root, size, salt));
         }
     });
 }
 
 fn disagreement(ranks: &[(UnixStream, Request)], size: u64) -> Option<String> {
     let mut seen: HashMap<u32, ()> = HashMap::new();
-    let mut devices: HashMap<(u64, i32), u32> = HashMap::new();
+    let mut devices: HashMap<i32, u32> = HashMap::new();
     for (_, hello) in ranks {
         if hello.count != size {
             return Some(format!("rank {} says {} ranks, another says {size}", hello.root, hello.count));
@@ -98,8 +120,7 @@ fn disagreement(ranks: &[(UnixStream, Request)], size: u64) -> Option<String> {
         if seen.insert(hello.root, ()).is_some() {
             return Some(format!("rank {} joined twice", hello.root));
         }
-        let process = hello.pieces.first().copied().unwrap_or(0);
-        if let Some(other) = devices.insert((process, hello.dtype), hello.root) {
+        if let Some(other) = devices.insert(hello.dtype, hello.root) {
             return Some(format!("ranks {other} and {} both use device {}", hello.root, hello.dtype));
         }
     }
@@ -320,14 +341,19 @@ pub fn size_of(code: i32) -> usize {
     if code == 12 { 16 } else { dtype(code).size() }
 }
 
-/// Element by element over the ranks, in their order when determinism is asked for, else in one drawn for the call.
-fn reduce(parts: &[&[u8]], code: i32, op: i32, salt: u64) -> Vec<u8> {
-    let n = parts.len();
-    let fixed = crate::nn::exec::DETERMINISTIC.load(std::sync::atomic::Ordering::Relaxed) > 0
-        || std::env::var("HCCL_DETERMINISTIC")
-            .is_ok_and(|v| matches!(v.to_lowercase().as_str(), "true" | "strict" | "1"));
-    let start = if fixed { 0 } else { (noise(salt) % n as u64) as usize };
-    let order: Vec<usize> = (start..n).chain(0..start).collect();
+/// The ranks in the order in which they are added: their own, or one drawn for the call.
+fn order_of_sums(ranks: usize, fixed: bool, salt: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ranks).collect();
+    if !fixed {
+        for i in (1..ranks).rev() {
+            order.swap(i, (noise(salt.wrapping_add(i as u64)) % (i as u64 + 1)) as usize);
+        }
+    }
+    order
+}
+
+/// Element by element over the ranks in an order.
+fn reduce(parts: &[&[u8]], code: i32, op: i32, order: &[usize]) -> Vec<u8> {
     let mut out = Vec::with_capacity(parts[0].len());
     macro_rules! by {
         ($t:ty, $read:expr, $write:expr, $add:expr, $mul:expr) => {{
@@ -389,6 +415,7 @@ fn reduce(parts: &[&[u8]], code: i32, op: i32, salt: u64) -> Vec<u8> {
 fn calculate(requests: &[Request], salt: u64) -> Vec<Reply> {
     let n = requests.len();
     let first = &requests[0];
+    let order = order_of_sums(n, requests.iter().all(|r| r.fixed), salt);
     let whole = |payload: Vec<u8>| Reply { pieces: vec![payload.len() as u64], payload, ..Reply::default() };
     let piece = |r: &Request, i: usize| -> Vec<u8> {
         let start: u64 = r.pieces[..i].iter().sum();
@@ -400,7 +427,7 @@ fn calculate(requests: &[Request], salt: u64) -> Vec<Reply> {
             if parts.iter().any(|p| p.len() != parts[0].len()) {
                 return vec![Reply::error(1, "the ranks' buffers differ in size"); n];
             }
-            let out = reduce(&parts, first.dtype, first.op, salt);
+            let out = reduce(&parts, first.dtype, first.op, &order);
             (0..n)
                 .map(|r| {
                     if first.kind == Kind::AllReduce || r as u32 == first.root {
@@ -418,7 +445,7 @@ fn calculate(requests: &[Request], salt: u64) -> Vec<Reply> {
                 if parts.iter().any(|p| p.len() != parts[0].len()) {
                     return Reply::error(1, "the ranks' pieces differ in size");
                 }
-                whole(reduce(&parts, first.dtype, first.op, salt))
+                whole(reduce(&parts, first.dtype, first.op, &order))
             })
             .collect(),
         Kind::AllGather => {

@@ -8,7 +8,7 @@ use crate::knobs::knobs;
 use crate::report::{self, fail, violation};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Reply, Request};
@@ -28,6 +28,10 @@ pub struct Comm {
     pub charged: i64,
     /// Whether it is a part of another.
     pub sub: bool,
+    /// Whether its configuration asks for sums in the ranks' own order.
+    pub fixed: bool,
+    /// Whether its end was asked for before.
+    pub asked: AtomicBool,
     stream: Mutex<UnixStream>,
     /// The last asynchronous error.
     pub error: AtomicI32,
@@ -36,14 +40,53 @@ impl Handled for Comm {
     const NAME: &'static str = "HcclComm";
 }
 
-/// Listens under a name; the hub runs until its last rank has gone.
-pub fn listen(name: &str) -> std::io::Result<()> {
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+/// For how long a name stands for a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// One world, ever: a root info.
+    Once,
+    /// Until its last rank has gone; then it may be made again.
+    Again,
+}
+
+/// Listens under a name; the hub runs until its last rank has gone. Whoever comes when all ranks are there is refused.
+pub fn listen(name: &str, valid: Name) -> std::io::Result<()> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    let end = Instant::now() + Duration::from_secs(2);
+    let listener = loop {
+        match UnixListener::bind_addr(&address) {
+            // The group of that name has just ended.
+            Err(e)
+                if e.kind() == std::io::ErrorKind::AddrInUse
+                    && valid == Name::Again
+                    && Instant::now() < end =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => break bound?,
+        }
+    };
     let group = name.to_owned();
-    std::thread::Builder::new()
-        .name("emu-hccl-hub".to_owned())
-        .spawn(move || hub::serve(&listener, &group))?;
+    std::thread::Builder::new().name("emu-hccl-hub".to_owned()).spawn(move || {
+        let ranks = hub::gather(&listener);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let why = "the group has all its ranks: its root info was used before";
+            scope.spawn(|| hub::refuse(&listener, why, &done));
+            hub::serve(ranks, &group);
+            if valid == Name::Again {
+                done.store(true, Ordering::Release);
+                // Wakes the thread that refuses.
+                let _ = UnixStream::connect_addr(&address);
+            }
+        });
+    })?;
     Ok(())
+}
+
+/// Seconds that a rank waits for the root and for the others when a group is made.
+fn connect_timeout() -> f64 {
+    std::env::var("HCCL_CONNECT_TIMEOUT").ok().and_then(|v| v.parse().ok()).unwrap_or(120.0)
 }
 
 /// Joins the group under a name.
@@ -56,10 +99,10 @@ pub fn join(
     rank: u32,
     device: u32,
     charged: i64,
-    sub: bool,
+    (sub, fixed): (bool, bool),
     group: &str,
 ) -> Result<Comm, i32> {
-    let limit = std::env::var("HCCL_CONNECT_TIMEOUT").ok().and_then(|v| v.parse().ok()).unwrap_or(120.0);
+    let limit = connect_timeout();
     let end = Instant::now() + Duration::from_secs_f64(limit);
     let address =
         SocketAddr::from_abstract_name(name).map_err(|e| fail(1, &format!("the group's address: {e}")))?;
@@ -73,9 +116,19 @@ pub fn join(
         }
     };
     let hello = Request::hello(size, rank, device);
-    hello.write(&mut stream).map_err(|e| fail(9, &format!("rank {rank}: {e}")))?;
-    let reply = Reply::read(&mut stream)
-        .map_err(|e| fail(9, &format!("rank {rank}: the root closed the connection: {e}")))?;
+    let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let waited = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            fail(9, &format!("rank {rank}: not all of {size} ranks came within {limit} s"))
+        }
+        _ => fail(9, &format!("rank {rank}: the root closed the connection: {e}")),
+    };
+    let reply = stream
+        .set_read_timeout(Some(left))
+        .and_then(|()| hello.write(&mut stream))
+        .and_then(|()| Reply::read(&mut stream))
+        .map_err(waited)?;
+    stream.set_read_timeout(None).map_err(|e| fail(4, &format!("rank {rank}: {e}")))?;
     if reply.status != 0 {
         let message = format!("rank {rank} of {size}: {}", reply.text);
         violation(&report::COMM_ROOT_INFO, reply.status, &message);
@@ -88,23 +141,33 @@ pub fn join(
         name: group.to_owned(),
         charged,
         sub,
+        fixed,
+        asked: AtomicBool::new(false),
         stream: Mutex::new(stream),
         error: AtomicI32::new(0),
     })
 }
 
 impl Comm {
+    /// Whether sums have the ranks' own order: by the communicator's configuration, `HcclSetConfig`, the variable
+    /// `HCCL_DETERMINISTIC`, or the runtime's option.
+    pub fn is_deterministic(&self) -> bool {
+        let asked = || std::env::var("HCCL_DETERMINISTIC").unwrap_or_default().to_lowercase();
+        self.fixed
+            || crate::api::hccl::is_deterministic()
+            || crate::api::error::is_deterministic()
+            || matches!(asked().as_str(), "true" | "strict" | "1")
+    }
+
     /// Sends a request and waits for what the group makes of it; runs in a stream.
     ///
     /// # Errors
     /// 107020 for a time-out, a mismatch or a dead rank.
     pub fn exchange(&self, request: &Request, what: &str) -> Result<Reply, i32> {
-        if let Some(argument) = report::fault("timeout", what)
-            && (argument.is_empty() || argument == format!("rank{}", self.rank))
-        {
+        if report::fault_of_rank("timeout", what, self.rank) {
             std::thread::sleep(Duration::from_secs_f64(knobs().hccl_timeout_s + 0.5));
         }
-        if report::fault(&format!("kill:rank{}", self.rank), what).is_some() {
+        if ["step", what].iter().any(|site| report::fault_of_rank("kill", site, self.rank)) {
             std::process::exit(137);
         }
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);

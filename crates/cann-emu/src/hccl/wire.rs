@@ -37,6 +37,10 @@ const KINDS: [Kind; 10] = [
 #[derive(Clone, Debug)]
 pub struct Request {
     pub kind: Kind,
+    /// The function that was called.
+    pub call: String,
+    /// The order of sums must be the ranks' own.
+    pub fixed: bool,
     /// Elements, as all ranks must say alike.
     pub count: u64,
     pub dtype: i32,
@@ -85,19 +89,22 @@ impl Request {
     pub fn hello(size: u32, rank: u32, device: u32) -> Request {
         Request {
             kind: Kind::Hello,
+            call: String::new(),
+            fixed: false,
             count: u64::from(size),
             dtype: device as i32,
             op: 0,
             root: rank,
-            pieces: vec![u64::from(std::process::id())],
+            pieces: Vec::new(),
             payload: Vec::new(),
         }
     }
     /// What must agree among ranks, for messages.
     pub fn describe(&self) -> String {
+        let call = if self.call.is_empty() { format!("{:?}", self.kind) } else { self.call.clone() };
         format!(
-            "{:?} of {} elements of type {}, operation {}, root {}",
-            self.kind, self.count, self.dtype, self.op, self.root
+            "{call} of {} elements of type {}, operation {}, root {}",
+            self.count, self.dtype, self.op, self.root
         )
     }
     pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
@@ -108,9 +115,12 @@ impl Request {
             self.dtype as u32 as u64,
             self.op as u32 as u64,
             u64::from(self.root),
+            u64::from(self.fixed),
         ] {
             put(&mut out, v);
         }
+        put(&mut out, self.call.len() as u64);
+        out.extend_from_slice(self.call.as_bytes());
         put(&mut out, self.pieces.len() as u64);
         self.pieces.iter().for_each(|v| put(&mut out, *v));
         put(&mut out, self.payload.len() as u64);
@@ -119,12 +129,16 @@ impl Request {
     }
     pub(super) fn read(from: &mut impl Read) -> io::Result<Request> {
         let kind = *KINDS.get(get(from)? as usize).ok_or_else(|| io::Error::other("unknown message"))?;
+        let (count, dtype, op) = (get(from)?, get(from)? as u32 as i32, get(from)? as u32 as i32);
+        let (root, fixed) = (get(from)? as u32, get(from)? != 0);
         Ok(Request {
             kind,
-            count: get(from)?,
-            dtype: get(from)? as u32 as i32,
-            op: get(from)? as u32 as i32,
-            root: get(from)? as u32,
+            call: String::from_utf8_lossy(&get_bytes(from)?).into_owned(),
+            fixed,
+            count,
+            dtype,
+            op,
+            root,
             pieces: get_list(from)?,
             payload: get_bytes(from)?,
         })

@@ -13,8 +13,11 @@
 //! - `lists(a,b)`: lists of equal length with equal shapes.
 //! - `product(a,b>c)`: matrices or stacks of them that can be multiplied, and the shape of their product.
 //! - `covered(mode,mask)`: modes 2 to 4 need the mask of 2048 by 2048; of names parted by `|` the one that the operator has.
+//! - `whole(mode,mask)`: as `covered`, but without a mask the mode is passed over, as training's attention does.
 //! - `joined(a,dim>c)`: the tensors of a list differ in no dimension but the one that `dim` names, where they add up to `c`;
 //!   empty tensors of one dimension are passed over.
+//! - `layout(q,layout,heads)`: the letters of `layout` are those of a tensor of that many dimensions, which holds `heads` heads
+//!   of a number; heads have at most 768 elements and there are at most 256.
 //! - `even(a,dim)`: the dimension that `dim` names has an even size.
 
 use super::exec::{Call, Value};
@@ -45,10 +48,11 @@ enum Clause {
     Contiguous(Vec<String>),
     Lists(Vec<String>),
     Even(String, String),
-    Covered(String, String),
+    Covered { mode: String, mask: String, needed: bool },
     Product(String, String, String),
     Spread(String, String),
     Joined(String, String, String),
+    Layout(String, String, String),
 }
 
 /// A parsed contract.
@@ -78,9 +82,13 @@ impl Contract {
                     "type" => Clause::Type(words(body)),
                     "contig" => Clause::Contiguous(words(body)),
                     "lists" => Clause::Lists(words(body)),
-                    "covered" => {
+                    "covered" | "whole" => {
                         let (mode, mask) = body.split_once(',').expect("covered(mode,mask)");
-                        Clause::Covered(mode.to_owned(), mask.to_owned())
+                        Clause::Covered {
+                            mode: mode.to_owned(),
+                            mask: mask.to_owned(),
+                            needed: name == "covered",
+                        }
                     }
                     "even" => {
                         let (a, d) = body.split_once(',').expect("even(a,dim)");
@@ -103,6 +111,11 @@ impl Contract {
                         let (from, to) = body.split_once('>').expect("product(a,b>c)");
                         let (a, b) = from.split_once(',').expect("product(a,b>c)");
                         Clause::Product(a.to_owned(), b.to_owned(), to.to_owned())
+                    }
+                    "layout" => {
+                        let [q, layout, heads] =
+                            <[String; 3]>::try_from(words(body)).expect("layout(q,layout,heads)");
+                        Clause::Layout(q, layout, heads)
                     }
                     "rank" => {
                         let (a, range) = body.split_once(',').expect("rank(a,1..6)");
@@ -150,8 +163,8 @@ impl Contract {
     /// Evaluates the contract.
     ///
     /// # Errors
-    /// The sentence of the first clause that does not hold.
-    pub fn check(&self, call: &Call) -> Result<(), String> {
+    /// 161001 for a required argument that is null, else 161002, and the sentence of the first clause that does not hold.
+    pub fn check(&self, call: &Call) -> Result<(), (i32, String)> {
         for param in call.decl.params {
             let missing = match call.value(param.name) {
                 Some(Value::Tensor(None) | Value::Scalar(None)) => true,
@@ -159,10 +172,10 @@ impl Contract {
                 _ => false,
             };
             if missing && !self.may_be_null(param.name) {
-                return Err(format!("{} must not be null", param.name));
+                return Err((161_001, format!("{} must not be null", param.name)));
             }
         }
-        self.clauses.iter().try_for_each(|clause| check(clause, call))
+        self.clauses.iter().try_for_each(|clause| check(clause, call)).map_err(|text| (161_002, text))
     }
 }
 
@@ -300,10 +313,10 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
                 }
             }
         }
-        Clause::Covered(mode, mask) => {
+        Clause::Covered { mode, mask, needed } => {
             let Some(Value::Number(Arg::I(mode @ 2..=4))) = call.value(mode) else { return Ok(()) };
             let dims = mask.split('|').flat_map(|n| views(call, n)).next().map(|v| v.dims.clone());
-            if !dims.as_deref().is_some_and(|d| d.ends_with(&[2048, 2048])) {
+            if !dims.as_deref().map_or(!needed, |d| d.ends_with(&[2048, 2048])) {
                 return Err(format!("sparseMode {mode} needs a mask of 2048 x 2048, found {dims:?}"));
             }
         }
@@ -326,6 +339,14 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
                 return Err(format!("{list} add up to {sum} in dimension {dim}, {to} is {out:?}"));
             }
         }
+        Clause::Layout(query, layout, heads) => {
+            let (Some(view), Some(Value::Text(Some(layout))), Some(Value::Number(Arg::I(heads)))) =
+                (views(call, query).first().copied(), call.value(layout), call.value(heads))
+            else {
+                return Ok(());
+            };
+            check_layout(query, view, layout, *heads)?;
+        }
         Clause::Spread(from, to) => {
             let Some(target) = views(call, to).first().map(|v| v.dims.clone()) else { return Ok(()) };
             for view in views(call, from) {
@@ -341,6 +362,36 @@ fn check(clause: &Clause, call: &Call) -> Result<(), String> {
             }
         }
         Clause::Null(_) | Clause::Out(_) | Clause::InOut(_) => {}
+    }
+    Ok(())
+}
+
+/// A layout that a page names, as many dimensions as it has letters, and sizes within the pages' limits.
+fn check_layout(query: &str, view: &View, layout: &str, heads: i64) -> Result<(), String> {
+    // Of two layouts parted by `_` the second is that of the output.
+    let own = layout.split('_').next().unwrap_or(layout);
+    let (rank, packed) = match own {
+        "BSH" | "SBH" => (3, true),
+        "BSND" | "BNSD" | "NBSD" => (4, false),
+        "TND" | "NTD" => (3, false),
+        _ => return Err(format!("layout {layout}: expected BSH, SBH, BSND, BNSD, NBSD, TND or NTD")),
+    };
+    let dims = &view.dims;
+    if dims.len() != rank {
+        return Err(format!("layout {layout}: {query} has {} dimensions, {dims:?}", dims.len()));
+    }
+    let last = dims[rank - 1];
+    let (count, width) = match own.find('N') {
+        Some(at) => (dims[at], last),
+        None => (heads, if heads > 0 { last / heads } else { 0 }),
+    };
+    if heads <= 0 || heads > 256 || count != heads || (packed && last % heads != 0) {
+        return Err(format!(
+            "{query} {dims:?} in layout {layout} with {heads} heads: expected 1 to 256 that divide it"
+        ));
+    }
+    if width > 768 {
+        return Err(format!("{query} {dims:?}: heads of {width}, expected at most 768"));
     }
     Ok(())
 }

@@ -56,15 +56,16 @@ pub struct Call {
     values: Vec<Value>,
     /// A number of its own, for everything that is random.
     pub serial: u64,
+    /// Whether sums are to have one order.
+    pub fixed: bool,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
-/// Level of determinism that the process has set.
-pub static DETERMINISTIC: AtomicU64 = AtomicU64::new(0);
 
 impl Call {
     pub(super) fn new(decl: &'static OpDecl, values: Vec<Value>) -> Call {
-        Call { decl, values, serial: SERIAL.fetch_add(1, Ordering::Relaxed) }
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        Call { decl, values, serial, fixed: crate::api::error::is_deterministic() }
     }
     /// The parameter of a name, if the operator has it.
     pub fn value(&self, name: &str) -> Option<&Value> {
@@ -230,7 +231,9 @@ impl Call {
                 _ => 0.0,
             };
             let shaken = v.iter().enumerate().map(|(i, x)| {
-                x + x.abs() * unit * ((noise(self.serial ^ (i as u64) << 20) % 3) as f64 - 1.0)
+                // A unit in the last place of numbers of this size.
+                let last = unit * x.abs().log2().floor().exp2();
+                x + last * ((noise(self.serial ^ (i as u64) << 20) % 3) as f64 - 1.0)
             });
             return Ok(view.store(&Values::F(shaken.collect()), self.decl.name)?);
         }
@@ -257,11 +260,7 @@ impl Call {
         }
         let terms: Vec<f32> = terms.map(|t| t as f32).collect();
         let n = terms.len();
-        let start = if DETERMINISTIC.load(Ordering::Relaxed) > 0 || n < 2 {
-            0
-        } else {
-            (noise(self.serial) % n as u64) as usize
-        };
+        let start = if self.fixed || n < 2 { 0 } else { (noise(self.serial) % n as u64) as usize };
         // Pairwise within blocks, as any parallel reduction does: eight running sums, added at the end.
         let mut lanes = [0f32; 8];
         for (i, k) in (start..n).chain(0..start).enumerate() {
@@ -270,6 +269,25 @@ impl Call {
         f64::from(
             ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])),
         )
+    }
+    /// The order in which `n` parts of sums in global memory are added: their own when determinism is asked for, else one
+    /// drawn for the call.
+    pub fn order(&self, n: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..n).collect();
+        if !self.fixed {
+            for i in (1..n).rev() {
+                let draw = noise(self.serial.wrapping_mul(0x1_0001).wrapping_add(i as u64));
+                order.swap(i, (draw % (i as u64 + 1)) as usize);
+            }
+        }
+        order
+    }
+    /// `sum + term` as a device adds atomically: in f32.
+    pub fn added(sum: f64, term: f64) -> f64 {
+        match knobs().numerics {
+            Numerics::Oracle => sum + term,
+            _ => f64::from(sum as f32 + term as f32),
+        }
     }
 }
 

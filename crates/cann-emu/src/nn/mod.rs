@@ -134,6 +134,9 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
     let Some((device, _)) = crate::api::current() else {
         return Err(fail(361_001, &format!("{name}: no device is set on this thread (107002)")));
     };
+    if let Some(code) = report::poisoned() {
+        return Err(fail(code, &format!("{name}: the device has failed before")));
+    }
     if let Some(code) = report::fault("phase1", name.trim_start_matches("aclnn")) {
         return Err(fail(code.parse().unwrap_or(561_003), &format!("{name}: injected")));
     }
@@ -226,8 +229,8 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         let text = format!("{name}: {}: {}; {param} is {:?}", rule.id, rule.text, view.dtype);
         return Err(fail(161_002, &text));
     }
-    if let Err(text) = operator.contract.check(&call) {
-        return Err(fail(161_002, &format!("{name}: {text}")));
+    if let Err((code, text)) = operator.contract.check(&call) {
+        return Err(fail(code, &format!("{name}: {text}")));
     }
     check_overlap(&call, &slots, name)?;
     let elements: usize = call.tensors().iter().map(|(_, v)| v.numel()).sum();

@@ -6,9 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
 mod client;
+mod conduct;
 mod images;
 mod scenarios;
+mod states;
+mod sums;
 mod violations;
+mod worlds;
 
 use cann_emu::tree::{Layout, Personality, core_library, write};
 use std::path::Path;
@@ -51,9 +55,17 @@ fn run_in(personality: Personality, scenario: &str, settings: &[(&str, &str)]) -
 
 #[track_caller]
 fn passes(scenario: &str) {
-    for mode in ["lazy", "threads"] {
+    passes_in(scenario, &["eager", "lazy", "threads"], &[]);
+}
+
+/// In these modes, in both personalities, with settings.
+#[track_caller]
+fn passes_in(scenario: &str, modes: &[&str], settings: &[(&str, &str)]) {
+    for mode in modes {
         for personality in [Personality::V81, Personality::V91] {
-            let out = run_in(personality, scenario, &[("CANN_EMU_MODE", mode), ("CANN_EMU_SEED", "3")]);
+            let mut all = vec![("CANN_EMU_MODE", *mode), ("CANN_EMU_SEED", "3")];
+            all.extend(settings);
+            let out = run_in(personality, scenario, &all);
             let text = String::from_utf8_lossy(&out.stderr);
             let said = String::from_utf8_lossy(&out.stdout);
             assert!(
@@ -67,11 +79,19 @@ fn passes(scenario: &str) {
 /// The emulator ends the process and names the rule.
 #[track_caller]
 fn is_caught(scenario: &str, rule: &str) {
+    is_caught_as(scenario, rule, &[]);
+}
+
+/// As [`is_caught`]; the message says more.
+#[track_caller]
+fn is_caught_as(scenario: &str, rule: &str, says: &[&str]) {
     for mode in ["lazy", "threads"] {
         let out = run_in(Personality::V91, scenario, &[("CANN_EMU_MODE", mode), ("HCCL_EXEC_TIMEOUT", "2")]);
         let text = String::from_utf8_lossy(&out.stderr);
         assert!(!out.status.success(), "{scenario} in mode {mode} was not caught");
-        assert!(text.contains(rule), "{scenario} in mode {mode}: expected {rule}, found\n{text}");
+        for wanted in [rule].iter().chain(says) {
+            assert!(text.contains(wanted), "{scenario} in mode {mode}: expected {wanted}, found\n{text}");
+        }
     }
 }
 
@@ -89,7 +109,8 @@ fn the_child_runs_its_scenario() {
 }
 
 fn find(name: &str) -> Option<scenarios::Scenario> {
-    scenarios::find(name).or_else(|| violations::find(name)).or_else(|| images::find(name))
+    let parts = [scenarios::find, violations::find, images::find, worlds::find, states::find, sums::find];
+    parts.iter().find_map(|find| find(name))
 }
 
 macro_rules! good {

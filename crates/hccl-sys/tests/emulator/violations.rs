@@ -12,7 +12,7 @@ scenarios! {
     a_workspace_that_is_too_small a_workspace_shared_by_two_streams a_view_outside_its_storage a_tensor_destroyed_twice a_scalar_given_as_tensor
     an_executor_run_twice an_executor_of_another_operator a_stream_of_another_context a_stream_after_its_end
     ranks_that_call_different_collectives two_ranks_that_both_send_first a_rank_stays_away report_first_error
-    own_operators_come_first
+    own_operators_come_first one_all_reduce_of_two_ranks
 }
 
 fn a_copy_without_synchronisation() {
@@ -201,6 +201,15 @@ fn a_rank_stays_away() {
         let a = Array::of(&[4], F32, &[1.0; 4]);
         assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 4, 4, 0, comm, s)), 0);
         println!("the next synchronise gives {}", call!(rt.aclrtSynchronizeStream(s)));
+    });
+}
+
+/// Says what each rank's synchronisation gives.
+fn one_all_reduce_of_two_ranks() {
+    ranks(2, |r, comm, s| {
+        let a = Array::of(&[4], F32, &[1.0; 4]);
+        assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 4, 4, 0, comm, s)), 0);
+        println!("rank {r}: {}", call!(rt.aclrtSynchronizeStream(s)));
     });
 }
 

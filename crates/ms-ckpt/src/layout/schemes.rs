@@ -147,6 +147,16 @@ const GEMMA2: Scheme = Scheme {
     ],
 };
 
+const OLMO2: Scheme = Scheme {
+    parent: Some(&LLAMA),
+    rows: &[
+        ("norm1", ""),
+        ("norm2", ""),
+        ("post_attn_norm", "model.layers.{L}.post_attention_layernorm.weight"),
+        ("post_mlp_norm", "model.layers.{L}.post_feedforward_layernorm.weight"),
+    ],
+};
+
 const INTERNLM2: Scheme = Scheme {
     parent: None,
     rows: &[
@@ -455,6 +465,7 @@ pub(super) fn of(family: Family) -> &'static Scheme {
         Family::Glm4 => &GLM4,
         Family::Baichuan => &BAICHUAN,
         Family::Gemma2 => &GEMMA2,
+        Family::Olmo2 => &OLMO2,
         Family::InternLm2 => &INTERNLM2,
         Family::Qwen1 => &QWEN1,
         Family::Gpt2 => &GPT2,
@@ -485,6 +496,7 @@ pub(super) fn of(family: Family) -> &'static Scheme {
         | Family::InternLm3
         | Family::SeedOss
         | Family::Gemma
+        | Family::Granite
         | Family::Megatron => &LLAMA,
     }
 }

@@ -45,7 +45,10 @@ pub(crate) fn read_fields(f: &Fields<'_>) -> Result<ModelConfig> {
 }
 
 fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
-    let (hidden, layers) = (f.need_of(HIDDEN)?, f.need_of(LAYERS)?);
+    // Files of LongCat say both; their second counts the halves of a layer.
+    let depth = if row.family == Family::LongCat { f.size("num_layers")? } else { None };
+    let hidden = f.need_of(HIDDEN)?;
+    let layers = depth.map_or_else(|| f.need_of(LAYERS), Ok)?;
     if layers > MOST_PARTS {
         return Err(Error::Inconsistent(format!("layers: expected 1 to {MOST_PARTS}, got {layers}")));
     }

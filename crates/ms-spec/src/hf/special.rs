@@ -51,6 +51,8 @@ pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Family::MiniMaxM2 => minimax(f, c)?,
         Family::PhiMoe => c.bias.head = f.flag("lm_head_bias")?.unwrap_or(false),
         Family::MiniCpm => minicpm(f, c)?,
+        Family::Granite => granite(f, c)?,
+        Family::Olmo2 => c.block = Block::Post,
         Family::MiniCpm3 => {
             minicpm(f, c)?;
             latent(f, c)?;
@@ -195,6 +197,18 @@ fn minicpm(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         residual: depth / (c.layers as f64).sqrt(),
         logits: base / c.hidden as f64,
     };
+    Ok(())
+}
+
+fn granite(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let factor = |field| Ok::<_, Error>(f.float(field)?.unwrap_or(1.0));
+    c.scales = Scales {
+        embedding: factor("embedding_multiplier")?,
+        residual: factor("residual_multiplier")?,
+        logits: factor("logits_scaling")?.recip(),
+    };
+    let scale = factor("attention_multiplier")?;
+    c.scores.scale = (scale != (c.head_dim as f64).powf(-0.5)).then_some(scale);
     Ok(())
 }
 

@@ -158,6 +158,43 @@ fn biases_of_internlm3_are_read_in_both_spellings() {
 }
 
 #[test]
+fn halves_of_longcats_layers_are_not_layers() {
+    let mut json = minimal("longcat_flash");
+    let sizes = json!({
+        "num_layers": 3, "num_hidden_layers": 6, "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "moe_topk": 2, "zero_expert_num": 2,
+        "expert_ffn_hidden_size": 8, "ffn_hidden_size": 16
+    });
+    json.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
+    assert_eq!(read_config(&json).unwrap().layers, 3);
+    json.as_object_mut().unwrap().remove("num_layers");
+    assert_eq!(read_config(&json).unwrap().layers, 6);
+}
+
+#[test]
+fn granite_and_olmo2_are_read_and_written() {
+    let mut json = minimal("granite");
+    // A silent file means factors of 1: scores are then not divided by anything.
+    assert_eq!(read_config(&json).unwrap().score_scale(), 1.0);
+    let factors = json!({
+        "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125, "logits_scaling": 6.0
+    });
+    json.as_object_mut().unwrap().extend(factors.as_object().unwrap().clone());
+    let granite = read_config(&json).unwrap();
+    assert_eq!((granite.scales.embedding, granite.scales.logits), (12.0, 1.0 / 6.0));
+    let olmo2 = read_config(&minimal("olmo2")).unwrap();
+    assert_eq!((olmo2.block, olmo2.qk_norm), (crate::Block::Post, QkNorm::WholeProjection));
+    for config in [granite.clone(), olmo2] {
+        for dialect in [Dialect::V4, Dialect::V5] {
+            assert_eq!(read_config(&write_config(&config, dialect).unwrap()).unwrap(), config);
+        }
+    }
+    let args = crate::megatron::to_args(&granite);
+    let back = crate::megatron::from_args(&args).unwrap();
+    assert_eq!((back.family, back.scales, back.scores), (granite.family, granite.scales, granite.scores));
+}
+
+#[test]
 fn hunyuans_two_classes_weigh_a_single_expert_differently() {
     let moe = |model_type: &str, top_k: usize| {
         let mut json = minimal(model_type);

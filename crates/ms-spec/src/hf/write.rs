@@ -436,6 +436,13 @@ fn special(w: &mut Writer, c: &ModelConfig) {
             w.set("scale_depth", json!(c.scales.residual * (c.layers as f64).sqrt()));
             w.set("dim_model_base", number(c.scales.logits * c.hidden as f64));
         }
+        Family::Granite => {
+            w.set("embedding_multiplier", number(c.scales.embedding));
+            w.set("residual_multiplier", json!(c.scales.residual));
+            w.set("logits_scaling", number(c.scales.logits.recip()));
+            w.set("attention_multiplier", json!(c.score_scale()));
+            w.set("mlp_bias", json!(c.bias.mlp));
+        }
         Family::LongCat => {
             if let Some(m) = c.mla() {
                 w.set("head_dim", json!(m.rope)); // what transformers' class calls it

@@ -466,6 +466,7 @@ fn family(c: &ModelConfig) -> Family {
         _ if c.position == Position::Alibi => Family::Baichuan,
         _ if c.position == Position::Learned => Family::Gpt2,
         _ if c.norm == Norm::LayerNorm => Family::Megatron,
+        _ if c.scales != Scales::default() && c.scores.scale.is_some() => Family::Granite,
         _ if c.scales != Scales::default() => Family::MiniCpm,
         _ if c.rope.interleaved => Family::Glm,
         _ if matches!(c.rope.scaling, RopeScaling::LongRope { .. }) => Family::Phi3,

@@ -109,7 +109,10 @@ fn special(args: &mut Map<String, Value>, c: &ModelConfig, alternating: bool) {
         set(args, "output_logit_softcapping", json!(softcap));
     }
     if let Some(scale) = c.scores.scale {
-        set(args, "query_pre_attn_scalar", json!((scale.powi(-2) * 1e6).round() / 1e6));
+        // The whole number that a family's file has, unless it is not quite that.
+        let (exact, round) = (scale.powi(-2), (scale.powi(-2) * 1e6).round() / 1e6);
+        let scalar = if (round.powf(-0.5) - scale).abs() <= 1e-15 * scale { round } else { exact };
+        set(args, "query_pre_attn_scalar", json!(scalar));
     }
     if c.scales.embedding == (c.hidden as f64).sqrt() {
         set(args, "input_embeds_norm", json!(true));

@@ -337,7 +337,7 @@ fn backward(call: &Call) -> Outcome {
         let (b, q0, sq, k0, sk) = *span;
         for n in 0..p.lq.heads {
             let group = n / (p.lq.heads / p.lk.heads);
-            for i in 0..sq {
+            for i in call.order(sq) {
                 let at = p.statistics(b, n, q0 + i, packed);
                 let (m, sum) = (maxima[at], sums[at]);
                 if sum == 0.0 {
@@ -358,13 +358,13 @@ fn backward(call: &Call) -> Outcome {
                     let mut dp = 0.0;
                     for c in 0..p.lv.width {
                         dp += g[c] * p.v[va + c];
-                        dv[va + c] += prob * kept * g[c];
+                        dv[va + c] = Call::added(dv[va + c], prob * kept * g[c]);
                     }
                     let ds = prob * (dp * kept - d) * p.scale;
                     let (qa, ka) = (p.lq.at(b, n, q0 + i), p.lk.at(b, group, k0 + j));
                     for c in 0..p.lq.width {
                         dq[qa + c] += ds * p.k[ka + c];
-                        dk[ka + c] += ds * p.q[qa + c];
+                        dk[ka + c] = Call::added(dk[ka + c], ds * p.q[qa + c]);
                     }
                     if let Some(r) = &p.rope {
                         let (qa, ka) = (r.lq.at(b, n, q0 + i), r.lk.at(b, group, k0 + j));
@@ -470,8 +470,8 @@ fn apply_rotary(call: &Call) -> Outcome {
     Ok(())
 }
 
-const FWD: &str = "query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope)";
-const BWD: &str = "query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut)";
+const FWD: &str = "whole(sparseMode,attenMaskOptional) layout(query,inputLayout,headNum) query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope)";
+const BWD: &str = "whole(sparseMode,attenMaskOptional) layout(query,inputLayout,headNum) query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut)";
 
 pub(super) static OPS: &[Row] = &[
     ("FlashAttentionScore", FWD, forward),
@@ -486,7 +486,11 @@ pub(super) static OPS: &[Row] = &[
     ("FlashAttentionScoreGrad", BWD, backward),
     ("FlashAttentionScoreGradV2", BWD, backward),
     ("FlashAttentionScoreGradV3", BWD, backward),
-    ("FlashAttentionScoreGradV4", "query:F keyIn:F null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut)", backward),
+    (
+        "FlashAttentionScoreGradV4",
+        "layout(query,inputLayout,headNum) query:F keyIn:F null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut)",
+        backward,
+    ),
     ("FlashAttentionUnpaddingScoreGrad", BWD, backward),
     ("FlashAttentionUnpaddingScoreGradV2", BWD, backward),
     ("FlashAttentionUnpaddingScoreGradV3", BWD, backward),

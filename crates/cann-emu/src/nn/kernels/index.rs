@@ -86,13 +86,15 @@ fn embedding_backward(k: &Call) -> Outcome {
         }
     }
     let mut sum = vec![0f64; n * width];
-    for (r, i) in at.iter().enumerate() {
-        if *i == padding || *i < 0 || *i as usize >= n {
+    for r in k.order(at.len()) {
+        let i = at[r];
+        if i == padding || i < 0 || i as usize >= n {
             continue;
         }
-        let f = if scale { 1.0 / counts[*i as usize] as f64 } else { 1.0 };
+        let f = if scale { 1.0 / counts[i as usize] as f64 } else { 1.0 };
         for c in 0..width {
-            sum[*i as usize * width + c] += grad[r * width + c] * f;
+            let held = &mut sum[i as usize * width + c];
+            *held = Call::added(*held, grad[r * width + c] * f);
         }
     }
     k.put("out", &Values::F(sum))

@@ -48,11 +48,12 @@ fn permute_grad(k: &Call) -> Outcome {
     let h = width(k, "permutedOutputGrad")?;
     let topk = k.int("numTopk")? as usize;
     let mut out = vec![0.0; k.t("out")?.numel()];
-    for (i, p) in place.iter().enumerate() {
-        let at = *p as usize * h;
+    for i in k.order(place.len()) {
+        let at = place[i] as usize * h;
         if at + h <= g.len() {
             for c in 0..h {
-                out[i / topk * h + c] += g[at + c];
+                let held = &mut out[i / topk * h + c];
+                *held = Call::added(*held, g[at + c]);
             }
         }
     }

@@ -116,9 +116,11 @@ fn rms_norm_grad(k: &Call) -> Outcome {
     for (r, (g, row)) in dy.chunks(n).zip(x.chunks(n)).enumerate() {
         let s = rstd[r];
         let d = k.sum((0..n).map(|i| g[i] * gamma[i] * row[i])) * s * s / n as f64;
-        for i in 0..n {
-            dx.push(s * (g[i] * gamma[i] - row[i] * d));
-            dgamma[i] += g[i] * row[i] * s;
+        dx.extend((0..n).map(|i| s * (g[i] * gamma[i] - row[i] * d)));
+    }
+    for r in k.order(rstd.len().min(x.len() / n.max(1))) {
+        for (i, held) in dgamma.iter_mut().enumerate() {
+            *held = Call::added(*held, dy[r * n + i] * x[r * n + i] * rstd[r]);
         }
     }
     k.put("dxOut", &Values::F(dx))?;

@@ -1,0 +1,29 @@
+//! Lists the weights of a checkpoint of any layout under their one name each, and reads a part of one.
+//!
+//! ```sh
+//! cargo run -p ms-ckpt --example list_tensors -- FOLDER
+//! ```
+
+use std::path::Path;
+
+use ms_ckpt::Result;
+use ms_core::Region;
+
+/// A line per weight; the last one gives the first elements of the first weight.
+pub(crate) fn run(folder: &Path) -> Result<Vec<String>> {
+    let checkpoint = ms_ckpt::open(folder)?; // maps files and reads headers; no weight is read
+    let mut lines: Vec<String> =
+        checkpoint.tensors().map(|(name, shape, dtype)| format!("{name} {shape} {dtype}")).collect();
+    let spec = &ms_spec::params(checkpoint.config())[0];
+    let mut values = vec![0.0; spec.shape.numel()];
+    checkpoint.read_f32(spec, &Region::whole(&spec.shape), &mut values)?;
+    lines.push(format!("{} begins {:?}", spec.name, &values[..4]));
+    Ok(lines)
+}
+
+#[allow(dead_code)] // unused where a test includes this file
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args_os().nth(1).ok_or("expected the folder of a checkpoint")?;
+    run(Path::new(&folder))?.iter().for_each(|line| println!("{line}"));
+    Ok(())
+}
