@@ -13,7 +13,7 @@ RANGES = {
     "--eval-iters": f"[0,{_STEPS}]", "--exit-duration-in-mins": "[0,)", "--exit-interval": f"[0,{_STEPS}]",
     "--expert-tensor-parallel-size": _RANK, "--ffn-hidden-size": _WIDTH, "--first-k-dense-replace": "[-1,16384]",
     "--full-attention-interval": "[0,16384]", "--global-batch-size": "[1,16777216]", "--hc-eps": "[0,1]",
-    "--hc-mult": _PART, "--hc-sinkhorn-iters": "[0,10000]", "--hidden-dropout": "[0,1)", "--loss-scale": "[0,)", "--initial-loss-scale": "(0,)", "--min-loss-scale": "(0,)", "--loss-scale-window": "[1,)", "--hysteresis": "[1,1000000]", "--hidden-size": _WIDTH,
+    "--hc-mult": _PART, "--hc-sinkhorn-iters": "[0,10000]", "--hidden-dropout": "[0,1)", "--loss-scale": "[0,)", "--swap-optimizer-times": "[1,1000000]", "--initial-loss-scale": "(0,)", "--min-loss-scale": "(0,)", "--loss-scale-window": "[1,)", "--hysteresis": "[1,1000000]", "--hidden-size": _WIDTH,
     "--high-freq-factor": "(0,)", "--history-turns": "[0,)", "--hybrid-attention-ratio": "[0,1]",
     "--hybrid-mlp-ratio": "[0,1]", "--index-head-dim": _PART, "--index-n-heads": _PART, "--index-topk": _ROWS,
     "--init-method-std": "[0,)", "--interleave-sliding-window": _ROWS, "--kv-channels": _WIDTH, "--kv-lora-rank": _WIDTH,

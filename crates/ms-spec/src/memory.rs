@@ -14,7 +14,7 @@ pub struct Memory {
     pub weights: usize,
     /// Accumulated gradients, float32 (beside float64 weights float64).
     pub gradients: usize,
-    /// Float32 copy of the weights, when they are of a shorter type.
+    /// Float32 copy of the weights, when they are of a shorter type, or its lower halves.
     pub master: usize,
     /// First and second moments, or momentum, float32 (beside float64 weights float64).
     pub moments: usize,
@@ -27,8 +27,8 @@ impl Memory {
     }
 }
 
-/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes and
-/// `moments` numbers of the optimizer per element.
+/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes and of each element `master` bytes of its
+/// master copy and `moments` bytes of what else the optimizer keeps.
 ///
 /// With `distributed_optimizer` the master copy and the moments are shared by the ranks that hold the same: data and
 /// context parallel ranks, of experts the ranks with the same experts.
@@ -40,7 +40,7 @@ pub fn of(
     grid: &Grid,
     rank: usize,
     weight_bytes: usize,
-    moments: usize,
+    (master, moments): (usize, usize),
     distributed_optimizer: bool,
 ) -> Result<Memory> {
     let mut memory = Memory::default();
@@ -57,11 +57,10 @@ pub fn of(
         };
         add(&mut memory.elements, elements, 1);
         add(&mut memory.weights, elements, weight_bytes);
-        // Gradients, master weights and moments are f32, or f64 beside f64 weights.
-        let wide = weight_bytes.max(4);
-        add(&mut memory.gradients, elements, wide);
-        add(&mut memory.master, owned, if weight_bytes < wide { wide } else { 0 });
-        add(&mut memory.moments, owned, moments * wide);
+        // Gradients are f32, or f64 beside f64 weights.
+        add(&mut memory.gradients, elements, weight_bytes.max(4));
+        add(&mut memory.master, owned, master);
+        add(&mut memory.moments, owned, moments);
     }
     Ok(memory)
 }

@@ -278,7 +278,7 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
         // In f32 and f64 the master weights are the weights.
         let first = usize::from(engine.dtype() == engine.dtype().wide());
         for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
-            for part in engine.optimizer.parts(which) {
+            for part in engine.optimizer.parts(&engine.device, &engine.store, which) {
                 let (id, range, values) = part?;
                 if engine.counts(id) {
                     states.push((state_name(state, &specs[id.0 as usize]), id.0 as usize, range, values));
@@ -467,7 +467,7 @@ fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
 fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(0, |id, range, mut out| {
+    engine.optimizer.fill(&engine.device, 0, |id, range, mut out| {
         let i = id.0 as usize;
         let master = state_name(MASTER, &specs[i]);
         let name = if others && source.has(&master) { &master } else { &specs[i].name };
@@ -488,7 +488,7 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
     for (which, state) in state_names(rule).into_iter().enumerate().skip(usize::from(!has_masters)) {
-        engine.optimizer.fill(which, |id, range, mut out| {
+        engine.optimizer.fill(&engine.device, which, |id, range, mut out| {
             let i = id.0 as usize;
             let name = state_name(state, &specs[i]);
             // Megatron keeps no state of what no gradient changes, such as the bias of a router.

@@ -2,6 +2,7 @@
 
 use crate::scaler::LossScale;
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
@@ -37,6 +38,8 @@ pub struct TrainConfig {
     pub schedule: Schedule,
     /// How weights follow gradients.
     pub update: UpdateRule,
+    /// In which form the optimizer keeps its state.
+    pub optimizer_form: OptimizerForm,
     /// By what the loss is multiplied before the backward pass.
     pub loss_scale: LossScale,
     /// Largest gradient norm; 0 turns clipping off.
@@ -124,6 +127,7 @@ impl TrainConfig {
                 weight_decay_style: WeightDecayStyle::Constant,
             },
             update: UpdateRule::AdamW(Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 }),
+            optimizer_form: OptimizerForm::default(),
             loss_scale: LossScale::None,
             clip_grad: 1.0,
             per_token_loss: false,
@@ -152,6 +156,13 @@ impl TrainConfig {
             profile: None,
             args: Map::new(),
         }
+    }
+}
+
+impl TrainConfig {
+    /// Bytes of an element's master weight and of what else the optimizer keeps of it on the device.
+    pub fn state_bytes(&self) -> (usize, usize) {
+        self.optimizer_form.bytes(self.dtype, self.update.state_names().len())
     }
 }
 

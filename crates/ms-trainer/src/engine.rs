@@ -89,7 +89,9 @@ impl Engine {
     pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
-        let host = config.keeping.swap_attention.then(|| Host::in_folder(&config.swap_folder)).transpose()?;
+        let form = config.optimizer_form;
+        let swaps = config.keeping.swap_attention || form.swapped.is_some();
+        let host = swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?;
         let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
             .with_recompute(config.recompute)
             .with_keeping(config.keeping, host.clone());
@@ -98,7 +100,8 @@ impl Engine {
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         let grads = GradBuckets::zeros(device.arena(), config.dtype, &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
-        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.update)?;
+        let of = (model.specs(), &counts[..]);
+        let optimizer = Optimizer::new(&device, &dp, of, &store, config.update, (form, host.as_ref()))?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
         let load: Arc<RouterLoad> = Arc::default();
         let overlap = config.overlap_grad_reduce.then(|| shared.passes_alone(&model));
@@ -167,8 +170,7 @@ impl Engine {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        let dtype = self.store.dtype();
-        let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), dtype)?;
+        let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), &self.store)?;
         self.dp.gather_weights(&mut self.store, weights)?;
         self.publish_biases()?;
         Ok(report)
@@ -261,7 +263,7 @@ impl Engine {
     /// # Errors
     /// If a rank fails.
     pub fn publish_masters(&mut self) -> Result<()> {
-        let weights = self.optimizer.weights(&self.device, self.store.dtype())?;
+        let weights = self.optimizer.weights(&self.device, &self.store)?;
         self.dp.gather_weights(&mut self.store, weights)?;
         self.publish_biases()
     }
@@ -278,7 +280,7 @@ impl Engine {
         for (i, spec) in specs.iter().enumerate().filter(|(i, _)| kept(ParamId(*i as u32))) {
             shares.insert(i as u32, vec![0.0; spec.shape.numel()]);
         }
-        for part in self.optimizer.parts(0) {
+        for part in self.optimizer.parts(&self.device, &self.store, 0) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0) {
                 share[range].copy_from_slice(values.as_slice()?);
@@ -362,6 +364,7 @@ impl Engine {
         let specs = self.model.specs();
         let counts_of = |id: ParamId| layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l));
         self.optimizer.change_masters(
+            (&self.device, &self.store),
             |id| counts_of(id).is_some(),
             |id, range, values| {
                 let Some(counts) = counts_of(id) else { return };
@@ -413,7 +416,7 @@ impl Engine {
     /// # Errors
     /// If a rank fails.
     pub fn params_norm(&self) -> Result<f64> {
-        self.root_of_sum(self.optimizer.masters_squared()?)
+        self.root_of_sum(self.optimizer.masters_squared(&self.device, &self.store)?)
     }
 
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.

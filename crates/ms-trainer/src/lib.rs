@@ -12,6 +12,7 @@ mod checkpoint;
 mod config;
 mod engine;
 mod error;
+mod halves;
 mod log_line;
 mod losses;
 mod optimizer;
@@ -22,6 +23,7 @@ mod run;
 mod scaler;
 mod schedule;
 mod share;
+mod state;
 
 pub use config::{
     Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay, Routing,
@@ -35,3 +37,4 @@ pub use reduction::{BufferSpec, buffers, shared_by_stages};
 pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
 pub use scaler::LossScale;
 pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+pub use state::OptimizerForm;

@@ -51,6 +51,8 @@ pub struct RankBytes {
     pub peak: usize,
     /// Most that were with the host at one time.
     pub host: u64,
+    /// The optimizer's state on the device.
+    pub optimizer: usize,
 }
 
 /// Why two runs are not the same.
@@ -147,6 +149,7 @@ impl Trial {
                 kept: engine.kept_bytes(),
                 peak: engine.device.arena().stats().peak_bytes,
                 host: engine.host_stats().map_or(0, |s| s.peak_bytes),
+                optimizer: engine.optimizer.bytes(),
             };
             Ok((reports, owned, sent, bytes))
         };

@@ -232,6 +232,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
+    case.form.swapped = draw.of(&[None, None, Some(3)]);
     case.loss_scale = draw.of(&[LossScale::None, LossScale::Constant(3.0)]);
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };

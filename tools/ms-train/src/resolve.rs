@@ -16,7 +16,8 @@ use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
 use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, Evaluation, Exit, LossScale, MegatronFiles, TrainConfig, UpdateRule,
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, LossScale, MegatronFiles, OptimizerForm, TrainConfig,
+    UpdateRule,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -192,6 +193,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         skip_train: args.flag("skip_train"),
         schedule,
         update: update_rule(args),
+        optimizer_form: optimizer_form(args)?,
         loss_scale,
         clip_grad: number(args, "clip_grad"),
         per_token_loss: args.flag("calculate_per_token_loss"),
@@ -487,6 +489,35 @@ fn data(
         );
     }
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
+}
+
+/// In which form the optimizer keeps its state.
+///
+/// # Errors
+/// For what upstream refuses, and where a form needs another type of weights.
+///
+/// # Source
+/// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
+fn optimizer_form(args: &Args) -> Result<OptimizerForm> {
+    let [reuse, rounded, swap] =
+        ["reuse_fp32_param", "o2_optimizer", "swap_optimizer"].map(|dest| args.flag(dest));
+    for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
+        if given && !args.flag("bf16") {
+            bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
+        }
+        if given && swap {
+            bail!(Usage(format!("--swap-optimizer: goes not with {flag}; leave one of them out")));
+        }
+    }
+    if rounded && args.text("optimizer") == Some("sgd") {
+        bail!(Usage("--o2-optimizer: goes with --optimizer adam, whose moments it rounds".into()));
+    }
+    Ok(OptimizerForm {
+        reuse,
+        ties_to_even: args.flag("npu_deterministic") || args.flag("use_deter_comp"),
+        rounded_moments: rounded,
+        swapped: swap.then(|| number(args, "swap_optimizer_times") as usize),
+    })
 }
 
 /// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.

@@ -37,7 +37,7 @@ impl Needs {
             let stage = grid.coord(rank, Axis::Pp);
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
-            let held = memory::of(&held, grid, rank, element, c.update.state_names().len(), true)?;
+            let held = memory::of(&held, grid, rank, element, c.state_bytes(), true)?;
             let sizes = crate::plan::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {

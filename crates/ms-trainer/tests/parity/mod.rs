@@ -10,7 +10,7 @@ use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Apart, Found, Trial};
-use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
 /// A topology and the ways in which its ranks work together.
@@ -36,6 +36,7 @@ pub(crate) struct Case {
     /// Rate of dropout in the stream.
     pub(crate) dropout: f64,
     pub(crate) loss_scale: LossScale,
+    pub(crate) form: OptimizerForm,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
     pub(crate) dtype: DType,
 }
@@ -60,6 +61,7 @@ impl Case {
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
             loss_scale: LossScale::None,
+            form: OptimizerForm::default(),
             dtype: DType::F64,
         }
     }
@@ -286,6 +288,7 @@ pub(crate) fn run_with(
         update: case.update,
         hidden_dropout: case.dropout,
         loss_scale: case.loss_scale,
+        optimizer_form: case.form,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };
