@@ -13,7 +13,7 @@ use ms_spec::{
 };
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Replay, Routing};
-use parity::{Case, run};
+use parity::{Case, Fault, Wrong, run, run_with};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 32;
@@ -197,6 +197,23 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
             same(&format!("{way}: {case:?}"), &plain, &less);
             assert!(less.bytes[0].kept < plain.bytes[0].kept, "{way}: {case:?}");
         }
+    }
+}
+
+#[test]
+fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
+    let c = dense();
+    let keeping = Keeping { norms_again: ALL, ..Keeping::default() };
+    let case = Case { keeping, ..Case::of(2, 2, 1, 1, 1).sequence_parallel() }.single_precision();
+    let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 1, packed: true }, 1);
+    let sound = run(&c, &case, Routing::default(), &steps).unwrap();
+    for wrong in [Wrong::Reversed, Wrong::Stale, Wrong::Twice] {
+        // The exchange that a norm formed again needs, and no forward pass.
+        let fault = Fault { exchange: "all_tokens", wrong };
+        let spoilt = run_with(&c, &case, Routing::default(), &steps, Some(fault)).unwrap();
+        let differs = sound.gradients.iter().any(|(name, x)| *x != spoilt.gradients[name]);
+        assert!(differs, "{wrong:?} is not noticed");
+        assert_eq!(sound.reports[0].loss, spoilt.reports[0].loss);
     }
 }
 
