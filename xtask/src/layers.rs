@@ -7,6 +7,11 @@ use std::path::Path;
 
 /// Crates that only programs and `ms-cli` may use.
 const PROGRAM_ONLY: [&str; 3] = ["clap", "indicatif", "anyhow"];
+
+/// Whether a library is part of the programs: all of it `ms-cli`, `ms-options` by its errors.
+fn of_programs(target: &str, library: &str) -> bool {
+    library == "ms-cli" || (library == "ms-options" && target == "anyhow")
+}
 /// What tests and benches may use besides.
 const TEST_ONLY: [&str; 4] = ["ms-testing", "ms-kernels", "ms-reference", "cann-emu"];
 
@@ -37,8 +42,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
                     findings
                         .push(format!("{name} uses {target}, an edge that ARCHITECTURE.md does not list"));
                 }
-            } else if normal && PROGRAM_ONLY.contains(&target) && name != "ms-cli" {
-                findings.push(format!("{name} uses {target}, which only ms-cli and tools may use"));
+            } else if normal && PROGRAM_ONLY.contains(&target) && !of_programs(target, name.as_str()) {
+                findings.push(format!("{name} uses {target}, which only the programs' own crates may use"));
             }
         }
     }

@@ -327,4 +327,8 @@ const _: () = {
     );
     assert!(size_of::<aclrtMemUceInfo>() == 128);
     assert!(size_of::<aclCANNPackageVersion>() == 512 && align_of::<aclCANNPackageVersion>() == 1);
+    // The last is one of 4 bytes, and the head is of 8: 300 bytes are said, 304 are held.
+    assert!(size_of::<HcclCommConfig>() == 304);
+    assert!(size_of::<aclrtIpcEventHandle>() == 64 && align_of::<aclrtIpcEventHandle>() == 1);
+    assert!(size_of::<dim3>() == 12);
 };

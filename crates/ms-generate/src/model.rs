@@ -62,15 +62,30 @@ impl LoadedModel {
             Some(iteration) => ms_ckpt::open_iteration(dir, iteration)?,
             None => ms_ckpt::open(dir)?,
         };
-        let config = source.config().clone();
+        Self::load(&source, source.config(), dtype, device, max_position, work)
+    }
+
+    /// As [`LoadedModel::open_for`], of an open checkpoint with `config` in place of its own configuration: a model with
+    /// the same weights.
+    ///
+    /// # Errors
+    /// As [`LoadedModel::open_for`].
+    pub fn load(
+        source: &ms_ckpt::Checkpoint,
+        config: &ModelConfig,
+        dtype: DType,
+        device: Device,
+        max_position: Option<usize>,
+        work: Option<Work>,
+    ) -> Result<Self> {
         let max_position = max_position.unwrap_or(config.max_positions);
         let fits = |needs: Needs| match work.and_then(|work| work.available) {
             Some(available) if needs.total() > available => Err(Error::Memory { needs, available }),
             _ => Ok(()),
         };
-        let needs = Needs::before(&config, dtype, max_position);
+        let needs = Needs::before(config, dtype, max_position);
         fits(needs)?;
-        let model = Gpt::new(&config, &device, max_position)?;
+        let model = Gpt::new(config, &device, max_position)?;
         if let Some(work) = &work {
             fits(needs.with(&model, dtype, work))?;
         }

@@ -22,15 +22,18 @@ pub struct Work {
 /// Bytes that it needs, by what for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Weights in the type they are computed in, and tables of positions.
+    /// Weights in the type they are computed in, and what every run takes.
     pub weights: u64,
-    /// Keys and values of every token that a sequence may have.
+    /// Keys, values and rotations of every token that a sequence may have.
     pub cache: u64,
     /// What one layer makes of the longest prompt, and a row of logits.
     pub activations: u64,
     /// Results.
     pub results: u64,
 }
+
+/// Bytes that a program takes beside what is counted: blocks are rounded to huge pages, threads have heaps of their own.
+const BESIDE: u64 = 32 << 20;
 
 impl Needs {
     /// Weights and tables of positions, which are made before anything else.
@@ -41,7 +44,7 @@ impl Needs {
         };
         let weights = ms_spec::params(config).iter().map(elements).fold(0, u64::saturating_add);
         let tables = (max_position as u64).saturating_mul(config.head_dim as u64).saturating_mul(8);
-        Self { weights: weights.saturating_add(tables), ..Self::default() }
+        Self { weights: weights.saturating_add(BESIDE), cache: tables, ..Self::default() }
     }
 
     /// Everything, once the model stands.
@@ -59,7 +62,10 @@ impl Needs {
         // As numbers, as bytes, as a file.
         let row = config.padded_vocab as u64 * 12;
         Self {
-            cache: if work.slots == 0 { 0 } else { model.cache_bytes(dtype, work.slots, capacity) },
+            cache: match work.slots {
+                0 => self.cache,
+                slots => self.cache.saturating_add(model.cache_bytes(dtype, slots, capacity)),
+            },
             activations: (one as u64).saturating_add(row),
             results: work.rows.saturating_mul(row),
             ..self

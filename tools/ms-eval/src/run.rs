@@ -7,7 +7,7 @@ use crate::{boolq, hellaswag, mmlu};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Choice, DType};
+use ms_core::DType;
 use ms_generate::{LoadedModel, Session, Work};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::json;
@@ -103,7 +103,7 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
     let questions = questions(args, task)?;
     let load =
         args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?;
-    let tokenizer = tokenizer(args, load)?;
+    let tokenizer = ms_options::tokenizer(args, Path::new(load))?;
     let template = match tokenizer.chat_template_source() {
         Some(_) if args.text("protocol") != Some("harness") && !args.flag("no_chat_template") => {
             Some(tokenizer.chat_template()?)
@@ -219,49 +219,19 @@ impl std::fmt::LowerHex for HexDigest {
     }
 }
 
-fn tokenizer(args: &Args, load: &str) -> Result<Tokenizer> {
-    let named = args.text("tokenizer_name_or_path");
-    if named.is_none() {
-        ms_ckpt::check_folder(Path::new(load)).with_context(|| format!("--load {load}"))?;
-    }
-    let loaded = Tokenizer::load_kept(named.unwrap_or(load), ms_cli::tokenizer_cache().as_deref());
-    loaded.map_err(|error| match error {
-        ms_text::Error::NoTokenizer { .. } if named.is_none() => Usage(format!(
-            "--load {load}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer"
-        ))
-        .into(),
-        other => other.into(),
-    })
-}
-
 fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
-    if args.text("device") == Some("npu") {
-        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
-    }
     let dtype = match args.text("dtype") {
         Some("fp32") => DType::F32,
         Some("fp64") => DType::F64,
         _ => DType::Bf16,
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let asked = args.text("arithmetic").map(str::parse).transpose()?;
-    let choice = Choice::of_process(asked, ms_cli::processor_choice().as_deref())?;
-    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1), choice)?;
-    let iteration = args.size("ckpt_step")?.map(|n| n as u64);
-    let available = ms_cli::available_memory();
-    let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available };
-    let model = LoadedModel::open_for(Path::new(load), iteration, dtype, device, Some(longest), Some(work));
-    let model = model.map_err(|error| match error {
-        ms_generate::Error::Memory { needs, available } => {
-            let lower = match needs.cache > needs.weights {
-                true => "--num-fewshot or --max-new-tokens",
-                false => "the size of the model, or pass --dtype bf16",
-            };
-            ms_cli::too_little_memory(needs.total(), available, lower)
+    let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
+    ms_options::load(args, Path::new(load), dtype, Some(longest), work, |needs| {
+        match needs.cache > needs.weights {
+            true => "--num-fewshot or --max-new-tokens",
+            false => "the size of the model, or pass --dtype bf16",
         }
-        other => anyhow::Error::new(other).context(format!("--load {load}")),
-    })?;
-    Ok(model)
+    })
 }
 
 /// Continues greedily.

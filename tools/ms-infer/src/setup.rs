@@ -1,9 +1,9 @@
 //! What every command needs: model, tokenizer, sampling rule.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Choice, DType};
+use ms_core::DType;
 use ms_generate::{Limits, LoadedModel, Sampling, Work};
 use ms_text::Tokenizer;
 use std::path::Path;
@@ -29,9 +29,6 @@ pub(crate) enum Ask {
 /// # Errors
 /// If a flag is wrong, the model cannot be read, or needs more memory than there is.
 pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel> {
-    if args.text("device") == Some("npu") {
-        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
-    }
     let dtype = match args.text("dtype") {
         Some("fp32") => DType::F32,
         Some("fp64") => DType::F64,
@@ -39,52 +36,26 @@ pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel
         _ if args.flag("bf16") => DType::Bf16,
         _ => default,
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let asked = args.text("arithmetic").map(str::parse).transpose()?;
-    let choice = Choice::of_process(asked, ms_cli::processor_choice().as_deref())?;
-    let device = ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1), choice)?;
-    let dir = model_dir(args)?;
-    let iteration = args.size("ckpt_step")?.map(|n| n as u64);
-    let available = ms_cli::available_memory();
     let new = usize::try_from(args.int("max_new_tokens").unwrap_or(128)).unwrap_or(usize::MAX);
     let (positions, work) = match ask {
-        Ask::Continue(prompt) => (None, Work { prompt, new, slots: 1, rows: 0, available }),
+        Ask::Continue(prompt) => (None, Work { prompt, new, slots: 1, rows: 0, available: None }),
         Ask::Logits(sequences, tokens) => {
             let rows = (sequences as u64).saturating_mul(tokens as u64);
-            (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available })
+            (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available: None })
         }
     };
-    LoadedModel::open_for(dir, iteration, dtype, device, positions, Some(work)).map_err(|error| match error {
-        ms_generate::Error::Memory { needs, available } => {
-            let lower = match needs.cache > needs.weights {
-                true => "--max-new-tokens or the length of the prompt",
-                false => "the size of the model or of the input, or pass --dtype bf16",
-            };
-            ms_cli::too_little_memory(needs.total(), available, lower)
+    ms_options::load(args, model_dir(args)?, dtype, positions, work, |needs| {
+        match needs.cache > needs.weights {
+            true => "--max-new-tokens or the length of the prompt",
+            false => "the size of the model or of the input, or pass --dtype bf16",
         }
-        other => anyhow::Error::new(other).context(format!("--load {}", dir.display())),
     })
 }
 
 /// The tokenizer of `--tokenizer-name-or-path`, else of the model's folder.
 pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
     let named = args.text("tokenizer_name_or_path").map(Path::new);
-    let dir = match named {
-        Some(dir) => dir,
-        None => {
-            let dir = model_dir(args)?;
-            ms_ckpt::check_folder(dir).with_context(|| format!("--load {}", dir.display()))?;
-            dir
-        }
-    };
-    Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref()).map_err(|error| match error {
-        ms_text::Error::NoTokenizer { .. } if named.is_none() => Usage(format!(
-            "--load {}: no tokenizer.json there\nhint: pass --tokenizer-name-or-path, the folder of the tokenizer",
-            dir.display()
-        ))
-        .into(),
-        other => other.into(),
-    })
+    ms_options::tokenizer(args, named.map_or_else(|| model_dir(args), Ok)?)
 }
 
 /// The sampling rule of the flags.

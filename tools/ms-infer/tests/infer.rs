@@ -360,3 +360,53 @@ fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {
     assert!(said.contains("memory: this run needs about "), "{said}");
     assert!(!out.exists());
 }
+
+#[test]
+fn flags_beside_a_checkpoint_win_or_are_refused_with_the_weight_that_they_contradict() {
+    let model = ms_testing::golden_model("aquila").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |flags: &[&str]| {
+        let out = dir.path().join("out.safetensors");
+        let mut command = assert_cmd::Command::cargo_bin("ms-infer").unwrap();
+        command
+            .args(["logits", "--load"])
+            .arg(&model)
+            .arg("--input")
+            .arg(model.join("reference.safetensors"));
+        let done = command.arg("--output").arg(&out).args(flags).output().unwrap();
+        let bytes = done.status.success().then(|| std::fs::read(&out).unwrap());
+        (done.status.code(), bytes, String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (_, plain, _) = run(&[]);
+    let same = [
+        "--num-layers",
+        "3",
+        "--hidden-size",
+        "32",
+        "--rotary-base",
+        "10000",
+        "--swiglu",
+        "--norm-epsilon",
+        "1e-6",
+    ];
+    assert_eq!(run(&same).1, plain, "what the checkpoint says itself");
+    let checkpoint_wins = run(&["--use-checkpoint-args", "--rotary-base", "1000000"]);
+    assert_eq!(checkpoint_wins.1, plain);
+    for flags in [["--rotary-base", "1000000"], ["--norm-epsilon", "0.5"], ["--sliding-window", "2"]] {
+        let (code, changed, said) = run(&flags);
+        assert_eq!(code, Some(0), "{flags:?}: {said}");
+        assert_ne!(changed, plain, "{flags:?} changes nothing");
+    }
+    for (flags, says) in [
+        (["--num-layers", "7"], "--num-layers 7: the model then has a weight decoder.layers.3."),
+        (
+            ["--hidden-size", "64"],
+            "--hidden-size 64: the weight embedding.word_embeddings.weight is then [128, 64]",
+        ),
+        (["--vocab-size", "5000"], "--vocab-size 5000: the embedding of --load has 128 rows"),
+    ] {
+        let (code, _, said) = run(&flags);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}

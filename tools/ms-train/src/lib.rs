@@ -130,8 +130,7 @@ fn train(
     room::check(resolved)?;
     // The processes of a run write one folder together.
     let _claim = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { None };
-    let asked = args.text("arithmetic").map(str::parse).transpose()?;
-    let choice = Choice::of_process(asked, ms_cli::processor_choice().as_deref())?;
+    let choice = ms_options::arithmetic(args)?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);

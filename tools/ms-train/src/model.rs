@@ -7,50 +7,6 @@ use ms_spec::ModelConfig;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Groups of the flag table that describe a model.
-const MODEL_GROUPS: [&str; 2] = ["Model", "Model families"];
-
-/// The given flags that describe a model. How many prediction modules are trained is chosen among those that it has.
-fn shape_flags(args: &Args) -> Map<String, Value> {
-    let upstream = args.upstream();
-    let described = |dest: &str| {
-        flags(Program::Train, upstream)
-            .any(|flag| MODEL_GROUPS.contains(&flag.group) && flag.dest(upstream) == dest)
-            && dest != "mtp_num_layers"
-    };
-    let given = args.given().iter().filter(|(dest, _)| described(dest));
-    given.map(|(dest, value)| (dest.clone(), value.clone())).collect()
-}
-
-/// The model of a checkpoint with the given flags in place of what it says.
-///
-/// # Errors
-/// If a flag changes a model that Megatron's arguments do not describe whole.
-fn changed(config: &ModelConfig, given: Map<String, Value>) -> Result<ModelConfig> {
-    let said = ms_spec::megatron::to_args(config);
-    let with = |given: Map<String, Value>| -> Result<ModelConfig> {
-        let mut map = said.clone();
-        map.extend(given);
-        // What Megatron's arguments cannot say stays as the checkpoint has it.
-        let c = config;
-        let whole = ms_spec::megatron::from_args(&map)?;
-        Ok(ModelConfig { family: c.family, bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
-    };
-    let plain = with(Map::new())?;
-    if plain == *config {
-        return with(given);
-    }
-    for (dest, value) in given {
-        if with(Map::from_iter([(dest.clone(), value)]))? != plain {
-            bail!(Usage(format!(
-                "--{}: the flags cannot describe the model of --load whole, so they cannot change it; leave it out",
-                dest.replace('_', "-")
-            )));
-        }
-    }
-    Ok(config.clone())
-}
-
 /// Pairs of flags that name one number of the model. The default of one of them must not stand before the other when
 /// that is given.
 const SAME_NUMBER: [(&str, &str); 11] = [
@@ -109,11 +65,7 @@ pub(crate) fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result
             "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
                 .to_owned()
         })?;
-        let mut config = checkpoint.config().clone();
-        let given = shape_flags(args);
-        if !given.is_empty() && !args.flag("use_checkpoint_args") {
-            config = changed(&config, given)?;
-        }
+        let mut config = ms_options::model::beside(args, checkpoint.config())?;
         // Ranks that share the vocabulary have equally many rows of it.
         config.padded_vocab = config
             .padded_vocab
@@ -179,37 +131,4 @@ pub(crate) fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result
         )));
     }
     Ok((config, "flags".into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn sample() -> ModelConfig {
-        let path = ms_testing::golden_model("minicpm").unwrap().join("config.json");
-        ms_spec::hf::read_config(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
-    }
-
-    fn given(pairs: &Value) -> Map<String, Value> {
-        pairs.as_object().unwrap().clone()
-    }
-
-    #[test]
-    fn flags_beside_a_checkpoint_win_and_the_rest_stays() {
-        let config = sample();
-        let flags = given(&json!({"rotary_base": 50000, "sliding_window": 9}));
-        let other = changed(&config, flags).unwrap();
-        assert_eq!((other.rope.base, other.sliding_window), (50000.0, Some(9)));
-        assert_eq!((&other.scales, other.family, &other.eos), (&config.scales, config.family, &config.eos));
-    }
-
-    #[test]
-    fn a_model_that_flags_do_not_describe_whole_cannot_be_changed_by_them() {
-        let config = ModelConfig { qk_norm: ms_spec::QkNorm::WholeProjection, ..sample() };
-        let same = given(&json!({"hidden_size": config.hidden}));
-        assert_eq!(changed(&config, same).unwrap(), config);
-        let refused = changed(&config, given(&json!({"rotary_base": 5}))).unwrap_err().to_string();
-        assert!(refused.starts_with("--rotary-base: the flags cannot describe"), "{refused}");
-    }
 }

@@ -230,7 +230,8 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         return Err(fail(161_002, &text));
     }
     if let Err((code, text)) = operator.contract.check(&call) {
-        return Err(fail(code, &format!("{name}: {text}")));
+        let page = kernels::page(name.trim_start_matches("aclnn"));
+        return Err(fail(code, &format!("{name}: {text} (page {page})")));
     }
     check_overlap(&call, &slots, name)?;
     let elements: usize = call.tensors().iter().map(|(_, v)| v.numel()).sum();

@@ -46,6 +46,12 @@ pub struct Operator {
 /// A row of a family's table: the operator's name without `aclnn`, its contract, its kernel.
 pub type Row = (&'static str, &'static str, fn(&Call) -> Outcome);
 
+/// The published page that an operator's contract follows: that of its own name, or, for one that works in place, of the name
+/// without that word. Pages of several versions are one a version.
+pub fn page(name: &str) -> String {
+    format!("aclnn{}", name.strip_prefix("Inplace").unwrap_or(name))
+}
+
 /// The operator of a name, with `aclnn`.
 pub fn find(name: &str) -> Option<&'static Operator> {
     all().get(name.strip_prefix("aclnn")?)
