@@ -34,15 +34,12 @@ fn described(args: &Args) -> Map<String, Value> {
 /// # Errors
 /// A flag whose change Megatron's arguments cannot describe, or that contradicts a weight of the checkpoint.
 pub fn beside(args: &Args, config: &ModelConfig) -> Result<ModelConfig> {
-    for dest in ["vocab_size", "padded_vocab_size"] {
-        if args.given().contains_key(dest)
-            && let Some(tokens) = args.size(dest)?
-            && tokens > config.padded_vocab
-            && dest == "vocab_size"
-        {
-            let rows = config.padded_vocab;
-            bail!(Usage(format!("--vocab-size {tokens}: the embedding of --load has {rows} rows")));
-        }
+    let rows = config.padded_vocab;
+    if args.given().contains_key("vocab_size")
+        && let Some(tokens) = args.size("vocab_size")?
+        && tokens > rows
+    {
+        bail!(Usage(format!("--vocab-size {tokens}: the embedding of --load has {rows} rows")));
     }
     let given = described(args);
     if given.is_empty() || args.flag("use_checkpoint_args") {
@@ -116,6 +113,10 @@ fn contradiction(there: &ModelConfig, wanted: &ModelConfig) -> Option<String> {
 /// model stays as it is.
 fn apply(config: &ModelConfig, given: &Map<String, Value>) -> Result<ModelConfig> {
     let said = ms_spec::megatron::to_args(config);
+    let equal = |a: &Value, b: &Value| a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a));
+    if given.iter().all(|(dest, value)| said.get(dest).is_some_and(|own| equal(own, value))) {
+        return Ok(config.clone());
+    }
     let read = |map: &Map<String, Value>| -> Result<Value> {
         let whole = ms_spec::megatron::from_args(map).map_err(|e| Usage(e.to_string()))?;
         let c = config;
@@ -169,7 +170,8 @@ mod tests {
 
     fn sample(name: &str) -> ModelConfig {
         let path = ms_testing::golden_model(name).unwrap().join("config.json");
-        ms_spec::hf::read_config(&serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).unwrap()
+        ms_spec::hf::read_config(&ms_spec::hf::parse_json(&std::fs::read_to_string(path).unwrap()).unwrap())
+            .unwrap()
     }
 
     fn given(pairs: &Value) -> Map<String, Value> {

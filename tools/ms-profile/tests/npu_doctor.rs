@@ -67,78 +67,113 @@ fn without_cann_it_says_what_was_tried_and_what_to_do() {
     assert_eq!((code, report["ok"].as_bool()), (Some(1), Some(false)));
 }
 
-/// A tree of 9.1 that lacks something.
-fn broken(folder: &Path, without_symbols: &[&str], without_libraries: &[&str]) {
+const RELEASES: [Personality; 2] = [Personality::V81, Personality::V91];
+
+/// A tree that lacks something.
+fn broken(folder: &Path, personality: Personality, without_symbols: &[&str], without_libraries: &[&str]) {
     let core = core_library().unwrap();
-    write(&Layout { folder, personality: Personality::V91, core: &core, without_symbols, without_libraries })
-        .unwrap();
+    write(&Layout { folder, personality, core: &core, without_symbols, without_libraries }).unwrap();
 }
 
 #[test]
 fn a_missing_library_is_named_with_the_paths_tried() {
-    let folder = tempfile::tempdir().unwrap();
-    broken(folder.path(), &[], &["libopapi_transformer.so", "libopapi.so", "libmsprofiler.so"]);
-    let (code, out, _) = doctor(folder.path(), &[], &["--json"]);
-    let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(code, Some(1));
-    let failed = with(&report, "libraries", "fail");
-    assert_eq!(failed.len(), 1, "{failed:?}");
-    assert_eq!(failed[0].0, "operators, attention");
-    assert!(failed[0].1.contains("lib64/libopapi_transformer.so: "), "{failed:?}");
-    assert!(failed[0].2.contains("incomplete"), "{failed:?}");
-    assert_eq!(with(&report, "libraries", "note")[0].0, "profiler", "not needed to train");
-    // What the library has is missing; all else is checked.
-    let without = with(&report, "operators", "note");
-    assert!(without.iter().any(|(n, ..)| n.starts_with("FlashAttentionScore")), "{without:?}");
-    assert!(with(&report, "operators", "ok").iter().any(|(n, ..)| n.starts_with("Mm")));
+    for personality in RELEASES {
+        let folder = tempfile::tempdir().unwrap();
+        // 8.1 has one library of operators for three tables.
+        let (gone, tables) = match personality {
+            Personality::V81 => ("libopapi.so", 3),
+            Personality::V91 => ("libopapi_transformer.so", 1),
+        };
+        broken(folder.path(), personality, &[], &[gone, "libopapi.so", "libmsprofiler.so"]);
+        let (code, out, _) = doctor(folder.path(), &[], &["--json"]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(code, Some(1));
+        let failed = with(&report, "libraries", "fail");
+        assert_eq!(failed.len(), tables, "{failed:?}");
+        let failed: Vec<_> = failed.into_iter().filter(|f| f.0 == "operators, attention").collect();
+        assert_eq!(failed[0].0, "operators, attention");
+        assert!(failed[0].1.contains("libopapi_transformer.so: "), "{failed:?}");
+        assert!(failed[0].2.contains("incomplete"), "{failed:?}");
+        assert_eq!(with(&report, "libraries", "note")[0].0, "profiler", "not needed to train");
+        // What the library has is missing; all else is checked.
+        let without = with(&report, "operators", "note");
+        assert!(without.iter().any(|(n, ..)| n.starts_with("FlashAttentionScore")), "{without:?}");
+        let rest = with(&report, "operators", "ok").iter().any(|(n, ..)| n.starts_with("Mm"));
+        assert_eq!(rest, personality == Personality::V91);
+    }
 }
 
 #[test]
 fn a_missing_function_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    broken(folder.path(), &["aclrtCreateEventExWithFlag", "aclnnSwiGluGrad"], &[]);
-    let (code, out, _) = doctor(folder.path(), &[], &["--json"]);
-    let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(code, Some(1));
-    let failed = with(&report, "functions", "fail");
-    assert_eq!(failed[0].0, "aclrtCreateEventExWithFlag", "{failed:?}");
-    assert!(failed[0].2.contains("older than 8.1"), "{failed:?}");
-    let without = with(&report, "operators", "note");
-    assert!(without.iter().any(|(_, f, _)| f.starts_with("aclnnSwiGluGrad is in none")), "{without:?}");
+    for personality in RELEASES {
+        let folder = tempfile::tempdir().unwrap();
+        broken(folder.path(), personality, &["aclrtCreateEventExWithFlag", "aclnnSwiGluGrad"], &[]);
+        let (code, out, _) = doctor(folder.path(), &[], &["--json"]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(code, Some(1));
+        let failed = with(&report, "functions", "fail");
+        assert_eq!(failed[0].0, "aclrtCreateEventExWithFlag", "{failed:?}");
+        assert!(failed[0].2.contains("older than 8.1"), "{failed:?}");
+        let without = with(&report, "operators", "note");
+        assert!(without.iter().any(|(_, f, _)| f.starts_with("aclnnSwiGluGrad is in none")), "{without:?}");
+    }
 }
 
 #[test]
 fn a_lost_device_is_named_with_its_code() {
-    let home = beside_core(Personality::V91).unwrap();
-    let (code, out, _) = doctor(&home, &[("CANN_EMU_FAULT", "lost:507010@aclrtSetDevice")], &["--json"]);
-    let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(code, Some(1));
-    let failed = with(&report, "devices", "fail");
-    assert!(failed[0].1.contains("answered 507010 (heartbeat of the device lost)"), "{failed:?}");
-    assert!(failed[0].2.contains("npu-smi"), "{failed:?}");
-    // A fault in an operator: it is named, the rest is not tried, and nothing hangs.
-    let (code, out, _) = doctor(&home, &[("CANN_EMU_FAULT", "async:507015@op:Softmax:1")], &["--json"]);
-    let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(code, Some(1));
-    let failed = with(&report, "operators", "fail");
-    assert!(failed[0].0.starts_with("Softmax") && failed[0].1.contains("507015"), "{failed:?}");
-    assert!(with(&report, "operators", "skip").len() > 3);
+    for personality in RELEASES {
+        let home = beside_core(personality).unwrap();
+        let (code, out, _) = doctor(&home, &[("CANN_EMU_FAULT", "lost:507010@aclrtSetDevice")], &["--json"]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(code, Some(1));
+        let failed = with(&report, "devices", "fail");
+        assert!(failed[0].1.contains("answered 507010 (heartbeat of the device lost)"), "{failed:?}");
+        assert!(failed[0].2.contains("npu-smi"), "{failed:?}");
+        // A fault in an operator: it is named, the rest is not tried, and nothing hangs.
+        let (code, out, _) = doctor(&home, &[("CANN_EMU_FAULT", "async:507015@op:Softmax:1")], &["--json"]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(code, Some(1));
+        let failed = with(&report, "operators", "fail");
+        assert!(failed[0].0.starts_with("Softmax") && failed[0].1.contains("507015"), "{failed:?}");
+        assert!(with(&report, "operators", "skip").len() > 3);
+    }
 }
 
 #[test]
 fn memory_that_runs_out_is_named() {
-    let home = beside_core(Personality::V81).unwrap();
-    let (code, out, _) = doctor(&home, &[("CANN_EMU_HBM_MB", "3")], &["--json"]);
-    let report: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(code, Some(1));
-    let failed = [with(&report, "operators", "fail"), with(&report, "collectives", "fail")].concat();
-    assert!(failed.iter().any(|(_, f, _)| f.contains("207001 (out of memory)")), "{failed:?}");
-    assert!(
-        failed.iter().any(|(n, f, h)| n == "all-reduce"
-            && f.contains("HcclCommInitAll")
-            && h.contains("HCCL_BUFFSIZE")),
-        "{failed:?}"
-    );
-    // What fits still runs.
-    assert!(!with(&report, "operators", "ok").is_empty());
+    for personality in RELEASES {
+        let home = beside_core(personality).unwrap();
+        let (code, out, _) = doctor(&home, &[("CANN_EMU_HBM_MB", "3")], &["--json"]);
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(code, Some(1));
+        let failed = [with(&report, "operators", "fail"), with(&report, "collectives", "fail")].concat();
+        assert!(failed.iter().any(|(_, f, _)| f.contains("207001 (out of memory)")), "{failed:?}");
+        assert!(
+            failed.iter().any(|(n, f, h)| n == "all-reduce"
+                && f.contains("HcclCommInitAll")
+                && h.contains("HCCL_BUFFSIZE")),
+            "{failed:?}"
+        );
+        // What fits still runs.
+        assert!(!with(&report, "operators", "ok").is_empty());
+    }
+}
+
+/// Each kind of fault ends with exit code 1, its code and a place, and in time.
+#[test]
+fn every_injected_fault_is_a_failure_with_its_code() {
+    for (fault, code) in [
+        ("oom@alloc", "207001"),
+        ("phase1:561003@Softmax", "561003"),
+        ("async:507015@op:Mm:1", "507015"),
+        ("timeout:rank1@HcclAllReduce", "107020"),
+    ] {
+        let home = beside_core(Personality::V91).unwrap();
+        let start = std::time::Instant::now();
+        let settings = [("CANN_EMU_FAULT", fault), ("HCCL_EXEC_TIMEOUT", "1"), ("CANN_EMU_MODE", "threads")];
+        let (ended, out, err) = doctor(&home, &settings, &["--json"]);
+        assert_eq!(ended, Some(1), "{fault}: {out}{err}");
+        assert!(out.contains(code), "{fault}: {out}");
+        assert!(start.elapsed().as_secs() < 60, "{fault}: {:?}", start.elapsed());
+    }
 }
