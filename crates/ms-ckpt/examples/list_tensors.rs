@@ -21,7 +21,7 @@ pub(crate) fn run(folder: &Path) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-#[allow(dead_code)] // unused where a test includes this file
+#[allow(dead_code, clippy::print_stdout)] // unused where a test includes this file; a program that shows
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args_os().nth(1).ok_or("expected the folder of a checkpoint")?;
     run(Path::new(&folder))?.iter().for_each(|line| println!("{line}"));

@@ -15,6 +15,8 @@ pub struct ArenaStats {
     pub in_use_bytes: usize,
     /// Highest value of `in_use_bytes` so far.
     pub peak_bytes: usize,
+    /// Bytes that these tensors asked for: blocks are up to an eighth of a power of two larger.
+    pub asked_bytes: usize,
     /// Bytes taken from the system so far, in use or kept.
     pub reserved_bytes: usize,
     /// How often a block had to be taken from the system.
@@ -39,6 +41,7 @@ impl Arena {
             let mut state = self.lock();
             let kept = state.free.get_mut(&class).and_then(Vec::pop);
             state.stats.in_use_bytes += class;
+            state.stats.asked_bytes += bytes;
             state.stats.peak_bytes = state.stats.peak_bytes.max(state.stats.in_use_bytes);
             if kept.is_none() {
                 state.stats.reserved_bytes += class;
@@ -48,7 +51,7 @@ impl Arena {
         };
         let fresh = kept.is_none();
         let block = kept.unwrap_or_else(|| Block::new(class));
-        Storage { block: Some(block), arena: self.clone(), fresh }
+        Storage { block: Some(block), asked: bytes, arena: self.clone(), fresh }
     }
 
     /// Counters as of now.
@@ -86,6 +89,8 @@ fn size_class(bytes: usize) -> usize {
 /// The memory of one or more tensors; goes back to its arena when the last of them is dropped.
 pub(crate) struct Storage {
     block: Option<Block>,
+    /// Bytes that were asked for.
+    asked: usize,
     arena: Arena,
     fresh: bool,
 }
@@ -114,6 +119,7 @@ impl Drop for Storage {
         if let Some(block) = self.block.take() {
             let mut state = self.arena.lock();
             state.stats.in_use_bytes -= block.len();
+            state.stats.asked_bytes -= self.asked;
             state.free.entry(block.len()).or_default().push(block);
         }
     }
@@ -129,8 +135,9 @@ mod tests {
         drop(arena.take(1000));
         drop(arena.take(1010));
         let stats = arena.stats();
-        assert_eq!((stats.system_allocations, stats.in_use_bytes), (1, 0));
+        assert_eq!((stats.system_allocations, stats.in_use_bytes, stats.asked_bytes), (1, 0, 0));
         let (a, b) = (arena.take(1000), arena.take(1000));
+        assert_eq!((arena.stats().in_use_bytes, arena.stats().asked_bytes), (2 * 1024, 2000));
         assert_eq!(arena.stats().system_allocations, 2);
         drop((a, b));
         arena.trim();

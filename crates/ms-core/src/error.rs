@@ -74,6 +74,14 @@ pub enum Error {
     /// A communicator failed inside an operation.
     #[error(transparent)]
     Communication(Box<dyn std::error::Error + Send + Sync>),
+    /// Memory outside the arena cannot be had, written or read.
+    #[error("swap file in {}: {source}", folder.display())]
+    Host {
+        /// The folder of the file.
+        folder: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A kernel refused its operands.
     #[error(transparent)]
     Kernel(#[from] ms_kernels::Error),

@@ -4,7 +4,9 @@
 //! consumes the graph, so saved activations are freed as soon as they have been used. Parameter gradients never
 //! become tensors of the graph: an operation accumulates them unrounded straight into the [`GradSink`].
 
-use crate::{Device, Error, ParamId, ParamStore, Result, Tensor, TensorMut};
+use crate::params::widened;
+use crate::saved::Saved;
+use crate::{DType, Device, Error, Host, ParamId, ParamStore, Result, Shape, Tensor, TensorMut};
 use std::collections::BTreeMap;
 
 /// A value in a graph: the tensor and, when gradients flow through it, where it came from.
@@ -12,12 +14,37 @@ use std::collections::BTreeMap;
 pub struct Var {
     value: Tensor,
     source: Option<Source>,
+    saved: Saved,
 }
 
 impl Var {
+    fn new(value: Tensor, source: Option<Source>) -> Self {
+        Self { saved: Saved::new(value.clone()), value, source }
+    }
+
     /// The value.
     pub fn value(&self) -> &Tensor {
         &self.value
+    }
+
+    /// The handle to the value, for an operation that keeps it.
+    pub fn saved(&self) -> Saved {
+        self.saved.keep()
+    }
+
+    /// The same value, which `recipe` can form again, to the same bits, from other values that are kept.
+    #[must_use]
+    pub fn rebuilt_by(self, recipe: impl FnOnce(&Device) -> Result<Tensor> + Send + 'static) -> Self {
+        if self.source.is_some() {
+            self.saved.set_recipe(Box::new(recipe));
+        }
+        self
+    }
+
+    /// Has the value formed again in the backward pass instead of being kept, if there is a way to: to be called when all
+    /// operations that take it have run.
+    pub fn forget(&self) {
+        self.saved.forget();
     }
 }
 
@@ -33,6 +60,14 @@ pub trait Op: Send {
     /// Name for traces and messages.
     fn name(&self) -> &'static str;
 
+    /// Does what of the backward needs no gradient: recomputation runs again.
+    ///
+    /// # Errors
+    /// As what runs again.
+    fn prepare(&self, _device: &Device) -> Result<()> {
+        Ok(())
+    }
+
     /// Gradients by the inputs, in the order in which they were given to [`Graph::apply`]; `None` where no
     /// gradient flows. `dys` holds one gradient per output, `None` where nothing used that output.
     /// Gradients by parameters go to [`BackwardCx::accumulate`] instead and are `None` here.
@@ -44,6 +79,19 @@ pub trait Op: Send {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// Element type and shape of a tensor, which need no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Like {
+    dtype: DType,
+    shape: Shape,
+}
+
+impl From<&Tensor> for Like {
+    fn from(t: &Tensor) -> Self {
+        Self { dtype: t.dtype(), shape: t.shape() }
+    }
 }
 
 /// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
@@ -118,7 +166,7 @@ impl BackwardCx<'_> {
         }
     }
 
-    /// The gradient of weight `k`, of the shape and type of `value`: for a parameter as
+    /// The gradient of weight `k`, of the shape and type of `weight`: for a parameter as
     /// [`BackwardCx::accumulate`], for a weight that was itself computed from others as a tensor to return.
     ///
     /// # Errors
@@ -126,15 +174,16 @@ impl BackwardCx<'_> {
     pub fn weight_gradient(
         &mut self,
         k: usize,
-        value: &Tensor,
+        weight: impl Into<Like>,
         work: impl FnOnce(&Device, TensorMut<'_>) -> Result<()> + Send + 'static,
     ) -> Result<Option<Tensor>> {
         if !self.computed[k] {
             return self.accumulate(k, work).map(|()| None);
         }
-        let mut sum = Tensor::zeros(self.device.arena(), value.dtype().wide(), value.shape());
+        let Like { dtype, shape } = weight.into();
+        let mut sum = Tensor::zeros(self.device.arena(), dtype.wide(), shape);
         work(self.device, sum.whole_mut()?)?;
-        self.device.cast(&sum, value.dtype()).map(Some)
+        self.device.cast(&sum, dtype).map(Some)
     }
 
     /// Like [`BackwardCx::accumulate`], at once and with the borrow of the caller: for small gradients that a
@@ -177,17 +226,19 @@ pub struct Graph {
     nodes: Vec<Node>,
     outputs: u32,
     record: bool,
+    /// Handles to what operations have taken and made since [`Graph::note_kept`].
+    noted: Option<Vec<Saved>>,
 }
 
 impl Graph {
     /// A graph that records for a backward pass.
     pub fn train(device: &Device) -> Self {
-        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: true }
+        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: true, noted: None }
     }
 
     /// A graph that records nothing: evaluation, generation, recomputation's first run.
     pub fn inference(device: &Device) -> Self {
-        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: false }
+        Self { device: device.clone(), nodes: Vec::new(), outputs: 0, record: false, noted: None }
     }
 
     /// The device that computes.
@@ -219,17 +270,46 @@ impl Graph {
     /// A value whose gradient can be asked for, such as what an earlier pipeline stage sent.
     pub fn input(&mut self, value: Tensor) -> Var {
         let source = self.record.then(|| Source::Output(self.new_outputs(1)));
-        Var { value, source }
+        Var::new(value, source)
     }
 
     /// A value without gradient.
     pub fn constant(&self, value: Tensor) -> Var {
-        Var { value, source: None }
+        Var::new(value, None)
     }
 
-    /// A weight.
+    /// A weight, of which float16 is computed with in f32: kept is the weight, not the copy.
     pub fn param(&mut self, store: &ParamStore, id: ParamId) -> Var {
-        Var { value: store.get(id), source: self.record.then_some(Source::Param(id)) }
+        let stored = store.get(id);
+        let weight = Var::new(widened(&stored), self.record.then_some(Source::Param(id)));
+        if stored.dtype() == weight.value.dtype() {
+            return weight;
+        }
+        let weight = weight.rebuilt_by(move |_| Ok(widened(&stored)));
+        weight.forget();
+        weight
+    }
+
+    /// From here on notes what operations take and make, for [`Graph::send_kept`].
+    pub fn note_kept(&mut self) {
+        self.noted = self.record.then(Vec::new);
+    }
+
+    /// Sends to the host what operations keep of the values that they have taken and made since [`Graph::note_kept`], weights
+    /// excepted. Small numbers that an operation keeps beside them, such as statistics of rows, stay.
+    ///
+    /// # Errors
+    /// If the host cannot take it.
+    pub fn send_kept(&mut self, host: &Host) -> Result<()> {
+        self.noted.take().into_iter().flatten().try_for_each(|saved| saved.send(host))
+    }
+
+    /// Runs again now what the backward pass would run again.
+    ///
+    /// # Errors
+    /// As what runs again.
+    pub fn prepare_backward(&self) -> Result<()> {
+        self.nodes.iter().rev().try_for_each(|node| node.op.prepare(&self.device))
     }
 
     /// Records an operation with one output.
@@ -245,6 +325,16 @@ impl Graph {
         inputs: &[&Var],
         op: impl FnOnce() -> Box<dyn Op>,
     ) -> [Var; N] {
+        self.apply_keeping(outs, inputs, |_| op())
+    }
+
+    /// [`Graph::apply_n`], for an operation that keeps some of what it has made.
+    pub fn apply_keeping<const N: usize>(
+        &mut self,
+        outs: [Tensor; N],
+        inputs: &[&Var],
+        op: impl FnOnce(&[Var; N]) -> Box<dyn Op>,
+    ) -> [Var; N] {
         let wanted = self.record && inputs.iter().any(|v| v.source.is_some());
         self.push(outs, inputs, wanted, op)
     }
@@ -252,8 +342,13 @@ impl Graph {
     /// Like [`Graph::apply`], for a region whose parameters are not among its inputs: recorded even when `x`
     /// carries no gradient.
     pub fn apply_region(&mut self, out: Tensor, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
-        let [out] = self.push([out], &[x], self.record, op);
+        let [out] = self.push([out], &[x], self.record, |_| op());
         out
+    }
+
+    /// Records an operation that hands its input on as it is: both are one value, with one handle.
+    pub fn apply_through(&mut self, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
+        Var { saved: x.saved.clone(), ..self.apply(x.value.clone(), &[x], op) }
     }
 
     fn push<const N: usize>(
@@ -261,19 +356,25 @@ impl Graph {
         outs: [Tensor; N],
         inputs: &[&Var],
         wanted: bool,
-        op: impl FnOnce() -> Box<dyn Op>,
+        op: impl FnOnce(&[Var; N]) -> Box<dyn Op>,
     ) -> [Var; N] {
         if !wanted {
-            return outs.map(|value| Var { value, source: None });
+            return outs.map(|value| Var::new(value, None));
         }
         let first_output = self.new_outputs(N as u32);
-        let inputs = inputs.iter().map(|v| v.source).collect();
-        self.nodes.push(Node { op: op(), first_output, outputs: N as u32, inputs });
         let mut next = first_output;
-        outs.map(|value| {
+        let outs = outs.map(|value| {
             next += 1;
-            Var { value, source: Some(Source::Output(next - 1)) }
-        })
+            Var::new(value, Some(Source::Output(next - 1)))
+        });
+        let sources = inputs.iter().map(|v| v.source).collect();
+        self.nodes.push(Node { op: op(&outs), first_output, outputs: N as u32, inputs: sources });
+        if let Some(noted) = &mut self.noted {
+            let values = inputs.iter().copied().chain(&outs);
+            let values = values.filter(|v| matches!(v.source, Some(Source::Output(_))));
+            noted.extend(values.map(|v| v.saved.clone()));
+        }
+        outs
     }
 
     /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns
@@ -320,6 +421,8 @@ impl Graph {
                 let (want, got) = (root.value.shape(), dy.shape());
                 return Err(Error::Shape { op: "backward", name: "dy", want, got });
             }
+            // The gradient has come: nothing asks for the value itself any more.
+            root.saved.settle();
             if let Some(Source::Output(o)) = root.source {
                 add_gradient(&device, &mut grads[o as usize], dy)?;
             }

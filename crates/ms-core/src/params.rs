@@ -1,6 +1,8 @@
 //! Weights and their gradients in flat buffers.
 
 use crate::{Arena, DType, Error, GradSink, Result, Shape, Tensor, TensorMut};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -123,6 +125,14 @@ impl ParamStore {
         self.values.slice_flat(start, shape).expect("the layout was checked against the buffer")
     }
 
+    /// One weight in the type that is computed with: float16 has no kernels, so of it a copy in f32.
+    ///
+    /// # Panics
+    /// As [`ParamStore::get`].
+    pub fn value(&self, id: ParamId) -> Tensor {
+        widened(&self.get(id))
+    }
+
     /// One weight, writable.
     ///
     /// # Errors
@@ -155,6 +165,17 @@ impl ParamStore {
         self.values = values;
         Ok(())
     }
+}
+
+/// A copy in f32 of float16 values; all others as they are.
+pub(crate) fn widened(stored: &Tensor) -> Tensor {
+    if stored.dtype() != DType::F16 {
+        return stored.clone();
+    }
+    let mut wide = Tensor::uninit(stored.arena(), DType::F32, stored.shape());
+    let to = wide.as_mut_slice().expect("a fresh tensor is unique and of the type it was made with");
+    stored.as_slice::<f16>().expect("the type was looked at").convert_to_f32_slice(to);
+    wide
 }
 
 fn in_use(e: Error) -> Error {

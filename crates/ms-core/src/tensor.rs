@@ -315,6 +315,10 @@ impl TensorMut<'_> {
                 let to = self.as_mut_slice::<half::bf16>()?.iter_mut();
                 to.zip(values).for_each(|(to, v)| *to = half::bf16::from_f64(*v));
             }
+            DType::F16 => {
+                let to = self.as_mut_slice::<half::f16>()?.iter_mut();
+                to.zip(values).for_each(|(to, v)| *to = half::f16::from_f64(*v));
+            }
             dtype => return Err(Error::Unsupported { op: "set_reals", dtype }),
         }
         Ok(())

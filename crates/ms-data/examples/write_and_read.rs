@@ -29,7 +29,7 @@ pub(crate) fn run(prefix: &Path) -> ms_data::Result<Vec<Vec<i32>>> {
     Ok(documents)
 }
 
-#[allow(dead_code)] // unused where a test includes this file
+#[allow(dead_code, clippy::print_stdout)] // unused where a test includes this file; a program that shows
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prefix = std::env::args_os().nth(1).ok_or("expected the prefix of a dataset to write")?;
     for (d, tokens) in run(Path::new(&prefix))?.iter().enumerate() {

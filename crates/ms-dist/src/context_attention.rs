@@ -7,8 +7,8 @@
 
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
-    Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Op, Routes, Run, Segment, Tensor, Var,
-    ops,
+    Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Like, Op, Routes, Run, Saved, Segment,
+    Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -173,10 +173,11 @@ struct RingAttention {
     pieces: Vec<Vec<Piece>>,
     heads: HeadLayout,
     options: AttentionOptions,
-    qkv: Tensor,
-    out: Tensor,
+    qkv: Saved,
+    out: Saved,
     lse: Tensor,
-    sinks: Option<(Tensor, Tensor)>,
+    /// What the parameter is like, and its values.
+    sinks: Option<(Like, Tensor)>,
 }
 
 /// Rows with this rank's queries and the keys and values `kv` of another.
@@ -214,11 +215,12 @@ impl RingAttention {
     }
 
     /// Gradient of the packed rows.
-    fn gradient(&self, device: &Device, dout: &Tensor) -> Result<Tensor> {
-        let (rank, size, wide) = (self.comm.rank(), self.comm.size(), self.qkv.dtype().wide());
+    fn gradient(&self, device: &Device, dout: &Tensor, out: &Tensor) -> Result<Tensor> {
+        let qkv = self.qkv.get(device)?;
+        let (rank, size, wide) = (self.comm.rank(), self.comm.size(), qkv.dtype().wide());
         let columns = Columns::new(self.heads);
         let visits = Visits { comm: &*self.comm, how: self.how };
-        let own = device.columns(&self.qkv, &columns.kv)?;
+        let own = device.columns(&qkv, &columns.kv)?;
         let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
             match sum {
                 None => *sum = Some(x),
@@ -228,12 +230,18 @@ impl RingAttention {
         };
         let (mut dq, mut of_blocks) = (None, Vec::with_capacity(size));
         visits.run(&own, |block, kv| {
-            let rows = hybrid(device, &columns, &self.qkv, kv)?;
+            let rows = hybrid(device, &columns, &qkv, kv)?;
             let mut dkv = None;
             for segments in calls(&self.pieces[rank], &self.pieces[block], &self.options) {
-                let (out, lse) = (&self.out, &self.lse);
-                let d =
-                    device.attention_backward(dout, &rows, out, lse, self.heads, &segments, &self.options)?;
+                let d = device.attention_backward(
+                    dout,
+                    &rows,
+                    out,
+                    &self.lse,
+                    self.heads,
+                    &segments,
+                    &self.options,
+                )?;
                 let wide = device.cast(&d, wide)?;
                 add(&mut dq, device.columns(&wide, &columns.q)?)?;
                 add(&mut dkv, device.columns(&wide, &columns.kv)?)?;
@@ -275,7 +283,7 @@ impl RingAttention {
             .flat_map(|g| [Run::Copy { start: g * q, len: q }, Run::Copy { start: all + g * kv, len: kv }])
             .collect();
         let packed = device.columns(&device.concat(&[&dq, &dkv])?, &pack)?;
-        Ok(device.cast(&packed, self.qkv.dtype())?)
+        Ok(device.cast(&packed, qkv.dtype())?)
     }
 }
 
@@ -290,10 +298,11 @@ impl Op for RingAttention {
         mut dys: Vec<Option<Tensor>>,
     ) -> ms_core::Result<Vec<Option<Tensor>>> {
         let dout = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
-        let dqkv = self.gradient(cx.device, &dout)?;
-        let Self { out, lse, sinks, .. } = *self;
+        let out = self.out.get(cx.device)?;
+        let dqkv = self.gradient(cx.device, &dout, &out)?;
+        let Self { lse, sinks, .. } = *self;
         let dsinks = match sinks {
-            Some((param, values)) => cx.weight_gradient(1, &param, move |device, grad| {
+            Some((param, values)) => cx.weight_gradient(1, param, move |device, grad| {
                 device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
             })?,
             None => None,
@@ -440,19 +449,19 @@ fn ring(
     let visits = Visits { comm: &**comm, how: ctx.context };
     let (mut out, mut lse) = RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options)?;
     let values = ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
-    let keep = out.clone();
-    let none = g.constant(keep.clone());
-    Ok(g.apply(out, &[qkv, sinks.unwrap_or(&none)], || {
+    let none = g.constant(out.clone());
+    let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
         Box::new(RingAttention {
             comm: comm.clone(),
             how: ctx.context,
             pieces,
             heads,
             options,
-            qkv: qkv.value().clone(),
-            out: keep,
+            qkv: qkv.saved(),
+            out: out.saved(),
             lse,
-            sinks: sinks.map(|s| s.value().clone()).zip(values),
+            sinks: sinks.map(|s| s.value().into()).zip(values),
         })
-    }))
+    });
+    Ok(out)
 }

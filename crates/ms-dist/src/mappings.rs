@@ -85,8 +85,12 @@ fn map(
     if comm.size() == 1 {
         return Ok(x.clone());
     }
+    let op = || -> Box<dyn Op> { Box::new(Mapping { comm: comm.clone(), name, backward }) };
+    if forward == Exchange::Keep {
+        return Ok(g.apply_through(x, op));
+    }
     let y = forward.apply(&**comm, name, x.value().clone())?;
-    Ok(g.apply(y, &[x], || Box::new(Mapping { comm: comm.clone(), name, backward })))
+    Ok(g.apply(y, &[x], op))
 }
 
 struct ExchangeRows {

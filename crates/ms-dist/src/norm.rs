@@ -1,7 +1,7 @@
 //! A norm over rows whose columns ranks share.
 
 use crate::{Communicator, ParallelCtx, ReduceOp};
-use ms_core::{BackwardCx, Device, Graph, Op, Result, Tensor, Var};
+use ms_core::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var};
 use std::sync::Arc;
 
 /// The sum over ranks of a number for each token.
@@ -17,8 +17,8 @@ fn map(t: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor> {
 
 struct NormOverTp {
     comm: Arc<dyn Communicator>,
-    x: Tensor,
-    w: Tensor,
+    x: Saved,
+    w: Saved,
     rstd: Tensor,
     width: usize,
 }
@@ -36,6 +36,7 @@ impl Op for NormOverTp {
         let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
         let Self { comm, x, w, rstd, width } = *self;
         let device: Device = cx.device.clone();
+        let (x, w) = (x.get(&device)?, w.get(&device)?);
         // dx = rstd · (dy · w) − x · rstd³ · mean(dy · w · x), the mean over the whole row.
         let scaled = device.scale_columns(&dy, &w)?;
         let along = sum(&*comm, device.row_dot(&scaled, &x)?)?;
@@ -65,7 +66,7 @@ impl ParallelCtx {
         let rstd = map(&squares, |s| 1.0 / (s / width as f64 + f64::from(eps)).sqrt())?;
         let y = device.scale_columns(&device.scale_rows(x.value(), &rstd)?, w.value())?;
         Ok(g.apply(y, &[x, w], || {
-            let (x, w) = (x.value().clone(), w.value().clone());
+            let (x, w) = (x.saved(), w.saved());
             Box::new(NormOverTp { comm: self.tp.clone(), x, w, rstd, width })
         }))
     }

@@ -2,7 +2,7 @@
 
 use ms_core::DType;
 use ms_nn::Gpt;
-use ms_spec::{Item, ModelConfig, Placement, Recompute, memory};
+use ms_spec::{Activations, Item, ModelConfig, Placement};
 
 /// What a program is about to ask of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,11 @@ impl Needs {
         let config = model.config();
         let tokens = work.prompt.min(model.max_position()).max(1);
         let capacity = tokens.saturating_add(work.new).min(model.max_position());
-        let sizes =
-            memory::Activations { tokens, element_bytes: dtype.size(), tp: 1, sequence_parallel: false };
+        let sizes = Activations::plain(tokens, dtype.size());
         let layers = Placement::whole(config);
         let layers = layers.stage(0).iter().flatten().filter(|item| matches!(item, Item::Layer { .. }));
         let one = layers
-            .map(|item| sizes.of_items(config, std::slice::from_ref(item), Recompute::None).0)
+            .map(|item| sizes.of_items(config, std::slice::from_ref(item), (0, 1)).kept)
             .max()
             .unwrap_or(0);
         // As numbers, as bytes, as a file.

@@ -5,7 +5,8 @@ use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{
-    Activation, Alibi, AttentionOptions, Error, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var, ops,
+    Activation, Alibi, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var,
+    ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention};
 use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
@@ -176,11 +177,12 @@ impl Attention {
         cache: Option<&mut LayerCache>,
         x: &Var,
     ) -> Result<Var> {
-        let x = pass.ctx.enter_tp(pass.g, x)?;
+        let x = pass.enter(x)?;
         let (qkv, gate) = self.project(pass, &x)?;
         let qkv = self.prepare(pass, qkv)?;
-        let sinks = self.sinks.map(|id| pass.param(id));
-        let mut out = attend(pass, cache, &qkv, self.shape.heads, sinks.as_ref(), self.options)?;
+        let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
+        let core = CoreAttention { heads, sinks, options, picks: None, values: None };
+        let mut out = core.run(pass, cache, &qkv)?;
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
         }
@@ -288,48 +290,83 @@ impl Attention {
     }
 }
 
-/// Attention of prepared packed rows, over themselves or over a cache that they join first.
-pub(crate) fn attend(
-    pass: &mut Pass<'_>,
-    cache: Option<&mut LayerCache>,
-    qkv: &Var,
-    heads: HeadLayout,
-    sinks: Option<&Var>,
-    options: AttentionOptions,
-) -> Result<Var> {
-    if let Some(spread) = &pass.batch.spread {
-        return Ok(context_attention(pass.g, pass.ctx, qkv, heads, sinks, spread, options)?);
-    }
-    let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
-        return ops::attention(pass.g, qkv, heads, sinks, &pass.batch.segments, options);
-    };
-    let device = pass.g.device().clone();
-    device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
-    let segments = &pass.batch.segments;
-    let (mut out, mut lse) = device.attention_cached(qkv.value(), keys, values, heads, segments, &options)?;
-    ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
-    Ok(pass.g.constant(out))
+/// Attention between the projections.
+#[derive(Clone)]
+pub(crate) struct CoreAttention {
+    pub(crate) heads: HeadLayout,
+    /// A score per head of a key whose value is zero.
+    pub(crate) sinks: Option<ParamId>,
+    pub(crate) options: AttentionOptions,
+    /// The keys that each token sees; `None`: all up to its own.
+    pub(crate) picks: Option<Tensor>,
+    /// Columns of the heads' outputs that are values; `None`: all.
+    pub(crate) values: Option<Arc<[Run]>>,
 }
 
-/// [`attend`] over picked keys alone.
-pub(crate) fn attend_picked(
-    pass: &mut Pass<'_>,
-    cache: Option<&mut LayerCache>,
-    qkv: &Var,
-    heads: HeadLayout,
-    picks: &Tensor,
-    options: AttentionOptions,
-) -> Result<Var> {
-    let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
-        return ops::attention_picked(pass.g, qkv, heads, picks, options);
-    };
-    let device = pass.g.device().clone();
-    device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
-    let (out, _) = device.attention_picked(qkv.value(), Some((keys, values)), heads, picks, &options)?;
-    Ok(pass.g.constant(out))
+impl CoreAttention {
+    /// The heads' outputs of prepared packed rows `qkv`, which attend over themselves, or over a cache that they join first. A
+    /// layer may keep nothing but these rows, and run it again in the backward pass.
+    pub(crate) fn run(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
+        if !pass.keeping.core_attention_again || !pass.g.records() {
+            return self.attend(pass, cache, qkv);
+        }
+        let (this, store, ctx, batch) =
+            (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
+        let again =
+            move |g: &mut Graph, qkv: &Var| this.attend(&mut Pass::new(g, &store, &ctx, &batch), None, qkv);
+        let out = ops::recompute(pass.g, qkv, Arc::new(again))?;
+        pass.passing.push(out.clone());
+        Ok(out)
+    }
+
+    fn attend(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
+        let out = match &self.picks {
+            Some(picks) => self.over_picked(pass, cache, qkv, picks)?,
+            None => self.over_all(pass, cache, qkv)?,
+        };
+        match &self.values {
+            Some(values) => ops::columns(pass.g, &out, values),
+            None => Ok(out),
+        }
+    }
+
+    fn over_all(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
+        let Self { heads, options, .. } = *self;
+        let sinks = self.sinks.map(|id| pass.param(id));
+        if let Some(spread) = &pass.batch.spread {
+            return Ok(context_attention(pass.g, pass.ctx, qkv, heads, sinks.as_ref(), spread, options)?);
+        }
+        let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
+            return ops::attention(pass.g, qkv, heads, sinks.as_ref(), &pass.batch.segments, options);
+        };
+        let device = pass.g.device().clone();
+        device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
+        let segments = &pass.batch.segments;
+        let (mut out, mut lse) =
+            device.attention_cached(qkv.value(), keys, values, heads, segments, &options)?;
+        ops::join_sinks(&device, &mut out, &mut lse, sinks.as_ref().map(Var::value))?;
+        Ok(pass.g.constant(out))
+    }
+
+    fn over_picked(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        qkv: &Var,
+        picks: &Tensor,
+    ) -> Result<Var> {
+        let Self { heads, options, .. } = *self;
+        let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
+            return ops::attention_picked(pass.g, qkv, heads, picks, options);
+        };
+        let device = pass.g.device().clone();
+        device.cache_append(keys, values, qkv.value(), heads, pass.places)?;
+        let (out, _) = device.attention_picked(qkv.value(), Some((keys, values)), heads, picks, &options)?;
+        Ok(pass.g.constant(out))
+    }
 }
 
 /// A frozen use of a parameter: its value, without a gradient.
 pub(crate) fn frozen(pass: &Pass<'_>, id: ParamId) -> Var {
-    pass.g.constant(pass.store.get(id))
+    pass.g.constant(pass.store.value(id))
 }

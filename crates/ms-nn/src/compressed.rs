@@ -117,7 +117,7 @@ impl CompressedAttention {
     ) -> Result<Var> {
         let shape = &*self.shape;
         let (dim, positions) = (shape.dim, pass.batch.positions.clone());
-        let x = &pass.ctx.enter_tp(pass.g, x)?;
+        let x = &pass.enter(x)?;
         let latent = pass.linear(x, self.q_down)?;
         let latent = shape.norm.apply(pass, self.q_norm, &latent)?;
         let q = pass.linear(&latent, self.q_up)?;

@@ -44,11 +44,15 @@ impl Dense {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let x = pass.ctx.enter_tp(pass.g, x)?;
+        let x = pass.enter(x)?;
         let inner = pass.linear(&x, self.fc1)?;
         let (kind, gated) = self.activation;
         let inner = ops::activation(pass.g, &inner, kind, gated)?;
-        pass.row_parallel(&inner, self.fc2)
+        let out = pass.row_parallel(&inner, self.fc2)?;
+        if pass.keeping.activations_again {
+            inner.forget();
+        }
+        Ok(out)
     }
 }
 
@@ -92,7 +96,7 @@ fn router(moe: &Moe) -> Router {
 
 /// The experts `[T,K]` that a table has for the tokens of the batch that the router sees.
 fn listed(pass: &Pass<'_>, table: ParamId) -> ms_core::Result<Tensor> {
-    let table = pass.store.get(table);
+    let table = pass.store.value(table);
     let seen = pass.ctx.router_tokens(pass.batch.len());
     let tokens = pass.batch.tokens.rows(seen.start, seen.len())?;
     let share = VocabShare::all(table.as_matrix().0);
@@ -127,7 +131,7 @@ impl Experts {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let entered = pass.ctx.enter_experts(pass.g, x)?;
+        let entered = pass.enter_experts(x)?;
         let out = self.route_and_combine(pass, &entered)?;
         let out = pass.ctx.leave_experts(pass.g, &out)?;
         let Some((shared, gate)) = &self.shared else { return Ok(out) };
@@ -157,7 +161,7 @@ impl Experts {
         };
         let logits = ops::cast(pass.g, &logits, unrounded)?;
         let device = pass.g.device().clone();
-        let bias = self.expert_bias.map(|id| device.cast(&pass.store.get(id), unrounded)).transpose()?;
+        let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), unrounded)).transpose()?;
         let auxiliary = pass.balance.clone();
         let sharers = Sharers(pass.ctx);
         let balance = auxiliary.as_ref().map(|a| {
@@ -276,6 +280,11 @@ impl Experts {
         let (kind, gated) = self.activation;
         let inner = through(pass, x, self.fc1)?;
         let inner = ops::activation(pass.g, &inner, kind, gated)?;
-        through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })
+        let out =
+            through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })?;
+        if pass.keeping.activations_again {
+            inner.forget();
+        }
+        Ok(out)
     }
 }

@@ -11,10 +11,11 @@ use crate::predict::Predictor;
 use crate::streams::{Streams, spread};
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
-use ms_core::{Axis, DType, Device, Graph, Grid, ParamId, ParamStore, Tensor, Var, VocabShare};
+use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::ParallelCtx;
 use ms_spec::{
-    Attention, Block, Item, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position, Recompute,
+    Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position,
+    Recompute,
 };
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub struct Gpt {
     norm: NormShape,
     predictors: Vec<Predictor>,
     recompute: Recompute,
+    keeping: Keeping,
+    host: Option<Host>,
 }
 
 /// A run of layers that follow each other.
@@ -190,6 +193,8 @@ impl Gpt {
             embedding,
             predictors,
             recompute: Recompute::None,
+            keeping: Keeping::default(),
+            host: None,
             config: config.clone(),
             held,
             specs,
@@ -199,6 +204,11 @@ impl Gpt {
     /// The same model with another choice of what is kept for the backward pass.
     pub fn with_recompute(self, recompute: Recompute) -> Self {
         Self { recompute, ..self }
+    }
+
+    /// The same model with layers that keep less; what they send away goes to `host`, without which it stays.
+    pub fn with_keeping(self, keeping: Keeping, host: Option<Host>) -> Self {
+        Self { keeping, host, ..self }
     }
 
     /// The configuration.
@@ -292,7 +302,8 @@ impl Gpt {
         carry: Option<Carry>,
     ) -> Result<Carry> {
         self.check(batch)?;
-        let recompute = self.recompute.of_chunk(chunk, self.chunks.len());
+        let place = (chunk, self.chunks.len());
+        let recompute = self.recompute.of_chunk(place.0, place.1);
         let chunk = &self.chunks[chunk];
         let mut carry = match carry {
             Some(carry) => carry,
@@ -307,8 +318,10 @@ impl Gpt {
             self.recomputed_layers(g, store, ctx, batch, &chunk.layers[..recomputed], carry.stream)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         pass.resume(&carry);
+        pass.host = self.host.as_ref();
         let mut x = carry.stream;
-        for layer in &chunk.layers[recomputed..] {
+        for (i, layer) in chunk.layers.iter().enumerate().skip(recomputed) {
+            pass.keeping = self.keeping.of_layer(self.recompute, i / self.halves(), place);
             x = layer.forward(&mut pass, None, &x)?;
         }
         Ok(pass.hand_on(x))
@@ -371,13 +384,9 @@ impl Gpt {
 
     /// How many of a chunk's first layers run again in the backward pass.
     fn recomputed(&self, recompute: Recompute, chunk: &Chunk) -> usize {
-        match recompute {
-            Recompute::None => 0,
-            Recompute::Block(n) | Recompute::BlockOfStage(n) => {
-                n.saturating_mul(self.halves()).min(chunk.layers.len())
-            }
-            Recompute::Uniform(_) => chunk.layers.len(),
-        }
+        let all = chunk.layers.len() / self.halves();
+        let spared = usize::from(self.keeping.spare_last && chunk.ends);
+        recompute.layers(all).min(all - spared.min(all)) * self.halves()
     }
 
     /// Runs the layers of which only the input is kept.

@@ -3,7 +3,7 @@
 //! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
 //! value, and go through the same kernels as any other attention.
 
-use crate::attention::{attend, attend_picked, frozen, score_options};
+use crate::attention::{CoreAttention, frozen, score_options};
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::norm::NormShape;
@@ -124,7 +124,7 @@ impl Latent {
             let latent = shape.norm.apply(pass, norm, &latent)?;
             let below = shape.norm.apply(pass, self.kv_norm, &below)?;
             let all = ops::concat(pass.g, &[&latent, &below, &key])?;
-            let all = pass.ctx.enter_tp(pass.g, &all)?;
+            let all = pass.enter(&all)?;
             let [latent, below, key] = ops::split(pass.g, &all, [q_rank, kv_rank, rope])?;
             (kv, shared) = (below, key);
             q = pass.linear(&latent, up)?;
@@ -133,7 +133,7 @@ impl Latent {
             }
         } else {
             // Every rank makes the queries of all heads and goes on with its own.
-            let x = pass.ctx.enter_tp(pass.g, x)?;
+            let x = pass.enter(x)?;
             let width = shape.heads.groups * (nope + rope);
             let down = pass.linear(&x, self.down)?;
             let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
@@ -149,11 +149,14 @@ impl Latent {
         let all = ops::concat(pass.g, &[&q, &kv, &shared])?;
         let packed = ops::columns(pass.g, &all, &shape.pack)?;
         let qkv = ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)?;
-        let out = match pass.picks.clone() {
-            Some(picks) => attend_picked(pass, cache, &qkv, shape.heads, &picks, self.options)?,
-            None => attend(pass, cache, &qkv, shape.heads, None, self.options)?,
+        let core = CoreAttention {
+            heads: shape.heads,
+            sinks: None,
+            options: self.options,
+            picks: pass.picks.clone(),
+            values: Some(shape.values.clone()),
         };
-        let out = ops::columns(pass.g, &out, &shape.values)?;
+        let out = core.run(pass, cache, &qkv)?;
         pass.row_parallel(&out, self.out)
     }
 }

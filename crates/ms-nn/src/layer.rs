@@ -13,9 +13,9 @@ use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::streams::Streams;
 use crate::trapezoid::TrapezoidMixer;
 use crate::{Batch, Carry, Error, Result};
-use ms_core::{Graph, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
+use ms_core::{Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
-use ms_spec::{Attention as Kind, Feed, Mixer, ModelConfig};
+use ms_spec::{Attention as Kind, Feed, LayerKeeping, Mixer, ModelConfig};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +41,12 @@ pub(crate) struct Pass<'a> {
     pub(crate) load: Option<Arc<RouterLoad>>,
     /// Number of the layer at hand.
     pub(crate) layer: usize,
+    /// What it keeps less of.
+    pub(crate) keeping: LayerKeeping,
+    /// Where it sends what leaves the device.
+    pub(crate) host: Option<&'a Host>,
+    /// Values that are forgotten at the end of the sublayer at hand.
+    pub(crate) passing: Vec<Var>,
 }
 
 impl<'a> Pass<'a> {
@@ -64,6 +70,9 @@ impl<'a> Pass<'a> {
             balance: batch.balance.clone(),
             load: batch.load.clone(),
             layer: 0,
+            keeping: LayerKeeping::default(),
+            host: None,
+            passing: Vec::new(),
         }
     }
 
@@ -82,6 +91,27 @@ impl<'a> Pass<'a> {
         self.g.param(self.store, id)
     }
 
+    /// [`ParallelCtx::enter_tp`]; where norms are formed again, so is what ranks gather of them.
+    pub(crate) fn enter(&mut self, x: &Var) -> ms_core::Result<Var> {
+        let entered = self.ctx.enter_tp(self.g, x)?;
+        let gathered = self.ctx.sequence_parallel && self.ctx.tp.size() > 1;
+        if !self.keeping.norms_again || !gathered || !self.g.records() {
+            return Ok(entered);
+        }
+        let (ctx, x) = (self.ctx.clone(), x.saved());
+        let entered = entered.rebuilt_by(move |device| ctx.all_tokens(&x.get(device)?));
+        self.passing.push(entered.clone());
+        Ok(entered)
+    }
+
+    /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where experts are cut like dense layers.
+    pub(crate) fn enter_experts(&mut self, x: &Var) -> ms_core::Result<Var> {
+        match self.ctx.etp.size() == self.ctx.tp.size() {
+            true => self.enter(x),
+            false => self.ctx.enter_experts(self.g, x),
+        }
+    }
+
     pub(crate) fn linear(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
         let (w, b) = (self.param(layer.weight), layer.bias.map(|b| self.param(b)));
         ops::linear(self.g, x, &w, b.as_ref())
@@ -98,6 +128,13 @@ impl<'a> Pass<'a> {
             }
             None => Ok(y),
         }
+    }
+
+    /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`.
+    fn forget(&mut self, normed: Option<&Var>) {
+        let again = normed.filter(|_| self.keeping.norms_again);
+        again.into_iter().chain(&self.passing).for_each(Var::forget);
+        self.passing.clear();
     }
 
     /// `x` with noise by the keys of its tokens: those of the rank's share `[T/tp,·]` under sequence parallelism.
@@ -128,7 +165,7 @@ impl<'a> Pass<'a> {
     /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
     /// place in a row of zeros, and the ranks' rows are summed.
     pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let x = self.ctx.enter_tp(self.g, x)?;
+        let x = self.enter(x)?;
         let y = self.linear(&x, layer)?;
         let (rank, size, width) = (self.ctx.tp.rank(), self.ctx.tp.size(), y.value().as_matrix().1);
         if size == 1 {
@@ -349,8 +386,7 @@ impl Layer {
             let out = self.run_network(pass, network, &h)?;
             return ops::add(pass.g, x, &out);
         };
-        let h = self.normed(pass, mix.norm, x)?;
-        let mixed = self.run_mix(pass, cache, mix, &h)?;
+        let mixed = self.run_mix(pass, cache, mix, x)?;
         let Some(network) = &self.network else { return ops::add(pass.g, x, &mixed) };
         let (x, h) = match network.norm {
             Some(norm) => self.norm.apply_to_sum(pass, norm, x, &mixed)?,
@@ -374,8 +410,7 @@ impl Layer {
         let mut x = x.clone();
         if let Some(mix) = &self.mix {
             let (input, w) = around_mix.collapse(pass, &x)?;
-            let h = self.normed(pass, mix.norm, &input)?;
-            let mixed = self.run_mix(pass, cache, mix, &h)?;
+            let mixed = self.run_mix(pass, cache, mix, &input)?;
             x = around_mix.expand(pass, &x, &mixed, &w)?;
         }
         if let Some(network) = &self.network {
@@ -392,13 +427,19 @@ impl Layer {
         norm.map_or_else(|| Ok(x.clone()), |norm| self.norm.apply(pass, norm, x))
     }
 
+    /// The mixer behind its norm.
     fn run_mix(
         &self,
         pass: &mut Pass<'_>,
         cache: Option<&mut LayerCache>,
         mix: &Sub<Mix>,
-        h: &Var,
+        x: &Var,
     ) -> ms_core::Result<Var> {
+        let host = pass.host.filter(|_| pass.keeping.swap_attention);
+        if host.is_some() {
+            pass.g.note_kept();
+        }
+        let h = &self.normed(pass, mix.norm, x)?;
         let mixed = match &mix.part {
             Mix::Attention(part) => part.forward(pass, cache, h)?,
             Mix::Latent(part) => part.forward(pass, cache, h)?,
@@ -407,11 +448,30 @@ impl Layer {
             Mix::Trapezoid(part) => part.forward(pass, cache, h)?,
             Mix::Delta(part) => part.forward(pass, cache, h)?,
         };
+        pass.forget(mix.norm.map(|_| h));
+        if let Some(host) = host {
+            pass.g.send_kept(host)?;
+        }
         self.finish(pass, mix.post_norm, mixed, Place::Mixer(self.site))
     }
 
+    /// The network, or its second run only, behind its norm.
     fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
         let out = match &network.part {
+            Network::Dense(_) | Network::Experts(_) if pass.keeping.network_again && pass.g.records() => {
+                let (part, store, ctx, batch) =
+                    (network.part.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
+                let layer = self.number;
+                let again = move |g: &mut Graph, h: &Var| {
+                    let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
+                    match &part {
+                        Network::Dense(part) => part.forward(&mut pass, h),
+                        Network::Experts(part) => part.forward(&mut pass, h),
+                        Network::DenseAndAside(..) | Network::DenseThenAside(_) => Ok(h.clone()),
+                    }
+                };
+                ops::recompute(pass.g, h, Arc::new(again))?
+            }
             Network::Dense(part) => part.forward(pass, h)?,
             Network::Experts(part) => part.forward(pass, h)?,
             Network::DenseAndAside(part, experts) => {
@@ -426,6 +486,7 @@ impl Layer {
                 }
             }
         };
+        pass.forget(network.norm.map(|_| h));
         self.finish(pass, network.post_norm, out, Place::Network(self.site))
     }
 

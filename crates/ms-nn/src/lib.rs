@@ -33,5 +33,5 @@ pub use cache::KvCache;
 pub use error::{Error, Result};
 pub use gpt::{Carry, Gpt, Seat};
 pub use init::init_params;
-pub use ms_spec::Recompute;
+pub use ms_spec::{Keeping, Recompute};
 pub use routing::{AuxiliaryLoss, Capacity, LayerLoad, RouterLoad};

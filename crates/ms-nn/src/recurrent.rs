@@ -110,7 +110,7 @@ impl StateSpaceMixer {
         let dtype = x.value().dtype();
         let m = &self.sizes;
         let [inner, _, bc, _, heads] = m.sections();
-        let x = pass.ctx.enter_tp(pass.g, x)?;
+        let x = pass.enter(x)?;
         let all = pass.linear(&x, self.input)?;
         let all = ops::cast(pass.g, &all, dtype.wide())?;
         let [z, convolved, dt] = ops::split(pass.g, &all, [inner, inner + 2 * bc, heads])?;
@@ -240,7 +240,7 @@ impl DeltaMixer {
         let dtype = x.value().dtype();
         let s = &self.sizes;
         let (qk, values) = (s.qk_rows(), s.value_rows());
-        let x = &pass.ctx.enter_tp(pass.g, x)?;
+        let x = &pass.enter(x)?;
         let all = pass.linear(x, self.qkvz)?;
         let all = ops::columns(pass.g, &all, &self.unpack)?;
         let [qkv, z] = ops::split(pass.g, &all, [qk + values, values])?;

@@ -45,20 +45,20 @@ pub fn beside(args: &Args, config: &ModelConfig) -> Result<ModelConfig> {
     if given.is_empty() || args.flag("use_checkpoint_args") {
         return Ok(config.clone());
     }
-    changed(config, given)
+    changed(config, &given)
 }
 
 /// `config` with arguments of Megatron in place of what it says.
 ///
 /// # Errors
 /// As [`beside`].
-pub fn changed(config: &ModelConfig, given: Map<String, Value>) -> Result<ModelConfig> {
-    let all = apply(config, &given)?;
+pub fn changed(config: &ModelConfig, given: &Map<String, Value>) -> Result<ModelConfig> {
+    let all = apply(config, given)?;
     if shapes(&all) == shapes(config) {
         return Ok(all);
     }
     // The flag that by itself does not fit is the one to name.
-    for (dest, value) in &given {
+    for (dest, value) in given {
         let alone = Map::from_iter([(dest.clone(), value.clone())]);
         if let Ok(other) = apply(config, &alone)
             && let Some(weight) = contradiction(config, &other)
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn flags_win_and_the_rest_stays() {
         let config = sample("minicpm");
-        let other = changed(&config, given(&json!({"rotary_base": 50000, "sliding_window": 9}))).unwrap();
+        let other = changed(&config, &given(&json!({"rotary_base": 50000, "sliding_window": 9}))).unwrap();
         assert_eq!((other.rope.base, other.sliding_window), (50000.0, Some(9)));
         assert_eq!((&other.scales, other.family, &other.eos), (&config.scales, config.family, &config.eos));
     }
@@ -191,9 +191,9 @@ mod tests {
         // Norms of outputs alone and over whole projections: no flag says so.
         let config = sample("olmo2");
         let other =
-            changed(&config, given(&json!({"norm_epsilon": 0.5, "hidden_size": config.hidden}))).unwrap();
+            changed(&config, &given(&json!({"norm_epsilon": 0.5, "hidden_size": config.hidden}))).unwrap();
         assert_eq!(other, ModelConfig { norm_eps: 0.5, ..config.clone() });
-        let refused = changed(&config, given(&json!({"post_norm": true}))).unwrap_err().to_string();
+        let refused = changed(&config, &given(&json!({"post_norm": true}))).unwrap_err().to_string();
         assert!(refused.starts_with("--post-norm: flags cannot describe the block"), "{refused}");
     }
 
@@ -212,7 +212,7 @@ mod tests {
                 "--qk-layernorm: the model then has a weight",
             ),
         ] {
-            let said = changed(&config, given(&flags)).unwrap_err().to_string();
+            let said = changed(&config, &given(&flags)).unwrap_err().to_string();
             assert!(said.starts_with(says), "{said}");
         }
     }
@@ -224,7 +224,7 @@ mod tests {
             let said = ms_spec::megatron::to_args(&config);
             let alone = |dest: &str| Map::from_iter([(dest.to_owned(), said[dest].clone())]);
             for dest in ["num_layers", "hidden_size", "norm_epsilon", "num_attention_heads", "rotary_base"] {
-                assert_eq!(changed(&config, alone(dest)).unwrap(), config, "{name} {dest}");
+                assert_eq!(changed(&config, &alone(dest)).unwrap(), config, "{name} {dest}");
             }
         }
     }

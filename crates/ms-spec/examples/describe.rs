@@ -28,7 +28,7 @@ pub(crate) fn run(json: &str) -> Result<String, Error> {
     ))
 }
 
-#[allow(dead_code)] // unused where a test includes this file
+#[allow(dead_code, clippy::print_stdout)] // unused where a test includes this file; a program that shows
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).ok_or("expected a config.json")?;
     println!("{}", run(&std::fs::read_to_string(path)?)?);

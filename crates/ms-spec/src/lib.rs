@@ -20,11 +20,13 @@
 //!
 //! Nothing here reads a file or holds a tensor.
 
+mod activations;
 mod config;
 mod error;
 mod family;
 pub mod flops;
 pub mod hf;
+mod keeping;
 pub mod megatron;
 pub mod memory;
 mod params;
@@ -32,9 +34,11 @@ mod parts;
 mod placement;
 mod rope;
 
+pub use activations::{Activations, PassBytes};
 pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;
+pub use keeping::{Keeping, LayerKeeping, Recompute};
 pub use params::{
     Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, check_whole_heads, local,
     params,
@@ -44,5 +48,5 @@ pub use parts::{
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
 };
-pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Recompute, Stages};
+pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};

@@ -29,34 +29,6 @@ impl Default for Stages {
     }
 }
 
-/// Which layers keep only their input and run again in the backward pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recompute {
-    /// None: everything a backward needs is kept.
-    #[default]
-    None,
-    /// The first `n` layers, each by itself (`--recompute-method block`).
-    Block(usize),
-    /// As [`Recompute::Block`], `n` layers of a stage instead of each of its chunks: of its layers, the chunks taken in turns,
-    /// the first (`--enable-recompute-layers-per-pp-rank`).
-    BlockOfStage(usize),
-    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
-    Uniform(usize),
-}
-
-impl Recompute {
-    /// What it means for chunk `chunk` of the `chunks` of a stage.
-    ///
-    /// # Source
-    /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`: layer `l` of chunk `c` runs again if `l·v + c < n`.
-    pub fn of_chunk(self, chunk: usize, chunks: usize) -> Self {
-        match self {
-            Self::BlockOfStage(n) => Self::Block(n.saturating_sub(chunk).div_ceil(chunks.max(1))),
-            other => other,
-        }
-    }
-}
-
 /// One piece of a model, in the order of the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -20,7 +20,7 @@ pub(crate) fn run(folder: &Path, text: &str) -> Result<Vec<String>> {
     Ok(ids.iter().filter_map(|&id| tokenizer.id_to_token(id)).collect())
 }
 
-#[allow(dead_code)] // unused where a test includes this file
+#[allow(dead_code, clippy::print_stdout)] // unused where a test includes this file; a program that shows
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let (Some(folder), Some(text)) = (args.next(), args.next()) else {

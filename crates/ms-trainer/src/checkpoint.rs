@@ -7,6 +7,7 @@
 use crate::config::{MegatronFiles, TrainConfig, UpdateRule};
 use crate::engine::Engine;
 use crate::optimizer::{MASTER, state_names};
+use crate::scaler::{LossScale, Scaler};
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Cut;
@@ -25,6 +26,8 @@ pub(crate) struct RunState {
     pub(crate) from: PathBuf,
     pub(crate) iteration: u64,
     pub(crate) consumed_train_samples: u64,
+    /// Samples by which the schedule has gone on.
+    pub(crate) scheduled_samples: u64,
     pub(crate) consumed_valid_samples: u64,
     pub(crate) floating_point_operations: f64,
     /// The schedule to go on with.
@@ -36,6 +39,12 @@ pub(crate) struct RunState {
 struct Stored {
     iteration: u64,
     consumed_train_samples: u64,
+    /// Samples by which the schedule has gone on; absent: all that were consumed.
+    #[serde(default)]
+    scheduled_samples: Option<u64>,
+    /// The factor of the loss, where there is one.
+    #[serde(default)]
+    loss_scale: Option<Scaler>,
     consumed_valid_samples: u64,
     num_floating_point_operations_so_far: f64,
     optimizer_step: u64,
@@ -94,6 +103,8 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
         consumed_train_samples: count("consumed_train_samples")
             .or(schedule["num_steps"].as_u64())
             .unwrap_or(0),
+        scheduled_samples: schedule["num_steps"].as_u64(),
+        loss_scale: serde_json::from_value(state["optimizer"]["grad_scaler"].clone()).ok(),
         consumed_valid_samples: count("consumed_valid_samples").unwrap_or(0),
         num_floating_point_operations_so_far: state["num_floating_point_operations_so_far"]
             .as_f64()
@@ -112,7 +123,7 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
 /// Parameter groups and schedule as Megatron's files have them.
 fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
     let s = &state.schedule;
-    let samples = state.consumed_train_samples;
+    let samples = state.scheduled_samples;
     let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
     let group = |multiplier: f64| {
         let mut group = json!({
@@ -181,10 +192,16 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 /// The first rank's last step: what is beside the tensors, and the final name.
 fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: sharded::Writer) -> Result<()> {
     let step = engine.optimizer.step();
-    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
+    let (mut optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
+    let loss_scale = config.loss_scale.acts().then(|| engine.scaler());
+    if let Some(scaler) = loss_scale {
+        optimizer["grad_scaler"] = json!(scaler);
+    }
     let stored = Stored {
         iteration: state.iteration,
         consumed_train_samples: state.consumed_train_samples,
+        scheduled_samples: Some(state.scheduled_samples),
+        loss_scale,
         consumed_valid_samples: state.consumed_valid_samples,
         num_floating_point_operations_so_far: state.floating_point_operations,
         optimizer_step: step,
@@ -261,7 +278,7 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
         // In f32 and f64 the master weights are the weights.
         let first = usize::from(engine.dtype() == engine.dtype().wide());
         for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
-            for part in engine.optimizer.parts(which) {
+            for part in engine.optimizer.parts(&engine.device, &engine.store, which) {
                 let (id, range, values) = part?;
                 if engine.counts(id) {
                     states.push((state_name(state, &specs[id.0 as usize]), id.0 as usize, range, values));
@@ -332,6 +349,7 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         from: dir.clone(),
         iteration: 0,
         consumed_train_samples: 0,
+        scheduled_samples: 0,
         consumed_valid_samples: 0,
         floating_point_operations: 0.0,
         schedule: config.schedule.clone(),
@@ -359,6 +377,10 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     }
     state.iteration = stored.iteration;
     state.consumed_train_samples = stored.consumed_train_samples;
+    state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
+    if let (Some(scaler), LossScale::Dynamic { .. }) = (stored.loss_scale, config.loss_scale) {
+        engine.set_scaler(scaler);
+    }
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
@@ -445,7 +467,7 @@ fn read_weights(source: &Checkpoint, engine: &mut Engine) -> Result<()> {
 fn read_masters(source: &Checkpoint, engine: &mut Engine, others: bool) -> Result<()> {
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
-    engine.optimizer.fill(0, |id, range, mut out| {
+    engine.optimizer.fill(&engine.device, 0, |id, range, mut out| {
         let i = id.0 as usize;
         let master = state_name(MASTER, &specs[i]);
         let name = if others && source.has(&master) { &master } else { &specs[i].name };
@@ -466,7 +488,7 @@ fn read_optimizer(source: &Checkpoint, engine: &mut Engine, rule: UpdateRule, st
     let specs = engine.model.specs().to_vec();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
     for (which, state) in state_names(rule).into_iter().enumerate().skip(usize::from(!has_masters)) {
-        engine.optimizer.fill(which, |id, range, mut out| {
+        engine.optimizer.fill(&engine.device, which, |id, range, mut out| {
             let i = id.0 as usize;
             let name = state_name(state, &specs[i]);
             // Megatron keeps no state of what no gradient changes, such as the bias of a router.

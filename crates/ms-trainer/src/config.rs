@@ -1,10 +1,12 @@
 //! Everything a run is told, resolved.
 
+use crate::scaler::LossScale;
 use crate::schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_nn::{Capacity, Recompute};
+use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -16,7 +18,8 @@ use std::time::Duration;
 pub struct TrainConfig {
     /// The model.
     pub model: ModelConfig,
-    /// Element type of weights and activations: f32 or bf16. Master weights and optimizer state are f32.
+    /// Element type of weights and activations: f32 or bf16; f16 weights, which are computed with in f32. Master weights and
+    /// optimizer state are f32.
     pub dtype: DType,
     /// Tokens of a sample.
     pub seq_length: usize,
@@ -35,6 +38,10 @@ pub struct TrainConfig {
     pub schedule: Schedule,
     /// How weights follow gradients.
     pub update: UpdateRule,
+    /// In which form the optimizer keeps its state.
+    pub optimizer_form: OptimizerForm,
+    /// By what the loss is multiplied before the backward pass.
+    pub loss_scale: LossScale,
     /// Largest gradient norm; 0 turns clipping off.
     pub clip_grad: f64,
     /// Gradients and loss are averaged over tokens instead of micro-batches.
@@ -43,6 +50,12 @@ pub struct TrainConfig {
     pub log_token_mean: bool,
     /// What runs again in the backward pass.
     pub recompute: Recompute,
+    /// What layers that do not run again as a whole keep less of.
+    pub keeping: Keeping,
+    /// When passes run again.
+    pub replay: Replay,
+    /// Folder of the files to which goes what leaves the device.
+    pub swap_folder: PathBuf,
     /// What each pipeline stage holds.
     pub stages: Stages,
     /// The order of work in a pipeline.
@@ -114,10 +127,15 @@ impl TrainConfig {
                 weight_decay_style: WeightDecayStyle::Constant,
             },
             update: UpdateRule::AdamW(Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 }),
+            optimizer_form: OptimizerForm::default(),
+            loss_scale: LossScale::None,
             clip_grad: 1.0,
             per_token_loss: false,
             log_token_mean: false,
             recompute: Recompute::None,
+            keeping: Keeping::default(),
+            replay: Replay::default(),
+            swap_folder: PathBuf::from("."),
             stages: Stages::default(),
             order: PipelineOrder::default(),
             routing: Routing::default(),
@@ -138,6 +156,13 @@ impl TrainConfig {
             profile: None,
             args: Map::new(),
         }
+    }
+}
+
+impl TrainConfig {
+    /// Bytes of an element's master weight and of what else the optimizer keeps of it on the device.
+    pub fn state_bytes(&self) -> (usize, usize) {
+        self.optimizer_form.bytes(self.dtype, self.update.state_names().len())
     }
 }
 
@@ -226,6 +251,19 @@ impl Default for PipelineOrder {
     fn default() -> Self {
         Self::Plain { group: None, forwards_first: true }
     }
+}
+
+/// When what runs again in a pipeline does so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replay {
+    /// When its gradient has come.
+    #[default]
+    WithGradient,
+    /// Before a stage waits for the gradient (`--recompute-in-advance`).
+    InAdvance,
+    /// As [`Replay::InAdvance`], and forward passes beyond as many as the pipeline has chunks keep only what came in
+    /// (`--recompute-in-bubble`).
+    InBubble,
 }
 
 /// How weights follow gradients.

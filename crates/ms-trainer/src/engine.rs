@@ -4,9 +4,10 @@ use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
+use crate::scaler::{LossScale, Scaler};
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
@@ -36,11 +37,17 @@ pub struct Engine {
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
+    loss_scale: LossScale,
+    scaler: Scaler,
     per_token_loss: bool,
     log_token_mean: bool,
     check_for_nan: bool,
     routing: Routing,
     load: Arc<RouterLoad>,
+    /// Where what leaves the device goes.
+    host: Option<Host>,
+    /// Most bytes that forward passes have kept.
+    kept_bytes: usize,
 }
 
 /// What an iteration found.
@@ -48,8 +55,12 @@ pub struct Engine {
 pub struct StepReport {
     /// The loss as logged.
     pub loss: f64,
-    /// Norm of the gradient before clipping.
+    /// Norm of the gradient before clipping; 0 where the iteration was skipped.
     pub grad_norm: f64,
+    /// Whether gradients overflowed, so that nothing was updated.
+    pub skipped: bool,
+    /// The factor of the loss in the next iteration.
+    pub loss_scale: f64,
     /// Tokens that counted in the loss, over all ranks.
     pub tokens: u64,
     /// The loss of each multi-token prediction module, without its factor.
@@ -78,14 +89,19 @@ impl Engine {
     pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
-        let model =
-            Gpt::part(&config.model, &device, seat, config.longest_row)?.with_recompute(config.recompute);
+        let form = config.optimizer_form;
+        let swaps = config.keeping.swap_attention || form.swapped.is_some();
+        let host = swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?;
+        let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
+            .with_recompute(config.recompute)
+            .with_keeping(config.keeping, host.clone());
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         let grads = GradBuckets::zeros(device.arena(), config.dtype, &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
-        let optimizer = Optimizer::new(&device, &dp, (model.specs(), &counts), &store, config.update)?;
+        let of = (model.specs(), &counts[..]);
+        let optimizer = Optimizer::new(&device, &dp, of, &store, config.update, (form, host.as_ref()))?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
         let load: Arc<RouterLoad> = Arc::default();
         let overlap = config.overlap_grad_reduce.then(|| shared.passes_alone(&model));
@@ -102,11 +118,15 @@ impl Engine {
             overlap,
             counts,
             clip_grad: config.clip_grad,
+            loss_scale: config.loss_scale,
+            scaler: config.loss_scale.start(),
             per_token_loss: config.per_token_loss,
             log_token_mean: config.log_token_mean || config.per_token_loss,
             check_for_nan: config.check_for_nan,
             routing: config.routing,
             load,
+            host,
+            kept_bytes: 0,
         };
         this.publish_biases()?;
         Ok(this)
@@ -128,18 +148,29 @@ impl Engine {
     ) -> Result<StepReport> {
         let (parts, mut report) = self.gradients(iteration, micro_batches)?;
         let _span = tracing::trace_span!(target: "ms_step", "optimizer").entered();
+        report.experts = self.experts_report()?;
+        if let Some(experts) = &report.experts {
+            // As upstream: with the gradients, whatever becomes of these.
+            self.move_expert_biases(experts)?;
+        }
+        if self.loss_scale.acts() {
+            report.skipped = self.overflow(&parts)?;
+            self.scaler.update(self.loss_scale, report.skipped);
+            report.loss_scale = self.scaler.scale;
+            if report.skipped {
+                if report.experts.is_some() {
+                    self.publish_masters()?;
+                }
+                return Ok(report);
+            }
+        }
         report.grad_norm = self.grad_norm(&parts)?;
         let grad_norm = report.grad_norm;
         if self.check_for_nan && !grad_norm.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        report.experts = self.experts_report()?;
-        if let Some(experts) = &report.experts {
-            self.move_expert_biases(experts)?;
-        }
-        let dtype = self.store.dtype();
-        let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), dtype)?;
+        let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), &self.store)?;
         self.dp.gather_weights(&mut self.store, weights)?;
         self.publish_biases()?;
         Ok(report)
@@ -160,12 +191,13 @@ impl Engine {
                 early[p.0 as usize].map(|each| each * passes)
             }),
         };
-        let losses = {
+        let (losses, kept_bytes) = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
             let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
-            let batches = (iteration, micro_batches);
-            self.pipeline.run(model, store, ctx, &self.device, batches, &mut reduction)?
+            let step = (iteration, micro_batches, self.scaler.scale);
+            self.pipeline.run(model, store, ctx, &self.device, step, &mut reduction)?
         };
+        self.kept_bytes = self.kept_bytes.max(kept_bytes);
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let loss = losses.main.value(self.log_token_mean);
         if self.check_for_nan && !loss.is_finite() {
@@ -174,12 +206,14 @@ impl Engine {
         let factor = match self.per_token_loss {
             true => 1.0 / losses.main.tokens.max(1.0),
             false => 1.0 / self.ctx.dp.size() as f64,
-        };
+        } / self.scaler.scale;
         self.shared.reduce(&self.device, &self.ctx, reduction.grads())?;
         let parts = reduction.finish(&self.device, factor)?;
         let report = StepReport {
             loss,
             grad_norm: 0.0,
+            skipped: false,
+            loss_scale: self.scaler.scale,
             tokens: losses.main.tokens as u64,
             ahead: losses.ahead.iter().map(|l| l.value(false)).collect(),
             experts: None,
@@ -209,6 +243,16 @@ impl Engine {
         Ok((report, owned))
     }
 
+    /// Most bytes of tensors that forward passes have kept for their backward at one time, blocks as large as they were asked for.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Counters of the file to which goes what leaves the device, if anything does.
+    pub fn host_stats(&self) -> Option<HostStats> {
+        self.host.as_ref().map(Host::stats)
+    }
+
     /// Whether this rank's copy of parameter `id` is the one that counts in norms and checkpoints.
     pub fn counts(&self, id: ParamId) -> bool {
         self.counts[id.0 as usize]
@@ -219,7 +263,7 @@ impl Engine {
     /// # Errors
     /// If a rank fails.
     pub fn publish_masters(&mut self) -> Result<()> {
-        let weights = self.optimizer.weights(&self.device, self.store.dtype())?;
+        let weights = self.optimizer.weights(&self.device, &self.store)?;
         self.dp.gather_weights(&mut self.store, weights)?;
         self.publish_biases()
     }
@@ -236,7 +280,7 @@ impl Engine {
         for (i, spec) in specs.iter().enumerate().filter(|(i, _)| kept(ParamId(*i as u32))) {
             shares.insert(i as u32, vec![0.0; spec.shape.numel()]);
         }
-        for part in self.optimizer.parts(0) {
+        for part in self.optimizer.parts(&self.device, &self.store, 0) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0) {
                 share[range].copy_from_slice(values.as_slice()?);
@@ -320,6 +364,7 @@ impl Engine {
         let specs = self.model.specs();
         let counts_of = |id: ParamId| layer_of(&specs[id.0 as usize]).and_then(|l| report.tokens.get(&l));
         self.optimizer.change_masters(
+            (&self.device, &self.store),
             |id| counts_of(id).is_some(),
             |id, range, values| {
                 let Some(counts) = counts_of(id) else { return };
@@ -332,6 +377,28 @@ impl Engine {
                 }
             },
         )
+    }
+
+    /// Whether a gradient on any rank is no number or, of float16 weights, larger with its factor than float16 can hold.
+    fn overflow(&self, parts: &[Tensor]) -> Result<bool> {
+        let most = match self.dtype() {
+            DType::F16 => LARGEST_F16 / self.scaler.scale,
+            _ => f64::MAX,
+        };
+        let found = self.optimizer.exceeds(parts, most)?;
+        let found = Tensor::from_slice(self.device.arena(), [1], &[f64::from(u8::from(found))])?;
+        let found = self.ctx.world.all_reduce("overflow", found, ReduceOp::Max)?.wait()?;
+        Ok(found.as_slice::<f64>()?[0] > 0.0)
+    }
+
+    /// The factor of the loss with what it depends on.
+    pub(crate) fn scaler(&self) -> Scaler {
+        self.scaler
+    }
+
+    /// Goes on with a checkpoint's factor.
+    pub(crate) fn set_scaler(&mut self, scaler: Scaler) {
+        self.scaler = scaler;
     }
 
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
@@ -349,7 +416,7 @@ impl Engine {
     /// # Errors
     /// If a rank fails.
     pub fn params_norm(&self) -> Result<f64> {
-        self.root_of_sum(self.optimizer.masters_squared()?)
+        self.root_of_sum(self.optimizer.masters_squared(&self.device, &self.store)?)
     }
 
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.
@@ -388,6 +455,9 @@ fn counts(param: &ms_spec::PlacedParam, ctx: &ParallelCtx) -> bool {
     let group = if spec.of_experts() { &ctx.etp } else { &ctx.tp };
     !param.copy && (spec.partition.axes().contains(&Axis::Tp) || group.rank() == 0)
 }
+
+/// The largest float16.
+const LARGEST_F16: f64 = 65504.0;
 
 fn not_finite(ctx: &ParallelCtx, iteration: u64, what: &'static str, value: f64) -> Error {
     Error::NotFinite { iteration, rank: ctx.describe(), what, value }

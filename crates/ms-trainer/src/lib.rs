@@ -12,6 +12,7 @@ mod checkpoint;
 mod config;
 mod engine;
 mod error;
+mod halves;
 mod log_line;
 mod losses;
 mod optimizer;
@@ -19,12 +20,14 @@ pub mod parity;
 mod pipeline;
 mod reduction;
 mod run;
+mod scaler;
 mod schedule;
 mod share;
+mod state;
 
 pub use config::{
-    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Routing, TrainConfig,
-    UpdateRule,
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay, Routing,
+    TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
 pub use error::{Error, Result};
@@ -32,4 +35,6 @@ pub use log_line::LogLine;
 pub use optimizer::Optimizer;
 pub use reduction::{BufferSpec, buffers, shared_by_stages};
 pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
+pub use scaler::LossScale;
 pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+pub use state::OptimizerForm;

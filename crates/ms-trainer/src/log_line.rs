@@ -27,10 +27,14 @@ pub struct LogLine {
     pub loss: f64,
     /// Mean loss of each multi-token prediction module since the last line.
     pub ahead: Vec<f64>,
-    /// Norm of the last gradient before clipping.
-    pub grad_norm: f64,
+    /// Factor of the loss in the next backward pass.
+    pub loss_scale: f64,
+    /// Norm of the last gradient before clipping; a skipped iteration has none.
+    pub grad_norm: Option<f64>,
     /// Norm of the weights, if asked for.
     pub params_norm: Option<f64>,
+    /// Iterations without an update, since gradients overflowed.
+    pub skipped_iterations: u64,
     /// Iterations whose loss was not a number.
     pub nan_iterations: u64,
 }
@@ -53,14 +57,17 @@ impl LogLine {
         for (k, loss) in self.ahead.iter().enumerate().filter(|(_, loss)| **loss > 0.0) {
             let _ = write!(s, " mtp_{} loss: {} |", k + 1, exponent(*loss));
         }
-        let _ = write!(s, " loss scale: 1.0 | grad norm: {:.3} |", self.grad_norm);
+        let _ = write!(s, " loss scale: {:.1} |", self.loss_scale);
+        if let Some(norm) = self.grad_norm {
+            let _ = write!(s, " grad norm: {norm:.3} |");
+        }
         if let Some(norm) = self.params_norm {
             let _ = write!(s, " params norm: {norm:.3} |");
         }
         let _ = write!(
             s,
-            " number of skipped iterations:   0 | number of nan iterations: {:3} |",
-            self.nan_iterations
+            " number of skipped iterations: {:3} | number of nan iterations: {:3} |",
+            self.skipped_iterations, self.nan_iterations
         );
         s
     }
@@ -124,8 +131,10 @@ mod tests {
             global_batch_size: 16,
             loss: 10.5,
             ahead: vec![11.0],
-            grad_norm: 1.23456,
+            loss_scale: 1.0,
+            grad_norm: Some(1.23456),
             params_norm: None,
+            skipped_iterations: 0,
             nan_iterations: 0,
         };
         let leap_day = UNIX_EPOCH + Duration::from_secs(1_709_251_199);
@@ -135,6 +144,20 @@ mod tests {
              iteration (ms): 1234.6 | throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.250000E-06 | global \
              batch size:    16 | lm loss: 1.050000E+01 | mtp_1 loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 1.235 \
              | number of skipped iterations:   0 | number of nan iterations:   0 |"
+        );
+        let skipped = LogLine {
+            loss: 0.0,
+            ahead: vec![],
+            loss_scale: 65536.0,
+            grad_norm: None,
+            skipped_iterations: 1,
+            ..line
+        };
+        let text = skipped.format(leap_day);
+        let end = &text[text.find("batch size").unwrap()..];
+        assert_eq!(
+            end,
+            "batch size:    16 | loss scale: 65536.0 | number of skipped iterations:   1 | number of nan iterations:   0 |"
         );
         assert_eq!(exponent(0.0), "0.000000E+00");
         assert_eq!(exponent(2.5e-130), "2.500000E-130");

@@ -2,7 +2,8 @@
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
-use ms_core::{AdamW, DType, Device, ParamId, ParamStore, Sgd, Tensor, TensorMut};
+use crate::state::{Lower, OptimizerForm, State, copy};
+use ms_core::{AdamW, DType, Device, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
@@ -12,9 +13,17 @@ pub struct Optimizer {
     rule: UpdateRule,
     step: u64,
     shard: Shard,
+    dtype: DType,
     /// Master weights, and behind them what the rule keeps, each `[shard]`.
-    state: Vec<Tensor>,
+    state: Vec<State>,
+    /// Most elements of a state of which there are unrounded copies at one time.
+    piece: usize,
+    /// New weights of each bucket's part that the model does not have yet, where their upper halves are the weights.
+    unpublished: Option<Vec<Tensor>>,
 }
+
+/// Elements of which unrounded copies are made at one time, where the state is kept in another form.
+const PIECE: usize = 1 << 14;
 
 /// Name of the master weights in a checkpoint.
 pub(crate) const MASTER: &str = "fp32_param";
@@ -40,6 +49,8 @@ struct Shard {
     parts: Vec<Owned>,
     /// First element of each bucket's part in the state tensors, and its length.
     buckets: Vec<(usize, usize)>,
+    /// First element of each bucket's part in the model's buffer.
+    homes: Vec<usize>,
     numel: usize,
 }
 
@@ -51,6 +62,7 @@ impl Shard {
             numel += shard.len();
             (start, shard.len())
         };
+        let homes = dp.shards().iter().map(|own| own.start).collect();
         let buckets: Vec<(usize, usize)> = dp.shards().into_iter().map(place).collect();
         let own = |slice: ParamSlice| Owned {
             at: buckets[slice.bucket].0 + slice.offset,
@@ -58,8 +70,22 @@ impl Shard {
             counts: counts[slice.param],
             slice,
         };
-        Self { parts: dp.slices().into_iter().map(own).collect(), buckets, numel }
+        Self { parts: dp.slices().into_iter().map(own).collect(), buckets, homes, numel }
     }
+}
+
+impl Shard {
+    /// First element of a part in the model's buffer.
+    fn home(&self, own: &Owned) -> usize {
+        self.homes[own.slice.bucket] + own.slice.offset
+    }
+}
+
+/// The part of `all`, a tensor for each bucket, that `own` is: filled with `values` from its element `start` on.
+fn put(all: &mut [Tensor], (own, start): (&Owned, usize), values: &Tensor) -> Result<()> {
+    let mut to = all[own.slice.bucket].view_mut(own.slice.offset + start, [values.numel()])?;
+    to.bytes_mut().copy_from_slice(values.bytes());
+    Ok(())
 }
 
 impl Optimizer {
@@ -74,11 +100,31 @@ impl Optimizer {
         (specs, counts): (&[ParamSpec], &[bool]),
         store: &ParamStore,
         rule: UpdateRule,
+        (form, host): (OptimizerForm, Option<&Host>),
     ) -> Result<Self> {
         let shard = Shard::new(dp, specs, counts);
-        let zeros = |_| Tensor::zeros(device.arena(), store.dtype().wide(), [shard.numel]);
-        let state = state_names(rule).into_iter().map(zeros).collect();
-        let mut this = Self { rule, step: 0, state, shard };
+        let dtype = store.dtype().wide();
+        let zeros = |dtype| Tensor::zeros(device.arena(), dtype, [shard.numel]);
+        let make = |which: usize| -> Result<State> {
+            Ok(match (form, host) {
+                (OptimizerForm { swapped: Some(_), .. }, Some(host)) => {
+                    State::away(device, host, dtype, shard.numel)?
+                }
+                (OptimizerForm { reuse: true, ties_to_even, .. }, _) if which == 0 => {
+                    let mut lower = Lower::new(device, shard.numel, ties_to_even);
+                    let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained);
+                    whole.for_each(|p| lower.keep_whole(device, (p.at, p.slice.range.len())));
+                    State::Lower(lower)
+                }
+                (OptimizerForm { rounded_moments: true, .. }, _) if which > 0 => {
+                    State::Rounded(zeros(DType::Bf16))
+                }
+                _ => State::Here(zeros(dtype)),
+            })
+        };
+        let state = (0..state_names(rule).len()).map(make).collect::<Result<_>>()?;
+        let piece = form.swapped.map_or(PIECE, |times| shard.numel.div_ceil(times.max(1)).max(1));
+        let mut this = Self { rule, step: 0, state, shard, dtype, piece, unpublished: None };
         this.take_masters(device, dp, store)?;
         Ok(this)
     }
@@ -88,12 +134,32 @@ impl Optimizer {
     /// # Errors
     /// If the store's type is not one of weights.
     pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
+        self.unpublished = None;
         for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
-            let part = store.values().slice_flat(own.start, [len])?;
-            let part = device.cast(&part, self.state[0].dtype())?;
-            self.state[0].view_mut(start, [len])?.bytes_mut().copy_from_slice(part.bytes());
+            for at in (0..len).step_by(self.piece) {
+                let part = store.values().slice_flat(own.start + at, [self.piece.min(len - at)])?;
+                self.state[0].write(device, start + at, &device.cast(&part, self.dtype)?)?;
+            }
+        }
+        // Parts that are kept as a whole go by their own first elements.
+        let lower = matches!(self.state[0], State::Lower(_));
+        for own in self.shard.parts.iter().filter(|_| lower) {
+            let part = store.values().slice_flat(self.shard.home(own), [own.slice.range.len()])?;
+            self.state[0].write(device, own.at, &device.cast(&part, self.dtype)?)?;
         }
         Ok(())
+    }
+
+    /// The master weights of a part, or another state of it, in memory of its own.
+    fn read(&self, device: &Device, store: &ParamStore, which: usize, own: &Owned) -> Result<Tensor> {
+        let len = own.slice.range.len();
+        let upper = || -> Result<Tensor> {
+            Ok(match &self.unpublished {
+                Some(new) => new[own.slice.bucket].slice_flat(own.slice.offset, [len])?,
+                None => store.values().slice_flat(self.shard.home(own), [len])?,
+            })
+        };
+        self.state[which].read(device, (own.at, len), upper)
     }
 
     /// The sum of the squares of `parts`, a tensor for each bucket, over the elements that count.
@@ -108,14 +174,35 @@ impl Optimizer {
         Ok(sum)
     }
 
+    /// Whether an element of `parts`, a tensor for each bucket, is no number or farther from zero than `most`.
+    ///
+    /// # Errors
+    /// If a part is not of real numbers.
+    pub fn exceeds(&self, parts: &[Tensor], most: f64) -> Result<bool> {
+        for Owned { slice, .. } in &self.shard.parts {
+            let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            let beyond = match part.dtype() {
+                DType::F32 => {
+                    let most = most as f32;
+                    part.as_slice::<f32>()?.iter().any(|g| g.is_nan() || g.abs() > most || g.is_infinite())
+                }
+                _ => part.to_reals()?.iter().any(|g| g.is_nan() || g.abs() > most),
+            };
+            if beyond {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The sum of the squares of the master weights that count.
     ///
     /// # Errors
     /// Never in a sound program.
-    pub fn masters_squared(&self) -> Result<f64> {
+    pub fn masters_squared(&self, device: &Device, store: &ParamStore) -> Result<f64> {
         let mut sum = 0.0;
-        for Owned { slice, at, .. } in self.shard.parts.iter().filter(|p| p.counts) {
-            let values = self.state[0].slice_flat(*at, [slice.range.len()])?;
+        for own in self.shard.parts.iter().filter(|p| p.counts) {
+            let values = self.read(device, store, 0, own)?;
             sum += values.to_reals()?.iter().map(|w| w * w).sum::<f64>();
         }
         Ok(sum)
@@ -136,12 +223,18 @@ impl Optimizer {
     ///
     /// # Errors
     /// Never in a sound program; the values are checked parts.
-    pub fn parts(
-        &self,
+    pub fn parts<'a>(
+        &'a self,
+        device: &'a Device,
+        store: &'a ParamStore,
         which: usize,
-    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, Tensor)>> {
-        self.shard.parts.iter().map(move |Owned { slice: s, at, .. }| {
-            let values = self.state[which].slice_flat(*at, [s.range.len()])?;
+    ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, Tensor)>> + 'a {
+        self.shard.parts.iter().map(move |own| {
+            let s = &own.slice;
+            let values = match &self.state[which] {
+                State::Here(all) => all.slice_flat(own.at, [s.range.len()])?,
+                _ => self.read(device, store, which, own)?,
+            };
             Ok((ParamId(s.param as u32), s.range.clone(), values))
         })
     }
@@ -152,14 +245,39 @@ impl Optimizer {
     /// As `read`.
     pub fn fill<E: From<ms_core::Error>>(
         &mut self,
+        device: &Device,
         which: usize,
         mut read: impl FnMut(ParamId, std::ops::Range<usize>, TensorMut<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for Owned { slice: s, at, .. } in &self.shard.parts {
-            let values = self.state[which].view_mut(*at, [s.range.len()])?;
-            read(ParamId(s.param as u32), s.range.clone(), values)?;
+    ) -> Result<(), E>
+    where
+        crate::Error: Into<E>,
+    {
+        let mut new = self.new_weights(device, which);
+        for own in &self.shard.parts {
+            let s = &own.slice;
+            if let State::Here(all) = &mut self.state[which] {
+                let values = all.view_mut(own.at, [s.range.len()])?;
+                read(ParamId(s.param as u32), s.range.clone(), values)?;
+                continue;
+            }
+            let mut values = Tensor::uninit(device.arena(), self.dtype, [s.range.len()]);
+            read(ParamId(s.param as u32), s.range.clone(), values.whole_mut()?)?;
+            let upper = self.state[which].write(device, own.at, &values).map_err(Into::into)?;
+            if let (Some(new), Some(upper)) = (&mut new, upper) {
+                put(new, (own, 0), &upper).map_err(Into::into)?;
+            }
+        }
+        if new.is_some() {
+            self.unpublished = new;
         }
         Ok(())
+    }
+
+    /// Zeros in the place of the model's weights that state `which` decides, if it is their lower halves.
+    fn new_weights(&self, device: &Device, which: usize) -> Option<Vec<Tensor>> {
+        let zeros = |&(_, len): &(usize, usize)| Tensor::zeros(device.arena(), DType::Bf16, [len]);
+        let lower = matches!(self.state[which], State::Lower(_));
+        lower.then(|| self.shard.buckets.iter().map(zeros).collect())
     }
 
     /// Changes this rank's master weights of the parameters that are `wanted` outside the update rule: `change` gets parameter,
@@ -169,21 +287,26 @@ impl Optimizer {
     /// If the master weights are in use elsewhere.
     pub fn change_masters(
         &mut self,
+        (device, store): (&Device, &ParamStore),
         wanted: impl Fn(ParamId) -> bool,
         mut change: impl FnMut(ParamId, std::ops::Range<usize>, &mut [f64]),
     ) -> Result<()> {
-        let parts = self.shard.parts.iter().filter(|p| wanted(ParamId(p.slice.param as u32)));
-        for Owned { slice: s, at, .. } in parts {
-            let len = s.range.len();
-            let mut values = self.state[0].slice_flat(*at, [len])?.to_reals()?;
-            change(ParamId(s.param as u32), s.range.clone(), &mut values);
-            self.state[0].view_mut(*at, [len])?.set_reals(&values)?;
+        let parts = self.shard.parts.iter().enumerate();
+        let parts = parts.filter(|(_, p)| wanted(ParamId(p.slice.param as u32))).map(|(i, _)| i);
+        for i in parts.collect::<Vec<_>>() {
+            let own = &self.shard.parts[i];
+            let mut master = self.read(device, store, 0, own)?;
+            let mut values = master.to_reals()?;
+            change(ParamId(own.slice.param as u32), own.slice.range.clone(), &mut values);
+            master.whole_mut()?.set_reals(&values)?;
+            // Of lower halves these are kept as a whole, so the model's weights need not be known.
+            self.state[0].write(device, own.at, &master)?;
         }
         Ok(())
     }
 
     /// Updates this rank's share with the reduced gradients `grads` (one tensor per bucket), multiplied by
-    /// `grad_scale`, and returns the new weights of each bucket's part in `dtype`.
+    /// `grad_scale`, and returns the new weights of each bucket's part, of the type of `store`.
     ///
     /// # Errors
     /// If a state tensor is in use elsewhere.
@@ -193,49 +316,122 @@ impl Optimizer {
         grads: &[Tensor],
         grad_scale: f64,
         (lr, weight_decay): (f64, f64),
-        dtype: DType,
+        store: &ParamStore,
     ) -> Result<Vec<Tensor>> {
         self.step += 1;
-        for Owned { slice: s, at, decay, .. } in &self.shard.parts {
-            let len = s.range.len();
-            let weight_decay = if *decay { weight_decay } else { 0.0 };
+        let numbers = StepNumbers { rule: self.rule, step: self.step, lr, grad_scale };
+        let mut new = self.new_weights(device, 0);
+        for own in &self.shard.parts {
+            let (s, len) = (&own.slice, own.slice.range.len());
+            let weight_decay = if own.decay { weight_decay } else { 0.0 };
             let grad = grads[s.bucket].slice_flat(s.offset, [len])?;
-            let windows = self.state.iter_mut().map(|t| t.view_mut(*at, [len]));
-            let mut windows = windows.collect::<ms_core::Result<Vec<_>>>()?.into_iter();
-            let mut next = || windows.next().expect("a rule has as many state tensors as it names");
-            match self.rule {
-                UpdateRule::AdamW(Adam { beta1, beta2, eps }) => {
-                    let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step: self.step };
-                    device.adamw(next(), next(), next(), &grad, grad_scale, &numbers)?;
-                }
-                UpdateRule::Sgd { momentum } => {
-                    device.sgd(next(), next(), &grad, grad_scale, &Sgd { lr, momentum, weight_decay })?;
+            if self.state.iter().all(|state| matches!(state, State::Here(_))) {
+                let windows = self.state.iter_mut().map(|state| match state {
+                    State::Here(all) => all.view_mut(own.at, [len]),
+                    _ => unreachable!("all states are here"),
+                });
+                let windows = windows.collect::<ms_core::Result<Vec<_>>>()?;
+                numbers.apply(device, windows, &grad, weight_decay)?;
+                continue;
+            }
+            // The rule works element by element, so pieces give the same bits.
+            let piece = if self.state[0].is_whole(own.at) { len.max(1) } else { self.piece };
+            for start in (0..len).step_by(piece) {
+                let (at, part) = (own.at + start, piece.min(len - start));
+                let upper = || Ok(store.values().slice_flat(self.shard.home(own) + start, [part])?);
+                let read = |state: &State| state.read(device, (at, part), upper);
+                let mut values = self.state.iter().map(read).collect::<Result<Vec<_>>>()?;
+                let windows =
+                    values.iter_mut().map(Tensor::whole_mut).collect::<ms_core::Result<Vec<_>>>()?;
+                numbers.apply(device, windows, &grad.slice_flat(start, [part])?, weight_decay)?;
+                for (which, (state, values)) in self.state.iter_mut().zip(&values).enumerate() {
+                    let upper = state.write(device, at, values)?;
+                    if let (0, Some(new), Some(upper)) = (which, &mut new, upper) {
+                        put(new, (own, start), &upper)?;
+                    }
                 }
             }
         }
-        self.weights(device, dtype)
+        match new {
+            Some(new) => Ok(new),
+            None => self.weights(device, store),
+        }
     }
 
-    /// The master weights of each bucket's part as new tensors of `dtype`.
+    /// The master weights of each bucket's part as new tensors of the type of `store`.
     ///
     /// # Errors
-    /// If there is no conversion to `dtype`.
-    pub fn weights(&self, device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
-        let of = |&(start, len): &(usize, usize)| {
-            let part = self.state[0].slice_flat(start, [len])?;
-            if dtype != part.dtype() {
-                return Ok(device.cast(&part, dtype)?);
+    /// If there is no conversion to that type.
+    pub fn weights(&mut self, device: &Device, store: &ParamStore) -> Result<Vec<Tensor>> {
+        if let Some(new) = self.unpublished.take() {
+            return Ok(new);
+        }
+        let dtype = store.dtype();
+        let of = |(&(start, len), &home): (&(usize, usize), &usize)| match &self.state[0] {
+            State::Here(all) if dtype != self.dtype => {
+                Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?)
             }
             // A copy: the master weights must stay writable while the model uses its own.
-            let mut copy = Tensor::uninit(device.arena(), dtype, [len]);
-            copy.bytes_mut()?.copy_from_slice(part.bytes());
-            Ok(copy)
+            State::Here(all) => Ok(copy(&all.slice_flat(start, [len])?)?),
+            State::Lower(_) => Ok(copy(&store.values().slice_flat(home, [len])?)?),
+            state => self.narrowed(device, state, (start, len), dtype),
         };
-        self.shard.buckets.iter().map(of).collect()
+        self.shard.buckets.iter().zip(&self.shard.homes).map(of).collect()
     }
 
-    /// Bytes of optimizer state on this rank.
+    /// Elements of a state that is elsewhere in `dtype`, a piece at a time.
+    fn narrowed(
+        &self,
+        device: &Device,
+        state: &State,
+        (start, len): (usize, usize),
+        dtype: DType,
+    ) -> Result<Tensor> {
+        let mut whole = Tensor::uninit(device.arena(), dtype, [len]);
+        for at in (0..len).step_by(self.piece) {
+            let part = self.piece.min(len - at);
+            let nothing = || Ok(Tensor::zeros(device.arena(), dtype, [0]));
+            let values = device.cast(&state.read(device, (start + at, part), nothing)?, dtype)?;
+            whole.view_mut(at, [part])?.bytes_mut().copy_from_slice(values.bytes());
+        }
+        Ok(whole)
+    }
+
+    /// Bytes of optimizer state on this rank's device.
     pub fn bytes(&self) -> usize {
-        self.state.iter().map(|t| t.bytes().len()).sum()
+        self.state.iter().map(State::bytes).sum()
+    }
+}
+
+/// The numbers of a step, for all elements alike.
+struct StepNumbers {
+    rule: UpdateRule,
+    step: u64,
+    lr: f64,
+    grad_scale: f64,
+}
+
+impl StepNumbers {
+    /// Updates `windows`, master weights and what the rule keeps.
+    fn apply(
+        &self,
+        device: &Device,
+        windows: Vec<TensorMut<'_>>,
+        grad: &Tensor,
+        weight_decay: f64,
+    ) -> Result<()> {
+        let Self { rule, step, lr, grad_scale } = *self;
+        let mut windows = windows.into_iter();
+        let mut next = || windows.next().expect("a rule has as many state tensors as it names");
+        match rule {
+            UpdateRule::AdamW(Adam { beta1, beta2, eps }) => {
+                let numbers = AdamW { lr, beta1, beta2, eps, weight_decay, step };
+                device.adamw(next(), next(), next(), grad, grad_scale, &numbers)?;
+            }
+            UpdateRule::Sgd { momentum } => {
+                device.sgd(next(), next(), grad, grad_scale, &Sgd { lr, momentum, weight_decay })?;
+            }
+        }
+        Ok(())
     }
 }

@@ -38,6 +38,21 @@ pub struct Found {
     pub gradients: BTreeMap<String, Vec<f64>>,
     /// Of each rank the bytes that the first forward and backward sent, by group.
     pub sent: Vec<BTreeMap<&'static str, u64>>,
+    /// Of each rank what its tensors took.
+    pub bytes: Vec<RankBytes>,
+}
+
+/// Bytes of a rank's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankBytes {
+    /// Most that forward passes kept at one time ([`Engine::kept_bytes`]).
+    pub kept: usize,
+    /// Most that there were at one time.
+    pub peak: usize,
+    /// Most that were with the host at one time.
+    pub host: u64,
+    /// The optimizer's state on the device.
+    pub optimizer: usize,
 }
 
 /// Why two runs are not the same.
@@ -130,7 +145,13 @@ impl Trial {
             for (i, step) in steps.iter().enumerate() {
                 reports.push(engine.step(i as u64 + 1, &mine(step), self.lr, 0.1)?);
             }
-            Ok((reports, owned, sent))
+            let bytes = RankBytes {
+                kept: engine.kept_bytes(),
+                peak: engine.device.arena().stats().peak_bytes,
+                host: engine.host_stats().map_or(0, |s| s.peak_bytes),
+                optimizer: engine.optimizer.bytes(),
+            };
+            Ok((reports, owned, sent, bytes))
         };
         let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| Apart::Failed {
             rank,
@@ -140,7 +161,7 @@ impl Trial {
         let names = ms_spec::params(&self.config.model).into_iter();
         let mut gradients: BTreeMap<String, Vec<f64>> =
             names.map(|s| (s.name, vec![f64::NAN; s.shape.numel()])).collect();
-        for (_, owned, _) in &found {
+        for (_, owned, ..) in &found {
             for (name, region, range, values) in owned {
                 let whole = gradients.entry(name.clone()).or_default();
                 // Places of the region's elements in the whole, of which the rank owns a range.
@@ -159,8 +180,9 @@ impl Trial {
             }
         }
         let sent = found.iter().map(|f| f.2.clone()).collect();
+        let bytes = found.iter().map(|f| f.3).collect();
         let reports = found.into_iter().next_back().map(|f| f.0).unwrap_or_default();
-        Ok(Found { reports, gradients, sent })
+        Ok(Found { reports, gradients, sent, bytes })
     }
 }
 

@@ -5,7 +5,7 @@
 //! chain as their tag, so any order of actions that the simulation accepts meets the right ones.
 
 use crate::ahead::ahead;
-use crate::config::{PipelineOrder, Routing, TrainConfig};
+use crate::config::{PipelineOrder, Replay, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
 use crate::share::{Share, share};
 use crate::{Error, Result};
@@ -15,13 +15,14 @@ use ms_dist::ParallelCtx;
 use ms_dist::schedule::{Action, Kind, Schedule};
 use ms_nn::{AuxiliaryLoss, Batch, Carry, Chance, Gpt, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How a rank runs the micro-batches of an iteration.
 pub(crate) struct Pipeline {
     chain: Vec<(usize, usize)>,
     order: PipelineOrder,
+    replay: Replay,
     per_token_loss: bool,
     routing: Routing,
     mtp_loss_scale: f64,
@@ -34,7 +35,14 @@ pub(crate) struct Pipeline {
 }
 
 /// A forward pass that waits for its backward.
-struct Kept {
+enum Kept {
+    Pass(Box<Pass>),
+    /// Only what came in, where a chunk before made it: the pass runs again.
+    Input(Box<Option<Border>>),
+}
+
+/// A forward pass with what its backward needs.
+struct Pass {
     graph: Graph,
     /// What came in, where a chunk before made it.
     input: Option<Carry>,
@@ -48,6 +56,7 @@ enum Output {
 }
 
 /// Values, or gradients, at the border of two chunks: the stream and what later layers borrow.
+#[derive(Clone)]
 struct Border {
     stream: Tensor,
     lent: Option<Tensor>,
@@ -64,6 +73,8 @@ struct Run<'a> {
     stage: usize,
     /// The iteration that is trained; `None`: losses alone are wanted.
     iteration: Option<u64>,
+    /// Factor of all gradients.
+    scale: f64,
     /// What goes from one chunk of this stage to another: by micro-batch, place in the chain it is for, and whether it is a
     /// gradient.
     aside: BTreeMap<(usize, usize, bool), Border>,
@@ -96,6 +107,7 @@ impl Pipeline {
         Self {
             chain: placement.order(),
             order: config.order,
+            replay: config.replay,
             per_token_loss: config.per_token_loss,
             routing: config.routing,
             mtp_loss_scale: config.mtp_loss_scale,
@@ -107,39 +119,51 @@ impl Pipeline {
         }
     }
 
-    /// Runs the micro-batches of `iteration`; gradients go to `sink`, losses stay on the stage that has them.
+    /// Runs the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses stay on the stage that has them. Also returned are
+    /// the most bytes that forward passes kept at one time.
     pub(crate) fn run(
         &self,
         model: &Gpt,
         store: &ParamStore,
         ctx: &ParallelCtx,
         device: &Device,
-        (iteration, micro_batches): (u64, &[MicroBatch]),
+        (iteration, micro_batches, scale): (u64, &[MicroBatch], f64),
         sink: &mut dyn GradSink,
-    ) -> Result<Losses> {
+    ) -> Result<(Losses, usize)> {
         let stages = ctx.pp.size();
         let kind = self.order.kind(stages, self.chain.len() / stages);
         let schedule = Schedule::new(kind, &self.chain, micro_batches.len())
             .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches.len()))?;
         let mut run = self.begin(model, store, ctx, device, Some(iteration));
+        run.scale = scale;
         let mut kept: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
         let mut later: BTreeMap<(usize, usize), Vec<Deferred>> = BTreeMap::new();
+        let dropped = match self.replay {
+            Replay::InBubble => schedule.beyond(run.stage, |chunk| model.ends(chunk).1),
+            Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
+        };
+        let asked = || device.arena().stats().asked_bytes;
+        let (before, mut kept_bytes) = (asked(), 0);
         for &action in &schedule.stages[run.stage] {
             let (micro, chunk) = action.place();
+            let of = (&micro_batches[micro], micro_batches.len());
             match action {
                 Action::Forward { .. } => {
-                    kept.insert(
-                        (micro, chunk),
-                        run.forward(&micro_batches[micro], micro_batches.len(), micro, chunk)?,
-                    );
+                    let pass = match dropped.contains(&(micro, chunk)) {
+                        true => run.forward_only(of, micro, chunk)?,
+                        false => run.forward(of, micro, chunk)?,
+                    };
+                    kept.insert((micro, chunk), pass);
+                    kept_bytes = kept_bytes.max(asked().saturating_sub(before));
                 }
                 Action::Backward { .. } => {
                     let pass = kept.remove(&(micro, chunk)).expect("the schedule was checked");
-                    run.backward(pass, micro, chunk, sink, None)?;
+                    run.backward(pass, of, (micro, chunk), sink, None)?;
                 }
                 Action::BackwardInput { .. } => {
                     let pass = kept.remove(&(micro, chunk)).expect("the schedule was checked");
-                    run.backward(pass, micro, chunk, sink, Some(later.entry((micro, chunk)).or_default()))?;
+                    let later = later.entry((micro, chunk)).or_default();
+                    run.backward(pass, of, (micro, chunk), sink, Some(later))?;
                 }
                 Action::BackwardWeight { .. } => {
                     for work in later.remove(&(micro, chunk)).unwrap_or_default() {
@@ -148,7 +172,7 @@ impl Pipeline {
                 }
             }
         }
-        Ok(run.losses)
+        Ok((run.losses, kept_bytes))
     }
 
     /// The losses of micro-batches, without gradients.
@@ -181,7 +205,8 @@ impl Pipeline {
     ) -> Run<'a> {
         let losses = Losses { main: LossSums::default(), ahead: vec![LossSums::default(); self.mtp] };
         let stage = ctx.pp.rank();
-        Run { this: self, model, store, ctx, device, stage, iteration, aside: BTreeMap::new(), losses }
+        let (aside, scale) = (BTreeMap::new(), 1.0);
+        Run { this: self, model, store, ctx, device, stage, iteration, scale, aside, losses }
     }
 }
 
@@ -209,7 +234,8 @@ impl Run<'_> {
         let weights = self.loss_weights(&mb.loss_mask, &share, micro_batches, 1.0)?;
         if self.model.config().moe.is_some() {
             let counted: f64 = mb.loss_mask.iter().map(|&m| f64::from(m)).sum();
-            let grad_scale = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let of_loss = if self.this.per_token_loss { counted } else { 1.0 / micro_batches as f64 };
+            let grad_scale = of_loss * self.scale;
             let Routing { auxiliary: coefficients, balance_by_sequence: by_sequence, .. } = self.this.routing;
             batch.balance = coefficients.any().then(|| {
                 let sequence_of: Arc<[u32]> =
@@ -252,23 +278,26 @@ impl Run<'_> {
         Ok(Tensor::from_reals(self.device.arena(), wide, [weights.len()], &weights)?)
     }
 
-    /// A forward pass through a chunk, up to what it hands on or the loss.
+    /// What a chunk before this one handed on.
+    fn input(&mut self, micro: usize, chunk: usize) -> Result<Option<Border>> {
+        let at = self.position(chunk);
+        (at > 0).then(|| self.fetch(micro, at - 1, at, false)).transpose()
+    }
+
+    /// A forward pass through a chunk behind `input`, up to what it hands on or the loss.
     fn pass(
         &mut self,
         g: &mut Graph,
         p: &Prepared,
         mask: &[f32],
-        micro: usize,
+        input: Option<Border>,
         chunk: usize,
     ) -> Result<(Option<Carry>, Output)> {
-        let at = self.position(chunk);
-        let input = match at {
-            0 => None,
-            _ => {
-                let Border { stream, lent, picks } = self.fetch(micro, at - 1, at, false)?;
-                Some(Carry { stream: g.input(stream), lent: lent.map(|t| g.input(t)), picks })
-            }
-        };
+        let input = input.map(|Border { stream, lent, picks }| Carry {
+            stream: g.input(stream),
+            lent: lent.map(|t| g.input(t)),
+            picks,
+        });
         let (model, store, ctx) = (self.model, self.store, self.ctx);
         let carry = model.forward_chunk(g, store, ctx, &p.batch, chunk, input.clone())?;
         if !model.ends(chunk).1 {
@@ -291,18 +320,46 @@ impl Run<'_> {
         Ok((input, Output::Loss(loss)))
     }
 
-    fn forward(&mut self, mb: &MicroBatch, micro_batches: usize, micro: usize, chunk: usize) -> Result<Kept> {
+    /// A recorded pass of a micro-batch, one of so many.
+    fn recorded(
+        &mut self,
+        (mb, micro_batches): (&MicroBatch, usize),
+        input: Option<Border>,
+        chunk: usize,
+    ) -> Result<Pass> {
         let prepared = self.prepare(mb, micro_batches)?;
         let mut graph = Graph::train(self.device);
-        let (input, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, micro, chunk)?;
+        let (input, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, input, chunk)?;
+        Ok(Pass { graph, input, output })
+    }
+
+    fn forward(&mut self, of: (&MicroBatch, usize), micro: usize, chunk: usize) -> Result<Kept> {
+        let input = self.input(micro, chunk)?;
+        let pass = self.recorded(of, input, chunk)?;
+        self.hand_on(&pass.output, micro, chunk)?;
+        Ok(Kept::Pass(Box::new(pass)))
+    }
+
+    /// A forward pass of which only what came in is kept.
+    fn forward_only(
+        &mut self,
+        (mb, micro_batches): (&MicroBatch, usize),
+        micro: usize,
+        chunk: usize,
+    ) -> Result<Kept> {
+        let input = self.input(micro, chunk)?;
+        let prepared = self.prepare(mb, micro_batches)?;
+        let mut graph = Graph::inference(self.device);
+        let (_, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, input.clone(), chunk)?;
         self.hand_on(&output, micro, chunk)?;
-        Ok(Kept { graph, input, output })
+        Ok(Kept::Input(Box::new(input)))
     }
 
     fn evaluate(&mut self, mb: &MicroBatch, micro: usize, chunk: usize) -> Result<()> {
+        let input = self.input(micro, chunk)?;
         let prepared = self.prepare(mb, 1)?;
         let mut graph = Graph::inference(self.device);
-        let (_, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, micro, chunk)?;
+        let (_, output) = self.pass(&mut graph, &prepared, &mb.loss_mask, input, chunk)?;
         self.hand_on(&output, micro, chunk)
     }
 
@@ -320,19 +377,26 @@ impl Run<'_> {
     fn backward(
         &mut self,
         kept: Kept,
-        micro: usize,
-        chunk: usize,
+        of: (&MicroBatch, usize),
+        (micro, chunk): (usize, usize),
         sink: &mut dyn GradSink,
         later: Option<&mut Vec<Deferred>>,
     ) -> Result<()> {
         let at = self.position(chunk);
-        let Kept { graph, input, output } = kept;
+        let Pass { graph, input, output } = match kept {
+            Kept::Pass(pass) => *pass,
+            Kept::Input(input) => self.recorded(of, *input, chunk)?,
+        };
+        if self.this.replay != Replay::WithGradient && matches!(output, Output::HandedOn(_)) {
+            // While the gradient is on its way.
+            graph.prepare_backward()?;
+        }
         let mut roots = Vec::with_capacity(2);
         match &output {
             Output::Loss(loss) => {
                 roots.push((
                     loss,
-                    Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[1.0])?,
+                    Tensor::from_reals(self.device.arena(), self.store.dtype().wide(), [1], &[self.scale])?,
                 ));
             }
             Output::HandedOn(carry) => {

@@ -75,6 +75,10 @@ pub struct Outcome {
     pub parameters: u64,
     /// Highest memory of tensors on this rank, in bytes.
     pub peak_bytes: usize,
+    /// Most bytes that forward passes kept at one time on this rank, as large as they were asked for.
+    pub kept_bytes: usize,
+    /// Most bytes that left this rank's device at one time.
+    pub swapped_bytes: u64,
     /// Blocks of memory that were taken from the system after the second iteration of this run.
     pub late_allocations: u64,
 }
@@ -101,6 +105,8 @@ struct Loop<'a> {
     tensorboard: Option<EventFile>,
     iteration: u64,
     consumed: u64,
+    /// Samples by which the schedule has gone on: those of iterations that were not skipped.
+    scheduled: u64,
     consumed_valid: u64,
     flops: f64,
     schedule: Schedule,
@@ -139,6 +145,7 @@ pub fn run(
         tensorboard: None,
         iteration: 0,
         consumed: 0,
+        scheduled: 0,
         consumed_valid: 0,
         flops: 0.0,
         schedule: config.schedule.clone(),
@@ -162,6 +169,7 @@ impl Loop<'_> {
         };
         self.iteration = state.iteration;
         self.consumed = state.consumed_train_samples;
+        self.scheduled = state.scheduled_samples;
         self.consumed_valid = state.consumed_valid_samples;
         self.flops = state.floating_point_operations;
         self.schedule = state.schedule.clone();
@@ -210,6 +218,8 @@ impl Loop<'_> {
             failed_saves: 0,
             parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
             peak_bytes: 0,
+            kept_bytes: 0,
+            swapped_bytes: 0,
             late_allocations: 0,
         };
         let mut interval = Interval::default();
@@ -233,16 +243,19 @@ impl Loop<'_> {
                 let _span =
                     tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
                 let micro_batches = take(&mut batches, global / micro, "training", iteration)?;
-                let lr = self.schedule.lr(self.consumed);
-                let wd = self.schedule.weight_decay(self.consumed);
+                let lr = self.schedule.lr(self.scheduled);
+                let wd = self.schedule.weight_decay(self.scheduled);
                 self.engine.step(iteration, &micro_batches, lr, wd)?
             };
             self.record(false);
             let seconds = step_start.elapsed().as_secs_f64();
             let (lr_used, wd_used) =
-                (self.schedule.lr(self.consumed), self.schedule.weight_decay(self.consumed));
+                (self.schedule.lr(self.scheduled), self.schedule.weight_decay(self.scheduled));
             self.iteration += 1;
             self.consumed += global as u64;
+            if !report.skipped {
+                self.scheduled += global as u64;
+            }
             self.flops += self.config.flops_per_sample * global as f64;
             outcome.last_loss = Some(report.loss);
             trained_seconds += seconds;
@@ -253,7 +266,7 @@ impl Loop<'_> {
             }
             self.write_metrics(&report, [lr_used, wd_used], seconds, global)?;
             if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
-                self.log(&mut interval, report.grad_norm, global)?;
+                self.log(&mut interval, &report, global)?;
             }
             if self.iteration == first + 2 {
                 settled = Some(self.engine.device.arena().stats().system_allocations);
@@ -294,6 +307,8 @@ impl Loop<'_> {
         outcome.consumed_samples = self.consumed;
         outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
         outcome.peak_bytes = stats.peak_bytes;
+        outcome.kept_bytes = self.engine.kept_bytes();
+        outcome.swapped_bytes = self.engine.host_stats().map_or(0, |s| s.peak_bytes);
         outcome.late_allocations = settled.map_or(0, |s| stats.system_allocations - s);
         Ok(outcome)
     }
@@ -354,6 +369,7 @@ impl Loop<'_> {
             from: dir.clone(),
             iteration: self.iteration,
             consumed_train_samples: self.consumed,
+            scheduled_samples: self.scheduled,
             consumed_valid_samples: self.consumed_valid,
             floating_point_operations: self.flops,
             schedule: self.schedule.clone(),
@@ -426,7 +442,9 @@ impl Loop<'_> {
                 "iteration": self.iteration,
                 "consumed samples": self.consumed,
                 "lm loss": report.loss,
-                "grad norm": report.grad_norm,
+                "grad norm": (!report.skipped).then_some(report.grad_norm),
+                "loss scale": report.loss_scale,
+                "skipped": report.skipped,
                 "learning rate": lr,
                 "weight decay": weight_decay,
                 "global batch size": global,
@@ -465,9 +483,10 @@ impl Loop<'_> {
         Ok(())
     }
 
-    fn log(&self, interval: &mut Interval, grad_norm: f64, global: usize) -> Result<()> {
+    fn log(&self, interval: &mut Interval, report: &crate::StepReport, global: usize) -> Result<()> {
         let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
-        let Interval { loss, ahead, seconds, iterations, nan } = std::mem::take(interval);
+        let Interval { loss, ahead, seconds, iterations, skipped, nan } = std::mem::take(interval);
+        let counted = (iterations - skipped - nan).max(1) as f64;
         if !self.reports {
             return Ok(());
         }
@@ -480,12 +499,14 @@ impl Loop<'_> {
             consumed_samples: self.consumed,
             iteration_ms: per_iteration * 1e3,
             throughput: self.config.log_throughput.then_some(throughput),
-            learning_rate: self.schedule.lr(self.consumed),
+            learning_rate: self.schedule.lr(self.scheduled),
             global_batch_size: global,
-            loss: loss / (iterations - nan).max(1) as f64,
-            ahead: ahead.iter().map(|sum| sum / (iterations - nan).max(1) as f64).collect(),
-            grad_norm,
+            loss: loss / counted,
+            ahead: ahead.iter().map(|sum| sum / counted).collect(),
+            loss_scale: report.loss_scale,
+            grad_norm: (!report.skipped).then_some(report.grad_norm),
             params_norm,
+            skipped_iterations: skipped,
             nan_iterations: nan,
         };
         self.hooks.observer.line(&line.format(SystemTime::now()));
@@ -501,6 +522,8 @@ struct Interval {
     ahead: Vec<f64>,
     seconds: f64,
     iterations: u64,
+    skipped: u64,
+    /// Of those that were not skipped.
     nan: u64,
 }
 
@@ -508,7 +531,9 @@ impl Interval {
     fn add(&mut self, report: &crate::StepReport, seconds: f64) {
         self.seconds += seconds;
         self.iterations += 1;
-        if report.loss.is_finite() {
+        if report.skipped {
+            self.skipped += 1;
+        } else if report.loss.is_finite() {
             self.loss += report.loss;
             self.ahead.resize(report.ahead.len(), 0.0);
             for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {

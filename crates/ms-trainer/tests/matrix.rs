@@ -10,13 +10,13 @@ mod parity;
 use ms_core::Rng;
 use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
-use ms_nn::Recompute;
+use ms_nn::{Keeping, Recompute};
 use ms_spec::{
     Attention, Feed, GatedDelta, GroupLimit, GroupScore, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score,
     Scores, SharedExpert,
 };
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
-use ms_trainer::{PipelineOrder, Routing, UpdateRule};
+use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
 use parity::{Case, Fault, Wrong, run, run_with};
 
 /// Kinds of models, each with the parts that parallelism must get right.
@@ -216,10 +216,24 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         Recompute::BlockOfStage(3),
         Recompute::Uniform(1),
     ]);
+    let again = |n: usize| Keeping { activations_again: n, norms_again: n, ..Keeping::default() };
+    case.keeping = draw.of(&[
+        Keeping::default(),
+        Keeping { core_attention_again: true, ..Keeping::default() },
+        again(1),
+        Keeping { core_attention_again: true, ..again(usize::MAX) },
+        Keeping { swap_attention: true, networks_again: 1, ..again(2) },
+    ]);
+    if case.stages.layers_per_chunk.is_some() {
+        case.replay = draw.of(&[Replay::WithGradient, Replay::InAdvance, Replay::InBubble]);
+        case.keeping.spare_last = case.replay == Replay::InAdvance;
+    }
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.below(2) == 0;
     // AdamW hides factors of gradients; the other rule shows them.
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
+    case.form.swapped = draw.of(&[None, None, Some(3)]);
+    case.loss_scale = draw.of(&[LossScale::None, LossScale::Constant(3.0)]);
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }

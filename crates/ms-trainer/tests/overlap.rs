@@ -5,9 +5,10 @@
 
 use ms_core::{DType, Device, Grid, GridRules, GridSizes, Tensor};
 use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
-use ms_spec::ModelConfig;
-use ms_trainer::TrainConfig;
+use ms_nn::Recompute;
+use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
+use ms_trainer::{Replay, TrainConfig};
 use std::sync::{Arc, Mutex};
 
 /// Writes down what is begun.
@@ -54,6 +55,7 @@ impl Communicator for Noted {
         self.inner.send(name, t, to, tag)
     }
     fn recv(&self, name: &'static str, from: usize, tag: u64) -> ms_dist::Result<Pending> {
+        self.note(name);
         self.inner.recv(name, from, tag)
     }
     fn barrier(&self) -> ms_dist::Result<()> {
@@ -64,9 +66,8 @@ impl Communicator for Noted {
     }
 }
 
-/// Names of what rank 0 began, in order, in one forward and backward of two data-parallel ranks of two tensor-parallel ones.
-fn begun(overlap: bool) -> Vec<&'static str> {
-    let model = ModelConfig {
+fn model() -> ModelConfig {
+    ModelConfig {
         layers: 4,
         hidden: 16,
         ffn: 24,
@@ -77,17 +78,26 @@ fn begun(overlap: bool) -> Vec<&'static str> {
         padded_vocab: 32,
         max_positions: 64,
         ..ModelConfig::default()
-    };
-    let steps = batches(&model, Shape { rows: 1, length: 16, micro: 4, packed: false }, 1);
-    let mut config = TrainConfig::steps(model, DType::F32, 16, 1);
+    }
+}
+
+/// Names of what rank 0 began, in order, in one forward and backward of two data-parallel ranks of two tensor-parallel ones.
+fn begun(overlap: bool) -> Vec<&'static str> {
+    let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
     (config.bucket_size, config.overlap_grad_reduce) = (Some(300), overlap);
-    let grid = Grid::new(4, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
+    begun_by(config, &GridSizes { tp: 2, ..GridSizes::default() })
+}
+
+/// Names of what rank 0 of four began inside tensor and data parallelism, and waited for in the pipeline.
+fn begun_by(config: TrainConfig, sizes: &GridSizes) -> Vec<&'static str> {
+    let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, 1);
+    let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
     let trial = Trial { config, grid, sequence_parallel: false, context, lr: 1e-3 };
     let log = Arc::new(Mutex::new(Vec::new()));
     let watched = |mut ctx: ParallelCtx| {
         let world_rank = ctx.rank;
-        for group in [&mut ctx.tp, &mut ctx.dp_cp] {
+        for group in [&mut ctx.tp, &mut ctx.dp_cp, &mut ctx.pp] {
             *group = Arc::new(Noted { inner: group.clone(), log: log.clone(), world_rank });
         }
         ctx
@@ -112,4 +122,22 @@ fn buckets_are_on_their_way_while_earlier_layers_go_back() {
     assert!(count(&plain) > 8, "{plain:?}");
     assert_eq!(beside(&plain), 0, "without overlap the backward pass is over: {plain:?}");
     assert!(beside(&overlapped) >= 4, "{overlapped:?}");
+}
+
+/// What rank 0 begins next whenever it has asked for gradients of what it handed on, with layers that run again.
+fn behind_gradients(replay: Replay) -> Vec<&'static str> {
+    let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
+    let recompute = Recompute::Block(1);
+    let config = TrainConfig { recompute, replay, stages, ..TrainConfig::steps(model(), DType::F32, 16, 1) };
+    let log = begun_by(config, &GridSizes { tp: 2, pp: 2, ..GridSizes::default() });
+    log.windows(2).filter(|pair| pair[0] == "gradients of a border").map(|pair| pair[1]).collect()
+}
+
+#[test]
+fn layers_run_again_while_their_gradient_is_on_its_way() {
+    // A layer that runs again leaves tensor parallelism first; a backward pass enters it.
+    let (late, early) = (behind_gradients(Replay::WithGradient), behind_gradients(Replay::InAdvance));
+    assert!(!late.is_empty() && late.len() == early.len());
+    assert!(late.iter().all(|next| *next == "leave_tp"), "{late:?}");
+    assert!(early.iter().all(|next| *next == "enter_tp"), "{early:?}");
 }

@@ -277,9 +277,10 @@ fn layout(
     let run = Resolved { config, topology, data: None, ..r.clone() };
     let placement = Placement::new(&run.config.model, &run.config.stages).ok()?;
     let micro_batches = c.batch.global / (c.batch.micro * dp);
-    let (_, report) = plan::pipeline(&run, &placement, micro_batches).ok()?;
+    let (schedule, report) = plan::pipeline(&run, &placement, micro_batches).ok()?;
     let held: Vec<Vec<PlacedParam>> = (0..sizes.pp).map(|s| placement.params(&run.config.model, s)).collect();
-    let bytes = (0..sizes.pp).map(|stage| plan::stage_bytes(&run, &placement, &held[stage], stage, &report));
+    let bytes =
+        (0..sizes.pp).map(|stage| plan::stage_bytes(&run, &placement, &held[stage], stage, &schedule));
     let bytes = bytes.collect::<Result<Vec<_>>>().ok()?.into_iter().max()?;
     let sent = plan::communication(&run, &held, micro_batches, c.seq_length * c.batch.micro).ok()?;
     let sent: f64 = sent.as_object()?.values().filter_map(Value::as_f64).sum();

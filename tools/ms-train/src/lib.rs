@@ -13,6 +13,7 @@ mod parity;
 mod plan;
 mod profile;
 mod ranks;
+mod recompute;
 mod report;
 pub mod resolve;
 mod room;
@@ -181,6 +182,8 @@ fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>)
         "tokens_per_second": o.tokens_per_second,
         "tflops_per_second": o.tokens_per_second * c.flops_per_sample / c.seq_length as f64 / 1e12,
         "peak_tensor_bytes_per_rank": o.peak_bytes,
+        "kept_bytes_per_rank": o.kept_bytes,
+        "swapped_bytes_per_rank": o.swapped_bytes,
         "allocations_after_second_iteration": o.late_allocations,
         "seconds": seconds,
         "stopped": o.stopped,

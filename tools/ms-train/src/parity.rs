@@ -11,7 +11,7 @@ use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_spec::{Placement, Stages};
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
-use ms_trainer::{PipelineOrder, Routing, TrainConfig};
+use ms_trainer::{OptimizerForm, PipelineOrder, Routing, TrainConfig};
 use serde_json::json;
 use std::io::Write;
 
@@ -108,6 +108,11 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         stages,
         order,
         recompute: c.recompute,
+        keeping: c.keeping,
+        replay: c.replay,
+        swap_folder: c.swap_folder.clone(),
+        // In float64 there are no halves to keep, and nothing is rounded.
+        optimizer_form: OptimizerForm { swapped: c.optimizer_form.swapped, ..OptimizerForm::default() },
         routing: Routing { capacity: None, ..c.routing },
         update: c.update,
         hidden_dropout: c.hidden_dropout,

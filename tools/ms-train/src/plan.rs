@@ -5,12 +5,14 @@ use crate::room::Needs;
 use anyhow::{Result, anyhow};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_core::{Axis, Grid, ParamId};
+use ms_core::{Axis, DType, Grid, ParamId};
 use ms_dist::ContextParallel;
 use ms_dist::buckets::BucketPlan;
-use ms_dist::schedule::{Report, Schedule};
-use ms_spec::{Attention, Mixer, PlacedParam, Placement, memory};
+use ms_dist::schedule::{Action, Report, Schedule};
+use ms_spec::{Activations, Attention, Item, Mixer, PassBytes, PlacedParam, Placement, memory};
+use ms_trainer::Replay;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Keys that say something of every rank or element; the table leaves them to `--json`.
@@ -63,7 +65,7 @@ fn plan(r: &Resolved) -> Result<Value> {
     let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
     let micro_batches = c.batch.global / (c.batch.micro * grid.size(Axis::Dp));
     let (schedule_of_stages, report) = pipeline(r, &placement, micro_batches)?;
-    let ranks = ranks(r, &placement, &stages, &report)?;
+    let ranks = ranks(r, &placement, &stages, &schedule_of_stages)?;
     let most = |key: &str| ranks.iter().filter_map(|rank| rank[key].as_u64()).max().unwrap_or(0);
     let tokens = c.seq_length * c.batch.micro;
     Ok(json!({
@@ -175,29 +177,64 @@ fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
     cp_plan
 }
 
-/// Bytes of a rank of `stage`: what its parameters take, and what its passes keep.
-fn of_rank(
-    r: &Resolved,
-    placement: &Placement,
-    held: &[PlacedParam],
-    (stage, rank): (usize, usize),
-    report: &Report,
-) -> Result<(memory::Memory, usize)> {
+/// Bytes of a rank's parameters.
+fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Memory> {
     let c = &r.config;
-    let (grid, element, moments) = (&r.topology.grid, c.dtype.size(), c.update.state_names().len());
-    let held = memory::of(held, grid, rank, element, moments, r.topology.distributed_optimizer)?;
-    let activations = memory::Activations {
-        tokens: c.seq_length * c.batch.micro / grid.size(Axis::Cp),
-        element_bytes: element,
+    let (grid, element) = (&r.topology.grid, c.dtype.size());
+    Ok(memory::of(held, grid, rank, element, c.state_bytes(), r.topology.distributed_optimizer)?)
+}
+
+/// What the passes of a stage keep at most, and what runs again in a backward pass.
+fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule) -> PassBytes {
+    let chunks = placement.stage(stage);
+    let activations = activations(r, r.config.seq_length);
+    let of_chunk = |k: usize| activations.of_items(&r.config.model, &chunks[k], (k, chunks.len()));
+    let chunks: Vec<PassBytes> = (0..chunks.len()).map(of_chunk).collect();
+    let ends = |chunk: usize| placement.stage(stage)[chunk].contains(&Item::Head);
+    let beyond = match r.config.replay {
+        Replay::InBubble => schedule.beyond(stage, ends),
+        Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
+    };
+    let stream = activations.input(&r.config.model);
+    let mut most = PassBytes::default();
+    let mut now = PassBytes::default();
+    for action in &schedule.stages[stage] {
+        let place = action.place();
+        let pass = match beyond.contains(&place) {
+            // What came in stays; the pass runs again as a whole.
+            true => PassBytes { kept: stream, again: chunks[place.1].kept, sent: 0 },
+            false => chunks[place.1],
+        };
+        match action {
+            Action::Forward { .. } => {
+                now.kept = now.kept.saturating_add(pass.kept);
+                now.sent = now.sent.saturating_add(pass.sent);
+            }
+            Action::Backward { .. } | Action::BackwardInput { .. } => {
+                now.kept = now.kept.saturating_sub(pass.kept);
+                now.sent = now.sent.saturating_sub(pass.sent);
+            }
+            Action::BackwardWeight { .. } => {}
+        }
+        most.kept = most.kept.max(now.kept);
+        most.sent = most.sent.max(now.sent);
+        most.again = most.again.max(pass.again);
+    }
+    most
+}
+
+/// What decides how much passes over rows of `length` tokens keep.
+pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
+    let (c, grid) = (&r.config, &r.topology.grid);
+    Activations {
+        tokens: length.saturating_mul(c.batch.micro) / grid.size(Axis::Cp),
+        // float16 weights compute in float32.
+        element_bytes: if c.dtype == DType::F16 { 4 } else { c.dtype.size() },
         tp: grid.size(Axis::Tp),
         sequence_parallel: r.topology.sequence_parallel,
-    };
-    let chunks = placement.stage(stage);
-    let of_chunk = |(k, items)| activations.of_items(&c.model, items, c.recompute.of_chunk(k, chunks.len()));
-    let of_chunks = chunks.iter().map(Vec::as_slice).enumerate().map(of_chunk);
-    let (kept, again) = of_chunks.fold((0, 0), |(k, a), (kept, again)| (k.max(kept), a.max(again)));
-    // Each forward pass that is kept is one of a chunk; layers run again in one backward pass at a time.
-    Ok((held, report.max_in_flight[stage].saturating_mul(kept).saturating_add(again)))
+        recompute: c.recompute,
+        keeping: c.keeping,
+    }
 }
 
 /// Bytes that the first rank of a stage needs in all.
@@ -209,11 +246,11 @@ pub(crate) fn stage_bytes(
     placement: &Placement,
     held: &[PlacedParam],
     stage: usize,
-    report: &Report,
+    schedule: &Schedule,
 ) -> Result<usize> {
     let rank = (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0);
-    let (held, activations) = of_rank(r, placement, held, (stage, rank), report)?;
-    Ok(held.total().saturating_add(activations))
+    let (held, passes) = (of_rank(r, held, rank)?, passes(r, placement, stage, schedule));
+    Ok(held.total().saturating_add(passes.kept).saturating_add(passes.again))
 }
 
 /// What each rank holds, in bytes.
@@ -221,12 +258,14 @@ fn ranks(
     r: &Resolved,
     placement: &Placement,
     stages: &[Vec<PlacedParam>],
-    report: &Report,
+    schedule: &Schedule,
 ) -> Result<Vec<Value>> {
     let mut ranks = Vec::with_capacity(r.world);
+    let passes: Vec<PassBytes> =
+        (0..placement.stages()).map(|stage| passes(r, placement, stage, schedule)).collect();
     for rank in 0..r.world {
         let stage = r.topology.grid.coord(rank, Axis::Pp);
-        let (held, activations) = of_rank(r, placement, &stages[stage], (stage, rank), report)?;
+        let (held, passes) = (of_rank(r, &stages[stage], rank)?, passes[stage]);
         ranks.push(json!({
             "rank": rank,
             "stage": stage,
@@ -235,7 +274,9 @@ fn ranks(
             "weight_bytes": held.weights,
             "grad_bytes": held.gradients,
             "optimizer_bytes": held.master + held.moments,
-            "activation_bytes": activations,
+            "activation_bytes": passes.kept.saturating_add(passes.again),
+            "kept_bytes": passes.kept,
+            "swapped_bytes": passes.sent,
         }));
     }
     Ok(ranks)
@@ -255,7 +296,7 @@ pub(crate) fn communication(
     let of = |experts: bool| {
         let held: Vec<PlacedParam> =
             stages[0].iter().filter(|p| p.spec.of_experts() == experts).cloned().collect();
-        memory::of(&held, grid, 0, c.dtype.size(), c.update.state_names().len(), true)
+        memory::of(&held, grid, 0, c.dtype.size(), c.state_bytes(), true)
     };
     let (dense, experts) = (of(false)?, of(true)?);
     let (dp, edp) = (grid.size(Axis::Dp) * cp, grid.expert().size(Axis::Dp));

@@ -12,11 +12,13 @@ use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;
 use ms_data::{Documents, Layout, Split};
-use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Position};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
-use ms_trainer::{Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, TrainConfig, UpdateRule};
+use ms_trainer::{
+    Adam, BatchSizes, Checkpointing, Evaluation, Exit, LossScale, MegatronFiles, OptimizerForm, TrainConfig,
+    UpdateRule,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,10 +81,12 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     if args.text("device") == Some("npu") {
         bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
     }
-    if args.flag("fp64") && args.flag("bf16") {
-        bail!(Usage(
-            "--fp64: goes not with --bf16, which asks for another element type; leave one of them out".into()
-        ));
+    for (one, other) in [("fp64", "bf16"), ("fp64", "fp16"), ("fp16", "bf16")] {
+        if args.flag(one) && args.flag(other) {
+            bail!(Usage(format!(
+                "--{one}: goes not with --{other}, which asks for another element type; leave one of them out"
+            )));
+        }
     }
     if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
         bail!(Usage(format!(
@@ -171,11 +175,14 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
+    let (recompute, keeping, replay) = crate::recompute::resolve(args, model.layers, &topology.stages)?;
+    let loss_scale = loss_scale(args);
     let config = TrainConfig {
         model,
-        dtype: match (args.flag("fp64"), args.flag("bf16")) {
-            (true, _) => DType::F64,
-            (_, true) => DType::Bf16,
+        dtype: match (args.flag("fp64"), args.flag("bf16"), args.flag("fp16")) {
+            (true, ..) => DType::F64,
+            (_, true, _) => DType::Bf16,
+            (_, _, true) => DType::F16,
             _ => DType::F32,
         },
         seq_length,
@@ -186,10 +193,15 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         skip_train: args.flag("skip_train"),
         schedule,
         update: update_rule(args),
+        optimizer_form: optimizer_form(args)?,
+        loss_scale,
         clip_grad: number(args, "clip_grad"),
         per_token_loss: args.flag("calculate_per_token_loss"),
         log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
-        recompute: recompute(args)?,
+        recompute,
+        keeping,
+        replay,
+        swap_folder: args.text("swap_dir").map_or_else(std::env::temp_dir, PathBuf::from),
         stages: topology.stages.clone(),
         order: topology.order,
         routing,
@@ -199,7 +211,9 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         overlap_grad_reduce: args.flag("overlap_grad_reduce"),
-        check_for_nan: args.flag("check_for_nan_in_loss_and_grad"),
+        // As upstream: what is no number tells a dynamic scale to fall.
+        check_for_nan: args.flag("check_for_nan_in_loss_and_grad")
+            && !matches!(loss_scale, LossScale::Dynamic { .. }),
         eval,
         log_interval: number(args, "log_interval") as u64,
         log_throughput: args.flag("log_throughput"),
@@ -318,25 +332,6 @@ fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
         }
     }
     iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
-}
-
-fn recompute(args: &Args) -> Result<Recompute> {
-    if args.text("recompute_granularity") != Some("full") {
-        return Ok(Recompute::None); // attention keeps no probabilities, so `selective` has nothing to drop
-    }
-    let layers = args.size("recompute_num_layers")?.unwrap_or(1);
-    let per_stage = args.flag("enable_recompute_layers_per_pp_rank");
-    if per_stage && args.text("recompute_method") != Some("block") {
-        tracing::warn!(
-            "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block"
-        );
-    }
-    match args.text("recompute_method") {
-        Some("block") if per_stage => Ok(Recompute::BlockOfStage(layers)),
-        Some("block") => Ok(Recompute::Block(layers)),
-        Some("uniform") => Ok(Recompute::Uniform(layers)),
-        _ => bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into())),
-    }
 }
 
 /// Megatron's rule: one bucket, unless gradients are reduced during the backward pass.
@@ -494,6 +489,49 @@ fn data(
         );
     }
     Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
+}
+
+/// In which form the optimizer keeps its state.
+///
+/// # Errors
+/// For what upstream refuses, and where a form needs another type of weights.
+///
+/// # Source
+/// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
+fn optimizer_form(args: &Args) -> Result<OptimizerForm> {
+    let [reuse, rounded, swap] =
+        ["reuse_fp32_param", "o2_optimizer", "swap_optimizer"].map(|dest| args.flag(dest));
+    for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
+        if given && !args.flag("bf16") {
+            bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
+        }
+        if given && swap {
+            bail!(Usage(format!("--swap-optimizer: goes not with {flag}; leave one of them out")));
+        }
+    }
+    if rounded && args.text("optimizer") == Some("sgd") {
+        bail!(Usage("--o2-optimizer: goes with --optimizer adam, whose moments it rounds".into()));
+    }
+    Ok(OptimizerForm {
+        reuse,
+        ties_to_even: args.flag("npu_deterministic") || args.flag("use_deter_comp"),
+        rounded_moments: rounded,
+        swapped: swap.then(|| number(args, "swap_optimizer_times") as usize),
+    })
+}
+
+/// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.
+fn loss_scale(args: &Args) -> LossScale {
+    match args.float("loss_scale").filter(|&scale| scale != 0.0) {
+        Some(scale) => LossScale::Constant(scale),
+        None if args.flag("fp16") => LossScale::Dynamic {
+            initial: number(args, "initial_loss_scale"),
+            min: number(args, "min_loss_scale"),
+            window: number(args, "loss_scale_window") as u64,
+            hysteresis: number(args, "hysteresis") as u64,
+        },
+        None => LossScale::None,
+    }
 }
 
 /// `--optimizer` with its numbers.

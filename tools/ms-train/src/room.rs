@@ -37,18 +37,12 @@ impl Needs {
             let stage = grid.coord(rank, Axis::Pp);
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
-            let held = memory::of(&held, grid, rank, element, c.update.state_names().len(), true)?;
-            let sizes = memory::Activations {
-                tokens: tokens / grid.size(Axis::Cp),
-                element_bytes: element,
-                tp: grid.size(Axis::Tp),
-                sequence_parallel: r.topology.sequence_parallel,
-            };
+            let held = memory::of(&held, grid, rank, element, c.state_bytes(), true)?;
+            let sizes = crate::plan::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
-                let recompute = c.recompute.of_chunk(k, chunks.len());
-                let (kept, again) = sizes.of_items(&c.model, items, recompute);
-                kept.saturating_add(again)
+                let pass = sizes.of_items(&c.model, items, (k, chunks.len()));
+                pass.kept.saturating_add(pass.again)
             };
             let kept = chunks.iter().enumerate().map(of_chunk).max().unwrap_or(0);
             add(&mut needs.weights, held.weights);

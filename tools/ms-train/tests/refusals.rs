@@ -198,3 +198,47 @@ fn documents_of_the_golden_run_are_kept_apart() {
         assert!(norm.abs() <= 1e-4, "iteration {}: norm off by {norm:e}", got["iteration"]);
     }
 }
+
+#[test]
+fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
+    let chunks = "--num-layers 4 --nproc-per-node 2 --pipeline-model-parallel-size 2 --global-batch-size 16 \
+                  --num-layers-per-virtual-pipeline-stage 1";
+    let full = "--recompute-granularity full --recompute-method";
+    for (flags, flag) in [
+        ("--recompute-granularity selective --recompute-num-layers 1".to_owned(), "--recompute-num-layers"),
+        ("--recompute-granularity selective --recompute-norm".to_owned(), "--recompute-norm"),
+        (
+            "--recompute-activations --recompute-activation-function".to_owned(),
+            "--recompute-activation-function",
+        ),
+        (format!("{full} uniform --recompute-activation-function"), "--recompute-activation-function"),
+        ("--recompute-norm --recompute-norm-num-layers 2".to_owned(), "--recompute-norm-num-layers"),
+        ("--recompute-in-bubble".to_owned(), "--recompute-in-bubble"),
+        ("--recompute-in-advance --recompute-num-layers 1".to_owned(), "--recompute-in-advance"),
+        (
+            format!("{chunks} {full} uniform --recompute-num-layers 1 --recompute-in-advance"),
+            "--recompute-in-advance",
+        ),
+        (format!("{chunks} {full} block --recompute-in-advance"), "--recompute-in-advance"),
+        (format!("{chunks} --recompute-num-layers 1 --recompute-in-bubble"), "--recompute-in-bubble"),
+        ("--swap-attention --swap-modules self_attention".to_owned(), "--swap-modules"),
+    ] {
+        let message = refused(train(&["--dry-run"]).args(flags.split_whitespace()), 2);
+        assert!(message.starts_with(&format!("ms-train: {flag}: ")), "{flags}: {message}");
+    }
+    for flags in [
+        format!("{chunks} {full} block --recompute-num-layers 1 --recompute-in-advance"),
+        format!("{chunks} --recompute-in-bubble --recompute-activation-function"),
+    ] {
+        train(&["--dry-run"]).args(flags.split_whitespace()).assert().success();
+    }
+}
+
+#[test]
+fn a_folder_for_what_is_swapped_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    let mut command = train(&["--swap-attention", "--swap-dir", "/nowhere/at/all", "--data-path"]);
+    let message = refused(command.arg(&data), 1);
+    assert!(message.contains("swap file in /nowhere/at/all: "), "{message}");
+}

@@ -42,6 +42,55 @@ fn the_estimate_is_of_the_size_of_what_a_run_takes() {
     assert!(estimate > taken / 2.0 && estimate < taken * 2.0, "estimated {estimate}, taken {taken}");
 }
 
+/// A run with `more` flags: its plan, and what it says of itself.
+fn planned_and_run(data: &std::path::Path, more: &str) -> [Value; 2] {
+    let flags = "--hidden-size 64 --ffn-hidden-size 192 --num-layers 4 --micro-batch-size 4 --global-batch-size 8 \
+                 --train-iters 2 --lr 1e-3 --json";
+    [&["--dry-run"][..], &[]].map(|extra| {
+        let mut command = ms_train();
+        command.args(model()).args(flags.split_whitespace()).args(more.split_whitespace()).args(extra);
+        command.arg("--data-path").arg(data);
+        serde_json::from_slice(&command.assert().success().get_output().stdout).unwrap()
+    })
+}
+
+#[test]
+fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    let full = "--recompute-granularity full --recompute-method";
+    let mut losses = Vec::new();
+    let mut kept = Vec::new();
+    for more in [
+        "",
+        "--recompute-granularity selective",
+        "--recompute-activation-function",
+        "--recompute-activation-function --recompute-activation-function-num-layers 2",
+        "--recompute-norm --recompute-norm-num-layers 1",
+        &format!("{full} block --recompute-num-layers 1 --recompute-activation-function --recompute-norm"),
+        &format!("{full} uniform --recompute-num-layers 1"),
+        "--swap-attention",
+        "--swap-attention --recompute-num-layers 2",
+        "--bf16",
+        "--bf16 --recompute-activation-function --swap-attention",
+    ] {
+        let [plan, run] = planned_and_run(&data, more);
+        for (planned, taken) in
+            [("kept_bytes", "kept_bytes_per_rank"), ("swapped_bytes", "swapped_bytes_per_rank")]
+        {
+            let (planned, taken) =
+                (plan["ranks"][0][planned].as_f64().unwrap(), run[taken].as_f64().unwrap());
+            let apart = (planned - taken).abs() / taken.max(1.0);
+            assert!(apart < 0.02, "{more}: planned {planned}, taken {taken}");
+        }
+        kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
+        losses.push(run["last_loss"].clone());
+    }
+    // The same bits, whatever is kept; every way keeps less.
+    assert!(losses[..9].iter().all(|loss| *loss == losses[0]) && losses[9] == losses[10], "{losses:?}");
+    assert!(kept[1..9].iter().all(|&bytes| bytes < kept[0]) && kept[10] < kept[9], "{kept:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_that_cannot_fit_is_refused_with_what_to_lower() {

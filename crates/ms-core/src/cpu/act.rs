@@ -4,7 +4,8 @@ use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
     ActBackend, Activation, DType, EmbedBackend, Error, Result, Shape, Tensor, TensorMut, VocabShare,
 };
-use half::bf16;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use ms_kernels::{activation, elementwise, embedding, swiglu};
 
 impl ActBackend for CpuBackend {
@@ -169,6 +170,8 @@ impl ActBackend for CpuBackend {
             (DType::Bf16, DType::F32) => {
                 elementwise::cast(&self.cpu, y.as_mut_slice::<f32>()?, x.as_slice::<bf16>()?)?;
             }
+            (DType::F32, DType::F16) => y.as_mut_slice::<f16>()?.convert_from_f32_slice(x.as_slice()?),
+            (DType::F16, DType::F32) => x.as_slice::<f16>()?.convert_to_f32_slice(y.as_mut_slice()?),
             _ => return Err(Error::Unsupported { op: "cast", dtype }),
         }
         Ok(y)

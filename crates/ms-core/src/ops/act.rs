@@ -2,9 +2,9 @@
 
 use super::layout::op;
 use super::only;
-use crate::{Activation, BackwardCx, Graph, Op, Result, Tensor, Var};
+use crate::{Activation, BackwardCx, Graph, Op, Result, Saved, Tensor, Var};
 
-struct Swiglu(Tensor);
+struct Swiglu(Saved);
 
 impl Op for Swiglu {
     fn name(&self) -> &'static str {
@@ -16,17 +16,19 @@ impl Op for Swiglu {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(cx.device.swiglu_backward(&only(dys), &self.0)?)])
+        Ok(vec![Some(cx.device.swiglu_backward(&only(dys), &self.0.get(cx.device)?)?)])
     }
 }
 
-/// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Keeps `x`.
+/// `y[T,F] = silu(gate) · up` of `x[T,2F] = [gate | up]`. Keeps `x`, of which the result can be formed again.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
 pub fn swiglu(g: &mut Graph, x: &Var) -> Result<Var> {
     let y = g.device().swiglu(x.value())?;
-    Ok(g.apply(y, &[x], || Box::new(Swiglu(x.value().clone()))))
+    let y = g.apply(y, &[x], || Box::new(Swiglu(x.saved())));
+    let x = x.saved();
+    Ok(y.rebuilt_by(move |device| device.swiglu(&x.get(device)?)))
 }
 
 struct Add;
@@ -56,15 +58,16 @@ pub fn add(g: &mut Graph, a: &Var, b: &Var) -> Result<Var> {
 }
 
 struct Activate {
-    x: Tensor,
+    x: Saved,
     kind: Activation,
     gated: bool,
 }
 op!(Activate, "activation", |op, cx, dy| {
-    Ok(vec![Some(cx.device.activation_backward(&dy, &op.x, op.kind, op.gated)?)])
+    Ok(vec![Some(cx.device.activation_backward(&dy, &op.x.get(cx.device)?, op.kind, op.gated)?)])
 });
 
-/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Keeps `x`.
+/// `y[T,F] = f(gate) · up` of `x[T,2F] = [gate | up]`, or `f(x)` of `x[T,F]` without `gated`. Keeps `x`, of which the
+/// result can be formed again.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -73,16 +76,19 @@ pub fn activation(g: &mut Graph, x: &Var, kind: Activation, gated: bool) -> Resu
         return swiglu(g, x);
     }
     let y = g.device().activation(x.value(), kind, gated)?;
-    Ok(g.apply(y, &[x], || Box::new(Activate { x: x.value().clone(), kind, gated })))
+    let y = g.apply(y, &[x], || Box::new(Activate { x: x.saved(), kind, gated }));
+    let x = x.saved();
+    Ok(y.rebuilt_by(move |device| device.activation(&x.get(device)?, kind, gated)))
 }
 
 struct Gate {
-    x: Tensor,
-    gate: Tensor,
+    x: Saved,
+    gate: Saved,
     kind: Activation,
 }
 op!(Gate, "gate", |op, cx, dy| {
-    let (dx, dgate) = cx.device.gate_backward(&dy, &op.x, &op.gate, op.kind)?;
+    let (dx, dgate) =
+        cx.device.gate_backward(&dy, &op.x.get(cx.device)?, &op.gate.get(cx.device)?, op.kind)?;
     Ok(vec![Some(dx), Some(dgate)])
 });
 
@@ -92,5 +98,5 @@ op!(Gate, "gate", |op, cx, dy| {
 /// If shapes or element types do not fit.
 pub fn gate(g: &mut Graph, x: &Var, gate: &Var, kind: Activation) -> Result<Var> {
     let y = g.device().gate(x.value(), gate.value(), kind)?;
-    Ok(g.apply(y, &[x, gate], || Box::new(Gate { x: x.value().clone(), gate: gate.value().clone(), kind })))
+    Ok(g.apply(y, &[x, gate], || Box::new(Gate { x: x.saved(), gate: gate.saved(), kind })))
 }

@@ -3,16 +3,17 @@
 use super::layout::op;
 use super::only;
 use crate::{
-    AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Op, QkNorm, Result, Rotary, Segment,
-    Tensor, Var,
+    AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Like, Op, QkNorm, Result, Rotary, Saved,
+    Segment, Tensor, Var,
 };
 use std::sync::Arc;
 
 struct PrepareQkv {
-    qkv: Tensor,
+    /// Absent without a norm: a rotation is undone from its gradient alone.
+    qkv: Option<Saved>,
     rstd: Tensor,
     heads: HeadLayout,
-    norm: Option<(Tensor, Tensor, f32)>,
+    norm: Option<(Saved, Saved, f32)>,
     rotary: Rotary,
     positions: Tensor,
 }
@@ -30,11 +31,12 @@ impl Op for PrepareQkv {
         let Self { qkv, rstd, heads, norm, rotary, positions } = *self;
         let device = cx.device.clone();
         let dprepared = only(dys);
-        let Some((q, k, eps)) = norm else {
+        let (Some((q, k, eps)), Some(qkv)) = (norm, qkv) else {
             let d = device
-                .prepare_qkv_backward(dprepared, &qkv, &rstd, heads, None, None, &rotary, &positions)?;
+                .prepare_qkv_backward(dprepared, &rstd, &rstd, heads, None, None, &rotary, &positions)?;
             return Ok(vec![Some(d), None, None]);
         };
+        let (qkv, q, k) = (qkv.get(&device)?, q.get(&device)?, k.get(&device)?);
         // Two small gradients from one kernel: they go through temporaries, because the two main gradients
         // cannot be borrowed at once.
         let mut dq = Tensor::zeros(device.arena(), q.dtype().wide(), q.shape());
@@ -76,11 +78,10 @@ pub fn prepare_qkv(
     let (q, k) = norm.map_or((&none, &none), |(q, k, _)| (q, k));
     let op = || -> Box<dyn Op> {
         Box::new(PrepareQkv {
-            // Without a norm the rotation is undone from its gradient alone.
-            qkv: if norm.is_some() { qkv.value().clone() } else { rstd.clone() },
+            qkv: norm.map(|_| qkv.saved()),
             rstd: rstd.clone(),
             heads,
-            norm: norm.map(|(q, k, eps)| (q.value().clone(), k.value().clone(), eps)),
+            norm: norm.map(|(q, k, eps)| (q.saved(), k.saved(), eps)),
             rotary: rotary.clone(),
             positions: positions.clone(),
         })
@@ -89,11 +90,11 @@ pub fn prepare_qkv(
 }
 
 struct Attention {
-    qkv: Tensor,
-    out: Tensor,
+    qkv: Saved,
+    out: Saved,
     lse: Tensor,
-    /// The parameter and its values, f32 or f64.
-    sinks: Option<(Tensor, Tensor)>,
+    /// What the parameter is like, and its values, f32 or f64.
+    sinks: Option<(Like, Tensor)>,
     heads: HeadLayout,
     segments: Arc<[Segment]>,
     options: AttentionOptions,
@@ -111,9 +112,10 @@ impl Op for Attention {
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { qkv, out, lse, sinks, heads, segments, options } = *self;
         let dout = only(dys);
+        let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
         let dqkv = cx.device.attention_backward(&dout, &qkv, &out, &lse, heads, &segments, &options)?;
         let dsinks = match sinks {
-            Some((param, values)) => cx.weight_gradient(1, &param, move |device, grad| {
+            Some((param, values)) => cx.weight_gradient(1, param, move |device, grad| {
                 device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
             })?,
             None => None,
@@ -143,19 +145,19 @@ pub fn attention(
     let device = g.device().clone();
     let (mut out, mut lse) = device.attention(qkv.value(), heads, segments, &options)?;
     let values = join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
-    let keep = out.clone();
-    let none = g.constant(keep.clone());
-    Ok(g.apply(out, &[qkv, sinks.unwrap_or(&none)], || {
+    let none = g.constant(out.clone());
+    let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
         Box::new(Attention {
-            qkv: qkv.value().clone(),
-            out: keep,
+            qkv: qkv.saved(),
+            out: out.saved(),
             lse,
-            sinks: sinks.map(|s| s.value().clone()).zip(values),
+            sinks: sinks.map(|s| s.value().into()).zip(values),
             heads,
             segments: segments.clone(),
             options,
         })
-    }))
+    });
+    Ok(out)
 }
 
 /// Lets the sinks join an attention's output; returns them unrounded: f32, or f64.
@@ -175,8 +177,8 @@ pub fn join_sinks(
 }
 
 struct Picked {
-    qkv: Tensor,
-    out: Tensor,
+    qkv: Saved,
+    out: Saved,
     lse: Tensor,
     heads: HeadLayout,
     picks: Tensor,
@@ -184,6 +186,7 @@ struct Picked {
 }
 op!(Picked, "attention_picked", |op, cx, dy| {
     let Picked { qkv, out, lse, heads, picks, options } = op;
+    let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
     Ok(vec![Some(cx.device.attention_picked_backward(&dy, &qkv, &out, &lse, heads, &picks, &options)?)])
 });
 
@@ -200,8 +203,9 @@ pub fn attention_picked(
     options: AttentionOptions,
 ) -> Result<Var> {
     let (out, lse) = g.device().attention_picked(qkv.value(), None, heads, picks, &options)?;
-    let (kept, picks) = (out.clone(), picks.clone());
-    Ok(g.apply(out, &[qkv], || {
-        Box::new(Picked { qkv: qkv.value().clone(), out: kept, lse, heads, picks, options })
-    }))
+    let picks = picks.clone();
+    let [out] = g.apply_keeping([out], &[qkv], |[out]| {
+        Box::new(Picked { qkv: qkv.saved(), out: out.saved(), lse, heads, picks, options })
+    });
+    Ok(out)
 }

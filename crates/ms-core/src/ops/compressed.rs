@@ -2,8 +2,8 @@
 
 use super::attention::join_sinks;
 use super::layout::op;
-use super::only;
-use crate::{BackwardCx, Graph, Op, Pooling, Result, Rotary, Tensor, Var, Window};
+use super::{all, only};
+use crate::{BackwardCx, Graph, Like, Op, Pooling, Result, Rotary, Saved, Tensor, Var, Window};
 use std::sync::Arc;
 
 struct RotateLast {
@@ -37,14 +37,14 @@ pub fn rotate_last(
 }
 
 struct Pool {
-    kv: Tensor,
-    gate: Tensor,
-    ape: Tensor,
+    /// Keys and values, gates, and what is added to these.
+    kept: [Saved; 3],
     windows: Arc<[Window]>,
     shape: Pooling,
 }
 op!(Pool, "pool_windows", |op, cx, dy| {
-    let Pool { kv, gate, ape, windows, shape } = op;
+    let Pool { kept, windows, shape } = op;
+    let [kv, gate, ape] = all(kept, cx.device)?;
     let device = cx.device.clone();
     let mut dape = Tensor::zeros(device.arena(), ape.dtype(), ape.shape());
     let (dkv, dgate) =
@@ -67,32 +67,25 @@ pub fn pool_windows(
 ) -> Result<Var> {
     let out = g.device().pool_windows(kv.value(), gate.value(), ape.value(), windows, shape)?;
     Ok(g.apply(out, &[kv, gate, ape], || {
-        Box::new(Pool {
-            kv: kv.value().clone(),
-            gate: gate.value().clone(),
-            ape: ape.value().clone(),
-            windows: windows.clone(),
-            shape: *shape,
-        })
+        Box::new(Pool { kept: [kv, gate, ape].map(Var::saved), windows: windows.clone(), shape: *shape })
     }))
 }
 
 struct AttentionShared {
-    q: Tensor,
-    near: Tensor,
-    far: Tensor,
-    out: Tensor,
+    /// Queries, rows, entries and the output.
+    kept: [Saved; 4],
     lse: Tensor,
-    /// The parameter and its values as f32.
-    sinks: Option<(Tensor, Tensor)>,
+    /// What the parameter is like, and its values as f32.
+    sinks: Option<(Like, Tensor)>,
     picks: Tensor,
     scale: f32,
 }
 op!(AttentionShared, "attention_shared", |op, cx, dy| {
-    let AttentionShared { q, near, far, out, lse, sinks, picks, scale } = op;
+    let AttentionShared { kept, lse, sinks, picks, scale } = op;
+    let [q, near, far, out] = all(kept, cx.device)?;
     let gradients = cx.device.attention_shared_backward(&dy, &q, &near, &far, &out, &lse, &picks, scale)?;
     let dsinks = match sinks {
-        Some((param, values)) => cx.weight_gradient(3, &param, move |device, grad| {
+        Some((param, values)) => cx.weight_gradient(3, param, move |device, grad| {
             device.attention_sinks_backward(grad, &dy, &out, &lse, &values)
         })?,
         None => None,
@@ -117,18 +110,15 @@ pub fn attention_shared(
     let device = g.device().clone();
     let (mut out, mut lse) = device.attention_shared(q.value(), near.value(), far.value(), picks, scale)?;
     let values = join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
-    let keep = out.clone();
-    let none = g.constant(keep.clone());
-    Ok(g.apply(out, &[q, near, far, sinks.unwrap_or(&none)], || {
+    let none = g.constant(out.clone());
+    let [out] = g.apply_keeping([out], &[q, near, far, sinks.unwrap_or(&none)], |[out]| {
         Box::new(AttentionShared {
-            q: q.value().clone(),
-            near: near.value().clone(),
-            far: far.value().clone(),
-            out: keep,
+            kept: [q, near, far, out].map(Var::saved),
             lse,
-            sinks: sinks.map(|s| s.value().clone()).zip(values),
+            sinks: sinks.map(|s| s.value().into()).zip(values),
             picks: picks.clone(),
             scale,
         })
-    }))
+    });
+    Ok(out)
 }

@@ -1,7 +1,7 @@
 //! Views, columns, casts and factors.
 
 use super::only;
-use crate::{BackwardCx, DType, Error, Graph, Noise, Op, Result, Run, Shape, Tensor, Var};
+use crate::{BackwardCx, DType, Error, Graph, Like, Noise, Op, Result, Run, Saved, Shape, Tensor, Var};
 use std::sync::Arc;
 
 /// Implements [`Op`] for a type with one gradient per input, given as an expression of `self`, `cx` and `dy`.
@@ -38,12 +38,12 @@ pub fn reshape(g: &mut Graph, x: &Var, shape: impl Into<Shape>) -> Result<Var> {
     Ok(g.apply(y, &[x], || Box::new(Reshape(before))))
 }
 
-struct Cast(Tensor);
+struct Cast(Like);
 op!(Cast, "cast", |op, cx, dy| {
-    let (value, device) = (op.0, cx.device.clone());
+    let (like, device) = (op.0, cx.device.clone());
     let dy = device.cast(&dy, dy.dtype().wide())?;
     let again = dy.clone();
-    let computed = cx.weight_gradient(0, &value, move |device, grad| device.accumulate(grad, &again, 1.0))?;
+    let computed = cx.weight_gradient(0, like, move |device, grad| device.accumulate(grad, &again, 1.0))?;
     Ok(vec![computed])
 });
 
@@ -57,7 +57,7 @@ pub fn cast(g: &mut Graph, x: &Var, dtype: DType) -> Result<Var> {
         return Ok(x.clone());
     }
     let y = g.device().cast(x.value(), dtype)?;
-    Ok(g.apply(y, &[x], || Box::new(Cast(x.value().clone()))))
+    Ok(g.apply(y, &[x], || Box::new(Cast(x.value().into()))))
 }
 
 struct Scale(f64);
@@ -157,12 +157,12 @@ pub fn concat(g: &mut Graph, parts: &[&Var]) -> Result<Var> {
 }
 
 struct Part {
-    whole: Tensor,
+    whole: Like,
     start: usize,
 }
 op!(Part, "part", |op, cx, dy| {
     let Part { whole, start } = op;
-    let dw = cx.weight_gradient(0, &whole, move |device, mut grad| {
+    let dw = cx.weight_gradient(0, whole, move |device, mut grad| {
         let dy = device.cast(&dy, dy.dtype().wide())?;
         device.accumulate(grad.part(start, dy.shape())?, &dy, 1.0)
     })?;
@@ -170,21 +170,21 @@ op!(Part, "part", |op, cx, dy| {
 });
 
 /// Elements `start..` of the flattened weight `w` under `shape`: what one of several ranks uses of a weight that all of
-/// them hold. Keeps `w`.
+/// them hold. Keeps the shape of `w`.
 ///
 /// # Errors
 /// If they are not all there.
 pub fn part(g: &mut Graph, w: &Var, start: usize, shape: impl Into<Shape>) -> Result<Var> {
     let y = w.value().slice_flat(start, shape)?;
-    Ok(g.apply(y, &[w], || Box::new(Part { whole: w.value().clone(), start })))
+    Ok(g.apply(y, &[w], || Box::new(Part { whole: w.value().into(), start })))
 }
 
 struct ScaleColumns {
-    x: Tensor,
-    s: Tensor,
+    x: Saved,
+    s: Saved,
 }
 op!(ScaleColumns, "scale_columns", |op, cx, dy| {
-    let ScaleColumns { x, s } = op;
+    let (x, s) = (op.x.get(cx.device)?, op.s.get(cx.device)?);
     let dx = cx.device.scale_columns(&dy, &s)?;
     let ds = cx.weight_gradient(1, &s, move |device, grad| device.scale_columns_backward(grad, &dy, &x))?;
     Ok(vec![Some(dx), ds])
@@ -196,14 +196,14 @@ op!(ScaleColumns, "scale_columns", |op, cx, dy| {
 /// If shapes or element types do not fit.
 pub fn scale_columns(g: &mut Graph, x: &Var, s: &Var) -> Result<Var> {
     let y = g.device().scale_columns(x.value(), s.value())?;
-    Ok(g.apply(y, &[x, s], || Box::new(ScaleColumns { x: x.value().clone(), s: s.value().clone() })))
+    Ok(g.apply(y, &[x, s], || Box::new(ScaleColumns { x: x.saved(), s: s.saved() })))
 }
 
-struct UnitRows(Tensor);
+struct UnitRows(Saved);
 op!(UnitRows, "unit_rows", |op, cx, dy| {
-    let x = op.0;
-    let value = x.clone();
-    Ok(vec![cx.weight_gradient(0, &value, move |device, grad| device.unit_rows_backward(grad, &dy, &x))?])
+    let x = op.0.get(cx.device)?;
+    let like = Like::from(&x);
+    Ok(vec![cx.weight_gradient(0, like, move |device, grad| device.unit_rows_backward(grad, &dy, &x))?])
 });
 
 /// Rows scaled to length 1. Keeps `x`.
@@ -212,5 +212,5 @@ op!(UnitRows, "unit_rows", |op, cx, dy| {
 /// If the element type has no kernel.
 pub fn unit_rows(g: &mut Graph, x: &Var) -> Result<Var> {
     let y = g.device().unit_rows(x.value())?;
-    Ok(g.apply(y, &[x], || Box::new(UnitRows(x.value().clone()))))
+    Ok(g.apply(y, &[x], || Box::new(UnitRows(x.saved()))))
 }

@@ -2,11 +2,11 @@
 
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, Error, Graph, Op, Result, Run, Shape, Tensor, Var};
+use crate::{BackwardCx, Error, Graph, Like, Op, Result, Run, Saved, Shape, Tensor, Var};
 
 struct Linear {
-    x: Tensor,
-    w: Tensor,
+    x: Saved,
+    w: Saved,
 }
 
 impl Op for Linear {
@@ -21,11 +21,13 @@ impl Op for Linear {
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { x, w } = *self;
         let dy = only(dys);
-        let dx = cx.device.linear_dx(&dy, &w)?;
         let device = cx.device.clone();
+        let w = w.get(&device)?;
+        let dx = device.linear_dx(&dy, &w)?;
         if let Some(db) = cx.main_grad(2)? {
             device.linear_db(db, &dy)?;
         }
+        let x = x.get(&device)?;
         let dw = cx.weight_gradient(1, &w, move |device, dw| device.linear_dw(dw, &dy, &x))?;
         Ok(vec![Some(dx), dw, None])
     }
@@ -39,35 +41,37 @@ pub fn linear(g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var
     let y = g.device().linear(x.value(), w.value(), bias.map(Var::value))?;
     let none = g.constant(y.clone());
     let inputs = [x, w, bias.unwrap_or(&none)];
-    Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.value().clone(), w: w.value().clone() })))
+    Ok(g.apply(y, &inputs, || Box::new(Linear { x: x.saved(), w: w.saved() })))
 }
 
 struct AddBias {
-    bias: Tensor,
+    bias: Like,
 }
 op!(AddBias, "add_bias", |op, cx, dy| {
     let again = dy.clone();
-    let db = cx.weight_gradient(1, &op.bias, move |device, db| device.linear_db(db, &again))?;
+    let db = cx.weight_gradient(1, op.bias, move |device, db| device.linear_db(db, &again))?;
     Ok(vec![Some(dy), db])
 });
 
-/// `y[T,N] = x[T,N] + bias[N]`: the bias of a layer whose product is summed over ranks first. Keeps the bias.
+/// `y[T,N] = x[T,N] + bias[N]`: the bias of a layer whose product is summed over ranks first. Keeps the bias's shape.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
 pub fn add_bias(g: &mut Graph, x: &Var, bias: &Var) -> Result<Var> {
     let y = g.device().add_bias(x.value(), bias.value())?;
-    Ok(g.apply(y, &[x, bias], || Box::new(AddBias { bias: bias.value().clone() })))
+    Ok(g.apply(y, &[x, bias], || Box::new(AddBias { bias: bias.value().into() })))
 }
 
 struct GroupedLinear {
-    x: Tensor,
-    w: Tensor,
+    x: Saved,
+    w: Saved,
     groups: usize,
 }
 op!(GroupedLinear, "grouped_linear", |op, cx, dy| {
     let GroupedLinear { x, w, groups } = op;
-    let (device, (rows, k)) = (cx.device.clone(), w.as_matrix());
+    let device = cx.device.clone();
+    let (x, w) = (x.get(&device)?, w.get(&device)?);
+    let (rows, k) = w.as_matrix();
     let n = rows / groups;
     let part = |t: &Tensor, g: usize, width| device.columns(t, &[Run::Copy { start: g * width, len: width }]);
     let mut dxs = Vec::with_capacity(groups);
@@ -105,5 +109,5 @@ pub fn grouped_linear(g: &mut Graph, x: &Var, w: &Var, groups: usize) -> Result<
         parts.push(device.linear(&x, &w.value().rows(i * n, n)?, None)?);
     }
     let y = device.concat(&parts.iter().collect::<Vec<_>>())?;
-    Ok(g.apply(y, &[x, w], || Box::new(GroupedLinear { x: x.value().clone(), w: w.value().clone(), groups })))
+    Ok(g.apply(y, &[x, w], || Box::new(GroupedLinear { x: x.saved(), w: w.saved(), groups })))
 }

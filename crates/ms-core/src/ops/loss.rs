@@ -1,7 +1,7 @@
 //! Output layer and cross entropy, fused over chunks of tokens.
 
 use super::only;
-use crate::{BackwardCx, Device, Error, Graph, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Device, Error, Graph, Like, Op, Result, Tensor, Var};
 
 /// Tokens whose logits exist at once. A constant: it decides the order of a sum over tokens.
 const CHUNK: usize = 256;
@@ -74,7 +74,7 @@ struct LinearCrossEntropy {
     dx: Tensor,
     dw: Tensor,
     db: Option<Tensor>,
-    w: Tensor,
+    w: Like,
 }
 
 impl Op for LinearCrossEntropy {
@@ -95,7 +95,7 @@ impl Op for LinearCrossEntropy {
         if let Some(db) = db {
             cx.accumulate(2, move |device, grad| device.accumulate(grad, &db, factor))?;
         }
-        let dw = cx.weight_gradient(1, &w, move |device, grad| device.accumulate(grad, &dw, factor))?;
+        let dw = cx.weight_gradient(1, w, move |device, grad| device.accumulate(grad, &dw, factor))?;
         Ok(vec![Some(dx), dw, None])
     }
 }
@@ -186,7 +186,7 @@ pub fn linear_cross_entropy(
     let loss = match gradients {
         Some(Gradients { dx, dw, db }) => {
             let inputs = [x, head.w, head.bias.unwrap_or(&none)];
-            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w: head.w.value().clone() }))
+            g.apply(loss, &inputs, || Box::new(LinearCrossEntropy { dx, dw, db, w: head.w.value().into() }))
         }
         None => g.constant(loss),
     };

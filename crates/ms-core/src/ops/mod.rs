@@ -34,7 +34,13 @@ pub use recompute::{Recomputed, recompute};
 pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};
 pub use streams::{collapse, expand, stream_weights};
 
-use crate::Tensor;
+use crate::{Device, Result, Saved, Tensor};
+
+/// The values of several handles.
+fn all<const N: usize>(kept: [Saved; N], device: &Device) -> Result<[Tensor; N]> {
+    let values = kept.into_iter().map(|s| s.get(device)).collect::<Result<Vec<_>>>()?;
+    Ok(values.try_into().expect("one value per handle"))
+}
 
 /// The gradient of a single-output operation.
 ///

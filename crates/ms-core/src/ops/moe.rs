@@ -2,7 +2,7 @@
 
 use super::layout::op;
 use super::only;
-use crate::{BackwardCx, Device, ExpertLoad, Graph, Op, Result, Router, Routes, Tensor, Var};
+use crate::{BackwardCx, Device, ExpertLoad, Graph, Like, Op, Result, Router, Routes, Saved, Tensor, Var};
 use std::sync::Arc;
 
 /// A number for each auxiliary loss of routers: its coefficient (0: none), or its value.
@@ -77,15 +77,16 @@ pub struct Routed {
 }
 
 struct Route {
-    logits: Tensor,
+    logits: Saved,
     experts: Tensor,
     router: Router,
     balance: Option<(ExpertLoad, f64)>,
 }
 op!(Route, "route", |op, cx, dy| {
-    let mut d = cx.device.route_backward(&dy, &op.experts, &op.logits, &op.router)?;
+    let logits = op.logits.get(cx.device)?;
+    let mut d = cx.device.route_backward(&dy, &op.experts, &logits, &op.router)?;
     if let Some((load, grad_scale)) = op.balance {
-        cx.device.balance(Some(&mut d), &op.logits, &load, &op.router, grad_scale)?;
+        cx.device.balance(Some(&mut d), &logits, &load, &op.router, grad_scale)?;
     }
     Ok(vec![Some(d)])
 });
@@ -255,7 +256,7 @@ fn routed(
         None => None,
     };
     let op = || -> Box<dyn Op> {
-        Box::new(Route { logits: logits.value().clone(), experts: weighed.clone(), router: *router, balance })
+        Box::new(Route { logits: logits.saved(), experts: weighed.clone(), router: *router, balance })
     };
     let weights = g.apply(weights, &[logits], op);
     Ok(Routed { weights, routes, picked, balance: loss })
@@ -339,12 +340,13 @@ pub fn restore(g: &mut Graph, y: &Var, routes: &Arc<Routes>) -> Result<Var> {
 }
 
 struct Combine {
-    x: Tensor,
-    weights: Tensor,
+    x: Saved,
+    weights: Saved,
     routes: Arc<Routes>,
 }
 op!(Combine, "combine", |op, cx, dy| {
-    let (dx, dw) = cx.device.combine_backward(&dy, &op.x, &op.weights, &op.routes)?;
+    let (x, weights) = (op.x.get(cx.device)?, op.weights.get(cx.device)?);
+    let (dx, dw) = cx.device.combine_backward(&dy, &x, &weights, &op.routes)?;
     Ok(vec![Some(dx), Some(dw)])
 });
 
@@ -355,26 +357,28 @@ op!(Combine, "combine", |op, cx, dy| {
 pub fn combine(g: &mut Graph, x: &Var, weights: &Var, routes: &Arc<Routes>) -> Result<Var> {
     let y = g.device().combine(x.value(), weights.value(), routes)?;
     Ok(g.apply(y, &[x, weights], || {
-        Box::new(Combine { x: x.value().clone(), weights: weights.value().clone(), routes: routes.clone() })
+        Box::new(Combine { x: x.saved(), weights: weights.saved(), routes: routes.clone() })
     }))
 }
 
 struct ExpertLinear {
-    x: Tensor,
-    w: Tensor,
-    bias: Option<Tensor>,
+    x: Saved,
+    w: Saved,
+    bias: Option<Like>,
     routes: Arc<Routes>,
 }
 op!(ExpertLinear, "expert_linear", |op, cx, dy| {
     let ExpertLinear { x, w, bias, routes } = op;
+    let w = w.get(cx.device)?;
     let dx = cx.device.expert_linear_dx(&dy, &w, &routes)?;
     let db = match bias {
         Some(b) => {
             let (dy, routes) = (dy.clone(), routes.clone());
-            cx.weight_gradient(2, &b, move |device, grad| device.expert_linear_db(grad, &dy, &routes))?
+            cx.weight_gradient(2, b, move |device, grad| device.expert_linear_db(grad, &dy, &routes))?
         }
         None => None,
     };
+    let x = x.get(cx.device)?;
     let dw =
         cx.weight_gradient(1, &w, move |device, grad| device.expert_linear_dw(grad, &dy, &x, &routes))?;
     Ok(vec![Some(dx), dw, db])
@@ -397,9 +401,9 @@ pub fn expert_linear(
     let inputs = [x, w, bias.unwrap_or(&none)];
     Ok(g.apply(y, &inputs, || {
         Box::new(ExpertLinear {
-            x: x.value().clone(),
-            w: w.value().clone(),
-            bias: bias.map(|b| b.value().clone()),
+            x: x.saved(),
+            w: w.saved(),
+            bias: bias.map(|b| b.value().into()),
             routes: routes.clone(),
         })
     }))

@@ -1,11 +1,11 @@
 //! RMSNorm, alone and behind a residual sum, and LayerNorm.
 
 use super::only;
-use crate::{BackwardCx, Graph, Norm, Op, Result, Tensor, Var};
+use crate::{BackwardCx, Graph, Norm, Op, Result, Saved, Tensor, Var};
 
 struct RmsNorm {
-    x: Tensor,
-    w: Tensor,
+    x: Saved,
+    w: Saved,
     rstd: Tensor,
     norm: Norm,
 }
@@ -20,6 +20,7 @@ impl RmsNorm {
     ) -> Result<Tensor> {
         let Self { x, w, rstd, norm } = self;
         let device = cx.device.clone();
+        let (x, w) = (x.get(&device)?, w.get(&device)?);
         device.rms_norm_backward(cx.main_grad(weight)?, dy, &x, &w, &rstd, dsum, &norm)
     }
 }
@@ -61,31 +62,39 @@ impl Op for AddRmsNorm {
     }
 }
 
-/// RMSNorm of the rows of `x[T,H]` with scale `w[H]`. Keeps `x`, `w` and the reciprocal root mean squares `[T]`.
+/// RMSNorm of the rows of `x[T,H]` with scale `w[H]`. Keeps `x`, `w`, of which the result can be formed again, and the
+/// reciprocal root mean squares `[T]`.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
 pub fn rms_norm(g: &mut Graph, x: &Var, w: &Var, norm: Norm) -> Result<Var> {
     let (y, rstd) = g.device().rms_norm(x.value(), w.value(), &norm)?;
-    Ok(g.apply(y, &[x, w], || Box::new(RmsNorm { x: x.value().clone(), w: w.value().clone(), rstd, norm })))
+    let y = g.apply(y, &[x, w], || Box::new(RmsNorm { x: x.saved(), w: w.saved(), rstd, norm }));
+    Ok(normed_again(y, [x.saved(), w.saved()], norm))
 }
 
-/// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Keeps `sum`, `w` and `[T]` numbers.
+/// `y`, which is the norm of what is kept.
+fn normed_again(y: Var, [x, w]: [Saved; 2], norm: Norm) -> Var {
+    y.rebuilt_by(move |device| Ok(device.rms_norm(&x.get(device)?, &w.get(device)?, &norm)?.0))
+}
+
+/// `sum = x + residual` and RMSNorm of `sum`, in one pass: `(sum, y)`. Keeps `sum`, `w`, of which `y` can be formed
+/// again, and `[T]` numbers.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
 pub fn add_rms_norm(g: &mut Graph, x: &Var, residual: &Var, w: &Var, norm: Norm) -> Result<(Var, Var)> {
     let (sum, y, rstd) = g.device().add_rms_norm(x.value(), residual.value(), w.value(), &norm)?;
-    let keep = sum.clone();
-    let [sum, y] = g.apply_n([sum, y], &[x, residual, w], || {
-        Box::new(AddRmsNorm(RmsNorm { x: keep, w: w.value().clone(), rstd, norm }))
+    let [sum, y] = g.apply_keeping([sum, y], &[x, residual, w], |[sum, _]| {
+        Box::new(AddRmsNorm(RmsNorm { x: sum.saved(), w: w.saved(), rstd, norm }))
     });
-    Ok((sum, y))
+    let kept = [sum.saved(), w.saved()];
+    Ok((sum, normed_again(y, kept, norm)))
 }
 
 struct LayerNorm {
-    x: Tensor,
-    w: Tensor,
+    x: Saved,
+    w: Saved,
     stats: Tensor,
     shifted: bool,
 }
@@ -101,6 +110,7 @@ impl Op for LayerNorm {
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
         let Self { x, w, stats, shifted } = *self;
+        let (x, w) = (x.get(cx.device)?, w.get(cx.device)?);
         let (dx, dwb) = cx.device.layer_norm_backward(&only(dys), &x, &w, &stats)?;
         for input in 0..1 + usize::from(shifted) {
             let d = dwb.rows(input, 1)?;
@@ -111,7 +121,8 @@ impl Op for LayerNorm {
     }
 }
 
-/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Keeps `x`, `w` and `[T,2]` numbers.
+/// LayerNorm of the rows of `x[T,H]` with scale `w[H]` and shift `b[H]`. Keeps `x`, `w`, `b`, of which the result can be formed
+/// again, and `[T,2]` numbers.
 ///
 /// # Errors
 /// If shapes or element types do not fit.
@@ -119,7 +130,11 @@ pub fn layer_norm(g: &mut Graph, x: &Var, w: &Var, b: Option<&Var>, eps: f32) ->
     let (y, stats) = g.device().layer_norm(x.value(), w.value(), b.map(Var::value), eps)?;
     let none = g.constant(y.clone());
     let inputs = [x, w, b.unwrap_or(&none)];
-    Ok(g.apply(y, &inputs, || {
-        Box::new(LayerNorm { x: x.value().clone(), w: w.value().clone(), stats, shifted: b.is_some() })
+    let (x, w, b) = (x.saved(), w.saved(), b.map(Var::saved));
+    let op = LayerNorm { x: x.clone(), w: w.clone(), stats, shifted: b.is_some() };
+    let y = g.apply(y, &inputs, || Box::new(op));
+    Ok(y.rebuilt_by(move |device| {
+        let b = b.map(|b| b.get(device)).transpose()?;
+        Ok(device.layer_norm(&x.get(device)?, &w.get(device)?, b.as_ref(), eps)?.0)
     }))
 }

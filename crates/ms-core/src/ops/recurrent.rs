@@ -1,8 +1,10 @@
 //! Recurrent mixers. All operands are f32, or f64; see [`super::cast`].
 
 use super::layout::op;
-use super::only;
-use crate::{BackwardCx, DeltaRule, Graph, Op, Result, Segment, StateSpace, Tensor, Trapezoid, Var};
+use super::{all, only};
+use crate::{
+    BackwardCx, DeltaRule, Graph, Like, Op, Result, Saved, Segment, StateSpace, Tensor, Trapezoid, Var,
+};
 use std::sync::Arc;
 
 /// Adds gradients that a fused kernel has formed to the inputs from `first` on: to parameters, or as tensors.
@@ -13,23 +15,25 @@ fn weights(
 ) -> Result<Vec<Option<Tensor>>> {
     let each = gradients.into_iter().enumerate();
     each.map(|(i, d)| {
-        let value = d.clone();
-        cx.weight_gradient(first + i, &value, move |device, grad| device.accumulate(grad, &d, 1.0))
+        let like = Like::from(&d);
+        cx.weight_gradient(first + i, like, move |device, grad| device.accumulate(grad, &d, 1.0))
     })
     .collect()
 }
 
 struct Convolution {
-    x: Tensor,
-    w: Tensor,
-    b: Option<Tensor>,
+    x: Saved,
+    w: Saved,
+    b: Option<Saved>,
     segments: Arc<[Segment]>,
 }
 op!(Convolution, "convolution", |op, cx, dy| {
-    let [dx, dw, db] = cx.device.convolution_backward(&dy, &op.x, &op.w, op.b.as_ref(), &op.segments)?;
+    let [x, w] = all([op.x, op.w], cx.device)?;
+    let b = op.b.map(|b| b.get(cx.device)).transpose()?;
+    let [dx, dw, db] = cx.device.convolution_backward(&dy, &x, &w, b.as_ref(), &op.segments)?;
     let mut all = vec![Some(dx)];
     all.extend(weights(cx, 1, [dw])?);
-    all.extend(if op.b.is_some() { weights(cx, 2, [db])? } else { vec![None] });
+    all.extend(if b.is_some() { weights(cx, 2, [db])? } else { vec![None] });
     Ok(all)
 });
 
@@ -56,23 +60,19 @@ pub fn convolution(
     let none = g.constant(y.clone());
     let inputs = [x, w, b.unwrap_or(&none)];
     Ok(g.apply(y, &inputs, || {
-        Box::new(Convolution {
-            x: x.value().clone(),
-            w: w.value().clone(),
-            b: b.map(|b| b.value().clone()),
-            segments: segments.clone(),
-        })
+        Box::new(Convolution { x: x.saved(), w: w.saved(), b: b.map(Var::saved), segments: segments.clone() })
     }))
 }
 
 struct Scan {
-    inputs: [Tensor; 4],
-    weights: [Tensor; 3],
+    inputs: [Saved; 4],
+    weights: [Saved; 3],
     segments: Arc<[Segment]>,
     shape: StateSpace,
 }
 op!(Scan, "state_space", |op, cx, dy| {
-    let (inputs, params) = (op.inputs.each_ref(), op.weights.each_ref());
+    let (inputs, params) = (all(op.inputs, cx.device)?, all(op.weights, cx.device)?);
+    let (inputs, params) = (inputs.each_ref(), params.each_ref());
     let (by_inputs, by_weights) =
         cx.device.state_space_backward(&dy, inputs, params, &op.segments, &op.shape)?;
     let mut all: Vec<Option<Tensor>> = by_inputs.into_iter().map(Some).collect();
@@ -104,8 +104,8 @@ pub fn state_space(
     let all: Vec<&Var> = inputs.into_iter().chain(params).collect();
     Ok(g.apply(y, &all, || {
         Box::new(Scan {
-            inputs: inputs.map(|v| v.value().clone()),
-            weights: params.map(|v| v.value().clone()),
+            inputs: inputs.map(Var::saved),
+            weights: params.map(Var::saved),
             segments: segments.clone(),
             shape: *shape,
         })
@@ -116,14 +116,19 @@ pub fn state_space(
 const TRAPEZOID: [usize; 3] = [8, 4, 3];
 
 struct Trapezoidal {
-    operands: [Tensor; 15],
+    /// As many as were given.
+    operands: Vec<Saved>,
     segments: Arc<[Segment]>,
     shape: Trapezoid,
 }
 op!(Trapezoidal, "trapezoid", |op, cx, dy| {
-    let grads = cx.device.trapezoid_backward(&dy, op.operands.each_ref(), &op.segments, &op.shape)?;
+    let none = Tensor::zeros(cx.device.arena(), dy.dtype(), [0]);
+    let kept = op.operands.iter().map(|t| t.get(cx.device)).collect::<Result<Vec<_>>>()?;
+    let mut operands = [&none; 15];
+    operands.iter_mut().zip(&kept).for_each(|(operand, t)| *operand = t);
+    let grads = cx.device.trapezoid_backward(&dy, operands, &op.segments, &op.shape)?;
     let [inputs, single, by_rank] = TRAPEZOID;
-    let given = if op.operands[14].numel() == 0 { single } else { single + by_rank };
+    let given = if kept.len() == inputs + single { single } else { single + by_rank };
     let mut grads = grads.into_iter();
     let mut all: Vec<Option<Tensor>> = grads.by_ref().take(inputs).map(Some).collect();
     all.extend(weights(cx, inputs, grads.take(given))?);
@@ -159,7 +164,7 @@ pub fn trapezoid(
     }
     Ok(g.apply(y, &given, || {
         Box::new(Trapezoidal {
-            operands: operands.map(Tensor::clone),
+            operands: given.iter().map(|v| v.saved()).collect(),
             segments: segments.clone(),
             shape: *shape,
         })
@@ -167,12 +172,13 @@ pub fn trapezoid(
 }
 
 struct Delta {
-    inputs: [Tensor; 5],
+    inputs: [Saved; 5],
     segments: Arc<[Segment]>,
     shape: DeltaRule,
 }
 op!(Delta, "delta_rule", |op, cx, dy| {
-    let grads = cx.device.delta_rule_backward(&dy, op.inputs.each_ref(), &op.segments, &op.shape)?;
+    let inputs = all(op.inputs, cx.device)?;
+    let grads = cx.device.delta_rule_backward(&dy, inputs.each_ref(), &op.segments, &op.shape)?;
     Ok(grads.into_iter().map(Some).collect())
 });
 
@@ -196,17 +202,13 @@ pub fn delta_rule(
         return Ok(g.constant(y));
     }
     Ok(g.apply(y, &inputs, || {
-        Box::new(Delta {
-            inputs: inputs.map(|v| v.value().clone()),
-            segments: segments.clone(),
-            shape: *shape,
-        })
+        Box::new(Delta { inputs: inputs.map(Var::saved), segments: segments.clone(), shape: *shape })
     }))
 }
 
-struct Decay([Tensor; 3]);
+struct Decay([Saved; 3]);
 op!(Decay, "decay", |op, cx, dy| {
-    let [a, a_log, dt_bias] = op.0;
+    let [a, a_log, dt_bias] = all(op.0, cx.device)?;
     let [da, dlog, dbias] = cx.device.decay_backward(&dy, &a, &a_log, &dt_bias)?;
     let mut all = vec![Some(da)];
     all.extend(weights(cx, 1, [dlog, dbias])?);
@@ -219,5 +221,5 @@ op!(Decay, "decay", |op, cx, dy| {
 /// If shapes or element types do not fit.
 pub fn decay(g: &mut Graph, a: &Var, a_log: &Var, dt_bias: &Var) -> Result<Var> {
     let y = g.device().decay(a.value(), a_log.value(), dt_bias.value())?;
-    Ok(g.apply(y, &[a, a_log, dt_bias], || Box::new(Decay([a, a_log, dt_bias].map(|v| v.value().clone())))))
+    Ok(g.apply(y, &[a, a_log, dt_bias], || Box::new(Decay([a, a_log, dt_bias].map(Var::saved)))))
 }

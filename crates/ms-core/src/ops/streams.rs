@@ -1,17 +1,15 @@
 //! Hyper-connections: a residual of several streams.
 
 use super::layout::op;
-use super::only;
-use crate::{BackwardCx, Graph, Mixing, Op, Result, Tensor, Var};
+use super::{all, only};
+use crate::{BackwardCx, Graph, Mixing, Op, Result, Saved, Tensor, Var};
 
 struct Weights {
-    mixes: Tensor,
-    base: Tensor,
-    scale: Tensor,
+    kept: [Saved; 3],
     mixing: Mixing,
 }
 op!(Weights, "stream_weights", |op, cx, dy| {
-    let Weights { mixes, base, scale, mixing } = op;
+    let (mixing, [mixes, base, scale]) = (op.mixing, all(op.kept, cx.device)?);
     let (dmixes, dfixed) = cx.device.stream_weights_backward(&dy, &mixes, &base, &scale, &mixing)?;
     let mut part = |input: usize, start: usize, value: &Tensor| {
         let d = dfixed.slice_flat(start, value.shape())?;
@@ -30,22 +28,17 @@ op!(Weights, "stream_weights", |op, cx, dy| {
 pub fn stream_weights(g: &mut Graph, mixes: &Var, base: &Var, scale: &Var, mixing: &Mixing) -> Result<Var> {
     let w = g.device().stream_weights(mixes.value(), base.value(), scale.value(), mixing)?;
     Ok(g.apply(w, &[mixes, base, scale], || {
-        Box::new(Weights {
-            mixes: mixes.value().clone(),
-            base: base.value().clone(),
-            scale: scale.value().clone(),
-            mixing: *mixing,
-        })
+        Box::new(Weights { kept: [mixes, base, scale].map(Var::saved), mixing: *mixing })
     }))
 }
 
 struct Collapse {
-    x: Tensor,
-    w: Tensor,
+    kept: [Saved; 2],
     mixing: Mixing,
 }
 op!(Collapse, "collapse", |op, cx, dy| {
-    let (dx, dw) = cx.device.collapse_backward(&dy, &op.x, &op.w, &op.mixing)?;
+    let [x, w] = all(op.kept, cx.device)?;
+    let (dx, dw) = cx.device.collapse_backward(&dy, &x, &w, &op.mixing)?;
     Ok(vec![Some(dx), Some(dw)])
 });
 
@@ -55,19 +48,16 @@ op!(Collapse, "collapse", |op, cx, dy| {
 /// If shapes or element types do not fit.
 pub fn collapse(g: &mut Graph, x: &Var, w: &Var, mixing: &Mixing) -> Result<Var> {
     let y = g.device().collapse(x.value(), w.value(), mixing)?;
-    Ok(g.apply(y, &[x, w], || {
-        Box::new(Collapse { x: x.value().clone(), w: w.value().clone(), mixing: *mixing })
-    }))
+    Ok(g.apply(y, &[x, w], || Box::new(Collapse { kept: [x, w].map(Var::saved), mixing: *mixing })))
 }
 
 struct Expand {
-    x: Tensor,
-    y: Tensor,
-    w: Tensor,
+    kept: [Saved; 3],
     mixing: Mixing,
 }
 op!(Expand, "expand", |op, cx, dy| {
-    let gradients = cx.device.expand_backward(&dy, &op.x, &op.y, &op.w, &op.mixing)?;
+    let [x, y, w] = all(op.kept, cx.device)?;
+    let gradients = cx.device.expand_backward(&dy, &x, &y, &w, &op.mixing)?;
     Ok(gradients.map(Some).into())
 });
 
@@ -77,7 +67,5 @@ op!(Expand, "expand", |op, cx, dy| {
 /// If shapes or element types do not fit.
 pub fn expand(g: &mut Graph, x: &Var, y: &Var, w: &Var, mixing: &Mixing) -> Result<Var> {
     let out = g.device().expand(x.value(), y.value(), w.value(), mixing)?;
-    Ok(g.apply(out, &[x, y, w], || {
-        Box::new(Expand { x: x.value().clone(), y: y.value().clone(), w: w.value().clone(), mixing: *mixing })
-    }))
+    Ok(g.apply(out, &[x, y, w], || Box::new(Expand { kept: [x, y, w].map(Var::saved), mixing: *mixing })))
 }

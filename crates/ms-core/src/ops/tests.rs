@@ -1,6 +1,7 @@
 //! The conformance table: every operation on every backend there is, its recorded backward against finite
 //! differences of its own forward. A new backend joins by being listed in [`devices`].
 
+mod kept;
 mod parts;
 mod router_losses;
 

@@ -11,6 +11,7 @@ mod simulate;
 
 pub use simulate::{Deadlock, Report};
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// One thing that a stage does.
@@ -149,6 +150,30 @@ impl Schedule {
     /// A stage's actions as text, `F0.0 F1.0 B0.0 …`.
     pub fn text(&self, stage: usize) -> String {
         self.stages[stage].iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The passes of a stage that find as many others kept as the pipeline has chunks: those that keep only their input when
+    /// recomputation goes into the bubble. A pass whose chunk is the last one, which `ends` says, is not among them: its backward
+    /// follows at once.
+    ///
+    /// # Source
+    /// MindSpeed, `mindspeed/core/pipeline_parallel/ripipe_schedules.py`: as many passes as a pipeline has chunks are kept.
+    pub fn beyond(&self, stage: usize, ends: impl Fn(usize) -> bool) -> BTreeSet<(usize, usize)> {
+        let (mut kept, mut beyond) = (0usize, BTreeSet::new());
+        for action in &self.stages[stage] {
+            let place = action.place();
+            match action {
+                Action::Forward { chunk, .. } if kept >= self.chain.len() && !ends(*chunk) => {
+                    beyond.insert(place);
+                }
+                Action::Forward { .. } => kept += 1,
+                Action::Backward { .. } | Action::BackwardInput { .. } if !beyond.contains(&place) => {
+                    kept = kept.saturating_sub(1);
+                }
+                _ => {}
+            }
+        }
+        beyond
     }
 
     /// Where a chunk stands in the chain of a micro-batch.

@@ -113,3 +113,18 @@ proptest! {
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
     }
 }
+
+#[test]
+fn in_a_pipeline_of_chunks_the_first_stages_pass_on_what_they_do_not_keep() {
+    let chain: Vec<(usize, usize)> = (0..8).map(|i| (i % 4, i / 4)).collect();
+    let kind = Kind::Interleaved { group: 4, forwards_first: false };
+    let schedule = Schedule::new(kind, &chain, 8).unwrap();
+    for stage in 0..4 {
+        let beyond = schedule.beyond(stage, |chunk| (stage, chunk) == (3, 1));
+        // A stage warms up with so many passes and keeps one more.
+        let live = (4 - stage - 1) * 2 + 4 + 1;
+        assert_eq!(schedule.simulate().unwrap().max_in_flight[stage], live);
+        assert_eq!(beyond.is_empty(), live <= 8, "stage {stage}: {beyond:?}");
+    }
+    assert!(schedule.beyond(0, |_| true).is_empty());
+}

@@ -7,10 +7,10 @@ use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
 use ms_kernels::Isa;
-use ms_nn::Recompute;
+use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Apart, Found, Trial};
-use ms_trainer::{PipelineOrder, Routing, TrainConfig, UpdateRule};
+use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
 /// A topology and the ways in which its ranks work together.
@@ -24,6 +24,8 @@ pub(crate) struct Case {
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
+    pub(crate) keeping: Keeping,
+    pub(crate) replay: Replay,
     pub(crate) bucket_size: Option<usize>,
     /// Buckets are summed while the backward pass runs.
     pub(crate) overlap: bool,
@@ -33,6 +35,8 @@ pub(crate) struct Case {
     pub(crate) update: UpdateRule,
     /// Rate of dropout in the stream.
     pub(crate) dropout: f64,
+    pub(crate) loss_scale: LossScale,
+    pub(crate) form: OptimizerForm,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
     pub(crate) dtype: DType,
 }
@@ -49,11 +53,15 @@ impl Case {
             stages: Stages::default(),
             order: PipelineOrder::default(),
             recompute: Recompute::None,
+            keeping: Keeping::default(),
+            replay: Replay::default(),
             bucket_size: None,
             overlap: false,
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
+            loss_scale: LossScale::None,
+            form: OptimizerForm::default(),
             dtype: DType::F64,
         }
     }
@@ -65,7 +73,8 @@ impl Case {
 
     /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        Self { dtype: self.dtype, update: self.update, dropout: self.dropout, ..Self::single() }
+        let Self { dtype, update, dropout, loss_scale, .. } = *self;
+        Self { dtype, update, dropout, loss_scale, ..Self::single() }
     }
 
     fn lr(&self) -> f64 {
@@ -270,11 +279,16 @@ pub(crate) fn run_with(
         stages: case.stages.clone(),
         order: case.order,
         recompute: case.recompute,
+        keeping: case.keeping,
+        replay: case.replay,
+        swap_folder: std::env::temp_dir(),
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
         routing,
         update: case.update,
         hidden_dropout: case.dropout,
+        loss_scale: case.loss_scale,
+        optimizer_form: case.form,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };

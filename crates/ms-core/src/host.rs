@@ -1,0 +1,229 @@
+//! Memory outside an arena: a file without a name, where values wait until they are needed again.
+//!
+//! On a device with memory of its own this is the host's memory. On a CPU that memory is the arena's too, so what leaves the
+//! arena goes to disk: it takes room in the system's file cache only as long as nothing else needs that room.
+
+use crate::arena::Arena;
+use crate::{DType, Error, Result, Shape, Tensor};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counters of a [`Host`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostStats {
+    /// Bytes of the parcels that are there now.
+    pub in_use_bytes: u64,
+    /// Highest value of `in_use_bytes` so far.
+    pub peak_bytes: u64,
+    /// Bytes written so far.
+    pub sent_bytes: u64,
+    /// Bytes read back so far.
+    pub fetched_bytes: u64,
+}
+
+struct State {
+    folder: PathBuf,
+    file: File,
+    len: u64,
+    /// First bytes of parts of the file that are free, by their length.
+    free: BTreeMap<u64, Vec<u64>>,
+    stats: HostStats,
+}
+
+/// Where values go that leave an arena; cloning shares it. The file goes with the last clone and the last parcel.
+#[derive(Clone)]
+pub struct Host(Arc<Mutex<State>>);
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Host").field(&self.stats()).finish()
+    }
+}
+
+impl Host {
+    /// A host whose file lies in `folder`, without a name where the system allows that.
+    ///
+    /// # Errors
+    /// [`Error::Host`] if no file can be made there.
+    pub fn in_folder(folder: &Path) -> Result<Self> {
+        let failed = |e| Error::Host { folder: folder.to_owned(), source: e };
+        let mut number = 0u32;
+        let (path, file) = loop {
+            let path = folder.join(format!(".ms-swap-{}-{number}", std::process::id()));
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => break (path, file),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < u32::MAX => number += 1,
+                Err(e) => return Err(failed(e)),
+            }
+        };
+        // An open file needs no name, and without one nothing stays behind, however the process ends.
+        if cfg!(unix) {
+            std::fs::remove_file(&path).map_err(failed)?;
+        }
+        let state = State {
+            folder: folder.to_owned(),
+            file,
+            len: 0,
+            free: BTreeMap::new(),
+            stats: HostStats::default(),
+        };
+        Ok(Self(Arc::new(Mutex::new(state))))
+    }
+
+    /// Counters as of now.
+    pub fn stats(&self) -> HostStats {
+        self.lock().stats
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for a tensor, with unspecified contents.
+    pub fn room(&self, dtype: DType, shape: impl Into<Shape>) -> Parcel {
+        let shape = shape.into();
+        let bytes = (shape.numel() * dtype.size()) as u64;
+        let mut state = self.lock();
+        let at = state.free.get_mut(&bytes).and_then(Vec::pop).unwrap_or_else(|| {
+            let at = state.len;
+            state.len += bytes;
+            at
+        });
+        state.stats.in_use_bytes += bytes;
+        state.stats.peak_bytes = state.stats.peak_bytes.max(state.stats.in_use_bytes);
+        Parcel { host: self.clone(), at, dtype, shape }
+    }
+
+    /// A copy of `value` there.
+    ///
+    /// # Errors
+    /// [`Error::Host`] if it cannot be written.
+    pub fn send(&self, value: &Tensor) -> Result<Parcel> {
+        let parcel = self.room(value.dtype(), value.shape());
+        parcel.write(0, value)?;
+        Ok(parcel)
+    }
+}
+
+/// A tensor with the host. Its room is free again when it is dropped.
+#[derive(Debug)]
+pub struct Parcel {
+    host: Host,
+    at: u64,
+    dtype: DType,
+    shape: Shape,
+}
+
+impl Parcel {
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape.numel()
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.numel() * self.dtype.size()) as u64
+    }
+
+    /// Checks that elements `start..start + len` exist; the first byte in the file.
+    fn place(&self, start: usize, len: usize) -> Result<u64> {
+        let end = start.saturating_add(len);
+        if end > self.numel() {
+            return Err(Error::Range { what: "elements with the host", start, end, len: self.numel() });
+        }
+        Ok(self.at + (start * self.dtype.size()) as u64)
+    }
+
+    fn run(&self, work: impl FnOnce(&mut State) -> io::Result<()>) -> Result<()> {
+        let mut state = self.host.lock();
+        work(&mut state).map_err(|e| Error::Host { folder: state.folder.clone(), source: e })
+    }
+
+    /// Puts `values` in the place of elements `start..` of the flattened tensor.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Host`] if they cannot be
+    /// written.
+    pub fn write(&self, start: usize, values: &Tensor) -> Result<()> {
+        values.expect_dtype("write to the host", self.dtype)?;
+        let at = self.place(start, values.numel())?;
+        self.run(|state| {
+            state.file.seek(SeekFrom::Start(at))?;
+            state.file.write_all(values.bytes())?;
+            state.stats.sent_bytes += values.bytes().len() as u64;
+            Ok(())
+        })
+    }
+
+    /// Elements `start..start + len` of the flattened tensor, `[len]`, in memory of `arena`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if there are no such elements, [`Error::Host`] if they cannot be read.
+    pub fn read(&self, arena: &Arena, start: usize, len: usize) -> Result<Tensor> {
+        let at = self.place(start, len)?;
+        let mut values = Tensor::uninit(arena, self.dtype, [len]);
+        let bytes = values.bytes_mut()?;
+        self.run(|state| {
+            state.file.seek(SeekFrom::Start(at))?;
+            state.file.read_exact(bytes)?;
+            state.stats.fetched_bytes += bytes.len() as u64;
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    /// The whole tensor, in memory of `arena`.
+    ///
+    /// # Errors
+    /// [`Error::Host`] if it cannot be read.
+    pub fn fetch(&self, arena: &Arena) -> Result<Tensor> {
+        self.read(arena, 0, self.numel())?.reshape(self.shape)
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        let bytes = self.bytes();
+        let mut state = self.host.lock();
+        state.stats.in_use_bytes -= bytes;
+        state.free.entry(bytes).or_default().push(self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_leaves_the_arena_and_comes_back() {
+        let (arena, folder) = (Arena::default(), tempfile::tempdir().unwrap());
+        let host = Host::in_folder(folder.path()).unwrap();
+        let values: Vec<f32> = (0..96).map(|i| i as f32).collect();
+        let t = Tensor::from_slice(&arena, [8, 12], &values).unwrap();
+        let parcel = host.send(&t).unwrap();
+        drop(t);
+        assert_eq!((arena.stats().in_use_bytes, host.stats().in_use_bytes), (0, 384));
+        let part = Tensor::from_slice(&arena, [3], &[-1f32, -2.0, -3.0]).unwrap();
+        parcel.write(90, &part).unwrap();
+        assert!(parcel.write(94, &part).is_err());
+        let back = parcel.fetch(&arena).unwrap();
+        assert_eq!(back.shape().to_vec(), [8, 12]);
+        assert_eq!(back.as_slice::<f32>().unwrap()[88..94], [88.0, 89.0, -1.0, -2.0, -3.0, 93.0]);
+        drop(parcel);
+        // The room is taken again, and nothing has a name in the folder.
+        let _next = host.room(DType::F32, [96]);
+        let stats = host.stats();
+        assert_eq!((stats.in_use_bytes, stats.peak_bytes, host.lock().len), (384, 384, 384));
+        assert_eq!((stats.sent_bytes, stats.fetched_bytes), (384 + 12, 384));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let e = Host::in_folder(Path::new("/nowhere/at/all")).unwrap_err().to_string();
+        assert!(e.contains("/nowhere/at/all"), "{e}");
+    }
+}

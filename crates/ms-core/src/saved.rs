@@ -1,0 +1,116 @@
+//! What operations keep for their backward pass: handles to values that are here, with the host, or to be rebuilt.
+//!
+//! Every [`crate::Var`] has one handle, which all operations share that keep its value. So what becomes of the value is decided
+//! once, by whoever put the operations together, after they have run: recomputation and swapping are operations on data, and no
+//! operation knows of them.
+
+use crate::host::{Host, Parcel};
+use crate::{Device, Result, Tensor};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Forms a value again.
+pub(crate) type Recipe = Box<dyn FnOnce(&Device) -> Result<Tensor> + Send>;
+
+enum Place {
+    Here(Tensor),
+    Host(Parcel),
+    /// Dropped; the recipe forms it again.
+    Gone,
+}
+
+struct State {
+    place: Place,
+    recipe: Option<Recipe>,
+    /// Whether an operation keeps it.
+    kept: bool,
+}
+
+/// A handle to a value that a backward pass needs; cloning shares it.
+#[derive(Clone)]
+pub struct Saved(Arc<Mutex<State>>);
+
+impl std::fmt::Debug for Saved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.lock();
+        match &state.place {
+            Place::Here(t) => write!(f, "Saved({t:?})"),
+            Place::Host(parcel) => write!(f, "Saved({parcel:?})"),
+            Place::Gone => f.write_str("Saved(to be rebuilt)"),
+        }
+    }
+}
+
+impl Saved {
+    pub(crate) fn new(value: Tensor) -> Self {
+        Self(Arc::new(Mutex::new(State { place: Place::Here(value), recipe: None, kept: false })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handle, for an operation that keeps the value.
+    pub(crate) fn keep(&self) -> Self {
+        self.lock().kept = true;
+        self.clone()
+    }
+
+    pub(crate) fn set_recipe(&self, recipe: Recipe) {
+        self.lock().recipe = Some(recipe);
+    }
+
+    /// Drops a value that can be formed again. What refers to it beside this handle still has it.
+    pub(crate) fn forget(&self) {
+        let mut state = self.lock();
+        if state.recipe.is_some() {
+            state.place = Place::Gone;
+        }
+    }
+
+    /// Drops the way to form a value again that is here, and with it what it starts from.
+    pub(crate) fn settle(&self) {
+        let mut state = self.lock();
+        if matches!(state.place, Place::Here(_)) {
+            state.recipe = None;
+        }
+    }
+
+    /// Sends a value that an operation keeps, and that is here, to the host.
+    ///
+    /// # Errors
+    /// If the host cannot take it.
+    pub(crate) fn send(&self, host: &Host) -> Result<()> {
+        let mut state = self.lock();
+        if let (true, Place::Here(value)) = (state.kept, &state.place) {
+            state.place = Place::Host(host.send(value)?);
+        }
+        Ok(())
+    }
+
+    /// The value. It is here from then on, until the last handle is dropped.
+    ///
+    /// # Errors
+    /// If it has to be fetched or formed again and that fails.
+    ///
+    /// # Panics
+    /// Never: what is gone has a recipe.
+    pub fn get(&self, device: &Device) -> Result<Tensor> {
+        let recipe = {
+            let mut state = self.lock();
+            match &state.place {
+                Place::Here(value) => return Ok(value.clone()),
+                Place::Host(parcel) => {
+                    let value = parcel.fetch(device.arena())?;
+                    state.place = Place::Here(value.clone());
+                    return Ok(value);
+                }
+                Place::Gone => state.recipe.take(),
+            }
+        };
+        // Without the lock: a recipe asks for the values it starts from.
+        let value = recipe.expect("what is gone has a recipe")(device)?;
+        self.lock().place = Place::Here(value.clone());
+        Ok(value)
+    }
+}

@@ -1,0 +1,237 @@
+//! Bytes that forward passes keep for their backward.
+
+use crate::keeping::{Keeping, LayerKeeping, Recompute};
+use crate::parts::{Attention, Feed, Mixer, QkNorm};
+use crate::{Item, ModelConfig};
+
+/// What decides the size of what a forward pass keeps for its backward.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations {
+    /// Tokens of a micro-batch on the rank.
+    pub tokens: usize,
+    /// Bytes of an element of the stream.
+    pub element_bytes: usize,
+    /// Ranks that share a matrix.
+    pub tp: usize,
+    /// Whether they share the tokens between matrices.
+    pub sequence_parallel: bool,
+    /// Which layers run again as a whole.
+    pub recompute: Recompute,
+    /// What the others keep less of.
+    pub keeping: Keeping,
+}
+
+/// Bytes of one forward pass through a chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassBytes {
+    /// Kept until the backward pass.
+    pub kept: usize,
+    /// What the backward pass needs besides while it runs layers again.
+    pub again: usize,
+    /// Kept by the host.
+    pub sent: usize,
+}
+
+/// A layer's part of it.
+#[derive(Clone, Copy, Default)]
+struct Layer {
+    kept: usize,
+    sent: usize,
+}
+
+impl Activations {
+    /// Without recomputation: rows of a micro-batch of `tokens` tokens, on one rank.
+    pub fn plain(tokens: usize, element_bytes: usize) -> Self {
+        let (recompute, keeping) = (Recompute::None, Keeping::default());
+        Self { tokens, element_bytes, tp: 1, sequence_parallel: false, recompute, keeping }
+    }
+
+    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands of
+    /// every operation that has a backward; of layers that run again their input.
+    ///
+    /// Grouped and latent attention, dense networks and experts are counted as they are; of experts as if tokens were spread
+    /// evenly over ranks. Other mixers count as attention of their projections' width.
+    pub fn of_items(&self, c: &ModelConfig, items: &[Item], place: (usize, usize)) -> PassBytes {
+        // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
+        const MOST: usize = 1 << 12;
+        // What a pass keeps whatever its tokens: gradients by the output layer, formed in the forward pass.
+        let wide = self.element_bytes.max(4);
+        let head = items.iter().filter(|i| matches!(i, Item::Head)).count();
+        let fixed = head * (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(wide);
+        if self.tokens > MOST {
+            let PassBytes { kept, again, sent } = Self { tokens: MOST, ..*self }.of_items(c, items, place);
+            let stretched = |few: usize| (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
+            let kept = stretched(kept - fixed).saturating_add(fixed);
+            return PassBytes { kept, again: stretched(again), sent: stretched(sent) };
+        }
+        let row = self.stream() * c.hidden * self.element_bytes;
+        // A number for each token that a norm has seen.
+        let rstd = self.stream() * wide;
+        let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
+        let numbers: Vec<usize> = items
+            .iter()
+            .filter_map(|item| match item {
+                Item::Layer { layer, .. } => Some(*layer),
+                _ => None,
+            })
+            .collect();
+        let others = items.iter().filter(|i| !is_layer(i)).map(|item| match *item {
+            Item::Predictor(k) => self.layer(c, c.layers + k, LayerKeeping::default()).kept + 4 * row,
+            // The stream before the last norm, and the gradient by all tokens of what is behind it.
+            Item::Head => row + rstd + self.tokens * c.hidden * self.element_bytes,
+            // Ids and positions.
+            Item::Embedding => 8 * self.tokens,
+            Item::Layer { .. } | Item::Noop { .. } => 0,
+        });
+        let mut sum = PassBytes { kept: others.fold(fixed, usize::saturating_add), ..PassBytes::default() };
+        // What a chunk hands on stays until its gradient comes.
+        if head == 0 {
+            sum.kept = sum.kept.saturating_add(row);
+        }
+        let full = self.recompute.of_chunk(place.0, place.1);
+        let spared = usize::from(self.keeping.spare_last && head > 0).min(numbers.len());
+        let count = full.layers(numbers.len()).min(numbers.len() - spared);
+        let (again, whole) = numbers.split_at(count);
+        // What came in goes to the host with what the first layer keeps, and stays for its gradient.
+        if self.keeping.swap_attention && again.is_empty() && !items.contains(&Item::Embedding) {
+            sum.kept = sum.kept.saturating_add(row);
+        }
+        for (i, &number) in whole.iter().enumerate() {
+            let keeping = self.keeping.of_layer(self.recompute, count + i, place);
+            let layer = self.layer(c, number, keeping);
+            sum.kept = sum.kept.saturating_add(layer.kept);
+            sum.sent = sum.sent.saturating_add(layer.sent);
+        }
+        // Groups of layers that run again together, from the first on.
+        let group = match full {
+            Recompute::Uniform(n) => n.max(1),
+            Recompute::None | Recompute::Block(_) | Recompute::BlockOfStage(_) => 1,
+        };
+        sum.kept = sum.kept.saturating_add(again.len().div_ceil(group).saturating_mul(row));
+        let of_layer = |l: &usize| self.layer(c, *l, LayerKeeping::default()).kept;
+        let of_group = |g: &[usize]| g.iter().map(of_layer).fold(0, usize::saturating_add);
+        sum.again = again.chunks(group).map(of_group).max().unwrap_or(0);
+        sum
+    }
+
+    /// Bytes of what comes into a chunk that is not the first.
+    pub fn input(&self, c: &ModelConfig) -> usize {
+        self.stream().saturating_mul(c.hidden).saturating_mul(self.element_bytes)
+    }
+
+    /// Tokens of the stream on this rank.
+    fn stream(&self) -> usize {
+        if self.sequence_parallel { self.tokens / self.tp } else { self.tokens }
+    }
+
+    fn layer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
+        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
+        let row = self.stream() * c.hidden * element;
+        let rstd = self.stream() * wide;
+        // Behind a norm, all tokens again inside tensor parallelism.
+        let whole = self.tokens * c.hidden * element;
+        let normed = |bytes: usize| match c.block.norms_inputs() {
+            true if keeping.norms_again => 0,
+            true => bytes,
+            // The stream itself, gathered where ranks share its tokens.
+            false if self.sequence_parallel && !keeping.norms_again => bytes,
+            false => 0,
+        };
+        // Of a norm before a sublayer a number for each token, of one behind it its input, too.
+        let norms =
+            rstd * usize::from(c.block.norms_inputs()) + (row + rstd) * usize::from(c.block.norms_outputs());
+        // What ranks have gathered of it stands for it then.
+        let gathered = !c.block.norms_inputs() && self.sequence_parallel && !keeping.norms_again;
+        let stream = if gathered { 0 } else { row };
+        let kind = c.layer(number);
+        let (mut kept, mut sent) = (0, 0);
+        if kind.mixer != Mixer::None {
+            let (projected, attended, statistics) = self.mixer(c, number, keeping);
+            // Latents are made of a rank's own tokens.
+            let own = matches!(&c.attention, Attention::Latent(mla) if mla.q_rank.is_some());
+            let large = stream + normed(if own { row } else { whole }) + projected + attended;
+            if keeping.swap_attention {
+                sent += large;
+            } else {
+                kept += large;
+            }
+            kept += norms + statistics;
+        }
+        if kind.feed != Feed::None {
+            // Experts and those that all tokens share gather tokens each for themselves; a router of unrounded rows needs no
+            // rounded ones.
+            let copies = match (&c.moe, kind.feed) {
+                (Some(moe), Feed::Moe) => {
+                    let routed = usize::from(!(moe.router.f32 && element < wide));
+                    let shared = usize::from(moe.shared.is_some());
+                    if self.sequence_parallel { routed + shared } else { routed.max(shared) }
+                }
+                _ => 1,
+            };
+            let behind = if keeping.network_again { row } else { copies * whole };
+            kept += stream + norms + normed(behind) + self.network(c, number, keeping);
+        }
+        Layer { kept, sent }
+    }
+
+    /// Rows before attention and behind it, and numbers for each token and head.
+    fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> (usize, usize, usize) {
+        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
+        let inside = |width: usize| self.tokens * width / self.tp * element;
+        let (heads, groups) = c.heads_of(number);
+        let (projected, attended) = match &c.attention {
+            Attention::Latent(mla) => {
+                let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
+                // Before and behind their norms; queries, keys and values of one width; outputs, and their values.
+                let raw = self.stream() * latents * element;
+                let dim = (mla.nope + mla.rope).max(mla.value);
+                let behind = self.tokens * latents * element;
+                (raw + behind + inside(3 * heads * dim), inside(heads * (dim + mla.value)))
+            }
+            _ => {
+                let width = (heads + 2 * groups) * c.head_dim;
+                let raw = if c.qk_norm == QkNorm::PerHead { width } else { 0 };
+                (inside(width + raw), inside(heads * c.value_dim()))
+            }
+        };
+        let of_heads = |n: usize| self.tokens * n / self.tp * wide;
+        let norms = match &c.attention {
+            Attention::Latent(mla) => self.stream() * (1 + usize::from(mla.q_rank.is_some())) * wide,
+            _ if c.qk_norm == QkNorm::PerHead => of_heads(heads + groups),
+            _ => 0,
+        };
+        match keeping.core_attention_again {
+            true => (projected, 0, norms),
+            false => (projected, attended, norms + of_heads(heads)),
+        }
+    }
+
+    fn network(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> usize {
+        if keeping.network_again {
+            return 0;
+        }
+        let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
+        let inside = |width: usize| self.tokens * width / self.tp * element;
+        // Before the activation, with the gate's half, and behind it.
+        let before = if c.activation.gated() { 2 } else { 1 };
+        let behind = usize::from(!keeping.activations_again);
+        let inner = |ffn: usize| inside((before + behind) * ffn);
+        match (&c.moe, c.layer(number).feed) {
+            (Some(moe), Feed::Moe) => {
+                let scores = self.tokens * (moe.experts + moe.zero_experts) * wide;
+                // Experts and weights of each token; what goes into experts and what comes out of them.
+                let picks = self.tokens * moe.top_k * (4 + wide);
+                let copies = 2 * self.tokens * moe.top_k * c.hidden * element;
+                // Scores formed unrounded need the rows and the router so.
+                let rounded = if moe.router.f32 && element < wide {
+                    (self.tokens + moe.experts + moe.zero_experts) * c.hidden * wide
+                } else {
+                    0
+                };
+                let shared = moe.shared.map_or(0, |s| inner(s.ffn));
+                scores + picks + copies + rounded + shared + moe.top_k * inner(moe.ffn)
+            }
+            _ => inner(c.ffn),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a forward pass keeps for its backward: which layers run again, and what the others form again or send away.
+
+/// Which layers keep only their input and run again in the backward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// None: everything a backward needs is kept.
+    #[default]
+    None,
+    /// The first `n` layers, each by itself (`--recompute-method block`).
+    Block(usize),
+    /// As [`Recompute::Block`], `n` layers of a stage instead of each of its chunks: of its layers, the chunks taken in turns,
+    /// the first (`--enable-recompute-layers-per-pp-rank`).
+    BlockOfStage(usize),
+    /// All layers, in groups of `n` of which only the input is kept (`--recompute-method uniform`).
+    Uniform(usize),
+}
+
+impl Recompute {
+    /// What it means for chunk `chunk` of the `chunks` of a stage.
+    ///
+    /// # Source
+    /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`: layer `l` of chunk `c` runs again if `l·v + c < n`.
+    pub fn of_chunk(self, chunk: usize, chunks: usize) -> Self {
+        match self {
+            Self::BlockOfStage(n) => Self::Block(n.saturating_sub(chunk).div_ceil(chunks.max(1))),
+            other => other,
+        }
+    }
+
+    /// How many of the first `layers` layers of a chunk run again, after [`Recompute::of_chunk`].
+    pub fn layers(self, layers: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Block(n) | Self::BlockOfStage(n) => n.min(layers),
+            Self::Uniform(_) => layers,
+        }
+    }
+}
+
+/// What layers that do not run again as a whole keep less of.
+///
+/// # Source
+/// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`, `should_recompute`; of `--swap-attention`,
+/// `docs/features/swap_attention.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// Attention between projections runs again (`--recompute-granularity selective`).
+    pub core_attention_again: bool,
+    /// Outputs of activation functions are formed again: by the first so many layers that do not run again as a whole
+    /// (`--recompute-activation-function`).
+    pub activations_again: usize,
+    /// So are the outputs of the norms before mixer and network (`--recompute-norm`).
+    pub norms_again: usize,
+    /// What the norm before attention and attention keep goes to the host (`--swap-attention`).
+    pub swap_attention: bool,
+    /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
+    pub networks_again: usize,
+    /// Layers are counted over the chunks of a stage, taken in turns (`--enable-recompute-layers-per-pp-rank`).
+    pub of_stage: bool,
+    /// The last layer of the last chunk does not run again: its backward follows at once (`--recompute-in-advance`).
+    pub spare_last: bool,
+}
+
+/// What one layer keeps less of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerKeeping {
+    /// Attention between projections runs again.
+    pub core_attention_again: bool,
+    /// The outputs of activation functions are formed again.
+    pub activations_again: bool,
+    /// The outputs of the norms before mixer and network are formed again.
+    pub norms_again: bool,
+    /// The network runs again.
+    pub network_again: bool,
+    /// What the norm before attention and attention keep goes to the host.
+    pub swap_attention: bool,
+}
+
+impl Keeping {
+    /// What layer `layer` of chunk `chunk` of the `chunks` of a stage keeps less of, where `full` says which layers run again as
+    /// a whole.
+    pub fn of_layer(&self, full: Recompute, layer: usize, (chunk, chunks): (usize, usize)) -> LayerKeeping {
+        let place = if self.of_stage { layer * chunks + chunk } else { layer };
+        let whole = match full {
+            Recompute::None => 0,
+            Recompute::Block(n) | Recompute::BlockOfStage(n) | Recompute::Uniform(n) => n,
+        };
+        let among = |n: usize| place < whole.saturating_add(n);
+        LayerKeeping {
+            core_attention_again: self.core_attention_again,
+            activations_again: self.activations_again > 0 && among(self.activations_again),
+            norms_again: self.norms_again > 0 && among(self.norms_again),
+            network_again: place < self.networks_again,
+            swap_attention: self.swap_attention,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_counted_behind_those_that_run_again_as_a_whole() {
+        let keeping = Keeping { activations_again: 2, norms_again: usize::MAX, ..Keeping::default() };
+        let of = |layer| keeping.of_layer(Recompute::Block(1), layer, (0, 1));
+        let some: Vec<bool> = (0..5).map(|l| of(l).activations_again).collect();
+        // The first one runs again whatever is said of it here.
+        assert_eq!(some, [true, true, true, false, false]);
+        assert!(of(4).norms_again && !of(0).network_again);
+        // Two chunks of two layers in turns: the places are 0 and 2, 1 and 3.
+        let keeping = Keeping { activations_again: 3, of_stage: true, ..Keeping::default() };
+        let of = |layer, chunk| keeping.of_layer(Recompute::None, layer, (chunk, 2)).activations_again;
+        assert_eq!([of(0, 0), of(0, 1), of(1, 0), of(1, 1)], [true, true, true, false]);
+        assert!(!Keeping::default().of_layer(Recompute::Block(3), 3, (0, 1)).activations_again);
+    }
+}

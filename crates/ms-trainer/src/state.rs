@@ -1,0 +1,167 @@
+//! The numbers that an optimizer keeps of the elements a rank owns, and where they are.
+
+use crate::Result;
+use crate::halves::{join, split};
+use half::bf16;
+use ms_core::{DType, Device, Host, Parcel, Tensor};
+use std::collections::BTreeMap;
+
+/// In which form an optimizer keeps its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptimizerForm {
+    /// The upper halves of the master weights are the bf16 weights of the model, the lower halves alone are kept beside them
+    /// (`--reuse-fp32-param`).
+    pub reuse: bool,
+    /// Such weights round ties to even, as a cast does; otherwise away from zero (`--npu-deterministic`).
+    pub ties_to_even: bool,
+    /// Moments are kept in bf16 and updated in f32 (`--o2-optimizer`).
+    pub rounded_moments: bool,
+    /// The state is with the host; so many parts of it are on the device one after the other (`--swap-optimizer`).
+    pub swapped: Option<usize>,
+}
+
+impl OptimizerForm {
+    /// Bytes of an element's master weight and of its `moments`, on the device, beside weights of type `weights`.
+    pub fn bytes(&self, weights: DType, moments: usize) -> (usize, usize) {
+        let wide = weights.wide();
+        let master = match self {
+            _ if weights == wide => 0,
+            Self { reuse: true, .. } => 2,
+            _ => wide.size(),
+        };
+        let moment = if self.rounded_moments { DType::Bf16.size() } else { wide.size() };
+        if self.swapped.is_some() { (0, 0) } else { (master, moments * moment) }
+    }
+}
+
+/// A state tensor `[shard]` of wide numbers.
+pub(crate) enum State {
+    /// On the device, as they are.
+    Here(Tensor),
+    /// On the device, in bf16.
+    Rounded(Tensor),
+    /// With the host.
+    Away(Parcel),
+    /// Their lower halves on the device.
+    Lower(Lower),
+}
+
+/// The lower halves of master weights.
+pub(crate) struct Lower {
+    ties_to_even: bool,
+    /// `[shard]`, i16.
+    halves: Tensor,
+    /// Of each element whether a tie was brought to the even neighbour below; empty where none is.
+    lowered: Vec<u64>,
+    /// Master weights of what is kept unrounded in the model, too, by their first element.
+    whole: BTreeMap<usize, Tensor>,
+}
+
+impl Lower {
+    pub(crate) fn new(device: &Device, numel: usize, ties_to_even: bool) -> Self {
+        let halves = Tensor::zeros(device.arena(), DType::I16, [numel]);
+        let lowered = if ties_to_even { vec![0; numel.div_ceil(64)] } else { Vec::new() };
+        Self { ties_to_even, halves, lowered, whole: BTreeMap::new() }
+    }
+
+    /// Keeps `len` elements from `at` on as a whole.
+    pub(crate) fn keep_whole(&mut self, device: &Device, (at, len): (usize, usize)) {
+        self.whole.insert(at, Tensor::zeros(device.arena(), DType::F32, [len]));
+    }
+
+    fn is_lowered(&self, i: usize) -> bool {
+        self.lowered.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 == 1)
+    }
+
+    fn read(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
+        if let Some(whole) = self.whole.get(&at) {
+            return Ok(copy(whole)?);
+        }
+        let lower = self.halves.slice_flat(at, [len])?;
+        let (upper, lower) = (upper.as_slice::<bf16>()?, lower.as_slice::<i16>()?);
+        let mut values = Tensor::uninit(device.arena(), DType::F32, [len]);
+        let each = upper.iter().zip(lower).enumerate();
+        for (value, (i, (upper, lower))) in values.as_mut_slice::<f32>()?.iter_mut().zip(each) {
+            *value = join(upper.to_bits(), *lower as u16, self.is_lowered(at + i));
+        }
+        Ok(values)
+    }
+
+    /// Keeps the lower halves of `values`; returns the upper ones.
+    fn write(&mut self, at: usize, values: &Tensor) -> Result<Tensor> {
+        let mut upper = Tensor::uninit(values.arena(), DType::Bf16, values.shape());
+        if let Some(whole) = self.whole.get_mut(&at) {
+            *whole = copy(values)?;
+        }
+        let (values, to) = (values.as_slice::<f32>()?, upper.as_mut_slice::<bf16>()?);
+        let lower = &mut self.halves.as_mut_slice::<i16>()?[at..at + values.len()];
+        for (i, ((value, to), lower)) in values.iter().zip(to).zip(lower).enumerate() {
+            let (high, low, lowered) = split(*value, self.ties_to_even);
+            (*to, *lower) = (bf16::from_bits(high), low as i16);
+            if let Some(word) = self.lowered.get_mut((at + i) / 64) {
+                let bit = 1 << ((at + i) % 64);
+                *word = if lowered { *word | bit } else { *word & !bit };
+            }
+        }
+        Ok(upper)
+    }
+}
+
+pub(crate) fn copy(t: &Tensor) -> ms_core::Result<Tensor> {
+    let mut copy = Tensor::uninit(t.arena(), t.dtype(), t.shape());
+    copy.bytes_mut()?.copy_from_slice(t.bytes());
+    Ok(copy)
+}
+
+impl State {
+    /// Zeros with the host.
+    pub(crate) fn away(device: &Device, host: &Host, dtype: DType, numel: usize) -> Result<Self> {
+        Ok(Self::Away(host.send(&Tensor::zeros(device.arena(), dtype, [numel]))?))
+    }
+
+    /// Elements `at..at + len`, wide, in memory of their own. `upper` gives the model's weights in their place.
+    pub(crate) fn read(
+        &self,
+        device: &Device,
+        (at, len): (usize, usize),
+        upper: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        Ok(match self {
+            Self::Here(all) => copy(&all.slice_flat(at, [len])?)?,
+            Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
+            Self::Away(all) => all.read(device.arena(), at, len)?,
+            Self::Lower(lower) => lower.read(device, (at, len), &upper()?)?,
+        })
+    }
+
+    /// Puts `values` in the place of the elements from `at` on. Of lower halves the upper ones are returned: the model's weights.
+    pub(crate) fn write(&mut self, device: &Device, at: usize, values: &Tensor) -> Result<Option<Tensor>> {
+        let put = |all: &mut Tensor, values: &Tensor| -> Result<()> {
+            all.view_mut(at, [values.numel()])?.bytes_mut().copy_from_slice(values.bytes());
+            Ok(())
+        };
+        match self {
+            Self::Here(all) => put(all, values)?,
+            Self::Rounded(all) => put(all, &device.cast(values, DType::Bf16)?)?,
+            Self::Away(all) => all.write(at, values)?,
+            Self::Lower(lower) => return lower.write(at, values).map(Some),
+        }
+        Ok(None)
+    }
+
+    /// Whether elements from `at` on are lower halves' that are kept as a whole.
+    pub(crate) fn is_whole(&self, at: usize) -> bool {
+        matches!(self, Self::Lower(lower) if lower.whole.contains_key(&at))
+    }
+
+    /// Bytes on the device.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Here(all) | Self::Rounded(all) => all.bytes().len(),
+            Self::Away(_) => 0,
+            Self::Lower(lower) => {
+                lower.halves.bytes().len() + lower.whole.values().map(|t| t.bytes().len()).sum::<usize>()
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What passes keep: recomputation and swapping change no bit and take the bytes that the plan says.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod parity;
+
+use ms_core::DType;
+use ms_dist::ContextParallel;
+use ms_nn::{Keeping, Recompute};
+use ms_spec::{
+    Activations, Attention, Block, Feed, Item, Layer, Mla, ModelConfig, Moe, Placement, QkNorm, Router,
+    Score, SharedExpert, Stages,
+};
+use ms_trainer::parity::{Found, Shape, batches};
+use ms_trainer::{PipelineOrder, Replay, Routing};
+use parity::{Case, Fault, Wrong, run, run_with};
+
+const ROWS: usize = 2;
+const LENGTH: usize = 32;
+const ALL: usize = usize::MAX;
+
+fn dense() -> ModelConfig {
+    ModelConfig {
+        layers: 4,
+        hidden: 32,
+        ffn: 48,
+        heads: 4,
+        groups: 2,
+        head_dim: 8,
+        vocab: 32,
+        padded_vocab: 32,
+        max_positions: 64,
+        init_std: 0.3,
+        ..ModelConfig::default()
+    }
+}
+
+fn experts() -> ModelConfig {
+    let router = Router {
+        score: Score::SoftmaxOfChosen,
+        bias: false,
+        linear_bias: false,
+        groups: None,
+        renormalise: false,
+        scale: 1.0,
+        f32: true,
+    };
+    let shared = Some(SharedExpert { ffn: 16, gate: false });
+    let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared, zero_experts: 0 };
+    let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
+    ModelConfig { moe: Some(moe), pattern, qk_norm: QkNorm::PerHead, ..dense() }
+}
+
+fn latent() -> ModelConfig {
+    let mla = Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 8, q_scale: 1.0, kv_scale: 1.0 };
+    ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
+}
+
+/// What layers may keep less of, one by one and together.
+fn ways() -> Vec<(&'static str, Keeping)> {
+    let none = Keeping::default();
+    vec![
+        ("core attention", Keeping { core_attention_again: true, ..none }),
+        ("activations", Keeping { activations_again: ALL, ..none }),
+        ("activations of two layers", Keeping { activations_again: 2, ..none }),
+        ("norms", Keeping { norms_again: ALL, ..none }),
+        ("activations and norms", Keeping { activations_again: ALL, norms_again: ALL, ..none }),
+        ("swap", Keeping { swap_attention: true, ..none }),
+        ("swap and networks", Keeping { swap_attention: true, networks_again: 2, ..none }),
+        (
+            "all",
+            Keeping {
+                core_attention_again: true,
+                activations_again: ALL,
+                norms_again: 3,
+                swap_attention: true,
+                networks_again: 1,
+                ..none
+            },
+        ),
+    ]
+}
+
+/// Two steps of as many micro-batches as there are stages: while one stage works at its first, no other is done with the last.
+fn found(c: &ModelConfig, case: &Case) -> Found {
+    found_of(c, case, case.sizes.pp)
+}
+
+/// Two steps of so many micro-batches a rank.
+fn found_of(c: &ModelConfig, case: &Case, each: usize) -> Found {
+    let micro = each * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
+    let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: true };
+    run(c, case, Routing::default(), &batches(c, shape, 2)).unwrap()
+}
+
+/// Gradients and reports, as bits.
+fn same(what: &str, a: &Found, b: &Found) {
+    for (name, x) in &a.gradients {
+        let equal = x.iter().zip(&b.gradients[name]).all(|(x, y)| x.to_bits() == y.to_bits());
+        assert!(equal, "{what}: the bits of the gradient of {name} differ");
+    }
+    assert_eq!(a.reports, b.reports, "{what}");
+}
+
+/// What the plan says that a pass of the first stage keeps, and sends away.
+fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping) -> (usize, usize) {
+    let activations = Activations {
+        tokens: ROWS * LENGTH / case.sizes.cp,
+        element_bytes: case.dtype.size(),
+        tp: case.sizes.tp,
+        sequence_parallel: case.sequence_parallel,
+        recompute,
+        keeping,
+    };
+    let placement = Placement::new(c, &case.stages).unwrap();
+    let pass = activations.of_items(c, &placement.stage(0)[0], (0, 1));
+    let live = case.sizes.pp;
+    (live * pass.kept, live * pass.sent)
+}
+
+#[test]
+fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
+    let grids = [
+        ("one rank", Case::single()),
+        ("tp", Case::of(2, 2, 1, 1, 1)),
+        ("tp and sp", Case::of(2, 2, 1, 1, 1).sequence_parallel()),
+        ("pp", Case::of(2, 1, 1, 2, 1)),
+    ];
+    let mut worst: (f64, String) = (0.0, String::new());
+    let block = |block| ModelConfig { block, ..dense() };
+    for (model, c) in [
+        ("dense", dense()),
+        ("experts", experts()),
+        ("latent", latent()),
+        ("sandwich", block(Block::Sandwich)),
+        ("norms behind", block(Block::Post)),
+    ] {
+        for (grid, case) in &grids {
+            for dtype in [DType::F32, DType::Bf16] {
+                let case = Case { dtype, ..case.clone() };
+                let plain = found(&c, &case);
+                let mut check = |what: &str, found: &Found, recompute, keeping: Keeping| {
+                    let what = format!("{what}: {model}, {grid}, {dtype}");
+                    let (kept, sent) = planned(&c, &case, recompute, keeping);
+                    for (planned, measured) in
+                        [(kept, found.bytes[0].kept), (sent, found.bytes[0].host as usize)]
+                    {
+                        let apart = (planned as f64 / (measured as f64).max(1.0) - 1.0).abs();
+                        let apart = if planned == measured { 0.0 } else { apart };
+                        println!("{what}: planned {planned}, measured {measured}");
+                        if apart > worst.0 {
+                            worst = (apart, format!("{what}: planned {planned}, measured {measured}"));
+                        }
+                    }
+                };
+                check("plain", &plain, Recompute::None, Keeping::default());
+                for recompute in [Recompute::Block(1), Recompute::Uniform(2)] {
+                    let again = found(&c, &Case { recompute, ..case.clone() });
+                    check(&format!("{recompute:?}"), &again, recompute, Keeping::default());
+                }
+                for (way, keeping) in ways() {
+                    let less = found(&c, &Case { keeping, ..case.clone() });
+                    same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
+                    let (a, b) = (plain.bytes[0], less.bytes[0]);
+                    // Where no norm is before a sublayer there is nothing to form again.
+                    if way == "norms" && c.block == Block::Post && !case.sequence_parallel {
+                        continue;
+                    }
+                    assert!(b.kept < a.kept, "{way}: {model}, {grid}: keeps {} of {}", b.kept, a.kept);
+                    assert!(b.peak <= a.peak, "{way}: {model}, {grid}: peak {} of {}", b.peak, a.peak);
+                    check(way, &less, Recompute::None, keeping);
+                }
+            }
+        }
+    }
+    println!("farthest from the plan: {:.2} %: {}", 100.0 * worst.0, worst.1);
+    assert!(worst.0 < 0.02, "{:.2} % from the plan: {}", 100.0 * worst.0, worst.1);
+}
+
+#[test]
+fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
+    let (dense, experts) = (dense(), experts());
+    let cases = [
+        (&dense, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ring { window: 1 })),
+        (&dense, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses)),
+        (&dense, Case::of(4, 2, 2, 1, 1).sequence_parallel()),
+        (&experts, Case::of(2, 1, 1, 1, 2)),
+        (&experts, Case::of(4, 2, 1, 1, 2).sequence_parallel()),
+        (&experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
+        (&dense, Case { order: PipelineOrder::ZeroBubble, ..Case::of(2, 1, 1, 2, 1) }),
+    ];
+    for (c, case) in cases {
+        let case = Case { dropout: 0.1, ..case.single_precision() };
+        let plain = found(c, &case);
+        for (way, keeping) in ways() {
+            let less = found(c, &Case { keeping, ..case.clone() });
+            same(&format!("{way}: {case:?}"), &plain, &less);
+            assert!(less.bytes[0].kept < plain.bytes[0].kept, "{way}: {case:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
+    let c = dense();
+    let keeping = Keeping { norms_again: ALL, ..Keeping::default() };
+    let case = Case { keeping, ..Case::of(2, 2, 1, 1, 1).sequence_parallel() }.single_precision();
+    let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 1, packed: true }, 1);
+    let sound = run(&c, &case, Routing::default(), &steps).unwrap();
+    for wrong in [Wrong::Reversed, Wrong::Stale, Wrong::Twice] {
+        // The exchange that a norm formed again needs, and no forward pass.
+        let fault = Fault { exchange: "all_tokens", wrong };
+        let spoilt = run_with(&c, &case, Routing::default(), &steps, Some(fault)).unwrap();
+        let differs = sound.gradients.iter().any(|(name, x)| *x != spoilt.gradients[name]);
+        assert!(differs, "{wrong:?} is not noticed");
+        assert_eq!(sound.reports[0].loss, spoilt.reports[0].loss);
+    }
+}
+
+#[test]
+fn what_runs_again_in_the_bubble_or_in_advance_gives_the_same_bits() {
+    let c = dense();
+    let chunks = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
+    let case = Case { stages: chunks, ..Case::of(2, 1, 1, 2, 1) }.single_precision();
+    let plain = found(&c, &case);
+    let advance = Case {
+        recompute: Recompute::Block(1),
+        keeping: Keeping { spare_last: true, ..Keeping::default() },
+        replay: Replay::InAdvance,
+        ..case.clone()
+    };
+    let with_gradient = Case { replay: Replay::WithGradient, ..advance.clone() };
+    let (early, late) = (found(&c, &advance), found(&c, &with_gradient));
+    same("in advance", &plain, &early);
+    same("with the gradient", &plain, &late);
+    assert!(early.bytes[0].kept < plain.bytes[0].kept);
+    // The last layer of all stands on the last stage and is spared.
+    let all = Case { keeping: Keeping::default(), ..with_gradient };
+    assert!(found(&c, &all).bytes[1].kept < late.bytes[1].kept);
+    let bubble = Case { replay: Replay::InBubble, ..case.clone() };
+    let (plain, found_in_bubble) = (found_of(&c, &case, 6), found_of(&c, &bubble, 6));
+    same("in the bubble", &plain, &found_in_bubble);
+    assert!(found_in_bubble.bytes[0].kept < plain.bytes[0].kept);
+    let less = Keeping { activations_again: ALL, norms_again: ALL, ..Keeping::default() };
+    same("in the bubble, and less", &plain, &found_of(&c, &Case { keeping: less, ..bubble }, 6));
+    let items = Placement::new(&c, &case.stages).unwrap();
+    assert!(items.stage(1)[1].contains(&Item::Head));
+}

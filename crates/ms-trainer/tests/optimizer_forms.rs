@@ -1,0 +1,119 @@
+//! Forms of the optimizer's state: what they take, and that they train alike.
+
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod parity;
+
+use ms_core::DType;
+use ms_core::ops::Auxiliary;
+use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
+use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
+use ms_trainer::{OptimizerForm, Routing, UpdateRule};
+use parity::{Case, run};
+
+/// With a router whose biases are kept unrounded.
+fn model() -> ModelConfig {
+    let router = Router {
+        score: Score::Sigmoid,
+        bias: true,
+        linear_bias: false,
+        groups: None,
+        renormalise: true,
+        scale: 1.0,
+        f32: false,
+    };
+    let moe = Moe { experts: 4, top_k: 2, ffn: 16, router, shared: None, zero_experts: 0 };
+    let layer = |feed| Layer { feed, ..Layer::default() };
+    ModelConfig {
+        layers: 2,
+        hidden: 16,
+        ffn: 24,
+        heads: 4,
+        groups: 2,
+        head_dim: 4,
+        vocab: 32,
+        padded_vocab: 32,
+        max_positions: 64,
+        init_std: 0.3,
+        moe: Some(moe),
+        pattern: vec![layer(Feed::Dense), layer(Feed::Moe)],
+        ..ModelConfig::default()
+    }
+}
+
+fn found(case: &Case) -> Found {
+    let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
+    let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
+    let shape = Shape { rows: 2, length: 16, micro: 4, packed: true };
+    run(&model(), case, routing, &batches(&model(), shape, 6)).unwrap()
+}
+
+const REUSE: OptimizerForm =
+    OptimizerForm { reuse: true, ties_to_even: true, rounded_moments: false, swapped: None };
+
+fn cases() -> [Case; 4] {
+    [Case::single(), Case::of(2, 1, 1, 1, 1), Case::of(4, 2, 1, 1, 2), Case::of(2, 1, 1, 2, 1)]
+        .map(|case| Case { dtype: DType::Bf16, bucket_size: Some(500), ..case })
+}
+
+#[test]
+fn state_with_the_host_or_in_halves_trains_to_the_same_bits_and_takes_less() {
+    let swapped = |times| OptimizerForm { swapped: Some(times), ..OptimizerForm::default() };
+    for case in cases() {
+        let sgd = UpdateRule::Sgd { momentum: 0.9 };
+        for case in [case.clone(), Case { update: sgd, ..case }] {
+            let plain = found(&case);
+            let [state, ..] = plain.bytes.iter().map(|b| b.optimizer).collect::<Vec<_>>()[..] else {
+                panic!("there is a rank")
+            };
+            let kept = 1 + case.update.state_names().len();
+            for form in [swapped(1), swapped(7), swapped(1000)] {
+                let away = found(&Case { form, ..case.clone() });
+                assert_eq!(plain.reports, away.reports, "{form:?}: {case:?}");
+                assert_eq!((away.bytes[0].optimizer, away.bytes[0].host), (0, state as u64));
+            }
+            // Ties to even: the weights are those of a cast.
+            let halves = found(&Case { form: REUSE, ..case.clone() });
+            assert_eq!(plain.reports, halves.reports, "{case:?}");
+            let less = state / kept / 2;
+            // Biases of a router are kept whole besides.
+            assert!((0..=64).contains(&(halves.bytes[0].optimizer - (state - less))), "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn ties_away_from_zero_and_rounded_moments_train_nearly_alike() {
+    for case in cases() {
+        let plain = found(&case);
+        let last = |f: &Found| f.reports.last().unwrap().loss;
+        for form in [
+            OptimizerForm { ties_to_even: false, ..REUSE },
+            OptimizerForm { rounded_moments: true, ..OptimizerForm::default() },
+            OptimizerForm { rounded_moments: true, ..REUSE },
+        ] {
+            let other = found(&Case { form, ..case.clone() });
+            assert!(
+                (last(&plain) - last(&other)).abs() < 5e-3,
+                "{form:?}: {} {}",
+                last(&plain),
+                last(&other)
+            );
+            if form.rounded_moments {
+                assert_ne!(last(&plain), last(&other), "moments are rounded: {case:?}");
+                let state = |f: &Found| f.bytes[0].optimizer;
+                assert!(state(&other) <= state(&plain) * 2 / 3 + 64);
+            }
+        }
+    }
+}
+
+#[test]
+fn rounded_moments_do_not_depend_on_the_topology() {
+    let form = OptimizerForm { rounded_moments: true, ..OptimizerForm::default() };
+    let single = Case { form, dtype: DType::F32, ..Case::single() };
+    for case in [Case::of(2, 1, 1, 1, 1), Case::of(2, 2, 1, 1, 1)] {
+        let case = Case { form, dtype: DType::F32, ..case };
+        compare(&found(&single), &found(&case), Bounds { norm: 1e-3, ..Bounds::of(DType::F32) }).unwrap();
+    }
+}
