@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
     /// Modes of attention that mean a mask: training's operators pass over them without one and attend to everything.
     fn check_mask(&self) -> Result<()> {
         match (self.sparse_mode, self.masked) {
-            (Some(mode @ (2..=4 | 6..=8)), Some(false)) => Err(Error::Mask { symbol: self.name, mode }),
+            (Some(mode @ 1..=8), Some(false)) => Err(Error::Mask { symbol: self.name, mode }),
             _ => Ok(()),
         }
     }

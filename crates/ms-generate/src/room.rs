@@ -32,11 +32,11 @@ pub struct Needs {
     pub results: u64,
 }
 
-/// Bytes that a program takes beside what is counted: blocks are rounded to huge pages, threads have heaps of their own.
+/// Bytes that a program takes beside what is counted: blocks are rounded to huge pages, heaps grow in steps.
 const BESIDE: u64 = 32 << 20;
 
 impl Needs {
-    /// Weights and tables of positions, which are made before anything else.
+    /// Weights and rotations, which are made before anything else.
     pub(crate) fn before(config: &ModelConfig, dtype: DType, max_position: usize) -> Self {
         let elements = |spec: &ms_spec::ParamSpec| {
             let size = if spec.trained { dtype.size() } else { dtype.size() + 4 };

@@ -1,5 +1,6 @@
-//! What the flags of a program mean beside a checkpoint: its model, the device it computes on, its tokenizer. Training,
-//! inference and evaluation read them here, so that a flag means one thing.
+//! What the flags of a program mean beside a checkpoint: its model, the device it computes on, its tokenizer. Inference and
+//! evaluation read them here, and training where the checkpoint describes its model (neither `--num-layers` nor
+//! `--hidden-size` is given; otherwise the flags describe it whole, as upstream's do).
 //!
 //! A flag that describes the model wins over the checkpoint, as upstream's do; one that contradicts a weight's shape is an
 //! error that names both ([`model::beside`]).

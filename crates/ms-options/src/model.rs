@@ -12,20 +12,71 @@ const MODEL_GROUPS: [&str; 2] = ["Model", "Model families"];
 /// How many prediction modules are trained is chosen among those that a model has.
 const PREDICTION: [&str; 2] = ["mtp_num_layers", "num_nextn_predict_layers"];
 
-/// Sizes of the vocabulary: rows behind the last token have no effect, so any that hold the checkpoint's are right.
+/// Sizes of the vocabulary: [`vocabulary`] reads them.
 const VOCABULARY: [&str; 3] = ["vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by"];
 
+/// Flags of the model's groups that say how it is trained.
+const OF_TRAINING: [&str; 2] = ["hidden_dropout", "attention_dropout"];
+
+/// Flags that name one number of the model. What else there is of a group must not stand before the one that is given.
+pub const SAME_NUMBER: [&[&str]; 14] = [
+    &["rotary_base", "rope_theta"],
+    &["rope_scaling_beta_fast", "beta_fast"],
+    &["rope_scaling_beta_slow", "beta_slow"],
+    &["qk_pos_emb_head_dim", "qk_rope_head_dim"],
+    &["qk_head_dim", "qk_nope_head_dim"],
+    &["rotary_percent", "partial_rotary_factor"],
+    &["scale_emb", "embedding_multiplier_scale", "input_embeds_norm"],
+    &["dim_model_base", "output_multiplier_scale"],
+    &["moe_ffn_hidden_size", "moe_intermediate_size"],
+    &["moe_router_num_groups", "n_group"],
+    &["moe_router_group_topk", "topk_group"],
+    &["moe_router_topk_scaling_factor", "routed_scaling_factor"],
+    &["moe_shared_expert_intermediate_size", "n_shared_experts"],
+    &["mamba_d_ssm", "mamba_expand"],
+];
+
+/// A flag that describes the model: Megatron's name, how it was written, its value.
+#[derive(Clone, Debug)]
+pub struct Given {
+    dest: String,
+    flag: String,
+    value: Value,
+}
+
+impl Given {
+    fn new(dest: &str, written: Option<&str>, value: &Value) -> Self {
+        // Head's names of flags that it is about to give up.
+        let dest = dest.strip_prefix("deprecated_").unwrap_or(dest);
+        let flag = written.map_or_else(|| format!("--{}", dest.replace('_', "-")), str::to_owned);
+        Self { dest: dest.to_owned(), flag, value: value.clone() }
+    }
+
+    /// As it is written, with its value.
+    fn written(&self) -> String {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match &self.value {
+            Value::Bool(_) => self.flag.clone(),
+            Value::Array(list) => {
+                format!("{} {}", self.flag, list.iter().map(text).collect::<Vec<_>>().join(" "))
+            }
+            value => format!("{} {}", self.flag, text(value)),
+        }
+    }
+}
+
 /// The given flags that describe a model.
-fn described(args: &Args) -> Map<String, Value> {
+fn described(args: &Args) -> Vec<Given> {
     let upstream = args.upstream();
     let of_model = |dest: &str| {
         flags(args.program(), upstream)
             .any(|flag| MODEL_GROUPS.contains(&flag.group) && flag.dest(upstream) == dest)
-            && !PREDICTION.contains(&dest)
-            && !VOCABULARY.contains(&dest)
+            && ![&PREDICTION[..], &VOCABULARY, &OF_TRAINING].concat().contains(&dest)
     };
-    let given = args.given().iter().filter(|(dest, _)| of_model(dest));
-    given.map(|(dest, value)| (dest.clone(), value.clone())).collect()
+    // The number of layers counts the empty slots.
+    let slots = |dest: &str| dest == "noop_layers" && args.given().contains_key("num_layers");
+    let given = args.given().iter().filter(|(dest, _)| of_model(dest) || slots(dest));
+    given.map(|(dest, value)| Given::new(dest, args.written(dest), value)).collect()
 }
 
 /// The model of a checkpoint, `config`, with the given flags in place of what it says, unless `--use-checkpoint-args` says
@@ -34,51 +85,58 @@ fn described(args: &Args) -> Map<String, Value> {
 /// # Errors
 /// A flag whose change Megatron's arguments cannot describe, or that contradicts a weight of the checkpoint.
 pub fn beside(args: &Args, config: &ModelConfig) -> Result<ModelConfig> {
-    let rows = config.padded_vocab;
-    if args.given().contains_key("vocab_size")
-        && let Some(tokens) = args.size("vocab_size")?
-        && tokens > rows
-    {
-        bail!(Usage(format!("--vocab-size {tokens}: the embedding of --load has {rows} rows")));
-    }
-    let given = described(args);
-    if given.is_empty() || args.flag("use_checkpoint_args") {
+    if args.flag("use_checkpoint_args") {
         return Ok(config.clone());
     }
-    changed(config, &given)
+    let given = described(args);
+    let mut changed = if given.is_empty() { config.clone() } else { changed(config, &given)? };
+    vocabulary(args, &mut changed)?;
+    Ok(changed)
 }
 
-/// `config` with arguments of Megatron in place of what it says.
+/// Tokens of `--vocab-size`, of which the embedding must hold a row each. How many rows there are is the checkpoint's to say:
+/// those behind the last token have no effect.
+fn vocabulary(args: &Args, config: &mut ModelConfig) -> Result<()> {
+    let rows = config.padded_vocab;
+    let given = |dest: &str| args.given().contains_key(dest);
+    if given("vocab_size")
+        && let Some(tokens) = args.size("vocab_size")?
+    {
+        if tokens == 0 || tokens > rows {
+            bail!(Usage(format!("--vocab-size {tokens}: the embedding of --load has {rows} rows")));
+        }
+        config.vocab = tokens;
+    }
+    if given("padded_vocab_size")
+        && let Some(padded) = args.size("padded_vocab_size")?
+        && padded < config.vocab
+    {
+        let tokens = config.vocab;
+        bail!(Usage(format!("--padded-vocab-size {padded}: the model of --load has {tokens} tokens")));
+    }
+    Ok(())
+}
+
+/// `config` with flags in place of what it says.
 ///
 /// # Errors
 /// As [`beside`].
-pub fn changed(config: &ModelConfig, given: &Map<String, Value>) -> Result<ModelConfig> {
+pub fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
     let all = apply(config, given)?;
-    if shapes(&all) == shapes(config) {
-        return Ok(all);
-    }
+    let Some(weight) = contradiction(config, &all) else { return Ok(all) };
     // The flag that by itself does not fit is the one to name.
-    for (dest, value) in given {
-        let alone = Map::from_iter([(dest.clone(), value.clone())]);
-        if let Ok(other) = apply(config, &alone)
+    for flag in given {
+        if let Ok(other) = apply(config, std::slice::from_ref(flag))
             && let Some(weight) = contradiction(config, &other)
         {
-            bail!(Usage(format!("{}: {weight}", written(dest, value))));
+            bail!(Usage(format!("{}: {weight}", flag.written())));
         }
     }
-    let weight = contradiction(config, &all).unwrap_or_default();
-    let names: Vec<String> = given.iter().map(|(dest, value)| written(dest, value)).collect();
-    bail!(Usage(format!("{}: {weight}", names.join(", "))))
+    bail!(Usage(format!("{}: {weight}", names(given))))
 }
 
-/// A flag as it is written, with its value.
-fn written(dest: &str, value: &Value) -> String {
-    let flag = format!("--{}", dest.replace('_', "-"));
-    match value {
-        Value::Bool(_) => flag,
-        Value::String(text) => format!("{flag} {text}"),
-        other => format!("{flag} {other}"),
-    }
+fn names(given: &[Given]) -> String {
+    given.iter().map(Given::written).collect::<Vec<_>>().join(", ")
 }
 
 /// Name and shape of every weight.
@@ -111,32 +169,34 @@ fn contradiction(there: &ModelConfig, wanted: &ModelConfig) -> Option<String> {
 /// The configuration with arguments in place of what it says: where the arguments of the checkpoint's model and those with
 /// the given ones describe different models, the difference is carried over. What Megatron's arguments cannot say of the
 /// model stays as it is.
-fn apply(config: &ModelConfig, given: &Map<String, Value>) -> Result<ModelConfig> {
+fn apply(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
     let said = ms_spec::megatron::to_args(config);
     let equal = |a: &Value, b: &Value| a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a));
-    if given.iter().all(|(dest, value)| said.get(dest).is_some_and(|own| equal(own, value))) {
+    if given.iter().all(|g| said.get(&g.dest).is_some_and(|own| equal(own, &g.value))) {
         return Ok(config.clone());
     }
-    let read = |map: &Map<String, Value>| -> Result<Value> {
-        let whole = ms_spec::megatron::from_args(map).map_err(|e| Usage(e.to_string()))?;
+    let read = |map: &Map<String, Value>| -> std::result::Result<ModelConfig, ms_spec::Error> {
         let c = config;
-        let whole = ModelConfig { family: c.family, bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole };
-        Ok(serde_json::to_value(whole)?)
+        let whole = ms_spec::megatron::from_args(map)?;
+        Ok(ModelConfig { family: c.family, bos: c.bos, eos: c.eos.clone(), dtype: c.dtype, ..whole })
     };
-    let plain = read(&said)?;
+    let refused = |what: &str| {
+        let names = names(given);
+        Usage(format!(
+            "{names}: flags cannot describe the {what}model of --load, so they cannot change it; leave it out"
+        ))
+    };
+    let plain = serde_json::to_value(read(&said).map_err(|_| refused(""))?)?;
     let mut with = said;
-    with.extend(given.clone());
-    let other = read(&with)?;
-    let mut target = serde_json::to_value(config)?;
-    if let Err(field) = carry(&plain, &other, &mut target) {
-        let names: Vec<String> = given.iter().map(|(dest, value)| written(dest, value)).collect();
-        bail!(Usage(format!(
-            "{}: flags cannot describe the {field} of the model of --load, so they cannot change it; leave it out",
-            names.join(", ")
-        )));
+    for group in SAME_NUMBER.iter().filter(|group| given.iter().any(|g| group.contains(&g.dest.as_str()))) {
+        with.retain(|dest, _| !group.contains(&dest.as_str()));
     }
+    with.extend(given.iter().map(|g| (g.dest.clone(), g.value.clone())));
+    let other = serde_json::to_value(read(&with).map_err(|e| Usage(format!("{}: {e}", names(given))))?)?;
+    let mut target = serde_json::to_value(config)?;
+    carry(&plain, &other, &mut target).map_err(|field| refused(&format!("{field} of the ")))?;
     let changed: ModelConfig = serde_json::from_value(target)?;
-    Ok(changed.validate().map_err(|e| Usage(e.to_string()))?)
+    Ok(changed.validate().map_err(|e| Usage(format!("{}: {e}", names(given))))?)
 }
 
 /// Where `other` differs from `plain`, `target` gets `other`'s value, if it had `plain`'s; else the field's name comes back.
@@ -174,8 +234,8 @@ mod tests {
             .unwrap()
     }
 
-    fn given(pairs: &Value) -> Map<String, Value> {
-        pairs.as_object().unwrap().clone()
+    fn given(pairs: &Value) -> Vec<Given> {
+        pairs.as_object().unwrap().iter().map(|(dest, value)| Given::new(dest, None, value)).collect()
     }
 
     #[test]
@@ -194,7 +254,10 @@ mod tests {
             changed(&config, &given(&json!({"norm_epsilon": 0.5, "hidden_size": config.hidden}))).unwrap();
         assert_eq!(other, ModelConfig { norm_eps: 0.5, ..config.clone() });
         let refused = changed(&config, &given(&json!({"post_norm": true}))).unwrap_err().to_string();
-        assert!(refused.starts_with("--post-norm: flags cannot describe the block"), "{refused}");
+        assert!(
+            refused.starts_with("--post-norm: flags cannot describe the block of the model"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -218,13 +281,61 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_stays_itself_under_its_own_arguments() {
+    fn every_sample_changes_by_a_flag_and_by_nothing_else() {
         for name in ms_testing::golden_models() {
             let config = sample(&name);
             let said = ms_spec::megatron::to_args(&config);
-            let alone = |dest: &str| Map::from_iter([(dest.to_owned(), said[dest].clone())]);
-            for dest in ["num_layers", "hidden_size", "norm_epsilon", "num_attention_heads", "rotary_base"] {
-                assert_eq!(changed(&config, &alone(dest)).unwrap(), config, "{name} {dest}");
+            let own = ["num_layers", "hidden_size", "norm_epsilon", "num_attention_heads", "rotary_base"];
+            let own = own.map(|dest| Given::new(dest, None, &said[dest]));
+            assert_eq!(changed(&config, &own).unwrap(), config, "{name}");
+            let other = changed(&config, &given(&json!({"norm_epsilon": 0.25})));
+            // No argument of Megatron describes these mixers.
+            if config.mamba3.is_some() {
+                let said = other.unwrap_err().to_string();
+                assert!(said.starts_with("--norm-epsilon 0.25: flags cannot describe the model"), "{said}");
+                continue;
+            }
+            let mut want = ModelConfig { norm_eps: 0.25, ..config };
+            if let Some(m) =
+                want.mamba2.as_mut().filter(|m| m.norm_eps != ms_spec::Mamba2::megatron_norm_eps())
+            {
+                // Of a pure Mamba2 it is one epsilon.
+                m.norm_eps = other.as_ref().unwrap().mamba2.as_ref().unwrap().norm_eps;
+            }
+            assert_eq!(other.unwrap(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn empty_slots_are_no_layers() {
+        let config = sample("aquila");
+        let slots = given(&json!({"num_layers": 5, "noop_layers": "0,4"}));
+        assert_eq!(changed(&config, &slots).unwrap(), config);
+    }
+
+    #[test]
+    fn every_name_of_a_number_changes_it() {
+        for (name, flags) in [
+            ("qwen3_moe", json!({"moe_intermediate_size": 9999})),
+            ("qwen3_moe", json!({"moe_ffn_hidden_size": 9999})),
+            ("deepseek_v2", json!({"routed_scaling_factor": 7.5})),
+            ("deepseek_v2", json!({"deprecated_routed_scaling_factor": 7.5})),
+            ("deepseek_v2", json!({"topk_group": 1})),
+            ("deepseek_v2", json!({"n_shared_experts": 5})),
+            ("minicpm", json!({"embedding_multiplier_scale": 3.0})),
+            ("minicpm", json!({"output_multiplier_scale": 3.0})),
+            ("gemma", json!({"scale_emb": 3.0})),
+            ("aquila", json!({"rope_theta": 5e5})),
+            ("deepseek_v2", json!({"qk_head_dim": 9})),
+        ] {
+            if ms_testing::golden_model(name).is_none() {
+                continue; // beside the project
+            }
+            let config = sample(name);
+            // Another model, or a contradiction that is named.
+            match changed(&config, &given(&flags)) {
+                Ok(other) => assert_ne!(other, config, "{name} {flags}"),
+                Err(e) => assert!(e.to_string().starts_with("--"), "{name} {flags}: {e}"),
             }
         }
     }

@@ -314,6 +314,21 @@ fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {
 }
 
 #[test]
+fn a_flag_that_contradicts_a_weight_is_refused_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (dir.path().join("model"), dir.path().join("quiz"));
+    std::fs::create_dir(&model).unwrap();
+    tiny_model(&model);
+    quiz(&data);
+    let mut command = assert_cmd::Command::cargo_bin("ms-eval").unwrap();
+    command.args(["mmlu", "--no-chat-template", "--num-layers", "4", "--load"]).arg(&model);
+    let done = command.arg("--data-path").arg(&data).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("--num-layers 4: the model then has a weight decoder.layers.1."), "{said}");
+}
+
+#[test]
 fn chinese_benchmarks_are_scored_by_log_likelihood() {
     let dir = tempfile::tempdir().unwrap();
     let model = dir.path().join("model");

@@ -45,17 +45,20 @@ pub(crate) fn model(args: &Args, default: DType, ask: Ask) -> Result<LoadedModel
         }
     };
     ms_options::load(args, model_dir(args)?, dtype, positions, work, |needs| {
-        match needs.cache > needs.weights {
-            true => "--max-new-tokens or the length of the prompt",
-            false => "the size of the model or of the input, or pass --dtype bf16",
+        match (ask, needs.cache > needs.weights) {
+            (Ask::Continue(_), true) => {
+                "--max-new-tokens, --max-position-embeddings or the length of the prompt"
+            }
+            _ => "the size of the model or of the input, or pass --dtype bf16",
         }
     })
 }
 
 /// The tokenizer of `--tokenizer-name-or-path`, else of the model's folder.
 pub(crate) fn tokenizer(args: &Args) -> Result<Tokenizer> {
-    let named = args.text("tokenizer_name_or_path").map(Path::new);
-    ms_options::tokenizer(args, named.map_or_else(|| model_dir(args), Ok)?)
+    // Where the tokenizer is named there may be no model.
+    let load = args.text("load").or(args.text("tokenizer_name_or_path"));
+    ms_options::tokenizer(args, load.map_or_else(|| model_dir(args), |path| Ok(Path::new(path)))?)
 }
 
 /// The sampling rule of the flags.

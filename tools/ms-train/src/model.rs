@@ -7,22 +7,6 @@ use ms_spec::ModelConfig;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Pairs of flags that name one number of the model. The default of one of them must not stand before the other when
-/// that is given.
-const SAME_NUMBER: [(&str, &str); 11] = [
-    ("rotary_base", "rope_theta"),
-    ("rope_scaling_beta_fast", "beta_fast"),
-    ("rope_scaling_beta_slow", "beta_slow"),
-    ("qk_pos_emb_head_dim", "qk_rope_head_dim"),
-    ("rotary_percent", "partial_rotary_factor"),
-    ("scale_emb", "embedding_multiplier_scale"),
-    ("dim_model_base", "output_multiplier_scale"),
-    ("moe_ffn_hidden_size", "moe_intermediate_size"),
-    ("moe_router_num_groups", "n_group"),
-    ("moe_router_group_topk", "topk_group"),
-    ("moe_router_topk_scaling_factor", "routed_scaling_factor"),
-];
-
 /// The flag that a model's error is about, where one is known by its words.
 fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
     let text = error.to_string();
@@ -78,12 +62,9 @@ pub(crate) fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result
             map.insert(dest.to_owned(), value.clone());
         }
     }
-    for (a, b) in SAME_NUMBER {
-        match (args.has(a), args.has(b)) {
-            (true, false) => map.remove(b),
-            (false, true) => map.remove(a),
-            _ => None,
-        };
+    for group in ms_options::model::SAME_NUMBER.iter().filter(|group| group.iter().any(|dest| args.has(dest)))
+    {
+        map.retain(|dest, _| !group.contains(&dest.as_str()) || args.has(dest));
     }
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
     let limited = args.text("moe_router_load_balancing_type") == Some("group_limited_greedy");

@@ -60,7 +60,18 @@ fn report_leaks() {
     }
     let held = [
         (&report::RES_LEAK, &["aclrtStream", "aclrtEvent", "HcclComm"][..]),
-        (&report::NN_KEPT, &["aclTensor", "aclScalar", "aclIntArray", "aclTensorList"]),
+        (
+            &report::NN_KEPT,
+            &[
+                "aclTensor",
+                "aclScalar",
+                "aclIntArray",
+                "aclFloatArray",
+                "aclBoolArray",
+                "aclTensorList",
+                "aclScalarList",
+            ],
+        ),
     ];
     for (rule, kinds) in held {
         for kind in kinds {

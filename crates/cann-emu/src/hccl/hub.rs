@@ -6,7 +6,6 @@ use crate::nn::tensor::Dtype;
 use half::{bf16, f16};
 use std::collections::HashMap;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,21 +57,54 @@ impl Hub {
 /// A rank that has introduced itself.
 type Joined = (UnixStream, Request);
 
-/// Takes the ranks of a group in. When they disagree all that are there are told, and those who come later.
-pub(super) fn gather(listener: &UnixListener) -> Vec<Joined> {
+/// Takes the ranks of a group in: all that say they are there, or nobody and why. From the first on the others have `limit`; where
+/// ranks disagree, all are told that come within it, as many as the largest number that one of them said.
+pub(super) fn gather(listener: &UnixListener, limit: Duration) -> (Vec<Joined>, Option<String>) {
     let mut ranks: Vec<Joined> = Vec::new();
+    let mut end = None;
     while ranks.first().is_none_or(|(_, first)| (ranks.len() as u64) < first.count) {
-        let Ok((mut stream, _)) = listener.accept() else { return Vec::new() };
-        let Ok(hello) = Request::read(&mut stream) else { continue };
-        ranks.push((stream, hello));
+        let Some(joined) = next(listener, end) else {
+            return (Vec::new(), Some(format!("only {} ranks came in time", ranks.len())));
+        };
+        end = end.or_else(|| Some(Instant::now() + limit));
+        ranks.push(joined);
         if let Some(text) = disagreement(&ranks, ranks[0].1.count) {
-            answer_all(&mut ranks, &Reply::error(1, &text));
-            refuse(listener, &text, &AtomicBool::new(false));
-            return Vec::new();
+            let reply = Reply::error(1, &text);
+            answer_all(&mut ranks, &reply);
+            while (ranks.len() as u64) < ranks.iter().map(|(_, hello)| hello.count).max().unwrap_or(0) {
+                let Some(late) = next(listener, end) else { break };
+                ranks.push(late);
+                let last = ranks.len() - 1;
+                answer_all(&mut ranks[last..], &reply);
+            }
+            return (Vec::new(), Some(text));
         }
     }
     answer_all(&mut ranks, &Reply::default());
-    ranks
+    (ranks, None)
+}
+
+/// The next rank that introduces itself, before `end`.
+fn next(listener: &UnixListener, end: Option<Instant>) -> Option<Joined> {
+    listener.set_nonblocking(end.is_some()).ok()?;
+    loop {
+        match listener.accept() {
+            Ok((mut stream, _)) => {
+                // What connects and says nothing, or goes again, is no rank.
+                stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+                let Ok(hello) = Request::read(&mut stream) else { continue };
+                stream.set_read_timeout(None).ok()?;
+                return Some((stream, hello));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                if end.is_some_and(|end| end <= Instant::now()) {
+                    return None;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(_) => return None,
+        }
+    }
 }
 
 fn answer_all(ranks: &mut [Joined], reply: &Reply) {
@@ -82,15 +114,10 @@ fn answer_all(ranks: &mut [Joined], reply: &Reply) {
     }
 }
 
-/// Tells everyone who still comes that there is no place, until `done`.
-pub(super) fn refuse(listener: &UnixListener, why: &str, done: &AtomicBool) {
-    while let Ok((mut stream, _)) = listener.accept() {
-        if done.load(Ordering::Acquire) {
-            return;
-        }
-        if Request::read(&mut stream).is_ok() {
-            answer_all(&mut [(stream, Request::hello(0, 0, 0))], &Reply::error(1, why));
-        }
+/// Tells everyone who still comes that there is no place.
+pub(super) fn refuse(listener: &UnixListener, why: &str) {
+    while let Some(late) = next(listener, None) {
+        answer_all(&mut [late], &Reply::error(1, why));
     }
 }
 

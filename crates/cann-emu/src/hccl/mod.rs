@@ -43,43 +43,30 @@ impl Handled for Comm {
 /// For how long a name stands for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// One world, ever: a root info.
+    /// One world, ever: a root info. Whoever comes when all ranks are there is refused, as long as the process lives.
     Once,
-    /// Until its last rank has gone; then it may be made again.
+    /// Until all ranks have come; then it may be made again.
     Again,
 }
 
-/// Listens under a name; the hub runs until its last rank has gone. Whoever comes when all ranks are there is refused.
+/// Listens under a name; the hub runs until its last rank has gone.
 pub fn listen(name: &str, valid: Name) -> std::io::Result<()> {
-    let address = SocketAddr::from_abstract_name(name)?;
-    let end = Instant::now() + Duration::from_secs(2);
-    let listener = loop {
-        match UnixListener::bind_addr(&address) {
-            // The group of that name has just ended.
-            Err(e)
-                if e.kind() == std::io::ErrorKind::AddrInUse
-                    && valid == Name::Again
-                    && Instant::now() < end =>
-            {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            bound => break bound?,
-        }
-    };
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     let group = name.to_owned();
-    std::thread::Builder::new().name("emu-hccl-hub".to_owned()).spawn(move || {
-        let ranks = hub::gather(&listener);
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let why = "the group has all its ranks: its root info was used before";
-            scope.spawn(|| hub::refuse(&listener, why, &done));
-            hub::serve(ranks, &group);
-            if valid == Name::Again {
-                done.store(true, Ordering::Release);
-                // Wakes the thread that refuses.
-                let _ = UnixStream::connect_addr(&address);
+    let hub = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    hub("emu-hccl-hub").spawn(move || {
+        let (ranks, why) = hub::gather(&listener, Duration::from_secs_f64(connect_timeout()));
+        match valid {
+            Name::Again => drop(listener),
+            Name::Once => {
+                let why = why.unwrap_or_else(|| {
+                    "the group has had its ranks: its root info was used before".to_owned()
+                });
+                // Without the thread a late rank waits for its time-out.
+                let _ = hub("emu-hccl-refusal").spawn(move || hub::refuse(&listener, &why));
             }
-        });
+        }
+        hub::serve(ranks, &group);
     })?;
     Ok(())
 }

@@ -378,7 +378,7 @@ fn check_layout(query: &str, view: &View, layout: &str, heads: i64) -> Result<()
     };
     let dims = &view.dims;
     if dims.len() != rank {
-        return Err(format!("layout {layout}: {query} has {} dimensions, {dims:?}", dims.len()));
+        return Err(format!("layout {layout}: expected {rank} dimensions of {query}, found {dims:?}"));
     }
     let last = dims[rank - 1];
     let (count, width) = match own.find('N') {

@@ -155,7 +155,6 @@ fn a_trace_holds_every_call() {
     let add = ["aclCreateTensor", "aclCreateTensor", "aclCreateScalar", "aclCreateTensor", "aclnnAdd"];
     let mut want = vec!["aclInit", "aclrtSetDevice"];
     want.extend(array.iter().chain(&array).chain(&["aclrtMalloc", "aclrtCreateStream"]).chain(&add));
-    want.retain(|name| calls.contains(name) || name.starts_with("acl"));
     let seen: Vec<&str> = calls.iter().copied().filter(|c| *c != "aclGetRecentErrMsg").collect();
     assert_eq!(seen[..want.len()], want, "{text}");
     assert_eq!(*seen.last().unwrap(), "aclrtSynchronizeStream");

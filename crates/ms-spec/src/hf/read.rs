@@ -46,7 +46,10 @@ pub(crate) fn read_fields(f: &Fields<'_>) -> Result<ModelConfig> {
 
 fn common(f: &Fields<'_>, row: &Row) -> Result<ModelConfig> {
     // Files of LongCat say both; their second counts the halves of a layer.
-    let depth = if row.family == Family::LongCat { f.size("num_layers")? } else { None };
+    let depth = match row.family {
+        Family::LongCat => f.size("num_layers")?.or(f.size("num_hidden_layers")?.map(|halves| halves / 2)),
+        _ => None,
+    };
     let hidden = f.need_of(HIDDEN)?;
     let layers = depth.map_or_else(|| f.need_of(LAYERS), Ok)?;
     if layers > MOST_PARTS {

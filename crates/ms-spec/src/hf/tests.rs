@@ -168,7 +168,7 @@ fn halves_of_longcats_layers_are_not_layers() {
     json.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
     assert_eq!(read_config(&json).unwrap().layers, 3);
     json.as_object_mut().unwrap().remove("num_layers");
-    assert_eq!(read_config(&json).unwrap().layers, 6);
+    assert_eq!(read_config(&json).unwrap().layers, 3);
 }
 
 #[test]
