@@ -89,23 +89,24 @@ pub fn beside(args: &Args, config: &ModelConfig) -> Result<ModelConfig> {
         return Ok(config.clone());
     }
     let given = described(args);
-    let mut changed = if given.is_empty() { config.clone() } else { changed(config, &given)? };
-    vocabulary(args, &mut changed)?;
-    Ok(changed)
+    vocabulary(args, config)?;
+    if given.is_empty() { Ok(config.clone()) } else { changed(config, &given) }
 }
 
-/// Tokens of `--vocab-size`, of which the embedding must hold a row each. How many rows there are is the checkpoint's to say:
-/// those behind the last token have no effect.
-fn vocabulary(args: &Args, config: &mut ModelConfig) -> Result<()> {
+/// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the last
+/// token have no effect, so how many there are is the checkpoint's to say.
+fn vocabulary(args: &Args, config: &ModelConfig) -> Result<()> {
     let rows = config.padded_vocab;
     let given = |dest: &str| args.given().contains_key(dest);
     if given("vocab_size")
         && let Some(tokens) = args.size("vocab_size")?
     {
-        if tokens == 0 || tokens > rows {
-            bail!(Usage(format!("--vocab-size {tokens}: the embedding of --load has {rows} rows")));
+        let own = config.vocab;
+        if tokens < own || tokens > rows {
+            bail!(Usage(format!(
+                "--vocab-size {tokens}: the model of --load has {own} tokens, and its embedding {rows} rows"
+            )));
         }
-        config.vocab = tokens;
     }
     if given("padded_vocab_size")
         && let Some(padded) = args.size("padded_vocab_size")?

@@ -403,7 +403,10 @@ fn flags_beside_a_checkpoint_win_or_are_refused_with_the_weight_that_they_contra
             ["--hidden-size", "64"],
             "--hidden-size 64: the weight embedding.word_embeddings.weight is then [128, 64]",
         ),
-        (["--vocab-size", "5000"], "--vocab-size 5000: the embedding of --load has 128 rows"),
+        (
+            ["--vocab-size", "5000"],
+            "--vocab-size 5000: the model of --load has 128 tokens, and its embedding 128 rows",
+        ),
     ] {
         let (code, _, said) = run(&flags);
         assert_eq!(code, Some(2), "{said}");

@@ -402,13 +402,21 @@ fn outcomes(
 /// In both modes, each with a personality of its own.
 #[track_caller]
 fn processes(world: usize, settings: &[(&str, &str)]) {
-    for (mode, personality) in [("lazy", Personality::V91), ("threads", Personality::V81)] {
-        let folder = tempfile::tempdir().unwrap();
-        let mut all = vec![("CANN_EMU_MODE", mode), ("MEETING", folder.path().to_str().unwrap())];
-        all.extend(settings);
-        for out in outcomes(personality, "one_of_several_processes", world, &all) {
-            assert!(out.status.success(), "{mode}: {}", said(&out));
-        }
+    for mode in MODES {
+        processes_in(mode, world, settings);
+    }
+}
+
+/// Modes, each with a release of its own.
+const MODES: [(&str, Personality); 2] = [("lazy", Personality::V91), ("threads", Personality::V81)];
+
+#[track_caller]
+fn processes_in((mode, personality): (&str, Personality), world: usize, settings: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut all = vec![("CANN_EMU_MODE", mode), ("MEETING", folder.path().to_str().unwrap())];
+    all.extend(settings);
+    for out in outcomes(personality, "one_of_several_processes", world, &all) {
+        assert!(out.status.success(), "{mode}: {}", said(&out));
     }
 }
 
@@ -539,10 +547,12 @@ fn store(listener: &std::net::TcpListener) {
 
 #[test]
 fn processes_that_meet_at_a_store_equal_threads() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
-    std::thread::spawn(move || store(&listener));
-    processes(2, &[("MASTER_PORT", &port)]);
+    for mode in MODES {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        std::thread::spawn(move || store(&listener));
+        processes_in(mode, 2, &[("MASTER_PORT", &port)]);
+    }
 }
 
 #[test]

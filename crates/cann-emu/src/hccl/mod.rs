@@ -55,7 +55,8 @@ pub fn listen(name: &str, valid: Name) -> std::io::Result<()> {
     let group = name.to_owned();
     let hub = |name: &str| std::thread::Builder::new().name(name.to_owned());
     hub("emu-hccl-hub").spawn(move || {
-        let (ranks, why) = hub::gather(&listener, Duration::from_secs_f64(connect_timeout()));
+        // Ranks that wait give up before the hub does.
+        let (ranks, why) = hub::gather(&listener, Duration::from_secs_f64(connect_timeout() + 1.0));
         match valid {
             Name::Again => drop(listener),
             Name::Once => {
