@@ -140,7 +140,13 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
     let mut samples = Vec::new();
     for (q, e) in questions.into_iter().zip(encoded) {
         let sample = ask(&mut session, &tokenizer, &model, &q, &e, new);
-        let sample = sample.with_context(|| format!("question {}", q.id))?;
+        let sample = sample.with_context(|| format!("question {}", q.id)).map_err(|error| {
+            // A window that the flag made is the flag's mistake.
+            match args.given().contains_key("max_position_embeddings") && window < longest {
+                true => Usage(format!("--max-position-embeddings {window}: {error:#}")).into(),
+                false => error,
+            }
+        })?;
         if rows.last().is_none_or(|r| r.subject != q.subject) {
             rows.push(Row::new(q.subject));
         }
