@@ -1,6 +1,7 @@
 //! States of the runtime: devices that failed, contexts that ended, events of every kind, copies that wait, what is left over.
 
 use super::scenarios::{add, scalar, scenarios, three};
+use super::violations::plan;
 use crate::client::{Array, F32, alloc, call, cann, ints, list, message, ok, op, start, stream, sync};
 use hccl_sys::types::{aclOpExecutor, aclTensor, aclrtEvent};
 use std::ffi::{CStr, c_void};
@@ -71,22 +72,6 @@ fn phases_need_a_device() {
     });
 }
 
-/// Executor of an addition that asks for a workspace, and how much.
-fn planned() -> (u64, *mut aclOpExecutor) {
-    let (first, _) = cann().math.aclnnAdd.unwrap();
-    for n in 4..60 {
-        let a: Vec<Array> = (0..3).map(|_| Array::of(&[n], F32, &vec![1.0; n as usize])).collect();
-        let (mut size, mut executor) = (0u64, null_mut());
-        let (x, y, z) = (a[0].tensor(), a[1].tensor(), a[2].tensor());
-        // SAFETY: live handles and out parameters.
-        ok(unsafe { first(x, y, scalar(1.0), z, &raw mut size, &raw mut executor) });
-        if size > 0 {
-            return (size, executor);
-        }
-    }
-    panic!("no shape asks for a workspace");
-}
-
 fn launch(workspace: *mut c_void, size: u64, executor: *mut aclOpExecutor, s: *mut c_void) -> i32 {
     let (_, second) = cann().math.aclnnAdd.unwrap();
     // SAFETY: the executor of a first phase; what is wrong with the workspace is what the emulator must name.
@@ -97,7 +82,7 @@ fn launch(workspace: *mut c_void, size: u64, executor: *mut aclOpExecutor, s: *m
 fn a_workspace_that_is_null_ends_its_executor() {
     start(0);
     let s = stream();
-    let (size, executor) = planned();
+    let (size, executor) = plan();
     assert_eq!(launch(null_mut(), size, executor, s.cast()), 161_001);
     assert_eq!(launch(alloc(size as usize), size, executor, s.cast()), 561_103);
     let said = message();
@@ -168,7 +153,7 @@ fn a_context_ends_with_its_last_reset() {
 /// Leaves one of each, and says goodbye.
 fn what_is_left_is_reported() {
     start(0);
-    let (_s, _e, (size, _executor)) = (stream(), event(0), planned());
+    let (_s, _e, (size, _executor)) = (stream(), event(0), plan());
     assert!(size > 0);
     ok(call!(acl.aclFinalize()));
 }
@@ -321,7 +306,7 @@ fn a_storage_outside_its_allocation() {
 fn a_workspace_freed_before_it_is_used() {
     start(0);
     let s = stream();
-    let (size, executor) = planned();
+    let (size, executor) = plan();
     let w = alloc(size as usize);
     ok(launch(w, size, executor, s.cast()));
     ok(call!(rt.aclrtFree(w)));
@@ -330,7 +315,7 @@ fn a_workspace_freed_before_it_is_used() {
 fn a_workspace_across_two_allocations() {
     start(0);
     let s = stream();
-    let (size, executor) = planned();
+    let (size, executor) = plan();
     let w = alloc(16);
     // As if what lies behind belonged to it.
     ok(launch(w, size.max(4096), executor, s.cast()));
@@ -347,7 +332,7 @@ fn a_copy_to_a_device_without_access() {
 fn phases_on_two_threads() {
     start(0);
     let s = stream() as usize;
-    let (size, executor) = planned();
+    let (size, executor) = plan();
     let (w, executor) = (alloc(size as usize) as usize, executor as usize);
     std::thread::scope(|scope| {
         scope.spawn(|| {

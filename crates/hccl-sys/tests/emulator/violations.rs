@@ -74,7 +74,7 @@ fn the_host_touches_device_memory() {
 }
 
 /// A first phase that asks for a workspace: how much depends on the shape.
-fn plan() -> (u64, *mut hccl_sys::types::aclOpExecutor) {
+pub fn plan() -> (u64, *mut hccl_sys::types::aclOpExecutor) {
     let (first, _) = crate::client::cann().math.aclnnAdd.unwrap();
     for n in 4..40 {
         let a: Vec<Array> = (0..3).map(|_| Array::of(&[n], F32, &vec![1.0; n as usize])).collect();
