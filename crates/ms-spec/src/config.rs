@@ -174,6 +174,12 @@ impl ModelConfig {
         if self.pattern.iter().all(|l| *l == Layer::default()) {
             self.pattern.clear(); // one spelling, so that equal models are equal values
         }
+        let (hidden, heads) = (self.hidden, self.heads);
+        if self.head_dim == 0 && heads > 0 && !hidden.is_multiple_of(heads) {
+            return Err(Error::Inconsistent(format!(
+                "hidden size {hidden} does not divide by {heads} heads"
+            )));
+        }
         for (name, size) in self.sizes() {
             let most = match name {
                 "layers" | "experts" => MOST_PARTS,

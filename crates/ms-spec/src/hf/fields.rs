@@ -35,6 +35,16 @@ impl<'a> Fields<'a> {
         int.map(|i| Some(i as usize)).ok_or_else(|| self.wrong(field, "a number of at least 0", value))
     }
 
+    /// A number, or a list with the same one for every layer.
+    pub(crate) fn same_size(&self, field: &'static str) -> Result<Option<usize>> {
+        let Some(list) = self.get(field).filter(|v| v.is_array()) else { return self.size(field) };
+        let sizes = self.sizes(field)?.unwrap_or_default();
+        match sizes.split_first() {
+            Some((first, rest)) if rest.iter().all(|n| n == first) => Ok(Some(*first)),
+            _ => Err(self.wrong(field, "the same number for every layer", list)),
+        }
+    }
+
     pub(crate) fn need(&self, field: &'static str) -> Result<usize> {
         self.size(field)?.ok_or_else(|| self.missing(field))
     }

@@ -1,21 +1,19 @@
 //! Hugging Face `config.json`, in the dialects of transformers 4 and 5.
 
-mod deepseek_v4;
+mod class;
+mod classes;
+mod common;
+mod field;
 mod fields;
-mod mamba3;
+mod latent;
 mod moe;
-mod read;
 mod rope;
-mod special;
-mod step;
 #[cfg(test)]
 mod tests;
-mod write;
 
+pub(crate) use classes::CLASSES;
 pub(crate) use fields::Fields;
-pub(crate) use read::read_fields;
 use serde_json::Value;
-pub use write::write_config;
 
 use crate::{Error, ModelConfig, Result};
 
@@ -41,6 +39,40 @@ pub fn read_config(json: &Value) -> Result<ModelConfig> {
         what: "expected a JSON object".to_owned(),
     })?;
     read_fields(&Fields { source: SOURCE, map })
+}
+
+/// Reads an object whose `model_type` names a class.
+pub(crate) fn read_fields(f: &Fields<'_>) -> Result<ModelConfig> {
+    let model_type = f.text("model_type")?.ok_or_else(|| f.missing("model_type"))?;
+    let Some(class) = CLASSES.iter().find(|c| c.types.contains(&model_type)) else {
+        let mut known: Vec<&str> = CLASSES.iter().map(|c| c.types[0]).collect();
+        known.dedup();
+        let known = known.join(", ");
+        return Err(f.unsupported(format!("model type `{model_type}` is not supported; supported: {known}")));
+    };
+    class.read(f)
+}
+
+/// Writes a configuration that `transformers` reads.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a model of [`crate::Family::Megatron`], which no Hugging Face class describes, and for one
+/// with parts that its family's class has no words for, which the file would lose.
+pub fn write_config(config: &ModelConfig, dialect: Dialect) -> Result<Value> {
+    let classes = || CLASSES.iter().filter(|c| c.family == config.family);
+    if let Some(class) = classes().find(|c| c.says(config)) {
+        return class.write(config, dialect);
+    }
+    let what = match classes().next_back() {
+        None => "no Hugging Face class describes this model".to_owned(),
+        Some(class) => {
+            class.write(config, dialect)?;
+            let parts = class.leaves_out(config).unwrap_or_default().join(", ");
+            format!("the configuration of {} has no words for this model's {parts}", class.name)
+        }
+    };
+    let hint = "hint: pass a folder with the family's config.json";
+    Err(Error::Unsupported { source_name: SOURCE, what: format!("{what}\n{hint}") })
 }
 
 /// Parses JSON as Python writes it: the bare words `NaN`, `Infinity` and `-Infinity` become texts, which no field that

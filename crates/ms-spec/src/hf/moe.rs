@@ -1,12 +1,14 @@
 //! Mixtures of experts in `config.json`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Fields, deepseek_v4, step};
+use super::Fields;
+use super::field::{Field, Writer};
 use crate::parts::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
-use crate::{Family, ModelConfig, Result};
+use crate::{ModelConfig, Result};
 
-const PLAIN: Router = Router {
+/// A router that takes the best scores as they are.
+pub(super) const ROUTER: Router = Router {
     score: Score::Softmax,
     bias: false,
     linear_bias: false,
@@ -16,175 +18,189 @@ const PLAIN: Router = Router {
     f32: false,
 };
 
-const EXPERTS: &[&str] = &["n_routed_experts", "num_experts", "num_local_experts"];
-const TOP_K: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk"];
+/// The router of DeepSeek-V3 and those that follow it.
+pub(super) const NOAUX: Router =
+    Router { score: Score::Sigmoid, bias: true, renormalise: true, f32: true, ..ROUTER };
 
-/// A number, or a list of equal ones.
-fn same(f: &Fields<'_>, field: &'static str) -> Result<Option<usize>> {
-    match f.get(field) {
-        Some(v) if v.is_array() => {
-            let list = f.sizes(field)?.unwrap_or_default();
-            match list.split_first() {
-                Some((first, rest)) if rest.iter().all(|n| n == first) => Ok(Some(*first)),
-                _ => Err(f.wrong(field, "the same number for every layer", v)),
-            }
-        }
-        _ => f.size(field),
-    }
+/// Experts of no size, to be read.
+pub(super) const fn experts(router: Router) -> Option<Moe> {
+    Some(Moe { experts: 0, top_k: 0, ffn: 0, router, shared: None, zero_experts: 0 })
 }
 
-/// Reads the experts of the families that have some, and which layers have them.
-pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    if c.family == Family::DeepseekV4 {
-        c.moe = Some(deepseek_v4::experts(f)?);
-        set_layers(c, vec![true; c.layers]);
-        return Ok(());
-    }
-    if c.family == Family::Step3p5 {
-        if f.flag("use_moe")?.unwrap_or(true) {
-            c.moe = Some(step::experts(f, c)?);
-            set_layers(c, which_layers(f, c.layers, 3)?);
-        }
-        return Ok(());
-    }
-    let renormalise = |default: bool| Ok::<_, crate::Error>(f.flag("norm_topk_prob")?.unwrap_or(default));
-    let fe = same(f, "moe_intermediate_size")?.unwrap_or(c.ffn);
-    let shared = |field| -> Result<Option<SharedExpert>> {
-        let n = f.size(field)?.unwrap_or(0);
-        Ok((n > 0).then_some(SharedExpert { ffn: n.saturating_mul(fe), gate: false }))
-    };
-    let gated_shared = || -> Result<Option<SharedExpert>> {
-        let ffn = f.size("shared_expert_intermediate_size")?.filter(|&n| n > 0);
-        Ok(ffn.map(|ffn| SharedExpert { ffn, gate: true }))
-    };
-    let groups = |by| -> Result<Option<GroupLimit>> {
-        let limit = f.size_of(&["n_group", "num_expert_group"])?.zip(f.size_of(&["topk_group"])?);
-        Ok(limit.filter(|l| l.0 > 1).map(|(groups, keep)| GroupLimit { groups, keep, by }))
-    };
-    let scale = || Ok::<_, crate::Error>(f.float("routed_scaling_factor")?.unwrap_or(1.0));
-    let (router, ffn, shared) = match c.family {
-        Family::Mixtral => (Router { score: Score::SoftmaxOfChosen, ..PLAIN }, c.ffn, None),
-        Family::PhiMoe => {
-            let jitter = f.float("router_jitter_noise")?.unwrap_or(0.01);
-            (Router { score: Score::SparseMixer { jitter }, ..PLAIN }, c.ffn, None)
-        }
-        Family::GptOss => (Router { score: Score::SoftmaxOfChosen, linear_bias: true, ..PLAIN }, c.ffn, None),
-        Family::MiniMaxM2 => {
-            (Router { score: Score::Sigmoid, bias: true, renormalise: true, f32: true, ..PLAIN }, c.ffn, None)
-        }
-        Family::Qwen2Moe => (Router { renormalise: renormalise(false)?, ..PLAIN }, fe, gated_shared()?),
-        Family::Qwen3Next => (Router { renormalise: renormalise(true)?, ..PLAIN }, fe, gated_shared()?),
-        Family::Qwen3Moe => (Router { renormalise: renormalise(false)?, ..PLAIN }, fe, None),
-        Family::MiniCpm => (Router { renormalise: true, ..PLAIN }, c.ffn, None),
-        Family::HunyuanMoe => {
-            // The class of transformers always has a shared expert and divides the weights by their sum; the
-            // published code of Hunyuan-Large divides only where there is more than one.
-            let native = f.text("model_type")? == Some("hunyuan_v1_moe");
-            let n = same(f, "num_shared_expert")?.unwrap_or(usize::from(native));
-            let mixed = f.flag("use_mixed_mlp_moe")?.unwrap_or(true);
-            let shared =
-                (mixed && n > 0).then_some(SharedExpert { ffn: n.saturating_mul(c.ffn), gate: false });
-            let renormalise = native || same(f, "moe_topk")?.unwrap_or(1) > 1;
-            (Router { renormalise, f32: true, ..PLAIN }, fe, shared)
-        }
-        Family::HyV3 => {
-            let scale = f.float("router_scaling_factor")?.unwrap_or(1.0);
-            let router = Router {
-                score: Score::Sigmoid,
-                bias: true,
-                groups: groups(GroupScore::BestTwo)?,
-                renormalise: f.flag("route_norm")?.unwrap_or(true),
-                scale,
-                f32: true,
-                ..PLAIN
-            };
-            (router, fe, shared("num_shared_experts")?)
-        }
-        Family::Ling => {
-            let score = match f.text("score_function")?.unwrap_or("sigmoid") {
-                "sigmoid" => Score::Sigmoid,
-                "softmax" => Score::Softmax,
-                other => return Err(f.unsupported(format!("score function `{other}` is not supported"))),
-            };
-            let router = Router {
-                score,
-                bias: f.flag("moe_router_enable_expert_bias")?.unwrap_or(true),
-                groups: groups(GroupScore::BestTwo)?,
-                renormalise: renormalise(true)?,
-                scale: scale()?,
-                f32: f.text("router_dtype")?.is_none_or(|t| t == "fp32"),
-                ..PLAIN
-            };
-            (router, fe, shared("num_shared_experts")?)
-        }
-        Family::DeepseekV2 => {
-            let limited = f.text("topk_method")?.is_some_and(|m| m == "group_limited_greedy");
-            let renormalise = renormalise(false)?;
-            let router = Router {
-                groups: if limited { groups(GroupScore::Best)? } else { None },
-                renormalise,
-                // The reference code scales or renormalises, never both.
-                scale: if renormalise { 1.0 } else { scale()? },
-                ..PLAIN
-            };
-            (router, fe, shared("n_shared_experts")?)
-        }
-        Family::LongCat => {
-            let router = Router {
-                bias: true,
-                linear_bias: f.flag("router_bias")?.unwrap_or(false),
-                renormalise: renormalise(false)?,
-                scale: scale()?,
-                f32: true,
-                ..PLAIN
-            };
-            (router, f.need_of(&["expert_ffn_hidden_size", "moe_intermediate_size"])?, None)
-        }
-        Family::DeepseekV3 | Family::KimiK2 | Family::DeepseekV32 | Family::GlmMoeDsa | Family::Glm4Moe => {
-            let router = Router {
-                score: Score::Sigmoid,
-                bias: true,
-                groups: groups(GroupScore::BestTwo)?,
-                renormalise: renormalise(true)?,
-                scale: scale()?,
-                f32: true,
-                ..PLAIN
-            };
-            (router, fe, shared("n_shared_experts")?)
-        }
-        _ => return Ok(()),
-    };
-    let experts = match c.family {
-        Family::HunyuanMoe => same(f, "num_experts")?,
-        Family::MiniCpm => f.size("num_experts")?.filter(|&n| n > 1),
-        _ => Some(f.need_of(EXPERTS)?),
-    };
-    let Some(experts) = experts.filter(|&n| n > 0) else { return Ok(()) };
-    let top_k = match c.family {
-        Family::HunyuanMoe => same(f, "moe_topk")?.unwrap_or(1),
-        _ => f.need_of(TOP_K)?,
-    };
-    let zero_experts = match c.family {
-        Family::LongCat => f.size("zero_expert_num")?.unwrap_or(0),
-        _ => 0,
-    };
-    c.moe = Some(Moe { experts, top_k, ffn, router, shared, zero_experts });
-    if c.family != Family::LongCat {
-        set_layers(c, which_layers(f, c.layers, 0)?);
+pub(super) fn moe(c: &mut ModelConfig) -> Option<&mut Moe> {
+    c.moe.as_mut()
+}
+
+pub(super) fn router(c: &mut ModelConfig) -> Option<&mut Router> {
+    c.moe.as_mut().map(|m| &mut m.router)
+}
+
+/// Experts with weights.
+pub(super) const fn count(name: &'static str) -> Field {
+    Field::size(name, |c| Some(&mut moe(c)?.experts))
+        .or(&["n_routed_experts", "num_experts", "num_local_experts"])
+        .needed()
+}
+
+/// Behind the number of experts: none are a dense network.
+pub(super) const NONE_WITHOUT: Field = Field::then(|c| c.moe = c.moe.take().filter(|m| m.experts > 0));
+
+/// Experts of a token.
+pub(super) const fn top_k(name: &'static str) -> Field {
+    Field::size(name, |c| Some(&mut moe(c)?.top_k))
+        .or(&["num_experts_per_tok", "experts_per_token", "moe_topk"])
+        .needed()
+}
+
+/// Width of an expert; where nothing is said, that of dense layers.
+pub(super) const WIDTH: Field =
+    Field::same_size("moe_intermediate_size", |c| Some(&mut moe(c)?.ffn)).else_by(width_of_dense_layers);
+
+/// Experts are as wide as dense layers.
+pub(super) const DENSE_WIDTH: Field = Field::then(width_of_dense_layers);
+
+fn width_of_dense_layers(c: &mut ModelConfig) {
+    let ffn = c.ffn;
+    moe(c).into_iter().for_each(|m| m.ffn = ffn);
+}
+
+/// So many shared experts, each as wide as a routed one.
+pub(super) const fn shared(name: &'static str) -> Field {
+    Field::size_as(
+        name,
+        |c| c.moe.as_ref().map(|m| m.shared.map_or(0, |s| s.ffn / m.ffn.max(1))),
+        |c, n| {
+            if let Some(m) = moe(c) {
+                m.shared = shared_of(n.saturating_mul(m.ffn), false);
+            }
+        },
+    )
+}
+
+/// A shared expert of this width, with a gate.
+pub(super) const GATED_SHARED: Field = Field::size_as(
+    "shared_expert_intermediate_size",
+    |c| c.moe.as_ref().map(|m| m.shared.map_or(0, |s| s.ffn)),
+    |c, n| moe(c).into_iter().for_each(|m| m.shared = shared_of(n, true)),
+);
+
+/// `None` for a width of 0.
+pub(super) fn shared_of(ffn: usize, gate: bool) -> Option<SharedExpert> {
+    (ffn > 0).then_some(SharedExpert { ffn, gate })
+}
+
+pub(super) const RENORMALISE: Field = renormalise("norm_topk_prob");
+
+pub(super) const fn renormalise(name: &'static str) -> Field {
+    Field::flag(name, |c| Some(&mut router(c)?.renormalise))
+}
+
+pub(super) const SCALE: Field = scale("routed_scaling_factor");
+
+pub(super) const fn scale(name: &'static str) -> Field {
+    Field::float(name, |c| Some(&mut router(c)?.scale))
+}
+
+/// What MindSpeed-LLM's head calls DeepSeek-V3's way to choose.
+pub(super) const NOAUX_WORDS: &[Field] =
+    &[Field::told("topk_method", |_| json!("noaux_tc")), Field::told("scoring_func", |_| json!("sigmoid"))];
+
+/// Groups of experts, of which the best stay, by the sum of their best two.
+pub(super) const GROUPS: Field = Field::rule(|f, c| read_groups(f, c, GroupScore::BestTwo), write_groups);
+
+/// The same, for classes that assume several where nothing is said.
+pub(super) const GROUPS_ALWAYS: Field = Field::rule(
+    |f, c| read_groups(f, c, GroupScore::BestTwo),
+    |c, w| {
+        let limit = c.moe.as_ref().and_then(|m| m.router.groups).map_or((1, 1), |g| (g.groups, g.keep));
+        tell_groups(limit, w);
+    },
+);
+
+pub(super) fn read_groups(f: &Fields<'_>, c: &mut ModelConfig, by: GroupScore) -> Result<()> {
+    let limit = f.size_of(&["n_group", "num_expert_group"])?.zip(f.size("topk_group")?);
+    if let Some(router) = router(c) {
+        router.groups = limit.filter(|l| l.0 > 1).map(|(groups, keep)| GroupLimit { groups, keep, by });
     }
     Ok(())
 }
 
-fn set_layers(c: &mut ModelConfig, experts: Vec<bool>) {
+pub(super) fn write_groups(c: &ModelConfig, w: &mut Writer) {
+    if let Some(g) = c.moe.as_ref().and_then(|m| m.router.groups) {
+        tell_groups((g.groups, g.keep), w);
+    }
+}
+
+fn tell_groups((groups, keep): (usize, usize), w: &mut Writer) {
+    w.set("n_group", json!(groups));
+    w.set("topk_group", json!(keep));
+}
+
+/// Experts in all layers but the first few; written where there are such.
+pub(super) const LAYERS: Field = Field::rule(read_layers, |c, w| {
+    let dense = dense_layers(c);
+    match leading(&dense) {
+        _ if dense.is_empty() => {}
+        Some(first) => w.set("first_k_dense_replace", json!(first)),
+        None => tell_kinds(c, w),
+    }
+});
+
+/// The same, always written: classes assume several where nothing is said.
+pub(super) const LAYERS_ALWAYS: Field = Field::rule(read_layers, |c, w| match leading(&dense_layers(c)) {
+    Some(first) => w.set("first_k_dense_replace", json!(first)),
+    None => tell_kinds(c, w),
+});
+
+/// Layers by their kind's name.
+pub(super) const LAYERS_BY_NAME: Field = Field::rule(read_layers, tell_kinds);
+
+/// The dense layers, listed.
+pub(super) const LAYERS_BUT: Field = Field::rule(read_layers, |c, w| {
+    w.set("decoder_sparse_step", json!(1));
+    w.set("mlp_only_layers", json!(dense_layers(c)));
+});
+
+fn dense_layers(c: &ModelConfig) -> Vec<usize> {
+    if c.moe.is_none() {
+        return Vec::new();
+    }
+    (0..c.layers).filter(|&l| c.layer(l).feed != Feed::Moe).collect()
+}
+
+/// The number of these layers, if they are the first.
+fn leading(dense: &[usize]) -> Option<usize> {
+    dense.iter().enumerate().all(|(i, l)| i == *l).then_some(dense.len())
+}
+
+fn tell_kinds(c: &ModelConfig, w: &mut Writer) {
+    let kind = |l| if c.layer(l).feed == Feed::Moe { "sparse" } else { "dense" };
+    w.set("mlp_layer_types", (0..c.layers).map(kind).collect());
+}
+
+fn read_layers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    read_layers_from(f, c, 0)
+}
+
+/// Which layers have experts, in any of the ways to say it; where nothing is said, those from `first` on.
+pub(super) fn read_layers_from(f: &Fields<'_>, c: &mut ModelConfig, first: usize) -> Result<()> {
+    if c.moe.is_some() {
+        let layers = which_layers(f, c.layers, first)?;
+        set_layers(c, &layers);
+    }
+    Ok(())
+}
+
+/// Gives layers experts, or dense networks.
+pub(super) fn set_layers(c: &mut ModelConfig, experts: &[bool]) {
     if c.pattern.is_empty() {
         c.pattern = vec![Layer::default(); c.layers];
     }
     for (layer, moe) in c.pattern.iter_mut().zip(experts) {
-        layer.feed = if moe { Feed::Moe } else { Feed::Dense };
+        layer.feed = if *moe { Feed::Moe } else { Feed::Dense };
     }
 }
 
-/// Which layers have experts, in any of the ways to say it; where nothing is said, those from `first` on.
 fn which_layers(f: &Fields<'_>, layers: usize, first: usize) -> Result<Vec<bool>> {
     if let Some(types) = f.texts("mlp_layer_types")? {
         return Ok(types.iter().map(|t| *t == "sparse").collect());

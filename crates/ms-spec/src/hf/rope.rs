@@ -2,11 +2,60 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Fields;
-use crate::family::Row;
-use crate::{Error, Result, Rope, RopeScaling};
+use super::field::{Field, Writer};
+use super::{Dialect, Fields};
+use crate::parts::Position;
+use crate::{Error, ModelConfig, Result, Rope, RopeScaling};
 
-pub(super) fn read(f: &Fields<'_>, row: &Row, max_positions: usize) -> Result<Rope> {
+/// Rotation, in the words of both dialects.
+pub(super) const ROPE: &[Field] = &[PLAIN, PARTIAL.written_if(partial)];
+
+/// The same, for classes that assume a part of each head where nothing is said.
+pub(super) const PARTIAL_ROPE: &[Field] = &[PLAIN, PARTIAL];
+
+/// The same, for classes that say whether rotated pairs are neighbours.
+pub(super) const INTERLEAVED_ROPE: &[Field] = &[
+    PLAIN,
+    PARTIAL.written_if(partial),
+    Field::flag("rope_interleave", |c| Some(&mut c.rope.interleaved)).if_other(),
+];
+
+/// The same, for a class that stretches where nothing is said.
+pub(super) const STRETCHED_ROPE: &[Field] = &[
+    Field::rule(read, |c, w| write(c, w, Form { says_plain: true, ..Form::default() })),
+    PARTIAL.written_if(partial),
+];
+
+/// The same, for a class that looks for the original length beside the scaling.
+pub(super) const PHI_ROPE: &[Field] = &[
+    Field::rule(read, |c, w| write(c, w, Form { original_beside: true, ..Form::default() })),
+    PARTIAL.written_if(partial),
+];
+
+/// The same, for a class that, besides, has words for a magnitude of short sequences and one of long ones.
+pub(super) const PHI_MOE_ROPE: &[Field] = &[
+    Field::rule(read, |c, w| {
+        write(c, w, Form { original_beside: true, two_magnitudes: true, ..Form::default() });
+    }),
+    PARTIAL.written_if(partial),
+];
+
+/// Rotation as other classes say it, in a class with words of its own.
+pub(super) const ROPE_READ: Field = Field::reading(read);
+
+const PLAIN: Field = Field::rule(read, |c, w| write(c, w, Form::default()));
+
+const PARTIAL: Field = Field::told("partial_rotary_factor", |c| json!(c.rope.fraction));
+
+fn partial(c: &ModelConfig) -> bool {
+    rotates(c) && c.rope.fraction != 1.0
+}
+
+fn rotates(c: &ModelConfig) -> bool {
+    c.position == Position::Rope
+}
+
+fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let parameters = f.object("rope_parameters")?;
     let scaling = match &parameters {
         Some(_) => None,
@@ -15,21 +64,68 @@ pub(super) fn read(f: &Fields<'_>, row: &Row, max_positions: usize) -> Result<Ro
     let empty = Map::new();
     let s = parameters.or(scaling).unwrap_or(Fields { source: f.source, map: &empty });
     let own = ["rope_theta", "rotary_emb_base"];
-    let base = s.float("rope_theta")?.or(f.float_of(&own)?).unwrap_or(row.rope_base);
+    let base = s.float("rope_theta")?.or(f.float_of(&own)?).unwrap_or(c.rope.base);
     let fraction = s
         .float("partial_rotary_factor")?
         .or(f.float_of(&["partial_rotary_factor", "rotary_pct"])?)
-        .unwrap_or(row.fraction);
-    let scaling = scaling_of(f, &s, max_positions)?;
-    let interleaved = f.flag("rope_interleave")?.unwrap_or(row.interleaved);
-    Ok(Rope { base, fraction, interleaved, scaling })
+        .unwrap_or(c.rope.fraction);
+    let scaling = scaling_of(f, &s, c.max_positions)?;
+    c.rope = Rope { base, fraction, scaling, ..c.rope };
+    Ok(())
+}
+
+/// What classes differ in.
+#[derive(Clone, Copy, Default)]
+struct Form {
+    /// A plain rotation is said, not left out.
+    says_plain: bool,
+    /// The original length stands beside the scaling, too.
+    original_beside: bool,
+    /// Longrope has a magnitude for short sequences and one for long ones.
+    two_magnitudes: bool,
+}
+
+fn write(c: &ModelConfig, w: &mut Writer, form: Form) {
+    if !rotates(c) {
+        return;
+    }
+    let mut scaling = scaling_object(&c.rope);
+    if let (Some(s), false, RopeScaling::LongRope { magnitude: Some((short, long)), .. }) =
+        (&mut scaling, form.two_magnitudes, &c.rope.scaling)
+        && short == long
+    {
+        s.retain(|key, _| !matches!(key.as_str(), "short_mscale" | "long_mscale"));
+        s.insert("attention_factor".to_owned(), json!(short));
+    }
+    if let (true, Some(s)) = (form.original_beside, &scaling)
+        && let Some(original) = s.get("original_max_position_embeddings")
+    {
+        w.set("original_max_position_embeddings", original.clone());
+    }
+    match w.dialect {
+        Dialect::V4 => {
+            w.set("rope_theta", json!(c.rope.base));
+            let none = if form.says_plain { json!({"rope_type": "default"}) } else { Value::Null };
+            w.set("rope_scaling", scaling.map_or(none, Value::Object));
+        }
+        Dialect::V5 => {
+            let mut rope = scaling.unwrap_or_else(plain_object);
+            rope.insert("rope_theta".to_owned(), json!(c.rope.base));
+            w.set("rope_parameters", Value::Object(rope));
+        }
+    }
+}
+
+/// The object of a rotation that is not stretched.
+pub(super) fn plain_object() -> Map<String, Value> {
+    Map::from_iter([("rope_type".to_owned(), json!("default"))])
 }
 
 /// The rotation of one layer, where numbers may be lists with an entry for every layer and parameters may be listed by
-/// `kind` of layer.
+/// `kind` of layer; `silent` is what the class assumes.
 pub(super) fn read_layer(
     f: &Fields<'_>,
-    row: &Row,
+    silent: &Rope,
     max_positions: usize,
     layer: usize,
     kind: &'static str,
@@ -53,12 +149,12 @@ pub(super) fn read_layer(
     };
     let own = of_kind.unwrap_or(nothing);
     Ok(Rope {
-        base: own.float("rope_theta")?.or(entry("rope_theta")?).unwrap_or(row.rope_base),
+        base: own.float("rope_theta")?.or(entry("rope_theta")?).unwrap_or(silent.base),
         fraction: own
             .float("partial_rotary_factor")?
             .or(entry("partial_rotary_factors")?)
-            .unwrap_or(row.fraction),
-        interleaved: row.interleaved,
+            .unwrap_or(silent.fraction),
+        interleaved: silent.interleaved,
         scaling: scaling_of(f, &scaling, max_positions)?,
     })
 }

@@ -65,7 +65,7 @@ fn what_is_wrong_is_named() {
     let message = |json: Value| read_config(&json).unwrap_err().to_string();
     let unknown = message(minimal("lstm"));
     assert!(
-        unknown.starts_with("config.json: model type `lstm` is not supported; supported: llama, mistral, ")
+        unknown.starts_with("config.json: model type `lstm` is not supported; supported: llama, qwen2, ")
     );
     let mut json = minimal("llama");
     json["num_key_value_heads"] = json!(3);
@@ -169,6 +169,34 @@ fn halves_of_longcats_layers_are_not_layers() {
     assert_eq!(read_config(&json).unwrap().layers, 3);
     json.as_object_mut().unwrap().remove("num_layers");
     assert_eq!(read_config(&json).unwrap().layers, 3);
+}
+
+#[test]
+fn a_model_that_its_class_cannot_say_is_not_written() {
+    let mut c = read_config(&minimal("llama")).unwrap();
+    c.qk_norm = QkNorm::PerHead;
+    c.rope.interleaved = true;
+    let said = write_config(&c, Dialect::V5).unwrap_err().to_string();
+    assert!(said.contains("LlamaForCausalLM has no words for this model's qk_norm, rope"), "{said}");
+    // The first class that can.
+    let c = crate::megatron::from_args(&crate::megatron::to_args(&c)).unwrap();
+    assert_eq!(c.family, crate::Family::Megatron);
+    let c = crate::ModelConfig { rope: crate::Rope::plain(10_000.0), ..c };
+    let c = crate::megatron::from_args(&crate::megatron::to_args(&c)).unwrap();
+    assert_eq!(c.family, crate::Family::Qwen3);
+}
+
+#[test]
+fn every_class_is_found_by_its_name_and_speaks_for_its_family() {
+    for (i, class) in CLASSES.iter().enumerate() {
+        assert_eq!(class.silent().family, class.family, "{}", class.name);
+        let before = &CLASSES[..i];
+        assert!(before.iter().all(|c| (c.name, c.types) != (class.name, class.types)), "{}", class.name);
+    }
+    for family in crate::Family::ALL {
+        let known = CLASSES.iter().any(|c| c.family == *family);
+        assert_eq!(known, *family != crate::Family::Megatron, "{family:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use ms_core::DType;
 use serde_json::{Map, Value};
 
 use super::{SOURCE, hybrid, noop_layers};
-use crate::hf::{Fields, read_fields};
+use crate::hf::{CLASSES, Fields, read_fields};
 use crate::parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Pooled, Position, Router, Scales, Score,
@@ -438,43 +438,9 @@ fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>
     Ok((1, Some(all)))
 }
 
-/// The Hugging Face class that has such a model.
+/// The first Hugging Face class that can say such a model.
 fn family(c: &ModelConfig) -> Family {
-    let score = c.moe.as_ref().map(|m| m.router.score);
-    let shared_gate = c.moe.as_ref().and_then(|m| m.shared).is_some_and(|s| s.gate);
-    match (c.mla().is_some(), score) {
-        _ if c.compressed().is_some() => Family::DeepseekV4,
-        _ if c.gated_delta.is_some() => Family::Qwen3Next,
-        _ if c.mamba2.is_some() && !c.has(Mixer::Attention) => Family::Mamba2,
-        _ if c.mamba2.is_some() => Family::Megatron,
-        (true, _) if c.indexer.is_some() => Family::DeepseekV32,
-        (true, Some(Score::Sigmoid)) => Family::DeepseekV3,
-        (true, Some(_)) => Family::DeepseekV2,
-        (true, None) if c.activation == Activation::ReluSquared => Family::Plm,
-        (true, None) => Family::MiniCpm3,
-        (_, Some(_)) if c.has(Mixer::SharedKv) => Family::HunyuanMoe,
-        (_, Some(Score::SparseMixer { .. })) => Family::PhiMoe,
-        (_, Some(Score::SoftmaxOfChosen)) if c.norm == Norm::Rms && c.block == Block::Pre => Family::Mixtral,
-        (_, Some(Score::Softmax)) if shared_gate => Family::Qwen2Moe,
-        (_, Some(Score::Softmax)) => Family::Qwen3Moe,
-        (_, Some(Score::Sigmoid)) => Family::Glm4Moe,
-        (_, Some(_)) => Family::Megatron,
-        _ if c.block == Block::Sandwich && c.norm == Norm::RmsUnitOffset => Family::Gemma2,
-        _ if c.block == Block::Sandwich => Family::Glm4,
-        _ if c.norm == Norm::RmsUnitOffset => Family::Gemma,
-        _ if c.position == Position::Alibi && c.norm == Norm::LayerNorm => Family::Bloom,
-        _ if c.position == Position::Alibi => Family::Baichuan,
-        _ if c.position == Position::Learned => Family::Gpt2,
-        _ if c.norm == Norm::LayerNorm => Family::Megatron,
-        _ if c.scales != Scales::default() && c.scores.scale.is_some() => Family::Granite,
-        _ if c.scales != Scales::default() => Family::MiniCpm,
-        _ if c.rope.interleaved => Family::Glm,
-        _ if matches!(c.rope.scaling, RopeScaling::LongRope { .. }) => Family::Phi3,
-        _ if c.sliding_window.is_some() => Family::Mistral,
-        _ if c.qk_norm == QkNorm::PerHead => Family::Qwen3,
-        _ if c.bias.qkv && !c.bias.out => Family::Qwen2,
-        _ => Family::Llama,
-    }
+    CLASSES.iter().find(|class| class.says(c)).map_or(Family::Megatron, |class| class.family)
 }
 
 fn dtype(f: &Fields) -> Result<Option<DType>> {

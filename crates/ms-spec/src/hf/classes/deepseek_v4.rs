@@ -6,14 +6,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::write::Writer;
-use super::{Dialect, Fields, rope};
-use crate::family::Row;
+use crate::hf::class::{Class, class};
+use crate::hf::common::{ACTIVATION, NAMES, NO_DROPOUT, head_dim, heads, sizes};
+use crate::hf::field::{Field, Writer};
+use crate::hf::latent::INDEXER;
+use crate::hf::moe::{self, RENORMALISE, ROUTER, SCALE, router, set_layers, shared};
+use crate::hf::{Dialect, Fields, rope};
 use crate::parts::{
-    Activation, Attention, Compressed, HyperConnections, Indexer, Layer, Moe, Pooled, Router, Score,
-    SharedExpert,
+    Activation, Attention, Compressed, HyperConnections, Indexer, Layer, Pooled, Router, Score,
 };
-use crate::{Error, ModelConfig, Result, Rope, RopeScaling};
+use crate::{Error, Family, ModelConfig, Result, Rope, RopeScaling};
 
 const WINDOW: &str = "sliding_attention";
 const PICKED: &str = "compressed_sparse_attention";
@@ -23,41 +25,126 @@ const RATIOS: [usize; 2] = [4, 128];
 const BASE: f64 = 160_000.0;
 const HASHED: usize = 3;
 
-/// What is read before the experts.
-pub(super) fn read(f: &Fields<'_>, row: &Row, c: &mut ModelConfig) -> Result<()> {
-    let size = |field, default| Ok::<_, Error>(f.size(field)?.unwrap_or(default));
-    let (main, far) = ropes(f, row, c)?;
-    c.rope = main;
-    c.attention = Attention::Compressed(Compressed {
-        q_rank: size("q_lora_rank", 1024)?,
-        out_groups: size("o_groups", 8)?,
-        out_rank: size("o_lora_rank", 1024)?,
-        rope: far,
-    });
-    c.groups = size("num_key_value_heads", 1)?;
-    c.scores.sinks = true;
-    c.indexer = Some(Indexer {
-        heads: size("index_n_heads", 64)?,
-        head_dim: size("index_head_dim", 128)?,
-        top_k: size("index_topk", 512)?,
-        interleaved: true,
-    });
-    c.hyper = Some(HyperConnections {
-        streams: size("hc_mult", 4)?,
-        rounds: size("hc_sinkhorn_iters", 20)?,
-        eps: f.float("hc_eps")?.unwrap_or(1e-6),
-    });
-    let limit = f.float("swiglu_limit")?.unwrap_or(10.0);
-    c.activation = if limit > 0.0 { Activation::SwigluBounded { limit } } else { Activation::Swiglu };
+pub(super) const DEEPSEEK_V4: Class = class!(
+    Family::DeepseekV4,
+    ["deepseek_v4"],
+    "DeepseekV4ForCausalLM",
+    |c| {
+        let rope = Rope { fraction: 0.125, interleaved: true, ..Rope::plain(10_000.0) };
+        let far = Rope { base: BASE, ..rope.clone() };
+        let attention = Compressed { q_rank: 1024, out_groups: 8, out_rank: 1024, rope: far };
+        let choice = Router {
+            score: Score::SqrtSoftplus,
+            bias: true,
+            renormalise: true,
+            scale: 1.5,
+            f32: true,
+            ..ROUTER
+        };
+        c.head_dim = 512;
+        c.groups = 1;
+        c.max_positions = 1_048_576;
+        c.sliding_window = Some(128);
+        c.activation = Activation::SwigluBounded { limit: 10.0 };
+        c.rope = rope;
+        c.attention = Attention::Compressed(attention);
+        c.indexer = Some(Indexer { heads: 64, head_dim: 128, top_k: 512, interleaved: true });
+        c.hyper = Some(HyperConnections { streams: 4, rounds: 20, eps: 1e-6 });
+        c.moe = moe::experts(choice);
+        c.scores.sinks = true;
+    },
+    &[
+        &sizes(NAMES),
+        &[
+            heads(NAMES)[0],
+            // There are experts alone: their width is that of the model's networks.
+            heads(NAMES)[1].or(&["moe_intermediate_size", "intermediate_size"]),
+            head_dim("head_dim"),
+            Field::size("num_key_value_heads", |c| Some(&mut c.groups)),
+            Field::told("attention_bias", |_| json!(false)),
+            NO_DROPOUT,
+            ACTIVATION,
+            Field::maybe_size("sliding_window", |c| Some(&mut c.sliding_window)),
+            Field::size("q_lora_rank", |c| Some(&mut compressed(c)?.q_rank)),
+            Field::size("o_groups", |c| Some(&mut compressed(c)?.out_groups)),
+            Field::size("o_lora_rank", |c| Some(&mut compressed(c)?.out_rank)),
+            Field::rule(read_ropes, write_ropes),
+            Field::size("hc_mult", |c| Some(&mut c.hyper.as_mut()?.streams)),
+            Field::size("hc_sinkhorn_iters", |c| Some(&mut c.hyper.as_mut()?.rounds)),
+            Field::float("hc_eps", |c| Some(&mut c.hyper.as_mut()?.eps)),
+            Field::float_as(
+                "swiglu_limit",
+                |c| match c.activation {
+                    Activation::SwigluBounded { limit } => Some(limit),
+                    _ => Some(0.0),
+                },
+                |c, limit| {
+                    let bounded = limit > 0.0;
+                    c.activation =
+                        if bounded { Activation::SwigluBounded { limit } } else { Activation::Swiglu };
+                },
+            ),
+            INDEXER[0],
+            INDEXER[1],
+            INDEXER[2],
+        ],
+        &[
+            Field::size("n_routed_experts", |c| Some(&mut moe::moe(c)?.experts))
+                .or(&["n_routed_experts", "num_local_experts"])
+                .needed(),
+            Field::size("num_experts_per_tok", |c| Some(&mut moe::moe(c)?.top_k)).needed(),
+            Field::size("moe_intermediate_size", |c| Some(&mut moe::moe(c)?.ffn)).needed(),
+            shared("n_shared_experts")
+                .else_by(|c| moe::moe(c).into_iter().for_each(|m| m.shared = moe::shared_of(m.ffn, false))),
+            RENORMALISE,
+            SCALE,
+            Field::told("topk_method", |_| json!("noaux_tc")),
+            Field::word("scoring_func", score_word, take_score, |_| &["sqrtsoftplus", "sigmoid", "softmax"]),
+            Field::rule(read_layers, write_layers),
+        ],
+    ],
+    lacks
+);
+
+fn compressed(c: &mut ModelConfig) -> Option<&mut Compressed> {
+    match &mut c.attention {
+        Attention::Compressed(a) => Some(a),
+        _ => None,
+    }
+}
+
+fn score_word(c: &ModelConfig) -> Option<&'static str> {
+    Some(match c.moe.as_ref()?.router.score {
+        Score::Sigmoid => "sigmoid",
+        Score::SqrtSoftplus => "sqrtsoftplus",
+        _ => "softmax",
+    })
+}
+
+fn take_score(c: &mut ModelConfig, word: &str) -> bool {
+    let score = match word {
+        "sqrtsoftplus" => Score::SqrtSoftplus,
+        "sigmoid" => Score::Sigmoid,
+        "softmax" => Score::Softmax,
+        _ => return false,
+    };
+    router(c).into_iter().for_each(|r| r.score = score);
+    true
+}
+
+/// Every layer has experts; what else they have, layer by layer.
+fn read_layers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let pooled = pooled(f, c.layers)?;
     let hashed = hashed(f, c.layers)?;
     let layer = |(pooled, hashed)| Layer { pooled, hashed, ..Layer::default() };
     c.pattern = pooled.into_iter().zip(hashed).map(layer).collect();
+    let experts = vec![c.moe.is_some(); c.layers];
+    set_layers(c, &experts);
     Ok(())
 }
 
 /// The rotation of layers that see a window alone, and that of the others.
-fn ropes(f: &Fields<'_>, row: &Row, c: &ModelConfig) -> Result<(Rope, Rope)> {
+fn read_ropes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let parameters = f.object("rope_parameters")?;
     let part = |name| parameters.map(|p| p.object(name)).transpose().map(Option::flatten);
     let (main, compress) = (part("main")?, part("compress")?);
@@ -65,7 +152,7 @@ fn ropes(f: &Fields<'_>, row: &Row, c: &ModelConfig) -> Result<(Rope, Rope)> {
     let fraction = match (f.float("partial_rotary_factor")?, given) {
         (Some(fraction), _) => fraction,
         (None, Some(rotated)) => share(rotated, c.head_dim),
-        (None, None) => row.fraction,
+        (None, None) => c.rope.fraction,
     };
     let empty = Map::new();
     let nothing = Fields { source: f.source, map: &empty };
@@ -79,11 +166,11 @@ fn ropes(f: &Fields<'_>, row: &Row, c: &ModelConfig) -> Result<(Rope, Rope)> {
         Ok::<_, Error>(Rope {
             base: said.or(base).unwrap_or(default),
             fraction,
-            interleaved: row.interleaved,
+            interleaved: c.rope.interleaved,
             scaling,
         })
     };
-    let own = rope(main, f.float("rope_theta")?, row.rope_base, main.unwrap_or(nothing))?;
+    let own = rope(main, f.float("rope_theta")?, c.rope.base, main.unwrap_or(nothing))?;
     let stretched = compress.or(flat).unwrap_or(nothing);
     let mut far = rope(compress, f.float("compress_rope_theta")?, BASE, stretched)?;
     // Cosine and sine are not scaled, unless the file says so.
@@ -91,7 +178,9 @@ fn ropes(f: &Fields<'_>, row: &Row, c: &ModelConfig) -> Result<(Rope, Rope)> {
         attention_factor.get_or_insert(1.0);
         *mscale = None;
     }
-    Ok((own, far))
+    c.rope = own;
+    compressed(c).into_iter().for_each(|a| a.rope = far.clone());
+    Ok(())
 }
 
 /// The share of a head that `rotated` elements are, so that the product is not rounded below them.
@@ -145,89 +234,13 @@ fn hashed(f: &Fields<'_>, layers: usize) -> Result<Vec<bool>> {
     Ok((0..layers).map(|l| l < first).collect())
 }
 
-/// The experts; every layer has some.
-pub(super) fn experts(f: &Fields<'_>) -> Result<Moe> {
-    let ffn = f.need("moe_intermediate_size")?;
-    let score = match f.text("scoring_func")?.unwrap_or("sqrtsoftplus") {
-        "sqrtsoftplus" => Score::SqrtSoftplus,
-        "sigmoid" => Score::Sigmoid,
-        "softmax" => Score::Softmax,
-        other => return Err(f.unsupported(format!("scoring function `{other}` is not supported"))),
-    };
-    let shared = f.size("n_shared_experts")?.unwrap_or(1);
-    Ok(Moe {
-        experts: f.need_of(&["n_routed_experts", "num_local_experts"])?,
-        top_k: f.need("num_experts_per_tok")?,
-        ffn,
-        router: Router {
-            score,
-            bias: true,
-            linear_bias: false,
-            groups: None,
-            renormalise: f.flag("norm_topk_prob")?.unwrap_or(true),
-            scale: f.float("routed_scaling_factor")?.unwrap_or(1.5),
-            f32: true,
-        },
-        shared: (shared > 0).then_some(SharedExpert { ffn: shared.saturating_mul(ffn), gate: false }),
-        zero_experts: 0,
-    })
-}
-
-/// Everything but sizes that all have: the published form, with the words of transformers' class where it has none.
-pub(super) fn write(w: &mut Writer, c: &ModelConfig, dialect: Dialect) {
+fn write_ropes(c: &ModelConfig, w: &mut Writer) {
     let Some(a) = c.compressed() else { return };
-    w.set("head_dim", json!(c.head_dim));
-    w.set("num_key_value_heads", json!(c.groups));
-    w.set("q_lora_rank", json!(a.q_rank));
-    w.set("o_groups", json!(a.out_groups));
-    w.set("o_lora_rank", json!(a.out_rank));
-    w.set("attention_bias", json!(false));
-    w.set("attention_dropout", json!(0.0));
-    w.set("sliding_window", json!(c.sliding_window));
-    if let Some(i) = &c.indexer {
-        w.set("index_n_heads", json!(i.heads));
-        w.set("index_head_dim", json!(i.head_dim));
-        w.set("index_topk", json!(i.top_k));
-    }
-    if let Some(h) = &c.hyper {
-        w.set("hc_mult", json!(h.streams));
-        w.set("hc_sinkhorn_iters", json!(h.rounds));
-        w.set("hc_eps", json!(h.eps));
-    }
-    w.set(
-        "swiglu_limit",
-        match c.activation {
-            Activation::SwigluBounded { limit } => json!(limit),
-            _ => json!(0.0),
-        },
-    );
-    write_ropes(w, c, a, dialect);
-    write_layers(w, c);
-    let Some(moe) = &c.moe else { return };
-    w.set("n_routed_experts", json!(moe.experts));
-    w.set("num_experts_per_tok", json!(moe.top_k));
-    w.set("moe_intermediate_size", json!(moe.ffn));
-    w.set("n_shared_experts", json!(moe.shared.map_or(0, |s| s.ffn / moe.ffn.max(1))));
-    w.set("norm_topk_prob", json!(moe.router.renormalise));
-    w.set("routed_scaling_factor", json!(moe.router.scale));
-    w.set("topk_method", json!("noaux_tc"));
-    w.set(
-        "scoring_func",
-        json!(match moe.router.score {
-            Score::Sigmoid => "sigmoid",
-            Score::SqrtSoftplus => "sqrtsoftplus",
-            _ => "softmax",
-        }),
-    );
-}
-
-fn write_ropes(w: &mut Writer, c: &ModelConfig, a: &Compressed, dialect: Dialect) {
     w.set("qk_rope_head_dim", json!(c.rope.rotated(c.head_dim)));
     w.set("partial_rotary_factor", json!(c.rope.fraction));
     w.set("rope_theta", json!(c.rope.base));
     w.set("compress_rope_theta", json!(a.rope.base));
-    let plain = || Map::from_iter([("rope_type".to_owned(), json!("default"))]);
-    if dialect == Dialect::V4 && c.rope.scaling == RopeScaling::None {
+    if w.dialect == Dialect::V4 && c.rope.scaling == RopeScaling::None {
         let scaling = rope::scaling_object(&a.rope).map(|mut s| {
             if s.get("attention_factor") == Some(&json!(1.0)) {
                 s.remove("attention_factor");
@@ -237,7 +250,7 @@ fn write_ropes(w: &mut Writer, c: &ModelConfig, a: &Compressed, dialect: Dialect
         return w.set("rope_scaling", scaling.unwrap_or(Value::Null));
     }
     let one = |rope: &Rope| {
-        let mut s = rope::scaling_object(rope).unwrap_or_else(plain);
+        let mut s = rope::scaling_object(rope).unwrap_or_else(rope::plain_object);
         s.insert("rope_theta".to_owned(), json!(rope.base));
         s.insert("partial_rotary_factor".to_owned(), json!(rope.fraction));
         Value::Object(s)
@@ -245,7 +258,7 @@ fn write_ropes(w: &mut Writer, c: &ModelConfig, a: &Compressed, dialect: Dialect
     w.set("rope_parameters", json!({"main": one(&c.rope), "compress": one(&a.rope)}));
 }
 
-fn write_layers(w: &mut Writer, c: &ModelConfig) {
+fn write_layers(c: &ModelConfig, w: &mut Writer) {
     let layers: Vec<Layer> = (0..c.layers).map(|l| c.layer(l)).collect();
     let ratios = layers.iter().map(|l| l.pooled.map_or(0, |p| p.ratio));
     w.set("compress_ratios", ratios.chain((0..c.mtp).map(|_| 0)).collect());
@@ -264,19 +277,12 @@ fn write_layers(w: &mut Writer, c: &ModelConfig) {
     }
 }
 
-/// Refuses what the class has no words for.
-pub(super) fn check(c: &ModelConfig) -> Result<()> {
+fn lacks(c: &ModelConfig) -> Option<&'static str> {
     let pooled = || (0..c.layers).filter_map(|l| c.layer(l).pooled);
     let same = |picked| {
         let mut ratios = pooled().filter(|p| p.picked == picked).map(|p| p.ratio);
         let first = ratios.next();
         ratios.all(|r| Some(r) == first)
     };
-    match same(true) && same(false) {
-        true => Ok(()),
-        false => Err(Error::Unsupported {
-            source_name: super::SOURCE,
-            what: "entries of more than two sizes have no form in DeepSeek-V4's configuration".to_owned(),
-        }),
-    }
+    (!same(true) || !same(false)).then_some("entries of more than two sizes")
 }

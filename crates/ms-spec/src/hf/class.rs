@@ -1,0 +1,132 @@
+//! A class of Hugging Face: its names, what it assumes where its file is silent, and its fields.
+
+use serde_json::{Value, json};
+
+use super::common::ALL;
+use super::field::{Field, Writer};
+use super::{Dialect, Fields, SOURCE};
+use crate::parts::Position;
+use crate::{Error, Family, ModelConfig, Result};
+
+/// One class. All that is known of its `config.json`; `ms-ckpt` knows the names of its tensors.
+pub(crate) struct Class {
+    pub(crate) family: Family,
+    /// Names in `model_type`; the first is written.
+    pub(super) types: &'static [&'static str],
+    /// The class that `architectures` names.
+    pub(super) name: &'static str,
+    /// Makes of a plain Llama what a file of sizes alone describes; the sizes are still to be read.
+    pub(super) assume: fn(&mut ModelConfig),
+    /// What its file says, in the order in which it is read.
+    pub(super) fields: &'static [&'static [Field]],
+    /// What of its family's models the class cannot say, in words.
+    pub(super) lacks: fn(&ModelConfig) -> Option<&'static str>,
+}
+
+/// A class: family, names in `model_type`, name, what it assumes, fields, and what it lacks, if anything.
+macro_rules! class {
+    ($family:expr, $types:expr, $name:expr, $assume:expr, $fields:expr $(,)?) => {
+        $crate::hf::class::class!($family, $types, $name, $assume, $fields, |_| None)
+    };
+    ($family:expr, $types:expr, $name:expr, $assume:expr, $fields:expr, $lacks:expr $(,)?) => {
+        $crate::hf::class::Class {
+            family: $family,
+            types: &$types,
+            name: $name,
+            assume: $assume,
+            fields: $fields,
+            lacks: $lacks,
+        }
+    };
+}
+pub(super) use class;
+
+impl Class {
+    /// `model_type` of its models.
+    pub(crate) fn model_type(&self) -> &'static str {
+        self.types[0]
+    }
+
+    /// What a file of sizes alone describes; the sizes are 0.
+    pub(super) fn silent(&self) -> ModelConfig {
+        let mut c = ModelConfig { family: self.family, ..ModelConfig::default() };
+        (self.assume)(&mut c);
+        c
+    }
+
+    /// The model that a file describes.
+    pub(super) fn read(&self, f: &Fields<'_>) -> Result<ModelConfig> {
+        let mut c = self.silent();
+        for field in [ALL].iter().chain(self.fields).copied().flatten() {
+            field.read(f, &mut c)?;
+        }
+        c.validate()
+    }
+
+    /// The file of a model.
+    pub(super) fn write(&self, config: &ModelConfig, dialect: Dialect) -> Result<Value> {
+        if let Some(what) = (self.lacks)(config) {
+            let what = format!("{what} have no form in the configuration of {}", self.name);
+            return Err(Error::Unsupported { source_name: SOURCE, what });
+        }
+        let mut w = Writer::new(dialect);
+        match config.reward {
+            false => w.set("architectures", json!([self.name])),
+            true => {
+                w.set(
+                    "architectures",
+                    json!([self.name.replace("ForCausalLM", "ForSequenceClassification")]),
+                );
+                w.set("id2label", json!({"0": "LABEL_0"}));
+                w.set("label2id", json!({"LABEL_0": 0}));
+            }
+        }
+        w.set("model_type", json!(self.types[0]));
+        let (mut c, mut silent) = (config.clone(), self.silent());
+        for field in self.fields.iter().chain(&[ALL]).copied().flatten() {
+            field.write(&mut c, &mut silent, &mut w);
+        }
+        Ok(Value::Object(w.out))
+    }
+
+    /// Whether the file that is written describes this very model.
+    pub(crate) fn says(&self, config: &ModelConfig) -> bool {
+        self.leaves_out(config).is_some_and(|parts| parts.is_empty())
+    }
+
+    /// Parts of the model that its file would not bring back; `None` if there is no such file. Numbers that pass through
+    /// a root may be rounded.
+    pub(super) fn leaves_out(&self, config: &ModelConfig) -> Option<Vec<String>> {
+        let config = self.essence(config);
+        let Ok(Value::Object(file)) = self.write(&config, Dialect::V5) else { return None };
+        let back = self.read(&Fields { source: SOURCE, map: &file }).ok()?;
+        let [back, config] = [&back, &config].map(|c| serde_json::to_value(c).unwrap_or_default());
+        let parts = config.as_object()?.iter();
+        let other = parts.filter(|(name, part)| !back.get(name).is_some_and(|back| same(back, part)));
+        Some(other.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// The model without what is not of the class: padding, what is made of the output, a rotation that nothing turns by.
+    fn essence(&self, config: &ModelConfig) -> ModelConfig {
+        let rope = match config.position {
+            Position::Rope => config.rope.clone(),
+            _ => self.silent().rope,
+        };
+        ModelConfig { family: self.family, padded_vocab: config.vocab, reward: false, rope, ..config.clone() }
+    }
+}
+
+/// Equal but for rounding.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => (a - b).abs() <= 1e-12 * a.abs().max(b.abs()),
+            _ => a == b,
+        },
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        _ => a == b,
+    }
+}

@@ -1,0 +1,464 @@
+//! Classes with mixtures of experts behind grouped attention.
+
+use serde_json::json;
+
+use super::dense::{glm, qwen2, qwen3};
+use crate::hf::class::{Class, class};
+use crate::hf::common::{ACTIVATION, BIAS, DECODER, QKV_BIAS, WINDOW, WINDOW_ALTERNATING, WINDOW_SWITCHED};
+use crate::hf::field::Field;
+use crate::hf::moe::{
+    DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_BUT, LAYERS_BY_NAME,
+    NOAUX, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, moe, renormalise, router, scale,
+    shared, top_k,
+};
+use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
+use crate::parts::{Activation, Biases, GatedDelta, Layer, Mixer, Router, Score, SharedExpert};
+use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
+
+pub(super) const MIXTRAL: Class = class!(
+    Family::Mixtral,
+    ["mixtral"],
+    "MixtralForCausalLM",
+    |c| {
+        c.max_positions = 131_072;
+        c.norm_eps = 1e-5;
+        c.rope = Rope::plain(1e6);
+        c.moe = experts(Router { score: Score::SoftmaxOfChosen, ..ROUTER });
+    },
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, WINDOW],
+        &[count("num_local_experts"), NONE_WITHOUT, top_k("num_experts_per_tok"), DENSE_WIDTH, LAYERS],
+    ],
+);
+
+/// Qwen's router and experts.
+const QWEN_EXPERTS: &[Field] =
+    &[count("num_experts"), NONE_WITHOUT, top_k("num_experts_per_tok"), WIDTH, RENORMALISE];
+
+pub(super) const QWEN2_MOE: Class = class!(
+    Family::Qwen2Moe,
+    ["qwen2_moe"],
+    "Qwen2MoeForCausalLM",
+    |c| {
+        qwen2(c);
+        c.moe = experts(ROUTER);
+    },
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, Field::flag("qkv_bias", |c| Some(&mut c.bias.qkv)), WINDOW_SWITCHED],
+        QWEN_EXPERTS,
+        &[GATED_SHARED, LAYERS_BUT],
+    ],
+);
+
+pub(super) const QWEN3_MOE: Class = class!(
+    Family::Qwen3Moe,
+    ["qwen3_moe"],
+    "Qwen3MoeForCausalLM",
+    |c| {
+        qwen3(c);
+        c.head_dim = 0;
+        c.moe = experts(ROUTER);
+    },
+    &[DECODER, ROPE, &[ACTIVATION, BIAS, WINDOW_SWITCHED], QWEN_EXPERTS, &[LAYERS_BUT]],
+);
+
+fn delta(c: &mut ModelConfig) -> Option<&mut GatedDelta> {
+    c.gated_delta.as_mut()
+}
+
+/// Attention in every fourth layer, unless `layer_types` says otherwise.
+const DELTA_LAYERS: Field = Field::rule(
+    |f, c| {
+        let mixer = |full: bool| if full { Mixer::Attention } else { Mixer::GatedDelta };
+        let interval = f.size("full_attention_interval")?.unwrap_or(4).max(1);
+        let mixers: Vec<Mixer> = match f.texts("layer_types")? {
+            Some(types) => types.iter().map(|t| mixer(*t == "full_attention")).collect(),
+            None => (0..c.layers).map(|l| mixer((l + 1) % interval == 0)).collect(),
+        };
+        c.pattern = mixers.into_iter().map(|mixer| Layer { mixer, ..Layer::default() }).collect();
+        Ok(())
+    },
+    |c, w| {
+        let kind = |l| match c.layer(l).mixer {
+            Mixer::GatedDelta => "linear_attention",
+            _ => "full_attention",
+        };
+        w.set("layer_types", (0..c.layers).map(kind).collect());
+    },
+);
+
+pub(super) const QWEN3_NEXT: Class = class!(
+    Family::Qwen3Next,
+    ["qwen3_next"],
+    "Qwen3NextForCausalLM",
+    |c| {
+        qwen3(c);
+        c.norm = Norm::RmsUnitOffset;
+        c.rope = Rope { fraction: 0.25, ..Rope::plain(10_000.0) };
+        c.head_dim = 256;
+        c.sliding_window = None;
+        c.gated_delta =
+            Some(GatedDelta { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, conv: 4 });
+        c.moe = experts(Router { renormalise: true, ..ROUTER });
+        c.scores.output_gate = true;
+    },
+    &[
+        DECODER,
+        PARTIAL_ROPE,
+        &[
+            ACTIVATION,
+            BIAS,
+            Field::size("linear_num_key_heads", |c| Some(&mut delta(c)?.key_heads)),
+            Field::size("linear_num_value_heads", |c| Some(&mut delta(c)?.value_heads)),
+            Field::size("linear_key_head_dim", |c| Some(&mut delta(c)?.key_dim)),
+            Field::size("linear_value_head_dim", |c| Some(&mut delta(c)?.value_dim)),
+            Field::size("linear_conv_kernel_dim", |c| Some(&mut delta(c)?.conv)),
+            DELTA_LAYERS,
+        ],
+        QWEN_EXPERTS,
+        &[GATED_SHARED, LAYERS_BUT],
+    ],
+);
+
+pub(super) const PHI_MOE: Class = class!(
+    Family::PhiMoe,
+    ["phimoe"],
+    "PhimoeForCausalLM",
+    |c| {
+        c.norm = Norm::LayerNorm;
+        c.max_positions = 131_072;
+        c.norm_eps = 1e-5;
+        c.rope = Rope::plain(1e6);
+        c.moe = experts(Router { score: Score::SparseMixer { jitter: 0.01 }, ..ROUTER });
+    },
+    &[
+        DECODER,
+        PHI_MOE_ROPE,
+        &[ACTIVATION, BIAS, Field::flag("lm_head_bias", |c| Some(&mut c.bias.head)), WINDOW],
+        &[
+            count("num_local_experts"),
+            NONE_WITHOUT,
+            top_k("num_experts_per_tok"),
+            DENSE_WIDTH,
+            Field::float("router_jitter_noise", |c| match &mut router(c)?.score {
+                Score::SparseMixer { jitter } => Some(jitter),
+                _ => None,
+            }),
+            LAYERS,
+        ],
+    ],
+);
+
+pub(super) const GPT_OSS: Class = class!(
+    Family::GptOss,
+    ["gpt_oss"],
+    "GptOssForCausalLM",
+    |c| {
+        c.bias = Biases { qkv: true, out: true, mlp: true, head: false };
+        c.head_dim = 64;
+        c.max_positions = 131_072;
+        c.sliding_window = Some(128);
+        c.norm_eps = 1e-5;
+        c.rope = Rope::plain(150_000.0);
+        c.activation = Activation::SwigluClamped { alpha: 1.702, limit: 7.0 };
+        c.moe = experts(Router { score: Score::SoftmaxOfChosen, linear_bias: true, ..ROUTER });
+        c.scores.sinks = true;
+    },
+    &[
+        DECODER,
+        STRETCHED_ROPE,
+        &[
+            ACTIVATION,
+            BIAS,
+            WINDOW_ALTERNATING,
+            Field::float("swiglu_alpha", |c| match &mut c.activation {
+                Activation::SwigluClamped { alpha, .. } => Some(alpha),
+                _ => None,
+            }),
+            Field::float("swiglu_limit", |c| match &mut c.activation {
+                Activation::SwigluClamped { limit, .. } => Some(limit),
+                _ => None,
+            }),
+        ],
+        &[count("num_local_experts"), NONE_WITHOUT, top_k("num_experts_per_tok"), DENSE_WIDTH, LAYERS],
+    ],
+);
+
+/// Norms of queries and keys: over whole projections, unless a file says otherwise.
+const MINIMAX_NORMS: Field = Field::rule(
+    |f, c| {
+        match f.text("qk_norm_type")?.unwrap_or("per_layer") {
+            "per_layer" if f.flag("use_qk_norm")?.unwrap_or(true) => {}
+            "per_head" => c.qk_norm = QkNorm::PerHead,
+            _ => c.qk_norm = QkNorm::None,
+        }
+        Ok(())
+    },
+    |c, w| {
+        w.set("use_qk_norm", json!(c.qk_norm != QkNorm::None));
+        w.set("qk_norm_type", json!(if c.qk_norm == QkNorm::PerHead { "per_head" } else { "per_layer" }));
+    },
+);
+
+pub(super) const MINIMAX_M2: Class = class!(
+    Family::MiniMaxM2,
+    ["minimax_m2"],
+    "MiniMaxM2ForCausalLM",
+    |c| {
+        c.qk_norm = QkNorm::WholeProjection;
+        c.head_dim = 128;
+        c.max_positions = 196_608;
+        c.rope = Rope::plain(5e6);
+        c.moe = experts(NOAUX);
+    },
+    &[
+        DECODER,
+        &[
+            ROPE[0],
+            Field::size_as(
+                "rotary_dim",
+                |c| Some(c.rope.rotated(c.head_dim)),
+                |c, rotated| c.rope.fraction = rotated as f64 / c.head_dim.max(1) as f64,
+            ),
+            ACTIVATION,
+            MINIMAX_NORMS,
+        ],
+        &[count("num_local_experts"), NONE_WITHOUT, top_k("num_experts_per_tok"), DENSE_WIDTH, LAYERS],
+    ],
+);
+
+const PER_HEAD_NORMS: Field = Field::flag_as(
+    "use_qk_norm",
+    |c| Some(c.qk_norm == QkNorm::PerHead),
+    |c, on| c.qk_norm = if on { QkNorm::PerHead } else { QkNorm::None },
+);
+
+pub(super) const GLM4_MOE: Class = class!(
+    Family::Glm4Moe,
+    ["glm4_moe"],
+    "Glm4MoeForCausalLM",
+    |c| {
+        glm(c);
+        c.bias = Biases::default();
+        c.rope = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
+        c.head_dim = 0;
+        c.norm_eps = 1e-5;
+        c.moe = experts(NOAUX);
+    },
+    &[
+        DECODER,
+        PARTIAL_ROPE,
+        &[ACTIVATION, QKV_BIAS, PER_HEAD_NORMS],
+        &[
+            count("n_routed_experts"),
+            NONE_WITHOUT,
+            top_k("num_experts_per_tok"),
+            WIDTH,
+            shared("n_shared_experts"),
+            GROUPS_ALWAYS,
+            RENORMALISE,
+            SCALE,
+            LAYERS_ALWAYS,
+        ],
+    ],
+);
+
+pub(super) const LING: Class = class!(
+    Family::Ling,
+    ["bailing_moe", "bailing_moe_v2"],
+    "BailingMoeV2ForCausalLM",
+    |c| {
+        c.qk_norm = QkNorm::PerHead;
+        c.rope = Rope { fraction: 0.5, ..Rope::plain(10_000.0) };
+        c.max_positions = 16_384;
+        c.moe = experts(NOAUX);
+    },
+    &[
+        DECODER,
+        PARTIAL_ROPE,
+        &[
+            ACTIVATION,
+            PER_HEAD_NORMS,
+            Field::flag("use_qkv_bias", |c| Some(&mut c.bias.qkv)),
+            Field::flag("use_bias", |c| Some(&mut c.bias.out)),
+            Field::told("use_rmsnorm", |_| json!(true)),
+        ],
+        &[
+            count("num_experts"),
+            NONE_WITHOUT,
+            top_k("num_experts_per_tok"),
+            WIDTH,
+            shared("num_shared_experts"),
+            GROUPS,
+            RENORMALISE,
+            SCALE,
+            Field::word("score_function", ling_score, take_ling_score, |_| &["sigmoid", "softmax"]),
+            Field::flag("moe_router_enable_expert_bias", |c| Some(&mut router(c)?.bias)),
+            Field::word("router_dtype", router_type, take_router_type, |_| &["fp32", "bf16", "fp16"]),
+            LAYERS,
+        ],
+    ],
+);
+
+fn ling_score(c: &ModelConfig) -> Option<&'static str> {
+    let score = c.moe.as_ref()?.router.score;
+    Some(if score == Score::Sigmoid { "sigmoid" } else { "softmax" })
+}
+
+fn take_ling_score(c: &mut ModelConfig, word: &str) -> bool {
+    if let Some(r) = router(c) {
+        r.score = if word == "sigmoid" { Score::Sigmoid } else { Score::Softmax };
+    }
+    matches!(word, "sigmoid" | "softmax")
+}
+
+fn router_type(c: &ModelConfig) -> Option<&'static str> {
+    Some(if c.moe.as_ref()?.router.f32 { "fp32" } else { "bf16" })
+}
+
+fn take_router_type(c: &mut ModelConfig, word: &str) -> bool {
+    router(c).into_iter().for_each(|r| r.f32 = word == "fp32");
+    true
+}
+
+pub(super) const HY_V3: Class = class!(
+    Family::HyV3,
+    ["hy_v3"],
+    "HYV3ForCausalLM",
+    |c| {
+        c.qk_norm = QkNorm::PerHead;
+        c.norm_eps = 1e-5;
+        c.moe = experts(NOAUX);
+    },
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, BIAS],
+        &[
+            count("num_experts"),
+            NONE_WITHOUT,
+            top_k("num_experts_per_tok"),
+            WIDTH,
+            shared("num_shared_experts"),
+            GROUPS,
+            renormalise("route_norm"),
+            scale("router_scaling_factor"),
+            LAYERS_BY_NAME,
+        ],
+    ],
+);
+
+fn hunyuan(c: &mut ModelConfig) {
+    c.norm_eps = 1e-5;
+    c.moe = experts(Router { f32: true, ..ROUTER });
+}
+
+/// Experts of both classes; without a number of them the model is dense.
+const HUNYUAN_EXPERTS: &[Field] = &[
+    Field::same_size("num_experts", |c| Some(&mut moe(c)?.experts)),
+    NONE_WITHOUT,
+    Field::same_size("moe_topk", |c| Some(&mut moe(c)?.top_k))
+        .else_by(|c| moe(c).into_iter().for_each(|m| m.top_k = 1)),
+    WIDTH,
+    LAYERS,
+];
+
+const SHARED: &str = "num_shared_expert";
+
+/// Shared experts, each as wide as a dense layer.
+fn read_hunyuan_shared(f: &crate::hf::Fields<'_>, c: &mut ModelConfig, silent: usize) -> Result<()> {
+    let n = f.same_size(SHARED)?.unwrap_or(silent);
+    let mixed = f.flag("use_mixed_mlp_moe")?.unwrap_or(true);
+    let shared = SharedExpert { ffn: n.saturating_mul(c.ffn), gate: false };
+    moe(c).into_iter().for_each(|m| m.shared = (mixed && n > 0).then_some(shared));
+    Ok(())
+}
+
+fn write_hunyuan_shared(c: &ModelConfig, w: &mut crate::hf::field::Writer) {
+    if let Some(m) = &c.moe {
+        w.set(SHARED, json!(m.shared.map_or(0, |s| s.ffn / c.ffn.max(1))));
+        w.set("use_mixed_mlp_moe", json!(m.shared.is_some()));
+    }
+}
+
+const NORMS_AFTER_ROPE: Field = Field::flag_as(
+    "use_qk_norm",
+    |c| Some(c.qk_norm == QkNorm::PerHeadAfterRope),
+    |c, on| c.qk_norm = if on { QkNorm::PerHeadAfterRope } else { QkNorm::None },
+);
+
+/// A factor of dynamic stretching that is there beside an alpha counts for nothing.
+const ALPHA: Field = Field::reading(|f, c| {
+    if let RopeScaling::Dynamic { .. } = c.rope.scaling
+        && let Some(s) = f.object("rope_scaling")?
+        && let Some(alpha) = s.float("alpha")?
+    {
+        c.rope.scaling = RopeScaling::Ntk { alpha };
+    }
+    Ok(())
+});
+
+/// The class of transformers: it always has a shared expert, and divides the experts' weights by their sum.
+pub(super) const HUNYUAN_V1: Class = class!(
+    Family::HunyuanMoe,
+    ["hunyuan_v1_moe"],
+    "HunYuanMoEV1ForCausalLM",
+    |c| {
+        hunyuan(c);
+        c.qk_norm = QkNorm::PerHeadAfterRope;
+        router(c).into_iter().for_each(|r| r.renormalise = true);
+    },
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, BIAS, ALPHA, NORMS_AFTER_ROPE],
+        HUNYUAN_EXPERTS,
+        &[Field::rule(|f, c| read_hunyuan_shared(f, c, 1), write_hunyuan_shared)],
+    ],
+    |c| {
+        let plain = c.has(Mixer::SharedKv) || c.moe.as_ref().is_some_and(|m| m.shared.is_none());
+        plain.then_some("keys that layers share, and experts without a shared one")
+    }
+);
+
+/// Cross-layer attention: of so many layers only the first has keys and values.
+const SHARED_KEYS: Field = Field::rule(
+    |f, c| {
+        if f.flag("use_cla")?.unwrap_or(false) {
+            let share = f.size("cla_share_factor")?.unwrap_or(2).max(1);
+            let layer = |l: usize| Layer {
+                mixer: if l.is_multiple_of(share) { Mixer::Attention } else { Mixer::SharedKv },
+                ..Layer::default()
+            };
+            c.pattern = (0..c.layers).map(layer).collect();
+        }
+        Ok(())
+    },
+    |c, w| {
+        w.set("use_cla", json!(c.has(Mixer::SharedKv)));
+        let share = (1..c.layers).find(|&l| c.layer(l).mixer == Mixer::Attention).unwrap_or(c.layers);
+        w.set("cla_share_factor", json!(share));
+    },
+);
+
+/// The published class: it divides the experts' weights only where there are several.
+pub(super) const HUNYUAN_LARGE: Class = class!(
+    Family::HunyuanMoe,
+    ["hunyuan"],
+    "HunYuanForCausalLM",
+    hunyuan,
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, BIAS, ALPHA, NORMS_AFTER_ROPE, SHARED_KEYS],
+        HUNYUAN_EXPERTS,
+        &[
+            Field::rule(|f, c| read_hunyuan_shared(f, c, 0), write_hunyuan_shared),
+            Field::then(|c| moe(c).into_iter().for_each(|m| m.router.renormalise = m.top_k > 1)),
+        ],
+    ],
+);

@@ -1,0 +1,222 @@
+//! Classes of the first generation, with words of their own for what later ones have in common.
+
+use serde_json::json;
+
+use super::dense;
+use crate::hf::class::{Class, class};
+use crate::hf::common::{
+    ACTIVATION, ACTIVATIONS, DECODER, FFN, NAMES, NO_DROPOUT, Names, RMS_OR_LAYER_NORM, WHOLE_HEADS,
+    WINDOW_SWITCHED, head_dim, heads, sizes,
+};
+use crate::hf::field::Field;
+use crate::hf::rope::{ROPE, ROPE_READ};
+use crate::parts::{Activation, Biases, Position};
+use crate::{Family, ModelConfig, Norm};
+
+/// The models of 13 billion parameters call the longest position otherwise, and have no rotation.
+const BAICHUAN_POSITION: Field = Field::rule(
+    |f, c| {
+        if f.get("max_position_embeddings").is_none() && f.get("model_max_length").is_some() {
+            c.position = Position::Alibi;
+        }
+        Ok(())
+    },
+    |c, w| {
+        if c.position == Position::Alibi {
+            w.out.shift_remove("max_position_embeddings");
+            w.set("model_max_length", json!(c.max_positions));
+        }
+    },
+);
+
+/// The second generation normalises the rows of its output layer. Its class is spelled with a small c; a file that names
+/// none is known by its vocabulary.
+const BAICHUAN_HEAD: Field = Field::reading(|f, c| {
+    let classes = f.texts("architectures")?.unwrap_or_default();
+    c.unit_head_rows = classes.contains(&BAICHUAN2.name) || c.vocab == 125_696;
+    Ok(())
+});
+
+pub(super) const BAICHUAN: Class = class!(
+    Family::Baichuan,
+    ["baichuan"],
+    "BaiChuanForCausalLM",
+    |c| {
+        c.max_positions = 4096;
+    },
+    &[DECODER, ROPE, &[ACTIVATION, BAICHUAN_POSITION, BAICHUAN_HEAD]],
+    |c| c.unit_head_rows.then_some("normalised rows of the output layer")
+);
+
+pub(super) const BAICHUAN2: Class = Class {
+    name: "BaichuanForCausalLM",
+    lacks: |c| (!c.unit_head_rows).then_some("rows of the output layer as they are"),
+    ..BAICHUAN
+};
+
+pub(super) const QWEN1: Class = class!(
+    Family::Qwen1,
+    ["qwen"],
+    "QWenLMHeadModel",
+    |c| {
+        dense::qwen2(c);
+        c.max_positions = 8192;
+    },
+    &[
+        &sizes(Names { eps: "layer_norm_epsilon", positions: "seq_length", ..NAMES }),
+        &[
+            heads(NAMES)[0],
+            // The file counts gate and up together.
+            Field::size_as("intermediate_size", |c| Some(2 * c.ffn), |c, n| c.ffn = n / 2).or(FFN).needed(),
+            crate::hf::common::GROUPS.read_only(),
+            head_dim("kv_channels"),
+            NO_DROPOUT,
+            ACTIVATION,
+            ROPE_READ,
+            Field::told("rotary_emb_base", |c| json!(c.rope.base)),
+            WINDOW_SWITCHED,
+        ],
+    ],
+);
+
+pub(super) const CHATGLM: Class = class!(
+    Family::ChatGlm,
+    ["chatglm"],
+    "ChatGLMModel",
+    |c| {
+        dense::glm(c);
+        c.norm_eps = 1e-5;
+        c.bias = Biases::default();
+    },
+    &[
+        &sizes(CHATGLM_NAMES),
+        &heads(CHATGLM_NAMES),
+        &[
+            Field::told("padded_vocab_size", |c| json!(c.vocab)),
+            head_dim("kv_channels"),
+            Field::rule(
+                |f, c| {
+                    c.groups = match f.flag("multi_query_attention")?.unwrap_or(false) {
+                        true => f.size("multi_query_group_num")?.unwrap_or(1),
+                        false => c.heads,
+                    };
+                    Ok(())
+                },
+                |c, w| {
+                    w.set("multi_query_attention", json!(c.groups != c.heads));
+                    w.set("multi_query_group_num", json!(c.groups));
+                },
+            ),
+            Field::flag_as(
+                "add_bias_linear",
+                |c| Some(c.bias.out),
+                |c, all| {
+                    (c.bias.qkv, c.bias.out, c.bias.mlp) = (all, all, all);
+                },
+            ),
+            Field::flag_as("add_qkv_bias", |c| Some(c.bias.qkv), |c, on| c.bias.qkv |= on),
+            ROPE_READ,
+            // The base is a multiple of the usual one, whatever else is said of it.
+            Field::float_as(
+                "rope_ratio",
+                |c| Some(c.rope.base / 10_000.0),
+                |c, x| c.rope.base = 10_000.0 * x,
+            )
+            .else_by(|c| c.rope.base = 10_000.0),
+            ACTIVATION.read_only(),
+            RMS_OR_LAYER_NORM,
+            Field::only("post_layer_norm", true, "a model without a final norm"),
+            Field::only("apply_residual_connection_post_layernorm", false, RESIDUAL_AFTER),
+            Field::told("original_rope", |_| json!(true)),
+        ],
+    ],
+);
+
+const CHATGLM_NAMES: Names = Names {
+    layers: "num_layers",
+    ffn: "ffn_hidden_size",
+    eps: "layernorm_epsilon",
+    positions: "seq_length",
+    ..NAMES
+};
+
+const RESIDUAL_AFTER: &str = "the residual after the norm";
+
+fn bloom(c: &mut ModelConfig) {
+    c.bias = Biases { qkv: true, out: true, mlp: true, head: false };
+    c.norm = Norm::LayerNorm;
+    c.activation = Activation::GeluTanh;
+    c.norm_eps = 1e-5;
+    c.tied = true;
+    c.position = Position::Alibi;
+    c.embedding_norm = true;
+}
+
+const BLOOM_NAMES: Names = Names {
+    layers: "n_layer",
+    heads: "n_head",
+    ffn: "n_inner",
+    eps: "layer_norm_epsilon",
+    positions: "seq_length",
+    ..NAMES
+};
+
+/// Width of dense layers, where nothing is said four times the model's.
+const FOUR_WIDE: Field =
+    Field::size("n_inner", |c| Some(&mut c.ffn)).or(FFN).else_by(|c| c.ffn = c.hidden.saturating_mul(4));
+
+pub(super) const BLOOM: Class = class!(
+    Family::Bloom,
+    ["bloom"],
+    "BloomForCausalLM",
+    bloom,
+    &[
+        &sizes(BLOOM_NAMES),
+        &[heads(BLOOM_NAMES)[0], FOUR_WIDE],
+        WHOLE_HEADS,
+        &[
+            ACTIVATION.read_only(),
+            Field::only("apply_residual_connection_post_layernorm", false, RESIDUAL_AFTER),
+        ],
+    ],
+);
+
+const GPT2_NAMES: Names = Names { hidden: "n_embd", positions: "n_positions", ..BLOOM_NAMES };
+
+pub(super) const GPT2: Class = class!(
+    Family::Gpt2,
+    ["gpt2"],
+    "GPT2LMHeadModel",
+    |c| {
+        bloom(c);
+        c.max_positions = 1024;
+        c.position = Position::Learned;
+        c.embedding_norm = false;
+    },
+    &[
+        &sizes(GPT2_NAMES),
+        &[heads(GPT2_NAMES)[0], FOUR_WIDE],
+        WHOLE_HEADS,
+        &[
+            Field::word("activation_function", gpt2_activation, take_gpt2_activation, |_| GPT2_ACTIVATIONS)
+                .or(ACTIVATIONS),
+            Field::only("scale_attn_by_inverse_layer_idx", false, UNSCALED),
+            Field::only("scale_attn_weights", true, UNSCALED),
+        ],
+    ],
+);
+
+const UNSCALED: &str = "attention whose scores are not scaled by the root of the head size alone";
+
+const GPT2_ACTIVATIONS: &[&str] = &["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"];
+
+fn gpt2_activation(c: &ModelConfig) -> Option<&'static str> {
+    Some(if c.activation == Activation::GeluErf { "gelu" } else { "gelu_new" })
+}
+
+fn take_gpt2_activation(c: &mut ModelConfig, word: &str) -> bool {
+    if word == "gelu" {
+        c.activation = Activation::GeluErf;
+    }
+    GPT2_ACTIVATIONS.contains(&word)
+}

@@ -1,0 +1,229 @@
+//! Classes with multi-head latent attention.
+
+use serde_json::json;
+
+use super::scaled::{MINICPM_SCALES, minicpm};
+use crate::hf::class::{Class, class};
+use crate::hf::common::{ACTIVATION, BIAS, NAMES, Names, SIZES, heads, sizes};
+use crate::hf::field::Field;
+use crate::hf::latent::{INDEX_OWNERS, INDEXER, LATENT, MLA, mla};
+use crate::hf::moe::{
+    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, NOAUX, NOAUX_WORDS, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE,
+    WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
+};
+use crate::hf::rope::INTERLEAVED_ROPE;
+use crate::parts::{Activation, Block, GroupScore, Indexer, Router};
+use crate::{Family, ModelConfig, Rope};
+
+/// Latent attention with neighbouring pairs rotated.
+fn deepseek(c: &mut ModelConfig) {
+    c.rope = Rope { interleaved: true, ..Rope::plain(10_000.0) };
+    c.attention = LATENT;
+}
+
+pub(super) const PLM: Class = class!(
+    Family::Plm,
+    ["plm"],
+    "PLMForCausalLM",
+    |c| {
+        deepseek(c);
+        c.tied = true;
+        c.activation = Activation::ReluSquared;
+    },
+    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA],
+);
+
+pub(super) const MINICPM3: Class = class!(
+    Family::MiniCpm3,
+    ["minicpm3"],
+    "MiniCPM3ForCausalLM",
+    |c| {
+        minicpm(c);
+        c.max_positions = 32_768;
+        c.attention = LATENT;
+    },
+    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, MINICPM_SCALES],
+);
+
+/// The best groups are those of the best expert, if the file says so; weights are scaled or divided by their sum, never
+/// both.
+const V2_CHOICE: &[Field] = &[
+    Field::rule(
+        |f, c| match f.text("topk_method")? {
+            Some("group_limited_greedy") => read_groups(f, c, GroupScore::Best),
+            _ => Ok(()),
+        },
+        |c, w| {
+            let limited = c.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
+            w.set("topk_method", json!(if limited { "group_limited_greedy" } else { "greedy" }));
+            write_groups(c, w);
+        },
+    ),
+    Field::told("scoring_func", |_| json!("softmax")),
+    RENORMALISE,
+    SCALE,
+    Field::then(|c| router(c).into_iter().filter(|r| r.renormalise).for_each(|r| r.scale = 1.0)),
+];
+
+/// `DeepSeek`'s experts: their number and width.
+const EXPERTS: &[Field] = &[
+    count("n_routed_experts"),
+    NONE_WITHOUT,
+    top_k("num_experts_per_tok"),
+    WIDTH,
+    shared("n_shared_experts"),
+];
+
+pub(super) const DEEPSEEK_V2: Class = class!(
+    Family::DeepseekV2,
+    ["deepseek_v2"],
+    "DeepseekV2ForCausalLM",
+    |c| {
+        deepseek(c);
+        c.moe = experts(ROUTER);
+    },
+    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, EXPERTS, V2_CHOICE, &[LAYERS]],
+);
+
+/// How DeepSeek-V3 chooses and weighs.
+const V3_CHOICE: &[Field] = &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_ALWAYS];
+
+pub(super) const DEEPSEEK_V3: Class = class!(
+    Family::DeepseekV3,
+    ["deepseek_v3"],
+    "DeepseekV3ForCausalLM",
+    |c| {
+        deepseek(c);
+        c.max_positions = 4096;
+        c.moe = experts(NOAUX);
+    },
+    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, EXPERTS, V3_CHOICE, NOAUX_WORDS],
+);
+
+pub(super) const KIMI_K2: Class = Class {
+    family: Family::KimiK2,
+    types: &["kimi_k2"],
+    assume: |c| {
+        (DEEPSEEK_V3.assume)(c);
+        c.max_positions = 131_072;
+    },
+    ..DEEPSEEK_V3
+};
+
+/// Sparse attention with this scorer, where nothing is said.
+fn sparse(c: &mut ModelConfig, heads: usize, interleaved: bool) {
+    deepseek(c);
+    c.indexer = Some(Indexer { heads, head_dim: 128, top_k: 2048, interleaved });
+    c.moe = experts(NOAUX);
+}
+
+pub(super) const DEEPSEEK_V32: Class = class!(
+    Family::DeepseekV32,
+    ["deepseek_v32"],
+    "DeepseekV32ForCausalLM",
+    |c| {
+        sparse(c, 64, false);
+    },
+    &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, INDEXER, EXPERTS, V3_CHOICE, NOAUX_WORDS],
+    |c| (0..c.layers).any(|l| c.layer(l).borrows_index).then_some("picks that layers share")
+);
+
+pub(super) const GLM_MOE_DSA: Class = class!(
+    Family::GlmMoeDsa,
+    ["glm_moe_dsa"],
+    "GlmMoeDsaForCausalLM",
+    |c| {
+        sparse(c, 32, true);
+        c.norm_eps = 1e-5;
+    },
+    &[
+        SIZES,
+        INTERLEAVED_ROPE,
+        &[ACTIVATION, BIAS],
+        MLA,
+        INDEXER,
+        EXPERTS,
+        V3_CHOICE,
+        NOAUX_WORDS,
+        &[INDEX_OWNERS],
+    ],
+);
+
+const LONGCAT_NAMES: Names = Names { layers: "num_layers", ffn: "ffn_hidden_size", ..NAMES };
+
+/// Files say both: the second counts the halves of a layer.
+const LONGCAT_LAYERS: Field = Field::rule(
+    |f, c| {
+        let halves = f.size("num_hidden_layers")?;
+        let layers = f.size("num_layers")?.or(halves.map(|halves| halves / 2));
+        c.layers = layers.or(f.size("n_layer")?).ok_or_else(|| f.missing("num_layers"))?;
+        Ok(())
+    },
+    |c, w| w.set("num_layers", json!(c.layers)),
+);
+
+const LONGCAT_SIZES: &[Field] = {
+    let [vocab, _, hidden, eps, positions, bounds] = sizes(LONGCAT_NAMES);
+    &[vocab, LONGCAT_LAYERS, hidden, eps, positions, bounds]
+};
+
+pub(super) const LONGCAT: Class = class!(
+    Family::LongCat,
+    ["longcat_flash"],
+    "LongcatFlashForCausalLM",
+    |c| {
+        deepseek(c);
+        c.norm_eps = 1e-5;
+        c.max_positions = 131_072;
+        c.rope.base = 1e7;
+        c.block = Block::Shortcut;
+        c.moe = experts(Router { bias: true, f32: true, ..ROUTER });
+    },
+    &[
+        LONGCAT_SIZES,
+        &heads(LONGCAT_NAMES),
+        INTERLEAVED_ROPE,
+        &[ACTIVATION, BIAS],
+        MLA,
+        &[
+            // What transformers' class calls it.
+            Field::told("head_dim", |c| json!(c.mla().map(|m| m.rope))),
+            Field::flag_as("mla_scale_q_lora", |c| c.mla().map(|m| m.q_scale != 1.0), scale_queries)
+                .else_by(|c| scale_queries(c, true)),
+            Field::flag_as("mla_scale_kv_lora", |c| c.mla().map(|m| m.kv_scale != 1.0), scale_keys)
+                .else_by(|c| scale_keys(c, true)),
+        ],
+        &[
+            count("n_routed_experts"),
+            NONE_WITHOUT,
+            top_k("moe_topk"),
+            Field::size("expert_ffn_hidden_size", |c| Some(&mut moe(c)?.ffn))
+                .or(&["expert_ffn_hidden_size", "moe_intermediate_size"])
+                .needed(),
+            Field::size("zero_expert_num", |c| Some(&mut moe(c)?.zero_experts)),
+            Field::told("zero_expert_type", |_| json!("identity")),
+            RENORMALISE,
+            SCALE,
+            Field::flag("router_bias", |c| Some(&mut router(c)?.linear_bias)),
+            NO_PREDICTION,
+        ],
+    ],
+);
+
+/// Its prediction layers are not those of the others, and are left out.
+pub(super) const NO_PREDICTION: Field = Field::then(|c| c.mtp = 0);
+
+/// The root of the width over a latent's.
+fn latent_scale(hidden: usize, rank: Option<usize>, on: bool) -> f64 {
+    rank.filter(|_| on).map_or(1.0, |rank| (hidden as f64 / rank.max(1) as f64).sqrt())
+}
+
+fn scale_queries(c: &mut ModelConfig, on: bool) {
+    let hidden = c.hidden;
+    mla(c).into_iter().for_each(|m| m.q_scale = latent_scale(hidden, m.q_rank, on));
+}
+
+fn scale_keys(c: &mut ModelConfig, on: bool) {
+    let hidden = c.hidden;
+    mla(c).into_iter().for_each(|m| m.kv_scale = latent_scale(hidden, Some(m.kv_rank), on));
+}

@@ -1,0 +1,102 @@
+//! Mamba3.
+//!
+//! Upstream's class has the sizes of a layer fixed: of the fields its block would take, it passes on `hidden_size` and
+//! `is_mimo` alone. The others are read where they are given, under the names that its block or its configuration has
+//! for them.
+
+use serde_json::json;
+
+use crate::hf::Fields;
+use crate::hf::class::{Class, class};
+use crate::hf::common::{ACTIVATION, NAMES, Names, recurrent, sizes};
+use crate::hf::field::{Field, Writer};
+use crate::parts::{Feed, Layer, Mamba3, Mixer};
+use crate::{Error, Family, ModelConfig, Result};
+
+fn mixer(c: &mut ModelConfig) -> Option<&mut Mamba3> {
+    c.mamba3.as_mut()
+}
+
+pub(super) const MAMBA3: Class = class!(
+    Family::Mamba3,
+    ["mamba3"],
+    "Mamba3ForCausalLM",
+    |c| {
+        c.norm_eps = 1e-5;
+        c.init_std = 0.1;
+        c.mamba3 = Some(Mamba3 {
+            heads: 0,
+            head_dim: 64,
+            state: 128,
+            ranks: None,
+            angles: 0,
+            rate_floor: 1e-4,
+            dt_init: (0.001, 0.1),
+        });
+    },
+    &[
+        &sizes(Names { eps: "layer_norm_epsilon", ..NAMES }),
+        &[
+            ACTIVATION,
+            Field::size("state_size", |c| Some(&mut mixer(c)?.state)).or(&["state_size", "d_state"]),
+            Field::size("head_dim", |c| Some(&mut mixer(c)?.head_dim)).or(&["head_dim", "headdim"]),
+            Field::only("is_outproj_norm", false, "a norm before the output projection of Mamba3"),
+            Field::rule(read_sizes, write_sizes),
+            Field::float("A_floor", |c| Some(&mut mixer(c)?.rate_floor)),
+            Field::float("time_step_min", |c| Some(&mut mixer(c)?.dt_init.0)),
+            Field::float("time_step_max", |c| Some(&mut mixer(c)?.dt_init.1)),
+            Field::then(|c| {
+                recurrent(c, Layer { mixer: Mixer::Mamba3, feed: Feed::None, ..Layer::default() });
+            }),
+        ],
+    ],
+);
+
+/// Share of a key that is turned, as two classes of numbers say it.
+fn angles(state: usize, fraction: f64) -> usize {
+    (state as f64 * fraction) as usize / 2
+}
+
+/// What follows from several fields: heads, ranks, angles.
+fn read_sizes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let (expand, hidden) = (f.size("expand")?.unwrap_or(2), c.hidden);
+    let Some(m) = mixer(c) else { return Ok(()) };
+    let inner = expand.saturating_mul(hidden);
+    if m.head_dim == 0 || !inner.is_multiple_of(m.head_dim) {
+        let head_dim = m.head_dim;
+        return Err(Error::Inconsistent(format!(
+            "{expand} times {hidden} does not divide into heads of {head_dim}"
+        )));
+    }
+    m.heads = inner / m.head_dim;
+    if f.size("ngroups")?.is_some_and(|groups| groups != 1) {
+        return Err(f.unsupported("several groups of keys in Mamba3 are not supported; supported: 1"));
+    }
+    let fraction = f.float("rope_fraction")?.unwrap_or(0.5);
+    if ![0.5, 1.0].contains(&fraction) {
+        return Err(f.unsupported(format!("rope_fraction {fraction} is not supported; supported: 0.5, 1")));
+    }
+    m.angles = angles(m.state, fraction);
+    if f.flag("is_mimo")?.unwrap_or(false) {
+        m.ranks = Some(f.size("mimo_rank")?.unwrap_or(4));
+    }
+    let quarters = if fraction == 1.0 { 2 } else { 4 };
+    if m.ranks.is_some() && !m.state.is_multiple_of(quarters) {
+        let state = m.state;
+        let what =
+            format!("a state of {state} does not divide by {quarters}, which turned halves of keys need");
+        return Err(Error::Inconsistent(what));
+    }
+    Ok(())
+}
+
+fn write_sizes(c: &ModelConfig, w: &mut Writer) {
+    let Some(m) = &c.mamba3 else { return };
+    let fraction = [0.5, 1.0].into_iter().find(|&x| angles(m.state, x) == m.angles).unwrap_or(0.5);
+    w.set("expand", json!(m.inner() / c.hidden.max(1)));
+    w.set("is_mimo", json!(m.ranks.is_some()));
+    if let Some(ranks) = m.ranks {
+        w.set("mimo_rank", json!(ranks));
+    }
+    w.set("rope_fraction", json!(fraction));
+}

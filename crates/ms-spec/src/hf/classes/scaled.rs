@@ -1,0 +1,130 @@
+//! Dense decoders with factors on the embedding, the residual stream, scores or logits.
+
+use crate::hf::class::{Class, class};
+use crate::hf::common::{
+    ACTIVATION, BIAS, DECODER, MLP_BIAS, QUERY_SCALAR, ROOT_EMBEDDING, WINDOW_ALTERNATING, activation,
+};
+use crate::hf::field::Field;
+use crate::hf::moe::{self, DENSE_WIDTH, ROUTER};
+use crate::hf::rope::ROPE;
+use crate::parts::{Activation, Block, Router};
+use crate::{Family, ModelConfig, Norm};
+
+fn gemma(c: &mut ModelConfig) {
+    c.norm = Norm::RmsUnitOffset;
+    c.activation = Activation::GegluTanh;
+    c.head_dim = 256;
+    c.max_positions = 8192;
+    c.tied = true;
+}
+
+/// What both generations have.
+const GEMMA_SCALE: &[Field] = &[activation("hidden_activation"), BIAS, ROOT_EMBEDDING];
+
+pub(super) const GEMMA: Class =
+    class!(Family::Gemma, ["gemma"], "GemmaForCausalLM", gemma, &[DECODER, ROPE, GEMMA_SCALE],);
+
+pub(super) const GEMMA2: Class = class!(
+    Family::Gemma2,
+    ["gemma2"],
+    "Gemma2ForCausalLM",
+    |c| {
+        gemma(c);
+        c.sliding_window = Some(4096);
+        c.block = Block::Sandwich;
+        (c.scores.softcap, c.logit_softcap) = (Some(50.0), Some(30.0));
+    },
+    &[
+        DECODER,
+        ROPE,
+        GEMMA_SCALE,
+        &[
+            WINDOW_ALTERNATING,
+            Field::maybe_float("attn_logit_softcapping", |c| Some(&mut c.scores.softcap)),
+            Field::maybe_float("final_logit_softcapping", |c| Some(&mut c.logit_softcap)),
+            QUERY_SCALAR.else_by(|c| c.scores.scale = (c.head_dim != 256).then(|| 256_f64.powf(-0.5))),
+        ],
+    ],
+);
+
+/// Factors by the depth and width of a small model that hyperparameters were found on.
+pub(super) const MINICPM_SCALES: &[Field] = &[
+    Field::whole_as("scale_emb", |c| Some(c.scales.embedding), |c, x| c.scales.embedding = x),
+    Field::float_as("scale_depth", |c| Some(c.scales.residual * (c.layers as f64).sqrt()), scale_depth)
+        .else_by(|c| scale_depth(c, 1.4)),
+    Field::whole_as("dim_model_base", |c| Some(c.scales.logits * c.hidden as f64), model_base)
+        .else_by(|c| model_base(c, 256.0)),
+];
+
+fn scale_depth(c: &mut ModelConfig, depth: f64) {
+    c.scales.residual = depth / (c.layers as f64).sqrt();
+}
+
+fn model_base(c: &mut ModelConfig, base: f64) {
+    c.scales.logits = base / c.hidden as f64;
+}
+
+/// What both generations of `MiniCPM` assume.
+pub(super) fn minicpm(c: &mut ModelConfig) {
+    c.tied = true;
+    c.scales.embedding = 12.0;
+}
+
+pub(super) const MINICPM: Class = class!(
+    Family::MiniCpm,
+    ["minicpm"],
+    "MiniCPMForCausalLM",
+    |c| {
+        minicpm(c);
+        c.moe = moe::experts(Router { renormalise: true, ..ROUTER });
+    },
+    &[
+        DECODER,
+        ROPE,
+        &[ACTIVATION, BIAS],
+        MINICPM_SCALES,
+        &[
+            Field::size("num_experts", |c| Some(&mut moe::moe(c)?.experts)),
+            // One expert is a dense network.
+            Field::then(|c| c.moe = c.moe.take().filter(|m| m.experts > 1)),
+            moe::top_k("num_experts_per_tok"),
+            DENSE_WIDTH,
+            moe::LAYERS,
+        ],
+    ],
+);
+
+pub(super) const GRANITE: Class = class!(
+    Family::Granite,
+    ["granite"],
+    "GraniteForCausalLM",
+    |_| {},
+    &[
+        DECODER,
+        ROPE,
+        &[
+            ACTIVATION,
+            BIAS,
+            MLP_BIAS,
+            Field::whole_as(
+                "embedding_multiplier",
+                |c| Some(c.scales.embedding),
+                |c, x| c.scales.embedding = x,
+            ),
+            Field::float("residual_multiplier", |c| Some(&mut c.scales.residual)),
+            Field::whole_as(
+                "logits_scaling",
+                |c| Some(c.scales.logits.recip()),
+                |c, x| {
+                    c.scales.logits = x.recip();
+                },
+            ),
+            Field::float_as("attention_multiplier", |c| Some(c.score_scale()), attention_multiplier)
+                .else_by(|c| { attention_multiplier(c, 1.0) },),
+        ],
+    ],
+);
+
+fn attention_multiplier(c: &mut ModelConfig, scale: f64) {
+    c.scores.scale = (scale != (c.head_dim as f64).powf(-0.5)).then_some(scale);
+}

@@ -1,0 +1,340 @@
+//! Fields that many classes have.
+
+use ms_core::DType;
+use serde_json::{Value, json};
+
+use super::field::{Field, Writer};
+use super::{Dialect, Fields};
+use crate::config::MOST_PARTS;
+use crate::parts::{Activation, Layer, Position};
+use crate::{Error, ModelConfig, Norm, Result};
+
+/// What a class calls the sizes that every model has.
+pub(super) struct Names {
+    pub(super) layers: &'static str,
+    pub(super) hidden: &'static str,
+    pub(super) heads: &'static str,
+    pub(super) ffn: &'static str,
+    pub(super) eps: &'static str,
+    pub(super) positions: &'static str,
+}
+
+/// The usual names.
+pub(super) const NAMES: Names = Names {
+    layers: "num_hidden_layers",
+    hidden: "hidden_size",
+    heads: "num_attention_heads",
+    ffn: "intermediate_size",
+    eps: "rms_norm_eps",
+    positions: "max_position_embeddings",
+};
+
+const LAYERS: &[&str] = &["num_hidden_layers", "num_layers", "n_layer"];
+const HIDDEN: &[&str] = &["hidden_size", "n_embed", "n_embd"];
+const HEADS: &[&str] = &["num_attention_heads", "n_head"];
+pub(super) const FFN: &[&str] = &["intermediate_size", "ffn_hidden_size", "n_inner"];
+const POSITIONS: &[&str] = &[
+    "max_position_embeddings",
+    "model_max_length",
+    "n_positions",
+    "seq_length",
+    "n_ctx",
+    "max_sequence_length",
+];
+const EPS: &[&str] = &[
+    "rms_norm_eps",
+    "layer_norm_epsilon",
+    "layernorm_epsilon",
+    "norm_eps",
+    "layer_norm_eps",
+    "norm_epsilon",
+];
+const HEAD_DIM: &[&str] = &["head_dim", "kv_channels", "attention_head_dim"];
+
+/// Vocabulary, depth, width, epsilon, length. A file may use any class's names; `names` are those that are written.
+pub(super) const fn sizes(names: Names) -> [Field; 6] {
+    [
+        Field::size_as(
+            "vocab_size",
+            |c| Some(c.vocab),
+            |c, n| {
+                (c.vocab, c.padded_vocab) = (n, n);
+            },
+        )
+        .or(&["vocab_size", "padded_vocab_size"])
+        .needed(),
+        Field::size(names.layers, |c| Some(&mut c.layers)).or(LAYERS).needed(),
+        Field::size(names.hidden, |c| Some(&mut c.hidden)).or(HIDDEN).needed(),
+        Field::float(names.eps, |c| Some(&mut c.norm_eps)).or(EPS),
+        Field::size(names.positions, |c| Some(&mut c.max_positions)).or(POSITIONS),
+        BOUNDS,
+    ]
+}
+
+/// Bounds of what the fields behind list one by one.
+const BOUNDS: Field = Field::reading(|f, c| {
+    if c.layers == 0 || c.layers > MOST_PARTS {
+        let got = c.layers;
+        return Err(Error::Inconsistent(format!("layers: expected 1 to {MOST_PARTS}, got {got}")));
+    }
+    match c.max_positions {
+        0 => Err(f.unsupported("field `max_position_embeddings`: expected at least 1, got 0")),
+        _ => Ok(()),
+    }
+});
+
+/// Query heads, and the width of dense layers.
+pub(super) const fn heads(names: Names) -> [Field; 2] {
+    [
+        Field::size(names.heads, |c| Some(&mut c.heads)).or(HEADS).needed(),
+        Field::size(names.ffn, |c| Some(&mut c.ffn)).or(FFN).needed(),
+    ]
+}
+
+/// The sizes of a decoder without recurrent layers, under the usual names.
+pub(super) const SIZES: &[Field] = {
+    let ([a, b, c, d, e, f], [g, h]) = (sizes(NAMES), heads(NAMES));
+    &[a, b, c, d, e, f, g, h]
+};
+
+/// The same, and key/value heads and the size of a head.
+pub(super) const DECODER: &[Field] = {
+    let ([a, b, c, d, e, f], [g, h]) = (sizes(NAMES), heads(NAMES));
+    &[a, b, c, d, e, f, g, h, GROUPS, head_dim("head_dim"), NO_DROPOUT]
+};
+
+pub(super) const GROUPS: Field =
+    Field::size("num_key_value_heads", |c| Some(&mut c.groups)).else_by(as_many_groups);
+
+pub(super) const NO_DROPOUT: Field = Field::told("attention_dropout", |_| json!(0.0));
+
+/// Elements of a head; where nothing is said, what the class assumes, or else the heads share the hidden size.
+pub(super) const fn head_dim(name: &'static str) -> Field {
+    Field::size(name, |c| Some(&mut c.head_dim)).or(HEAD_DIM).else_by(equal_heads)
+}
+
+/// As many key/value heads as query heads.
+fn as_many_groups(c: &mut ModelConfig) {
+    c.groups = c.heads;
+}
+
+/// Where the class assumes no size, heads share the hidden size. One that does not divide leaves them without, which is
+/// then refused.
+fn equal_heads(c: &mut ModelConfig) {
+    if c.head_dim == 0 && c.heads > 0 && c.hidden.is_multiple_of(c.heads) {
+        c.head_dim = c.hidden / c.heads;
+    }
+}
+
+/// Classes without a field for either.
+pub(super) const WHOLE_HEADS: &[Field] = &[Field::then(as_many_groups), Field::then(equal_heads)];
+
+/// Biases of all attention projections.
+pub(super) const BIAS: Field = Field::flag_as(
+    "attention_bias",
+    |c| Some(c.bias.qkv),
+    |c, on| {
+        (c.bias.qkv, c.bias.out) = (on, on);
+    },
+);
+
+/// Biases of queries, keys and values.
+pub(super) const QKV_BIAS: Field = Field::flag("attention_bias", |c| Some(&mut c.bias.qkv));
+
+pub(super) const MLP_BIAS: Field = Field::flag("mlp_bias", |c| Some(&mut c.bias.mlp));
+
+/// The activation's name, where the class has one to choose.
+pub(super) const fn activation(name: &'static str) -> Field {
+    Field::word(name, activation_word, take_activation, activation_words).or(ACTIVATIONS)
+}
+
+pub(super) const ACTIVATIONS: &[&str] = &["hidden_activation", "hidden_act", "activation_function"];
+
+pub(super) const ACTIVATION: Field = activation("hidden_act");
+
+fn activation_words(c: &ModelConfig) -> &'static [&'static str] {
+    match c.activation {
+        Activation::Swiglu | Activation::SwigluClamped { .. } | Activation::SwigluBounded { .. } => {
+            &["silu", "swish"]
+        }
+        // Early Gemma files say `gelu` and mean the approximation by tanh.
+        Activation::GegluTanh => &["gelu_pytorch_tanh", "gelu"],
+        Activation::GeluTanh => &["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"],
+        Activation::GeluErf => &["gelu"],
+        Activation::ReluSquared => &["relu2"],
+    }
+}
+
+fn activation_word(c: &ModelConfig) -> Option<&'static str> {
+    activation_words(c).first().copied()
+}
+
+fn take_activation(c: &mut ModelConfig, word: &str) -> bool {
+    activation_words(c).contains(&word)
+}
+
+/// `q . k` is multiplied by the root of one over this number.
+pub(super) const QUERY_SCALAR: Field = Field::whole_as(
+    "query_pre_attn_scalar",
+    |c| Some(c.scores.scale.map_or(c.head_dim as f64, |s| (s.powi(-2) * 1e6).round() / 1e6)),
+    |c, scalar| c.scores.scale = (scalar != c.head_dim as f64).then(|| scalar.powf(-0.5)),
+);
+
+/// The embedding is multiplied by the root of the hidden size.
+pub(super) const ROOT_EMBEDDING: Field = Field::then(|c| c.scales.embedding = (c.hidden as f64).sqrt());
+
+/// A sliding window in every layer, unless `layer_types` says otherwise.
+pub(super) const WINDOW: Field = Field::rule(
+    |f, c| windows(f, c, |_| false),
+    |c, w| {
+        w.set("sliding_window", json!(c.sliding_window));
+        if c.pattern.iter().any(|l| l.global) {
+            tell_kinds(c, w);
+        }
+    },
+);
+
+/// A window only if a flag says so, and in the layers from `max_window_layers` on.
+pub(super) const WINDOW_SWITCHED: Field = Field::rule(
+    |f, c| {
+        if !f.flag("use_sliding_window")?.unwrap_or(false) {
+            c.sliding_window = None;
+            return Ok(());
+        }
+        // The layers below max_window_layers attend to everything.
+        let first = f.size("max_window_layers")?.unwrap_or(28);
+        windows(f, c, |l| l < first)
+    },
+    |c, w| {
+        w.set("use_sliding_window", json!(c.sliding_window.is_some()));
+        w.set("sliding_window", json!(c.sliding_window));
+        tell_kinds(c, w);
+    },
+);
+
+/// A window in layers of even number, unless `layer_types` says otherwise.
+pub(super) const WINDOW_ALTERNATING: Field = Field::rule(
+    |f, c| windows(f, c, |l| l % 2 == 1),
+    |c, w| match c.sliding_window {
+        Some(window) => {
+            w.set("sliding_window", json!(window));
+            tell_kinds(c, w);
+        }
+        // The class wants a window even if no layer has one.
+        None => w.set("layer_types", vec!["full_attention"; c.layers].into()),
+    },
+);
+
+/// A window in the layers that `layer_types` names.
+pub(super) const WINDOW_LISTED: Field = Field::rule(
+    |f, c| windows(f, c, |_| true),
+    |c, w| {
+        w.set("sliding_window", json!(c.sliding_window));
+        w.set("layer_types", (0..c.layers).map(|l| window_kind(c, l)).collect());
+    },
+);
+
+/// Which layers have the window: those that `layer_types` names, or else those that are not `global`.
+fn windows(f: &Fields<'_>, c: &mut ModelConfig, global: impl Fn(usize) -> bool) -> Result<()> {
+    if f.map.contains_key("sliding_window") {
+        c.sliding_window = f.size("sliding_window")?;
+    }
+    let global: Vec<bool> = match f.texts("layer_types")? {
+        Some(types) if types.len() < c.layers => {
+            let listed = &Value::from(types);
+            return Err(f.wrong("layer_types", "a word for every layer", listed));
+        }
+        // Entries behind the last layer are for prediction.
+        Some(types) => types.iter().take(c.layers).map(|t| *t == "full_attention").collect(),
+        None => (0..c.layers).map(global).collect(),
+    };
+    if c.sliding_window.is_none() || global.iter().all(|g| *g) {
+        c.sliding_window = None;
+        return Ok(());
+    }
+    c.pattern = global.into_iter().map(|global| Layer { global, ..Layer::default() }).collect();
+    Ok(())
+}
+
+/// The kind of attention of a layer, as `layer_types` has it.
+pub(super) fn window_kind(c: &ModelConfig, layer: usize) -> &'static str {
+    if c.window(layer).is_some() { "sliding_attention" } else { "full_attention" }
+}
+
+fn tell_kinds(c: &ModelConfig, w: &mut Writer) {
+    if c.sliding_window.is_some() {
+        w.set("layer_types", (0..c.layers).map(|l| window_kind(c, l)).collect());
+    }
+}
+
+/// Layers without positions, heads and feed-forward networks: recurrent ones alone.
+pub(super) fn recurrent(c: &mut ModelConfig, layer: Layer) {
+    c.position = Position::None;
+    (c.heads, c.groups, c.head_dim, c.ffn) = (0, 0, 0, 0);
+    c.pattern = vec![layer; c.layers];
+}
+
+/// What every class has beside its architecture.
+pub(super) const ALL: &[Field] = &[
+    Field::float("initializer_range", |c| Some(&mut c.init_std)),
+    Field::flag("tie_word_embeddings", |c| Some(&mut c.tied)),
+    Field::size("num_nextn_predict_layers", |c| Some(&mut c.mtp)).written_if(|c| c.mtp > 0),
+    Field::reading(|_, c| match c.mtp {
+        0..=64 => Ok(()),
+        n => Err(Error::Inconsistent(format!("prediction layers: expected at most 64, got {n}"))),
+    }),
+    Field::rule(read_dtype, write_dtype),
+    Field::rule(read_ids, write_ids),
+    Field::told("use_cache", |_| json!(true)),
+];
+
+fn read_dtype(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let name = f.text("dtype")?.or(f.text("torch_dtype")?);
+    c.dtype = name.and_then(|name| match name.trim_start_matches("torch.") {
+        "float64" => Some(DType::F64),
+        "float32" => Some(DType::F32),
+        "float16" => Some(DType::F16),
+        "bfloat16" => Some(DType::Bf16),
+        _ => None,
+    });
+    Ok(())
+}
+
+fn write_dtype(c: &ModelConfig, w: &mut Writer) {
+    let Some(dtype) = c.dtype else { return };
+    let name = match dtype {
+        DType::Bf16 => "bfloat16",
+        DType::F16 => "float16",
+        DType::F64 => "float64",
+        _ => "float32",
+    };
+    w.set(if w.dialect == Dialect::V4 { "torch_dtype" } else { "dtype" }, json!(name));
+}
+
+fn read_ids(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    c.bos = f.get("bos_token_id").and_then(Value::as_u64);
+    c.eos = match f.get("eos_token_id") {
+        Some(Value::Array(ids)) => ids.iter().filter_map(Value::as_u64).collect(),
+        Some(id) => id.as_u64().into_iter().collect(),
+        None => Vec::new(),
+    };
+    Ok(())
+}
+
+fn write_ids(c: &ModelConfig, w: &mut Writer) {
+    if let Some(bos) = c.bos {
+        w.set("bos_token_id", json!(bos));
+    }
+    match c.eos[..] {
+        [] => {}
+        [one] => w.set("eos_token_id", json!(one)),
+        _ => w.set("eos_token_id", json!(c.eos)),
+    }
+}
+
+/// Epsilons and offsets aside, norms are of the class; this flag chooses between two.
+pub(super) const RMS_OR_LAYER_NORM: Field = Field::flag_as(
+    "rmsnorm",
+    |c| Some(c.norm == Norm::Rms),
+    |c, rms| c.norm = if rms { Norm::Rms } else { Norm::LayerNorm },
+);

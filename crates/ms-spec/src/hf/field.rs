@@ -1,0 +1,351 @@
+//! A field of `config.json`: its names, the place in the model that it describes, and what silence means. One value, read
+//! in both directions.
+
+use serde_json::{Map, Value, json};
+
+use super::{Dialect, Fields};
+use crate::{ModelConfig, Result};
+
+/// A place in a model; `None` where the model has no such part.
+pub(super) type At<T> = fn(&mut ModelConfig) -> Option<&mut T>;
+
+/// The words that a field may have.
+type Words = fn(&ModelConfig) -> &'static [&'static str];
+
+/// What a field says, and how it is taken and given.
+#[derive(Clone, Copy)]
+enum Kind {
+    Size(At<usize>),
+    /// A number, or a list with the same one for every layer.
+    SameSize(At<usize>),
+    /// Null is none.
+    MaybeSize(At<Option<usize>>),
+    Float(At<f64>),
+    /// Null is none.
+    MaybeFloat(At<Option<f64>>),
+    Flag(At<bool>),
+    /// In other units than the model's: how it is told, and how it is understood.
+    SizeAs(fn(&ModelConfig) -> Option<usize>, fn(&mut ModelConfig, usize)),
+    FloatAs(fn(&ModelConfig) -> Option<f64>, fn(&mut ModelConfig, f64)),
+    /// The same, written as an integer if it is one: some classes want that.
+    WholeAs(fn(&ModelConfig) -> Option<f64>, fn(&mut ModelConfig, f64)),
+    FlagAs(fn(&ModelConfig) -> Option<bool>, fn(&mut ModelConfig, bool)),
+    /// A word of a few: how it is told, how it is understood (`false`: unknown), and the words.
+    Word(fn(&ModelConfig) -> Option<&'static str>, fn(&mut ModelConfig, &str) -> bool, Words),
+    /// Not read: other readers want to find it.
+    Told(fn(&ModelConfig) -> Value),
+    /// The one value that is supported, and what another one would be.
+    Only(bool, &'static str),
+    /// Nothing: something follows from the fields before it.
+    Then(fn(&mut ModelConfig)),
+    /// What one field cannot say.
+    Rule(fn(&Fields<'_>, &mut ModelConfig) -> Result<()>, fn(&ModelConfig, &mut Writer)),
+}
+
+/// What stands in the model where the file says nothing.
+#[derive(Clone, Copy)]
+enum Silent {
+    /// What the class assumes.
+    Keep,
+    /// The file is wrong.
+    Wrong,
+    /// What follows from what was read before.
+    Follows(fn(&mut ModelConfig)),
+}
+
+/// When a field is written.
+#[derive(Clone, Copy)]
+enum Written {
+    Always,
+    Never,
+    /// If the class would assume something else.
+    IfOther,
+    If(fn(&ModelConfig) -> bool),
+}
+
+/// One field. Tables of them describe a class; a reader goes through them in order.
+#[derive(Clone, Copy)]
+pub(super) struct Field {
+    /// The name that is written.
+    name: &'static str,
+    /// The names that are read, the first that is there.
+    names: &'static [&'static str],
+    kind: Kind,
+    silent: Silent,
+    written: Written,
+}
+
+/// Constructors: a name, and a place.
+impl Field {
+    const fn new(name: &'static str, kind: Kind) -> Self {
+        Self { name, names: &[], kind, silent: Silent::Keep, written: Written::Always }
+    }
+
+    pub(super) const fn size(name: &'static str, at: At<usize>) -> Self {
+        Self::new(name, Kind::Size(at))
+    }
+
+    pub(super) const fn same_size(name: &'static str, at: At<usize>) -> Self {
+        Self::new(name, Kind::SameSize(at))
+    }
+
+    pub(super) const fn maybe_size(name: &'static str, at: At<Option<usize>>) -> Self {
+        Self::new(name, Kind::MaybeSize(at))
+    }
+
+    pub(super) const fn float(name: &'static str, at: At<f64>) -> Self {
+        Self::new(name, Kind::Float(at))
+    }
+
+    pub(super) const fn maybe_float(name: &'static str, at: At<Option<f64>>) -> Self {
+        Self::new(name, Kind::MaybeFloat(at))
+    }
+
+    pub(super) const fn flag(name: &'static str, at: At<bool>) -> Self {
+        Self::new(name, Kind::Flag(at))
+    }
+
+    pub(super) const fn size_as(
+        name: &'static str,
+        get: fn(&ModelConfig) -> Option<usize>,
+        set: fn(&mut ModelConfig, usize),
+    ) -> Self {
+        Self::new(name, Kind::SizeAs(get, set))
+    }
+
+    pub(super) const fn float_as(
+        name: &'static str,
+        get: fn(&ModelConfig) -> Option<f64>,
+        set: fn(&mut ModelConfig, f64),
+    ) -> Self {
+        Self::new(name, Kind::FloatAs(get, set))
+    }
+
+    pub(super) const fn whole_as(
+        name: &'static str,
+        get: fn(&ModelConfig) -> Option<f64>,
+        set: fn(&mut ModelConfig, f64),
+    ) -> Self {
+        Self::new(name, Kind::WholeAs(get, set))
+    }
+
+    pub(super) const fn flag_as(
+        name: &'static str,
+        get: fn(&ModelConfig) -> Option<bool>,
+        set: fn(&mut ModelConfig, bool),
+    ) -> Self {
+        Self::new(name, Kind::FlagAs(get, set))
+    }
+
+    pub(super) const fn word(
+        name: &'static str,
+        get: fn(&ModelConfig) -> Option<&'static str>,
+        set: fn(&mut ModelConfig, &str) -> bool,
+        words: Words,
+    ) -> Self {
+        Self::new(name, Kind::Word(get, set, words))
+    }
+
+    pub(super) const fn told(name: &'static str, value: fn(&ModelConfig) -> Value) -> Self {
+        Self::new(name, Kind::Told(value))
+    }
+
+    /// A flag with one supported value; `what` says what the other would be.
+    pub(super) const fn only(name: &'static str, value: bool, what: &'static str) -> Self {
+        Self::new(name, Kind::Only(value, what))
+    }
+
+    pub(super) const fn rule(
+        read: fn(&Fields<'_>, &mut ModelConfig) -> Result<()>,
+        write: fn(&ModelConfig, &mut Writer),
+    ) -> Self {
+        Self::new("", Kind::Rule(read, write))
+    }
+
+    /// What follows from the fields before it.
+    pub(super) const fn then(follows: fn(&mut ModelConfig)) -> Self {
+        Self::new("", Kind::Then(follows))
+    }
+
+    /// A rule that has nothing to write.
+    pub(super) const fn reading(read: fn(&Fields<'_>, &mut ModelConfig) -> Result<()>) -> Self {
+        Self::rule(read, |_, _| {})
+    }
+}
+
+/// What differs from the usual.
+impl Field {
+    /// It is read under any of `names`; the first that is there counts, and a complaint names the first.
+    pub(super) const fn or(mut self, names: &'static [&'static str]) -> Self {
+        self.names = names;
+        self
+    }
+
+    pub(super) const fn needed(mut self) -> Self {
+        self.silent = Silent::Wrong;
+        self
+    }
+
+    /// What silence means, by what stands before it in the table.
+    pub(super) const fn else_by(mut self, follows: fn(&mut ModelConfig)) -> Self {
+        self.silent = Silent::Follows(follows);
+        self
+    }
+
+    pub(super) const fn read_only(mut self) -> Self {
+        self.written = Written::Never;
+        self
+    }
+
+    pub(super) const fn if_other(mut self) -> Self {
+        self.written = Written::IfOther;
+        self
+    }
+
+    pub(super) const fn written_if(mut self, when: fn(&ModelConfig) -> bool) -> Self {
+        self.written = Written::If(when);
+        self
+    }
+}
+
+impl Field {
+    fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
+        let own = if self.names.is_empty() { Some(self.name) } else { None };
+        own.into_iter().chain(self.names.iter().copied())
+    }
+
+    /// Whether the model has the part that the field describes.
+    fn has_place(&self, c: &mut ModelConfig) -> bool {
+        match self.kind {
+            Kind::Size(at) | Kind::SameSize(at) => at(c).is_some(),
+            Kind::MaybeSize(at) => at(c).is_some(),
+            Kind::Float(at) => at(c).is_some(),
+            Kind::MaybeFloat(at) => at(c).is_some(),
+            Kind::Flag(at) => at(c).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Takes what the file says into the model.
+    pub(super) fn read(&self, f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+        match self.kind {
+            Kind::Rule(read, _) => return read(f, c),
+            Kind::Then(follows) => {
+                follows(c);
+                return Ok(());
+            }
+            _ => {}
+        }
+        if !self.has_place(c) {
+            return Ok(());
+        }
+        // Null is a word of its own for what may be none.
+        let may_be_none = matches!(self.kind, Kind::MaybeSize(_) | Kind::MaybeFloat(_));
+        let there = |name: &&str| f.get(name).is_some() || (may_be_none && f.map.contains_key(*name));
+        let Some(name) = self.names().find(there) else {
+            return match self.silent {
+                Silent::Keep => Ok(()),
+                Silent::Wrong => Err(f.missing(self.names().next().unwrap_or(self.name))),
+                Silent::Follows(follows) => {
+                    follows(c);
+                    Ok(())
+                }
+            };
+        };
+        match self.kind {
+            Kind::Size(at) => put(at(c), f.size(name)?),
+            Kind::SameSize(at) => put(at(c), f.same_size(name)?),
+            Kind::MaybeSize(at) => put(at(c), Some(f.size(name)?)),
+            Kind::Float(at) => put(at(c), f.float(name)?),
+            Kind::MaybeFloat(at) => put(at(c), Some(f.float(name)?)),
+            Kind::Flag(at) => put(at(c), f.flag(name)?),
+            Kind::SizeAs(_, set) => f.same_size(name)?.into_iter().for_each(|n| set(c, n)),
+            Kind::FloatAs(_, set) | Kind::WholeAs(_, set) => {
+                f.float(name)?.into_iter().for_each(|x| set(c, x))
+            }
+            Kind::FlagAs(_, set) => f.flag(name)?.into_iter().for_each(|on| set(c, on)),
+            Kind::Word(_, set, words) => {
+                if let Some(word) = f.text(name)?.filter(|word| !set(c, word)) {
+                    let words = words(c).join(", ");
+                    let what = format!("field `{name}`: `{word}` is not supported; supported: {words}");
+                    return Err(f.unsupported(what));
+                }
+            }
+            Kind::Only(supported, what) => {
+                if f.flag(name)?.is_some_and(|given| given != supported) {
+                    return Err(f.unsupported(format!("{what} is not supported")));
+                }
+            }
+            Kind::Told(_) | Kind::Then(_) | Kind::Rule(..) => {}
+        }
+        Ok(())
+    }
+
+    /// Writes what the model has. `c` is only looked at; places are found through mutable ways.
+    pub(super) fn write(&self, c: &mut ModelConfig, silent: &mut ModelConfig, w: &mut Writer) {
+        let wanted = match self.written {
+            Written::Always => true,
+            Written::Never => false,
+            Written::IfOther => self.value(c) != self.value(silent),
+            Written::If(when) => when(c),
+        };
+        match self.kind {
+            _ if !wanted => {}
+            Kind::Rule(_, write) => write(c, w),
+            _ => {
+                if let Some(value) = self.value(c) {
+                    w.set(self.name, value);
+                }
+            }
+        }
+    }
+
+    fn value(&self, c: &mut ModelConfig) -> Option<Value> {
+        match self.kind {
+            Kind::Size(at) | Kind::SameSize(at) => at(c).map(|n| json!(*n)),
+            Kind::MaybeSize(at) => at(c).map(|n| json!(*n)),
+            Kind::Float(at) => at(c).map(|x| json!(*x)),
+            Kind::MaybeFloat(at) => at(c).map(|x| json!(*x)),
+            Kind::Flag(at) => at(c).map(|on| json!(*on)),
+            Kind::SizeAs(get, _) => get(c).map(|n| json!(n)),
+            Kind::FloatAs(get, _) => get(c).map(|x| json!(x)),
+            Kind::WholeAs(get, _) => get(c).map(whole),
+            Kind::FlagAs(get, _) => get(c).map(|on| json!(on)),
+            Kind::Word(get, ..) => get(c).map(|word| json!(word)),
+            Kind::Told(value) => Some(value(c)),
+            Kind::Only(value, _) => Some(json!(value)),
+            Kind::Then(_) | Kind::Rule(..) => None,
+        }
+    }
+}
+
+fn put<T>(place: Option<&mut T>, value: Option<T>) {
+    if let (Some(place), Some(value)) = (place, value) {
+        *place = value;
+    }
+}
+
+/// A number that classes may want as an integer: written as one if it is, but for the rounding of products.
+fn whole(value: f64) -> Value {
+    let whole = value.round();
+    match (value - whole).abs() <= 1e-9 * whole.abs() && whole.abs() < 1e15 {
+        true => json!(whole as i64),
+        false => json!(value),
+    }
+}
+
+/// The object that is written.
+pub(super) struct Writer {
+    pub(super) out: Map<String, Value>,
+    pub(super) dialect: Dialect,
+}
+
+impl Writer {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self { out: Map::new(), dialect }
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: Value) {
+        self.out.insert(key.to_owned(), value);
+    }
+}
