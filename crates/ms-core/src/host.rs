@@ -18,19 +18,60 @@ pub struct HostStats {
     pub in_use_bytes: u64,
     /// Highest value of `in_use_bytes` so far.
     pub peak_bytes: u64,
+    /// Bytes of the file, at most: parcels of several sizes leave parts between them free.
+    pub file_bytes: u64,
     /// Bytes written so far.
     pub sent_bytes: u64,
     /// Bytes read back so far.
     pub fetched_bytes: u64,
 }
 
+/// Bytes that are written at one time where there is no tensor to write from.
+const PAGE: usize = 1 << 20;
+
 struct State {
     folder: PathBuf,
     file: File,
     len: u64,
-    /// First bytes of parts of the file that are free, by their length.
-    free: BTreeMap<u64, Vec<u64>>,
+    /// Lengths of the parts of the file that are free, by their first bytes; no two of them touch, and none is the last.
+    free: BTreeMap<u64, u64>,
     stats: HostStats,
+}
+
+impl State {
+    /// The first byte of `bytes` free ones: in the smallest part that has room, or behind all others.
+    fn take(&mut self, bytes: u64) -> u64 {
+        let fits = self.free.iter().filter(|(_, len)| **len >= bytes).min_by_key(|(_, len)| **len);
+        let Some((&at, &len)) = fits else {
+            let at = self.len;
+            self.len += bytes;
+            self.stats.file_bytes = self.stats.file_bytes.max(self.len);
+            return at;
+        };
+        self.free.remove(&at);
+        if len > bytes {
+            self.free.insert(at + bytes, len - bytes);
+        }
+        at
+    }
+
+    /// Gives `bytes` from `at` on back; free neighbours become one part, and what is behind the last parcel is none.
+    fn give(&mut self, mut at: u64, mut bytes: u64) {
+        if let Some(behind) = self.free.remove(&(at + bytes)) {
+            bytes += behind;
+        }
+        if let Some((&before, &len)) = self.free.range(..at).next_back()
+            && before + len == at
+        {
+            self.free.remove(&before);
+            (at, bytes) = (before, bytes + len);
+        }
+        if at + bytes == self.len {
+            self.len = at;
+        } else if bytes > 0 {
+            self.free.insert(at, bytes);
+        }
+    }
 }
 
 /// Where values go that leave an arena; cloning shares it. The file goes with the last clone and the last parcel.
@@ -88,14 +129,30 @@ impl Host {
         let shape = shape.into();
         let bytes = (shape.numel() * dtype.size()) as u64;
         let mut state = self.lock();
-        let at = state.free.get_mut(&bytes).and_then(Vec::pop).unwrap_or_else(|| {
-            let at = state.len;
-            state.len += bytes;
-            at
-        });
+        let at = state.take(bytes);
         state.stats.in_use_bytes += bytes;
         state.stats.peak_bytes = state.stats.peak_bytes.max(state.stats.in_use_bytes);
         Parcel { host: self.clone(), at, dtype, shape }
+    }
+
+    /// A tensor of zeros there.
+    ///
+    /// # Errors
+    /// [`Error::Host`] if it cannot be written.
+    pub fn zeros(&self, dtype: DType, shape: impl Into<Shape>) -> Result<Parcel> {
+        let parcel = self.room(dtype, shape);
+        parcel.run(|state| {
+            state.file.seek(SeekFrom::Start(parcel.at))?;
+            let (zeros, mut left) = (vec![0; PAGE.min(parcel.bytes() as usize)], parcel.bytes() as usize);
+            while left > 0 {
+                let now = left.min(zeros.len());
+                state.file.write_all(&zeros[..now])?;
+                left -= now;
+            }
+            state.stats.sent_bytes += parcel.bytes();
+            Ok(())
+        })?;
+        Ok(parcel)
     }
 
     /// A copy of `value` there.
@@ -189,7 +246,7 @@ impl Drop for Parcel {
         let bytes = self.bytes();
         let mut state = self.host.lock();
         state.stats.in_use_bytes -= bytes;
-        state.free.entry(bytes).or_default().push(self.at);
+        state.give(self.at, bytes);
     }
 }
 
@@ -219,6 +276,40 @@ mod tests {
         assert_eq!((stats.in_use_bytes, stats.peak_bytes, host.lock().len), (384, 384, 384));
         assert_eq!((stats.sent_bytes, stats.fetched_bytes), (384 + 12, 384));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn room_that_is_free_is_taken_again_whatever_the_sizes() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::in_folder(folder.path()).unwrap();
+        // Sequences of other lengths every time: never more than the most of them.
+        for round in 0..100usize {
+            let parcels: Vec<Parcel> =
+                (0..8).map(|i| host.room(DType::F32, [1 + (round * 7 + i * 3) % 64])).collect();
+            drop(parcels);
+            assert_eq!((host.lock().len, host.lock().free.len()), (0, 0));
+        }
+        assert!(host.stats().file_bytes <= 8 * 64 * 4);
+        let [a, b, c, d] = [4usize, 8, 4, 2].map(|n| host.room(DType::F32, [n]));
+        drop(b);
+        drop(c);
+        // Two free neighbours are one part, and what does not fill it leaves the rest.
+        let e = host.room(DType::F32, [11]);
+        assert_eq!((e.at, host.lock().free.clone()), (16, BTreeMap::from([(60, 4)])));
+        drop((a, e, d));
+        assert_eq!(host.lock().len, 0);
+    }
+
+    #[test]
+    fn zeros_are_zeros_where_something_else_was() {
+        let (arena, folder) = (Arena::default(), tempfile::tempdir().unwrap());
+        let host = Host::in_folder(folder.path()).unwrap();
+        let behind = host.room(DType::F32, [1]);
+        drop(host.send(&Tensor::from_slice(&arena, [3], &[1f32, 2.0, 3.0]).unwrap()).unwrap());
+        let zeros = host.zeros(DType::F32, [PAGE / 2]).unwrap();
+        let back = zeros.fetch(&arena).unwrap();
+        assert!(back.as_slice::<f32>().unwrap().iter().all(|&x| x == 0.0));
+        drop(behind);
     }
 
     #[test]

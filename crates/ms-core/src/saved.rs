@@ -94,7 +94,7 @@ impl Saved {
     /// If it has to be fetched or formed again and that fails.
     ///
     /// # Panics
-    /// Never: what is gone has a recipe.
+    /// If forming it again has failed before: the pass it belongs to is then over.
     pub fn get(&self, device: &Device) -> Result<Tensor> {
         let recipe = {
             let mut state = self.lock();

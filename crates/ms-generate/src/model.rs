@@ -8,6 +8,7 @@ use ms_dist::ParallelCtx;
 use ms_nn::{Batch, Gpt};
 use ms_spec::{ModelConfig, ParamSpec};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A model with its weights on a device.
@@ -177,18 +178,22 @@ fn read_weights(source: &Checkpoint, specs: &[ParamSpec], store: &mut ParamStore
         parts.push((i, spec, part));
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS);
-    let next = Mutex::new(parts.into_iter());
+    let (next, failed) = (Mutex::new(parts.into_iter()), AtomicBool::new(false));
     // Weights are taken in order, so the first one that fails is tried by somebody.
     let read = || -> Option<(usize, Error)> {
-        loop {
+        while !failed.load(Ordering::Relaxed) {
             let (i, spec, part) = next.lock().unwrap_or_else(PoisonError::into_inner).next()?;
             if let Err(error) = source.read(spec, &Region::whole(&spec.shape), dtype, part) {
+                failed.store(true, Ordering::Relaxed);
                 return Some((i, error.into()));
             }
         }
+        None
     };
     let failed = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
+        // Where there can be no more threads, one reads alone.
+        let other = |_| std::thread::Builder::new().spawn_scoped(scope, read).ok();
+        let others: Vec<_> = (1..threads).filter_map(other).collect();
         let own = read();
         let others = others.into_iter().filter_map(|t| t.join().expect("a reader does not panic"));
         own.into_iter().chain(others).min_by_key(|failed| failed.0)

@@ -68,7 +68,8 @@ impl Block {
                 let mut shares = pages.chunks_mut(share);
                 let own = shares.next();
                 for part in shares {
-                    scope.spawn(|| touch(part));
+                    // Where there can be no more threads, the pages are cleared as they are used.
+                    let _ = std::thread::Builder::new().spawn_scoped(scope, || touch(part));
                 }
                 own.into_iter().for_each(touch);
             });

@@ -62,6 +62,29 @@ fn parameter_counts_equal_those_of_the_sample_models() {
     assert!(compared >= 20);
 }
 
+/// What two releases of transformers save for the same arguments, and a file that says the arguments alone, describe one
+/// model: the reader knows both dialects, and assumes of silence what the class does.
+#[test]
+fn files_of_two_releases_of_transformers_and_silent_ones_are_read_alike() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/configs");
+    let [old, new] =
+        ["transformers-4.57.6.json", "transformers-5.23.0.json"].map(|name| read(&folder.join(name)));
+    let model = |json: &Value| {
+        let mut c = hf::read_config(json).unwrap_or_else(|e| panic!("{json}: {e}"));
+        // Only the newer release says how many prediction layers there are, whether or not there are weights for them.
+        (c.mtp, c.dtype, c.bos, c.eos) = (0, None, None, Vec::new());
+        c
+    };
+    for (model_type, case) in new.as_object().unwrap() {
+        let said = model(&case["saved"]);
+        assert_eq!(model(&case["given"]), said, "{model_type}: a silent file");
+        if let Some(before) = old.get(model_type) {
+            assert_eq!(model(&before["saved"]), said, "{model_type}: transformers 4");
+        }
+    }
+    assert!(new.as_object().unwrap().len() >= 30);
+}
+
 #[test]
 fn every_family_reads_back_what_it_writes_in_both_dialects() {
     for model in samples() {

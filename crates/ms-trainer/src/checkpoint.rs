@@ -193,7 +193,8 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: sharded::Writer) -> Result<()> {
     let step = engine.optimizer.step();
     let (mut optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
-    let loss_scale = config.loss_scale.acts().then(|| engine.scaler());
+    let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
+    let loss_scale = dynamic.then(|| engine.scaler());
     if let Some(scaler) = loss_scale {
         optimizer["grad_scaler"] = json!(scaler);
     }
@@ -278,11 +279,9 @@ fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer)
         // In f32 and f64 the master weights are the weights.
         let first = usize::from(engine.dtype() == engine.dtype().wide());
         for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
-            for part in engine.optimizer.parts(&engine.device, &engine.store, which) {
+            for part in engine.optimizer.parts(&engine.device, &engine.store, which, |id| engine.counts(id)) {
                 let (id, range, values) = part?;
-                if engine.counts(id) {
-                    states.push((state_name(state, &specs[id.0 as usize]), id.0 as usize, range, values));
-                }
+                states.push((state_name(state, &specs[id.0 as usize]), id.0 as usize, range, values));
             }
         }
     }
@@ -378,9 +377,6 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     state.iteration = stored.iteration;
     state.consumed_train_samples = stored.consumed_train_samples;
     state.scheduled_samples = stored.scheduled_samples.unwrap_or(stored.consumed_train_samples);
-    if let (Some(scaler), LossScale::Dynamic { .. }) = (stored.loss_scale, config.loss_scale) {
-        engine.set_scaler(scaler);
-    }
     state.consumed_valid_samples = stored.consumed_valid_samples;
     state.floating_point_operations = stored.num_floating_point_operations_so_far;
     state.schedule = choose_schedule(config, dir, stored.schedule)?;
@@ -396,6 +392,10 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
         read_masters(&source, engine, !config.checkpoint.no_load_optim)?;
     } else {
         read_optimizer(&source, engine, config.update, stored.optimizer_step)?;
+        // The scale is part of the optimizer's state.
+        if let (Some(scaler), LossScale::Dynamic { .. }) = (stored.loss_scale, config.loss_scale) {
+            engine.set_scaler(scaler);
+        }
     }
     Ok(Some(state))
 }

@@ -280,7 +280,7 @@ impl Engine {
         for (i, spec) in specs.iter().enumerate().filter(|(i, _)| kept(ParamId(*i as u32))) {
             shares.insert(i as u32, vec![0.0; spec.shape.numel()]);
         }
-        for part in self.optimizer.parts(&self.device, &self.store, 0) {
+        for part in self.optimizer.parts(&self.device, &self.store, 0, kept) {
             let (id, range, values) = part?;
             if let Some(share) = shares.get_mut(&id.0) {
                 share[range].copy_from_slice(values.as_slice()?);

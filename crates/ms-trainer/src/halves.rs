@@ -25,6 +25,29 @@ pub(crate) fn join(upper: u16, lower: u16, lowered: bool) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::bf16;
+
+    #[test]
+    fn every_pattern_comes_together_again_and_ties_go_where_they_should() {
+        // All upper halves beside the lower ones at which something turns.
+        let lower = [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+        for word in (0..=u32::from(u16::MAX)).flat_map(|upper| lower.map(|lower| upper << 16 | lower)) {
+            let value = f32::from_bits(word);
+            for even in [false, true] {
+                let (upper, lower, lowered) = split(value, even);
+                assert_eq!(join(upper, lower, lowered).to_bits(), word, "{word:#x} {even}");
+                let cast = bf16::from_f32(value).to_bits();
+                let tie = word & 0xffff == 0x8000;
+                match (value.is_finite(), even || !tie) {
+                    (false, _) => {}
+                    (_, true) => assert_eq!(upper, cast, "{word:#x} {even}"),
+                    // Away from zero: one further where the even neighbour is the nearer to zero.
+                    _ => assert_eq!(u32::from(upper), (word >> 16) + 1, "{word:#x}"),
+                }
+            }
+        }
+    }
+
     #[test]
     fn halves_are_upstreams_and_come_together_again() {
         let Some(path) = ms_testing::shared("goldens/ops/reuse_fp32_param.safetensors") else { return };

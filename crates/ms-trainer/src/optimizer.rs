@@ -8,7 +8,8 @@ use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments, or momentum, of the elements that this rank owns, f32 (f64 beside f64 weights), bucket after bucket.
+/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form that [`OptimizerForm`]
+/// says; read and updated they are f32 (f64 beside f64 weights).
 pub struct Optimizer {
     rule: UpdateRule,
     step: u64,
@@ -108,7 +109,7 @@ impl Optimizer {
         let make = |which: usize| -> Result<State> {
             Ok(match (form, host) {
                 (OptimizerForm { swapped: Some(_), .. }, Some(host)) => {
-                    State::away(device, host, dtype, shard.numel)?
+                    State::away(host, dtype, shard.numel)?
                 }
                 (OptimizerForm { reuse: true, ties_to_even, .. }, _) if which == 0 => {
                     let mut lower = Lower::new(device, shard.numel, ties_to_even);
@@ -218,8 +219,8 @@ impl Optimizer {
         self.step = step;
     }
 
-    /// This rank's parts of parameter state: parameter, its elements, and their values in state tensor `which`
-    /// (see [`state_names`]).
+    /// This rank's parts of the state of `wanted` parameters: parameter, its elements, and their values in state tensor
+    /// `which` (see [`state_names`]). What is with the host, or in another form, is read as the iterator comes to it.
     ///
     /// # Errors
     /// Never in a sound program; the values are checked parts.
@@ -228,8 +229,10 @@ impl Optimizer {
         device: &'a Device,
         store: &'a ParamStore,
         which: usize,
+        wanted: impl Fn(ParamId) -> bool + 'a,
     ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, Tensor)>> + 'a {
-        self.shard.parts.iter().map(move |own| {
+        let parts = self.shard.parts.iter().filter(move |own| wanted(ParamId(own.slice.param as u32)));
+        parts.map(move |own| {
             let s = &own.slice;
             let values = match &self.state[which] {
                 State::Here(all) => all.slice_flat(own.at, [s.range.len()])?,

@@ -469,7 +469,6 @@ impl Loop<'_> {
             let balance: Vec<_> = report.experts.iter().flat_map(|e| auxiliary(routing, e)).collect();
             let values = [
                 ("lm loss", report.loss),
-                ("grad-norm", report.grad_norm),
                 ("learning-rate", lr),
                 ("batch-size", global as f64),
                 ("iteration-time", seconds),
@@ -478,6 +477,9 @@ impl Loop<'_> {
             let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
             let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
             values.extend(balance);
+            // A skipped iteration has no norm.
+            values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));
+            values.extend(self.config.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)));
             board.scalars(self.iteration, &values)?;
         }
         Ok(())

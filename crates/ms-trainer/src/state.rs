@@ -25,8 +25,7 @@ impl OptimizerForm {
     pub fn bytes(&self, weights: DType, moments: usize) -> (usize, usize) {
         let wide = weights.wide();
         let master = match self {
-            _ if weights == wide => 0,
-            Self { reuse: true, .. } => 2,
+            Self { reuse: true, .. } if weights != wide => 2,
             _ => wide.size(),
         };
         let moment = if self.rounded_moments { DType::Bf16.size() } else { wide.size() };
@@ -115,8 +114,8 @@ pub(crate) fn copy(t: &Tensor) -> ms_core::Result<Tensor> {
 
 impl State {
     /// Zeros with the host.
-    pub(crate) fn away(device: &Device, host: &Host, dtype: DType, numel: usize) -> Result<Self> {
-        Ok(Self::Away(host.send(&Tensor::zeros(device.arena(), dtype, [numel]))?))
+    pub(crate) fn away(host: &Host, dtype: DType, numel: usize) -> Result<Self> {
+        Ok(Self::Away(host.zeros(dtype, [numel])?))
     }
 
     /// Elements `at..at + len`, wide, in memory of their own. `upper` gives the model's weights in their place.
@@ -160,7 +159,9 @@ impl State {
             Self::Here(all) | Self::Rounded(all) => all.bytes().len(),
             Self::Away(_) => 0,
             Self::Lower(lower) => {
-                lower.halves.bytes().len() + lower.whole.values().map(|t| t.bytes().len()).sum::<usize>()
+                lower.halves.bytes().len()
+                    + 8 * lower.lowered.len()
+                    + lower.whole.values().map(|t| t.bytes().len()).sum::<usize>()
             }
         }
     }

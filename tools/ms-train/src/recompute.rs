@@ -36,6 +36,12 @@ pub(crate) fn resolve(args: &Args, layers: usize, stages: &Stages) -> Result<(Re
         of_stage: args.flag("enable_recompute_layers_per_pp_rank"),
         spare_last: args.flag("recompute_in_advance"),
     };
+    if keeping.swap_attention && method == Some("uniform") {
+        bail!(Usage(
+            "--swap-attention: goes not with --recompute-method uniform: --recompute-num-layers counts the layers whose networks run again"
+                .into()
+        ));
+    }
     let replay = replay(args, method, count, stages)?;
     // Of swapped layers the networks alone run again, and in the bubble whole passes do.
     let whole = args.text("recompute_granularity") == Some("full")
@@ -57,6 +63,9 @@ pub(crate) fn resolve(args: &Args, layers: usize, stages: &Stages) -> Result<(Re
         tracing::warn!(
             "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block or a number of layers"
         );
+    }
+    if args.flag("recompute_in_advance") && full == Recompute::None && !counted && !selective {
+        tracing::warn!("--recompute-in-advance changes nothing without --recompute-granularity full");
     }
     Ok((full, keeping, replay))
 }

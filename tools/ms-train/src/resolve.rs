@@ -176,7 +176,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         _ => seq_length,
     };
     let (recompute, keeping, replay) = crate::recompute::resolve(args, model.layers, &topology.stages)?;
-    let loss_scale = loss_scale(args);
+    let loss_scale = loss_scale(args)?;
     let config = TrainConfig {
         model,
         dtype: match (args.flag("fp64"), args.flag("bf16"), args.flag("fp16")) {
@@ -521,17 +521,28 @@ fn optimizer_form(args: &Args) -> Result<OptimizerForm> {
 }
 
 /// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.
-fn loss_scale(args: &Args) -> LossScale {
-    match args.float("loss_scale").filter(|&scale| scale != 0.0) {
+///
+/// # Errors
+/// A first factor below the least one, as Megatron refuses it.
+fn loss_scale(args: &Args) -> Result<LossScale> {
+    Ok(match args.float("loss_scale").filter(|&scale| scale != 0.0) {
         Some(scale) => LossScale::Constant(scale),
-        None if args.flag("fp16") => LossScale::Dynamic {
-            initial: number(args, "initial_loss_scale"),
-            min: number(args, "min_loss_scale"),
-            window: number(args, "loss_scale_window") as u64,
-            hysteresis: number(args, "hysteresis") as u64,
-        },
+        None if args.flag("fp16") => {
+            let (initial, min) = (number(args, "initial_loss_scale"), number(args, "min_loss_scale"));
+            if min > initial {
+                bail!(Usage(format!(
+                    "--min-loss-scale: expected at most --initial-loss-scale {initial}, found {min}"
+                )));
+            }
+            LossScale::Dynamic {
+                initial,
+                min,
+                window: number(args, "loss_scale_window") as u64,
+                hysteresis: number(args, "hysteresis") as u64,
+            }
+        }
         None => LossScale::None,
-    }
+    })
 }
 
 /// `--optimizer` with its numbers.

@@ -228,7 +228,8 @@ fn attend<K: Kernel, E: Element>(
             log_sums(isa, &mut lse, &run, body::factor(call.options, &tilt(0)));
             for i in 0..queries {
                 let t = segment.q_start + q0 + i;
-                let scale = if run.sum[i] > 0.0 { 1.0 / run.sum[i] } else { 0.0 };
+                // Sums of hidden pairs alone are no more than denormals, which not every processor takes for 0.
+                let scale = if run.sum[i] >= f32::MIN_POSITIVE { 1.0 / run.sum[i] } else { 0.0 };
                 // SAFETY: segments share no query, and a unit takes its own queries of one head.
                 let row = unsafe { call.out.part((t * heads + n) * dim, dim) };
                 store_row(isa, row, &sums[i * dim..][..dim], scale);
@@ -294,7 +295,8 @@ impl Block<'_> {
 /// Scores of a block of keys and queries; panels that the mask hides are left out.
 ///
 /// # Safety
-/// `block` must have room for the rows of `limits`, rounded up to `MR`, of `BQ` columns.
+/// `block` must have room for the rows of `limits`, rounded up to `MR`, of `BQ` columns, of which `columns` are at most; `keys`
+/// must be as many packed panels of `MR` rows of `dim` elements, and `queries` the packed panels of `columns` rows.
 pub(super) unsafe fn block_scores<K: Kernel>(
     block: *mut f32,
     columns: usize,

@@ -77,6 +77,11 @@ pub(super) const fn shared(name: &'static str) -> Field {
     )
 }
 
+/// One shared expert, as wide as a routed one.
+pub(super) fn one_shared(c: &mut ModelConfig) {
+    moe(c).into_iter().for_each(|m| m.shared = shared_of(m.ffn, false));
+}
+
 /// A shared expert of this width, with a gate.
 pub(super) const GATED_SHARED: Field = Field::size_as(
     "shared_expert_intermediate_size",
@@ -118,8 +123,10 @@ pub(super) const GROUPS_ALWAYS: Field = Field::rule(
 );
 
 pub(super) fn read_groups(f: &Fields<'_>, c: &mut ModelConfig, by: GroupScore) -> Result<()> {
-    let limit = f.size_of(&["n_group", "num_expert_group"])?.zip(f.size("topk_group")?);
-    if let Some(router) = router(c) {
+    const COUNT: [&str; 2] = ["n_group", "num_expert_group"];
+    let limit = f.size_of(&COUNT)?.zip(f.size("topk_group")?);
+    let silent = !COUNT.iter().any(|name| f.map.contains_key(*name));
+    if let Some(router) = router(c).filter(|_| !silent) {
         router.groups = limit.filter(|l| l.0 > 1).map(|(groups, keep)| GroupLimit { groups, keep, by });
     }
     Ok(())
@@ -146,14 +153,21 @@ pub(super) const LAYERS: Field = Field::rule(read_layers, |c, w| {
     }
 });
 
-/// The same, always written: classes assume several where nothing is said.
-pub(super) const LAYERS_ALWAYS: Field = Field::rule(read_layers, |c, w| match leading(&dense_layers(c)) {
-    Some(first) => w.set("first_k_dense_replace", json!(first)),
-    None => tell_kinds(c, w),
-});
+/// The same, always written: classes assume that the first, or the first three, are dense where nothing is said.
+pub(super) const LAYERS_ALWAYS: Field = Field::rule(read_layers, write_leading);
+pub(super) const LAYERS_FROM_1: Field = Field::rule(|f, c| read_layers_from(f, c, 1), write_leading);
+pub(super) const LAYERS_FROM_3: Field = Field::rule(|f, c| read_layers_from(f, c, 3), write_leading);
 
-/// Layers by their kind's name.
-pub(super) const LAYERS_BY_NAME: Field = Field::rule(read_layers, tell_kinds);
+fn write_leading(c: &ModelConfig, w: &mut Writer) {
+    match leading(&dense_layers(c)) {
+        _ if c.moe.is_none() => {}
+        Some(first) => w.set("first_k_dense_replace", json!(first)),
+        None => tell_kinds(c, w),
+    }
+}
+
+/// Layers by their kind's name; where nothing is said, the first is dense.
+pub(super) const LAYERS_BY_NAME: Field = Field::rule(|f, c| read_layers_from(f, c, 1), tell_kinds);
 
 /// The dense layers, listed.
 pub(super) const LAYERS_BUT: Field = Field::rule(read_layers, |c, w| {

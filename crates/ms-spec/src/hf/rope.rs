@@ -69,7 +69,8 @@ fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         .float("partial_rotary_factor")?
         .or(f.float_of(&["partial_rotary_factor", "rotary_pct"])?)
         .unwrap_or(c.rope.fraction);
-    let scaling = scaling_of(f, &s, c.max_positions)?;
+    let silent = ["rope_parameters", "rope_scaling"].iter().all(|name| !f.map.contains_key(*name));
+    let scaling = if silent { c.rope.scaling.clone() } else { scaling_of(f, &s, c.max_positions)? };
     c.rope = Rope { base, fraction, scaling, ..c.rope };
     Ok(())
 }

@@ -159,7 +159,7 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
 /// The sums of `count` rows of `a` with rows of the weight.
 ///
 /// # Safety
-/// The instruction set must be there.
+/// The instruction set must be there, and `a` must have `count` rows of `k` elements, each a whole number of `CHAINS`.
 pub(super) unsafe fn any_rows(
     sums: &mut [f32],
     a: &[[f32; CHAINS]],
@@ -168,6 +168,7 @@ pub(super) unsafe fn any_rows(
     k: usize,
     count: usize,
 ) {
+    debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
     // SAFETY: the caller's promise. Sixteen registers of sums at most.
     unsafe {
         match count {
@@ -281,7 +282,7 @@ unsafe fn dot_rows<const ROWS: usize, const COLS: usize>(
 /// [`any_rows`] with the dot instruction and rows of `a` in bf16.
 ///
 /// # Safety
-/// The instruction must be there.
+/// The instruction must be there, and `a` must have `count` rows of `k` elements, each a whole number of `CHAINS`.
 pub(super) unsafe fn any_dot_rows(
     sums: &mut [f32],
     a: &[[bf16; CHAINS]],
@@ -290,6 +291,7 @@ pub(super) unsafe fn any_dot_rows(
     k: usize,
     count: usize,
 ) {
+    debug_assert_eq!(a.len(), count * k.div_ceil(CHAINS));
     // SAFETY: the caller's promise.
     unsafe {
         match count {

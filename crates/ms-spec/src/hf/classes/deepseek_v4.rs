@@ -94,8 +94,7 @@ pub(super) const DEEPSEEK_V4: Class = class!(
                 .needed(),
             Field::size("num_experts_per_tok", |c| Some(&mut moe::moe(c)?.top_k)).needed(),
             Field::size("moe_intermediate_size", |c| Some(&mut moe::moe(c)?.ffn)).needed(),
-            shared("n_shared_experts")
-                .else_by(|c| moe::moe(c).into_iter().for_each(|m| m.shared = moe::shared_of(m.ffn, false))),
+            shared("n_shared_experts").else_by(moe::one_shared),
             RENORMALISE,
             SCALE,
             Field::told("topk_method", |_| json!("noaux_tc")),

@@ -91,6 +91,8 @@ pub(super) const INTERNLM3: Class = class!(
     "InternLM3ForCausalLM",
     |c| {
         c.max_positions = 32_768;
+        c.head_dim = 128;
+        c.norm_eps = 1e-5;
     },
     &[
         DECODER,
@@ -150,7 +152,6 @@ pub(super) const GLM4: Class = class!(
     "Glm4ForCausalLM",
     |c| {
         glm(c);
-        c.norm_eps = 1e-5;
         c.block = Block::Sandwich;
     },
     GLM.fields,

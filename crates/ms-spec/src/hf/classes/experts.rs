@@ -7,9 +7,9 @@ use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER, QKV_BIAS, WINDOW, WINDOW_ALTERNATING, WINDOW_SWITCHED};
 use crate::hf::field::Field;
 use crate::hf::moe::{
-    DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_BUT, LAYERS_BY_NAME,
-    NOAUX, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, moe, renormalise, router, scale,
-    shared, top_k,
+    DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_BUT, LAYERS_BY_NAME, LAYERS_FROM_1,
+    NOAUX, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, moe, one_shared, renormalise,
+    router, scale, shared, top_k,
 };
 use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
 use crate::parts::{Activation, Biases, GatedDelta, Layer, Mixer, Router, Score, SharedExpert};
@@ -163,7 +163,16 @@ pub(super) const GPT_OSS: Class = class!(
         c.max_positions = 131_072;
         c.sliding_window = Some(128);
         c.norm_eps = 1e-5;
-        c.rope = Rope::plain(150_000.0);
+        let scaling = RopeScaling::Yarn {
+            factor: 32.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original: 4096,
+            mscale: None,
+            attention_factor: None,
+            truncate: false,
+        };
+        c.rope = Rope { scaling, ..Rope::plain(150_000.0) };
         c.activation = Activation::SwigluClamped { alpha: 1.702, limit: 7.0 };
         c.moe = experts(Router { score: Score::SoftmaxOfChosen, linear_bias: true, ..ROUTER });
         c.scores.sinks = true;
@@ -262,7 +271,7 @@ pub(super) const GLM4_MOE: Class = class!(
             GROUPS_ALWAYS,
             RENORMALISE,
             SCALE,
-            LAYERS_ALWAYS,
+            LAYERS_FROM_1,
         ],
     ],
 );
@@ -332,7 +341,11 @@ pub(super) const HY_V3: Class = class!(
     |c| {
         c.qk_norm = QkNorm::PerHead;
         c.norm_eps = 1e-5;
-        c.moe = experts(NOAUX);
+        c.head_dim = 128;
+        c.max_positions = 131_072;
+        c.rope = Rope::plain(11_158_840.0);
+        c.init_std = 0.006;
+        c.moe = experts(Router { scale: 2.826, ..NOAUX });
     },
     &[
         DECODER,
@@ -343,7 +356,7 @@ pub(super) const HY_V3: Class = class!(
             NONE_WITHOUT,
             top_k("num_experts_per_tok"),
             WIDTH,
-            shared("num_shared_experts"),
+            shared("num_shared_experts").else_by(one_shared),
             GROUPS,
             renormalise("route_norm"),
             scale("router_scaling_factor"),

@@ -8,11 +8,11 @@ use crate::hf::common::{ACTIVATION, BIAS, NAMES, Names, SIZES, heads, sizes};
 use crate::hf::field::Field;
 use crate::hf::latent::{INDEX_OWNERS, INDEXER, LATENT, MLA, mla};
 use crate::hf::moe::{
-    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, NOAUX, NOAUX_WORDS, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE,
-    WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
+    GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, RENORMALISE,
+    ROUTER, SCALE, WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
 };
 use crate::hf::rope::INTERLEAVED_ROPE;
-use crate::parts::{Activation, Block, GroupScore, Indexer, Router};
+use crate::parts::{Activation, Block, GroupLimit, GroupScore, Indexer, Router};
 use crate::{Family, ModelConfig, Rope};
 
 /// Latent attention with neighbouring pairs rotated.
@@ -40,6 +40,8 @@ pub(super) const MINICPM3: Class = class!(
     |c| {
         minicpm(c);
         c.max_positions = 32_768;
+        c.norm_eps = 1e-5;
+        c.init_std = 0.1;
         c.attention = LATENT;
     },
     &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, MINICPM_SCALES],
@@ -86,7 +88,11 @@ pub(super) const DEEPSEEK_V2: Class = class!(
 );
 
 /// How DeepSeek-V3 chooses and weighs.
-const V3_CHOICE: &[Field] = &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_ALWAYS];
+const V3_CHOICE: &[Field] = &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_FROM_3];
+
+/// What transformers' classes assume of it.
+const V3_ROUTER: Router =
+    Router { groups: Some(GroupLimit { groups: 8, keep: 4, by: GroupScore::BestTwo }), scale: 2.5, ..NOAUX };
 
 pub(super) const DEEPSEEK_V3: Class = class!(
     Family::DeepseekV3,
@@ -95,26 +101,37 @@ pub(super) const DEEPSEEK_V3: Class = class!(
     |c| {
         deepseek(c);
         c.max_positions = 4096;
-        c.moe = experts(NOAUX);
+        c.moe = experts(V3_ROUTER);
     },
     &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, EXPERTS, V3_CHOICE, NOAUX_WORDS],
 );
 
-pub(super) const KIMI_K2: Class = Class {
-    family: Family::KimiK2,
-    types: &["kimi_k2"],
-    assume: |c| {
-        (DEEPSEEK_V3.assume)(c);
+/// A class beside the published weights, which assumes nothing of groups and dense layers.
+pub(super) const KIMI_K2: Class = class!(
+    Family::KimiK2,
+    ["kimi_k2"],
+    DEEPSEEK_V3.name,
+    |c| {
+        deepseek(c);
         c.max_positions = 131_072;
+        c.moe = experts(NOAUX);
     },
-    ..DEEPSEEK_V3
-};
+    &[
+        SIZES,
+        INTERLEAVED_ROPE,
+        &[ACTIVATION, BIAS],
+        MLA,
+        EXPERTS,
+        &[GROUPS_ALWAYS, RENORMALISE, SCALE, LAYERS_ALWAYS],
+        NOAUX_WORDS,
+    ],
+);
 
 /// Sparse attention with this scorer, where nothing is said.
 fn sparse(c: &mut ModelConfig, heads: usize, interleaved: bool) {
     deepseek(c);
     c.indexer = Some(Indexer { heads, head_dim: 128, top_k: 2048, interleaved });
-    c.moe = experts(NOAUX);
+    c.moe = experts(V3_ROUTER);
 }
 
 pub(super) const DEEPSEEK_V32: Class = class!(
@@ -123,6 +140,7 @@ pub(super) const DEEPSEEK_V32: Class = class!(
     "DeepseekV32ForCausalLM",
     |c| {
         sparse(c, 64, false);
+        c.max_positions = 163_840;
     },
     &[SIZES, INTERLEAVED_ROPE, &[ACTIVATION, BIAS], MLA, INDEXER, EXPERTS, V3_CHOICE, NOAUX_WORDS],
     |c| (0..c.layers).any(|l| c.layer(l).borrows_index).then_some("picks that layers share")
@@ -134,7 +152,9 @@ pub(super) const GLM_MOE_DSA: Class = class!(
     "GlmMoeDsaForCausalLM",
     |c| {
         sparse(c, 32, true);
+        c.max_positions = 202_752;
         c.norm_eps = 1e-5;
+        c.moe = experts(Router { groups: None, ..V3_ROUTER });
     },
     &[
         SIZES,
@@ -177,7 +197,7 @@ pub(super) const LONGCAT: Class = class!(
         c.max_positions = 131_072;
         c.rope.base = 1e7;
         c.block = Block::Shortcut;
-        c.moe = experts(Router { bias: true, f32: true, ..ROUTER });
+        c.moe = experts(Router { bias: true, scale: 6.0, f32: true, ..ROUTER });
     },
     &[
         LONGCAT_SIZES,

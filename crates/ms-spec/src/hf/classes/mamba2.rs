@@ -19,6 +19,7 @@ pub(super) const MAMBA2: Class = class!(
     "Mamba2ForCausalLM",
     |c| {
         c.norm_eps = 1e-5;
+        c.init_std = 0.1;
         c.mamba2 = Some(Mamba2 {
             heads: 0,
             head_dim: 64,
@@ -90,8 +91,12 @@ fn read_limits(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Some([low, high]) if low.is_number() && high.is_number() => {
             (low.as_f64().unwrap_or(0.0), high.as_f64())
         }
-        // Python writes an infinite limit as a bare word, which readers of JSON turn into text or null.
-        Some([low, high]) if low.is_number() && (high.is_null() || high == "Infinity") => {
+        // Python writes an infinite limit as a bare word, which readers of JSON turn into text or null; transformers 5 writes an
+        // object of its own.
+        Some([low, high])
+            if low.is_number()
+                && (high.is_null() || high == "Infinity" || high["__float__"] == "Infinity") =>
+        {
             (low.as_f64().unwrap_or(0.0), None)
         }
         _ => return Err(f.wrong("time_step_limit", "two numbers", pair)),
