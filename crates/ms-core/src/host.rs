@@ -287,7 +287,8 @@ mod tests {
             let parcels: Vec<Parcel> =
                 (0..8).map(|i| host.room(DType::F32, [1 + (round * 7 + i * 3) % 64])).collect();
             drop(parcels);
-            assert_eq!((host.lock().len, host.lock().free.len()), (0, 0));
+            let state = host.lock();
+            assert_eq!((state.len, state.free.len()), (0, 0));
         }
         assert!(host.stats().file_bytes <= 8 * 64 * 4);
         let [a, b, c, d] = [4usize, 8, 4, 2].map(|n| host.room(DType::F32, [n]));

@@ -104,7 +104,8 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
             .or(schedule["num_steps"].as_u64())
             .unwrap_or(0),
         scheduled_samples: schedule["num_steps"].as_u64(),
-        loss_scale: serde_json::from_value(state["optimizer"]["grad_scaler"].clone()).ok(),
+        // A tensor in Megatron's files, which a scale of this run's own replaces.
+        loss_scale: None,
         consumed_valid_samples: count("consumed_valid_samples").unwrap_or(0),
         num_floating_point_operations_so_far: state["num_floating_point_operations_so_far"]
             .as_f64()
@@ -192,12 +193,9 @@ fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
 /// The first rank's last step: what is beside the tensors, and the final name.
 fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: sharded::Writer) -> Result<()> {
     let step = engine.optimizer.step();
-    let (mut optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
+    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
     let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
     let loss_scale = dynamic.then(|| engine.scaler());
-    if let Some(scaler) = loss_scale {
-        optimizer["grad_scaler"] = json!(scaler);
-    }
     let stored = Stored {
         iteration: state.iteration,
         consumed_train_samples: state.consumed_train_samples,
@@ -393,8 +391,13 @@ pub(crate) fn load(config: &TrainConfig, engine: &mut Engine) -> Result<Option<R
     } else {
         read_optimizer(&source, engine, config.update, stored.optimizer_step)?;
         // The scale is part of the optimizer's state.
-        if let (Some(scaler), LossScale::Dynamic { .. }) = (stored.loss_scale, config.loss_scale) {
-            engine.set_scaler(scaler);
+        match (stored.loss_scale, config.loss_scale) {
+            (Some(scaler), LossScale::Dynamic { .. }) => engine.set_scaler(scaler),
+            (None, LossScale::Dynamic { initial, .. }) if engine.ctx.rank == 0 => tracing::warn!(
+                "{}: there is no loss scale: it begins at --initial-loss-scale {initial}",
+                dir.display()
+            ),
+            _ => {}
         }
     }
     Ok(Some(state))

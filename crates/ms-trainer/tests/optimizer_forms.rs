@@ -76,8 +76,9 @@ fn state_with_the_host_or_in_halves_trains_to_the_same_bits_and_takes_less() {
             let halves = found(&Case { form: REUSE, ..case.clone() });
             assert_eq!(plain.reports, halves.reports, "{case:?}");
             let less = state / kept / 2;
-            // Biases of a router are kept whole besides.
-            assert!((0..=64).contains(&(halves.bytes[0].optimizer - (state - less))), "{case:?}");
+            // A bit of each element says where its tie went; biases of a router are kept whole besides.
+            let bits = state / kept / 4 / 8;
+            assert!((bits..=bits + 72).contains(&(halves.bytes[0].optimizer - (state - less))), "{case:?}");
         }
     }
 }
