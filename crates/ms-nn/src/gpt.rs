@@ -1,14 +1,12 @@
 //! The decoder: embedding, layers, final norm, output layer.
 
-use crate::attention::Grouped;
+use crate::attention::{CompressedShape, Grouped, LatentShape};
 use crate::batch::Place;
-use crate::compressed::CompressedShape;
-use crate::latent::LatentShape;
+use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Cut, Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Table};
 use crate::predict::Predictor;
-use crate::streams::{Streams, spread};
 use crate::{Batch, Error, KvCache, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};

@@ -1,17 +1,14 @@
 //! One decoder layer, and what a pass over the layers carries.
 
-use crate::attention::{Attention, Grouped};
+use crate::attention::{Attention, CompressedAttention, CompressedShape, Grouped, Latent, LatentShape};
 use crate::batch::Place;
 use crate::cache::{LayerCache, LayerMemory};
-use crate::compressed::{CompressedAttention, CompressedShape};
 use crate::feed::{Dense, Experts};
-use crate::latent::{Latent, LatentShape};
+use crate::hyper_connections::Streams;
+use crate::mixer::{GatedDeltaMixer, Mamba2Mixer, Mamba3Mixer};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
-use crate::recurrent::{DeltaMixer, StateSpaceMixer};
 use crate::routing::{AuxiliaryLoss, RouterLoad};
-use crate::streams::Streams;
-use crate::trapezoid::TrapezoidMixer;
 use crate::{Batch, Carry, Error, Result};
 use ms_core::{Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
@@ -187,9 +184,9 @@ enum Mix {
     Attention(Attention),
     Latent(Box<Latent>),
     Compressed(Box<CompressedAttention>),
-    StateSpace(StateSpaceMixer),
-    Trapezoid(Box<TrapezoidMixer>),
-    Delta(DeltaMixer),
+    StateSpace(Mamba2Mixer),
+    Trapezoid(Box<Mamba3Mixer>),
+    Delta(GatedDeltaMixer),
 }
 
 /// What follows.
@@ -307,11 +304,11 @@ impl Layer {
                     history: [sizes.conv - 1, inner + 2 * bc],
                     states: inner * sizes.state,
                 };
-                Some(Mix::StateSpace(StateSpaceMixer::new(&scope.under("mixer"), sizes, tp.1)))
+                Some(Mix::StateSpace(Mamba2Mixer::new(&scope.under("mixer"), sizes, tp.1)))
             }
             (Mixer::Mamba3, _) => {
                 let sizes = c.mamba3.as_ref().expect("a validated model has its mixers' sizes");
-                let part = TrapezoidMixer::new(&scope.under("mixer"), sizes);
+                let part = Mamba3Mixer::new(&scope.under("mixer"), sizes);
                 memory = part.memory();
                 Some(Mix::Trapezoid(Box::new(part)))
             }
@@ -321,7 +318,7 @@ impl Layer {
                     history: [sizes.conv - 1, sizes.qk_rows() + sizes.value_rows()],
                     states: sizes.value_rows() * sizes.key_dim,
                 };
-                Some(Mix::Delta(DeltaMixer::new(&attention, c, sizes, tp.1)))
+                Some(Mix::Delta(GatedDeltaMixer::new(&attention, c, sizes, tp.1)))
             }
         };
         let mlp = scope.under("mlp");

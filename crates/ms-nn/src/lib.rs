@@ -10,22 +10,18 @@
 mod attention;
 mod batch;
 mod cache;
-mod compressed;
 mod error;
 mod feed;
 mod gpt;
+mod hyper_connections;
 mod init;
-mod latent;
 mod layer;
+mod mixer;
 mod norm;
 mod params;
-mod pooling;
 mod predict;
-mod recurrent;
 mod rotary;
 mod routing;
-mod streams;
-mod trapezoid;
 
 pub use attention::head_exchange;
 pub use batch::{Batch, Chance};

@@ -1,10 +1,10 @@
 //! Multi-token prediction: modules behind the decoder that predict the tokens after the next one.
 
 use crate::Result;
+use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Cut, Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope, Table};
-use crate::streams::{Streams, spread};
 use ms_core::{Var, ops};
 use ms_spec::ModelConfig;
 

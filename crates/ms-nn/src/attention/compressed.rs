@@ -9,12 +9,12 @@
 //! indexer's queries and entries by a Hadamard matrix, which leaves scores as they are, and trains the indexer by a loss
 //! of its own, which is not done here.
 
-use crate::attention::frozen;
+use super::entries::{Compressor, Entries};
+use super::grouped::frozen;
 use crate::cache::{LayerCache, PoolCache};
 use crate::layer::Pass;
 use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
-use crate::pooling::{Compressor, Entries};
 use ms_core::{
     Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };

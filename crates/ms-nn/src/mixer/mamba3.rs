@@ -1,14 +1,14 @@
 //! Mamba3's mixer. It runs in f32 between its two projections.
 
+use super::{remembered_in, wide};
 use crate::cache::{LayerCache, LayerMemory};
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use crate::recurrent::{remembered_in, wide};
 use ms_core::{Norm, ParamId, Result, Trapezoid, TurnedPairs, Var, ops};
 use ms_spec::Mamba3;
 
 #[derive(Clone, Debug)]
-pub(crate) struct TrapezoidMixer {
+pub(crate) struct Mamba3Mixer {
     input: Linear,
     /// Of keys and of queries.
     norms: [ParamId; 2],
@@ -21,7 +21,7 @@ pub(crate) struct TrapezoidMixer {
     shape: Trapezoid,
 }
 
-impl TrapezoidMixer {
+impl Mamba3Mixer {
     /// The mixer under `scope`, a layer's `mixer`.
     pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba3) -> Self {
         let shape = Trapezoid {

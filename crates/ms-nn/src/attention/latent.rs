@@ -3,7 +3,7 @@
 //! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
 //! value, and go through the same kernels as any other attention.
 
-use crate::attention::{CoreAttention, frozen, score_options};
+use super::grouped::{CoreAttention, frozen, score_options};
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::norm::NormShape;

@@ -1,0 +1,133 @@
+//! Gated DeltaNet.
+
+use super::{Sections, remembered_in, wide};
+use crate::cache::LayerCache;
+use crate::layer::Pass;
+use crate::params::{Linear, Scope};
+use ms_core::{Activation, DeltaRule, Norm, ParamId, Result, Run, Segment, Var, ops};
+use ms_dist::{to_sequences, to_shares};
+use ms_spec::{GatedDelta, ModelConfig};
+use std::sync::Arc;
+
+/// Gated DeltaNet's mixer.
+#[derive(Clone, Debug)]
+pub(crate) struct GatedDeltaMixer {
+    qkvz: Linear,
+    ba: Linear,
+    conv: Linear,
+    a_log: ParamId,
+    dt_bias: ParamId,
+    norm: ParamId,
+    out: Linear,
+    sizes: GatedDelta,
+    eps: f32,
+    /// Columns of the projection by key head, as `[queries | keys | values | gates]`.
+    unpack: Arc<[Run]>,
+    /// Columns of the small projection by key head, as `[strengths | decays]`.
+    unpack_ba: Arc<[Run]>,
+}
+
+impl GatedDeltaMixer {
+    /// The mixer under `scope`, a layer's `self_attention`.
+    pub(crate) fn new(scope: &Scope<'_>, c: &ModelConfig, sizes: &GatedDelta, tp: usize) -> Self {
+        let (key_heads, value_heads) = (sizes.key_heads / tp, sizes.value_heads / tp);
+        let sizes = &GatedDelta { key_heads, value_heads, ..*sizes };
+        let GatedDelta { key_heads: g, value_heads, key_dim: k, value_dim, .. } = *sizes;
+        let per_key = value_heads / g;
+        let v = per_key * value_dim;
+        let copy = |start, len| Run::Copy { start, len };
+        let row = 2 * k + 2 * v;
+        let part = |offset: usize, len: usize| (0..g).map(move |i| copy(i * row + offset, len));
+        let unpack = part(0, k).chain(part(k, k)).chain(part(2 * k, v)).chain(part(2 * k + v, v));
+        let small = |offset: usize| (0..g).map(move |i| copy((2 * i + offset) * per_key, per_key));
+        Self {
+            qkvz: scope.linear("in_proj_qkvz"),
+            ba: scope.linear("in_proj_ba"),
+            conv: scope.linear("conv1d"),
+            a_log: scope.id("A_log"),
+            dt_bias: scope.id("dt_bias"),
+            norm: scope.id("norm.weight"),
+            out: scope.linear("out_proj"),
+            sizes: *sizes,
+            eps: c.norm_eps as f32,
+            unpack: unpack.collect(),
+            unpack_ba: small(0).chain(small(1)).collect(),
+        }
+    }
+
+    /// `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        x: &Var,
+    ) -> Result<Var> {
+        let dtype = x.value().dtype();
+        let s = &self.sizes;
+        let (qk, values) = (s.qk_rows(), s.value_rows());
+        let x = &pass.enter(x)?;
+        let all = pass.linear(x, self.qkvz)?;
+        let all = ops::columns(pass.g, &all, &self.unpack)?;
+        let [qkv, z] = ops::split(pass.g, &all, [qk + values, values])?;
+        let qkv = ops::cast(pass.g, &qkv, dtype.wide())?;
+        let ba = pass.linear(x, self.ba)?;
+        let ba = ops::columns(pass.g, &ba, &self.unpack_ba)?;
+        let ba = ops::cast(pass.g, &ba, dtype.wide())?;
+        let [b, a] = ops::split(pass.g, &ba, [s.value_heads, s.value_heads])?;
+        let beta = ops::activation(pass.g, &b, Activation::Sigmoid, false)?;
+        let (a_log, dt_bias) = (wide(pass, self.a_log)?, wide(pass, self.dt_bias)?);
+        let decay = ops::decay(pass.g, &a, &a_log, &dt_bias)?;
+        let w = wide(pass, self.conv.weight)?;
+        let shape = DeltaRule {
+            key_heads: s.key_heads,
+            value_heads: s.value_heads,
+            key_dim: s.key_dim,
+            value_dim: s.value_dim,
+        };
+        let scan = |pass: &mut Pass<'_>,
+                    cache,
+                    [qkv, decay, beta]: [&Var; 3],
+                    w: &Var,
+                    shape: &DeltaRule,
+                    segments: &Arc<[Segment]>| {
+            let (qk, values) = (shape.key_heads * shape.key_dim, shape.value_heads * shape.value_dim);
+            let (slots, g) = (pass.slots, &mut *pass.g);
+            remembered_in(slots, cache, |memory| {
+                let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
+                let convolved = ops::convolution(g, qkv, w, None, history, segments)?;
+                let [q, k, v] = ops::split(g, &convolved, [qk, qk, values])?;
+                ops::delta_rule(g, [&q, &k, &v, decay, beta], states, segments, shape)
+            })
+        };
+        let y = match pass.batch.spread.clone() {
+            None => {
+                let segments = pass.batch.segments.clone();
+                scan(pass, cache, [&qkv, &decay, &beta], &w, &shape, &segments)?
+            }
+            Some(spread) => {
+                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
+                let channels = Sections { sizes: &[qk / 2, qk / 2, values], ranks };
+                let all = Sections { sizes: &[qk / 2, qk / 2, values, s.value_heads, s.value_heads], ranks };
+                let rows = ops::concat(pass.g, &[&qkv, &decay, &beta])?;
+                let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
+                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+                let heads = s.value_heads / ranks;
+                let own = channels.own().iter().sum::<usize>();
+                let [qkv, decay, beta] = ops::split(pass.g, &rows, [own, heads, heads])?;
+                let w = channels.weight(pass, &w, rank)?;
+                let shape = DeltaRule { key_heads: s.key_heads / ranks, value_heads: heads, ..shape };
+                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
+                let y = scan(pass, None, [&qkv, &decay, &beta], &w, &shape, &documents)?;
+                to_shares(pass.g, pass.ctx, &y, &spread)?
+            }
+        };
+        let y = ops::cast(pass.g, &y, dtype)?;
+        let tokens = y.value().as_matrix().0;
+        let heads = ops::reshape(pass.g, &y, [tokens * s.value_heads, s.value_dim])?;
+        let scale = pass.param(self.norm);
+        let normed = ops::rms_norm(pass.g, &heads, &scale, Norm { eps: self.eps, unit_offset: false })?;
+        let normed = ops::reshape(pass.g, &normed, [tokens, values])?;
+        let gated = ops::gate(pass.g, &normed, &z, Activation::Silu)?;
+        pass.row_parallel(&gated, self.out)
+    }
+}

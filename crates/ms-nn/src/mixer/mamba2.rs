@@ -1,0 +1,122 @@
+//! Mamba2.
+
+use super::{Sections, remembered_in, wide};
+use crate::cache::LayerCache;
+use crate::layer::Pass;
+use crate::params::{Linear, Scope};
+use ms_core::{Activation, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
+use ms_dist::{to_sequences, to_shares};
+use ms_spec::Mamba2;
+use std::sync::Arc;
+
+/// Mamba2's mixer.
+#[derive(Clone, Debug)]
+pub(crate) struct Mamba2Mixer {
+    input: Linear,
+    conv: Linear,
+    a_log: ParamId,
+    d: ParamId,
+    dt_bias: ParamId,
+    norm: ParamId,
+    out: Linear,
+    sizes: Mamba2,
+}
+
+impl Mamba2Mixer {
+    /// The mixer under `scope`, a layer's `mixer`.
+    pub(crate) fn new(scope: &Scope<'_>, sizes: &Mamba2, tp: usize) -> Self {
+        Self {
+            input: scope.linear("in_proj"),
+            conv: scope.linear("conv1d"),
+            a_log: scope.id("A_log"),
+            d: scope.id("D"),
+            dt_bias: scope.id("dt_bias"),
+            norm: scope.id("norm.weight"),
+            out: scope.linear("out_proj"),
+            sizes: Mamba2 { heads: sizes.heads / tp, groups: sizes.groups / tp, ..*sizes },
+        }
+    }
+
+    /// `[T,H]` to `[T,H]`.
+    pub(crate) fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        cache: Option<&mut LayerCache>,
+        x: &Var,
+    ) -> Result<Var> {
+        let dtype = x.value().dtype();
+        let m = &self.sizes;
+        let [inner, _, bc, _, heads] = m.sections();
+        let x = pass.enter(x)?;
+        let all = pass.linear(&x, self.input)?;
+        let all = ops::cast(pass.g, &all, dtype.wide())?;
+        let [z, convolved, dt] = ops::split(pass.g, &all, [inner, inner + 2 * bc, heads])?;
+        let (w, b) = (wide(pass, self.conv.weight)?, self.conv.bias.map(|b| wide(pass, b)).transpose()?);
+        let weights = [wide(pass, self.a_log)?, wide(pass, self.d)?, wide(pass, self.dt_bias)?];
+        let shape = StateSpace {
+            heads,
+            head_dim: m.head_dim,
+            groups: m.groups,
+            state: m.state,
+            step_limit: (m.dt_limit.0 as f32, m.dt_limit.1.map_or(f32::INFINITY, |l| l as f32)),
+        };
+        let scan = |pass: &mut Pass<'_>,
+                    cache,
+                    (convolved, dt): (&Var, &Var),
+                    (w, b): (&Var, Option<&Var>),
+                    weights: &[Var; 3],
+                    shape: &StateSpace,
+                    segments: &Arc<[Segment]>| {
+            let (inner, bc) = (shape.heads * shape.head_dim, shape.groups * shape.state);
+            let (slots, g) = (pass.slots, &mut *pass.g);
+            remembered_in(slots, cache, |memory| {
+                let (history, states) = memory.map_or((None, None), |(h, s)| (Some(h), Some(s)));
+                let convolved = ops::convolution(g, convolved, w, b, history, segments)?;
+                let [x, b, c] = ops::split(g, &convolved, [inner, bc, bc])?;
+                ops::state_space(g, [&x, &b, &c, dt], weights.each_ref(), states, segments, shape)
+            })
+        };
+        let y = match pass.batch.spread.clone() {
+            None => {
+                let segments = pass.batch.segments.clone();
+                scan(pass, cache, (&convolved, &dt), (&w, b.as_ref()), &weights, &shape, &segments)?
+            }
+            Some(spread) => {
+                let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
+                let all = Sections { sizes: &[inner, bc, bc, heads], ranks };
+                let (channels, by_head) =
+                    (Sections { sizes: &[inner, bc, bc], ranks }, Sections { sizes: &[heads], ranks });
+                let rows = ops::concat(pass.g, &[&convolved, &dt])?;
+                let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
+                let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
+                let own = channels.own().iter().sum::<usize>();
+                let [convolved, dt] = ops::split(pass.g, &rows, [own, heads / ranks])?;
+                let w = channels.weight(pass, &w, rank)?;
+                let b = b.map(|b| channels.weight(pass, &b, rank)).transpose()?;
+                let mut own = Vec::with_capacity(3);
+                for weight in &weights {
+                    own.push(by_head.weight(pass, weight, rank)?);
+                }
+                let own: [Var; 3] = own.try_into().expect("three weights by head");
+                let shape = StateSpace { heads: heads / ranks, groups: m.groups / ranks, ..shape };
+                let documents: Arc<[Segment]> = spread.documents.as_slice().into();
+                let y = scan(pass, None, (&convolved, &dt), (&w, b.as_ref()), &own, &shape, &documents)?;
+                to_shares(pass.g, pass.ctx, &y, &spread)?
+            }
+        };
+        let gated = ops::gate(pass.g, &y, &z, Activation::Silu)?;
+        // RMSNorm over each group, then a scale per channel.
+        let tokens = gated.value().as_matrix().0;
+        let width = inner / m.groups;
+        let rows = ops::reshape(pass.g, &gated, [tokens * m.groups, width])?;
+        let ones = Tensor::from_reals(pass.g.device().arena(), dtype.wide(), [width], &vec![1.0; width])?;
+        let ones = pass.g.constant(ones);
+        let normed =
+            ops::rms_norm(pass.g, &rows, &ones, Norm { eps: m.norm_eps as f32, unit_offset: false })?;
+        let normed = ops::reshape(pass.g, &normed, [tokens, inner])?;
+        let normed = ops::cast(pass.g, &normed, dtype)?;
+        let scale = pass.param(self.norm);
+        let y = ops::scale_columns(pass.g, &normed, &scale)?;
+        pass.row_parallel(&y, self.out)
+    }
+}
