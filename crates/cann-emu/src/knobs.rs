@@ -118,6 +118,15 @@ pub fn knobs() -> &'static Knobs {
     })
 }
 
+/// The kind of the chip, as operators' pages name them: A2, A3, or else the chip's name.
+pub fn chip() -> &'static str {
+    match knobs().soc.as_str() {
+        soc if soc.starts_with("Ascend910_93") => "A3",
+        soc if soc.starts_with("Ascend910B") => "A2",
+        soc => soc,
+    }
+}
+
 /// The faults of a list. One that could never hit ends the process: a test that injects it would pass for nothing.
 fn faults(list: &str) -> Vec<String> {
     let faults: Vec<String> =
