@@ -24,6 +24,9 @@
 //! - `on(A2,R,2|4|8)`: as `in`, on a chip of that kind only. `chips(A2|A3)`: the kinds of chips that have the operator.
 //! - `says(reduceOp,sum)`: a text is one of those parted by `|`; null is the empty one. `none(a,b)`: these must be null.
 //! - `equal(a,b)`: the same number. `let(n,a-b)`: a letter for a number.
+//! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor has told it.
+//! - `long(list,1..128)`: how many tensors a list has. `one(list,mode,2|3)`: a single one where a parameter is among these.
+//! - `last(list,1..65535)`: the last dimension of a tensor or of each of a list. `needs(a,b)`: `a` is there only if `b` is.
 //! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers. `there(list)`: not null.
 //! - `together(a,b)`: all of these are there, or none.
 //! - `group(group>R)`: the name of a communicator of the current device; `R` is its number of ranks, `R.rank` this one.
@@ -76,6 +79,12 @@ enum Clause {
     Multiple(Size, Size),
     Equal(Size, Size),
     Let(String, Size),
+    AtMost(Size, Size),
+    Default(String, i64),
+    Long(String, String),
+    One(String, Size, String),
+    Last(String, String),
+    Needs(String, String),
     Axes(String, Vec<i64>),
     Count(String, Size),
     There(Vec<String>),
@@ -164,6 +173,8 @@ fn rule(clause: &Clause) -> &'static Rule {
         Clause::In(..)
         | Clause::Multiple(..)
         | Clause::Equal(..)
+        | Clause::AtMost(..)
+        | Clause::Needs(..)
         | Clause::Axes(..)
         | Clause::Count(..)
         | Clause::There(..)

@@ -90,6 +90,41 @@ pub(super) fn check(clause: &Clause, call: &Call, letters: &mut Letters) -> Resu
                 letters.set(letter, v);
             }
         }
+        Clause::AtMost(a, b) => {
+            if let (Some(x), Some(y)) = (a.value(letters, call), b.value(letters, call))
+                && x > y
+            {
+                return Err(format!("{a}: expected at most {b} {y}, found {x}"));
+            }
+        }
+        Clause::Default(letter, number) => letters.set_default(letter, *number),
+        Clause::Long(name, list) => {
+            let n = views(call, name).len() as i64;
+            if n > 0 && !listed(n, list) {
+                return Err(format!("{name}: expected {list} tensors, found {n}"));
+            }
+        }
+        Clause::One(name, mode, modes) => {
+            let n = views(call, name).len();
+            if mode.value(letters, call).is_some_and(|m| listed(m, modes)) && n != 1 {
+                return Err(format!("{name}: expected one tensor where {mode} is {modes}, found {n}"));
+            }
+        }
+        Clause::Last(name, list) => {
+            for view in views(call, name) {
+                if view.dims.last().is_none_or(|d| !listed(*d, list)) {
+                    return Err(format!(
+                        "{name}: expected a last dimension of {list}, found {:?}",
+                        view.dims
+                    ));
+                }
+            }
+        }
+        Clause::Needs(a, b) => {
+            if !views(call, a).is_empty() && views(call, b).is_empty() {
+                return Err(format!("{a} is there, {b} is not"));
+            }
+        }
         Clause::Axes(name, list) => {
             if let Some(Value::Ints(Some(found))) = call.value(name)
                 && !found.is_empty()

@@ -18,6 +18,10 @@ impl Letters {
     pub fn set(&mut self, letter: &str, size: i64) {
         self.sizes.insert(letter.to_owned(), size);
     }
+    /// Gives a letter its number if no tensor has.
+    pub fn set_default(&mut self, letter: &str, size: i64) {
+        self.sizes.entry(letter.to_owned()).or_insert(size);
+    }
     fn get(&self, name: &str, call: &Call) -> Option<i64> {
         self.sizes.get(name).copied().or_else(|| match call.value(name) {
             Some(Value::Number(Arg::I(v))) => Some(*v),
@@ -91,7 +95,7 @@ impl std::fmt::Display for Size {
 
 #[derive(Debug)]
 enum Item {
-    /// `.s`: as many dimensions as are left.
+    /// `.s`: as many dimensions as are left; `s.n` is their product.
     Run(String),
     /// `_`: any size.
     Any,
@@ -142,6 +146,8 @@ impl Shape {
                 Item::Run(name) => {
                     let run = dims[at..at + dims.len() - fixed].to_vec();
                     at += run.len();
+                    // `k.n` stands for how many elements the dimensions of `.k` come to.
+                    letters.set(&format!("{name}.n"), run.iter().product());
                     let held = letters.runs.entry(name.clone()).or_insert_with(|| run.clone());
                     if *held != run {
                         return wrong(&format!(" with {name} {held:?}"));

@@ -88,6 +88,28 @@ impl Contract {
                         let (a, b) = body.split_once(',').expect("let(n,size)");
                         Clause::Let(a.to_owned(), Size::parse(b))
                     }
+                    "atmost" => {
+                        let (a, b) = body.split_once(',').expect("atmost(a,b)");
+                        Clause::AtMost(Size::parse(a), Size::parse(b))
+                    }
+                    "default" => {
+                        let (a, b) = body.split_once(',').expect("default(k,1)");
+                        Clause::Default(a.to_owned(), b.parse().expect("a number"))
+                    }
+                    "long" | "last" => {
+                        let (a, list) = body.split_once(',').expect("long(list,1..2)");
+                        let (a, list) = (a.to_owned(), list.to_owned());
+                        if name == "long" { Clause::Long(a, list) } else { Clause::Last(a, list) }
+                    }
+                    "one" => {
+                        let [list, mode, modes] =
+                            <[String; 3]>::try_from(words(body)).expect("one(list,mode,2|3)");
+                        Clause::One(list, Size::parse(&mode), modes)
+                    }
+                    "needs" => {
+                        let (a, b) = body.split_once(',').expect("needs(a,b)");
+                        Clause::Needs(a.to_owned(), b.to_owned())
+                    }
                     "axes" => {
                         let (a, list) = body.split_once(',').expect("axes(a,-2,-1)");
                         let list = list.split(',').map(|n| n.parse().expect("a number"));

@@ -6,8 +6,16 @@ use crate::nn::tensor::Dtype;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-pub(super) const NAMES: &[&str] =
-    &["MoeDistributeDispatch", "MoeDistributeCombine", "MoeDistributeDispatchV2", "MoeDistributeCombineV2"];
+pub(super) const NAMES: &[&str] = &[
+    "MoeDistributeDispatch",
+    "MoeDistributeCombine",
+    "MoeDistributeDispatchV2",
+    "MoeDistributeCombineV2",
+    "MoeDistributeDispatchV3",
+    "MoeDistributeCombineV3",
+    "MoeDistributeDispatchV4",
+    "MoeDistributeCombineV4",
+];
 
 /// How the experts lie and what is asked for.
 #[derive(Clone, Copy)]
@@ -22,7 +30,9 @@ struct Setting {
     eight: bool,
     /// Only the first token of two takes part.
     masked: bool,
-    v2: bool,
+    version: usize,
+    /// Three experts more that give nothing, the token, and a constant part of it; each token chooses one of them last.
+    special: bool,
 }
 
 type Held = HashMap<&'static str, Vec<f64>>;
@@ -39,7 +49,11 @@ impl Setting {
     }
     /// `top` experts of each token, all different.
     fn ids(&self, rank: usize) -> Vec<usize> {
-        (0..2 * self.top).map(|i| (rank + 3 * (i / self.top) + i % self.top) % self.experts).collect()
+        let one = |i: usize| match self.special && i % self.top == self.top - 1 {
+            true => self.experts + (rank + i / self.top) % 3,
+            false => (rank + 3 * (i / self.top) + i % self.top) % self.experts,
+        };
+        (0..2 * self.top).map(one).collect()
     }
     fn weights(&self, rank: usize, dtype: Dtype) -> Vec<f64> {
         rounded(&noise(2 * self.top, 800 + rank as u64, 0.1, 1.0), dtype)
@@ -70,6 +84,9 @@ impl Setting {
         r.n("moeExpertNum", self.experts as f64).n("globalBs", 0.0).text("groupTp", "");
         r.n("sharedExpertRankNum", self.shared as f64)
             .n("sharedExpertNum", f64::from(u8::from(self.shared > 0)));
+        if self.special {
+            r.n("zeroExpertNum", 1.0).n("copyExpertNum", 1.0).n("constExpertNum", 1.0);
+        }
         let ids: Vec<f64> = self.ids(w.me).iter().map(|i| *i as f64).collect();
         r.t("expertIds", &[2, self.top as i64], Dtype::I32, &ids);
         if self.masked {
@@ -81,8 +98,8 @@ impl Setting {
     }
 
     fn there(&self, w: &Rank, dtype: Dtype) -> Held {
-        let mut r = Run::new(if self.v2 { NAMES[2] } else { NAMES[0] }, dtype, false);
-        let (optional, out) = if self.v2 { ("Optional", "Out") } else { ("", "") };
+        let mut r = Run::new(NAMES[2 * self.version - 2], dtype, false);
+        let (optional, out) = if self.version > 1 { ("Optional", "Out") } else { ("", "") };
         self.common(&mut r, w, optional);
         let x = self.x(w.me);
         r.t("x", &[2, self.h as i64], dtype, &x);
@@ -96,7 +113,7 @@ impl Setting {
         let own = if w.me < self.shared { 1 } else { self.each() } as i64;
         r.any(&format!("expertTokenNums{out}"), &[own], Dtype::I64);
         r.any(&format!("epRecvCounts{out}"), &[own * self.ranks as i64], Dtype::I32);
-        if self.v2 {
+        if self.version > 1 {
             r.any("assistInfoForCombineOut", &[a * 128], Dtype::I32);
         } else {
             r.any("expandIdx", &[2 * self.top as i64], Dtype::I32);
@@ -135,8 +152,8 @@ impl Setting {
 
     /// Expert e multiplies by e + 1, the shared one by 10; what comes back is their weighted sum.
     fn back(&self, w: &Rank, dtype: Dtype, held: &Held, rows: &[(usize, usize, Option<usize>)]) {
-        let mut r = Run::new(if self.v2 { NAMES[3] } else { NAMES[1] }, dtype, false);
-        self.common(&mut r, w, if self.v2 { "Optional" } else { "" });
+        let mut r = Run::new(NAMES[2 * self.version - 1], dtype, false);
+        self.common(&mut r, w, if self.version > 1 { "Optional" } else { "" });
         let (a, h) = (self.room(), self.h as i64);
         let mut values = vec![0.0; (a * h) as usize];
         for (i, (from, token, expert)) in rows.iter().enumerate() {
@@ -148,7 +165,7 @@ impl Setting {
         r.t("expandX", &[a, h], dtype, &values);
         let counts = &held["epRecvCounts"];
         r.t("epSendCounts", &[counts.len() as i64], Dtype::I32, counts);
-        if self.v2 {
+        if self.version > 1 {
             r.t("assistInfoForCombine", &[a * 128], Dtype::I32, &held["assistInfoForCombine"]);
         } else {
             r.t("expandIdx", &[2 * self.top as i64], Dtype::I32, &held["expandIdx"]);
@@ -159,32 +176,62 @@ impl Setting {
         let mut want = vec![0.0; 2 * self.h];
         for token in 0..self.tokens() {
             let mut factor: f64 = if self.shared > 0 { 10.0 } else { 0.0 };
+            let mut more = 0.0;
             for k in 0..self.top {
-                factor += weights[token * self.top + k] * (ids[token * self.top + k] as f64 + 1.0);
+                let (w, id) = (weights[token * self.top + k], ids[token * self.top + k]);
+                // The constant expert takes twice the token and three times its own values, which are 2.
+                (factor, more) = match id.checked_sub(self.experts) {
+                    None => (factor + w * (id as f64 + 1.0), more),
+                    Some(0) => (factor, more),
+                    Some(1) => (factor + w, more),
+                    Some(_) => (factor + 2.0 * w, more + 6.0 * w),
+                };
             }
-            (0..self.h).for_each(|c| want[token * self.h + c] = factor * x[token * self.h + c]);
+            (0..self.h).for_each(|c| want[token * self.h + c] = factor * x[token * self.h + c] + more);
         }
-        r.loose(2.0).out(if self.v2 { "xOut" } else { "x" }, &[2, h], want);
+        if self.special {
+            r.t("oriXOptional", &[2, h], dtype, &x);
+            for (name, v) in [("Alpha1", 2.0), ("Alpha2", 3.0), ("V", 2.0)] {
+                r.t(&format!("constExpert{name}Optional"), &[1, h], dtype, &vec![v; self.h]);
+            }
+        }
+        r.loose(2.0).out(if self.version > 1 { "xOut" } else { "x" }, &[2, h], want);
         assert!(r.finish());
     }
 }
 
 /// Runs the settings of a kind of chip; the number of runs.
 pub(super) fn run(a3: bool, wrong: &mut Vec<String>) -> usize {
-    let plain =
-        Setting { ranks: 4, experts: 8, shared: 0, h: 64, top: 3, eight: false, masked: false, v2: true };
+    let plain = Setting {
+        ranks: 4,
+        experts: 8,
+        shared: 0,
+        h: 64,
+        top: 3,
+        eight: false,
+        masked: false,
+        version: 2,
+        special: false,
+    };
     let wide = Setting { h: 1024, ..plain };
     let settings = if a3 {
         vec![
-            Setting { ranks: 8, experts: 16, h: 7168, v2: false, ..plain },
-            Setting { ranks: 8, experts: 12, shared: 2, h: 7168, v2: false, ..plain },
+            Setting { ranks: 8, experts: 16, h: 7168, version: 1, ..plain },
+            Setting { ranks: 8, experts: 12, shared: 2, h: 7168, version: 1, ..plain },
             Setting { ranks: 2, ..wide },
             Setting { ranks: 6, experts: 8, shared: 2, ..wide },
             Setting { masked: true, ..wide },
             Setting { eight: true, ..wide },
+            Setting { version: 3, special: true, ..wide },
+            Setting { version: 4, special: true, ranks: 2, ..wide },
         ]
     } else {
-        vec![plain, Setting { eight: true, ..plain }, Setting { ranks: 2, masked: true, ..plain }]
+        vec![
+            plain,
+            Setting { version: 4, ..plain },
+            Setting { eight: true, ..plain },
+            Setting { ranks: 2, masked: true, ..plain },
+        ]
     };
     let mut runs = 0;
     for setting in settings {

@@ -50,6 +50,9 @@ impl Places {
             }
             for choice in (0..top).filter(|c| active[token * top + c]) {
                 let id = ids[token * top + choice] as usize;
+                if id >= self.each * (self.ranks - self.shared) {
+                    continue;
+                }
                 out[self.shared + id / self.each][id % self.each].push(Way { token, choice: Some(choice) });
             }
         }
@@ -66,12 +69,66 @@ fn active(k: &Call, tokens: usize, top: usize) -> Result<Vec<bool>, Fault> {
     Ok((0..tokens * top).map(|i| values.b(if by_token { i / top } else { i })).collect())
 }
 
-fn ids(k: &Call, experts: i64) -> Result<Vec<i64>, Fault> {
+/// Experts that are no rank's: they give nothing, the token itself, or a constant part of it.
+struct Special {
+    experts: i64,
+    zero: i64,
+    copy: i64,
+    constant: i64,
+}
+
+impl Special {
+    fn new(k: &Call) -> Result<Special, Fault> {
+        let of = |name: &str| if k.value(name).is_some() { k.int(name) } else { Ok(0) };
+        let (zero, copy, constant) = (of("zeroExpertNum")?, of("copyExpertNum")?, of("constExpertNum")?);
+        Ok(Special { experts: k.int("moeExpertNum")?, zero, copy, constant })
+    }
+    /// Which of the experts that copy an id names, or which of those of constants.
+    fn copies(&self, id: i64) -> bool {
+        (0..self.copy).contains(&(id - self.experts - self.zero))
+    }
+    fn constant(&self, id: i64) -> Option<usize> {
+        let at = id - self.experts - self.zero - self.copy;
+        usize::try_from(at).ok()
+    }
+}
+
+fn ids(k: &Call) -> Result<Vec<i64>, Fault> {
     let ids = k.load("expertIds")?.ints();
-    match ids.iter().find(|id| !(0..experts).contains(*id)) {
-        Some(id) => Err(Fault::from(format!("expertIds: expert {id} of {experts}"))),
+    let special = Special::new(k)?;
+    let all = special.experts + special.zero + special.copy + special.constant;
+    match ids.iter().find(|id| !(0..all).contains(*id)) {
+        Some(id) => Err(Fault::from(format!("expertIds: expert {id} of {all}"))),
         None => Ok(ids),
     }
+}
+
+/// What the experts that are no rank's add to the tokens.
+fn add_special(k: &Call, ids: &[i64], weights: &[f64], active: &[bool], out: &mut [f64]) -> Outcome {
+    let special = Special::new(k)?;
+    let tokens = k.t("expertIds")?.dims[0] as usize;
+    let (h, top) = (out.len() / tokens.max(1), ids.len() / tokens.max(1));
+    for (i, id) in
+        ids.iter().enumerate().filter(|(i, id)| active[*i] && **id >= special.experts + special.zero)
+    {
+        let x = k.f("oriXOptional")?;
+        let token = i / top;
+        let row = &x[token * h..(token + 1) * h];
+        let add: Vec<f64> = match special.constant(*id) {
+            Some(c) if !special.copies(*id) => {
+                let of = |name: &str| Ok::<_, Fault>(k.f(name)?[c * h..(c + 1) * h].to_vec());
+                let (a, b, v) = (
+                    of("constExpertAlpha1Optional")?,
+                    of("constExpertAlpha2Optional")?,
+                    of("constExpertVOptional")?,
+                );
+                (0..h).map(|c| a[c] * row[c] + b[c] * v[c]).collect()
+            }
+            _ => row.to_vec(),
+        };
+        add.iter().enumerate().for_each(|(c, v)| out[token * h + c] += weights[i] * v);
+    }
+    Ok(())
 }
 
 /// What all ranks say alike.
@@ -109,7 +166,7 @@ fn dispatch(k: &Call) -> Outcome {
     let x = k.t("x")?;
     let (tokens, h) = (x.dims[0] as usize, x.dims[1] as usize);
     let values = k.f("x")?;
-    let ids = ids(k, k.int("moeExpertNum")?)?;
+    let ids = ids(k)?;
     let top = ids.len() / tokens.max(1);
     let ways = places.ways(me, &ids, top, &active(k, tokens, top)?);
     let smooth = k.opt_f("scales|scalesOptional")?;
@@ -256,10 +313,11 @@ fn combine(k: &Call) -> Outcome {
     let places = Places::new(k, ranks)?;
     let rows = k.t("expandX")?;
     let h = rows.dims[1] as usize;
-    let ids = ids(k, k.int("moeExpertNum")?)?;
+    let ids = ids(k)?;
     let tokens = k.t("expertIds")?.dims[0] as usize;
     let top = ids.len() / tokens.max(1);
-    let ways = places.ways(me, &ids, top, &active(k, tokens, top)?);
+    let active = active(k, tokens, top)?;
+    let ways = places.ways(me, &ids, top, &active);
     let counts: Vec<usize> = k.load("epSendCounts")?.ints().into_iter().map(|n| n as usize).collect();
     let counts = &counts[..(places.experts_of(me) * ranks).min(counts.len())];
     is_pair(k, &places, &ways, counts, top)?;
@@ -307,7 +365,46 @@ fn combine(k: &Call) -> Outcome {
     {
         out.iter_mut().zip(&extra).for_each(|(o, e)| *o += e);
     }
+    add_special(k, &ids, &weights, &active, &mut out)?;
     k.put_view(k.t("x|xOut")?, &Values::F(out))
+}
+
+/// What the versions from the second on have in common.
+macro_rules! there {
+    ($($more:literal)*) => {
+        concat!(
+            "x:H expertIds:i scalesOptional:S xActiveMaskOptional:B expertScalesOptional:S \
+             assistInfoForCombineOut:i expertTokenNumsOut:l epRecvCountsOut:i dynamicScalesOut:S \
+             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut) code(561002) x[BS,H] \
+             expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] assistInfoForCombineOut[A*128] \
+             dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
+             in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
+             on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) \
+             multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) \
+             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) let(M,epWorldSize-sharedExpertRankNum) \
+             in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
+             route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
+            $(, " ", $more)*
+        )
+    };
+}
+macro_rules! back {
+    ($($more:literal)*) => {
+        concat!(
+            "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
+             expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
+             none(activationScaleOptional,weightScaleOptional,groupListOptional) code(561002) expandX[A,H] \
+             xOut[BS,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] expandScalesOptional[A] \
+             in(commQuantMode,0|2) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) \
+             in(tpRankId,0) in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
+             on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) \
+             on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
+             let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) \
+             says(commAlg,|fullmesh|hierarchy) code(161002) route(groupEp>R) equal(R,epWorldSize) \
+             equal(R.rank,epRankId)"
+            $(, " ", $more)*
+        )
+    };
 }
 
 pub(super) static OPS: &[Row] = &[
@@ -333,28 +430,22 @@ pub(super) static OPS: &[Row] = &[
          route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         combine,
     ),
+    ("MoeDistributeDispatchV2", there!(), dispatch),
+    ("MoeDistributeCombineV2", back!(), combine),
+    ("MoeDistributeDispatchV3", there!("none(elasticInfoOptional) on(A2,constExpertNum,0)"), dispatch),
     (
-        "MoeDistributeDispatchV2",
-        "x:H expertIds:i scalesOptional:S xActiveMaskOptional:B expertScalesOptional:S assistInfoForCombineOut:i expertTokenNumsOut:l \
-         epRecvCountsOut:i dynamicScalesOut:S expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut) code(561002) x[BS,H] \
-         expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] assistInfoForCombineOut[A*128] dynamicScalesOut[A] expandScalesOut[A] \
-         in(quantMode,0|2) in(expertTokenNumsType,0|1) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
-         on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
-         on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
-         let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
-         route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
-        dispatch,
+        "MoeDistributeCombineV3",
+        back!(
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) type(expandX,oriXOptional) oriXOptional[BS,H]"
+        ),
+        combine,
     ),
+    ("MoeDistributeDispatchV4", there!("none(elasticInfoOptional) on(A2,constExpertNum,0)"), dispatch),
     (
-        "MoeDistributeCombineV2",
-        "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B expandScalesOptional:S \
-         type(expandX,sharedExpertXOptional,xOut) none(activationScaleOptional,weightScaleOptional,groupListOptional) code(561002) \
-         expandX[A,H] xOut[BS,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] expandScalesOptional[A] in(commQuantMode,0|2) \
-         in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
-         on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) \
-         on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
-         let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
-         route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
+        "MoeDistributeCombineV4",
+        back!(
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) type(expandX,oriXOptional) oriXOptional[BS,H]"
+        ),
         combine,
     ),
 ];
