@@ -26,7 +26,7 @@ scenarios! {
 }
 
 /// Settings of the tests: small groups, quick time-outs.
-fn options() -> FabricOptions {
+pub fn options() -> FabricOptions {
     FabricOptions { message_buffer_mb: 1, timeout: Duration::from_secs(20), ..FabricOptions::default() }
 }
 
@@ -47,7 +47,7 @@ fn over_hccl<T: Send>(world: usize, options: FabricOptions, f: impl Fn(&HcclFabr
 }
 
 /// As [`over_hccl`], by the communicator of `ms-dist` that shares memory.
-fn over_threads<T: Send>(world: usize, f: impl Fn(&dyn Fabric) -> T + Sync) -> Vec<T> {
+pub fn over_threads<T: Send>(world: usize, f: impl Fn(&dyn Fabric) -> T + Sync) -> Vec<T> {
     ms_dist::threads::run(world, |fabric| Ok::<T, String>(f(&fabric)))
         .map_err(|(rank, e)| format!("rank {rank}: {e}"))
         .unwrap()
@@ -63,7 +63,7 @@ fn noise(n: usize, seed: usize) -> Vec<f32> {
 }
 
 /// Every operation of the interface once; names, and the bytes of what came out.
-fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec<u8>)>> {
+pub fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec<u8>)>> {
     let (r, n) = (comm.rank(), comm.size());
     let arena = Arena::default();
     let x = noise(n * 6, r + 1);
@@ -109,7 +109,7 @@ fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec
 }
 
 /// Groups of this layer are deterministic: sums have the order of ranks, and the bits of the threads.
-fn compare(hccl: &[Vec<(&'static str, Vec<u8>)>], threads: &[Vec<(&'static str, Vec<u8>)>]) {
+pub fn compare(hccl: &[Vec<(&'static str, Vec<u8>)>], threads: &[Vec<(&'static str, Vec<u8>)>]) {
     for (rank, (a, b)) in hccl.iter().zip(threads).enumerate() {
         assert_eq!(a.len(), b.len());
         for ((name, x), (other, y)) in a.iter().zip(b) {

@@ -4,6 +4,7 @@ use crate::{is_caught_as, passes_in, run_in};
 use cann_emu::tree::Personality;
 
 const ERROR: (&str, &str) = ("CANN_EMU_VIOLATION", "error");
+const THREADS: (&str, &str) = ("CANN_EMU_HOSTS", "threads");
 const LOG: (&str, &str) = ("CANN_EMU_VIOLATION", "log");
 
 macro_rules! with {
@@ -46,6 +47,9 @@ with! {
     products_with_sums_are_not_on_every_chip [("CANN_EMU_SOC", "Ascend910_9391")]
     a_fused_sum_has_the_bits_of_product_and_all_reduce [("HCCL_DETERMINISTIC", "true")]
     a_fused_product_without_its_peer [("HCCL_EXEC_TIMEOUT", "1")]
+    two_threads_that_share_by_an_event [THREADS]
+    // Threads that the library cannot see meet elsewhere: by default they are one.
+    two_threads_that_share_nothing []
 }
 
 /// Fused products of ranks that are processes, in both modes and releases.
@@ -209,6 +213,18 @@ fn a_fault_that_could_never_hit_ends_the_program() {
             !out.status.success() && text.contains(&format!("CANN_EMU_FAULT: {fault}")),
             "{fault}: {text}"
         );
+    }
+}
+
+/// With each thread of the host an actor of its own, what only one of them has waited for the other does not know.
+#[test]
+fn host_threads_are_actors_when_asked() {
+    let settings = [THREADS, ("CANN_EMU_MODE", "threads")];
+    let out = run_in(Personality::V91, "two_threads_that_share_nothing", &settings);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success(), "{text}");
+    for says in ["RACE-01", "aclrtMemcpy (call ", "aclrtMemsetAsync (call ", "host thread "] {
+        assert!(text.contains(says), "expected {says}, found {text}");
     }
 }
 

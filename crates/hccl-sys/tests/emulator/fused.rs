@@ -269,12 +269,39 @@ fn one_of_two_processes() {
     let how = c"sum".as_ptr();
     ok(op!(
         s,
-        transformer.aclnnMatmulReduceScatter(x.tensor(), y.tensor(), none, name.as_ptr(), how, 0, 1, part.tensor())
+        transformer.aclnnMatmulReduceScatter(
+            x.tensor(),
+            y.tensor(),
+            none,
+            name.as_ptr(),
+            how,
+            0,
+            1,
+            part.tensor()
+        )
     ));
     ok(op!(
         s,
-        transformer.aclnnMatmulAllReduce(x.tensor(), y.tensor(), none, name.as_ptr(), how, 0, 1, sum.tensor())
+        transformer.aclnnMatmulAllReduce(
+            x.tensor(),
+            y.tensor(),
+            none,
+            name.as_ptr(),
+            how,
+            0,
+            1,
+            sum.tensor()
+        )
     ));
     assert_eq!(part.read(s), [768.0; 3]);
     assert_eq!(sum.read(s), [768.0; 6]);
+    // Rank 0 has the group's meeting place; it leaves last.
+    let left = path.with_extension("left");
+    if rank == 1 {
+        std::fs::write(left, "").unwrap();
+    } else {
+        while !left.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }

@@ -1,12 +1,17 @@
 //! The libraries of a tree as files: what they export, against the table of the interface in both directions; and how the loader
 //! finds them.
 
+use super::scenarios::scenarios;
 use crate::{run_in, tree};
 use cann_emu::tree::{Personality, exports};
 use hccl_sys::{Cann, Search};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+scenarios! {
+    prefixes_in_their_order a_home_before_the_prefixes a_library_of_another_machine vendors_behind_named_folders
+}
 
 /// Names that a library file defines for others, by its dynamic symbol table.
 fn defined(library: &Path) -> BTreeSet<String> {
@@ -38,6 +43,7 @@ fn by_the_table(personality: Personality) -> Option<BTreeMap<String, BTreeSet<St
     let head: Vec<&str> = text.lines().next().unwrap().split('\t').collect();
     let column = |name: &str| head.iter().position(|h| *h == name).unwrap();
     let (old, new) = (column("lib_8.1"), column("lib_9.x"));
+    let rows: BTreeSet<&str> = text.lines().filter_map(|l| l.split('\t').next()).collect();
     let mut out: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -53,8 +59,8 @@ fn by_the_table(personality: Personality) -> Option<BTreeMap<String, BTreeSet<St
         for library in place.split('|').map(|l| l.trim_end_matches('?')).filter(|l| *l != "-") {
             let list = out.entry(library.to_owned()).or_default();
             list.insert(fields[0].to_owned());
-            // Second phases stand in no row: they are all alike.
-            if let Some(second) = fields[0].strip_suffix("GetWorkspaceSize") {
+            // Second phases are all alike, and but for two stand in no row of their own.
+            if let Some(second) = fields[0].strip_suffix("GetWorkspaceSize").filter(|s| !rows.contains(s)) {
                 list.insert(second.to_owned());
             }
         }
@@ -65,8 +71,11 @@ fn by_the_table(personality: Personality) -> Option<BTreeMap<String, BTreeSet<St
 /// What the libraries have beyond the table: what the vendor's adapter links or looks up, and three operators that 8.1 ships
 /// without a header. Neither stands in `hccl-sys`.
 fn beyond_the_table(name: &str) -> bool {
-    const SHIPPED: [&str; 3] =
-        ["aclnnRotaryPositionEmbedding", "aclnnRotaryPositionEmbeddingGrad", "aclnnForeachNonFiniteCheckAndUnscale"];
+    const SHIPPED: [&str; 3] = [
+        "aclnnRotaryPositionEmbedding",
+        "aclnnRotaryPositionEmbeddingGrad",
+        "aclnnForeachNonFiniteCheckAndUnscale",
+    ];
     SHIPPED.contains(&name.trim_end_matches("GetWorkspaceSize"))
         || cann_emu::api::adapter::SYMBOLS.iter().any(|(symbol, _)| *symbol == name)
 }
@@ -91,7 +100,8 @@ fn the_files_export_what_the_table_says_and_nothing_else() {
             let none = BTreeSet::new();
             let wanted = table.get(*library).unwrap_or(&none);
             let more = defined(&lib.join(library)).into_iter().filter(|s| !wanted.contains(s));
-            differences.extend(more.filter(|s| !beyond_the_table(s)).map(|s| format!("{library} has {s} too")));
+            differences
+                .extend(more.filter(|s| !beyond_the_table(s)).map(|s| format!("{library} has {s} too")));
         }
         assert!(known.len() > 1500, "{} names", known.len());
         assert!(differences.is_empty(), "{}: {}", personality.name(), differences.join("\n"));
@@ -105,7 +115,9 @@ fn what_a_client_needs_is_in_every_release() {
     let (old, new) = (of(Personality::V81), of(Personality::V91));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ascend-rs/src");
     let mut called = BTreeSet::new();
-    for file in ["comm", "device", "error", "fabric/mail", "memory", "operator", "profile", "stream", "toolkit"] {
+    for file in
+        ["comm", "device", "error", "fabric/mail", "memory", "operator", "profile", "stream", "toolkit"]
+    {
         let text = std::fs::read_to_string(sources.join(file).with_extension("rs")).unwrap();
         for table in ["acl.", "rt.", "meta.", "hccl.", "prof."] {
             for (at, _) in text.match_indices(table) {
@@ -136,48 +148,72 @@ fn opened(cann: &Cann, name: &str) -> Option<PathBuf> {
     cann.report.libraries.iter().find(|l| l.name == name).and_then(|l| l.opened.clone())
 }
 
-/// Without any variable the default prefixes are looked at, in their order; the newer one first.
 #[test]
-fn without_variables_the_prefixes_are_found_in_their_order() {
+fn variables_say_where_to_search() {
     let defaults = Search::from_variables(|_| None);
     assert_eq!(
         defaults.prefixes,
         ["/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest"].map(PathBuf::from)
     );
     assert!(defaults.home.is_none() && defaults.custom.is_empty());
-    let (old, new) = (tree(Personality::V81), tree(Personality::V91));
-    let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("none");
-    let cann = Cann::open(&search(None, &[&empty, new, old])).unwrap();
-    assert_eq!(opened(&cann, "libascendcl.so"), Some(new.join("lib64/libascendcl.so")));
-    let entry = cann.report.libraries.iter().find(|l| l.name == "libascendcl.so").unwrap();
-    let tried: Vec<&Path> = entry.tried.iter().map(|(p, _)| p.as_path()).collect();
-    assert_eq!(tried, [Path::new("libascendcl.so"), &empty.join("lib64/libascendcl.so")]);
-    // A home comes first.
-    let cann = Cann::open(&search(Some(old), &[new])).unwrap();
-    assert_eq!(opened(&cann, "libascendcl.so"), Some(old.join("lib64/libascendcl.so")));
     // `ASCEND_TOOLKIT_HOME` stands for the other variable where that is not set.
     let other = Search::from_variables(|n| (n == "ASCEND_TOOLKIT_HOME").then(|| "/there".to_owned()));
     assert_eq!(other.home, Some(PathBuf::from("/there")));
 }
 
-/// A library for another machine is passed over with the linker's words, and the next place is looked at.
+/// A library that a process has opened is found by its bare name, so each search has a process of its own.
 #[test]
-fn a_library_of_another_machine_is_passed_over() {
+fn searches_go_from_place_to_place() {
+    let old = tree(Personality::V81).to_str().unwrap();
+    for scenario in ["prefixes_in_their_order", "a_home_before_the_prefixes", "a_library_of_another_machine"]
+    {
+        let out = run_in(Personality::V91, scenario, &[("CANN_OTHER", old)]);
+        assert!(out.status.success(), "{scenario}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+/// The tree of 9.1, and that of 8.1.
+fn trees() -> (PathBuf, PathBuf) {
+    let of = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
+    (of("ASCEND_HOME_PATH"), of("CANN_OTHER"))
+}
+
+/// Without any variable the prefixes are looked at, in their order.
+fn prefixes_in_their_order() {
+    let (new, old) = trees();
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("none");
+    let cann = Cann::open(&search(None, &[&empty, &new, &old])).unwrap();
+    assert_eq!(opened(&cann, "libascendcl.so"), Some(new.join("lib64/libascendcl.so")));
+    let entry = cann.report.libraries.iter().find(|l| l.name == "libacl_rt.so").unwrap();
+    let tried: Vec<&Path> = entry.tried.iter().map(|(p, _)| p.as_path()).collect();
+    assert_eq!(tried, [Path::new("libacl_rt.so"), &empty.join("lib64/libacl_rt.so")]);
+}
+
+fn a_home_before_the_prefixes() {
+    let (new, old) = trees();
+    let cann = Cann::open(&search(Some(&old), &[&new])).unwrap();
+    assert_eq!(opened(&cann, "libascendcl.so"), Some(old.join("lib64/libascendcl.so")));
+}
+
+/// A library for another machine is passed over with the linker's words, and the next place is looked at.
+fn a_library_of_another_machine() {
+    let (new, _) = trees();
     let folder = tempfile::tempdir().unwrap();
     let lib = folder.path().join("lib64");
     std::fs::create_dir_all(&lib).unwrap();
-    let mut bytes = std::fs::read(tree(Personality::V91).join("lib64/libnnopbase.so")).unwrap();
+    let mut bytes = std::fs::read(new.join("lib64/libnnopbase.so")).unwrap();
     // The machine stands at byte 18 of the header: neither x86-64 nor aarch64.
     bytes[18..20].copy_from_slice(&[8, 0]);
     for name in ["libascendcl.so", "libacl_rt.so"] {
         std::fs::write(lib.join(name), &bytes).unwrap();
     }
-    let error = Cann::open(&search(Some(folder.path()), &[])).expect_err("no library of this machine").to_string();
+    let error =
+        Cann::open(&search(Some(folder.path()), &[])).expect_err("no library of this machine").to_string();
     assert!(error.contains(&lib.join("libascendcl.so").display().to_string()), "{error}");
-    let cann = Cann::open(&search(Some(folder.path()), &[tree(Personality::V91)])).unwrap();
+    let cann = Cann::open(&search(Some(folder.path()), &[&new])).unwrap();
     let entry = cann.report.libraries.iter().find(|l| l.name == "libacl_rt.so").unwrap();
-    assert_eq!(entry.opened, Some(tree(Personality::V91).join("lib64/libacl_rt.so")));
+    assert_eq!(entry.opened, Some(new.join("lib64/libacl_rt.so")));
     let (path, why) = &entry.tried[0];
     assert!(*path == lib.join("libacl_rt.so") && !why.is_empty(), "{path:?}: {why}");
 }
@@ -187,7 +223,9 @@ fn own_operator(folder: &Path, code: i32) -> PathBuf {
     let lib = folder.join("op_api/lib");
     std::fs::create_dir_all(&lib).unwrap();
     let source = folder.join("own.c");
-    let text = format!("int aclnnAddGetWorkspaceSize(void) {{ return {code}; }}\nint aclnnAdd(void) {{ return 4712; }}\n");
+    let text = format!(
+        "int aclnnAddGetWorkspaceSize(void) {{ return {code}; }}\nint aclnnAdd(void) {{ return 4712; }}\n"
+    );
     std::fs::write(&source, text).unwrap();
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let made = Command::new(compiler)
@@ -217,13 +255,26 @@ fn operators_of_ones_own_come_before_the_built_in_ones() {
 fn vendors_come_by_their_priority_behind_named_folders() {
     let folder = tempfile::tempdir().unwrap();
     let vendors = folder.path().join("opp/vendors");
-    let (first, second) = (own_operator(&vendors.join("first"), 4711), own_operator(&vendors.join("second"), 1));
-    let named = own_operator(&folder.path().join("named"), 2);
-    own_operator(&vendors.join("unlisted"), 3);
+    for (vendor, code) in [("first", 4711), ("second", 1), ("unlisted", 3)] {
+        own_operator(&vendors.join(vendor), code);
+    }
+    own_operator(&folder.path().join("named"), 2);
     std::fs::write(vendors.join("config.ini"), "load_priority=first, second,absent\n").unwrap();
-    let mut search = search(Some(tree(Personality::V91)), &[]);
-    search.opp = Some(folder.path().join("opp"));
-    search.custom = vec![folder.path().join("named")];
+    let (opp, named) = (folder.path().join("opp"), folder.path().join("named"));
+    let opp = ("ASCEND_OPP_PATH", opp.to_str().unwrap());
+    for (scenario, settings) in [
+        ("vendors_behind_named_folders", vec![opp, ("ASCEND_CUSTOM_OPP_PATH", named.to_str().unwrap())]),
+        // Without the named folder the first vendor's operator is the one that answers.
+        ("own_operators_come_first", vec![opp]),
+    ] {
+        let out = run_in(Personality::V91, scenario, &settings);
+        assert!(out.status.success(), "{scenario}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+fn vendors_behind_named_folders() {
+    let search = Search::from_variables(|n| std::env::var(n).ok());
+    let (vendors, named) = (search.opp.clone().unwrap().join("vendors"), search.custom[0].clone());
     let cann = Cann::open(&search).unwrap();
     let found: Vec<PathBuf> = cann
         .report
@@ -232,12 +283,6 @@ fn vendors_come_by_their_priority_behind_named_folders() {
         .filter(|l| l.name.ends_with("libcust_opapi.so"))
         .filter_map(|l| l.opened.clone())
         .collect();
-    assert_eq!(found, [named, first, second]);
-    // As a program finds it: without the named folder the first vendor's operator is the one that answers.
-    let out = run_in(
-        Personality::V91,
-        "own_operators_come_first",
-        &[("ASCEND_OPP_PATH", folder.path().join("opp").to_str().unwrap())],
-    );
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let library = |folder: PathBuf| folder.join("op_api/lib/libcust_opapi.so");
+    assert_eq!(found, [library(named), library(vendors.join("first")), library(vendors.join("second"))]);
 }

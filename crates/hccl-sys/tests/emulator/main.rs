@@ -120,6 +120,7 @@ fn find(name: &str) -> Option<scenarios::Scenario> {
         states::find,
         sums::find,
         fused::find,
+        libraries::find,
         refusals::find,
     ];
     parts.iter().find_map(|find| find(name))

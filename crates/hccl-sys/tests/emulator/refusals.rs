@@ -2,8 +2,11 @@
 //! the code that the page names, the rule, and the operand.
 
 use super::scenarios::{ranks, scenarios};
-use crate::client::{Array, BF16, BOOL, F16, F32, I32, I64, call, ints, list, message, ok, op, start, stream};
+use crate::client::{
+    Array, BF16, BOOL, F16, F32, I32, I64, call, ints, list, message, ok, op, start, stream,
+};
 use crate::fused::name_of;
+use crate::worlds::destroy;
 use hccl_sys::types::{aclTensor, aclrtStream};
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -34,7 +37,17 @@ fn experts_operators_refuse_what_their_pages_do_not_name() {
     let s = stream();
     let permute = |index: (&[i64], i32), sorted: (&[i64], i32), padded: bool| {
         let (tokens, out) = (t(&[4, 6], F32), t(&[8, 6], F32));
-        op!(s, transformer.aclnnMoeTokenPermute(tokens, t(index.0, index.1), 0, padded, out, t(sorted.0, sorted.1)))
+        op!(
+            s,
+            transformer.aclnnMoeTokenPermute(
+                tokens,
+                t(index.0, index.1),
+                0,
+                padded,
+                out,
+                t(sorted.0, sorted.1)
+            )
+        )
     };
     ok(permute((&[4, 2], I64), (&[8], I32), false));
     refused(permute((&[4, 2], I64), (&[8], I32), true), 561_002, "NN-14", "paddedMode");
@@ -68,7 +81,20 @@ fn experts_operators_refuse_what_their_pages_do_not_name() {
         let (x, expert, out) = (t(&[4, 6], F32), t(&[4, 2], I32), t(&[8, 6], F32));
         let first = op!(
             s,
-            transformer.aclnnMoeInitRoutingV2(x, expert, 0, 0, 5, drop, count, false, out, t(row, I32), none(), none())
+            transformer.aclnnMoeInitRoutingV2(
+                x,
+                expert,
+                0,
+                0,
+                5,
+                drop,
+                count,
+                false,
+                out,
+                t(row, I32),
+                none(),
+                none()
+            )
         );
         first
     };
@@ -99,7 +125,25 @@ fn grouped_products_refuse_what_their_pages_do_not_name() {
         op!(
             s,
             transformer.aclnnGroupedMatmulV4(
-                x, w, no, no, no, no, no, no, t(&[2], groups), no, no, no, split, kind, counts, act, list(&out), no, no
+                x,
+                w,
+                no,
+                no,
+                no,
+                no,
+                no,
+                no,
+                t(&[2], groups),
+                no,
+                no,
+                no,
+                split,
+                kind,
+                counts,
+                act,
+                list(&out),
+                no,
+                no
             )
         )
     };
@@ -114,8 +158,25 @@ fn grouped_products_refuse_what_their_pages_do_not_name() {
     let code = op!(
         s,
         transformer.aclnnGroupedMatmulV4(
-            wide, list(&[t(&[1, 1, 3], F16)]), no, no, no, no, no, no, t(&[1], I64), no, no, no, 3, 0, 0, 0,
-            list(&[t(&[1, 3], F16)]), no, no
+            wide,
+            list(&[t(&[1, 1, 3], F16)]),
+            no,
+            no,
+            no,
+            no,
+            no,
+            no,
+            t(&[1], I64),
+            no,
+            no,
+            no,
+            3,
+            0,
+            0,
+            0,
+            list(&[t(&[1, 3], F16)]),
+            no,
+            no
         )
     );
     refused(code, 161_002, "NN-13", "x: expected a last dimension of 1..65535");
@@ -129,7 +190,12 @@ fn rotations_refuse_what_their_pages_do_not_name() {
         op!(s, transformer.aclnnRotaryPositionEmbedding(x, t(cos, F32), t(cos, F32), mode, out))
     };
     ok(rotary(&[2, 3, 4, 8], &[1, 3, 1, 8], 0));
-    refused(rotary(&[2, 3, 4, 7], &[1, 3, 1, 7], 0), 161_002, "NN-14", "D: expected a multiple of 2 2, found 7");
+    refused(
+        rotary(&[2, 3, 4, 7], &[1, 3, 1, 7], 0),
+        161_002,
+        "NN-14",
+        "D: expected a multiple of 2 2, found 7",
+    );
     refused(rotary(&[2, 3, 4, 896], &[1, 3, 1, 896], 0), 161_002, "NN-14", "D: expected 2..895");
     refused(rotary(&[2, 3, 4, 8], &[1, 3, 1, 8], 2), 161_002, "NN-14", "mode: expected 0|1 on A2");
     refused(rotary(&[2, 3, 4, 8], &[1, 4, 1, 8], 0), 161_002, "NN-13", "cos");
@@ -153,8 +219,26 @@ fn layouts_of_training_are_those_of_its_pages() {
         op!(
             s,
             transformer.aclnnFlashAttentionScore(
-                q, q, q, none(), none(), none(), none(), null_mut(), 1.0, 1.0, 65536, 65536, 2,
-                layout.as_ptr().cast_mut(), 0, 0, stat, stat, t(&[0], F32), o
+                q,
+                q,
+                q,
+                none(),
+                none(),
+                none(),
+                none(),
+                null_mut(),
+                1.0,
+                1.0,
+                65536,
+                65536,
+                2,
+                layout.as_ptr().cast_mut(),
+                0,
+                0,
+                stat,
+                stat,
+                t(&[0], F32),
+                o
             )
         )
     };
@@ -168,8 +252,28 @@ fn layouts_of_training_are_those_of_its_pages() {
         op!(
             s,
             transformer.aclnnFlashAttentionVarLenScore(
-                q, q, q, none(), none(), none(), none(), null_mut(), ends, ends, 1.0, 1.0, 65536, 65536, 2,
-                layout.as_ptr().cast_mut(), 0, 0, stat, stat, t(&[0], F32), o
+                q,
+                q,
+                q,
+                none(),
+                none(),
+                none(),
+                none(),
+                null_mut(),
+                ends,
+                ends,
+                1.0,
+                1.0,
+                65536,
+                65536,
+                2,
+                layout.as_ptr().cast_mut(),
+                0,
+                0,
+                stat,
+                stat,
+                t(&[0], F32),
+                o
             )
         )
     };
@@ -181,16 +285,45 @@ fn layouts_of_training_are_those_of_its_pages() {
         op!(
             s,
             transformer.aclnnFlashAttentionScoreGrad(
-                t(dims, F32), t(dims, F32), t(dims, F32), t(dims, F32), none(), none(), none(), none(), stat(), stat(),
-                none(), t(dims, F32), null_mut(), 1.0, 1.0, 65536, 65536, 2, layout.as_ptr().cast_mut(), 0, 0,
-                t(dims, F32), t(dims, F32), t(dims, F32), none()
+                t(dims, F32),
+                t(dims, F32),
+                t(dims, F32),
+                t(dims, F32),
+                none(),
+                none(),
+                none(),
+                none(),
+                stat(),
+                stat(),
+                none(),
+                t(dims, F32),
+                null_mut(),
+                1.0,
+                1.0,
+                65536,
+                65536,
+                2,
+                layout.as_ptr().cast_mut(),
+                0,
+                0,
+                t(dims, F32),
+                t(dims, F32),
+                t(dims, F32),
+                none()
             )
         )
     };
     refused(gradient(&[2, 2, 3, 4], c"NBSD"), 161_002, "NN-14", "inputLayout");
 }
 
-fn gather(s: aclrtStream, group: &CStr, (m, k, n): (i64, i64, i64), bias: *mut aclTensor, (index, turns, mode): (i64, i64, i64), rows: i64) -> i32 {
+fn gather(
+    s: aclrtStream,
+    group: &CStr,
+    (m, k, n): (i64, i64, i64),
+    bias: *mut aclTensor,
+    (index, turns, mode): (i64, i64, i64),
+    rows: i64,
+) -> i32 {
     let (x, y) = (t(&[m, k], F16), t(&[k, n], F16));
     let (out, all) = (t(&[rows, n], F16), t(&[rows, k], F16));
     op!(s, transformer.aclnnAllGatherMatmul(x, y, bias, group.as_ptr(), index, turns, mode, out, all))
@@ -201,18 +334,25 @@ fn products_with_communication_refuse_what_their_pages_do_not_name() {
         let name = name_of(comm);
         let plain = (0, 0, 1);
         refused(gather(s, c"nobody", (2, 256, 3), none(), plain, 4), 161_002, "COMM-07", "nobody");
-        refused(gather(s, &name, (2, 255, 3), none(), plain, 4), 161_002, "NN-14", "k: expected 256..65534, found 255");
+        refused(
+            gather(s, &name, (2, 255, 3), none(), plain, 4),
+            161_002,
+            "NN-14",
+            "k: expected 256..65534, found 255",
+        );
         refused(gather(s, &name, (2, 256, 3), t(&[3], F16), plain, 4), 161_002, "NN-14", "bias must be null");
         refused(gather(s, &name, (2, 256, 3), none(), (1, 0, 1), 4), 161_002, "NN-14", "gatherIndex");
         refused(gather(s, &name, (2, 256, 3), none(), (0, 1, 1), 4), 161_002, "NN-14", "commTurn");
         refused(gather(s, &name, (2, 256, 3), none(), (0, 0, 0), 4), 161_002, "NN-14", "streamMode");
-        refused(gather(s, &name, (2, 256, 3), none(), plain, 6), 161_002, "NN-13", "output: expected [m*R,n] with m*R 4");
+        refused(
+            gather(s, &name, (2, 256, 3), none(), plain, 6),
+            161_002,
+            "NN-13",
+            "output: expected [m*R,n] with m*R 4",
+        );
         let scatter = |m: i64, how: &CStr| {
             let (x, y, out) = (t(&[m, 256], BF16), t(&[256, 3], BF16), t(&[m / 2, 3], BF16));
-            op!(
-                s,
-                transformer.aclnnMatmulReduceScatter(x, y, none(), name.as_ptr(), how.as_ptr(), 0, 1, out)
-            )
+            op!(s, transformer.aclnnMatmulReduceScatter(x, y, none(), name.as_ptr(), how.as_ptr(), 0, 1, out))
         };
         refused(scatter(4, c"max"), 161_002, "NN-14", "reduceOp");
         refused(scatter(5, c"sum"), 161_002, "NN-14", "m: expected a multiple of R 2, found 5");
@@ -228,11 +368,27 @@ fn products_with_communication_refuse_what_their_pages_do_not_name() {
             let code = op!(
                 s,
                 transformer.aclnnAlltoAllvGroupedMatMul(
-                    x, w, no, no, no, no, name.as_ptr(), 2, counts, counts, false, false, false, y, no, no
+                    x,
+                    w,
+                    no,
+                    no,
+                    no,
+                    no,
+                    name.as_ptr(),
+                    2,
+                    counts,
+                    counts,
+                    false,
+                    false,
+                    false,
+                    y,
+                    no,
+                    no
                 )
             );
             refused(code, 561_003, "NN-15", "A3");
         }
+        destroy(comm);
     });
     ranks(3, |_, comm, s| {
         let code = gather(s, &name_of(comm), (2, 256, 3), none(), (0, 0, 1), 6);
@@ -245,10 +401,8 @@ fn products_with_sums_are_not_on_every_chip() {
     ranks(2, |_, comm, s| {
         let (x, y, out) = (t(&[4, 6], F16), t(&[6, 3], F16), t(&[4, 3], F16));
         let name = name_of(comm);
-        let code = op!(
-            s,
-            transformer.aclnnMatmulAllReduce(x, y, none(), name.as_ptr(), c"sum".as_ptr(), 0, 1, out)
-        );
+        let code =
+            op!(s, transformer.aclnnMatmulAllReduce(x, y, none(), name.as_ptr(), c"sum".as_ptr(), 0, 1, out));
         refused(code, 561_003, "NN-15", "it runs on A2, not on Ascend910_9391");
         ok(gather(s, &name, (2, 256, 3), none(), (0, 0, 1), 4));
         ok(call!(rt.aclrtSynchronizeStream(s)));

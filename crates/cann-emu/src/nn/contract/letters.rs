@@ -26,6 +26,7 @@ impl Letters {
         self.sizes.get(name).copied().or_else(|| match call.value(name) {
             Some(Value::Number(Arg::I(v))) => Some(*v),
             Some(Value::Number(Arg::U(v))) => i64::try_from(*v).ok(),
+            Some(Value::Number(Arg::B(v))) => Some(i64::from(*v)),
             Some(Value::Ints(Some(list))) => Some(list.iter().sum()),
             _ => None,
         })
