@@ -30,7 +30,7 @@ def beside(name):
 
 adapter_cases, adapter_inference = beside("adapter_cases"), beside("adapter_inference")
 adapter_scripts, adapter_layers, adapter_ranks = beside("adapter_scripts"), beside("adapter_layers"), beside("adapter_ranks")
-adapter_fused = beside("adapter_fused")
+adapter_fused, adapter_programs = beside("adapter_fused"), beside("adapter_programs")
 
 CASES = {}
 
@@ -555,7 +555,7 @@ def rank():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", help="one section")
+    parser.add_argument("--only", help="sections whose name begins so")
     parser.add_argument("--case", help="cases whose name contains this")
     parser.add_argument("--list", action="store_true", help="names of the cases")
     parser.add_argument("--verbose", action="store_true", help="stack traces")
@@ -565,12 +565,13 @@ def main():
     adapter_inference.register(case, check, near)
     adapter_scripts.register(check, near)
     adapter_layers.register(check, near)
+    adapter_programs.register(check, near)
     print(f"torch {torch.__version__}, torch_npu {torch_npu.__version__}, {torch.npu.device_count()} devices, available: {torch.npu.is_available()}\n")
     print("| section | cases | equal | refused | wrong |\n|---|---|---|---|---|")
     notes, bad = [], 0
     older = is_older() and not os.environ.get("TORCH_NPU_HERE")
     for section, cases in CASES.items():
-        if args.only and section != args.only:
+        if args.only and not section.startswith(args.only):
             continue
         cases = [c for c in cases if not args.case or args.case in c[0]]
         if args.list:

@@ -1,13 +1,13 @@
 //! Collectives: a communicator is a connection to the hub of its group, a thread in the process that made the root info.
 
 pub mod hub;
+pub mod line;
 pub mod wire;
 
 use crate::handles::Handled;
 use crate::knobs::knobs;
 use crate::report::{self, fail, violation};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use line::{Door, Line, Place};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub struct Comm {
     pub fixed: bool,
     /// Whether its end was asked for before.
     pub asked: AtomicBool,
-    stream: Mutex<UnixStream>,
+    stream: Mutex<Line>,
     /// The last asynchronous error.
     pub error: AtomicI32,
     /// What it has been used for: [`PLAIN`], [`FUSED`] or [`ROUTES`].
@@ -60,9 +60,8 @@ pub enum Name {
     Again,
 }
 
-/// Listens under a name; the hub runs until its last rank has gone.
-pub fn listen(name: &str, valid: Name) -> std::io::Result<()> {
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+/// The hub of a group behind a door; it runs until its last rank has gone.
+pub fn listen(listener: Door, name: &str, valid: Name) -> std::io::Result<()> {
     let group = name.to_owned();
     let hub = |name: &str| std::thread::Builder::new().name(name.to_owned());
     hub("emu-hccl-hub").spawn(move || {
@@ -88,12 +87,12 @@ fn connect_timeout() -> f64 {
     std::env::var("HCCL_CONNECT_TIMEOUT").ok().and_then(|v| v.parse().ok()).unwrap_or(120.0)
 }
 
-/// Joins the group under a name.
+/// Joins the group that meets at a place.
 ///
 /// # Errors
 /// `HCCL_E_TIMEOUT` when there is no hub or not all ranks come, `HCCL_E_PARA` when ranks disagree.
 pub fn join(
-    name: &str,
+    place: &Place,
     size: u32,
     rank: u32,
     device: u32,
@@ -103,10 +102,8 @@ pub fn join(
 ) -> Result<Comm, i32> {
     let limit = connect_timeout();
     let end = Instant::now() + Duration::from_secs_f64(limit);
-    let address =
-        SocketAddr::from_abstract_name(name).map_err(|e| fail(1, &format!("the group's address: {e}")))?;
     let mut stream = loop {
-        match UnixStream::connect_addr(&address) {
+        match place.connect() {
             Ok(stream) => break stream,
             Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
             Err(e) => {

@@ -258,13 +258,13 @@ pub(super) static OPS: &[Row] = &[
     (
         "MoeTokenUnpermute",
         "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,out) contig(out) code(561002) in(paddedMode,0) \
-         none(restoreShapeOptional) out[n,h] permutedTokens[_,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k]",
+         out[n,h] permutedTokens[_,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k]",
         unpermute,
     ),
     (
         "MoeTokenUnpermuteGrad",
         "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,unpermutedTokensGrad,permutedTokensGradOut) null(probsGradOut) \
-         contig(permutedTokensGradOut,probsGradOut) code(561002) in(paddedMode,0) none(restoreShapeOptional) unpermutedTokensGrad[n,h] \
+         contig(permutedTokensGradOut,probsGradOut) code(561002) in(paddedMode,0) unpermutedTokensGrad[n,h] \
          permutedTokens[t,h] permutedTokensGradOut[t,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k] probsGradOut[n,k]",
         unpermute_grad,
     ),
