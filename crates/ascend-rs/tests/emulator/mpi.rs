@@ -11,6 +11,11 @@ use std::sync::Arc;
 
 /// One rank: every operation of the interface has the bits of the ranks that are threads.
 pub fn one_of_ranks_that_mpi_starts() {
+    // A rank that unwound would wait in MPI's end for the other.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::abort();
+    }));
     let mpi = ms_dist::mpi::start().unwrap();
     let (rank, world) = (mpi.fabric().rank(), mpi.fabric().world());
     assert_eq!(world, 2, "mpirun starts two ranks");
