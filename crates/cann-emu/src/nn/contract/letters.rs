@@ -162,11 +162,12 @@ impl Shape {
                         Some(v) => {
                             return wrong(&format!(" with {size} {v}"));
                         }
-                        None => match size.letter() {
-                            Some(letter) => letters.set(letter, found),
-                            // A product of what a tensor that was left out would have told.
-                            None => {}
-                        },
+                        None => {
+                            // A product of what a tensor that was left out would have told tells nothing.
+                            if let Some(letter) = size.letter() {
+                                letters.set(letter, found);
+                            }
+                        }
                     }
                 }
             }

@@ -403,7 +403,8 @@ fn groups_reduced(k: &Call) -> Outcome {
             x[i].load(k.decl.name)?.floats()
         };
         let mut c = times(k, &rows, matrix)?;
-        let shift = bias.get(i).map(|b| b.load(k.decl.name)).transpose()?.map(|v| v.floats());
+        let shift =
+            bias.get(i).map(|b| b.load(k.decl.name)).transpose()?.map(super::super::tensor::Values::floats);
         add_row(&mut c, shift);
         all.push(c);
     }
