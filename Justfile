@@ -27,6 +27,7 @@ parity SEED="1":
 mpi:
     mpirun --version
     cargo test --locked -p ms-train --features mpi --test mpi -- --nocapture
+    cargo test --locked -p ascend-rs --features mpi --test emulator mpi
 
 # The kernels' tests on aarch64 (portable bodies), performed by qemu. Needs Debian's gcc-aarch64-linux-gnu and qemu-user.
 aarch64:

@@ -30,6 +30,7 @@ def beside(name):
 
 adapter_cases, adapter_inference = beside("adapter_cases"), beside("adapter_inference")
 adapter_scripts, adapter_layers, adapter_ranks = beside("adapter_scripts"), beside("adapter_layers"), beside("adapter_ranks")
+adapter_fused, adapter_programs = beside("adapter_fused"), beside("adapter_programs")
 
 CASES = {}
 
@@ -48,9 +49,13 @@ def check(section, name):
 
 # Cases that this adapter cannot run on a toolkit of 8.1, and why: expected to fail, each in a process of its own, since an
 # operator by type name that fails ends the adapter's launching thread.
+EXCHANGES = "aclnnAlltoAllMatmul came with 9.0, and the adapter has no other way"
+ROUTES = "aclnnMoeDistributeDispatchV2 came with 8.5, and the adapter has no other way"
 SCALER = "aclnnAmpUpdateScale came with 9.1, and the adapter has no other way"
 OLDER = {
     ("processes", "four processes, several collectives in one call"): "HcclGroupStart came with 8.5, and the adapter has no other way",
+    ("processes", "two processes, products fused with exchanges"): EXCHANGES,
+    ("processes", "two processes, tokens to experts and back"): ROUTES,
     ("scripts: mixed precision", "five steps with autocast in torch.float16 and a scaler"): SCALER,
     ("scripts: mixed precision", "an overflow skips the step and halves the scale"): SCALER,
     ("scripts: complex numbers", "angles"): "aclnnAngleV2 came with 9.0, and the adapter has no other way",
@@ -488,6 +493,9 @@ def processes(count, port, part="all"):
 
 check("processes", "two processes over hccl")(lambda: processes(2, 29613))
 check("processes", "four processes over hccl")(lambda: processes(4, 29617))
+check("processes", "two processes, products fused with collectives")(lambda: processes(2, 29633, "fused"))
+check("processes", "two processes, products fused with exchanges")(lambda: processes(2, 29637, "fused exchanges"))
+check("processes", "two processes, tokens to experts and back")(lambda: processes(2, 29641, "experts"))
 check("processes", "four processes, several collectives in one call")(lambda: processes(4, 29621, "coalesced"))
 
 
@@ -498,6 +506,11 @@ def rank():
     dist.init_process_group("hccl")
     if dist.get_world_size() == 4:
         adapter_ranks.run(r, near, os.environ["RANK_PART"])
+        dist.destroy_process_group()
+        print("rank done")
+        return
+    if os.environ["RANK_PART"] != "all":
+        adapter_fused.run(r, near, os.environ["RANK_PART"])
         dist.destroy_process_group()
         print("rank done")
         return
@@ -542,7 +555,7 @@ def rank():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", help="one section")
+    parser.add_argument("--only", help="sections whose name begins so")
     parser.add_argument("--case", help="cases whose name contains this")
     parser.add_argument("--list", action="store_true", help="names of the cases")
     parser.add_argument("--verbose", action="store_true", help="stack traces")
@@ -552,12 +565,13 @@ def main():
     adapter_inference.register(case, check, near)
     adapter_scripts.register(check, near)
     adapter_layers.register(check, near)
+    adapter_programs.register(check, near)
     print(f"torch {torch.__version__}, torch_npu {torch_npu.__version__}, {torch.npu.device_count()} devices, available: {torch.npu.is_available()}\n")
     print("| section | cases | equal | refused | wrong |\n|---|---|---|---|---|")
     notes, bad = [], 0
     older = is_older() and not os.environ.get("TORCH_NPU_HERE")
     for section, cases in CASES.items():
-        if args.only and section != args.only:
+        if args.only and not section.startswith(args.only):
             continue
         cases = [c for c in cases if not args.case or args.case in c[0]]
         if args.list:

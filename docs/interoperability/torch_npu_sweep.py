@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every operator that PyTorch tests of its own know, on the emulator by way of the vendor's adapter, against the CPU.
 
-    pip install expecttest              # besides what torch_npu.py needs, with the same variables
+    pip install expecttest packaging    # besides what torch_npu.py needs, with the same variables
     python docs/interoperability/torch_npu_sweep.py [--dtype float32] [--samples 12] [--first N] [--last N] [--only NAME,NAME] [--known]
 
 Takes the sample inputs of `torch.testing._internal.common_methods_invocations.op_db` (no dimensions, empty, broadcast, not
@@ -149,7 +149,10 @@ def main():
     lines, at = [], args.first
     while at < args.last:
         command = [sys.executable, __file__, "--worker", "--dtype", args.dtype, "--samples", str(args.samples), "--first", str(at), "--last", str(args.last), "--only", args.only]
-        text = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+        ran = subprocess.run(command, capture_output=True, text=True)
+        text = ran.stdout.splitlines()
+        if not text:
+            sys.exit(f"the worker did not begin:\n{ran.stderr[-2000:]}")
         lines += text
         begun = [x.split() for x in text if x.startswith("@")]
         if "END" in text or not begun:

@@ -7,7 +7,7 @@ use crate::{Device, Error, Result, Stream, Toolkit};
 use hccl_sys::types::{HcclComm, HcclCommConfig, HcclRootInfo};
 use ms_core::DType;
 use ms_dist::ReduceOp;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -94,6 +94,7 @@ pub struct Comm {
     raw: HcclComm,
     rank: usize,
     size: usize,
+    name: CString,
 }
 
 /// A communicator on its way to the thread of its device.
@@ -194,7 +195,11 @@ impl Comm {
         let (mut rank, mut size) = (0, 0);
         acl!(device.toolkit(), hccl.HcclGetRankId(raw, &raw mut rank))?;
         acl!(device.toolkit(), hccl.HcclGetRankSize(raw, &raw mut size))?;
-        Ok(Comm { context: device.0.clone(), raw, rank: rank as usize, size: size as usize })
+        let mut text = [0u8; 128];
+        acl!(device.toolkit(), hccl.HcclGetCommName(raw, text.as_mut_ptr().cast()))?;
+        let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());
+        let name = CString::new(&text[..end]).unwrap_or_default(); // no zero comes before the first one
+        Ok(Comm { context: device.0.clone(), raw, rank: rank as usize, size: size as usize, name })
     }
 
     /// This rank's number.
@@ -208,13 +213,8 @@ impl Comm {
     }
 
     /// The name by which operators that communicate find the group.
-    ///
-    /// # Errors
-    /// If the library cannot say.
-    pub fn name(&self) -> Result<String> {
-        let mut text = [0u8; 128];
-        acl!(&self.context.toolkit, hccl.HcclGetCommName(self.raw, text.as_mut_ptr().cast()))?;
-        Ok(text.iter().take_while(|c| **c != 0).map(|c| *c as char).collect())
+    pub fn name(&self) -> &CStr {
+        &self.name
     }
 
     fn ready(&self, what: &'static str, stream: &Stream, buffers: &[(&Buffer, usize)]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Calling an operator: descriptions of tensors, the plan of the first phase, and its one run.
 
+use crate::comm::Comm;
 use crate::memory::Buffer;
 use crate::toolkit::acl;
 use crate::{Error, Result, Stream};
@@ -437,5 +438,13 @@ impl<'a> Argument<'a> for &'static CStr {
     fn pass(self, _call: &mut Call<'a>) -> Result<*mut c_char> {
         // Never written: the interface leaves the `const` out.
         Ok(self.as_ptr().cast_mut())
+    }
+}
+
+impl<'a> Argument<'a> for &'a Comm {
+    type Raw = *mut c_char;
+    fn pass(self, _call: &mut Call<'a>) -> Result<*mut c_char> {
+        // Never written, and alive until the call has run.
+        Ok(self.name().as_ptr().cast_mut())
     }
 }

@@ -33,6 +33,7 @@ macro_rules! operators {
 }
 
 pub mod inference;
+pub mod joint;
 pub mod versions;
 
 /// Name, and whether the opened toolkit has both phases, of every operator of this module and those below it.

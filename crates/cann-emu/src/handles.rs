@@ -114,6 +114,13 @@ pub fn peek<T: Handled>(handle: usize) -> Option<Arc<T>> {
     locked.table().live.get(&handle).and_then(|live| Arc::clone(&live.object).downcast::<T>().ok())
 }
 
+/// The first living object of a kind that `wanted` is true of.
+pub fn find<T: Handled>(wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+    let mut locked = lock();
+    let of_kind = locked.table().live.values().filter(|live| live.kind == T::NAME);
+    of_kind.filter_map(|live| Arc::clone(&live.object).downcast::<T>().ok()).find(|object| wanted(object))
+}
+
 /// Takes a handle out of the table.
 ///
 /// # Errors

@@ -59,6 +59,10 @@ pub struct Knobs {
     pub trace: Option<PathBuf>,
     /// `CANN_EMU_FAULT`: faults to inject, separated by commas.
     pub faults: Vec<String>,
+    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: each thread of the host is an actor of the race check.
+    pub hosts_apart: bool,
+    /// `CANN_EMU_SERVER`: the server that this process pretends to be on; groups then meet over TCP.
+    pub server: String,
     /// `CANN_EMU_EVENTS`: how many ordinary events exist.
     pub events: usize,
     /// `HCCL_EXEC_TIMEOUT`: seconds a rank waits for the others.
@@ -110,12 +114,23 @@ pub fn knobs() -> &'static Knobs {
             report: std::env::var_os("CANN_EMU_REPORT").map(PathBuf::from),
             trace: std::env::var_os("CANN_EMU_TRACE").map(PathBuf::from),
             faults: faults(&std::env::var("CANN_EMU_FAULT").unwrap_or_default()),
+            hosts_apart: word("CANN_EMU_HOSTS") == "threads",
+            server: std::env::var("CANN_EMU_SERVER").unwrap_or_default(),
             events: number("CANN_EMU_EVENTS", 65_535),
             hccl_timeout_s: number("HCCL_EXEC_TIMEOUT", 1836.0),
             hccl_buffer_mb: number("HCCL_BUFFSIZE", 200),
             release: release(),
         }
     })
+}
+
+/// The kind of the chip, as operators' pages name them: A2, A3, or else the chip's name.
+pub fn chip() -> &'static str {
+    match knobs().soc.as_str() {
+        soc if soc.starts_with("Ascend910_93") => "A3",
+        soc if soc.starts_with("Ascend910B") => "A2",
+        soc => soc,
+    }
 }
 
 /// The faults of a list. One that could never hit ends the process: a test that injects it would pass for nothing.

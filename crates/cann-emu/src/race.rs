@@ -1,14 +1,19 @@
-//! The order of all accesses: a vector clock per stream, per event and for the host.
+//! The order of all accesses: a vector clock per stream, per event and for the host, or for each of its threads.
 //!
-//! Threads of a process synchronise by means that a library cannot see, so the host is one actor: what any thread has
-//! waited for, every thread knows. Clocks advance when work is submitted, so a finding does not depend on when it runs.
+//! Threads of a process synchronise by means that a library cannot see, so the host is one actor unless
+//! `CANN_EMU_HOSTS=threads` says otherwise: what any thread has waited for, every thread knows. With that setting a thread knows
+//! what it did and waited for itself, and what was submitted to a stream or event that it has waited for: for programs whose
+//! threads share device memory by streams and events only. Clocks advance when work is submitted, so a finding does not depend
+//! on when it runs.
 
+use crate::knobs::knobs;
 use crate::nn::tensor::View;
 use crate::report::Site;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Times by actor; the host is actor 0, streams follow.
+/// Times by actor; the host is actor 0, streams follow, host threads of their own stand behind [`THREADS`].
 pub type Clock = HashMap<u64, u64>;
 
 /// A range of device memory that a task touches.
@@ -40,6 +45,32 @@ struct State {
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 const HOST: u64 = 0;
+/// Actors from here on are threads of the host.
+const THREADS: u64 = 1 << 63;
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static THREAD: u64 = THREADS + NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The actor that this thread is.
+fn own() -> u64 {
+    if knobs().hosts_apart { THREAD.with(|t| *t) } else { HOST }
+}
+
+/// Whether an actor is the host or one of its threads.
+fn is_host(actor: u64) -> bool {
+    actor == HOST || actor >= THREADS
+}
+
+fn name(actor: u64) -> String {
+    match actor {
+        HOST => "the host".to_owned(),
+        a if a >= THREADS => format!("host thread {}", a - THREADS),
+        a => format!("stream {a}"),
+    }
+}
+
 const KEPT: usize = 20_000;
 
 fn with<R>(f: impl FnOnce(&mut State) -> R) -> R {
@@ -58,7 +89,7 @@ fn join(into: &mut Clock, from: &Clock) {
 /// Gives messages for conflicting accesses without an order, and the stream's clock.
 pub fn submit(stream: u64, accesses: &[Access], what: &str) -> Vec<String> {
     with(|state| {
-        let host = state.clocks.get(&HOST).cloned().unwrap_or_default();
+        let host = state.clocks.get(&own()).cloned().unwrap_or_default();
         let clock = state.clocks.entry(stream).or_default();
         join(clock, &host);
         let time = clock.entry(stream).or_insert(0);
@@ -71,18 +102,19 @@ pub fn submit(stream: u64, accesses: &[Access], what: &str) -> Vec<String> {
 /// The host touches device memory itself, blocking.
 pub fn host(accesses: &[Access], what: &str) -> Vec<String> {
     with(|state| {
-        let clock = state.clocks.entry(HOST).or_default();
-        let time = clock.entry(HOST).or_insert(0);
+        let me = own();
+        let clock = state.clocks.entry(me).or_default();
+        let time = clock.entry(me).or_insert(0);
         *time += 1;
         let (time, clock) = (*time, clock.clone());
-        state.access(HOST, time, &clock, accesses, what)
+        state.access(me, time, &clock, accesses, what)
     })
 }
 
 /// The clock of a stream as it stands: what an event records.
 pub fn stamp(stream: u64) -> Clock {
     with(|state| {
-        let host = state.clocks.get(&HOST).cloned().unwrap_or_default();
+        let host = state.clocks.get(&own()).cloned().unwrap_or_default();
         let clock = state.clocks.entry(stream).or_default();
         join(clock, &host);
         clock.clone()
@@ -96,19 +128,19 @@ pub fn wait(stream: u64, clock: &Clock) {
 
 /// The host has waited for what a clock says.
 pub fn synchronised(clock: &Clock) {
-    with(|state| join(state.clocks.entry(HOST).or_default(), clock));
+    with(|state| join(state.clocks.entry(own()).or_default(), clock));
 }
 
 /// Forgets an allocation; a message if work that the host does not know to be done still uses it.
 pub fn forget(start: usize, len: usize) -> Option<String> {
     with(|state| {
-        let host = state.clocks.get(&HOST).cloned().unwrap_or_default();
+        let host = state.clocks.get(&own()).cloned().unwrap_or_default();
         let mut found = None;
         let records = state.records.remove(&start).unwrap_or_default();
         for r in &records {
             let known = host.get(&r.actor).copied().unwrap_or(0);
-            if r.actor != HOST && r.time > known && r.access.start < start + len && found.is_none() {
-                found = Some(format!("{} on stream {}", r.what, r.actor));
+            if !is_host(r.actor) && r.time > known && r.access.start < start + len && found.is_none() {
+                found = Some(format!("{} on {}", r.what, name(r.actor)));
             }
         }
         found
@@ -141,7 +173,6 @@ impl State {
                 let ordered = r.actor == actor || r.time <= clock.get(&r.actor).copied().unwrap_or(0);
                 if !ordered && (r.access.write || access.write) && touch(&r.access, access) {
                     let verb = |w: bool| if w { "writes" } else { "reads" };
-                    let name = |a: u64| if a == HOST { "the host".to_owned() } else { format!("stream {a}") };
                     found.push(format!(
                         "{what} on {} {} {} bytes at {:#x} while {} on {} {} {} bytes at {:#x}, and nothing orders the two",
                         name(actor),

@@ -63,6 +63,10 @@ rules! {
     NN_NO_KERNEL = "NN-10", Cautious, "an operator needs a kernel; the emulator has not all";
     NN_KEPT = "NN-12", Cautious, "tensors, scalars, arrays and lists are destroyed before aclFinalize";
     NN_TYPE = "NN-11", Documented, "an operand has an element type that the operator's page names";
+    NN_SHAPE = "NN-13", Documented, "the shapes and places of operands fit together as the operator's page says";
+    NN_VALUE = "NN-14", Documented, "numbers, texts and what must be left out are as the operator's page names them";
+    NN_CHIP = "NN-15", Documented, "an operator exists on the kinds of chips that its page names";
+    NN_PAIR = "NN-16", Documented, "what a dispatch of tokens gives goes unchanged into the combination of the same version";
     API_ABSENT = "API-01", Cautious, "a function needs an implementation; the emulator has not all";
     COMM_MISMATCH = "COMM-01", Documented, "all ranks of a communicator issue the same collectives in the same order";
     COMM_TIMEOUT = "COMM-02", Documented, "all ranks arrive within the time limit";
@@ -70,6 +74,9 @@ rules! {
     COMM_ROOT_INFO = "COMM-04", Documented, "the root info reaches every rank unchanged and is used for one world";
     COMM_ARGUMENT = "COMM-05", Documented, "the arguments of a collective are among the documented ones";
     COMM_BUFFER = "COMM-06", Documented, "buffers of a collective are device memory of the communicator's device";
+    COMM_NAME = "COMM-07", Documented, "an operator fused with communication is given the name of a communicator of its device";
+    COMM_ONE = "COMM-08", Documented, "on A2 the operators fused with communication of a model use one communicator";
+    COMM_ROUTE = "COMM-09", Documented, "nothing else uses the communicator by which tokens go to experts";
     RES_LEAK = "RES-01", Documented, "streams, events, memory and communicators are released before aclFinalize";
     PROF_ORDER = "PROF-01", Documented, "init, create config, start, stop, destroy config, finalize, in this order";
 }

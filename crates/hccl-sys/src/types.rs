@@ -23,6 +23,7 @@ classes! {
     i8 => "i8"; u8 => "u8"; i16 => "i16"; u16 => "u16"; i32 => "i32"; u32 => "u32"; i64 => "i64"; u64 => "u64";
     usize => "u64"; f32 => "f32"; f64 => "f64"; bool => "bool"; () => "v";
     aclrtIpcEventHandle => "s:aclrtIpcEventHandle"; dim3 => "s:dim3"; HcclConfigValue => "s:HcclConfigValue"; aclrtMemLocation => "s:aclrtMemManagedLocation";
+    va_list => "s:va_list";
 }
 impl<T: ?Sized> AbiClass for *const T {
     const CLASS: &'static str = "p";
@@ -148,6 +149,12 @@ pub struct HcclSendRecvItem {
     /// The other rank.
     pub remote_rank: u32,
 }
+
+/// What a C function with a variable list is given: on x86-64 an array, which becomes its address, on aarch64 a struct of 32 bytes, of
+/// which the address of a copy is passed.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct va_list(pub *mut c_void);
 
 /// Passed by value: one integer register.
 #[repr(C)]

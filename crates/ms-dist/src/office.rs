@@ -9,7 +9,18 @@ use std::time::{Duration, Instant};
 /// How long a wait sleeps before it looks whether a rank has failed.
 const POLL: Duration = Duration::from_millis(50);
 /// Types by their number in a letter.
-const TYPES: [DType; 5] = [DType::F64, DType::F32, DType::F16, DType::Bf16, DType::I64];
+const TYPES: [DType; 10] = [
+    DType::F64,
+    DType::F32,
+    DType::F16,
+    DType::Bf16,
+    DType::I64,
+    DType::I32,
+    DType::I16,
+    DType::I8,
+    DType::U8,
+    DType::Bool,
+];
 
 /// Carries bytes to other processes of the run, in order between any two, and gives what comes to [`Office::deliver`].
 pub(crate) trait Wire: Send + Sync {

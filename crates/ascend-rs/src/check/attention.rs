@@ -71,10 +71,10 @@ fn rotary(b: &mut Bench<'_>) -> Result<()> {
 fn rotary_in_place(b: &mut Bench<'_>) -> Result<()> {
     let (batch, s, n, d) = (2, b.size.rows, 2, 64);
     let (q, k) = (b.random(&[batch, s, n, d])?, b.random(&[batch, s, 1, d])?);
-    let (cos, sin) = (b.random(&[1, s, 1, d])?, b.random(&[1, s, 1, d])?);
+    let (cos, sin) = (b.random(&[batch, s, 1, d])?, b.random(&[batch, s, 1, d])?);
     ops::rotary_in_place(b.stream, q.view()?, k.view()?, cos.view()?, sin.view()?, 1)?;
     for (x, n) in [(&q, n), (&k, 1)] {
-        let (c, i) = (spread(&cos.v, batch, s, n, d), spread(&sin.v, batch, s, n, d));
+        let (c, i) = (spread(&cos.v, 1, batch * s, n, d), spread(&sin.v, 1, batch * s, n, d));
         b.near("rotated", &x.a, &turn(&x.v, &c, &i, d, 0))?;
     }
     Ok(())

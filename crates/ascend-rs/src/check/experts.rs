@@ -261,7 +261,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { operators: &["aclnnGroupedMatmulV2"], dtypes: FLOATS, run: |b| grouped_forms(b, 2) },
     Check { operators: &["aclnnGroupedMatmulV3"], dtypes: FLOATS, run: |b| grouped_forms(b, 3) },
     Check { operators: &["aclnnGroupedMatmulV5"], dtypes: FLOATS, run: |b| grouped_forms(b, 5) },
-    Check { operators: &["aclnnGroupedMatmulAdd"], dtypes: FLOATS, run: grouped_add },
+    Check { operators: &["aclnnGroupedMatmulAdd"], dtypes: &[DType::F16, DType::Bf16], run: grouped_add },
     Check {
         operators: &["aclnnMoeInitRoutingV2", "aclnnMoeFinalizeRoutingV2"],
         dtypes: FLOATS,

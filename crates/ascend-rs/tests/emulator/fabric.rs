@@ -26,7 +26,7 @@ scenarios! {
 }
 
 /// Settings of the tests: small groups, quick time-outs.
-fn options() -> FabricOptions {
+pub fn options() -> FabricOptions {
     FabricOptions { message_buffer_mb: 1, timeout: Duration::from_secs(20), ..FabricOptions::default() }
 }
 
@@ -47,7 +47,7 @@ fn over_hccl<T: Send>(world: usize, options: FabricOptions, f: impl Fn(&HcclFabr
 }
 
 /// As [`over_hccl`], by the communicator of `ms-dist` that shares memory.
-fn over_threads<T: Send>(world: usize, f: impl Fn(&dyn Fabric) -> T + Sync) -> Vec<T> {
+pub fn over_threads<T: Send>(world: usize, f: impl Fn(&dyn Fabric) -> T + Sync) -> Vec<T> {
     ms_dist::threads::run(world, |fabric| Ok::<T, String>(f(&fabric)))
         .map_err(|(rank, e)| format!("rank {rank}: {e}"))
         .unwrap()
@@ -63,7 +63,7 @@ fn noise(n: usize, seed: usize) -> Vec<f32> {
 }
 
 /// Every operation of the interface once; names, and the bytes of what came out.
-fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec<u8>)>> {
+pub fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec<u8>)>> {
     let (r, n) = (comm.rank(), comm.size());
     let arena = Arena::default();
     let x = noise(n * 6, r + 1);
@@ -109,7 +109,7 @@ fn everything(comm: &dyn Communicator) -> ms_dist::Result<Vec<(&'static str, Vec
 }
 
 /// Groups of this layer are deterministic: sums have the order of ranks, and the bits of the threads.
-fn compare(hccl: &[Vec<(&'static str, Vec<u8>)>], threads: &[Vec<(&'static str, Vec<u8>)>]) {
+pub fn compare(hccl: &[Vec<(&'static str, Vec<u8>)>], threads: &[Vec<(&'static str, Vec<u8>)>]) {
     for (rank, (a, b)) in hccl.iter().zip(threads).enumerate() {
         assert_eq!(a.len(), b.len());
         for ((name, x), (other, y)) in a.iter().zip(b) {
@@ -272,7 +272,7 @@ fn a_subgroup_of_a_communicator_works() {
                 }
                 let sub = world.subgroup(&[0, 2], 5, Default::default()).unwrap();
                 assert_eq!((sub.rank(), sub.size()), (rank / 2, 2));
-                assert_ne!(sub.name().unwrap(), world.name().unwrap());
+                assert_ne!(sub.name(), world.name());
                 let a = ascend_rs::Array::of(&stream, &[1], &[rank as f32]).unwrap();
                 sub.all_reduce(&stream, a.buffer(), a.buffer(), 1, a.dtype(), ReduceOp::Sum).unwrap();
                 assert_eq!(a.to_vec::<f32>().unwrap(), [2.0]);
@@ -372,7 +372,8 @@ pub fn one_of_several_processes() {
     let toolkit = toolkit();
     let bootstrap =
         std::env::var("RANK_TABLE").map_or(Bootstrap::RootInfo, |t| Bootstrap::RankTable(t.into()));
-    let fabric = HcclFabric::new(&toolkit, rank as i32, rank, world, meeting, bootstrap, options());
+    let device = std::env::var("DEVICE").map_or(rank as i32, |v| v.parse().unwrap());
+    let fabric = HcclFabric::new(&toolkit, device, rank, world, meeting, bootstrap, options());
     let all: Vec<usize> = (0..world).collect();
     let comm = fabric.group(&all).unwrap();
     let hccl = everything(&*comm).unwrap();
@@ -392,6 +393,13 @@ fn outcomes(
         let mut settings = settings.to_vec();
         let rank = rank.to_string();
         settings.extend([("RANK", rank.as_str()), ("WORLD_SIZE", size.as_str())]);
+        // Two devices on each server that is pretended.
+        let place = (rank.parse::<usize>().unwrap() / 2, rank.parse::<usize>().unwrap() % 2);
+        let (server, device) = (format!("10.0.0.{}", place.0 + 1), place.1.to_string());
+        if let Some(at) = settings.iter().position(|(name, _)| *name == "SERVERS") {
+            settings.remove(at);
+            settings.extend([("CANN_EMU_SERVER", server.as_str()), ("DEVICE", device.as_str())]);
+        }
         let mut c = command(personality, scenario, &settings);
         c.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
     };
@@ -476,6 +484,57 @@ pub fn one_of_processes_that_add() {
 #[test]
 fn processes_that_meet_in_a_folder_equal_threads() {
     processes(3, &[]);
+}
+
+/// Two processes on each of two servers, which say the same numbers of devices and share no sockets but TCP's.
+#[test]
+fn processes_on_two_servers_equal_threads() {
+    processes(4, &[("SERVERS", "2")]);
+}
+
+#[test]
+fn processes_on_two_servers_of_a_rank_table_equal_threads() {
+    for (mode, personality) in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("table.json");
+        let entry = |rank: usize| {
+            format!(
+                r#"{{"device_id": "{}", "device_ip": "192.168.100.{rank}", "rank_id": "{rank}"}}"#,
+                rank % 2
+            )
+        };
+        let server = |s: usize| {
+            format!(
+                r#"{{"server_id": "10.0.0.{}", "device": [{}, {}]}}"#,
+                s + 1,
+                entry(2 * s),
+                entry(2 * s + 1)
+            )
+        };
+        let text = format!(
+            r#"{{"version": "1.0", "status": "completed", "server_count": "2", "server_list": [{}, {}]}}"#,
+            server(0),
+            server(1)
+        );
+        std::fs::write(&table, text + &format!("\n\n{}", folder.path().display())).unwrap();
+        let settings = |servers| {
+            vec![
+                ("RANK_TABLE", table.to_str().unwrap()),
+                ("MEETING", folder.path().to_str().unwrap()),
+                ("CANN_EMU_MODE", mode),
+                servers,
+            ]
+        };
+        for out in outcomes(personality, "one_of_several_processes", 4, &settings(("SERVERS", "2"))) {
+            assert!(out.status.success(), "{mode}: {}", said(&out));
+        }
+        // On a server that the table does not say.
+        let mut elsewhere = settings(("CANN_EMU_SERVER", "10.0.0.9"));
+        elsewhere.push(("CANN_EMU_VIOLATION", "error"));
+        for out in outcomes(personality, "one_of_several_processes", 4, &elsewhere) {
+            assert!(said(&out).contains("COMM-05"), "{mode}: {}", said(&out));
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,9 @@
 
 mod fabric;
 mod fused;
+mod joint;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod runtime;
 
 use cann_emu::tree::{Personality, beside_core};
@@ -67,10 +70,12 @@ fn the_child_runs_its_scenario() {
 }
 
 fn find(name: &str) -> Option<fn()> {
-    let all = [runtime::ALL, fabric::ALL, fused::ALL];
+    let all = [runtime::ALL, fabric::ALL, fused::ALL, joint::ALL];
     let parts: &[(&str, fn())] = &[
         ("one_of_several_processes", fabric::one_of_several_processes),
         ("one_of_processes_that_add", fabric::one_of_processes_that_add),
+        #[cfg(feature = "mpi")]
+        ("one_of_ranks_that_mpi_starts", mpi::one_of_ranks_that_mpi_starts),
     ];
     all.iter().chain([&parts]).flat_map(|t| t.iter()).find(|(n, _)| *n == name).map(|(_, f)| *f)
 }

@@ -57,6 +57,7 @@ fn enter(
 ) -> Result<(), i32> {
     let comm = get(comm, call)?;
     let stream = resolve(stream, call)?;
+    comm.used_by(call, false)?;
     request.call = call.to_owned();
     request.fixed = comm.is_deterministic();
     check_buffers(&comm, &from, call)?;

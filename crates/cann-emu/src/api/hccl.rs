@@ -3,6 +3,7 @@
 use super::context::need;
 use super::{answer, give, give_text, take};
 use crate::handles;
+use crate::hccl::line::{Door, Place};
 use crate::hccl::{Comm, Name, join, listen};
 use crate::knobs::{Release, knobs, noise};
 use crate::memory;
@@ -17,9 +18,9 @@ const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 static DETERMINISM: AtomicI32 = AtomicI32::new(0);
 
-/// Magic, a number of 8 bytes, then a pattern of that number up to a checksum: a blob that was cut or taken for a string
-/// is found out.
-fn make_root_info() -> ([u8; ROOT_INFO], String) {
+/// Magic, a number of 8 bytes, the address as text if it is one of TCP, then a pattern of that number up to a checksum: a blob
+/// that was cut or taken for a string is found out.
+fn make_root_info(call: &str) -> Result<([u8; ROOT_INFO], Root, Door), i32> {
     let time =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let id = time ^ (u64::from(std::process::id()) << 40) ^ COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -29,12 +30,25 @@ fn make_root_info() -> ([u8; ROOT_INFO], String) {
     for i in 16..ROOT_INFO - 8 {
         blob[i] = (id >> (i % 57)) as u8 ^ i as u8;
     }
+    let name = name_of(id);
+    let (door, place) = Place::open_any(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+    blob[ADDRESS].fill(0);
+    if let Place::At(address) = &place {
+        let text = address.to_string();
+        blob[ADDRESS.start..ADDRESS.start + text.len()].copy_from_slice(text.as_bytes());
+    }
     let sum = checksum(&blob);
     blob[ROOT_INFO - 8..].copy_from_slice(&sum.to_le_bytes());
-    (blob, address(id))
+    Ok((blob, (name, place), door))
 }
 
-fn address(id: u64) -> String {
+/// A group's name and where it meets.
+type Root = (String, Place);
+
+/// Where an address stands in the blob.
+const ADDRESS: std::ops::Range<usize> = 16..80;
+
+fn name_of(id: u64) -> String {
     format!("cann-emu-hccl-{id:016x}")
 }
 
@@ -44,7 +58,7 @@ fn checksum(blob: &[u8; ROOT_INFO]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn read_root_info(at: usize, call: &str) -> Result<String, i32> {
+fn read_root_info(at: usize, call: &str) -> Result<Root, i32> {
     if at == 0 {
         return Err(fail(2, &format!("{call}: rootInfo is null")));
     }
@@ -59,14 +73,20 @@ fn read_root_info(at: usize, call: &str) -> Result<String, i32> {
         );
         return Err(1);
     }
-    Ok(address(u64::from_le_bytes(id)))
+    let name = name_of(u64::from_le_bytes(id));
+    let text = String::from_utf8_lossy(&blob[ADDRESS]);
+    let place = match text.trim_end_matches('\0') {
+        "" => Place::Here(name.clone()),
+        text => Place::At(text.parse().map_err(|e| fail(1, &format!("{call}: {text}: {e}")))?),
+    };
+    Ok((name, place))
 }
 
 pub(crate) fn HcclGetRootInfo(at: usize) -> i32 {
     answer(|| {
         need("HcclGetRootInfo")?;
-        let (blob, name) = make_root_info();
-        listen(&name, Name::Once).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
+        let (blob, (name, _), door) = make_root_info("HcclGetRootInfo")?;
+        listen(door, &name, Name::Once).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
         give(at, blob, "HcclGetRootInfo")
     })
 }
@@ -112,7 +132,7 @@ fn read_config(config: usize, call: &str) -> Result<Config, i32> {
 }
 
 fn init(
-    name: &str,
+    (name, place): &Root,
     size: u32,
     rank: u32,
     config: usize,
@@ -128,7 +148,7 @@ fn init(
     let bytes = 2 * (buffer << 20) as i64;
     memory::charge(device, bytes, call).map_err(|_| 3)?;
     let group = if asked.is_empty() { name.trim_start_matches("cann-emu-").to_owned() } else { asked };
-    let made = join(name, size, rank, device, bytes, (sub, fixed), &group).inspect_err(|_| {
+    let made = join(place, size, rank, device, bytes, (sub, fixed), &group).inspect_err(|_| {
         // What was taken is given back; there is room for it.
         let _ = memory::charge(device, -bytes, call);
     })?;
@@ -159,8 +179,8 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
             return Err(fail(2, &format!("{call}: a list is null or empty")));
         }
         let list: Vec<i32> = (0..count as usize).map(|i| take(devices, i)).collect();
-        let (_, name) = make_root_info();
-        listen(&name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+        let (_, (name, place), door) = make_root_info(call)?;
+        listen(door, &name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
         let group = name.trim_start_matches("cann-emu-").to_owned();
         let bytes = 2 * (knobs().hccl_buffer_mb << 20) as i64;
         let made: Vec<Result<Comm, i32>> = std::thread::scope(|scope| {
@@ -168,10 +188,10 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
                 .iter()
                 .enumerate()
                 .map(|(rank, device)| {
-                    let (name, group) = (&name, &group);
+                    let (place, group) = (&place, &group);
                     scope.spawn(move || {
                         memory::charge(*device as u32, bytes, call).map_err(|_| 3)?;
-                        join(name, count, rank as u32, *device as u32, bytes, (false, false), group)
+                        join(place, count, rank as u32, *device as u32, bytes, (false, false), group)
                     })
                 })
                 .collect();
@@ -184,6 +204,30 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
     })
 }
 
+/// The group of a name that all its ranks can tell; the first of them opens the door.
+fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
+    let place = Place::of_name(&name);
+    if rank == 0 {
+        let opened = place.open().and_then(|door| listen(door, &name, Name::Again));
+        opened.map_err(|e| fail(11, &format!("{call}: {e}")))?;
+    }
+    Ok((name, place))
+}
+
+/// The `server_id` that stands before a rank's `rank_id` in a rank table.
+fn server_of(table: &str, rank: u32) -> Option<String> {
+    let strings: Vec<&str> = table.split('"').skip(1).step_by(2).collect();
+    let mut server = None;
+    for pair in strings.windows(2) {
+        match pair[0] {
+            "server_id" => server = Some(pair[1].to_owned()),
+            "rank_id" if pair[1] == rank.to_string() => return server,
+            _ => {}
+        }
+    }
+    None
+}
+
 /// A rank table: as many ranks as it has `rank_id`s; the file's text is the group's address.
 fn cluster(path: usize, rank: u32, config: usize, comm: usize, call: &str) -> Result<(), i32> {
     let path = super::text(path);
@@ -194,11 +238,19 @@ fn cluster(path: usize, rank: u32, config: usize, comm: usize, call: &str) -> Re
     }
     let hash = table.bytes().fold(7u64, |h, b| h.wrapping_mul(1_099_511_628_211).wrapping_add(u64::from(b)));
     let name = format!("cann-emu-table-{hash:016x}");
-    read_config(config, call)?;
-    if rank == 0 {
-        listen(&name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+    let server = server_of(&table, rank);
+    if !knobs().server.is_empty() && server.as_ref() != Some(&knobs().server) {
+        let message = format!(
+            "{call}: {path}: rank {rank} is on {}, this is {}",
+            server.unwrap_or_else(|| "no server".to_owned()),
+            knobs().server
+        );
+        violation(&report::COMM_ARGUMENT, 1, &message);
+        return Err(1);
     }
-    init(&name, size, rank, config, comm, false, call)
+    read_config(config, call)?;
+    let root = meet(name, rank, call)?;
+    init(&root, size, rank, config, comm, false, call)
 }
 
 pub(crate) fn HcclCommInitClusterInfo(path: usize, rank: u32, comm: usize) -> i32 {
@@ -253,10 +305,8 @@ pub(crate) fn HcclCreateSubCommConfig(
         let name = format!("cann-emu-{}-{id:x}-{}", parent.name, list[0]);
         // Before there is a group that others could join.
         read_config(config, call)?;
-        if rank == 0 {
-            listen(&name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
-        }
-        init(&name, count, rank, config, comm, true, call)
+        let root = meet(name, rank, call)?;
+        init(&root, count, rank, config, comm, true, call)
     })
 }
 

@@ -1,11 +1,11 @@
 //! The hub of a group: matches what the ranks ask for and calculates.
 
+use super::line::{Door, Line};
 use super::wire::{Kind, Reply, Request};
 use crate::knobs::{knobs, noise};
 use crate::nn::tensor::Dtype;
 use half::{bf16, f16};
 use std::collections::HashMap;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,11 +55,11 @@ impl Hub {
 }
 
 /// A rank that has introduced itself.
-type Joined = (UnixStream, Request);
+type Joined = (Line, Request);
 
 /// Takes the ranks of a group in: all that say they are there, or nobody and why. From the first on the others have `limit`; where
 /// ranks disagree, all are told that come within it, as many as the largest number that one of them said.
-pub(super) fn gather(listener: &UnixListener, limit: Duration) -> (Vec<Joined>, Option<String>) {
+pub(super) fn gather(listener: &Door, limit: Duration) -> (Vec<Joined>, Option<String>) {
     let mut ranks: Vec<Joined> = Vec::new();
     let mut end = None;
     while ranks.first().is_none_or(|(_, first)| (ranks.len() as u64) < first.count) {
@@ -85,11 +85,11 @@ pub(super) fn gather(listener: &UnixListener, limit: Duration) -> (Vec<Joined>, 
 }
 
 /// The next rank that introduces itself, before `end`.
-fn next(listener: &UnixListener, end: Option<Instant>) -> Option<Joined> {
+fn next(listener: &Door, end: Option<Instant>) -> Option<Joined> {
     listener.set_nonblocking(end.is_some()).ok()?;
     loop {
         match listener.accept() {
-            Ok((mut stream, _)) => {
+            Ok(mut stream) => {
                 // What connects and says nothing, or goes again, is no rank.
                 stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
                 let Ok(hello) = Request::read(&mut stream) else { continue };
@@ -115,7 +115,7 @@ fn answer_all(ranks: &mut [Joined], reply: &Reply) {
 }
 
 /// Tells everyone who still comes that there is no place.
-pub(super) fn refuse(listener: &UnixListener, why: &str) {
+pub(super) fn refuse(listener: &Door, why: &str) {
     while let Some(late) = next(listener, None) {
         answer_all(&mut [late], &Reply::error(1, why));
     }
@@ -134,9 +134,9 @@ pub(super) fn serve(ranks: Vec<Joined>, group: &str) {
     });
 }
 
-fn disagreement(ranks: &[(UnixStream, Request)], size: u64) -> Option<String> {
+fn disagreement(ranks: &[(Line, Request)], size: u64) -> Option<String> {
     let mut seen: HashMap<u32, ()> = HashMap::new();
-    let mut devices: HashMap<i32, u32> = HashMap::new();
+    let mut devices: HashMap<(&[u8], i32), u32> = HashMap::new();
     for (_, hello) in ranks {
         if hello.count != size {
             return Some(format!("rank {} says {} ranks, another says {size}", hello.root, hello.count));
@@ -147,14 +147,14 @@ fn disagreement(ranks: &[(UnixStream, Request)], size: u64) -> Option<String> {
         if seen.insert(hello.root, ()).is_some() {
             return Some(format!("rank {} joined twice", hello.root));
         }
-        if let Some(other) = devices.insert(hello.dtype, hello.root) {
+        if let Some(other) = devices.insert((&hello.payload, hello.dtype), hello.root) {
             return Some(format!("ranks {other} and {} both use device {}", hello.root, hello.dtype));
         }
     }
     None
 }
 
-fn rank(hub: &Hub, mut stream: UnixStream, me: u32, size: u32, salt: u64) {
+fn rank(hub: &Hub, mut stream: Line, me: u32, size: u32, salt: u64) {
     while let Ok(request) = Request::read(&mut stream) {
         let reply = if request.kind == Kind::Exchange {
             exchange(hub, me, &request)

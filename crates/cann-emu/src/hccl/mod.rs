@@ -1,15 +1,15 @@
 //! Collectives: a communicator is a connection to the hub of its group, a thread in the process that made the root info.
 
 pub mod hub;
+pub mod line;
 pub mod wire;
 
 use crate::handles::Handled;
 use crate::knobs::knobs;
 use crate::report::{self, fail, violation};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use line::{Door, Line, Place};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Reply, Request};
 
@@ -32,10 +32,21 @@ pub struct Comm {
     pub fixed: bool,
     /// Whether its end was asked for before.
     pub asked: AtomicBool,
-    stream: Mutex<UnixStream>,
+    stream: Mutex<Line>,
     /// The last asynchronous error.
     pub error: AtomicI32,
+    /// What it has been used for: [`PLAIN`], [`FUSED`] or [`ROUTES`].
+    used: AtomicU8,
 }
+
+/// Not yet used, or by collectives.
+const PLAIN: u8 = 0;
+/// By operators fused with communication, too.
+const FUSED: u8 = 1;
+/// By tokens on their way to experts.
+const ROUTES: u8 = 2;
+/// By collectives or fused operators: no longer free for tokens.
+const TAKEN: u8 = 4;
 impl Handled for Comm {
     const NAME: &'static str = "HcclComm";
 }
@@ -49,9 +60,8 @@ pub enum Name {
     Again,
 }
 
-/// Listens under a name; the hub runs until its last rank has gone.
-pub fn listen(name: &str, valid: Name) -> std::io::Result<()> {
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+/// The hub of a group behind a door; it runs until its last rank has gone.
+pub fn listen(listener: Door, name: &str, valid: Name) -> std::io::Result<()> {
     let group = name.to_owned();
     let hub = |name: &str| std::thread::Builder::new().name(name.to_owned());
     hub("emu-hccl-hub").spawn(move || {
@@ -77,12 +87,12 @@ fn connect_timeout() -> f64 {
     std::env::var("HCCL_CONNECT_TIMEOUT").ok().and_then(|v| v.parse().ok()).unwrap_or(120.0)
 }
 
-/// Joins the group under a name.
+/// Joins the group that meets at a place.
 ///
 /// # Errors
 /// `HCCL_E_TIMEOUT` when there is no hub or not all ranks come, `HCCL_E_PARA` when ranks disagree.
 pub fn join(
-    name: &str,
+    place: &Place,
     size: u32,
     rank: u32,
     device: u32,
@@ -92,10 +102,8 @@ pub fn join(
 ) -> Result<Comm, i32> {
     let limit = connect_timeout();
     let end = Instant::now() + Duration::from_secs_f64(limit);
-    let address =
-        SocketAddr::from_abstract_name(name).map_err(|e| fail(1, &format!("the group's address: {e}")))?;
     let mut stream = loop {
-        match UnixStream::connect_addr(&address) {
+        match place.connect() {
             Ok(stream) => break stream,
             Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
             Err(e) => {
@@ -133,18 +141,83 @@ pub fn join(
         asked: AtomicBool::new(false),
         stream: Mutex::new(stream),
         error: AtomicI32::new(0),
+        used: AtomicU8::new(PLAIN),
     })
+}
+
+/// What an operator does with a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It calculates and communicates at once.
+    Fused,
+    /// It brings tokens to experts or back.
+    Routes,
+    /// Both may go on beside it.
+    Any,
+}
+
+/// The communicator of a device by the name that `HcclGetCommName` gives.
+pub fn named(name: &str, device: u32) -> Option<Arc<Comm>> {
+    crate::handles::find::<Comm>(|comm| comm.name == name && comm.device == device)
 }
 
 impl Comm {
     /// Whether sums have the ranks' own order: by the communicator's configuration, `HcclSetConfig`, the variable
     /// `HCCL_DETERMINISTIC`, or the runtime's option.
     pub fn is_deterministic(&self) -> bool {
+        self.is_deterministic_by_hccl() || crate::api::error::is_deterministic()
+    }
+
+    /// As [`Comm::is_deterministic`], but for the runtime's option: operators fused with an all-reduce do not look at it.
+    pub fn is_deterministic_by_hccl(&self) -> bool {
         let asked = || std::env::var("HCCL_DETERMINISTIC").unwrap_or_default().to_lowercase();
         self.fixed
             || crate::api::hccl::is_deterministic()
-            || crate::api::error::is_deterministic()
             || matches!(asked().as_str(), "true" | "strict" | "1")
+    }
+
+    /// An operator is about to use the communicator.
+    ///
+    /// # Errors
+    /// The code of a violation: another user of a communicator of tokens, or a second communicator of fused operators on A2.
+    pub fn claim(&self, call: &str, of: Use) -> Result<(), i32> {
+        if of == Use::Any {
+            return Ok(());
+        }
+        self.used_by(call, of == Use::Routes)?;
+        let again = || self.used.fetch_or(FUSED, Ordering::Relaxed) & FUSED != 0;
+        if of == Use::Routes || again() || crate::knobs::chip() != "A2" {
+            return Ok(());
+        }
+        let other = |c: &Comm| {
+            c.device == self.device && c.name != self.name && c.used.load(Ordering::Relaxed) & FUSED != 0
+        };
+        let Some(other) = crate::handles::find::<Comm>(other) else { return Ok(()) };
+        let message = format!("{call}: {} is used, and {} was before", self.name, other.name);
+        match violation(&report::COMM_ONE, 161_002, &message) {
+            0 => Ok(()),
+            code => Err(code),
+        }
+    }
+
+    /// A call uses the communicator; tokens on their way to experts share it with nothing else.
+    ///
+    /// # Errors
+    /// The code of a violation.
+    pub fn used_by(&self, call: &str, routes: bool) -> Result<(), i32> {
+        let (mine, others) = if routes { (ROUTES, TAKEN) } else { (TAKEN, ROUTES) };
+        if self.used.fetch_or(mine, Ordering::Relaxed) & others == 0 {
+            return Ok(());
+        }
+        let message = if routes {
+            format!("{call}: {} has been used by another operator", self.name)
+        } else {
+            format!("{call}: tokens go to experts by {}", self.name)
+        };
+        match violation(&report::COMM_ROUTE, 1, &message) {
+            0 => Ok(()),
+            code => Err(code),
+        }
     }
 
     /// Sends a request and waits for what the group makes of it; runs in a stream.

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Joins: `count` is the number of ranks, `root` the rank, `dtype` the device.
+    /// Joins: `count` is the number of ranks, `root` the rank, `dtype` the device, `payload` its server.
     Hello,
     AllReduce,
     AllGather,
@@ -96,7 +96,7 @@ impl Request {
             op: 0,
             root: rank,
             pieces: Vec::new(),
-            payload: Vec::new(),
+            payload: crate::knobs::knobs().server.clone().into_bytes(),
         }
     }
     /// What must agree among ranks, for messages.

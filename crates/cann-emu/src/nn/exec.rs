@@ -2,6 +2,7 @@
 
 use super::tensor::{Dtype, Scalar, Tensor, Values, View};
 use crate::abi::{Arg, OpDecl};
+use crate::hccl::{self, Comm};
 use crate::knobs::{Numerics, knobs, noise};
 use crate::report;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,14 +59,40 @@ pub struct Call {
     pub serial: u64,
     /// Whether sums are to have one order.
     pub fixed: bool,
+    /// The device of its first phase.
+    pub device: u32,
+    /// Communicators by the parameters that name them, once the call runs.
+    groups: Vec<(&'static str, Arc<Comm>)>,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Call {
-    pub(super) fn new(decl: &'static OpDecl, values: Vec<Value>) -> Call {
+    pub(super) fn new(decl: &'static OpDecl, values: Vec<Value>, device: u32) -> Call {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        Call { decl, values, serial, fixed: crate::api::error::is_deterministic() }
+        let fixed = crate::api::error::is_deterministic();
+        Call { decl, values, serial, fixed, device, groups: Vec::new() }
+    }
+    /// Takes hold of the communicators that these parameters name.
+    ///
+    /// # Errors
+    /// 161002 if one has been destroyed since the first phase.
+    pub(super) fn hold_groups<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> Result<(), i32> {
+        for name in names {
+            let Some(param) = self.decl.params.iter().find(|p| p.name == name) else { continue };
+            let Some(Value::Text(Some(text))) = self.value(name) else { continue };
+            let Some(comm) = hccl::named(text, self.device) else {
+                let said = format!("{}: {name}: the communicator {text:?} is gone", self.decl.name);
+                return Err(report::fail(161_002, &said));
+            };
+            self.groups.push((param.name, comm));
+        }
+        Ok(())
+    }
+    /// The communicator that a parameter names.
+    pub fn group(&self, name: &str) -> Result<&Comm, Fault> {
+        let found = self.groups.iter().find(|(n, _)| *n == name);
+        found.map(|(_, comm)| &**comm).ok_or_else(|| Fault::Text(format!("{name} names no communicator")))
     }
     /// The parameter of a name, if the operator has it.
     pub fn value(&self, name: &str) -> Option<&Value> {

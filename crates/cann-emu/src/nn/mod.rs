@@ -1,6 +1,7 @@
 //! Operators: the two phases, and what lies between them.
 
 pub mod by_type;
+pub mod bytes;
 pub mod contract;
 pub mod exec;
 #[cfg(test)]
@@ -221,7 +222,7 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
         };
         values.push(value);
     }
-    let call = Call::new(decl, values);
+    let call = Call::new(decl, values, device);
     let complex = call.tensors().into_iter().find(|(_, v)| v.dtype.is_complex());
     if let Some((param, view)) = complex.filter(|_| !kernels::complex::able(name.trim_start_matches("aclnn")))
     {
@@ -341,6 +342,9 @@ fn launch(
         if let Some(slot) = planned.tensors.lock().unwrap_or_else(PoisonError::into_inner).get(*position) {
             call.relocate(slot.param, slot.element, *address);
         }
+    }
+    if let Some(operator) = kernels::find(name) {
+        call.hold_groups(operator.contract.groups())?;
     }
     let mut accesses = Vec::new();
     for slot in planned.tensors.lock().unwrap_or_else(PoisonError::into_inner).iter() {

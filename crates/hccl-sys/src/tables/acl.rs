@@ -80,6 +80,7 @@ functions! {
     aclUpdateDataBuffer(dataBuffer: *mut aclDataBuffer, data: *mut c_void, size: usize) -> i32;
     aclUpdateDataBufferImpl(dataBuffer: *mut aclDataBuffer, data: *mut c_void, size: usize) -> i32;
     acllogRecord(moduleId: i32, level: i32, fmt: *const c_char; ...);
+    acllogVaList(moduleId: i32, level: i32, fmt: *const c_char, list: va_list);
     aclplatformGetDeviceInfo(infoType: i32, value: *mut c_char, maxLen: u32) -> i32;
     aclplatformGetInstructionInfo(type_: i32, instruction: *const c_char, value: *mut c_char, maxLen: u32) -> i32;
     aclsysGetCANNVersion(name: i32, version: *mut aclCANNPackageVersion) -> i32;

@@ -4,6 +4,7 @@ use crate::{is_caught_as, passes_in, run_in};
 use cann_emu::tree::Personality;
 
 const ERROR: (&str, &str) = ("CANN_EMU_VIOLATION", "error");
+const THREADS: (&str, &str) = ("CANN_EMU_HOSTS", "threads");
 const LOG: (&str, &str) = ("CANN_EMU_VIOLATION", "log");
 
 macro_rules! with {
@@ -38,6 +39,39 @@ with! {
     attention_without_its_mask_attends_to_everything []
     attention_is_refused_in_the_first_phase []
     masks_of_every_form_say_the_same []
+    experts_operators_refuse_what_their_pages_do_not_name []
+    grouped_products_refuse_what_their_pages_do_not_name []
+    rotations_refuse_what_their_pages_do_not_name []
+    layouts_of_training_are_those_of_its_pages []
+    products_with_communication_refuse_what_their_pages_do_not_name [("HCCL_BUFFSIZE", "8")]
+    products_with_sums_are_not_on_every_chip [("CANN_EMU_SOC", "Ascend910_9391")]
+    a_fused_sum_has_the_bits_of_product_and_all_reduce [("HCCL_DETERMINISTIC", "true")]
+    a_fused_product_without_its_peer [("HCCL_EXEC_TIMEOUT", "1")]
+    two_threads_that_share_by_an_event [THREADS]
+    // Threads that the library cannot see meet elsewhere: by default they are one.
+    two_threads_that_share_nothing []
+}
+
+/// Fused products of ranks that are processes, in both modes and releases.
+#[test]
+fn fused_products_of_two_processes() {
+    for personality in [Personality::V81, Personality::V91] {
+        for mode in ["lazy", "threads"] {
+            let folder = tempfile::tempdir().unwrap();
+            let at = folder.path().to_str().unwrap();
+            let rank = |r: &'static str| {
+                let settings =
+                    [("CANN_RANK", r), ("CANN_FOLDER", at), ("CANN_EMU_MODE", mode), ("CANN_EMU_SEED", "3")];
+                run_in(personality, "one_of_two_processes", &settings)
+            };
+            let all = std::thread::scope(|scope| {
+                ["0", "1"].map(|r| scope.spawn(move || rank(r))).map(|t| t.join().unwrap())
+            });
+            for out in all {
+                assert!(out.status.success(), "{mode}: {}", String::from_utf8_lossy(&out.stderr));
+            }
+        }
+    }
 }
 
 #[test]
@@ -64,6 +98,12 @@ caught! {
     a_workspace_freed_before_it_is_used "MEM-03" ["aclrtFree"]
     a_workspace_across_two_allocations "NN-04" ["bytes needed"]
     a_copy_to_a_device_without_access "MEM-02" ["aclrtMemcpy"]
+    ranks_that_gather_other_shapes "COMM-01" ["x1 [2, 256]", "x1 [3, 256]"]
+    an_operand_written_on_another_stream "RACE-01" ["aclnnAllGatherMatmul (call ", "aclrtMemsetAsync (call "]
+    a_result_read_on_another_stream "RACE-01" ["aclnnAllGatherMatmul (call ", "aclrtMemcpyAsync (call "]
+    a_second_group_of_fused_products "COMM-08" ["aclnnAllGatherMatmul"]
+    a_collective_beside_tokens_to_experts "COMM-09" ["HcclAllReduce"]
+    a_combination_with_another_dispatch "NN-16" ["aclnnMoeDistributeCombineV2"]
 }
 
 /// Runs a scenario that ends well, and gives its report's lines.
@@ -173,6 +213,18 @@ fn a_fault_that_could_never_hit_ends_the_program() {
             !out.status.success() && text.contains(&format!("CANN_EMU_FAULT: {fault}")),
             "{fault}: {text}"
         );
+    }
+}
+
+/// With each thread of the host an actor of its own, what only one of them has waited for the other does not know.
+#[test]
+fn host_threads_are_actors_when_asked() {
+    let settings = [THREADS, ("CANN_EMU_MODE", "threads")];
+    let out = run_in(Personality::V91, "two_threads_that_share_nothing", &settings);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success(), "{text}");
+    for says in ["RACE-01", "aclrtMemcpy (call ", "aclrtMemsetAsync (call ", "host thread "] {
+        assert!(text.contains(says), "expected {says}, found {text}");
     }
 }
 

@@ -7,7 +7,10 @@
 
 mod client;
 mod conduct;
+mod fused;
 mod images;
+mod libraries;
+mod refusals;
 mod scenarios;
 mod states;
 mod sums;
@@ -109,7 +112,17 @@ fn the_child_runs_its_scenario() {
 }
 
 fn find(name: &str) -> Option<scenarios::Scenario> {
-    let parts = [scenarios::find, violations::find, images::find, worlds::find, states::find, sums::find];
+    let parts = [
+        scenarios::find,
+        violations::find,
+        images::find,
+        worlds::find,
+        states::find,
+        sums::find,
+        fused::find,
+        libraries::find,
+        refusals::find,
+    ];
     parts.iter().find_map(|find| find(name))
 }
 
@@ -195,37 +208,6 @@ fn injected_faults_are_errors_with_their_codes() {
 }
 
 #[test]
-fn exports_are_those_of_the_table_in_both_personalities() {
-    let Some(path) = ms_testing::shared("spec/ascend-abi.tsv") else { return };
-    let text = std::fs::read_to_string(path).unwrap();
-    let head: Vec<&str> = text.lines().next().unwrap().split('\t').collect();
-    let column = |name: &str| head.iter().position(|h| *h == name).unwrap();
-    for (personality, name) in [(Personality::V81, "lib_8.1"), (Personality::V91, "lib_9.x")] {
-        let exports = cann_emu::tree::exports(personality);
-        for line in text.lines().skip(1) {
-            let fields: Vec<&str> = line.split('\t').collect();
-            let read = format!(",{},{},", fields[column("headers_read")], fields[column("docs_only")]);
-            if personality == Personality::V81 && !read.contains(",8.1,") {
-                continue;
-            }
-            let wanted =
-                if fields[column(name)] == "same" { fields[column("lib_8.1")] } else { fields[column(name)] };
-            for library in wanted.split('|').map(|l| l.trim_end_matches('?')).filter(|l| *l != "-") {
-                let list =
-                    exports.get(library).unwrap_or_else(|| panic!("no {library} in {}", personality.name()));
-                assert!(
-                    list.contains(&fields[0]),
-                    "{} lacks {} in {}",
-                    library,
-                    fields[0],
-                    personality.name()
-                );
-            }
-        }
-    }
-}
-
-#[test]
 fn a_c_program_by_the_public_prototypes_runs() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("foreign");
@@ -261,29 +243,5 @@ fn a_c_program_by_the_public_prototypes_runs() {
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         assert_eq!(String::from_utf8_lossy(&run.stdout), "equal\n");
         assert!(!report.exists(), "{}", std::fs::read_to_string(&report).unwrap_or_default());
-    }
-}
-
-#[test]
-fn operators_of_ones_own_come_before_the_built_in_ones() {
-    let folder = tempfile::tempdir().unwrap();
-    let lib = folder.path().join("op_api/lib");
-    std::fs::create_dir_all(&lib).unwrap();
-    let source = folder.path().join("own.c");
-    let text = "int aclnnAddGetWorkspaceSize(void) { return 4711; }\nint aclnnAdd(void) { return 4712; }\n";
-    std::fs::write(&source, text).unwrap();
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let made = Command::new(compiler)
-        .args(["-shared", "-fPIC"])
-        .arg(&source)
-        .arg("-o")
-        .arg(lib.join("libcust_opapi.so"))
-        .status()
-        .unwrap();
-    assert!(made.success());
-    for personality in [Personality::V81, Personality::V91] {
-        let own = [("ASCEND_CUSTOM_OPP_PATH", folder.path().to_str().unwrap())];
-        let out = run_in(personality, "own_operators_come_first", &own);
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 }

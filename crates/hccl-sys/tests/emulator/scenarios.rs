@@ -164,7 +164,9 @@ fn rotary_embedding_equals_the_formula() {
         );
         let dims = [b, t, n, d];
         let (aq, ak) = (Array::of(&dims, dtype, &q), Array::of(&dims, dtype, &k));
-        let (ac, ai) = (Array::of(&[1, t, 1, d], dtype, &c), Array::of(&[1, t, 1, d], dtype, &i));
+        // The page wants them for every sequence.
+        let each = |v: &[f64]| Array::of(&[b, t, 1, d], dtype, &v.repeat(b as usize));
+        let (ac, ai) = (each(&c), each(&i));
         ok(op!(s, transformer.aclnnApplyRotaryPosEmb(aq.tensor(), ak.tensor(), ac.tensor(), ai.tensor(), 1)));
         for (x, a) in [(&q, &aq), (&k, &ak)] {
             let want: Vec<f64> = (0..count)
@@ -450,13 +452,13 @@ fn tokens_are_permuted_by_expert_and_come_back() {
     let want: Vec<f64> = rows.iter().flat_map(|r| tokens[r * 4..r * 4 + 4].to_vec()).collect();
     near("permuted", &p.read(s), &want, F32);
     assert_eq!(order.read(s), [4.0, 0.0, 2.0, 5.0, 1.0, 3.0]);
-    let none: *mut aclTensor = null_mut();
+    let weights = Array::of(&[3, 2], F32, &[1.0; 6]);
     ok(op!(
         s,
         transformer.aclnnMoeTokenUnpermute(
             p.tensor(),
             order.tensor(),
-            none,
+            weights.tensor(),
             false,
             null_mut(),
             back.tensor()
@@ -546,16 +548,29 @@ fn errors_have_codes_and_texts() {
     assert!(message().contains("NN-10"), "{}", message());
 }
 
-/// Products fused with communication have no kernel, graph capture and shared memory no implementation: each by its rule.
+/// Integer products fused with communication have no kernel, graph capture and shared memory no implementation: each by its rule.
 fn what_is_absent_says_so() {
     start(0);
     let ((a, b, c), s) = (three(), stream());
     let none: *mut aclTensor = null_mut();
     let (group, sum) = (c"world".as_ptr(), c"sum".as_ptr());
-    let code =
-        op!(s, transformer.aclnnMatmulAllReduce(a.tensor(), b.tensor(), none, group, sum, 0, 1, c.tensor()));
+    let code = op!(
+        s,
+        transformer.aclnnQuantMatmulAllReduce(
+            a.tensor(),
+            b.tensor(),
+            none,
+            none,
+            none,
+            group,
+            sum,
+            0,
+            1,
+            c.tensor()
+        )
+    );
     assert_eq!(code, 561_003);
-    assert!(message().contains("aclnnMatmulAllReduce: NN-10"), "{}", message());
+    assert!(message().contains("aclnnQuantMatmulAllReduce: NN-10"), "{}", message());
     assert_eq!(call!(model.aclmdlRICaptureBegin(s, 0)), 207_000);
     assert!(message().contains("aclmdlRICaptureBegin: API-01"), "{}", message());
     // 8.1 has it not at all.

@@ -254,7 +254,7 @@ fn attention_is_refused_in_the_first_phase() {
     let small = Array::of(&[5, 5], BOOL, &[0.0; 25]);
     let wide = inputs(&[1, 1, 1, 776]);
     for (a, layout, heads, mode, mask, says) in [
-        (&a, c"NDBS", 2, 0, null_mut(), "layout"),
+        (&a, c"NDBS", 2, 0, null_mut(), "NN-14: inputLayout"),
         (&a, c"BSH", 2, 0, null_mut(), "dimensions"),
         (&a, c"BNSD", 3, 0, null_mut(), "heads"),
         (&a, c"BNSD", 0, 0, null_mut(), "heads"),

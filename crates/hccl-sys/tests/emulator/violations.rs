@@ -12,7 +12,7 @@ scenarios! {
     a_workspace_that_is_too_small a_workspace_shared_by_two_streams a_view_outside_its_storage a_tensor_destroyed_twice a_scalar_given_as_tensor
     an_executor_run_twice an_executor_of_another_operator a_stream_of_another_context a_stream_after_its_end
     ranks_that_call_different_collectives two_ranks_that_both_send_first a_rank_stays_away report_first_error
-    own_operators_come_first one_all_reduce_of_two_ranks
+    own_operators_come_first one_all_reduce_of_two_ranks two_threads_that_share_by_an_event two_threads_that_share_nothing
 }
 
 fn a_copy_without_synchronisation() {
@@ -248,4 +248,41 @@ fn own_operators_come_first() {
     assert_eq!(add(s, &a, &b, &c), 4711);
     ok(op!(s, math.aclnnSub(a.tensor(), b.tensor(), scalar(1.0), c.tensor())));
     assert_eq!(c.read(s), [-9.0, -18.0, -27.0, -36.0]);
+}
+
+/// One thread fills a buffer, another reads it behind an event that the first has recorded.
+fn two_threads_that_share_by_an_event() {
+    start(0);
+    let (a, s) = (Array::new(&[4], F32), stream());
+    let mut event = null_mut();
+    ok(call!(rt.aclrtCreateEventExWithFlag(&raw mut event, 1)));
+    let (at, first, done) = (a.at as usize, s as usize, event as usize);
+    let in_thread = |f: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(f).join().unwrap());
+    in_thread(&|| {
+        ok(call!(rt.aclrtSetDevice(0)));
+        ok(call!(rt.aclrtMemsetAsync(at as *mut _, 16, 0, 16, first as _)));
+        ok(call!(rt.aclrtRecordEvent(done as _, first as _)));
+    });
+    in_thread(&|| {
+        ok(call!(rt.aclrtSetDevice(0)));
+        ok(call!(rt.aclrtSynchronizeEvent(done as _)));
+        assert_eq!(a.read_now(), [0.0; 4]);
+    });
+}
+
+/// As above, but only the first thread waits for its stream, and tells the second by no means of the device's.
+fn two_threads_that_share_nothing() {
+    start(0);
+    let (a, s) = (Array::new(&[4], F32), stream());
+    let (at, first) = (a.at as usize, s as usize);
+    let in_thread = |f: &(dyn Fn() + Sync)| std::thread::scope(|scope| scope.spawn(f).join().unwrap());
+    in_thread(&|| {
+        ok(call!(rt.aclrtSetDevice(0)));
+        ok(call!(rt.aclrtMemsetAsync(at as *mut _, 16, 0, 16, first as _)));
+        ok(call!(rt.aclrtSynchronizeStream(first as _)));
+    });
+    in_thread(&|| {
+        ok(call!(rt.aclrtSetDevice(0)));
+        a.read_now();
+    });
 }

@@ -233,7 +233,7 @@ fn free_bytes() -> usize {
     free
 }
 
-fn destroy(comm: HcclComm) {
+pub fn destroy(comm: HcclComm) {
     let code = call!(hccl.HcclCommDestroy(comm));
     assert!(code == 0 || (code == 20 && call!(hccl.HcclCommDestroy(comm)) == 0));
 }

@@ -22,7 +22,9 @@ mod named;
 mod norm;
 mod pool;
 mod random;
+mod ranks;
 mod reduce;
+mod routes;
 mod run;
 mod shape;
 
@@ -74,6 +76,8 @@ const FAMILIES: &[(&str, fn(&mut Cases))] = &[
     ("norm", norm::cases),
     ("pool", pool::cases),
     ("random", random::cases),
+    ("ranks", |_| ()), // operators of several ranks, which are threads
+    ("ranks_of_a3", |_| ()),
     ("reduce", reduce::cases),
     ("shape", shape::cases),
 ];
@@ -95,6 +99,7 @@ fn every_kernel_has_a_case() {
         assert!(kernels::find(&format!("aclnn{name}")).is_some(), "{name} of elsewhere.txt has no kernel");
     }
     covered.extend(FAMILIES.iter().flat_map(|(name, _)| family(name).0).map(|c| c.name));
+    covered.extend(ranks::names().map(str::to_owned));
     let known: BTreeSet<String> = kernels::all()
         .keys()
         .filter(|n| interface::all().contains_key(*n))
@@ -116,6 +121,9 @@ fn passes(name: &str, mode: &str) {
         .env("CANN_EMU_MODE", mode)
         .env("CANN_EMU_SEED", "5")
         .env("CANN_EMU_HBM_MB", "256")
+        .env("HCCL_BUFFSIZE", "4")
+        .env("HCCL_EXEC_TIMEOUT", "20")
+        .env("CANN_EMU_SOC", if name.ends_with("a3") { "Ascend910_9391" } else { "Ascend910B3" })
         .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
@@ -168,6 +176,9 @@ fn the_child_runs_its_family() {
     if name == "named" {
         runs += named::run(&mut wrong);
     }
+    if name.starts_with("ranks") {
+        runs += ranks::run(name.ends_with("a3"), &mut wrong);
+    }
     println!("{name}: {runs} runs, {gaps} with gaps");
     println!("{}", wrong.join("\n"));
     assert!(wrong.is_empty() && runs > 0);
@@ -188,5 +199,5 @@ macro_rules! families {
     };
 }
 families! {
-    activation cells complex elementwise image index inference linear lists loss named norm pool random reduce shape
+    activation cells complex elementwise image index inference linear lists loss named norm pool random ranks ranks_of_a3 reduce shape
 }

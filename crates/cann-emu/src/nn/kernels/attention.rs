@@ -470,39 +470,81 @@ fn apply_rotary(call: &Call) -> Outcome {
     Ok(())
 }
 
-const FWD: &str = "whole(sparseMode,attenMaskOptional) layout(query,inputLayout,headNum) query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope)";
-const BWD: &str = "whole(sparseMode,attenMaskOptional) layout(query,inputLayout,headNum) query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut)";
+/// What the pages of training's attention ask; layouts of padded sequences, or of sequences one after the other.
+macro_rules! fwd {
+    ($layouts:literal $modes:literal) => {
+        concat!(
+            "says(inputLayout,", $layouts, ") in(sparseMode,", $modes, ") whole(sparseMode,attenMaskOptional) ",
+            "layout(query,inputLayout,headNum) query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S ",
+            "softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope)"
+        )
+    };
+}
+macro_rules! bwd {
+    ($layouts:literal $modes:literal) => {
+        concat!(
+            "says(inputLayout,", $layouts, ") in(sparseMode,", $modes, ") whole(sparseMode,attenMaskOptional) ",
+            "layout(query,inputLayout,headNum) query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) ",
+            "same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut)"
+        )
+    };
+}
+const FWD: &str = fwd!("BSH|SBH|BSND|BNSD" "0..6");
+const FWD_ROWS: &str = fwd!("TND" "0..4|6|7|8");
+const BWD: &str = bwd!("BSH|SBH|BSND|BNSD" "0..6");
+const BWD_ROWS: &str = bwd!("TND" "0..4|6|7|8");
 
 pub(super) static OPS: &[Row] = &[
     ("FlashAttentionScore", FWD, forward),
     ("FlashAttentionScoreV2", FWD, forward),
     ("FlashAttentionScoreV3", FWD, forward),
-    ("FlashAttentionScoreV4", FWD, forward),
-    ("FlashAttentionVarLenScore", FWD, forward),
-    ("FlashAttentionVarLenScoreV2", FWD, forward),
-    ("FlashAttentionVarLenScoreV3", FWD, forward),
-    ("FlashAttentionVarLenScoreV4", FWD, forward),
-    ("FlashAttentionVarLenScoreV5", FWD, forward),
+    ("FlashAttentionScoreV4", fwd!("BSH|SBH|BSND|BNSD|TND" "0..8"), forward),
+    ("FlashAttentionVarLenScore", FWD_ROWS, forward),
+    ("FlashAttentionVarLenScoreV2", FWD_ROWS, forward),
+    ("FlashAttentionVarLenScoreV3", FWD_ROWS, forward),
+    ("FlashAttentionVarLenScoreV4", FWD_ROWS, forward),
+    ("FlashAttentionVarLenScoreV5", FWD_ROWS, forward),
     ("FlashAttentionScoreGrad", BWD, backward),
     ("FlashAttentionScoreGradV2", BWD, backward),
     ("FlashAttentionScoreGradV3", BWD, backward),
     (
         "FlashAttentionScoreGradV4",
-        "layout(query,inputLayout,headNum) query:F keyIn:F null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut)",
+        "says(inputLayout,BSH|SBH|BSND|BNSD|TND) in(sparseMode,0..8) layout(query,inputLayout,headNum) query:F keyIn:F \
+         null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut)",
         backward,
     ),
-    ("FlashAttentionUnpaddingScoreGrad", BWD, backward),
-    ("FlashAttentionUnpaddingScoreGradV2", BWD, backward),
-    ("FlashAttentionUnpaddingScoreGradV3", BWD, backward),
-    ("FlashAttentionUnpaddingScoreGradV4", BWD, backward),
-    ("FlashAttentionUnpaddingScoreGradV5", BWD, backward),
-    ("RotaryPositionEmbedding", "x:F type(x,cos,sin,out) same(x,out) contig(out)", rotary),
-    ("RotaryPositionEmbeddingV2", "x:F type(x,cos,sin,out) same(x,out) contig(out) null(rotate)", rotary),
+    ("FlashAttentionUnpaddingScoreGrad", BWD_ROWS, backward),
+    ("FlashAttentionUnpaddingScoreGradV2", BWD_ROWS, backward),
+    ("FlashAttentionUnpaddingScoreGradV3", BWD_ROWS, backward),
+    ("FlashAttentionUnpaddingScoreGradV4", BWD_ROWS, backward),
+    ("FlashAttentionUnpaddingScoreGradV5", BWD_ROWS, backward),
+    (
+        "RotaryPositionEmbedding",
+        "x:F type(x,cos,sin,out) same(x,out) same(cos,sin) contig(out) rank(x,3..4) spread(cos>x) x[.r,D] cos[.c,D] multiple(D,2) \
+         in(D,2..895) in(mode,0..3) on(A2,mode,0|1) on(A3,mode,0|1)",
+        rotary,
+    ),
+    (
+        "RotaryPositionEmbeddingV2",
+        "x:F type(x,cos,sin,out) same(x,out) same(cos,sin) contig(out) null(rotate) rank(x,3..4) spread(cos>x) in(mode,0..3)",
+        rotary,
+    ),
     (
         "RotaryPositionEmbeddingGrad",
-        "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) null(dcosOut,dsinOut)",
+        "dy:F type(dy,cos,sin,dxOut) same(dy,dxOut) same(cos,sin) null(dcosOut,dsinOut) contig(dxOut) rank(dy,3..4) spread(cos>dy) \
+         dy[.r,D] cos[.c,D] multiple(D,2) in(D,2..895) in(mode,0..3) on(A2,mode,0|1) on(A3,mode,0|1)",
         rotary_grad,
     ),
-    ("ApplyRotaryPosEmb", "queryRef:F keyRef:F type(queryRef,keyRef,cos,sin)", apply_rotary),
-    ("ApplyRotaryPosEmbV2", "queryRef:F keyRef:F type(queryRef,keyRef,cos,sin)", apply_rotary),
+    (
+        "ApplyRotaryPosEmb",
+        "queryRef:F type(queryRef,keyRef,cos,sin) rank(queryRef,3..4) queryRef[.r,_,D] keyRef[.r,_,D] cos[.r,1,D] sin[.r,1,D] in(D,64|128) \
+         in(layout,1|4)",
+        apply_rotary,
+    ),
+    (
+        "ApplyRotaryPosEmbV2",
+        "queryRef:F type(queryRef,keyRef,cos,sin) same(cos,sin) rank(queryRef,3..4) rank(keyRef,3..4) in(layout,1..4) \
+         says(rotaryMode,half|interleave|quarter)",
+        apply_rotary,
+    ),
 ];

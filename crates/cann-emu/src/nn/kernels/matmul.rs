@@ -129,16 +129,20 @@ fn gemm(k: &Call) -> Outcome {
     k.put("out", &Values::F(c.iter().zip(&s).map(|(c, s)| alpha * c + beta * s).collect()))
 }
 
-/// Row counts of the groups, from a list on the host or on the device, cumulative or not.
-fn groups(k: &Call, rows: usize) -> Result<Vec<usize>, Fault> {
+/// Each group's matrix and rows, from a list on the host or on the device: ends of the groups, their sizes, or pairs of both.
+fn groups(k: &Call, rows: usize) -> Result<Vec<(usize, usize)>, Fault> {
     let list = match k.opt_ints("groupListOptional|groupList") {
         Ok(list) => list,
         Err(_) => {
             k.opt("groupListOptional|groupList")?.map(|v| v.load(k.decl.name)).transpose()?.map(Values::ints)
         }
     };
-    let Some(list) = list else { return Ok(vec![rows]) };
-    let cumulative = k.int("groupListType").unwrap_or(0) == 0;
+    let Some(list) = list else { return Ok(vec![(0, rows)]) };
+    let kind = k.int("groupListType").unwrap_or(0);
+    if kind == 2 {
+        return Ok(list.as_chunks().0.iter().map(|[e, n]| (*e as usize, *n as usize)).collect());
+    }
+    let cumulative = kind == 0;
     let mut last = 0;
     Ok(list
         .into_iter()
@@ -147,6 +151,7 @@ fn groups(k: &Call, rows: usize) -> Result<Vec<usize>, Fault> {
             last = v;
             n.max(0) as usize
         })
+        .enumerate()
         .collect())
 }
 
@@ -175,7 +180,7 @@ fn grouped(k: &Call) -> Outcome {
         let (p, q) = (a.load(k.decl.name)?.floats(), b.load(k.decl.name)?.floats());
         let mut at = 0;
         let mut out = Vec::new();
-        for g in groups(k, inner)? {
+        for (_, g) in groups(k, inner)? {
             let left: Vec<f64> =
                 (0..m).flat_map(|i| p[i * inner + at..i * inner + at + g].to_vec()).collect();
             out.extend(product(k, &left, &q[at * n..(at + g) * n], m, g, n, false));
@@ -192,7 +197,8 @@ fn grouped(k: &Call) -> Outcome {
         let counts = groups(k, rows)?;
         let mut at = 0;
         let mut pieces: Vec<Vec<f64>> = Vec::new();
-        for (e, g) in counts.iter().enumerate() {
+        for (e, g) in &counts {
+            let (e, g) = (*e, g);
             let matrix = if stacked {
                 let mut m = w[0].clone();
                 m.offset += e as i64 * m.strides[0];
@@ -265,6 +271,16 @@ fn grouped_add(k: &Call) -> Outcome {
     k.put("yRef", &Values::F(v))
 }
 
+/// What the pages of grouped products have in common; `y` is the list of outputs.
+macro_rules! gmm {
+    ($y:literal $($more:literal)?) => {
+        concat!(
+            "x:FI weight:FI out(", $y, ") type(x,weight) long(x,1..128) long(weight,1..128) long(", $y, ",1..128) last(x,1..65535) ",
+            "last(weight,1..65535) in(splitItem,0..3) one(", $y, ",splitItem,2|3) ", $($more)?
+        )
+    };
+}
+
 const AB: &str = "self:FDI";
 
 pub(super) static OPS: &[Row] = &[
@@ -297,10 +313,26 @@ pub(super) static OPS: &[Row] = &[
     ("Addr", "vec1:FDI", addr),
     ("InplaceAddr", "vec1:FDI", addr),
     ("Gemm", "A:F B:F rank(A,2) rank(B,2)", gemm),
-    ("GroupedMatmul", "x:FI weight:FI out(y)", grouped),
-    ("GroupedMatmulV2", "x:FI weight:FI out(y)", grouped),
-    ("GroupedMatmulV3", "x:FI weight:FI out(y)", grouped),
-    ("GroupedMatmulV4", "x:FI weight:FI", grouped),
-    ("GroupedMatmulV5", "x:FI weight:FI", grouped),
-    ("GroupedMatmulAdd", "x:F weight:F groupList:L", grouped_add),
+    ("GroupedMatmul", gmm!("y"), grouped),
+    ("GroupedMatmulV2", gmm!("y" "in(groupType,-1|0|2)"), grouped),
+    (
+        "GroupedMatmulV3",
+        gmm!("y" "in(groupType,-1|0|2) groupListOptional:l rank(groupListOptional,1)"),
+        grouped,
+    ),
+    (
+        "GroupedMatmulV4",
+        gmm!("out" "in(groupType,-1|0|2) in(groupListType,0|1|2) in(actType,0|1|2|4|5) groupListOptional:l rank(groupListOptional,1..2)"),
+        grouped,
+    ),
+    (
+        "GroupedMatmulV5",
+        gmm!("out" "in(groupType,-1|0|2) in(groupListType,0|1|2) in(actType,0|1|2|4|5) groupListOptional:l rank(groupListOptional,1..2)"),
+        grouped,
+    ),
+    (
+        "GroupedMatmulAdd",
+        "x:H type(x,weight) groupList:l yRef:S last(x,1..65535) last(weight,1..65535) code(561002) in(groupType,2) rank(x,2) rank(weight,2)",
+        grouped_add,
+    ),
 ];

@@ -17,6 +17,7 @@ pub mod gated;
 pub mod groups;
 pub mod index;
 pub mod inference;
+pub mod joint;
 pub mod margins;
 pub mod matmul;
 pub mod maximum;
@@ -29,6 +30,7 @@ pub mod random;
 pub mod recurrent;
 pub mod reduce;
 pub mod resample;
+pub mod routes;
 pub mod sampling;
 pub mod shape;
 pub mod special;
@@ -89,6 +91,8 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             inference::OPS,
             margins::OPS,
             quantised::OPS,
+            joint::OPS,
+            routes::OPS,
             complex::OPS,
         ];
         let rows = tables.iter().flat_map(|t| t.iter());

@@ -144,10 +144,40 @@ fn gating(k: &Call) -> Outcome {
     }
 }
 
+/// Rows by expert with room for `expertCapacityOptional` each: what does not fit is dropped (row -1), what is left over is zero.
+fn init_with_capacity(k: &Call) -> Outcome {
+    let flat = k.load("expertIdx")?.ints();
+    let x = k.f("x")?;
+    let h = width(k, "x")?;
+    let topk = flat.len() / (x.len() / h).max(1);
+    let (experts, room) = (k.int("expertNumOptional")? as usize, k.int("expertCapacityOptional")? as usize);
+    if experts == 0 || room == 0 {
+        return Err(Fault::from("with dropPadMode 1 there must be experts and room for each"));
+    }
+    let (mut rows, mut taken) = (vec![-1i64; flat.len()], vec![0usize; experts]);
+    let mut out = vec![0.0; experts * room * h];
+    for (i, e) in flat.iter().enumerate() {
+        let e = *e as usize;
+        if taken[e] < room {
+            let at = e * room + taken[e];
+            rows[i] = at as i64;
+            out[at * h..(at + 1) * h].copy_from_slice(&x[i / topk * h..(i / topk + 1) * h]);
+        }
+        taken[e] += 1;
+    }
+    k.put("expandedXOut", &Values::F(out))?;
+    k.put("expandedRowIdxOut", &Values::I(rows))?;
+    if k.flag("expertTokensBeforeCapacityFlagOptional")? {
+        let before = taken.into_iter().map(|n| n as i64).collect();
+        k.put_opt("expertTokensBeforeCapacityOutOptional", &Values::I(before))?;
+    }
+    Ok(())
+}
+
 /// Rows by expert, without capacity: the source of row i is the i-th of the stable order, divided by k.
 fn init_routing(k: &Call) -> Outcome {
     if k.int("dropPadModeOptional")? != 0 {
-        return Err(Fault::from("dropPadMode 1 is not in the emulator"));
+        return init_with_capacity(k);
     }
     let flat = k.load("expertIdx")?.ints();
     let x = k.load("x")?;
@@ -199,7 +229,8 @@ fn finalize_routing(k: &Call) -> Outcome {
                     _ => 0.0,
                 };
                 let at = from as usize * h + c;
-                v[i * h + c] += w * (x.get(at).copied().unwrap_or(0.0) + b);
+                // A copy that was dropped has row -1, and adds nothing.
+                v[i * h + c] += if from < 0 { 0.0 } else { w * (x.get(at).copied().unwrap_or(0.0) + b) };
             }
         }
         for c in 0..h {
@@ -211,12 +242,58 @@ fn finalize_routing(k: &Call) -> Outcome {
 }
 
 pub(super) static OPS: &[Row] = &[
-    ("MoeTokenPermute", "tokens:F indices:L", permute),
-    ("MoeTokenPermuteGrad", "permutedOutputGrad:F sortedIndices:I", permute_grad),
-    ("MoeTokenUnpermute", "permutedTokens:F sortedIndices:I", unpermute),
-    ("MoeTokenUnpermuteGrad", "permutedTokens:F sortedIndices:I null(probsGradOut)", unpermute_grad),
-    ("MoeGatingTopKSoftmax", "x:F rank(x,2..3)", gating),
-    ("MoeGatingTopKSoftmaxV2", "x:F rank(x,2..3)", gating),
-    ("MoeInitRoutingV2", "x:F expertIdx:I", init_routing),
-    ("MoeFinalizeRoutingV2", "expandedX:F", finalize_routing),
+    (
+        "MoeTokenPermute",
+        "tokens:F indices:L sortedIndicesOut:i type(tokens,permuteTokensOut) contig(permuteTokensOut,sortedIndicesOut) code(561002) \
+         in(paddedMode,0) rank(tokens,2..8) rank(indices,1..2) tokens[n,.h] indices[n,.k] sortedIndicesOut[n*k.n] \
+         rank(permuteTokensOut,2..8)",
+        permute,
+    ),
+    (
+        "MoeTokenPermuteGrad",
+        "permutedOutputGrad:F sortedIndices:i type(permutedOutputGrad,out) code(561002) in(paddedMode,0) in(numTopk,1..512) out[n,h] \
+         permutedOutputGrad[_,h] sortedIndices[n*numTopk]",
+        permute_grad,
+    ),
+    (
+        "MoeTokenUnpermute",
+        "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,out) contig(out) code(561002) in(paddedMode,0) \
+         out[n,h] permutedTokens[_,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k]",
+        unpermute,
+    ),
+    (
+        "MoeTokenUnpermuteGrad",
+        "permutedTokens:F sortedIndices:i probsOptional:F type(permutedTokens,unpermutedTokensGrad,permutedTokensGradOut) null(probsGradOut) \
+         contig(permutedTokensGradOut,probsGradOut) code(561002) in(paddedMode,0) unpermutedTokensGrad[n,h] \
+         permutedTokens[t,h] permutedTokensGradOut[t,h] probsOptional[n,k] default(k,1) in(k,1..512) sortedIndices[n*k] probsGradOut[n,k]",
+        unpermute_grad,
+    ),
+    (
+        "MoeGatingTopKSoftmax",
+        "x:F finishedOptional:B expertIdxOut:i rowIdxOut:i type(x,yOut) contig(yOut,expertIdxOut,rowIdxOut) rank(x,2..3) code(561002) \
+         in(k,1..1024) x[.r,e] atmost(k,e) finishedOptional[.r] yOut[.r,k] expertIdxOut[.r,k] rowIdxOut[.r,k]",
+        gating,
+    ),
+    (
+        "MoeGatingTopKSoftmaxV2",
+        "x:F finishedOptional:B expertIdxOut:i softmaxResultOutOptional:S type(x,yOut) rank(x,2..3) code(561002) in(k,1..1024) in(renorm,0|1) \
+         x[.r,e] atmost(k,e) finishedOptional[.r] yOut[.r,k] expertIdxOut[.r,k] softmaxResultOutOptional[.r,e]",
+        gating,
+    ),
+    (
+        "MoeInitRoutingV2",
+        "x:F expertIdx:i expandedRowIdxOut:i expertTokensCountOrCumsumOutOptional:i expertTokensBeforeCapacityOutOptional:i \
+         type(x,expandedXOut) contig(expandedXOut,expandedRowIdxOut) code(561103) in(dropPadModeOptional,0|1) \
+         in(expertTokensCountOrCumsumFlagOptional,0|1|2) in(activeNumOptional,0..9223372036854775807) \
+         in(expertCapacityOptional,0..9223372036854775807) in(expertNumOptional,0..9223372036854775807) x[n,h] expertIdx[n,k] \
+         expandedRowIdxOut[n*k] rank(expandedXOut,2..3)",
+        init_routing,
+    ),
+    (
+        "MoeFinalizeRoutingV2",
+        "expandedX:F expandedRowIdx:i scalesOptional:F expertIdxOptional:i type(expandedX,x1Optional,x2Optional,biasOptional,out) contig(out) \
+         code(561103) in(dropPadMode,0..3) rank(expandedX,2..3) out[n,h] x1Optional[n,h] x2Optional[n,h] scalesOptional[n,k] default(k,1) \
+         expertIdxOptional[n,k] expandedRowIdx[n*k] biasOptional[_,h] needs(x2Optional,x1Optional) needs(biasOptional,expertIdxOptional)",
+        finalize_routing,
+    ),
 ];
