@@ -301,32 +301,50 @@ fn check(
     Ok(Some(margins))
 }
 
-/// By how much routers must be apart from another choice, so that rounding picks the same experts: far beyond what rounding of
-/// a type leaves after the steps.
-const F32_MARGIN: f64 = 1e-4;
-const F64_MARGIN: f64 = 1e-8;
+/// By how much routers' choices are kept apart from others, so that rounding picks the same experts: what is drawn for, and
+/// what must be, which is far beyond what rounding of a type leaves after the steps. In f32 large runs have so many choices that
+/// some are closer than is drawn for.
+#[derive(Clone, Copy)]
+struct Margin {
+    wanted: f64,
+    least: f64,
+}
 
-/// The case with weights drawn so that no router's choice is closer than `margin` on one rank, that rank's run, and the least
-/// margin in it.
+const F32_MARGIN: Margin = Margin { wanted: 1e-4, least: 2e-6 };
+const F64_MARGIN: Margin = Margin { wanted: 1e-8, least: 1e-8 };
+
+/// The case with weights drawn so that no router's choice is closer than is wanted on one rank, or of those drawn the farthest
+/// apart; that rank's run, and the least margin in it.
 fn apart(
     config: &ModelConfig,
     case: &Case,
     routing: Routing,
     steps: &[Vec<ms_data::MicroBatch>],
-    margin: f64,
+    margin: Margin,
 ) -> Result<(Case, Found, f64), String> {
     let routing = Routing { watch_margins: true, ..routing };
-    for seed in 1..=40 {
+    let mut best: Option<(Case, Found, f64)> = None;
+    for seed in 1..=8 {
         let case = Case { seed, ..case.clone() };
         let found =
             run(config, &case.alone(), routing, steps).map_err(|e| format!("{case:?}: one rank: {e}"))?;
         let margins = found.reports.iter().filter_map(|r| r.experts.as_ref()?.margin);
         let least = margins.fold(f64::INFINITY, f64::min);
-        if least > margin {
-            return Ok((case, found, least));
+        if best.as_ref().is_none_or(|best| least > best.2) {
+            best = Some((case, found, least));
+        }
+        if least > margin.wanted {
+            break;
         }
     }
-    Err(format!("{case:?}: of 40 seeds none keeps the routers' choices {margin:e} apart"))
+    let best = best.expect("a seed was drawn");
+    match best.2 > margin.least {
+        true => Ok(best),
+        false => Err(format!(
+            "{case:?}: no seed keeps the routers' choices {:e} apart: {:e}",
+            margin.least, best.2
+        )),
+    }
 }
 
 #[test]
@@ -338,6 +356,8 @@ fn any_topology_trains_as_one_rank() {
     let sizes = sizes();
     let (mut ran, mut refused, mut wrong) = (0, 0, Vec::new());
     let mut least = [f64::INFINITY; 2];
+    // Runs in f32 whose choices are not as far apart as is drawn for.
+    let mut close = 0;
     let mut rows = String::new();
     for kind in MODELS {
         let before = (ran, refused, wrong.len());
@@ -351,6 +371,7 @@ fn any_topology_trains_as_one_rank() {
             match check(kind, sizes, seed, count, also_single) {
                 Ok(Some(margins)) => {
                     ran += 1;
+                    close += usize::from(margins[1] <= F32_MARGIN.wanted);
                     least.iter_mut().zip(margins).for_each(|(least, margin)| *least = least.min(margin));
                 }
                 Ok(None) => refused += 1,
@@ -364,16 +385,22 @@ fn any_topology_trains_as_one_rank() {
         "seed {seed}: {ran} runs equal one rank, {refused} are refused by a rule, {} differ",
         wrong.len()
     );
-    println!("least margin of the routers' choices: {:.1e} in f64, {:.1e} in f32", least[0], least[1]);
+    println!(
+        "least margin of the routers' choices: {:.1e} in f64, {:.1e} in f32, where {close} runs are below {:.0e}",
+        least[0], least[1], F32_MARGIN.wanted
+    );
     if all {
         let head = "| model | runs equal to one rank's | refused by a rule | differ |\n|---|---|---|---|\n";
         let margins = format!(
-            "\nSeed {seed}. Least margin of the routers' choices on one rank: {:.1e} in float64, {:.1e} in float32.\n",
-            least[0], least[1]
+            "\nSeed {seed}. Least margin of the routers' choices on one rank: {:.1e} in float64, {:.1e} in float32, where {close} \
+             runs are below {:.0e}.\n",
+            least[0], least[1], F32_MARGIN.wanted
         );
         page::write("runs", &format!("{head}{rows}{margins}"));
     }
-    assert!(least[0] > F64_MARGIN && least[1] > F32_MARGIN);
+    assert!(least[0] > F64_MARGIN.least && least[1] > F32_MARGIN.least);
+    // A part of all runs is small enough that none is close.
+    assert!(all || close == 0, "{close} runs with choices closer than {:e}", F32_MARGIN.wanted);
     assert!(wrong.is_empty(), "seed {seed}: {} of {ran} differ:\n{}", wrong.len(), wrong.join("\n"));
     assert!(ran >= 20, "only {ran} cases ran");
 }
