@@ -17,9 +17,11 @@ adversary:
     cargo test --locked -p ms-train --test keeping --test refusals --test room
     cargo test --locked -p ms-preprocess --test kinds
 
-# Every choice of ranks up to eight for five kinds of models: gradients, losses and norms as on one rank.
+# Every choice of ranks up to eight for five kinds of models: gradients, losses and norms as on one rank; what was found goes
+# into docs/reference/parity.md.
 parity SEED="1":
-    MS_PARITY=all MS_PARITY_SEED={{SEED}} cargo test -p ms-trainer --test matrix --locked -- --nocapture
+    MS_PARITY=all MS_PARITY_SEED={{SEED}} MS_PARITY_PAGE={{justfile_directory()}}/docs/reference/parity.md \
+      cargo test -p ms-trainer --test matrix --locked -- --nocapture --test-threads 1
 
 # Ranks as processes: rows of the matrix, checkpoints, failing and killed ranks under mpirun, also over TCP between two network
 # namespaces where the machine allows them. Needs Open MPI, its headers and libclang (Debian: openmpi-bin libopenmpi-dev

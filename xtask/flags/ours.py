@@ -256,6 +256,8 @@ SUPPORTED = {
     "--moe-tp-extend-ep": (PARALLEL, "train", "experts are whole and shared out over tensor-parallel ranks too"),
     "--use-tp-pp-dp-mapping": (PARALLEL, "train", "number pipeline stages before data-parallel ranks"),
     "--overlap-grad-reduce": (PARALLEL, "train", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks while the backward pass still runs (zero-bubble and DualPipeV put gradients off: after it)"),
+    "--overlap-param-gather": (PARALLEL, "train", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets"),
+    "--async-save": (CKPT, "train", "copies what a checkpoint holds and writes it while training goes on; it is there when it is whole"),
     "--ddp-bucket-size": (PARALLEL, "train", "elements of a gradient bucket"),
     "--micro-batch-size": (BATCH, ALL, "samples of one forward pass"),
     "--global-batch-size": (BATCH, "train", "samples of one iteration (default micro batch x data-parallel size)"),

@@ -19,6 +19,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::{ModelConfig, ParamSpec};
@@ -93,8 +94,8 @@ pub struct Writer {
     root: PathBuf,
     iteration: u64,
     folder: PathBuf,
-    /// Present in the value that [`Writer::create`] made.
-    staging: Option<Folder>,
+    /// Present in the value that [`Writer::create`] made, until it is published.
+    staging: Mutex<Option<Folder>>,
 }
 
 impl Writer {
@@ -109,14 +110,14 @@ impl Writer {
             root: root.to_owned(),
             iteration,
             folder: staging.path().to_owned(),
-            staging: Some(staging),
+            staging: Mutex::new(Some(staging)),
         })
     }
 
     /// The same checkpoint seen from another process, after the first has called [`Writer::create`].
     pub fn join(root: &Path, iteration: u64) -> Self {
         let folder = staging::partial(&root.join(iteration_name(iteration)));
-        Self { root: root.to_owned(), iteration, folder, staging: None }
+        Self { root: root.to_owned(), iteration, folder, staging: Mutex::default() }
     }
 
     /// Writes what `rank` holds. Every part of a tensor should be written by one rank only; equal copies do no harm.
@@ -297,9 +298,10 @@ impl Writer {
     /// What the operating system refuses.
     ///
     /// # Panics
-    /// If this value came from [`Writer::join`].
-    pub fn publish(self) -> Result<()> {
-        let staging = self.staging.expect("the rank that created the checkpoint finishes it");
+    /// If this value came from [`Writer::join`], or was published before.
+    pub fn publish(&self) -> Result<()> {
+        let staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let staging = staging.expect("the rank that created the checkpoint finishes it, once");
         staging.commit(true)?;
         write_tracker(&self.root, self.iteration)
     }

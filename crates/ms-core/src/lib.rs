@@ -37,7 +37,7 @@ pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use graph::{BackwardCx, Deferred, GradSink, Graph, Like, Op, Var};
 pub use host::{Host, HostStats, Parcel};
-pub use params::{GradBuffer, ParamId, ParamLayout, ParamStore};
+pub use params::{Coming, GradBuffer, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};

@@ -3,8 +3,9 @@
 use crate::{Arena, DType, Error, GradSink, Result, Shape, Tensor, TensorMut};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Number of a parameter: its place in the model's parameter table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,19 +77,65 @@ impl ParamLayout {
 }
 
 /// The weights of one model copy. A reference model is a second store; a model holds only ids.
-#[derive(Clone, Debug)]
+///
+/// The buffer is cut into buckets with memory of their own. A bucket may be on its way from other ranks while others are
+/// computed with: what uses it waits for it first ([`ParamStore::arrived`]).
+#[derive(Clone)]
 pub struct ParamStore {
     layout: Arc<ParamLayout>,
-    values: Tensor,
+    dtype: DType,
+    buckets: Vec<Bucket>,
+    /// Buckets that are on their way, in the order in which they are waited for.
+    coming: Arc<Mutex<VecDeque<(usize, Coming)>>>,
     /// Parameters that are kept in the wide type whatever the others are.
     wide: BTreeMap<u32, Tensor>,
 }
 
+/// What brings a bucket.
+pub type Coming = Box<dyn FnOnce() -> Result<Tensor> + Send>;
+
+#[derive(Clone)]
+struct Bucket {
+    /// First element in the whole buffer.
+    start: usize,
+    numel: usize,
+    values: Arc<OnceLock<Tensor>>,
+}
+
+impl std::fmt::Debug for ParamStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let buckets: Vec<usize> = self.buckets.iter().map(|b| b.numel).collect();
+        f.debug_struct("ParamStore").field("dtype", &self.dtype).field("buckets", &buckets).finish()
+    }
+}
+
 impl ParamStore {
-    /// A store of zeros.
+    /// A store of zeros in one bucket.
     pub fn zeros(arena: &Arena, dtype: DType, layout: Arc<ParamLayout>) -> Self {
-        let values = Tensor::zeros(arena, dtype, [layout.numel()]);
-        Self { layout, values, wide: BTreeMap::new() }
+        let whole = 0..layout.numel();
+        Self::in_buckets(arena, dtype, layout, std::iter::once(whole))
+    }
+
+    /// A store of zeros in buckets, which follow each other from the first element to the last; no parameter lies in two.
+    ///
+    /// # Panics
+    /// If the buckets leave out or repeat elements.
+    pub fn in_buckets(
+        arena: &Arena,
+        dtype: DType,
+        layout: Arc<ParamLayout>,
+        ranges: impl IntoIterator<Item = Range<usize>>,
+    ) -> Self {
+        let mut end = 0;
+        let bucket = |range: Range<usize>| {
+            assert_eq!(range.start, end, "buckets follow each other");
+            end = range.end;
+            let values = Arc::new(OnceLock::from(Tensor::zeros(arena, dtype, [range.len()])));
+            Bucket { start: range.start, numel: range.len(), values }
+        };
+        let buckets = ranges.into_iter().map(bucket).collect();
+        assert_eq!(end, layout.numel(), "buckets hold all elements");
+        Self { layout, dtype, buckets, coming: Arc::default(), wide: BTreeMap::new() }
     }
 
     /// Where the parameters lie.
@@ -98,7 +145,7 @@ impl ParamStore {
 
     /// Element type of the weights.
     pub fn dtype(&self) -> DType {
-        self.values.dtype()
+        self.dtype
     }
 
     /// Keeps one parameter as `values` (of the wide type), whatever the type of the others and whatever [`ParamStore::replace`]
@@ -113,16 +160,64 @@ impl ParamStore {
         Ok(())
     }
 
+    /// The bucket of an element, and the element's place in it.
+    fn place(&self, element: usize) -> (usize, usize) {
+        let bucket = self.buckets.partition_point(|b| b.start <= element).saturating_sub(1);
+        (bucket, element - self.buckets.get(bucket).map_or(0, |b| b.start))
+    }
+
+    /// Waits until bucket `bucket` is there. Buckets are waited for in the order in which they were announced, so that ranks
+    /// which announce in one order wait in one order, whatever they use first.
+    fn arrived_bucket(&self, bucket: usize) -> Result<&Tensor> {
+        let slot = &self.buckets[bucket].values;
+        if slot.get().is_none() {
+            let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
+            while slot.get().is_none() {
+                let Some((next, bring)) = coming.pop_front() else { break };
+                let (values, to) = (bring()?, &self.buckets[next]);
+                values.expect_dtype("weights that come", self.dtype)?;
+                values.expect_shape("weights that come", "values", Shape::new(&[to.numel]))?;
+                // Nobody else fills it: the list is locked.
+                let _ = to.values.set(values);
+            }
+        }
+        slot.get().ok_or(Error::Shared { what: "weights that did not come" })
+    }
+
+    /// Waits until the weight is there, if it is on its way.
+    ///
+    /// # Errors
+    /// Those of what brings it.
+    pub fn arrived(&self, id: ParamId) -> Result<()> {
+        self.arrived_bucket(self.place(self.layout.start(id)).0).map(drop)
+    }
+
+    /// Whether nothing is on its way.
+    pub fn is_whole(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.values.get().is_some())
+    }
+
+    /// Waits until all weights are there.
+    ///
+    /// # Errors
+    /// Those of what brings them.
+    pub fn settle(&self) -> Result<()> {
+        (0..self.buckets.len()).try_for_each(|bucket| self.arrived_bucket(bucket).map(drop))
+    }
+
     /// One weight, sharing the store's memory.
     ///
     /// # Panics
-    /// If the store has no such parameter: ids come from the table the store was made of.
+    /// If the store has no such parameter: ids come from the table the store was made of. If the weight is on its way: whoever
+    /// announced it waits for it before it is used.
     pub fn get(&self, id: ParamId) -> Tensor {
         if let Some(wide) = self.wide.get(&id.0) {
             return wide.clone();
         }
         let (start, shape) = self.layout.slots[id.0 as usize];
-        self.values.slice_flat(start, shape).expect("the layout was checked against the buffer")
+        let (bucket, offset) = self.place(start);
+        let values = self.buckets[bucket].values.get().expect("a weight is waited for before it is used");
+        values.slice_flat(offset, shape).expect("the layout was checked against the buffer")
     }
 
     /// One weight in the type that is computed with: float16 has no kernels, so of it a copy in f32.
@@ -136,36 +231,73 @@ impl ParamStore {
     /// One weight, writable.
     ///
     /// # Errors
-    /// [`Error::Shared`] while a graph or another tensor still uses the weights.
+    /// [`Error::Shared`] while a graph or another tensor still uses the weights, or they are on their way.
     pub fn get_mut(&mut self, id: ParamId) -> Result<TensorMut<'_>> {
         let (start, shape) = self.layout.slots[id.0 as usize];
-        self.values.view_mut(start, shape).map_err(in_use)
+        let (bucket, offset) = self.place(start);
+        let slot = Arc::get_mut(&mut self.buckets[bucket].values).and_then(OnceLock::get_mut);
+        slot.ok_or(IN_USE)?.view_mut(offset, shape).map_err(in_use)
     }
 
-    /// The whole buffer.
+    /// Elements `start..start + len` of the buffer, which lie in one bucket, sharing the store's memory.
+    ///
+    /// # Errors
+    /// If they lie in several; those of what brings them, if they are on their way.
+    pub fn slice(&self, start: usize, len: usize) -> Result<Tensor> {
+        let (bucket, offset) = self.place(start);
+        self.arrived_bucket(bucket)?.slice_flat(offset, [len])
+    }
+
+    /// The whole buffer of a store in one bucket.
+    ///
+    /// # Panics
+    /// If there are several.
     pub fn values(&self) -> &Tensor {
-        &self.values
+        assert!(self.buckets.len() == 1, "the store has {} buckets", self.buckets.len());
+        self.buckets[0].values.get().expect("a weight is waited for before it is used")
     }
 
-    /// The whole buffer, writable.
+    /// The whole buffer of a store in one bucket, writable.
     ///
     /// # Errors
     /// [`Error::Shared`] while a graph or another tensor still uses the weights.
+    ///
+    /// # Panics
+    /// If there are several buckets.
     pub fn values_mut(&mut self) -> Result<&mut Tensor> {
-        if self.values.is_unique() { Ok(&mut self.values) } else { Err(Error::Shared { what: "weights" }) }
+        assert!(self.buckets.len() == 1, "the store has {} buckets", self.buckets.len());
+        let values = Arc::get_mut(&mut self.buckets[0].values).and_then(OnceLock::get_mut).ok_or(IN_USE)?;
+        if values.is_unique() { Ok(values) } else { Err(IN_USE) }
     }
 
-    /// Puts a new buffer in place of the old one, as an all-gather of updated shards delivers it.
+    /// Puts a new buffer in place of bucket `bucket`, as an all-gather of updated shards delivers it.
     ///
     /// # Errors
     /// If its size or element type differs.
-    pub fn replace(&mut self, values: Tensor) -> Result<()> {
-        values.expect_dtype("replace weights", self.values.dtype())?;
-        values.expect_shape("replace weights", "values", self.values.shape())?;
-        self.values = values;
+    pub fn replace(&mut self, bucket: usize, values: Tensor) -> Result<()> {
+        values.expect_dtype("replace weights", self.dtype)?;
+        values.expect_shape("replace weights", "values", Shape::new(&[self.buckets[bucket].numel]))?;
+        self.buckets[bucket].values = Arc::new(OnceLock::from(values));
+        Ok(())
+    }
+
+    /// Announces new values of buckets, each with what brings them. What the buckets had is given up; who uses one of them
+    /// waits first.
+    ///
+    /// # Errors
+    /// Those of what an earlier announcement brings and nobody has waited for.
+    pub fn announce(&mut self, coming: Vec<(usize, Coming)>) -> Result<()> {
+        self.settle()?;
+        for (bucket, _) in &coming {
+            self.buckets[*bucket].values = Arc::default();
+        }
+        // Copies of the store keep the values they have.
+        self.coming = Arc::new(Mutex::new(coming.into()));
         Ok(())
     }
 }
+
+const IN_USE: Error = Error::Shared { what: "weights" };
 
 /// A copy in f32 of float16 values; all others as they are.
 pub(crate) fn widened(stored: &Tensor) -> Tensor {
@@ -180,7 +312,7 @@ pub(crate) fn widened(stored: &Tensor) -> Tensor {
 
 fn in_use(e: Error) -> Error {
     match e {
-        Error::Shared { .. } => Error::Shared { what: "weights" },
+        Error::Shared { .. } => IN_USE,
         other => other,
     }
 }

@@ -99,6 +99,11 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// [`crate::Error::PeerFailed`] if a rank fails meanwhile.
     fn barrier(&self) -> Result<()>;
+    /// Runs `join`, in which this rank waits for a thread of its own that waits for other ranks: where ranks that wait for
+    /// each other are noticed, this wait is counted.
+    fn joining(&self, join: &mut dyn FnMut()) {
+        join();
+    }
 }
 
 /// How ranks reach each other: threads of one process, MPI, HCCL.

@@ -96,6 +96,11 @@ impl ParallelCtx {
         self.grid.coord(self.rank, axis)
     }
 
+    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 13] {
+        let Self { tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, edp, stage, world, .. } = self;
+        [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, edp, stage, world]
+    }
+
     /// Bytes that this rank has sent so far, by group; groups of one rank are left out.
     pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
         let groups: [(&'static str, &Arc<dyn Communicator>); 13] = [

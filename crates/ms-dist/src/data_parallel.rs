@@ -2,7 +2,7 @@
 
 use crate::buckets::{BucketPlan, ParamSlice, Placed};
 use crate::{Communicator, Pending, Result};
-use ms_core::{ParamId, ParamLayout, ParamStore, Shape, Tensor};
+use ms_core::{Coming, ParamId, ParamLayout, ParamStore, Shape, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ struct Buffer {
 pub struct DataParallel {
     buffers: Vec<Buffer>,
     layout: Arc<ParamLayout>,
+    /// Buckets in the order in which a forward pass needs them: by their first parameter.
+    order: Vec<usize>,
 }
 
 impl DataParallel {
@@ -57,7 +59,16 @@ impl DataParallel {
         }
         let slots = slots.into_iter().map(|s| s.expect("every parameter is in a family")).collect();
         let layout = ParamLayout::new(slots, numel).expect("parameters were placed inside the buffer");
-        Self { buffers, layout: Arc::new(layout) }
+        let mut this = Self { buffers, layout: Arc::new(layout), order: Vec::new() };
+        let first = |range: Range<usize>| {
+            let starts = this.layout.ids().map(|id| this.layout.start(id));
+            starts.into_iter().position(|start| range.contains(&start))
+        };
+        let mut order: Vec<(Option<usize>, usize)> =
+            this.bucket_ranges().enumerate().map(|(bucket, range)| (first(range), bucket)).collect();
+        order.sort_unstable();
+        this.order = order.into_iter().map(|(_, bucket)| bucket).collect();
+        this
     }
 
     /// Where each parameter lies in the flat buffer.
@@ -108,25 +119,42 @@ impl DataParallel {
         buffer.comm.reduce_scatter("gradients", whole)
     }
 
+    /// Runs `join`, in which this rank waits for a thread of its own that waits for sums.
+    pub(crate) fn joining(&self, join: &mut dyn FnMut()) {
+        match self.buffers.first() {
+            Some(buffer) => buffer.comm.joining(join),
+            None => join(),
+        }
+    }
+
     /// Puts the ranks' updated parts (one tensor per bucket, of the store's element type) together as the new
-    /// weights of `store`.
+    /// weights of `store`, which has this layout and these buckets.
     ///
     /// # Errors
-    /// If a rank fails or the weights are still in use by a graph.
+    /// If a rank fails.
     pub fn gather_weights(&self, store: &mut ParamStore, parts: Vec<Tensor>) -> Result<()> {
-        let started = self.buckets().zip(parts).map(|((b, _), part)| b.comm.all_gather("weights", part));
-        let started: Vec<_> = started.collect::<Result<_>>()?;
-        for ((b, i), pending) in self.buckets().zip(started) {
-            let whole = pending.wait()?;
-            let bucket = &b.plan.buckets[i];
-            if bucket.len() == self.layout.numel() {
-                store.replace(whole)?;
-            } else {
-                let size = store.dtype().size();
-                let range = (b.start + bucket.start) * size..(b.start + bucket.end) * size;
-                store.values_mut()?.bytes_mut()?[range].copy_from_slice(whole.bytes());
-            }
+        Ok(self.begin_gathering(store, parts)?.settle()?)
+    }
+
+    /// As [`DataParallel::gather_weights`], but returns while the weights are on their way: what uses a bucket waits for it
+    /// ([`ParamStore::arrived`]). They are begun in the order in which a forward pass needs them.
+    ///
+    /// # Errors
+    /// If a rank has failed.
+    pub fn begin_gathering<'a>(
+        &self,
+        store: &'a mut ParamStore,
+        parts: Vec<Tensor>,
+    ) -> Result<&'a ParamStore> {
+        let mut parts: Vec<Option<Tensor>> = parts.into_iter().map(Some).collect();
+        let buckets: Vec<(&Buffer, usize)> = self.buckets().collect();
+        let mut coming: Vec<(usize, Coming)> = Vec::with_capacity(parts.len());
+        for &bucket in &self.order {
+            let part = parts[bucket].take().expect("there is a part for each bucket");
+            let pending = buckets[bucket].0.comm.all_gather("weights", part)?;
+            coming.push((bucket, Box::new(move || Ok(pending.wait()?))));
         }
-        Ok(())
+        store.announce(coming)?;
+        Ok(store)
     }
 }

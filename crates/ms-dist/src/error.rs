@@ -14,12 +14,14 @@ pub enum Error {
     },
     /// Ranks of one group called different collectives.
     #[error(
-        "collective {sequence} of the group does not match: rank {rank} called {mine}, rank {other} called {theirs}"
+        "collective {sequence} of ranks {group:?} does not match: rank {rank} called {mine}, rank {other} called {theirs}"
     )]
     Mismatch {
         /// Number of the collective in the group, from 0.
         sequence: u64,
-        /// This rank, inside the group.
+        /// The ranks of the group, by their numbers in the run.
+        group: Vec<usize>,
+        /// This rank.
         rank: usize,
         /// What it called.
         mine: String,
@@ -27,6 +29,12 @@ pub enum Error {
         other: usize,
         /// What that one called.
         theirs: String,
+    },
+    /// Ranks wait for each other: one of them has left out what the others wait for, or does it in another order.
+    #[error("ranks wait for each other and none can go on: {waits}")]
+    Circle {
+        /// Of each of them where it is.
+        waits: String,
     },
     /// A message has another name than the one that was waited for.
     #[error("message {tag} from rank {from}: expected {expected}, found {found}")]

@@ -191,7 +191,11 @@ impl<'a> Reduction<'a> {
         let mut parts: Vec<(usize, Result<Tensor>)> = match self.waiter.take() {
             Some(waiter) => {
                 drop(waiter.started);
-                waiter.done.join().expect("waiting does not panic")
+                let (mut done, mut sums) = (Some(waiter.done), Vec::new());
+                self.dp.joining(&mut || {
+                    sums = done.take().and_then(|done| done.join().ok()).expect("waiting does not panic");
+                });
+                sums
             }
             None => Vec::new(),
         };

@@ -5,9 +5,12 @@
 //! be a thread: [`threads::run`] starts one per rank. [`buckets`] lays parameters out in flat buffers that the
 //! distributed optimizer cuts; [`DataParallel`] reduces gradients and gathers weights over them.
 //!
-//! A failing rank poisons its fabric: every wait of the others returns [`Error::PeerFailed`] within a second.
+//! A failing rank poisons its fabric: every wait of the others returns [`Error::PeerFailed`] within a second. Ranks that do
+//! different things are an error that says where each of them is: at once where they meet ([`Error::Mismatch`]), and where they
+//! wait for each other in different groups or for messages ([`Error::Circle`]), so that nothing hangs.
 //! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
 
+mod around;
 pub mod buckets;
 mod communicator;
 mod context;
@@ -22,12 +25,15 @@ mod mappings;
 mod messages;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+mod naive;
 mod norm;
 #[cfg(any(test, feature = "mpi"))]
 mod office;
+mod reduce;
 pub mod schedule;
 pub mod threads;
 
+pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
 pub use context::ParallelCtx;
 pub use context_attention::{Piece, Spread, context_attention, to_sequences, to_shares};
@@ -37,3 +43,4 @@ pub use error::{Error, Result};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
 pub use mappings::exchange_rows;
+pub use naive::EachGradient;

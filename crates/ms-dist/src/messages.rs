@@ -9,7 +9,7 @@
 //! handed to everybody as a whole.
 
 use crate::office::{ENDED, FAILED, Letter, Office, Topic, Wire, encode};
-use crate::threads::reduce;
+use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
 use ms_core::{Arena, DType, Tensor};
 use std::collections::HashMap;
@@ -112,7 +112,7 @@ impl Group {
 
     /// Waits for the letter of rank `from` of the group.
     fn wait(&self, from: usize, topic: Topic) -> Result<Letter> {
-        self.office.wait((self.key, self.ranks[from], topic))
+        self.office.wait((self.key, self.ranks[from], topic), &*self.wire)
     }
 }
 
@@ -140,9 +140,10 @@ impl Meeting {
         }
         Err(Error::Mismatch {
             sequence: self.sequence,
-            rank: self.group.rank,
+            group: self.group.ranks.to_vec(),
+            rank: self.group.ranks[self.group.rank],
             mine: self.call.clone(),
-            other: from,
+            other: self.group.ranks[from],
             theirs: letter.call,
         })
     }

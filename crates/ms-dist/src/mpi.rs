@@ -2,6 +2,8 @@
 //!
 //! [`start`] begins MPI and gives the process its place. Two threads talk to the library, so that no rank ever waits to send:
 //! one hands over what the rank posts, in order; the other takes whatever arrives and puts it where the rank looks for it.
+//! Where that would cost more than it saves the rank does it itself: it sends what is small at once, which the library copies,
+//! and looks for letters while it waits for one.
 //! Collectives are made of such messages (see `messages`), because the library's own form their sums in an order of their own.
 //!
 //! Only the safe interface of the `mpi` crate is used. Where the library itself finds an error, such as a connection that
@@ -16,29 +18,80 @@ use ::mpi::environment::Universe;
 use ::mpi::point_to_point::MatchedReceiveVec as _;
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::{Communicator as _, Destination as _, Source as _};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of one message of the library, whose counts have 31 bits.
 const MESSAGE_BYTES: usize = 1 << 28;
 /// Letters up to this many bytes go in the message of their length.
 const SHORT: usize = 64 << 10;
-/// How long the receiver looks again and again before it sleeps, and how long it sleeps then.
-const EAGER: Duration = Duration::from_micros(100);
+/// Letters up to this many bytes are sent at once where none is before them: the library takes a copy of such.
+const AT_ONCE: usize = 3 << 10;
+/// How long the receiver sleeps between two looks, and when the rank looks itself.
 const NAP: Duration = Duration::from_micros(50);
+const LONG_NAP: Duration = Duration::from_millis(1);
 /// How long a rank that ends waits for the others: those that failed must still say so.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is to be sent, in order; dropping it ends the sender.
-struct Outbox(Mutex<Sender<(usize, Vec<u8>)>>);
+/// The way to the library.
+struct Desk {
+    /// What is to be sent, in order; dropping it ends the sender.
+    outbox: Mutex<Sender<(usize, Vec<u8>)>>,
+    /// Letters that the sender has not handed over yet.
+    queued: Arc<AtomicUsize>,
+    intake: Arc<Intake>,
+}
 
-impl Wire for Outbox {
+impl Wire for Desk {
     fn post(&self, to: usize, letter: Vec<u8>) {
+        let outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if letter.len() <= AT_ONCE && self.queued.load(Ordering::Acquire) == 0 {
+            return send(&SimpleCommunicator::world(), to, &letter);
+        }
+        self.queued.fetch_add(1, Ordering::AcqRel);
         // The sender lasts until the run has ended; what is posted later nobody waits for.
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send((to, letter));
+        let _ = outbox.send((to, letter));
+    }
+
+    fn take(&self) -> bool {
+        self.intake.rank_looks.store(true, Ordering::Relaxed);
+        self.intake.take()
+    }
+}
+
+/// What arrives, taken by one thread at a time.
+struct Intake {
+    office: Arc<Office>,
+    taking: Mutex<()>,
+    /// Whether the rank has looked itself since the receiver last did.
+    rank_looks: AtomicBool,
+}
+
+impl Intake {
+    /// Takes a letter that has arrived; whether there was one and nobody else was taking.
+    fn take(&self) -> bool {
+        let Ok(_taking) = self.taking.try_lock() else { return false };
+        let world = SimpleCommunicator::world();
+        let Some(arrived) = world.any_process().immediate_matched_probe() else { return false };
+        let (mut letter, status) = arrived.matched_receive_vec::<u8>();
+        let from = status.source_rank();
+        let process = world.process_at_rank(from);
+        let bytes = letter.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
+        letter.drain(..letter.len().min(8));
+        while letter.len() < bytes {
+            let (part, _) = process.matched_probe().matched_receive_vec::<u8>();
+            if letter.is_empty() {
+                letter = part;
+                letter.reserve_exact(bytes.saturating_sub(letter.len()));
+            } else {
+                letter.extend_from_slice(&part);
+            }
+        }
+        self.office.deliver(from as usize, &letter);
+        true
     }
 }
 
@@ -67,66 +120,56 @@ pub fn start() -> Result<MpiRun> {
     let (rank, size) = (world.rank() as usize, world.size() as usize);
     let (outbox, posted) = channel();
     let (office, stop) = (Arc::new(Office::default()), Arc::new(AtomicBool::new(false)));
+    let (taking, rank_looks) = (Mutex::default(), AtomicBool::new(false));
+    let intake = Arc::new(Intake { office: Arc::clone(&office), taking, rank_looks });
+    let queued = Arc::new(AtomicUsize::new(0));
     let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let source =
             |e: std::io::Error| Error::Transport { what: "a thread for MPI".to_owned(), source: e.into() };
         std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(source)
     };
-    let sender = spawn("mpi send", Box::new(move || send_all(&posted)))?;
-    let receiver = {
-        let (office, stop) = (Arc::clone(&office), Arc::clone(&stop));
-        spawn("mpi receive", Box::new(move || receive_all(&office, &stop)))?
+    let sender = {
+        let queued = Arc::clone(&queued);
+        spawn("mpi send", Box::new(move || send_all(&posted, &queued)))?
     };
-    let wire = Arc::new(Outbox(Mutex::new(outbox)));
+    let receiver = {
+        let (intake, stop) = (Arc::clone(&intake), Arc::clone(&stop));
+        spawn("mpi receive", Box::new(move || receive_all(&intake, &stop)))?
+    };
+    let wire = Arc::new(Desk { outbox: Mutex::new(outbox), queued, intake });
     Ok(MpiRun { fabric: MessageFabric::new(rank, size, wire, office), sender, receiver, stop, universe })
 }
 
-/// Hands over letters until nobody can post another one. A letter's length goes before it, in one message with a short letter;
-/// a long one follows in as many as it needs.
-fn send_all(posted: &Receiver<(usize, Vec<u8>)>) {
+/// Hands over letters until nobody can post another one.
+fn send_all(posted: &Receiver<(usize, Vec<u8>)>, queued: &AtomicUsize) {
     let world = SimpleCommunicator::world();
     while let Ok((to, letter)) = posted.recv() {
-        let process = world.process_at_rank(to as i32);
-        let mut first = (letter.len() as u64).to_le_bytes().to_vec();
-        if letter.len() <= SHORT {
-            first.extend_from_slice(&letter);
-            process.send(&first[..]);
-        } else {
-            process.send(&first[..]);
-            letter.chunks(MESSAGE_BYTES).for_each(|part| process.send(part));
-        }
+        send(&world, to, &letter);
+        queued.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Hands over a letter. Its length goes before it, in one message with a short letter; a long one follows in as many as it
+/// needs.
+fn send(world: &SimpleCommunicator, to: usize, letter: &[u8]) {
+    let process = world.process_at_rank(to as i32);
+    let mut first = (letter.len() as u64).to_le_bytes().to_vec();
+    if letter.len() <= SHORT {
+        first.extend_from_slice(letter);
+        process.send(&first[..]);
+    } else {
+        process.send(&first[..]);
+        letter.chunks(MESSAGE_BYTES).for_each(|part| process.send(part));
     }
 }
 
 /// Takes what arrives until it is told to stop.
-fn receive_all(office: &Office, stop: &AtomicBool) {
-    let world = SimpleCommunicator::world();
-    let mut idle = Instant::now();
+fn receive_all(intake: &Intake, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let Some(arrived) = world.any_process().immediate_matched_probe() else {
-            if idle.elapsed() > EAGER {
-                std::thread::sleep(NAP);
-            } else {
-                std::thread::yield_now();
-            }
-            continue;
-        };
-        let (mut letter, status) = arrived.matched_receive_vec::<u8>();
-        let from = status.source_rank();
-        let process = world.process_at_rank(from);
-        let bytes = letter.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
-        letter.drain(..letter.len().min(8));
-        while letter.len() < bytes {
-            let (part, _) = process.matched_probe().matched_receive_vec::<u8>();
-            if letter.is_empty() {
-                letter = part;
-                letter.reserve_exact(bytes.saturating_sub(letter.len()));
-            } else {
-                letter.extend_from_slice(&part);
-            }
+        if !intake.take() {
+            let nap = if intake.rank_looks.swap(false, Ordering::Relaxed) { LONG_NAP } else { NAP };
+            std::thread::sleep(nap);
         }
-        office.deliver(from as usize, &letter);
-        idle = Instant::now();
     }
 }
 

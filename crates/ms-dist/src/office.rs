@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How long a wait sleeps before it looks whether a rank has failed.
 const POLL: Duration = Duration::from_millis(50);
+/// How long a wait looks for letters itself before it sleeps.
+const EAGER: Duration = Duration::from_millis(2);
 /// Types by their number in a letter.
 const TYPES: [DType; 10] = [
     DType::F64,
@@ -24,8 +26,14 @@ const TYPES: [DType; 10] = [
 
 /// Carries bytes to other processes of the run, in order between any two, and gives what comes to [`Office::deliver`].
 pub(crate) trait Wire: Send + Sync {
-    /// Hands over `letter` for rank `to`; does not wait for it.
+    /// Hands over `letter` for rank `to`; does not wait for its being asked for.
     fn post(&self, to: usize, letter: Vec<u8>);
+
+    /// Takes a letter that has arrived and gives it to [`Office::deliver`]; whether there was one. Who waits for a letter asks
+    /// this again and again, which is quicker than being woken.
+    fn take(&self) -> bool {
+        false
+    }
 }
 
 /// Whose turn a letter is: the key of its group, its sender's number in the run, and what it belongs to.
@@ -181,8 +189,9 @@ impl Office {
         }
     }
 
-    /// Waits for a letter.
-    pub(crate) fn wait(&self, address: Address) -> Result<Letter> {
+    /// Waits for a letter that `wire` brings.
+    pub(crate) fn wait(&self, address: Address, wire: &dyn Wire) -> Result<Letter> {
+        let start = Instant::now();
         let mut inbox = self.inbox();
         loop {
             if let Some(queue) = inbox.mail.get_mut(&address)
@@ -199,6 +208,14 @@ impl Office {
             if inbox.ended.contains(&address.1) {
                 let reason = "it has ended while others wait for it".to_owned();
                 return Err(Error::PeerFailed { rank: address.1, reason });
+            }
+            if start.elapsed() < EAGER {
+                drop(inbox);
+                if !wire.take() {
+                    std::thread::yield_now();
+                }
+                inbox = self.inbox();
+                continue;
             }
             inbox = self.changed.wait_timeout(inbox, POLL).unwrap_or_else(PoisonError::into_inner).0;
         }

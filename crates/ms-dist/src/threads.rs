@@ -5,21 +5,28 @@
 //! that a buffer is never written while another rank reads it. All of it is safe code: a tensor in a round
 //! cannot be written, because the round refers to it.
 
+mod circle;
+
+use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
-use half::bf16;
-use ms_core::{Arena, DType, Scalar, Tensor};
+use circle::{Needs, Wait, Waits};
+use ms_core::{Arena, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
-/// How long a wait sleeps before it looks whether a rank of another group has failed.
+/// How long a wait sleeps before it looks whether a rank of another group has failed, or ranks wait for each other.
 const POLL: Duration = Duration::from_millis(50);
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A rank that panics is reported through the fabric; the maps themselves are consistent between statements.
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How long ranks that come to wait for others which wait for each other are waited for, so that they are named.
+const PATIENCE: Duration = Duration::from_millis(400);
 
 /// The ranks of a group, and how many communicators they asked for before this one.
 type GroupKey = (Vec<usize>, usize);
@@ -31,6 +38,8 @@ struct Shared {
     /// Ranks that have returned, well or not.
     ended: Mutex<BTreeSet<usize>>,
     hubs: Mutex<BTreeMap<GroupKey, Arc<Hub>>>,
+    /// Waits that have lasted a while.
+    waits: Waits,
 }
 
 impl Shared {
@@ -81,7 +90,8 @@ type Message = (&'static str, Tensor);
 
 struct Round {
     posts: Vec<Option<Post>>,
-    finished: usize,
+    /// Of each rank whether it has read what it needs.
+    finished: Vec<bool>,
 }
 
 /// What one rank brought to a collective.
@@ -99,6 +109,8 @@ struct Post {
 pub struct ThreadFabric {
     rank: usize,
     world: usize,
+    /// The rank's own thread; it may have others that wait for it.
+    thread: ThreadId,
     shared: Arc<Shared>,
     asked: Arc<Mutex<HashMap<Vec<usize>, usize>>>,
 }
@@ -106,7 +118,11 @@ pub struct ThreadFabric {
 impl ThreadFabric {
     /// The fabric of a run of one rank, on the caller's thread.
     pub fn single() -> Self {
-        Self { rank: 0, world: 1, shared: Arc::default(), asked: Arc::default() }
+        Self::new(0, 1, Arc::default())
+    }
+
+    fn new(rank: usize, world: usize, shared: Arc<Shared>) -> Self {
+        Self { rank, world, thread: thread::current().id(), shared, asked: Arc::default() }
     }
 }
 
@@ -132,9 +148,9 @@ impl Fabric for ThreadFabric {
             *n
         };
         let hub = lock(&self.shared.hubs).entry((ranks.to_vec(), instance)).or_default().clone();
-        let group = ranks.into();
-        let (next, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Arc::new(ThreadComm { rank, group, hub, shared: self.shared.clone(), next, sent }))
+        let (world, thread, shared) = (self.world, self.thread, self.shared.clone());
+        let place = Place { rank, world, group: ranks.into(), thread, hub, shared };
+        Ok(Arc::new(ThreadComm { place, next: AtomicU64::new(0), sent: AtomicU64::new(0) }))
     }
 }
 
@@ -153,7 +169,7 @@ pub fn run<T: Send, E: std::fmt::Display + Send>(
         let start = |rank: usize| {
             let (shared, f) = (shared.clone(), &f);
             let body = move || {
-                let fabric = ThreadFabric { rank, world, shared: shared.clone(), asked: Arc::default() };
+                let fabric = ThreadFabric::new(rank, world, shared.clone());
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(fabric)));
                 let outcome = match outcome {
                     Ok(Ok(value)) => {
@@ -210,103 +226,176 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-struct ThreadComm {
+/// A rank's place in a group.
+#[derive(Clone)]
+struct Place {
     rank: usize,
+    /// Ranks of the run.
+    world: usize,
     /// The ranks of the group, by their numbers in the run.
     group: Arc<[usize]>,
+    /// The rank's own thread.
+    thread: ThreadId,
     hub: Arc<Hub>,
     shared: Arc<Shared>,
+}
+
+impl Place {
+    /// Sleeps until `ready` or a failure. `at` says what is waited for and `needs` which ranks of the group must act before it
+    /// is there; both are asked only of a wait that lasts.
+    fn wait_until(
+        &self,
+        ready: impl Fn(&HubState) -> bool,
+        at: impl FnOnce() -> String,
+        needs: impl Fn(&HubState) -> Vec<usize> + Send + 'static,
+    ) -> Result<MutexGuard<'_, HubState>> {
+        let sleep = || {
+            let state = lock(&self.hub.state);
+            let slept = self.hub.changed.wait_timeout_while(state, POLL, |state| !ready(state));
+            slept.unwrap_or_else(PoisonError::into_inner).0
+        };
+        let state = sleep();
+        if ready(&state) {
+            return Ok(state);
+        }
+        drop(state);
+        let (hub, group) = (self.hub.clone(), self.group.clone());
+        let needed = move || needs(&lock(&hub.state)).into_iter().map(|rank| group[rank]).collect();
+        let noted = self.note(at(), Needs::Ranks(Box::new(needed)));
+        loop {
+            self.shared.check_group(&self.group)?;
+            let living = |rank: &usize| !lock(&self.shared.ended).contains(rank);
+            let circle = || self.shared.waits.circle(|rank| !living(&rank));
+            // Whoever waits for ranks that wait for each other will have written it down soon, and is told of, too.
+            let patience = Instant::now();
+            while circle().is_some_and(|(stuck, _)| stuck < (0..self.world).filter(living).count())
+                && patience.elapsed() < PATIENCE
+            {
+                thread::sleep(POLL / 5);
+                self.shared.check_group(&self.group)?;
+            }
+            if let Some((_, waits)) = circle() {
+                let circle = Error::Circle { waits };
+                self.shared.fail(self.group[self.rank], circle.to_string());
+                return Err(circle);
+            }
+            // Notes and hubs are never locked in the other order.
+            let done = ready(&sleep());
+            if done {
+                drop(noted);
+                // Nobody but this wait takes away what makes it ready.
+                return Ok(lock(&self.hub.state));
+            }
+        }
+    }
+
+    /// Writes a wait down as long as the result lives.
+    fn note(&self, at: String, needs: Needs) -> circle::Noted<'_> {
+        let own = thread::current().id() == self.thread;
+        self.shared.waits.note(Wait { rank: self.group[self.rank], own, at, needs })
+    }
+}
+
+struct ThreadComm {
+    place: Place,
     next: AtomicU64,
     sent: AtomicU64,
 }
 
 /// One rank's part in one collective.
 struct Meeting {
-    rank: usize,
-    group: Arc<[usize]>,
+    place: Place,
     sequence: u64,
-    hub: Arc<Hub>,
-    shared: Arc<Shared>,
+    call: String,
 }
 
 impl Meeting {
-    /// Sleeps until `ready` or a failure.
-    fn wait_until(&self, ready: impl Fn(&HubState) -> bool) -> Result<MutexGuard<'_, HubState>> {
-        let mut state = lock(&self.hub.state);
-        loop {
-            if ready(&state) {
-                return Ok(state);
-            }
-            self.shared.check_group(&self.group)?;
-            state = self.hub.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
-        }
+    /// What is waited for.
+    fn at(&self) -> String {
+        format!("{}, collective {} of ranks {:?}", self.call, self.sequence, self.place.group)
+    }
+
+    /// Sleeps until `ready` or a failure, which needs all ranks of whom `lacks` is true.
+    fn wait_until(
+        &self,
+        ready: impl Fn(&HubState) -> bool,
+        lacks: impl Fn(&Round, usize) -> bool + Send + 'static,
+    ) -> Result<MutexGuard<'_, HubState>> {
+        let sequence = self.sequence;
+        let needs = move |state: &HubState| match state.rounds.get(&sequence) {
+            Some(round) => (0..round.posts.len()).filter(|&rank| lacks(round, rank)).collect(),
+            None => Vec::new(),
+        };
+        self.place.wait_until(ready, || self.at(), needs)
     }
 
     /// Meets the other ranks, computes `read` on everybody's tensors and waits until all have done so.
     fn complete(self, read: impl FnOnce(&[Post]) -> Result<Option<Tensor>>) -> Result<Option<Tensor>> {
+        let Place { rank, hub, .. } = &self.place;
         let all_posted = |s: &HubState| s.rounds[&self.sequence].posts.iter().all(Option::is_some);
         let posts: Vec<Post> = {
-            let state = self.wait_until(all_posted)?;
-            let posts = state.rounds[&self.sequence].posts.iter().flatten();
-            let calls: Vec<&String> = posts.clone().map(|p| &p.call).collect();
-            if let Some(other) = calls.iter().position(|c| *c != calls[self.rank]) {
-                return Err(Error::Mismatch {
-                    sequence: self.sequence,
-                    rank: self.rank,
-                    mine: calls[self.rank].clone(),
-                    other,
-                    theirs: calls[other].clone(),
-                });
-            }
-            posts.cloned().collect()
+            let state = self.wait_until(all_posted, |round, rank| round.posts[rank].is_none())?;
+            state.rounds[&self.sequence].posts.iter().flatten().cloned().collect()
         };
         let result = read(&posts);
         drop(posts);
         {
-            let mut state = lock(&self.hub.state);
+            let mut state = lock(&hub.state);
             let round = state.rounds.get_mut(&self.sequence).expect("a round lasts until all have finished");
-            round.finished += 1;
-            if round.finished == self.group.len() {
+            round.finished[*rank] = true;
+            if round.finished.iter().all(|finished| *finished) {
                 state.rounds.remove(&self.sequence);
-                self.hub.changed.notify_all();
+                hub.changed.notify_all();
             }
         }
-        drop(self.wait_until(|s| !s.rounds.contains_key(&self.sequence))?);
+        let over = |s: &HubState| !s.rounds.contains_key(&self.sequence);
+        drop(self.wait_until(over, |round, rank| !round.finished[rank])?);
         result
     }
 }
 
 impl ThreadComm {
+    /// Brings this rank's part to the next collective. Whoever comes to one at which another rank does something else ends
+    /// the run.
     fn post(&self, post: Post) -> Result<Meeting> {
-        self.shared.check()?;
-        let sequence = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut state = lock(&self.hub.state);
-        let round = state
-            .rounds
-            .entry(sequence)
-            .or_insert_with(|| Round { posts: self.group.iter().map(|_| None).collect(), finished: 0 });
-        round.posts[self.rank] = Some(post);
-        self.hub.changed.notify_all();
+        let Place { rank, group, hub, shared, .. } = &self.place;
+        shared.check()?;
+        let (sequence, call) = (self.next.fetch_add(1, Ordering::Relaxed), post.call.clone());
+        let mut state = lock(&hub.state);
+        let round = state.rounds.entry(sequence).or_insert_with(|| Round {
+            posts: group.iter().map(|_| None).collect(),
+            finished: vec![false; group.len()],
+        });
+        let there = round.posts.iter().enumerate().filter_map(|(other, post)| Some((other, post.as_ref()?)));
+        let differs = there.into_iter().find(|(_, post)| post.call != call);
+        if let Some((other, theirs)) = differs {
+            return Err(Error::Mismatch {
+                sequence,
+                group: group.to_vec(),
+                rank: group[*rank],
+                mine: call,
+                other: group[other],
+                theirs: theirs.call.clone(),
+            });
+        }
+        round.posts[*rank] = Some(post);
+        hub.changed.notify_all();
         drop(state);
-        Ok(self.meeting(sequence))
-    }
-
-    fn meeting(&self, sequence: u64) -> Meeting {
-        let (group, hub, shared) = (self.group.clone(), self.hub.clone(), self.shared.clone());
-        Meeting { rank: self.rank, group, sequence, hub, shared }
+        Ok(Meeting { place: self.place.clone(), sequence, call })
     }
 
     /// Posts `t` and reads the result from all ranks' tensors when waited for.
     fn collective(
         &self,
         name: &'static str,
-        what: &'static str,
+        what: &str,
         t: Tensor,
         read: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
     ) -> Result<Pending> {
         let arena = t.arena().clone();
         let call = format!("{what} of {name} ({} x {})", t.numel(), t.dtype());
         let meeting = self.post(Post { call, tensor: Some(t), rows: Vec::new() })?;
+        let what = what.to_owned();
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "collective", what, name).entered();
             let done = meeting.complete(|posts| {
@@ -325,27 +414,27 @@ impl ThreadComm {
 
 impl Communicator for ThreadComm {
     fn rank(&self) -> usize {
-        self.rank
+        self.place.rank
     }
 
     fn size(&self) -> usize {
-        self.group.len()
+        self.place.group.len()
     }
 
     fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
-        if self.group.len() == 1 {
+        if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count(2 * t.bytes().len() * (self.group.len() - 1) / self.group.len());
+        self.count(2 * t.bytes().len() * (self.size() - 1) / self.size());
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
         self.collective(name, what, t, move |arena, all| reduce(arena, all, 0, all[0].numel(), op))
     }
 
     fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        if self.group.len() == 1 {
+        if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count(t.bytes().len() * (self.group.len() - 1));
+        self.count(t.bytes().len() * (self.size() - 1));
         self.collective(name, "all_gather", t, move |arena, all| {
             let mut shape = all[0].shape().to_vec();
             match shape.first_mut() {
@@ -362,7 +451,7 @@ impl Communicator for ThreadComm {
     }
 
     fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        let (rank, size, numel) = (self.rank, self.group.len(), t.numel());
+        let (rank, size, numel) = (self.rank(), self.size(), t.numel());
         if size == 1 {
             return Ok(Pending::ready(t));
         }
@@ -377,13 +466,13 @@ impl Communicator for ThreadComm {
     }
 
     fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending> {
-        if self.group.len() == 1 {
+        if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        if self.rank == root {
+        if self.rank() == root {
             self.count(t.bytes().len());
         }
-        self.collective(name, "broadcast", t, move |arena, all| {
+        self.collective(name, &format!("broadcast from {root}"), t, move |arena, all| {
             let mut out = Tensor::uninit(arena, all[root].dtype(), all[root].shape());
             out.bytes_mut()?.copy_from_slice(all[root].bytes());
             Ok(out)
@@ -391,7 +480,7 @@ impl Communicator for ThreadComm {
     }
 
     fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
-        let (rank, size, rows) = (self.rank, self.group.len(), t.shape().first().copied().unwrap_or(0));
+        let (rank, size, rows) = (self.rank(), self.size(), t.shape().first().copied().unwrap_or(0));
         if size == 1 {
             return Ok(Pending::ready(t));
         }
@@ -410,7 +499,7 @@ impl Communicator for ThreadComm {
     }
 
     fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
-        let (rank, size) = (self.rank, self.group.len());
+        let (rank, size) = (self.rank(), self.size());
         let (all, width) = t.as_matrix();
         let total = rows.iter().sum::<usize>();
         if rows.len() != size || total != all {
@@ -444,21 +533,28 @@ impl Communicator for ThreadComm {
     }
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
-        self.shared.check()?;
+        self.place.shared.check()?;
         self.count(t.bytes().len());
-        lock(&self.hub.state).mail.entry((self.rank, to, tag)).or_default().push_back((name, t));
-        self.hub.changed.notify_all();
+        lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
+        self.place.hub.changed.notify_all();
         Ok(())
     }
 
     fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
-        self.shared.check()?;
-        let key = (from, self.rank, tag);
-        let meeting = self.meeting(0);
+        self.place.shared.check()?;
+        let key = (from, self.rank(), tag);
+        let place = self.place.clone();
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "recv", name).entered();
-            let arrived = |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
-            let mut state = meeting.wait_until(arrived)?;
+            let arrived = move |s: &HubState| s.mail.get(&key).is_some_and(|q| !q.is_empty());
+            let needs = move |s: &HubState| if arrived(s) { Vec::new() } else { vec![from] };
+            let at = || {
+                format!(
+                    "recv of {name}, message {tag} from rank {} of ranks {:?}",
+                    place.group[from], place.group
+                )
+            };
+            let mut state = place.wait_until(arrived, at, needs)?;
             let queue = state.mail.get_mut(&key).expect("the wait saw a message");
             let (found, t) = queue.pop_front().expect("the wait saw a message");
             if queue.is_empty() {
@@ -476,187 +572,18 @@ impl Communicator for ThreadComm {
     }
 
     fn barrier(&self) -> Result<()> {
-        if self.group.len() == 1 {
+        if self.size() == 1 {
             return Ok(());
         }
         let call = "barrier of ranks".to_owned();
         self.post(Post { call, tensor: None, rows: Vec::new() })?.complete(|_| Ok(None)).map(drop)
     }
-}
 
-/// Elements `start..start + len` of the reduction of `all`, in rank order.
-pub(crate) fn reduce(
-    arena: &Arena,
-    all: &[Tensor],
-    start: usize,
-    len: usize,
-    op: ReduceOp,
-) -> Result<Tensor> {
-    fn fold<E: Scalar>(
-        arena: &Arena,
-        all: &[Tensor],
-        start: usize,
-        len: usize,
-        f: impl Fn(E, E) -> E,
-    ) -> Result<Tensor> {
-        let whole = len == all[0].numel();
-        let shape = if whole { all[0].shape() } else { [len].into() };
-        let mut out = Tensor::uninit(arena, E::DTYPE, shape);
-        let sum = out.as_mut_slice::<E>()?;
-        sum.copy_from_slice(&all[0].as_slice::<E>()?[start..start + len]);
-        for t in &all[1..] {
-            for (s, &x) in sum.iter_mut().zip(&t.as_slice::<E>()?[start..start + len]) {
-                *s = f(*s, x);
-            }
-        }
-        Ok(out)
-    }
-    let max = op == ReduceOp::Max;
-    match all[0].dtype() {
-        DType::F32 => fold::<f32>(arena, all, start, len, |a, b| if max { a.max(b) } else { a + b }),
-        DType::F64 => fold::<f64>(arena, all, start, len, |a, b| if max { a.max(b) } else { a + b }),
-        DType::I64 => fold::<i64>(arena, all, start, len, |a, b| if max { a.max(b) } else { a + b }),
-        DType::Bf16 => {
-            let mut out = Tensor::uninit(arena, DType::Bf16, [len]);
-            let inputs: Vec<&[bf16]> = all.iter().map(Tensor::as_slice).collect::<ms_core::Result<_>>()?;
-            for (i, o) in out.as_mut_slice::<bf16>()?.iter_mut().enumerate() {
-                let values = inputs.iter().map(|x| x[start + i].to_f32());
-                let first = if max { f32::NEG_INFINITY } else { 0.0 };
-                *o = bf16::from_f32(values.fold(first, |a, b| if max { a.max(b) } else { a + b }));
-            }
-            Ok(if len == all[0].numel() { out.reshape(all[0].shape())? } else { out })
-        }
-        dtype => Err(ms_core::Error::Unsupported { op: "reduce", dtype }.into()),
+    fn joining(&self, join: &mut dyn FnMut()) {
+        let _noted = self.place.note("a thread of its own".to_owned(), Needs::OwnThreads);
+        join();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tensor(values: &[f32]) -> Tensor {
-        Tensor::from_slice(&Arena::default(), [values.len()], values).unwrap()
-    }
-
-    fn values(t: &Tensor) -> Vec<f32> {
-        t.as_slice::<f32>().unwrap().to_vec()
-    }
-
-    #[test]
-    fn collectives_deliver_what_they_promise() {
-        run(3, |fabric| -> Result<()> {
-            let comm = fabric.group(&[0, 1, 2])?;
-            let r = comm.rank() as f32;
-            let mine = tensor(&[r, 10.0 + r, 20.0 + r]);
-            assert_eq!(values(&comm.all_reduce("t", mine.clone(), ReduceOp::Sum)?.wait()?), [3., 33., 63.]);
-            assert_eq!(values(&comm.all_reduce("t", mine.clone(), ReduceOp::Max)?.wait()?), [2., 12., 22.]);
-            let sums = [3., 33., 63.];
-            assert_eq!(values(&comm.reduce_scatter("t", mine.clone())?.wait()?), [sums[comm.rank()]]);
-            let all = values(&comm.all_gather("t", tensor(&[r, r]))?.wait()?);
-            assert_eq!(all, [0., 0., 1., 1., 2., 2.]);
-            assert_eq!(values(&comm.broadcast("t", mine.clone(), 1)?.wait()?), [1., 11., 21.]);
-            let swapped = values(&comm.all_to_all("t", mine.clone())?.wait()?);
-            assert_eq!(swapped, [0., 1., 2.].map(|other| 10.0 * r + other));
-            let next = (comm.rank() + 1) % 3;
-            let before = (comm.rank() + 2) % 3;
-            comm.send("ring", tensor(&[r + 0.5]), next, 1)?;
-            comm.send("ring", tensor(&[r]), next, 0)?;
-            assert_eq!(values(&comm.recv("ring", before, 0)?.wait()?), [(r + 2.0) % 3.0]);
-            assert_eq!(values(&comm.recv("ring", before, 1)?.wait()?), [(r + 2.0) % 3.0 + 0.5]);
-            // Rank r sends q rows to rank q: rank 1 gets one from each, rank 2 two.
-            let rows = Tensor::from_slice(mine.arena(), [3, 1], &[r, 10.0 + r, 20.0 + r])?;
-            let got = comm.all_to_all_rows("rows", rows, &[0, 1, 2])?.wait()?;
-            let want = [vec![], vec![0., 1., 2.], vec![10., 20., 11., 21., 12., 22.]];
-            assert_eq!(values(&got), want[comm.rank()]);
-            comm.barrier()
-        })
-        .map_err(|(rank, e)| format!("rank {rank}: {e}"))
-        .unwrap();
-    }
-
-    #[test]
-    fn a_buffer_is_free_again_when_the_collective_returns() {
-        run(2, |fabric| -> Result<()> {
-            let comm = fabric.group(&[0, 1])?;
-            let mut buffer = tensor(&[1.0; 64]);
-            for _ in 0..200 {
-                let sum = comm.reduce_scatter("grads", buffer.slice_flat(0, [64])?)?.wait()?;
-                assert_eq!(sum.numel(), 32);
-                buffer.as_mut_slice::<f32>()?.fill(1.0);
-            }
-            Ok(())
-        })
-        .map_err(|(rank, e)| format!("rank {rank}: {e}"))
-        .unwrap();
-    }
-
-    #[test]
-    fn a_failing_rank_releases_the_others() {
-        let outcome = run(3, |fabric| -> Result<(), String> {
-            let comm = fabric.group(&[0, 1, 2]).map_err(|e| e.to_string())?;
-            if comm.rank() == 1 {
-                return Err("the disk is full".to_owned());
-            }
-            let e = comm.barrier().unwrap_err();
-            assert_eq!(e.to_string(), "rank 1 failed: the disk is full");
-            Err(e.to_string())
-        });
-        let (rank, failure) = outcome.unwrap_err();
-        assert_eq!((rank, failure.to_string().as_str()), (1, "the disk is full"));
-    }
-
-    #[test]
-    fn a_panicking_rank_is_reported_like_a_failing_one() {
-        let outcome = run(2, |fabric| -> Result<()> {
-            let comm = fabric.group(&[0, 1])?;
-            assert!(comm.rank() == 0, "rank 1 is broken");
-            comm.barrier()
-        });
-        let (rank, failure) = outcome.unwrap_err();
-        assert_eq!(rank, 1);
-        assert!(failure.to_string().contains("rank 1 is broken"));
-    }
-
-    #[test]
-    fn different_collectives_are_an_error_with_both_names() {
-        let outcome = run(2, |fabric| -> Result<()> {
-            let comm = fabric.group(&[0, 1])?;
-            let t = tensor(&[0.0; 4]);
-            if comm.rank() == 0 {
-                comm.all_reduce("loss", t, ReduceOp::Sum)?.wait()?;
-            } else {
-                comm.all_gather("weights", t)?.wait()?;
-            }
-            Ok(())
-        });
-        let message = outcome.unwrap_err().1.to_string();
-        assert!(
-            message.contains("all_reduce(sum) of loss") && message.contains("all_gather of weights"),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn a_rank_that_ends_early_does_not_leave_the_others_hanging() {
-        let outcome = run(2, |fabric| -> Result<()> {
-            let comm = fabric.group(&[0, 1])?;
-            if comm.rank() == 0 { Ok(()) } else { comm.barrier() }
-        });
-        let (rank, failure) = outcome.unwrap_err();
-        assert_eq!(rank, 1);
-        assert_eq!(failure.to_string(), "rank 0 failed: it has ended while others wait for it");
-    }
-
-    #[test]
-    fn groups_of_one_need_no_partner() {
-        run(2, |fabric| -> Result<()> {
-            let comm = fabric.group(&[fabric.rank()])?;
-            assert_eq!(values(&comm.all_gather("t", tensor(&[1.0]))?.wait()?), [1.0]);
-            comm.barrier()?;
-            assert!(fabric.group(&[1 - fabric.rank()]).is_err());
-            Ok(())
-        })
-        .map_err(|(rank, e)| format!("rank {rank}: {e}"))
-        .unwrap();
-    }
-}
+mod tests;

@@ -191,6 +191,9 @@ impl Experts {
         // Once a step: where a layer is recomputed only its second run records.
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
             load.add(pass.layer, routed.balance, &routed.picked, dropped);
+            if self.table.is_none() {
+                load.watch(pass.layer, logits.value(), bias.as_ref(), &self.router)?;
+            }
         }
         let rows = ops::dispatch(pass.g, x, &routed.routes)?;
         let out = self.through_experts(pass, &rows, &routed.routes)?;

@@ -12,8 +12,8 @@ use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
 use ms_dist::ParallelCtx;
 use ms_spec::{
-    Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, PlacedParam, Placement, Position,
-    Recompute,
+    Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Place as Home, PlacedParam,
+    Placement, Position, Recompute,
 };
 use std::sync::Arc;
 
@@ -250,6 +250,15 @@ impl Gpt {
         Ok(())
     }
 
+    /// Waits for the weights at the places that are `wanted`, where they are on their way from other ranks.
+    fn await_weights(&self, store: &ParamStore, wanted: impl Fn(Home) -> bool) -> Result<()> {
+        if store.is_whole() {
+            return Ok(());
+        }
+        let ids = self.specs.iter().enumerate().filter(|(_, spec)| wanted(spec.place));
+        ids.map(|(i, _)| ParamId(i as u32)).try_for_each(|id| Ok(store.arrived(id)?))
+    }
+
     /// Hidden states `[T,H]` after the final norm.
     ///
     /// # Errors
@@ -306,6 +315,7 @@ impl Gpt {
         let mut carry = match carry {
             Some(carry) => carry,
             None => {
+                self.await_weights(store, |home| home == Home::Embedding)?;
                 let mut pass = Pass::new(g, store, ctx, batch);
                 let x = self.embed(&mut pass, &batch.tokens, Place::Embedding(0))?;
                 Carry { stream: self.begin_streams(&mut pass, x)?, lent: None, picks: None }
@@ -319,6 +329,7 @@ impl Gpt {
         pass.host = self.host.as_ref();
         let mut x = carry.stream;
         for (i, layer) in chunk.layers.iter().enumerate().skip(recomputed) {
+            self.await_weights(store, |home| home == Home::Layer(layer.number()))?;
             pass.keeping = self.keeping.of_layer(self.recompute, i / self.halves(), place);
             x = layer.forward(&mut pass, None, &x)?;
         }
@@ -342,6 +353,7 @@ impl Gpt {
             let (expected, found) = (self.predictors.len(), ahead.len());
             return Err(Error::Batch { what: "tokens ahead, at most", expected, found });
         }
+        self.await_weights(store, |home| !matches!(home, Home::Layer(_)))?;
         let mut pass = Pass::new(g, store, ctx, batch);
         let mut x = self.end_streams(&mut pass, carry.stream)?;
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
@@ -407,6 +419,8 @@ impl Gpt {
             _ => 1,
         };
         for layers in recomputed.chunks(group.saturating_mul(self.halves())) {
+            let number = |home| layers.iter().any(|layer| home == Home::Layer(layer.number()));
+            self.await_weights(store, number)?;
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
             x = ops::recompute(

@@ -248,6 +248,11 @@ fn unsupported(c: &ModelConfig, part: &'static str) -> Error {
 }
 
 impl Layer {
+    /// Its number in the whole model; both halves of a shortcut block have that of the block.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Layer `number` of `c`, whose parameters are under `scope`; of shortcut blocks the first or second `half`.
     pub(crate) fn new(
         scope: &Scope<'_>,

@@ -1,8 +1,7 @@
 //! What the routers of a model report while it is trained.
 
-use ms_core::Routes;
-use ms_core::Tensor;
-use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup};
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup, routing_margin};
+use ms_core::{Router, Routes, Tensor};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,6 +84,7 @@ impl AuxiliaryLoss {
 #[derive(Debug, Default)]
 pub struct RouterLoad {
     layers: Mutex<BTreeMap<usize, LayerLoad>>,
+    watches_margins: bool,
 }
 
 /// The load of one layer's experts.
@@ -98,9 +98,33 @@ pub struct LayerLoad {
     pub tokens: Vec<u64>,
     /// Of those, copies that experts did not take.
     pub dropped: u64,
+    /// The least by which what was picked was ahead of what was not ([`routing_margin`]), where that is watched.
+    pub margin: Option<f64>,
 }
 
 impl RouterLoad {
+    /// One that also looks how close the choices are.
+    pub fn watching_margins() -> Self {
+        Self { watches_margins: true, ..Self::default() }
+    }
+
+    /// Takes in how close a router's choices are, if that is watched.
+    pub(crate) fn watch(
+        &self,
+        layer: usize,
+        logits: &Tensor,
+        bias: Option<&Tensor>,
+        router: &Router,
+    ) -> ms_core::Result<()> {
+        if self.watches_margins {
+            let margin = routing_margin(logits, bias, router)?;
+            let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+            let least = &mut layers.entry(layer).or_default().margin;
+            *least = Some(least.map_or(margin, |least| least.min(margin)));
+        }
+        Ok(())
+    }
+
     pub(crate) fn add(&self, layer: usize, balance: Option<Auxiliary>, routes: &Routes, dropped: usize) {
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
         let load = layers.entry(layer).or_default();

@@ -100,7 +100,7 @@ fn load(dir: &Path, dtype: DType, max_position: usize) -> Loaded {
     if dtype != DType::F32 {
         let values = device.cast(store.values(), dtype).unwrap();
         store = ParamStore::zeros(device.arena(), dtype, layout.clone());
-        store.replace(values).unwrap();
+        store.replace(0, values).unwrap();
     }
     Loaded { device, model, store, layout }
 }

@@ -1,7 +1,9 @@
 //! Bytes that forward passes keep for their backward.
 
+mod mixers;
+
 use crate::keeping::{Keeping, LayerKeeping, Recompute};
-use crate::parts::{Attention, Feed, Mixer, QkNorm};
+use crate::parts::{Attention, Block, Feed, Mixer, Norm, QkNorm};
 use crate::{Item, ModelConfig};
 
 /// What decides the size of what a forward pass keeps for its backward.
@@ -9,6 +11,8 @@ use crate::{Item, ModelConfig};
 pub struct Activations {
     /// Tokens of a micro-batch on the rank.
     pub tokens: usize,
+    /// Tokens of one of its rows.
+    pub row: usize,
     /// Bytes of an element of the stream.
     pub element_bytes: usize,
     /// Ranks that share a matrix.
@@ -40,31 +44,36 @@ struct Layer {
 }
 
 impl Activations {
-    /// Without recomputation: rows of a micro-batch of `tokens` tokens, on one rank.
+    /// Without recomputation: a micro-batch of one row of `tokens` tokens, on one rank.
     pub fn plain(tokens: usize, element_bytes: usize) -> Self {
         let (recompute, keeping) = (Recompute::None, Keeping::default());
-        Self { tokens, element_bytes, tp: 1, sequence_parallel: false, recompute, keeping }
+        Self { tokens, row: tokens, element_bytes, tp: 1, sequence_parallel: false, recompute, keeping }
     }
 
     /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands of
     /// every operation that has a backward; of layers that run again their input.
     ///
-    /// Grouped and latent attention, dense networks and experts are counted as they are; of experts as if tokens were spread
-    /// evenly over ranks. Other mixers count as attention of their projections' width.
+    /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none
+    /// returned its input. Sparse attention counts as dense.
     pub fn of_items(&self, c: &ModelConfig, items: &[Item], place: (usize, usize)) -> PassBytes {
         // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
         const MOST: usize = 1 << 12;
         // What a pass keeps whatever its tokens: gradients by the output layer, formed in the forward pass.
         let wide = self.element_bytes.max(4);
         let head = items.iter().filter(|i| matches!(i, Item::Head)).count();
-        let fixed = head * (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(wide);
+        let uses = items.iter().filter(|i| matches!(i, Item::Head | Item::Predictor(_))).count();
+        let fixed = uses * (c.padded_vocab / self.tp).saturating_mul(c.hidden).saturating_mul(wide);
         if self.tokens > MOST {
             let PassBytes { kept, again, sent } = Self { tokens: MOST, ..*self }.of_items(c, items, place);
             let stretched = |few: usize| (few as f64 * (self.tokens as f64 / MOST as f64)) as usize;
             let kept = stretched(kept - fixed).saturating_add(fixed);
             return PassBytes { kept, again: stretched(again), sent: stretched(sent) };
         }
+        let streams = c.hyper.as_ref().map_or(1, |h| h.streams);
         let row = self.stream() * c.hidden * self.element_bytes;
+        // What goes from layer to layer.
+        let carried = row * streams;
+        let end = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, true));
         // A number for each token that a norm has seen.
         let rstd = self.stream() * wide;
         let is_layer = |item: &&Item| matches!(item, Item::Layer { .. });
@@ -76,17 +85,30 @@ impl Activations {
             })
             .collect();
         let others = items.iter().filter(|i| !is_layer(i)).map(|item| match *item {
-            Item::Predictor(k) => self.layer(c, c.layers + k, LayerKeeping::default()).kept + 4 * row,
+            // Ids and embedding of the tokens ahead; both normed, side by side; the module's layer; the stream before the last
+            // norm, and what the output layer's second use leaves: gradients by its rows and by what is behind the norm.
+            Item::Predictor(k) => {
+                let layer = self.layer(c, c.layers + k, LayerKeeping::default()).kept;
+                let joined = 2 * self.tokens * c.hidden * self.element_bytes;
+                let last = row + rstd + self.tokens * c.hidden * self.element_bytes;
+                4 * self.tokens + row + 2 * rstd + joined + layer + last + end
+            }
             // The stream before the last norm, and the gradient by all tokens of what is behind it.
-            Item::Head => row + rstd + self.tokens * c.hidden * self.element_bytes,
-            // Ids and positions.
-            Item::Embedding => 8 * self.tokens,
+            Item::Head => row + rstd + self.tokens * c.hidden * self.element_bytes + end,
+            // Ids, and positions where attention sees them.
+            Item::Embedding => {
+                if c.has(Mixer::Attention) {
+                    8 * self.tokens
+                } else {
+                    4 * self.tokens
+                }
+            }
             Item::Layer { .. } | Item::Noop { .. } => 0,
         });
         let mut sum = PassBytes { kept: others.fold(fixed, usize::saturating_add), ..PassBytes::default() };
         // What a chunk hands on stays until its gradient comes.
         if head == 0 {
-            sum.kept = sum.kept.saturating_add(row);
+            sum.kept = sum.kept.saturating_add(carried);
         }
         let full = self.recompute.of_chunk(place.0, place.1);
         let spared = usize::from(self.keeping.spare_last && head > 0).min(numbers.len());
@@ -94,7 +116,7 @@ impl Activations {
         let (again, whole) = numbers.split_at(count);
         // What came in goes to the host with what the first layer keeps, and stays for its gradient.
         if self.keeping.swap_attention && again.is_empty() && !items.contains(&Item::Embedding) {
-            sum.kept = sum.kept.saturating_add(row);
+            sum.kept = sum.kept.saturating_add(carried);
         }
         for (i, &number) in whole.iter().enumerate() {
             let keeping = self.keeping.of_layer(self.recompute, count + i, place);
@@ -107,7 +129,7 @@ impl Activations {
             Recompute::Uniform(n) => n.max(1),
             Recompute::None | Recompute::Block(_) | Recompute::BlockOfStage(_) => 1,
         };
-        sum.kept = sum.kept.saturating_add(again.len().div_ceil(group).saturating_mul(row));
+        sum.kept = sum.kept.saturating_add(again.len().div_ceil(group).saturating_mul(carried));
         let of_layer = |l: &usize| self.layer(c, *l, LayerKeeping::default()).kept;
         let of_group = |g: &[usize]| g.iter().map(of_layer).fold(0, usize::saturating_add);
         sum.again = again.chunks(group).map(of_group).max().unwrap_or(0);
@@ -116,7 +138,8 @@ impl Activations {
 
     /// Bytes of what comes into a chunk that is not the first.
     pub fn input(&self, c: &ModelConfig) -> usize {
-        self.stream().saturating_mul(c.hidden).saturating_mul(self.element_bytes)
+        let streams = c.hyper.as_ref().map_or(1, |h| h.streams);
+        self.stream().saturating_mul(c.hidden * streams).saturating_mul(self.element_bytes)
     }
 
     /// Tokens of the stream on this rank.
@@ -130,6 +153,9 @@ impl Activations {
         let rstd = self.stream() * wide;
         // Behind a norm, all tokens again inside tensor parallelism.
         let whole = self.tokens * c.hidden * element;
+        let kind = c.layer(number);
+        // Of a sublayer without a norm its input is kept once.
+        let bare = kind.mixer == Mixer::Mamba3;
         let normed = |bytes: usize| match c.block.norms_inputs() {
             true if keeping.norms_again => 0,
             true => bytes,
@@ -143,20 +169,22 @@ impl Activations {
         // What ranks have gathered of it stands for it then.
         let gathered = !c.block.norms_inputs() && self.sequence_parallel && !keeping.norms_again;
         let stream = if gathered { 0 } else { row };
-        let kind = c.layer(number);
+        let weighed = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, false));
         let (mut kept, mut sent) = (0, 0);
         if kind.mixer != Mixer::None {
             let (projected, attended, statistics) = self.mixer(c, number, keeping);
             // Latents are made of a rank's own tokens.
             let own = matches!(&c.attention, Attention::Latent(mla) if mla.q_rank.is_some());
-            let large = stream + normed(if own { row } else { whole }) + projected + attended;
+            let input = if bare { 0 } else { normed(if own { row } else { whole }) };
+            let large = stream + input + projected + attended;
             if keeping.swap_attention {
                 sent += large;
             } else {
                 kept += large;
             }
-            kept += norms + statistics;
+            kept += if bare { 0 } else { norms } + statistics + weighed;
         }
+        let mixer = kept;
         if kind.feed != Feed::None {
             // Experts and those that all tokens share gather tokens each for themselves; a router of unrounded rows needs no
             // rounded ones.
@@ -169,13 +197,22 @@ impl Activations {
                 _ => 1,
             };
             let behind = if keeping.network_again { row } else { copies * whole };
-            kept += stream + norms + normed(behind) + self.network(c, number, keeping);
+            kept += weighed + stream + norms + normed(behind) + self.network(c, number, keeping);
+        }
+        if c.block == Block::Shortcut {
+            // Two of everything, but the experts beside the first network take its input.
+            let network = self.dense(c, keeping);
+            kept += mixer + 2 * network + stream + norms + normed(whole);
+            sent *= 2;
         }
         Layer { kept, sent }
     }
 
     /// Rows before attention and behind it, and numbers for each token and head.
     fn mixer(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> (usize, usize, usize) {
+        if let Some((rows, small)) = self.special(c, number) {
+            return (rows, 0, small);
+        }
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let inside = |width: usize| self.tokens * width / self.tp * element;
         let (heads, groups) = c.heads_of(number);
@@ -190,15 +227,27 @@ impl Activations {
             }
             _ => {
                 let width = (heads + 2 * groups) * c.head_dim;
-                let raw = if c.qk_norm == QkNorm::PerHead { width } else { 0 };
-                (inside(width + raw), inside(heads * c.value_dim()))
+                // The rotation's kernel norms packed rows; other norms take queries and keys apart.
+                let raw = match c.qk_norm {
+                    QkNorm::PerHead if c.norm == Norm::Rms => width,
+                    QkNorm::None => 0,
+                    _ => (heads + groups) * c.head_dim,
+                };
+                // What gates are made of, and what they leave.
+                let gates = usize::from(c.scores.output_gate) * heads * c.value_dim()
+                    + usize::from(c.scores.head_gate) * heads;
+                let gated = if gates > 0 { heads * c.value_dim() } else { 0 };
+                (inside(width + raw + gates), inside(heads * c.value_dim() + gated))
             }
         };
         let of_heads = |n: usize| self.tokens * n / self.tp * wide;
         let norms = match &c.attention {
             Attention::Latent(mla) => self.stream() * (1 + usize::from(mla.q_rank.is_some())) * wide,
-            _ if c.qk_norm == QkNorm::PerHead => of_heads(heads + groups),
-            _ => 0,
+            _ => match c.qk_norm {
+                QkNorm::None => 0,
+                QkNorm::WholeProjection => 2 * self.tokens * wide,
+                _ => of_heads(heads + groups),
+            },
         };
         match keeping.core_attention_again {
             true => (projected, 0, norms),
@@ -228,10 +277,20 @@ impl Activations {
                 } else {
                     0
                 };
-                let shared = moe.shared.map_or(0, |s| inner(s.ffn));
+                // A gate of the shared experts takes their output.
+                let gate =
+                    moe.shared.map_or(0, |s| usize::from(s.gate) * self.stream() * (c.hidden + 1) * element);
+                let shared = moe.shared.map_or(0, |s| inner(s.ffn)) + gate;
                 scores + picks + copies + rounded + shared + moe.top_k * inner(moe.ffn)
             }
-            _ => inner(c.ffn),
+            _ => self.dense(c, keeping),
         }
+    }
+
+    /// What a dense network keeps behind its norm.
+    fn dense(&self, c: &ModelConfig, keeping: LayerKeeping) -> usize {
+        // Before the activation, with the gate's half, and behind it.
+        let halves = if c.activation.gated() { 2 } else { 1 } + usize::from(!keeping.activations_again);
+        self.tokens * halves * c.ffn / self.tp * self.element_bytes
     }
 }

@@ -33,16 +33,14 @@ mod params;
 mod parts;
 mod placement;
 mod rope;
+mod rules;
 
 pub use activations::{Activations, PassBytes};
 pub use config::ModelConfig;
 pub use error::{Error, Result};
 pub use family::Family;
 pub use keeping::{Keeping, LayerKeeping, Recompute};
-pub use params::{
-    Init, ParamSpec, Place, SumGrad, check_context, check_cut, check_expert_cut, check_whole_heads, local,
-    params,
-};
+pub use params::{Init, ParamSpec, Place, SumGrad, local, params};
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
@@ -50,3 +48,7 @@ pub use parts::{
 };
 pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};
+pub use rules::{
+    How, RULES, Rule, check_context, check_cut, check_expert_cut, check_whole_heads, rules,
+    table as rules_table,
+};

@@ -9,7 +9,7 @@ use ms_core::{Axis, Grid, Partition, Region, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{Block, Feed, Mixer, Position};
-use crate::{Error, ModelConfig, Norm, QkNorm, Result};
+use crate::{ModelConfig, Norm, Result};
 use build::Table;
 
 /// Which part of the model a parameter belongs to; decides its pipeline stage.
@@ -230,95 +230,6 @@ fn hyper_params(t: &mut Table<'_>, c: &ModelConfig, module: &str, end: bool) {
     t.vector(&format!("{module}.hc_scale"), scales, whole, Init::Ones, by_sequence);
 }
 
-/// Checks that a model can be cut by `tp` ranks: heads stay whole and everything divides.
-///
-/// # Errors
-/// [`Error::Cut`] naming what does not divide.
-pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
-    let c = config;
-    let mut sizes = vec![("padded vocabulary", c.padded_vocab)];
-    if let Some(a) = c.compressed() {
-        sizes.push(("groups of outputs", a.out_groups));
-    } else if c.has(Mixer::Attention) {
-        sizes.push(("query heads", c.heads));
-        sizes.extend(c.windowed.iter().map(|w| ("query heads of windowed layers", w.heads)));
-        // Where these do not divide, ranks hand each other keys and values; each projects as much of them.
-        let shared = |&(_, groups): &(usize, usize)| tp != 0 && groups % tp != 0;
-        let kinds = [(c.heads, c.groups)].into_iter().chain(c.windowed.iter().map(|w| (w.heads, w.groups)));
-        for (heads, groups) in kinds.filter(shared) {
-            sizes.push(match c.scores.output_gate {
-                true => ("rows of the projection of keys", groups * c.head_dim),
-                false => ("rows of the packed projection", (heads + 2 * groups) * c.head_dim),
-            });
-        }
-    }
-    if c.has_feed(Feed::Dense) {
-        sizes.push(("ffn size", c.ffn));
-    }
-    if let Some(moe) = &c.moe {
-        sizes.extend([("shared expert ffn size", moe.shared.map_or(tp, |s| s.ffn))]);
-    }
-    if c.mtp > 0 {
-        sizes.push(("hidden size, which the joint projection of a prediction module makes,", c.hidden));
-    }
-    if let Some(m) = &c.mamba2 {
-        sizes.push(("state-space groups", m.groups));
-    }
-    if c.mamba3.is_some() {
-        sizes.push(("sets of keys of the trapezoidal mixer, which all heads share,", 1));
-    }
-    if let Some(g) = &c.gated_delta {
-        sizes.push(("key heads of the gated delta net", g.key_heads));
-    }
-    if tp > 1 && c.qk_norm == QkNorm::WholeProjection && c.norm != Norm::Rms {
-        let (part, reason) = ("a norm over whole projections", "only RMSNorm joins the statistics of ranks");
-        return Err(Error::Rule { part, axis: Axis::Tp, ranks: tp, reason });
-    }
-    for (what, size) in sizes {
-        if tp == 0 || size % tp != 0 {
-            return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
-        }
-    }
-    Ok(())
-}
-
-/// Checks that key/value heads stay whole on `tp` ranks, which Megatron-core 0.8 and 0.12 ask for.
-///
-/// # Errors
-/// [`Error::Cut`] with the heads that do not divide.
-pub fn check_whole_heads(config: &ModelConfig, tp: usize) -> Result<()> {
-    let c = config;
-    let grouped = c.has(Mixer::Attention) && c.compressed().is_none();
-    let windowed = c.windowed.iter().map(|w| ("key/value heads of windowed layers", w.groups));
-    for (what, size) in [("key/value heads", c.groups)].into_iter().chain(windowed) {
-        if grouped && (tp == 0 || size % tp != 0) {
-            return Err(Error::Cut { what, size, axis: Axis::Tp, ranks: tp });
-        }
-    }
-    Ok(())
-}
-
-/// Checks that experts can be shared out to `ep` ranks and each cut by `etp`.
-///
-/// # Errors
-/// [`Error::Cut`] naming what does not divide.
-pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<()> {
-    let Some(moe) = &config.moe else {
-        return match ep {
-            1 => Ok(()),
-            _ => Err(Error::Cut { what: "experts", size: 0, axis: Axis::Ep, ranks: ep }),
-        };
-    };
-    for (what, size, axis, ranks) in
-        [("experts", moe.experts, Axis::Ep, ep), ("expert ffn size", moe.ffn, Axis::Tp, etp)]
-    {
-        if ranks == 0 || size % ranks != 0 {
-            return Err(Error::Cut { what, size, axis, ranks });
-        }
-    }
-    Ok(())
-}
-
 /// The piece of a parameter that `rank` of a grid holds, by its tensor- and expert-parallel cut.
 ///
 /// Stages are not looked at: which layers a rank has is a question of [`crate::Placement`].
@@ -336,42 +247,4 @@ impl ParamSpec {
     pub fn of_experts(&self) -> bool {
         matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })
     }
-}
-
-/// Checks that context-parallel ranks can share the sequences of a model.
-///
-/// # Errors
-/// [`Error::Rule`] with the part that sees whole sequences in a way that this version cannot share, and why.
-pub fn check_context(config: &ModelConfig, tp: usize, cp: usize) -> Result<()> {
-    let c = config;
-    if cp == 1 {
-        return Ok(());
-    }
-    let rule = |part, reason| Err(Error::Rule { part, axis: Axis::Cp, ranks: cp, reason });
-    if c.compressed().is_some() {
-        return rule(
-            "attention to pooled entries",
-            "windows of entries and of tokens cross the borders of ranks",
-        );
-    }
-    if c.indexer.is_some() {
-        return rule("sparse attention", "the indexer picks among the keys of all ranks");
-    }
-    if c.has(Mixer::Mamba3) {
-        return rule(
-            "a trapezoidal mixer",
-            "its heads share their keys, so ranks cannot exchange heads for tokens",
-        );
-    }
-    // Mixers with a state along the sequence exchange heads for tokens.
-    let heads = [
-        ("state-space groups of a rank", c.mamba2.as_ref().map(|m| m.groups)),
-        ("key heads of a rank's gated delta net", c.gated_delta.as_ref().map(|g| g.key_heads)),
-    ];
-    for (what, groups) in heads {
-        if let Some(size) = groups.map(|n| n / tp).filter(|n| !n.is_multiple_of(cp)) {
-            return Err(Error::Cut { what, size, axis: Axis::Cp, ranks: cp });
-        }
-    }
-    Ok(())
 }

@@ -1,19 +1,17 @@
-//! Saving and resuming a run.
+//! Resuming a run, and what a checkpoint of one keeps.
 //!
 //! A checkpoint of a run is `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master
 //! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` of plain gradient descent), each rank writing the flat ranges
 //! it owns. A run continues on any number of ranks, because the manifest speaks of global elements only.
 
-use crate::config::{MegatronFiles, TrainConfig, UpdateRule};
+use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
 use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
 use crate::schedule::Schedule;
 use crate::{Error, Result};
-use ms_ckpt::layout::mcore::Cut;
 use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name, sharded};
-use ms_core::{DType, ParamId, Region, Tensor};
-use ms_dist::ReduceOp;
+use ms_core::{DType, ParamId, Region};
 use ms_spec::ParamSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -36,31 +34,31 @@ pub(crate) struct RunState {
 
 /// What a checkpoint keeps beside tensors.
 #[derive(Serialize, Deserialize)]
-struct Stored {
-    iteration: u64,
-    consumed_train_samples: u64,
+pub(crate) struct Stored {
+    pub(crate) iteration: u64,
+    pub(crate) consumed_train_samples: u64,
     /// Samples by which the schedule has gone on; absent: all that were consumed.
     #[serde(default)]
-    scheduled_samples: Option<u64>,
+    pub(crate) scheduled_samples: Option<u64>,
     /// The factor of the loss, where there is one.
     #[serde(default)]
-    loss_scale: Option<Scaler>,
-    consumed_valid_samples: u64,
-    num_floating_point_operations_so_far: f64,
-    optimizer_step: u64,
-    schedule: Schedule,
-    seed: u64,
-    world: usize,
+    pub(crate) loss_scale: Option<Scaler>,
+    pub(crate) consumed_valid_samples: u64,
+    pub(crate) num_floating_point_operations_so_far: f64,
+    pub(crate) optimizer_step: u64,
+    pub(crate) schedule: Schedule,
+    pub(crate) seed: u64,
+    pub(crate) world: usize,
     /// Order of sums of bf16 products; absent from checkpoints of older versions and of other programs.
     #[serde(default)]
-    arithmetic: Option<String>,
-    args: Map<String, Value>,
+    pub(crate) arithmetic: Option<String>,
+    pub(crate) args: Map<String, Value>,
     /// Parameter groups in Megatron's words, for whoever converts the checkpoint.
     #[serde(default)]
-    optimizer: Value,
+    pub(crate) optimizer: Value,
     /// The schedule in Megatron's words.
     #[serde(default)]
-    opt_param_scheduler: Value,
+    pub(crate) opt_param_scheduler: Value,
 }
 
 /// What a Megatron checkpoint says of its run, in Megatron's words, as far as it is continued here. What it does not say
@@ -122,7 +120,7 @@ fn from_megatron(source: &Checkpoint, config: &TrainConfig) -> Result<Stored> {
 }
 
 /// Parameter groups and schedule as Megatron's files have them.
-fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
+pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Value, Value) {
     let s = &state.schedule;
     let samples = state.scheduled_samples;
     let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
@@ -150,174 +148,12 @@ fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u64) -> (Val
     (json!({"optimizer": {"param_groups": [group(1.0), group(0.0)]}}), schedule)
 }
 
-fn state_name(state: &str, spec: &ParamSpec) -> String {
+pub(crate) fn state_name(state: &str, spec: &ParamSpec) -> String {
     format!("optimizer.state.{state}.{}", spec.name)
 }
 
-fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
+pub(crate) fn region(engine: &Engine, spec: &ParamSpec) -> Result<Region> {
     Ok(ms_spec::local(spec, &engine.ctx.grid, engine.ctx.rank)?)
-}
-
-/// Writes a checkpoint; all ranks of the run call it together. It becomes visible when it is complete.
-///
-/// If one rank fails, all of them do, so that they can try again together.
-pub(crate) fn save(config: &TrainConfig, engine: &Engine, state: &RunState) -> Result<()> {
-    let Some(dir) = &config.checkpoint.save else { return Ok(()) };
-    let first = if engine.ctx.rank == 0 { Some(sharded::Writer::create(dir, state.iteration)) } else { None };
-    let first = together(engine, first.transpose().map_err(Error::from))?;
-    let joined;
-    let writer = match &first {
-        Some(writer) => writer,
-        None => {
-            joined = sharded::Writer::join(dir, state.iteration);
-            &joined
-        }
-    };
-    together(engine, write_pieces(config, engine, writer))?;
-    let finished = first.map_or(Ok(()), |writer| finish(config, engine, state, writer));
-    together(engine, finished)
-}
-
-/// What this rank has done, if every rank has succeeded.
-fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
-    let failed = f64::from(u8::from(mine.is_err()));
-    let failed = Tensor::from_slice(engine.device.arena(), [1], &[failed])?;
-    let failed = engine.ctx.world.all_reduce("saved", failed, ReduceOp::Max)?.wait()?;
-    let others: f64 = failed.as_slice::<f64>()?[0];
-    match mine {
-        Ok(_) if others > 0.0 => Err(Error::OtherRank),
-        mine => mine,
-    }
-}
-
-/// The first rank's last step: what is beside the tensors, and the final name.
-fn finish(config: &TrainConfig, engine: &Engine, state: &RunState, writer: sharded::Writer) -> Result<()> {
-    let step = engine.optimizer.step();
-    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
-    let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
-    let loss_scale = dynamic.then(|| engine.scaler());
-    let stored = Stored {
-        iteration: state.iteration,
-        consumed_train_samples: state.consumed_train_samples,
-        scheduled_samples: Some(state.scheduled_samples),
-        loss_scale,
-        consumed_valid_samples: state.consumed_valid_samples,
-        num_floating_point_operations_so_far: state.floating_point_operations,
-        optimizer_step: step,
-        schedule: state.schedule.clone(),
-        seed: config.seed,
-        world: engine.ctx.grid.world(),
-        arithmetic: Some(engine.device.arithmetic()),
-        args: config.args.clone(),
-        optimizer,
-        opt_param_scheduler,
-    };
-    let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
-    let sealed = writer.seal(&config.model, &stored)?;
-    if config.checkpoint.megatron_files != MegatronFiles::Absent {
-        write_megatron(config, &sealed, state, engine.dtype(), &writer)?;
-    }
-    drop(sealed);
-    writer.publish()?;
-    if let (Some(keep), Some(dir)) = (config.checkpoint.keep_last, &config.checkpoint.save) {
-        remove_older(dir, state.iteration, keep);
-    }
-    Ok(())
-}
-
-/// Removes all but the `keep` newest of the checkpoints up to `newest`, which is complete. What cannot be removed stays, with a
-/// warning: the run has what it needs.
-fn remove_older(dir: &Path, newest: u64, keep: u64) {
-    // What a removal that was broken off has left.
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(".iter_") && name.ends_with(".removed") {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-    let mut older: Vec<u64> = iterations(dir).into_iter().filter(|&n| n < newest).collect();
-    let stay = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
-    older.truncate(older.len().saturating_sub(stay));
-    for iteration in older {
-        let folder = dir.join(iteration_name(iteration));
-        // Under another name first: what looks for checkpoints finds it whole or not at all.
-        let aside = dir.join(format!(".{}.removed", iteration_name(iteration)));
-        let removed = std::fs::rename(&folder, &aside).and_then(|()| std::fs::remove_dir_all(&aside));
-        if let Err(e) = removed {
-            tracing::warn!("{}: an older checkpoint could not be removed: {e}", folder.display());
-        }
-    }
-}
-
-fn write_pieces(config: &TrainConfig, engine: &Engine, writer: &sharded::Writer) -> Result<()> {
-    let specs = engine.model.specs();
-    let mut regions = Vec::with_capacity(specs.len());
-    for spec in specs {
-        regions.push(region(engine, spec)?);
-    }
-    let weights: Vec<_> = engine.store.layout().ids().map(|id| engine.store.get(id)).collect();
-    let mut pieces = Vec::new();
-    for (i, ((spec, region), weight)) in specs.iter().zip(&regions).zip(&weights).enumerate() {
-        // Of ranks that hold the same, the first writes.
-        let alike = if spec.of_experts() { &engine.ctx.edp } else { &engine.ctx.dp_cp };
-        if !engine.counts(ParamId(i as u32)) || alike.rank() != 0 {
-            continue;
-        }
-        pieces.push(sharded::Piece {
-            name: &spec.name,
-            shape: spec.shape,
-            dtype: weight.dtype(),
-            region: region.clone(),
-            flat: None,
-            bytes: weight.bytes(),
-        });
-    }
-    let mut states = Vec::new();
-    if !config.checkpoint.no_save_optim {
-        // In f32 and f64 the master weights are the weights.
-        let first = usize::from(engine.dtype() == engine.dtype().wide());
-        for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
-            for part in engine.optimizer.parts(&engine.device, &engine.store, which, |id| engine.counts(id)) {
-                let (id, range, values) = part?;
-                states.push((state_name(state, &specs[id.0 as usize]), id.0 as usize, range, values));
-            }
-        }
-    }
-    pieces.extend(states.iter().map(|(name, i, range, values)| sharded::Piece {
-        name,
-        shape: specs[*i].shape,
-        dtype: values.dtype(),
-        region: regions[*i].clone(),
-        flat: Some(range.clone()),
-        bytes: values.bytes(),
-    }));
-    writer.write_rank(engine.ctx.rank, &pieces)?;
-    Ok(())
-}
-
-/// Megatron's files, made by the first rank from what all have written.
-fn write_megatron(
-    config: &TrainConfig,
-    sealed: &Checkpoint,
-    state: &RunState,
-    dtype: DType,
-    writer: &sharded::Writer,
-) -> Result<()> {
-    let mut more = config.args.clone();
-    more.insert("consumed_train_samples".into(), json!(state.consumed_train_samples));
-    more.insert("consumed_valid_samples".into(), json!(state.consumed_valid_samples));
-    let mut bytes = |spec: &ParamSpec| {
-        let dtype = if spec.trained { dtype } else { DType::F32 };
-        let mut whole = vec![0; spec.shape.numel() * dtype.size()];
-        sealed.read(spec, &Region::whole(&spec.shape), dtype, &mut whole)?;
-        Ok(whole)
-    };
-    let model = &config.model;
-    match config.checkpoint.megatron_files {
-        MegatronFiles::Distributed => writer.write_torch_dist(model, dtype, &more, &mut bytes)?,
-        _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
-    }
-    Ok(())
 }
 
 /// Loads the checkpoint that the configuration names into `engine`, or returns `None` for a fresh start.
@@ -420,7 +256,7 @@ fn check_nothing_there(dir: &Path) -> Result<()> {
 }
 
 /// The iterations of a folder, in order.
-fn iterations(dir: &Path) -> Vec<u64> {
+pub(crate) fn iterations(dir: &Path) -> Vec<u64> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let number = |e: std::fs::DirEntry| e.file_name().to_str()?.strip_prefix("iter_")?.parse().ok();
     let mut all: Vec<u64> = entries.filter_map(number).collect();

@@ -70,6 +70,8 @@ pub struct TrainConfig {
     pub bucket_size: Option<usize>,
     /// Buckets are summed over ranks as soon as their gradients are final, while the backward pass still runs.
     pub overlap_grad_reduce: bool,
+    /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
+    pub overlap_param_gather: bool,
     /// Stop when a loss or gradient norm is not a number.
     pub check_for_nan: bool,
     /// Validation.
@@ -144,6 +146,7 @@ impl TrainConfig {
             seed: 1,
             bucket_size: None,
             overlap_grad_reduce: false,
+            overlap_param_gather: false,
             check_for_nan: true,
             eval: Evaluation { interval: 0, iters: 0 },
             log_interval: 1,
@@ -314,6 +317,8 @@ pub struct Routing {
     pub fixed: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
+    /// How close the routers' choices are is looked at and reported ([`crate::ExpertReport::margin`]).
+    pub watch_margins: bool,
     /// Step of the experts' biases towards equal load, for routers that have such biases.
     pub bias_update_rate: f64,
 }
@@ -344,6 +349,8 @@ pub struct Checkpointing {
     pub save: Option<PathBuf>,
     /// Iterations between checkpoints; 0: only at the end.
     pub save_interval: u64,
+    /// Checkpoints are copied and written while training goes on.
+    pub beside_training: bool,
     /// Checkpoints that stay in the folder; older ones go once a newer one is complete. `None`: all stay.
     pub keep_last: Option<u64>,
     /// Weights only.

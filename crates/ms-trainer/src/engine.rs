@@ -34,6 +34,8 @@ pub struct Engine {
     /// Of each parameter how many passes of a micro-batch add to its gradient before the sum over data-parallel ranks may start,
     /// `None`: it starts at the end, as all do without overlap.
     overlap: Option<Vec<Option<usize>>>,
+    /// New weights are gathered while the next forward pass runs.
+    overlap_gather: bool,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
@@ -79,6 +81,9 @@ pub struct ExpertReport {
     pub tokens: BTreeMap<usize, Vec<u64>>,
     /// Copies that experts beyond their capacity did not take, over all layers.
     pub dropped: u64,
+    /// The least by which what a router picked was ahead of what it did not, over all tokens and layers, where that is
+    /// watched.
+    pub margin: Option<f64>,
 }
 
 impl Engine {
@@ -96,14 +101,18 @@ impl Engine {
             .with_recompute(config.recompute)
             .with_keeping(config.keeping, host.clone());
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
-        let mut store = ParamStore::zeros(device.arena(), config.dtype, dp.layout().clone());
+        let mut store =
+            ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
         ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         let grads = GradBuckets::zeros(device.arena(), config.dtype, &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
         let of = (model.specs(), &counts[..]);
         let optimizer = Optimizer::new(&device, &dp, of, &store, config.update, (form, host.as_ref()))?;
         let shared = SharedGradients::new(&model, &ctx, &placement);
-        let load: Arc<RouterLoad> = Arc::default();
+        let load = match config.routing.watch_margins {
+            true => Arc::new(RouterLoad::watching_margins()),
+            false => Arc::default(),
+        };
         let overlap = config.overlap_grad_reduce.then(|| shared.passes_alone(&model));
         let mut this = Self {
             pipeline: Pipeline::new(config, &placement, load.clone()),
@@ -116,6 +125,7 @@ impl Engine {
             shared,
             grads,
             overlap,
+            overlap_gather: config.overlap_param_gather,
             counts,
             clip_grad: config.clip_grad,
             loss_scale: config.loss_scale,
@@ -171,7 +181,11 @@ impl Engine {
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
         let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), &self.store)?;
-        self.dp.gather_weights(&mut self.store, weights)?;
+        if self.overlap_gather {
+            self.dp.begin_gathering(&mut self.store, weights)?;
+        } else {
+            self.dp.gather_weights(&mut self.store, weights)?;
+        }
         self.publish_biases()?;
         Ok(report)
     }
@@ -197,6 +211,8 @@ impl Engine {
             let step = (iteration, micro_batches, self.scaler.scale);
             self.pipeline.run(model, store, ctx, &self.device, step, &mut reduction)?
         };
+        // What no layer has used.
+        self.store.settle()?;
         self.kept_bytes = self.kept_bytes.max(kept_bytes);
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let loss = losses.main.value(self.log_token_mean);
@@ -312,7 +328,9 @@ impl Engine {
         // Of each layer four auxiliary losses, passes, dropped copies and the counts of each expert; zeros where another stage holds it.
         let width = 6 + choices;
         let mut all = vec![0f64; layers * width];
-        for (layer, LayerLoad { balance, passes, tokens, dropped }) in self.load.take() {
+        let mut least = f64::INFINITY;
+        for (layer, LayerLoad { balance, passes, tokens, dropped, margin }) in self.load.take() {
+            least = least.min(margin.unwrap_or(f64::INFINITY));
             let row = &mut all[layer * width..][..width];
             let Auxiliary { experts, devices, communication, z } = balance;
             row[..6].copy_from_slice(&[experts, devices, communication, z, passes as f64, dropped as f64]);
@@ -340,7 +358,13 @@ impl Engine {
             communication: mean(losses[2], c.communication),
             z: mean(losses[3], c.z),
         };
-        Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64 }))
+        let mut margin = None;
+        if self.routing.watch_margins {
+            let closest = Tensor::from_slice(self.device.arena(), [1], &[-least])?;
+            let closest = self.ctx.world.all_reduce("routing margin", closest, ReduceOp::Max)?.wait()?;
+            margin = Some(-closest.as_slice::<f64>()?[0]);
+        }
+        Ok(Some(ExpertReport { auxiliary, tokens, dropped: dropped as u64, margin }))
     }
 
     /// Moves the biases of experts that got less than the mean up by one step, of those that got more down.

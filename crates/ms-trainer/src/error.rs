@@ -72,8 +72,13 @@ pub enum Error {
         last: u64,
     },
     /// This rank has done its part of a checkpoint, another has not.
-    #[error("another rank could not write its part of the checkpoint")]
-    OtherRank,
+    #[error("rank {rank} could not write its part of the checkpoint: {reason}")]
+    OtherRank {
+        /// The first rank that failed.
+        rank: usize,
+        /// Its own message.
+        reason: String,
+    },
     /// A model could not be built or run.
     #[error(transparent)]
     Model(#[from] ms_nn::Error),

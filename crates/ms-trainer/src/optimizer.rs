@@ -138,14 +138,14 @@ impl Optimizer {
         self.unpublished = None;
         for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
             for at in (0..len).step_by(self.piece) {
-                let part = store.values().slice_flat(own.start + at, [self.piece.min(len - at)])?;
+                let part = store.slice(own.start + at, self.piece.min(len - at))?;
                 self.state[0].write(device, start + at, &device.cast(&part, self.dtype)?)?;
             }
         }
         // Parts that are kept as a whole go by their own first elements.
         let lower = matches!(self.state[0], State::Lower(_));
         for own in self.shard.parts.iter().filter(|_| lower) {
-            let part = store.values().slice_flat(self.shard.home(own), [own.slice.range.len()])?;
+            let part = store.slice(self.shard.home(own), own.slice.range.len())?;
             self.state[0].write(device, own.at, &device.cast(&part, self.dtype)?)?;
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Optimizer {
         let upper = || -> Result<Tensor> {
             Ok(match &self.unpublished {
                 Some(new) => new[own.slice.bucket].slice_flat(own.slice.offset, [len])?,
-                None => store.values().slice_flat(self.shard.home(own), [len])?,
+                None => store.slice(self.shard.home(own), len)?,
             })
         };
         self.state[which].read(device, (own.at, len), upper)
@@ -341,7 +341,7 @@ impl Optimizer {
             let piece = if self.state[0].is_whole(own.at) { len.max(1) } else { self.piece };
             for start in (0..len).step_by(piece) {
                 let (at, part) = (own.at + start, piece.min(len - start));
-                let upper = || Ok(store.values().slice_flat(self.shard.home(own) + start, [part])?);
+                let upper = || Ok(store.slice(self.shard.home(own) + start, part)?);
                 let read = |state: &State| state.read(device, (at, part), upper);
                 let mut values = self.state.iter().map(read).collect::<Result<Vec<_>>>()?;
                 let windows =
@@ -376,7 +376,7 @@ impl Optimizer {
             }
             // A copy: the master weights must stay writable while the model uses its own.
             State::Here(all) => Ok(copy(&all.slice_flat(start, [len])?)?),
-            State::Lower(_) => Ok(copy(&store.values().slice_flat(home, [len])?)?),
+            State::Lower(_) => Ok(copy(&store.slice(home, len)?)?),
             state => self.narrowed(device, state, (start, len), dtype),
         };
         self.shard.buckets.iter().zip(&self.shard.homes).map(of).collect()

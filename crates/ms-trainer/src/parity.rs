@@ -100,6 +100,18 @@ pub enum Apart {
     },
 }
 
+impl Apart {
+    /// What differs, in a few words.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Failed { .. } => "a run that fails".to_owned(),
+            Self::Ownership { name, .. } => format!("who owns `{name}`"),
+            Self::Gradient { name, .. } => format!("gradient of `{name}`"),
+            Self::Step { step, what, .. } => format!("{what}, step {step}"),
+        }
+    }
+}
+
 impl Trial {
     /// The same on one rank, with all layers in one chunk.
     ///

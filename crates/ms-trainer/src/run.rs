@@ -1,9 +1,11 @@
 //! The loop: iterations, log lines, validation, checkpoints, stopping.
 
-use crate::checkpoint;
+use crate::checkpoint::{self, RunState};
 use crate::config::{Routing, TrainConfig};
 use crate::engine::{Engine, ExpertReport};
+use crate::interval::Interval;
 use crate::log_line::{LogLine, validation};
+use crate::saving::Saving;
 use crate::schedule::Schedule;
 use crate::{Error, Result};
 use ms_core::{Device, Tensor};
@@ -79,6 +81,8 @@ pub struct Outcome {
     pub kept_bytes: usize,
     /// Most bytes that left this rank's device at one time.
     pub swapped_bytes: u64,
+    /// Most bytes that this rank held for a checkpoint that was written while training went on.
+    pub snapshot_bytes: usize,
     /// Blocks of memory that were taken from the system after the second iteration of this run.
     pub late_allocations: u64,
 }
@@ -112,6 +116,11 @@ struct Loop<'a> {
     schedule: Schedule,
     loaded: Option<PathBuf>,
     failed_saves: u64,
+    /// The last iteration whose checkpoint is whole, or still written.
+    saved: Option<u64>,
+    /// The checkpoint that is written while training goes on.
+    saving: Option<Saving>,
+    snapshot_bytes: usize,
 }
 
 /// Trains as `config` says on this rank. Every rank of the run calls it with the same configuration.
@@ -151,8 +160,12 @@ pub fn run(
         schedule: config.schedule.clone(),
         loaded: None,
         failed_saves: 0,
+        saved: None,
+        saving: None,
+        snapshot_bytes: 0,
     };
     this.load()?;
+    this.saved = Some(this.iteration);
     if reports {
         this.open_reports()?;
     }
@@ -220,21 +233,19 @@ impl Loop<'_> {
             peak_bytes: 0,
             kept_bytes: 0,
             swapped_bytes: 0,
+            snapshot_bytes: 0,
             late_allocations: 0,
         };
         let mut interval = Interval::default();
         let (mut trained_seconds, mut trained_tokens) = (0.0, 0.0);
         let first = self.iteration;
         let mut settled = None;
-        let mut saved = self.iteration;
         let mut last_global = None;
         while self.iteration < total && !self.config.skip_train {
             let global = self.config.batch.global_at(self.consumed);
-            if last_global.replace(global).is_some_and(|last| last != global) && saved != self.iteration {
+            if last_global.replace(global).is_some_and(|last| last != global) {
                 // As upstream: a batch that grows is a new phase of the run.
-                if self.save()? {
-                    saved = self.iteration;
-                }
+                self.save()?;
             }
             let step_start = Instant::now();
             self.record(true);
@@ -280,10 +291,10 @@ impl Loop<'_> {
                 }
             }
             outcome.stopped = self.should_stop()?;
+            self.look_after(false)?;
             let every = self.config.checkpoint.save_interval;
-            let due = outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every));
-            if due && self.save()? {
-                saved = self.iteration;
+            if outcome.stopped.is_some() || (every > 0 && self.iteration.is_multiple_of(every)) {
+                self.save()?;
             }
             if outcome.stopped.is_some() {
                 break;
@@ -291,7 +302,9 @@ impl Loop<'_> {
         }
         // A finished run that was read from elsewhere is written too. Iteration 0 never is: no reader knows it.
         let moved = first > 0 && self.config.checkpoint.load != self.config.checkpoint.save;
-        if saved != self.iteration || (first == self.iteration && moved && !self.config.skip_train) {
+        self.look_after(true)?;
+        if self.saved != Some(self.iteration) || (first == self.iteration && moved && !self.config.skip_train)
+        {
             self.save_at_last()?;
         }
         if outcome.stopped.is_none() && self.config.eval.iters > 0 {
@@ -309,6 +322,7 @@ impl Loop<'_> {
         outcome.peak_bytes = stats.peak_bytes;
         outcome.kept_bytes = self.engine.kept_bytes();
         outcome.swapped_bytes = self.engine.host_stats().map_or(0, |s| s.peak_bytes);
+        outcome.snapshot_bytes = self.snapshot_bytes;
         outcome.late_allocations = settled.map_or(0, |s| stats.system_allocations - s);
         Ok(outcome)
     }
@@ -345,27 +359,35 @@ impl Loop<'_> {
         })
     }
 
-    /// Saves, or says loudly that it could not; the run goes on, and tries again when the next checkpoint is due and at
-    /// the end. Whether there is nothing left to save.
-    fn save(&mut self) -> Result<bool> {
-        match self.save_at_last() {
-            Ok(()) => Ok(true),
-            Err(e @ (Error::Ckpt(_) | Error::OtherRank)) => {
-                self.failed_saves += 1;
-                tracing::error!(
-                    "iteration {} was NOT saved: {e}; it is tried again at the next interval and at the end",
-                    self.iteration
-                );
-                Ok(false)
-            }
-            Err(e) => Err(e),
+    /// Saves this iteration if it is not saved, or begins to, or says loudly that it could not; the run goes on, and tries
+    /// again when the next checkpoint is due and at the end.
+    fn save(&mut self) -> Result<()> {
+        self.look_after(true)?;
+        if self.saved == Some(self.iteration) {
+            return Ok(());
         }
+        let begun = self.begin_saving(self.config.checkpoint.beside_training);
+        match begun {
+            Ok(saving) => self.saving = saving,
+            Err(e) => return self.not_saved(self.iteration, e),
+        }
+        self.saved = Some(self.iteration);
+        self.look_after(!self.config.checkpoint.beside_training)
     }
 
+    /// As [`Loop::save`] and waits; what goes wrong ends the run.
     fn save_at_last(&mut self) -> Result<()> {
-        let Some(dir) = &self.config.checkpoint.save else { return Ok(()) };
+        if let Some(saving) = self.begin_saving(false)? {
+            saving.go_on(&self.engine, true)?;
+            self.say_saved(self.iteration);
+        }
+        Ok(())
+    }
+
+    fn begin_saving(&mut self, beside: bool) -> Result<Option<Saving>> {
+        let Some(dir) = &self.config.checkpoint.save else { return Ok(None) };
         let _span = tracing::trace_span!(target: "ms_step", "save").entered();
-        let state = checkpoint::RunState {
+        let state = RunState {
             from: dir.clone(),
             iteration: self.iteration,
             consumed_train_samples: self.consumed,
@@ -374,11 +396,44 @@ impl Loop<'_> {
             floating_point_operations: self.flops,
             schedule: self.schedule.clone(),
         };
-        checkpoint::save(self.config, &self.engine, &state)?;
-        if self.reports {
-            let text = format!("saved iteration {} to {}", self.iteration, dir.display());
-            self.hooks.observer.line(&text);
-            self.hooks.observer.saved(self.iteration);
+        let saving = Saving::begin(self.config, &self.engine, &state, dir, beside)?;
+        self.snapshot_bytes = self.snapshot_bytes.max(saving.held_bytes);
+        Ok(Some(saving))
+    }
+
+    /// Looks after the checkpoint that is being written; with `wait` until there is none.
+    fn look_after(&mut self, wait: bool) -> Result<()> {
+        let Some(saving) = self.saving.take() else { return Ok(()) };
+        let _span = tracing::trace_span!(target: "ms_step", "save").entered();
+        let iteration = saving.iteration;
+        match saving.go_on(&self.engine, wait) {
+            Ok(None) => self.say_saved(iteration),
+            Ok(left) => self.saving = left,
+            Err(e) => return self.not_saved(iteration, e),
+        }
+        Ok(())
+    }
+
+    fn say_saved(&self, iteration: u64) {
+        let Some(dir) = self.config.checkpoint.save.as_ref().filter(|_| self.reports) else { return };
+        self.hooks.observer.line(&format!("saved iteration {iteration} to {}", dir.display()));
+        self.hooks.observer.saved(iteration);
+    }
+
+    /// A checkpoint that could not be written leaves the run as it is.
+    fn not_saved(&mut self, iteration: u64, e: Error) -> Result<()> {
+        let rank = match &e {
+            Error::Ckpt(_) => self.engine.ctx.rank,
+            Error::OtherRank { rank, .. } => *rank,
+            _ => return Err(e),
+        };
+        self.failed_saves += 1;
+        self.saved = None;
+        // Whose fault it is says so.
+        if rank == self.engine.ctx.rank {
+            tracing::error!(
+                "iteration {iteration} was NOT saved: rank {rank}: {e}; it is tried again at the next interval and at the end"
+            );
         }
         Ok(())
     }
@@ -514,36 +569,6 @@ impl Loop<'_> {
         self.hooks.observer.line(&line.format(SystemTime::now()));
         self.hooks.observer.progress(self.iteration, self.config.train_iters, line.loss);
         Ok(())
-    }
-}
-
-/// Sums since the last log line.
-#[derive(Default)]
-struct Interval {
-    loss: f64,
-    ahead: Vec<f64>,
-    seconds: f64,
-    iterations: u64,
-    skipped: u64,
-    /// Of those that were not skipped.
-    nan: u64,
-}
-
-impl Interval {
-    fn add(&mut self, report: &crate::StepReport, seconds: f64) {
-        self.seconds += seconds;
-        self.iterations += 1;
-        if report.skipped {
-            self.skipped += 1;
-        } else if report.loss.is_finite() {
-            self.loss += report.loss;
-            self.ahead.resize(report.ahead.len(), 0.0);
-            for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {
-                *sum += loss;
-            }
-        } else {
-            self.nan += 1;
-        }
     }
 }
 

@@ -67,6 +67,21 @@ fn threads_recomputation_and_a_second_run_change_no_bit() {
 }
 
 #[test]
+fn weights_gathered_beside_the_forward_pass_change_no_bit() {
+    for case in [
+        Case::of(4, 2, 1, 1, 1),
+        Case::of(4, 1, 2, 2, 1),
+        Case { recompute: Recompute::Block(2), ..Case::of(2, 1, 1, 1, 1) },
+    ] {
+        for (overlap, bucket_size) in [(false, None), (false, Some(300)), (true, Some(300))] {
+            let plain = Case { overlap, bucket_size, ..case.clone() };
+            let gathered = Case { overlap_gather: true, ..plain.clone() };
+            same("weights on their way", &found(&plain, 4), &found(&gathered, 4));
+        }
+    }
+}
+
+#[test]
 fn weight_gradients_put_off_change_no_bit() {
     let case = Case::of(2, 1, 1, 2, 1);
     let zero = Case { order: PipelineOrder::ZeroBubble, ..case.clone() };

@@ -106,6 +106,7 @@ fn same(what: &str, a: &Found, b: &Found) {
 fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping) -> (usize, usize) {
     let activations = Activations {
         tokens: ROWS * LENGTH / case.sizes.cp,
+        row: LENGTH / case.sizes.cp,
         element_bytes: case.dtype.size(),
         tp: case.sizes.tp,
         sequence_parallel: case.sequence_parallel,

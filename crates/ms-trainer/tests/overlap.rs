@@ -3,66 +3,28 @@
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{DType, Device, Grid, GridRules, GridSizes, Tensor};
-use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
+use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Replay, TrainConfig};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
-/// Writes down what is begun.
-struct Noted {
-    inner: Arc<dyn Communicator>,
-    log: Arc<Mutex<Vec<(usize, &'static str)>>>,
-    world_rank: usize,
-}
+/// Writes down what sums and messages that come are begun.
+struct Noted(Arc<Mutex<Vec<&'static str>>>);
 
-impl Noted {
-    fn note(&self, name: &'static str) {
-        self.log.lock().unwrap().push((self.world_rank, name));
-    }
-}
-
-impl Communicator for Noted {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
-    fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> ms_dist::Result<Pending> {
-        self.note(name);
-        self.inner.all_reduce(name, t, op)
-    }
-    fn all_gather(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.inner.all_gather(name, t)
-    }
-    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.note(name);
-        self.inner.reduce_scatter(name, t)
-    }
-    fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> ms_dist::Result<Pending> {
-        self.inner.broadcast(name, t, root)
-    }
-    fn all_to_all(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.inner.all_to_all(name, t)
-    }
-    fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> ms_dist::Result<Pending> {
-        self.inner.all_to_all_rows(name, t, rows)
-    }
-    fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> ms_dist::Result<()> {
-        self.inner.send(name, t, to, tag)
-    }
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> ms_dist::Result<Pending> {
-        self.note(name);
-        self.inner.recv(name, from, tag)
-    }
-    fn barrier(&self) -> ms_dist::Result<()> {
-        self.inner.barrier()
-    }
-    fn sent_bytes(&self) -> u64 {
-        self.inner.sent_bytes()
+impl Around for Noted {
+    fn exchange(
+        &self,
+        of: Exchange<'_>,
+        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
+    ) -> ms_dist::Result<Pending> {
+        if matches!(of.kind, "all_reduce" | "reduce_scatter" | "recv") {
+            self.0.lock().unwrap().push(of.name);
+        }
+        begin()
     }
 }
 
@@ -88,23 +50,27 @@ fn begun(overlap: bool) -> Vec<&'static str> {
     begun_by(config, &GridSizes { tp: 2, ..GridSizes::default() })
 }
 
-/// Names of what rank 0 of four began inside tensor and data parallelism, and waited for in the pipeline.
+/// Names of what rank 0 of four began.
 fn begun_by(config: TrainConfig, sizes: &GridSizes) -> Vec<&'static str> {
-    let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, 1);
+    let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let noted: Arc<dyn Around> = Arc::new(Noted(log.clone()));
+    train(config, sizes, 1, &|ctx| if ctx.rank == 0 { ctx.around(&noted) } else { ctx });
+    let all = log.lock().unwrap();
+    all.clone()
+}
+
+/// Steps of four ranks, of which `watched` sees what they exchange.
+fn train(
+    config: TrainConfig,
+    sizes: &GridSizes,
+    steps: usize,
+    watched: &(dyn Fn(ParallelCtx) -> ParallelCtx + Sync),
+) {
+    let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
     let trial = Trial { config, grid, sequence_parallel: false, context, lr: 1e-3 };
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let watched = |mut ctx: ParallelCtx| {
-        let world_rank = ctx.rank;
-        for group in [&mut ctx.tp, &mut ctx.dp_cp, &mut ctx.pp] {
-            *group = Arc::new(Noted { inner: group.clone(), log: log.clone(), world_rank });
-        }
-        ctx
-    };
-    trial.run(&|| Device::cpu(1), &steps, Some(&watched)).unwrap();
-    let all = log.lock().unwrap();
-    all.iter().filter(|(rank, _)| *rank == 0).map(|(_, name)| *name).collect()
+    trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
 
 /// How many of the sums inside tensor parallelism that a backward pass needs come after the first sum of gradients. The losses
@@ -140,4 +106,101 @@ fn layers_run_again_while_their_gradient_is_on_its_way() {
     assert!(!late.is_empty() && late.len() == early.len());
     assert!(late.iter().all(|next| *next == "leave_tp"), "{late:?}");
     assert!(early.iter().all(|next| *next == "enter_tp"), "{early:?}");
+}
+
+/// A rank's time, of which every sum inside tensor parallelism, standing for the products between them, takes one unit, and
+/// what goes over a slow wire between data-parallel ranks so much for every byte, one after the other.
+struct Clock {
+    rank: ThreadId,
+    per_byte: f64,
+    time: Mutex<Time>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Time {
+    now: f64,
+    /// When the wire is free.
+    free: f64,
+    /// When the last of what a thread of the rank has waited for was there.
+    there: f64,
+    /// What the wire took in all.
+    wire: f64,
+}
+
+/// Delays what goes over the wire.
+struct Delaying(Arc<Clock>);
+
+impl Around for Delaying {
+    fn exchange(
+        &self,
+        of: Exchange<'_>,
+        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
+    ) -> ms_dist::Result<Pending> {
+        let mut time = self.0.time.lock().unwrap();
+        match of.name {
+            "enter_tp" | "leave_tp" => time.now += 1.0,
+            // The norm is that of all gradients.
+            "squared norm" => time.now = time.now.max(time.there),
+            "gradients" | "weights" => {
+                let bytes = of.own.as_ref().map_or(0, |own| own.bytes().len());
+                let takes = bytes as f64 * self.0.per_byte;
+                let at = time.now.max(time.free) + takes;
+                (time.free, time.wire) = (at, time.wire + takes);
+                drop(time);
+                let (clock, pending) = (self.0.clone(), begin()?);
+                return Ok(Pending::new(move || {
+                    let got = pending.wait()?;
+                    let mut time = clock.time.lock().unwrap();
+                    let own = thread::current().id() == clock.rank;
+                    let waits = if own { &mut time.now } else { &mut time.there };
+                    *waits = waits.max(at);
+                    Ok(got)
+                }));
+            }
+            _ => {}
+        }
+        drop(time);
+        begin()
+    }
+}
+
+/// What steps take on rank 0 of two data-parallel ranks of two tensor-parallel ones.
+fn time(per_byte: f64, overlap: [bool; 2]) -> Time {
+    let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
+    config.bucket_size = Some(300);
+    (config.overlap_grad_reduce, config.overlap_param_gather) = (overlap[0], overlap[1]);
+    let clock = Mutex::new(None);
+    let watched = |ctx: ParallelCtx| {
+        if ctx.rank > 0 {
+            return ctx;
+        }
+        let mine = Clock { rank: thread::current().id(), per_byte, time: Mutex::default() };
+        let mine = Arc::new(mine);
+        *clock.lock().unwrap() = Some(mine.clone());
+        let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
+        ctx.around(&delaying)
+    };
+    train(config, &GridSizes { tp: 2, ..GridSizes::default() }, 4, &watched);
+    let clock = clock.into_inner().unwrap().unwrap();
+    *clock.time.lock().unwrap()
+}
+
+#[test]
+fn a_step_grows_by_less_than_what_the_wire_takes_where_that_is_overlapped() {
+    let quick = time(0.0, [false, false]).now;
+    // As long as the products take, about: what goes over the wire can hide behind them.
+    let per_byte = 0.5 * quick / time(1.0, [false, false]).wire;
+    let grown = |overlap| {
+        let slow = time(per_byte, overlap);
+        assert_eq!(time(0.0, overlap).now, quick, "the same products");
+        (slow.now - quick) / slow.wire
+    };
+    let plain = grown([false, false]);
+    assert!((plain - 1.0).abs() < 1e-9, "without overlap all of it: {plain}");
+    let (gradients, weights, both) = (grown([true, false]), grown([false, true]), grown([true, true]));
+    println!(
+        "share of the wire's time that a step waits: gradients {gradients:.2}, weights {weights:.2}, both {both:.2}"
+    );
+    assert!(gradients < 0.75 && weights < 0.75, "{gradients} {weights}");
+    assert!(both < 0.5 && both < gradients.min(weights), "{both}");
 }

@@ -11,6 +11,7 @@ mod layouts;
 mod model;
 mod parity;
 mod plan;
+mod planted;
 mod profile;
 mod ranks;
 mod recompute;
@@ -141,6 +142,7 @@ fn train(
     let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
         let ctx =
             ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, fabric)?;
+        let ctx = planted::plant(ctx)?;
         let choice = agreed(choice, &ctx, resolved.config.dtype)?;
         taken.get_or_init(|| choice);
         let device = ms_reference::device_for(resolved.config.dtype, resolved.threads_per_rank, choice)?;
@@ -184,6 +186,7 @@ fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>)
         "peak_tensor_bytes_per_rank": o.peak_bytes,
         "kept_bytes_per_rank": o.kept_bytes,
         "swapped_bytes_per_rank": o.swapped_bytes,
+        "snapshot_bytes_per_rank": o.snapshot_bytes,
         "allocations_after_second_iteration": o.late_allocations,
         "seconds": seconds,
         "stopped": o.stopped,

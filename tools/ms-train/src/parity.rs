@@ -121,6 +121,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         mtp_loss_scale: c.mtp_loss_scale,
         bucket_size: c.bucket_size.map(|_| 300),
         overlap_grad_reduce: c.overlap_grad_reduce,
+        overlap_param_gather: c.overlap_param_gather,
         check_for_nan: false,
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };

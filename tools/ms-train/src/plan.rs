@@ -228,6 +228,7 @@ pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
     let (c, grid) = (&r.config, &r.topology.grid);
     Activations {
         tokens: length.saturating_mul(c.batch.micro) / grid.size(Axis::Cp),
+        row: length / grid.size(Axis::Cp),
         // float16 weights compute in float32.
         element_bytes: if c.dtype == DType::F16 { 4 } else { c.dtype.size() },
         tp: grid.size(Axis::Tp),
@@ -277,6 +278,7 @@ fn ranks(
             "activation_bytes": passes.kept.saturating_add(passes.again),
             "kept_bytes": passes.kept,
             "swapped_bytes": passes.sent,
+            "snapshot_bytes": crate::room::snapshot(&r.config, &r.topology.grid, rank, placement)?,
         }));
     }
     Ok(ranks)

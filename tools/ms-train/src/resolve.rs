@@ -211,6 +211,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         overlap_grad_reduce: args.flag("overlap_grad_reduce"),
+        overlap_param_gather: args.flag("overlap_param_gather"),
         // As upstream: what is no number tells a dynamic scale to fall.
         check_for_nan: args.flag("check_for_nan_in_loss_and_grad")
             && !matches!(loss_scale, LossScale::Dynamic { .. }),
@@ -363,6 +364,7 @@ fn checkpointing(args: &Args, planned: bool) -> Result<Checkpointing> {
         exit_on_missing: args.flag("exit_on_missing_checkpoint"),
         save: args.text("save").map(PathBuf::from),
         save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
+        beside_training: args.flag("async_save"),
         keep_last: match args.size("keep_last")?.map(|n| n as u64) {
             Some(_) if !args.has("save") => bail!(Usage("--keep-last: goes with --save".into())),
             keep => keep,

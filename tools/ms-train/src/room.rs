@@ -4,9 +4,9 @@ use crate::data::{DataConfig, DataKind};
 use crate::resolve::Resolved;
 use anyhow::Result;
 use ms_cli::{available_memory, too_little_memory};
-use ms_core::Axis;
+use ms_core::{Axis, Grid};
 use ms_data::indexed::IndexedDataset;
-use ms_spec::{Placement, memory};
+use ms_spec::{PlacedParam, Placement, memory};
 use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ pub(crate) struct Needs {
     weights: u64,
     gradients: u64,
     optimizer: u64,
+    snapshot: u64,
     activations: u64,
     data: u64,
 }
@@ -38,6 +39,7 @@ impl Needs {
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
             let held = memory::of(&held, grid, rank, element, c.state_bytes(), true)?;
+            add(&mut needs.snapshot, snapshot(c, grid, rank, &placement)?);
             let sizes = crate::plan::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
@@ -58,7 +60,8 @@ impl Needs {
     }
 
     pub(crate) fn total(&self) -> u64 {
-        let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.data];
+        let parts =
+            [self.weights, self.gradients, self.optimizer, self.snapshot, self.activations, self.data];
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
@@ -66,7 +69,7 @@ impl Needs {
     pub(crate) fn to_json(self) -> Value {
         json!({
             "weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer,
-            "activations": self.activations, "data": self.data, "total": self.total(),
+            "snapshot": self.snapshot, "activations": self.activations, "data": self.data, "total": self.total(),
             "available": available_memory(),
         })
     }
@@ -80,12 +83,48 @@ impl Needs {
             ),
             (self.data, "--train-iters, --train-samples, --eval-iters or --seq-length"),
             (
-                self.weights.saturating_add(self.gradients).saturating_add(self.optimizer),
+                [self.gradients, self.optimizer, self.snapshot]
+                    .into_iter()
+                    .fold(self.weights, u64::saturating_add),
                 "the size of the model, or pass --bf16",
             ),
         ];
         parts.iter().max_by_key(|part| part.0).map_or("", |part| part.1)
     }
+}
+
+/// Bytes that a rank holds for a checkpoint which is written while training goes on: its part of the weights, and of what the
+/// optimizer keeps unrounded copies.
+///
+/// # Errors
+/// If the model cannot be cut as the run wants it.
+pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Placement) -> Result<usize> {
+    if !c.checkpoint.beside_training || c.checkpoint.save.is_none() {
+        return Ok(0);
+    }
+    let held = placement.params(&c.model, grid.coord(rank, Axis::Pp));
+    // Of equal copies one is written.
+    let dense = grid.coord(rank, Axis::Dp) == 0 && grid.coord(rank, Axis::Cp) == 0;
+    let first = |p: &PlacedParam| {
+        let (alike, tp) = match p.spec.of_experts() {
+            true => (grid.expert().coord(rank, Axis::Dp) == 0, grid.expert().coord(rank, Axis::Tp)),
+            false => (dense, grid.coord(rank, Axis::Tp)),
+        };
+        let counts = !p.copy && (p.spec.partition.axes().contains(&Axis::Tp) || tp == 0);
+        (counts, counts && alike)
+    };
+    let of = |wanted: &dyn Fn(&PlacedParam) -> bool, (weight, master, moments)| {
+        let held: Vec<PlacedParam> = held.iter().filter(|p| wanted(p)).cloned().collect();
+        memory::of(&held, grid, rank, weight, (master, moments), true)
+    };
+    let weights = of(&|p| first(p).1, (c.dtype.size(), 0, 0))?.weights;
+    if c.checkpoint.no_save_optim {
+        return Ok(weights);
+    }
+    let wide = c.dtype.wide();
+    let master = if c.dtype == wide { 0 } else { wide.size() };
+    let state = of(&|p| first(p).0, (0, master, c.update.state_names().len() * wide.size()))?;
+    Ok(weights.saturating_add(state.master).saturating_add(state.moments))
 }
 
 /// Bytes of the order of samples that are built in memory: for every sample two places and a number, for every document

@@ -82,5 +82,14 @@ pub(crate) fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
     let bias_update_rate = number(args, "moe_router_bias_update_rate");
     let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
     let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
-    Ok(Routing { auxiliary, balance_by_sequence, balance_biased, jitter, fixed, bias_update_rate, capacity })
+    Ok(Routing {
+        auxiliary,
+        balance_by_sequence,
+        balance_biased,
+        jitter,
+        fixed,
+        capacity,
+        watch_margins: false,
+        bias_update_rate,
+    })
 }

@@ -5,6 +5,7 @@
 mod tiny;
 
 use serde_json::Value;
+use std::path::Path;
 use tiny::{counting, model, ms_train, refused, samples};
 
 #[test]
@@ -16,7 +17,7 @@ fn a_dry_run_shows_what_is_needed_and_what_there_is() {
     };
     let small = plan(&[])["memory"].clone();
     let number = |memory: &Value, key: &str| memory[key].as_u64().unwrap();
-    let parts = ["weights", "gradients", "optimizer", "activations", "data"];
+    let parts = ["weights", "gradients", "optimizer", "snapshot", "activations", "data"];
     assert_eq!(parts.map(|key| number(&small, key)).iter().sum::<u64>(), number(&small, "total"));
     // float32: four bytes a weight, four a gradient, eight of moments.
     let weights = number(&small, "weights");
@@ -89,6 +90,55 @@ fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
     // The same bits, whatever is kept; every way keeps less.
     assert!(losses[..9].iter().all(|loss| *loss == losses[0]) && losses[9] == losses[10], "{losses:?}");
     assert!(kept[1..9].iter().all(|&bytes| bytes < kept[0]) && kept[10] < kept[9], "{kept:?}");
+}
+
+/// Sample models with parts that keep other things than attention and a dense network do.
+const OTHERS: [&str; 11] = [
+    "goldens/models/qwen3_next",
+    "goldens/models/mamba2",
+    "goldens/models/minimax_m2",
+    "tests/golden/models/mamba3",
+    "tests/golden/models/mamba3_mimo",
+    "tests/golden/models/deepseek_v4",
+    "tests/golden/models/hunyuan_v1_moe",
+    "tests/golden/models/step3p5",
+    "tests/golden/models/gpt_oss",
+    "tests/golden/models/gpt2",
+    "tests/golden/models/plm",
+];
+
+#[test]
+fn what_passes_keep_is_planned_for_every_kind_of_mixer() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    let (mut wrong, mut ran) = (Vec::new(), 0);
+    for model in OTHERS {
+        let folder = match model.strip_prefix("goldens/") {
+            Some(_) => ms_testing::shared(model),
+            None => Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(model)),
+        };
+        let Some(folder) = folder else { continue };
+        for more in ["", "--bf16 --micro-batch-size 4"] {
+            let [plan, run] = [&["--dry-run"][..], &[]].map(|extra| {
+                let mut command = ms_train();
+                command.arg("--load").arg(&folder).args(extra);
+                command.args(
+                    "--seq-length 16 --micro-batch-size 1 --global-batch-size 4 --train-iters 2 --lr 1e-4 --json".split(' '),
+                );
+                command.args(["--no-load-optim", "--data-path"]).arg(&data).args(more.split_whitespace());
+                let done = command.assert().success();
+                serde_json::from_slice::<Value>(&done.get_output().stdout).unwrap()
+            });
+            let planned = plan["ranks"][0]["kept_bytes"].as_f64().unwrap();
+            let taken = run["kept_bytes_per_rank"].as_f64().unwrap();
+            println!("{model} {more}: planned {planned}, taken {taken}");
+            ran += 1;
+            if (planned - taken).abs() / taken >= 0.02 {
+                wrong.push(format!("{model} {more}: planned {planned}, taken {taken}"));
+            }
+        }
+    }
+    assert!(ran >= 18 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[cfg(target_os = "linux")]

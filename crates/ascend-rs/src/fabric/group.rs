@@ -68,7 +68,8 @@ impl HcclGroup {
         let Some(lane) = &self.lane else { return Ok(Pending::ready(t)) };
         let sequence = self.next.fetch_add(1, Ordering::Relaxed);
         let call = format!("{what} of {name} ({} x {})", t.numel(), t.dtype());
-        let (run, rank, check) = (self.run.clone(), self.rank, self.run.options.check_calls);
+        let (run, check) = (self.run.clone(), self.run.options.check_calls);
+        let (group, rank) = (self.ranks.clone(), self.ranks[self.rank]);
         let reply = lane.run(name, move |worker| {
             if check && let Some(found) = compare(worker, &call)? {
                 return Ok(Err((call, found)));
@@ -78,7 +79,8 @@ impl HcclGroup {
         Ok(Pending::new(move || {
             let _span = tracing::trace_span!(target: "ms_comm", "collective", what, name).entered();
             reply.wait(&run)?.map_err(|(mine, (other, theirs))| {
-                let e = ms_dist::Error::Mismatch { sequence, rank, mine, other, theirs };
+                let other = group[other];
+                let e = ms_dist::Error::Mismatch { sequence, group, rank, mine, other, theirs };
                 run.fail(&e.to_string());
                 e
             })

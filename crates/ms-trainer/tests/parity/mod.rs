@@ -5,7 +5,7 @@
 
 use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
-use ms_dist::{Communicator, ContextParallel, ParallelCtx, Pending, ReduceOp};
+use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
@@ -29,6 +29,8 @@ pub(crate) struct Case {
     pub(crate) bucket_size: Option<usize>,
     /// Buckets are summed while the backward pass runs.
     pub(crate) overlap: bool,
+    /// Weights are gathered while the next forward pass runs.
+    pub(crate) overlap_gather: bool,
     /// Threads of each rank's kernels.
     pub(crate) threads: usize,
     /// How weights follow gradients.
@@ -37,6 +39,8 @@ pub(crate) struct Case {
     pub(crate) dropout: f64,
     pub(crate) loss_scale: LossScale,
     pub(crate) form: OptimizerForm,
+    /// Seed of the weights and of what is drawn while they are trained.
+    pub(crate) seed: u64,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
     pub(crate) dtype: DType,
 }
@@ -57,11 +61,13 @@ impl Case {
             replay: Replay::default(),
             bucket_size: None,
             overlap: false,
+            overlap_gather: false,
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
             loss_scale: LossScale::None,
             form: OptimizerForm::default(),
+            seed: 1,
             dtype: DType::F64,
         }
     }
@@ -73,8 +79,8 @@ impl Case {
 
     /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        let Self { dtype, update, dropout, loss_scale, .. } = *self;
-        Self { dtype, update, dropout, loss_scale, ..Self::single() }
+        let Self { dtype, update, dropout, loss_scale, seed, .. } = *self;
+        Self { dtype, update, dropout, loss_scale, seed, ..Self::single() }
     }
 
     fn lr(&self) -> f64 {
@@ -132,32 +138,25 @@ pub(crate) struct Fault {
     pub(crate) wrong: Wrong,
 }
 
-/// A communicator on which one kind of exchange goes wrong.
+/// What spoils one kind of exchange.
 struct Faulty {
-    inner: Arc<dyn Communicator>,
     fault: Fault,
     last: Mutex<Option<Tensor>>,
 }
 
 impl Faulty {
-    fn spoil(&self, name: &str, got: Tensor) -> Tensor {
-        if name != self.fault.exchange {
-            return got;
-        }
+    fn spoil(&self, of: &Exchange<'_>, got: Tensor) -> Tensor {
         match self.fault.wrong {
-            Wrong::Twice => match got.dtype() {
-                DType::F32 => {
-                    let twice: Vec<f32> = got.as_slice::<f32>().unwrap().iter().map(|x| 2.0 * x).collect();
-                    Tensor::from_slice(got.arena(), got.shape(), &twice).unwrap()
-                }
-                DType::F64 => {
-                    let twice: Vec<f64> = got.as_slice::<f64>().unwrap().iter().map(|x| 2.0 * x).collect();
-                    Tensor::from_slice(got.arena(), got.shape(), &twice).unwrap()
-                }
-                _ => got,
-            },
+            Wrong::Twice if matches!(got.dtype(), DType::F32 | DType::F64) => {
+                let twice: Vec<f64> = got.to_reals().unwrap().iter().map(|x| 2.0 * x).collect();
+                Tensor::from_reals(got.arena(), got.dtype(), got.shape(), &twice).unwrap()
+            }
+            Wrong::Twice if got.dtype() == DType::I64 => {
+                let twice: Vec<i64> = got.as_slice::<i64>().unwrap().iter().map(|n| 2 * n).collect();
+                Tensor::from_slice(got.arena(), got.shape(), &twice).unwrap()
+            }
             Wrong::Reversed => {
-                let n = self.inner.size();
+                let n = of.group.size();
                 let part = got.bytes().len() / n;
                 let mut turned = Tensor::uninit(got.arena(), got.dtype(), got.shape());
                 let to = turned.bytes_mut().unwrap();
@@ -172,88 +171,32 @@ impl Faulty {
                 let before = last.replace(got.clone());
                 before.filter(|b| b.shape() == got.shape()).unwrap_or(got)
             }
-            Wrong::Missing => got,
+            Wrong::Missing if matches!(of.kind, "all_reduce" | "reduce_scatter") => {
+                of.own.clone().unwrap_or(got)
+            }
+            Wrong::Missing | Wrong::Twice => got,
         }
-    }
-
-    fn waited(&self, name: &'static str, pending: ms_dist::Result<Pending>) -> ms_dist::Result<Pending> {
-        Ok(Pending::ready(self.spoil(name, pending?.wait()?)))
-    }
-
-    fn missing(&self, name: &str) -> bool {
-        name == self.fault.exchange && self.fault.wrong == Wrong::Missing
     }
 }
 
-impl Communicator for Faulty {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-    fn size(&self) -> usize {
-        self.inner.size()
-    }
-    fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> ms_dist::Result<Pending> {
-        let own = t.clone();
-        let got = self.waited(name, self.inner.all_reduce(name, t, op));
-        if self.missing(name) { got.map(|_| Pending::ready(own)) } else { got }
-    }
-    fn all_gather(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.waited(name, self.inner.all_gather(name, t))
-    }
-    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        let (part, rank) = (t.numel() / self.size(), self.rank());
-        let own = t.slice_flat(rank * part, [part])?;
-        let got = self.waited(name, self.inner.reduce_scatter(name, t));
-        if self.missing(name) { got.map(|_| Pending::ready(own)) } else { got }
-    }
-    fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> ms_dist::Result<Pending> {
-        self.waited(name, self.inner.broadcast(name, t, root))
-    }
-    fn all_to_all(&self, name: &'static str, t: Tensor) -> ms_dist::Result<Pending> {
-        self.waited(name, self.inner.all_to_all(name, t))
-    }
-    fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> ms_dist::Result<Pending> {
-        self.waited(name, self.inner.all_to_all_rows(name, t, rows))
-    }
-    fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> ms_dist::Result<()> {
-        self.inner.send(name, t, to, tag)
-    }
-    fn recv(&self, name: &'static str, from: usize, tag: u64) -> ms_dist::Result<Pending> {
-        if name == self.fault.exchange {
-            return self.waited(name, self.inner.recv(name, from, tag));
+impl Around for Faulty {
+    fn exchange(
+        &self,
+        of: Exchange<'_>,
+        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
+    ) -> ms_dist::Result<Pending> {
+        if of.name != self.fault.exchange || of.kind == "send" {
+            return begin();
         }
-        self.inner.recv(name, from, tag)
-    }
-    fn barrier(&self) -> ms_dist::Result<()> {
-        self.inner.barrier()
-    }
-    fn sent_bytes(&self) -> u64 {
-        self.inner.sent_bytes()
+        let got = begin()?.wait()?;
+        Ok(Pending::ready(self.spoil(&of, got)))
     }
 }
 
 /// The context with the fault planted in all its groups.
-fn plant(mut ctx: ParallelCtx, fault: Fault) -> ParallelCtx {
-    for group in [
-        &mut ctx.tp,
-        &mut ctx.cp,
-        &mut ctx.ulysses,
-        &mut ctx.ring,
-        &mut ctx.dp,
-        &mut ctx.dp_cp,
-        &mut ctx.pp,
-        &mut ctx.embedding,
-        &mut ctx.ep,
-        &mut ctx.etp,
-        &mut ctx.edp,
-        &mut ctx.stage,
-        &mut ctx.world,
-    ] {
-        if group.size() > 1 {
-            *group = Arc::new(Faulty { inner: group.clone(), fault, last: Mutex::new(None) });
-        }
-    }
-    ctx
+fn plant(ctx: ParallelCtx, fault: Fault) -> ParallelCtx {
+    let faulty: Arc<dyn Around> = Arc::new(Faulty { fault, last: Mutex::new(None) });
+    ctx.around(&faulty)
 }
 
 /// Runs the steps on the topology.
@@ -284,11 +227,13 @@ pub(crate) fn run_with(
         swap_folder: std::env::temp_dir(),
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
+        overlap_param_gather: case.overlap_gather,
         routing,
         update: case.update,
         hidden_dropout: case.dropout,
         loss_scale: case.loss_scale,
         optimizer_form: case.form,
+        seed: case.seed,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
     };

@@ -1,0 +1,126 @@
+//! Communicators around others: every exchange goes through a hook that can see, delay, spoil or leave it out. The tests of
+//! what ranks exchange are made of these.
+
+use crate::{Communicator, ParallelCtx, Pending, ReduceOp, Result};
+use ms_core::Tensor;
+use std::sync::Arc;
+
+/// An exchange that is about to begin.
+pub struct Exchange<'a> {
+    /// `all_reduce`, `recv`, ...: the function of [`Communicator`].
+    pub kind: &'static str,
+    /// What the tensor is.
+    pub name: &'static str,
+    /// What the rank would have if it were alone, where it brings something.
+    pub own: Option<Tensor>,
+    /// The group.
+    pub group: &'a dyn Communicator,
+}
+
+/// What is done around every exchange of a rank.
+pub trait Around: Send + Sync {
+    /// Begins the exchange with `begin`, or does something else. Of a message that is sent and of a barrier the tensor that is
+    /// waited for means nothing.
+    ///
+    /// # Errors
+    /// Those of the exchange, and what the hook finds.
+    fn exchange(&self, of: Exchange<'_>, begin: &mut dyn FnMut() -> Result<Pending>) -> Result<Pending>;
+}
+
+/// A communicator around another.
+struct Wrapped {
+    inner: Arc<dyn Communicator>,
+    around: Arc<dyn Around>,
+}
+
+impl Wrapped {
+    fn exchange(
+        &self,
+        kind: &'static str,
+        name: &'static str,
+        own: Option<Tensor>,
+        begin: &mut dyn FnMut() -> Result<Pending>,
+    ) -> Result<Pending> {
+        self.around.exchange(Exchange { kind, name, own, group: &*self.inner }, begin)
+    }
+}
+
+impl Communicator for Wrapped {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn all_reduce(&self, name: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
+        self.exchange("all_reduce", name, Some(t.clone()), &mut || self.inner.all_reduce(name, t.clone(), op))
+    }
+
+    fn all_gather(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        self.exchange("all_gather", name, Some(t.clone()), &mut || self.inner.all_gather(name, t.clone()))
+    }
+
+    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let part = t.numel() / self.size();
+        let own = t.slice_flat(self.rank() * part, [part])?;
+        self.exchange("reduce_scatter", name, Some(own), &mut || self.inner.reduce_scatter(name, t.clone()))
+    }
+
+    fn broadcast(&self, name: &'static str, t: Tensor, root: usize) -> Result<Pending> {
+        self.exchange("broadcast", name, Some(t.clone()), &mut || self.inner.broadcast(name, t.clone(), root))
+    }
+
+    fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        self.exchange("all_to_all", name, Some(t.clone()), &mut || self.inner.all_to_all(name, t.clone()))
+    }
+
+    fn all_to_all_rows(&self, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
+        self.exchange("all_to_all_rows", name, Some(t.clone()), &mut || {
+            self.inner.all_to_all_rows(name, t.clone(), rows)
+        })
+    }
+
+    fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
+        let sent = self.exchange("send", name, Some(t.clone()), &mut || {
+            self.inner.send(name, t.clone(), to, tag)?;
+            Ok(Pending::ready(t.clone()))
+        });
+        sent?.wait().map(drop)
+    }
+
+    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+        self.exchange("recv", name, None, &mut || self.inner.recv(name, from, tag))
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.inner.sent_bytes()
+    }
+
+    fn barrier(&self) -> Result<()> {
+        let nothing = || Tensor::zeros(&ms_core::Arena::default(), ms_core::DType::F32, [0]);
+        let done = self.exchange("barrier", "ranks", None, &mut || {
+            self.inner.barrier()?;
+            Ok(Pending::ready(nothing()))
+        });
+        done?.wait().map(drop)
+    }
+
+    fn joining(&self, join: &mut dyn FnMut()) {
+        self.inner.joining(join);
+    }
+}
+
+impl ParallelCtx {
+    /// The same place, with `around` around all its groups of more than one rank.
+    #[must_use]
+    pub fn around(mut self, around: &Arc<dyn Around>) -> Self {
+        for group in self.groups_mut() {
+            if group.size() > 1 {
+                *group = Arc::new(Wrapped { inner: group.clone(), around: around.clone() });
+            }
+        }
+        self
+    }
+}

@@ -1,0 +1,33 @@
+//! What iterations since the last log line have found.
+
+use crate::StepReport;
+
+/// Sums since the last log line.
+#[derive(Default)]
+pub(crate) struct Interval {
+    pub(crate) loss: f64,
+    pub(crate) ahead: Vec<f64>,
+    pub(crate) seconds: f64,
+    pub(crate) iterations: u64,
+    pub(crate) skipped: u64,
+    /// Of those that were not skipped.
+    pub(crate) nan: u64,
+}
+
+impl Interval {
+    pub(crate) fn add(&mut self, report: &StepReport, seconds: f64) {
+        self.seconds += seconds;
+        self.iterations += 1;
+        if report.skipped {
+            self.skipped += 1;
+        } else if report.loss.is_finite() {
+            self.loss += report.loss;
+            self.ahead.resize(report.ahead.len(), 0.0);
+            for (sum, loss) in self.ahead.iter_mut().zip(&report.ahead) {
+                *sum += loss;
+            }
+        } else {
+            self.nan += 1;
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Writing a checkpoint, at once or while training goes on.
+//!
+//! Every rank writes its part; when all have, the first rank puts the manifest beside the parts and gives the whole its name.
+//! Beside training both are done by a thread on copies of what changes, and the ranks agree between iterations on how far
+//! they are. Both ways write the same bytes.
+
+use crate::checkpoint::{RunState, Stored, in_megatrons_words, iterations, region, state_name};
+use crate::config::{MegatronFiles, TrainConfig};
+use crate::engine::Engine;
+use crate::optimizer::state_names;
+use crate::scaler::LossScale;
+use crate::state::copy;
+use crate::{Error, Result};
+use ms_ckpt::layout::mcore::Cut;
+use ms_ckpt::{Checkpoint, iteration_name, sharded};
+use ms_core::{DType, ParamId, Region, Tensor};
+use ms_dist::ReduceOp;
+use ms_spec::ParamSpec;
+use serde_json::json;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A checkpoint that is being written.
+pub(crate) struct Saving {
+    pub(crate) iteration: u64,
+    /// Bytes of what this rank holds for it while training goes on.
+    pub(crate) held_bytes: usize,
+    beside: bool,
+    stage: Stage,
+    writer: Arc<sharded::Writer>,
+    now: Job,
+}
+
+/// How far a checkpoint is.
+enum Stage {
+    /// Every rank writes its part; what the first one does then.
+    Parts(Option<Box<Last>>),
+    /// The first rank puts the parts together.
+    Whole,
+}
+
+/// What is done by this rank.
+enum Job {
+    Done(Result<()>),
+    Beside(JoinHandle<Result<()>>),
+}
+
+impl Job {
+    fn new(beside: bool, work: impl FnOnce() -> Result<()> + Send + 'static) -> Self {
+        if !beside {
+            return Self::Done(work());
+        }
+        let named = std::thread::Builder::new().name("checkpoint".to_owned());
+        match named.spawn(work) {
+            Ok(thread) => Self::Beside(thread),
+            Err(source) => Self::Done(Err(ms_dist::Error::Transport {
+                what: "a thread for a checkpoint".to_owned(),
+                source: source.into(),
+            }
+            .into())),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Done(_) => true,
+            Self::Beside(thread) => thread.is_finished(),
+        }
+    }
+
+    fn result(self) -> Result<()> {
+        match self {
+            Self::Done(result) => result,
+            Self::Beside(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        }
+    }
+}
+
+/// A part of a tensor, in memory of its own or the engine's.
+struct Part {
+    name: String,
+    shape: ms_core::Shape,
+    region: Region,
+    flat: Option<Range<usize>>,
+    values: Tensor,
+}
+
+/// The first rank's last step: what is beside the tensors, and the final name.
+struct Last {
+    config: TrainConfig,
+    state: RunState,
+    stored: Stored,
+    dtype: DType,
+}
+
+impl Saving {
+    /// Begins the checkpoint of `state`; all ranks of the run call it together. `beside`: what changes is copied, and written
+    /// while training goes on.
+    ///
+    /// # Errors
+    /// If the folder cannot be made, on all ranks.
+    pub(crate) fn begin(
+        config: &TrainConfig,
+        engine: &Engine,
+        state: &RunState,
+        dir: &Path,
+        beside: bool,
+    ) -> Result<Self> {
+        engine.store.settle()?;
+        let first = engine.ctx.rank == 0;
+        let made = match first {
+            true => sharded::Writer::create(dir, state.iteration).map(Some).map_err(Error::from),
+            false => Ok(None),
+        };
+        let made = together(engine, made)?;
+        let writer = Arc::new(made.unwrap_or_else(|| sharded::Writer::join(dir, state.iteration)));
+        let parts = parts(config, engine, beside)?;
+        let held_bytes = if beside { parts.iter().map(|part| part.values.bytes().len()).sum() } else { 0 };
+        let last = first.then(|| {
+            let stored = stored(config, engine, state);
+            Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype: engine.dtype() })
+        });
+        let (rank, to) = (engine.ctx.rank, writer.clone());
+        let now = Job::new(beside, move || write(&to, rank, &parts));
+        let stage = Stage::Parts(last);
+        Ok(Self { iteration: state.iteration, held_bytes, beside, stage, writer, now })
+    }
+
+    /// Goes on as far as all ranks are, or with `wait` to the end: then nothing is left. All ranks call it together.
+    ///
+    /// # Errors
+    /// Why the checkpoint is none, on all ranks: then nothing of it is visible.
+    pub(crate) fn go_on(self, engine: &Engine, wait: bool) -> Result<Option<Self>> {
+        let mut this = self;
+        loop {
+            if !wait && !all(engine, this.now.is_done())? {
+                return Ok(Some(this));
+            }
+            // The folder stays until all ranks have done with it, well or not.
+            let Self { iteration, held_bytes, beside, stage, writer, now } = this;
+            together(engine, now.result())?;
+            let Stage::Parts(last) = stage else { return Ok(None) };
+            let now = match last {
+                Some(last) => {
+                    let to = writer.clone();
+                    Job::new(beside, move || last.seal(&to))
+                }
+                None => Job::Done(Ok(())),
+            };
+            this = Self { iteration, held_bytes, beside, stage: Stage::Whole, writer, now };
+        }
+    }
+}
+
+/// Whether all ranks say so.
+fn all(engine: &Engine, mine: bool) -> Result<bool> {
+    let waits = Tensor::from_slice(engine.device.arena(), [1], &[f64::from(u8::from(!mine))])?;
+    let waits = engine.ctx.world.all_reduce("saving", waits, ReduceOp::Max)?.wait()?;
+    Ok(waits.as_slice::<f64>()?[0] == 0.0)
+}
+
+/// Bytes of a reason that ranks tell each other.
+const REASON: usize = 1024;
+
+/// What this rank has done, if every rank has succeeded; otherwise the error of the first that failed.
+fn together<T>(engine: &Engine, mine: Result<T>) -> Result<T> {
+    let (world, arena) = (&engine.ctx.world, engine.device.arena());
+    let after = if mine.is_err() { (world.size() - engine.ctx.rank) as f64 } else { 0.0 };
+    let after = Tensor::from_slice(arena, [1], &[after])?;
+    let after = world.all_reduce("saved", after, ReduceOp::Max)?.wait()?.as_slice::<f64>()?[0];
+    if after == 0.0 {
+        return mine;
+    }
+    let rank = world.size() - after as usize;
+    let mut said = [0i64; REASON];
+    if let Err(e) = &mine {
+        said.iter_mut().zip(e.to_string().bytes()).for_each(|(to, byte)| *to = i64::from(byte));
+    }
+    let said = world.broadcast("why not", Tensor::from_slice(arena, [REASON], &said)?, rank)?.wait()?;
+    let said: Vec<u8> = said.as_slice::<i64>()?.iter().map(|&b| b as u8).take_while(|&b| b != 0).collect();
+    match mine {
+        Err(e) if rank == engine.ctx.rank => Err(e),
+        _ => Err(Error::OtherRank { rank, reason: String::from_utf8_lossy(&said).into_owned() }),
+    }
+}
+
+/// What a checkpoint keeps beside tensors.
+fn stored(config: &TrainConfig, engine: &Engine, state: &RunState) -> Stored {
+    let step = engine.optimizer.step();
+    let (optimizer, opt_param_scheduler) = in_megatrons_words(config, state, step);
+    let dynamic = matches!(config.loss_scale, LossScale::Dynamic { .. });
+    let loss_scale = dynamic.then(|| engine.scaler());
+    Stored {
+        iteration: state.iteration,
+        consumed_train_samples: state.consumed_train_samples,
+        scheduled_samples: Some(state.scheduled_samples),
+        loss_scale,
+        consumed_valid_samples: state.consumed_valid_samples,
+        num_floating_point_operations_so_far: state.floating_point_operations,
+        optimizer_step: step,
+        schedule: state.schedule.clone(),
+        seed: config.seed,
+        world: engine.ctx.grid.world(),
+        arithmetic: Some(engine.device.arithmetic()),
+        args: config.args.clone(),
+        optimizer,
+        opt_param_scheduler,
+    }
+}
+
+/// What this rank writes. Weights are never changed where they lie, so they are kept as they are; `copied`: what the
+/// optimizer changes is in memory of its own.
+fn parts(config: &TrainConfig, engine: &Engine, copied: bool) -> Result<Vec<Part>> {
+    let specs = engine.model.specs();
+    let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
+    let mut parts = Vec::new();
+    for (i, (spec, region)) in specs.iter().zip(&regions).enumerate() {
+        let id = ParamId(i as u32);
+        // Of ranks that hold the same, the first writes.
+        let alike = if spec.of_experts() { &engine.ctx.edp } else { &engine.ctx.dp_cp };
+        if engine.counts(id) && alike.rank() == 0 {
+            let (name, region) = (spec.name.clone(), region.clone());
+            parts.push(Part { name, shape: spec.shape, region, flat: None, values: engine.store.get(id) });
+        }
+    }
+    if config.checkpoint.no_save_optim {
+        return Ok(parts);
+    }
+    // In f32 and f64 the master weights are the weights.
+    let first = usize::from(engine.dtype() == engine.dtype().wide());
+    for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
+        for part in engine.optimizer.parts(&engine.device, &engine.store, which, |id| engine.counts(id)) {
+            let (id, range, values) = part?;
+            let (spec, region) = (&specs[id.0 as usize], regions[id.0 as usize].clone());
+            let values = if copied && !values.is_unique() { copy(&values)? } else { values };
+            let (name, flat) = (state_name(state, spec), Some(range));
+            parts.push(Part { name, shape: spec.shape, region, flat, values });
+        }
+    }
+    Ok(parts)
+}
+
+fn write(writer: &sharded::Writer, rank: usize, parts: &[Part]) -> Result<()> {
+    fn piece(part: &Part) -> sharded::Piece<'_> {
+        sharded::Piece {
+            name: &part.name,
+            shape: part.shape,
+            dtype: part.values.dtype(),
+            region: part.region.clone(),
+            flat: part.flat.clone(),
+            bytes: part.values.bytes(),
+        }
+    }
+    let pieces: Vec<_> = parts.iter().map(piece).collect();
+    Ok(writer.write_rank(rank, &pieces)?)
+}
+
+impl Last {
+    fn seal(self, writer: &sharded::Writer) -> Result<()> {
+        let Self { config, state, stored, dtype } = self;
+        let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
+        let sealed = writer.seal(&config.model, &stored)?;
+        if config.checkpoint.megatron_files != MegatronFiles::Absent {
+            write_megatron(&config, &sealed, &state, dtype, writer)?;
+        }
+        drop(sealed);
+        writer.publish()?;
+        if let (Some(keep), Some(dir)) = (config.checkpoint.keep_last, &config.checkpoint.save) {
+            remove_older(dir, state.iteration, keep);
+        }
+        Ok(())
+    }
+}
+
+/// Removes all but the `keep` newest of the checkpoints up to `newest`, which is complete. What cannot be removed stays, with a
+/// warning: the run has what it needs.
+fn remove_older(dir: &Path, newest: u64, keep: u64) {
+    // What a removal that was broken off has left.
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".iter_") && name.ends_with(".removed") {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let mut older: Vec<u64> = iterations(dir).into_iter().filter(|&n| n < newest).collect();
+    let stay = usize::try_from(keep.saturating_sub(1)).unwrap_or(usize::MAX);
+    older.truncate(older.len().saturating_sub(stay));
+    for iteration in older {
+        let folder = dir.join(iteration_name(iteration));
+        // Under another name first: what looks for checkpoints finds it whole or not at all.
+        let aside = dir.join(format!(".{}.removed", iteration_name(iteration)));
+        let removed = std::fs::rename(&folder, &aside).and_then(|()| std::fs::remove_dir_all(&aside));
+        if let Err(e) = removed {
+            tracing::warn!("{}: an older checkpoint could not be removed: {e}", folder.display());
+        }
+    }
+}
+
+/// Megatron's files, made by the first rank from what all have written.
+fn write_megatron(
+    config: &TrainConfig,
+    sealed: &Checkpoint,
+    state: &RunState,
+    dtype: DType,
+    writer: &sharded::Writer,
+) -> Result<()> {
+    let mut more = config.args.clone();
+    more.insert("consumed_train_samples".into(), json!(state.consumed_train_samples));
+    more.insert("consumed_valid_samples".into(), json!(state.consumed_valid_samples));
+    let mut bytes = |spec: &ParamSpec| {
+        let dtype = if spec.trained { dtype } else { DType::F32 };
+        let mut whole = vec![0; spec.shape.numel() * dtype.size()];
+        sealed.read(spec, &Region::whole(&spec.shape), dtype, &mut whole)?;
+        Ok(whole)
+    };
+    let model = &config.model;
+    match config.checkpoint.megatron_files {
+        MegatronFiles::Distributed => writer.write_torch_dist(model, dtype, &more, &mut bytes)?,
+        _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Faults that tests plant in a run: `MS_PLANTED_FAULT="RANK EXCHANGE TIME DEED"`. When the rank comes to that exchange (its name
+//! in `ms-dist`'s and `ms-trainer`'s sources) for that time, counted from 1, it does the deed:
+//!
+//! - `panic`: the rank panics;
+//! - `abort`: the process ends at once, as if it were killed;
+//! - `skip`: the rank leaves the exchange out and goes on.
+
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_dist::{Around, Exchange, ParallelCtx, Pending};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const VARIABLE: &str = "MS_PLANTED_FAULT";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Panic,
+    Abort,
+    Skip,
+}
+
+#[derive(Debug)]
+struct Fault {
+    rank: usize,
+    exchange: String,
+    /// Times that are left.
+    left: AtomicU64,
+    deed: Deed,
+}
+
+impl Fault {
+    fn read(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        // Names of exchanges may have several words.
+        let [rank, exchange @ .., time, deed] = &words[..] else { return None };
+        let deed = match *deed {
+            "panic" => Deed::Panic,
+            "abort" => Deed::Abort,
+            "skip" => Deed::Skip,
+            _ => return None,
+        };
+        let (rank, left) = (rank.parse().ok()?, AtomicU64::new(time.parse().ok()?));
+        Some(Self { rank, exchange: exchange.join(" "), left, deed })
+    }
+}
+
+impl Around for Fault {
+    fn exchange(
+        &self,
+        of: Exchange<'_>,
+        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
+    ) -> ms_dist::Result<Pending> {
+        if of.name != self.exchange || self.left.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return begin();
+        }
+        match (self.deed, of.own) {
+            (Deed::Panic, _) => panic!("planted at {}", self.exchange),
+            (Deed::Skip, Some(own)) => Ok(Pending::ready(own)),
+            (Deed::Abort | Deed::Skip, _) => std::process::abort(),
+        }
+    }
+}
+
+/// The rank's place with the fault in it, if one is planted there.
+///
+/// # Errors
+/// If the variable does not say what it must.
+pub(crate) fn plant(ctx: ParallelCtx) -> Result<ParallelCtx> {
+    let Ok(text) = std::env::var(VARIABLE) else { return Ok(ctx) };
+    match Fault::read(&text) {
+        Some(fault) if fault.rank == ctx.rank => {
+            let around: Arc<dyn Around> = Arc::new(fault);
+            Ok(ctx.around(&around))
+        }
+        Some(_) => Ok(ctx),
+        None => bail!(Usage(format!("{VARIABLE}: expected RANK EXCHANGE TIME DEED, found {text}"))),
+    }
+}

@@ -1,0 +1,160 @@
+//! What goes wrong in a run of several ranks: a rank that dies, an exchange that one leaves out, a disk that is full, a
+//! checkpoint that is damaged. Every rank ends, the message says who and why, only what was not saved is lost, and the run goes
+//! on with fewer ranks.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tiny::{counting, metrics, model, ms_train, samples};
+
+/// No run of this file takes so long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A run of `ranks` in `dir` up to `iterations` of eight.
+fn train(dir: &Path, ranks: &str, iterations: &str, more: &str) -> assert_cmd::Command {
+    let data = dir.join("data.safetensors");
+    if !data.exists() {
+        samples(dir, 8, 4, counting);
+    }
+    let mut command = ms_train();
+    command.current_dir(dir).timeout(PATIENCE).args(model());
+    command.args("--micro-batch-size 1 --lr 1e-3 --lr-decay-style constant --eval-iters 0".split(' '));
+    command.args(["--nproc-per-node", ranks, "--train-iters", iterations, "--data-path"]).arg(&data);
+    command.args("--override-opt_param-scheduler".split(' ')).args(more.split_whitespace());
+    command
+}
+
+/// Standard error of a run that fails.
+fn failed(mut command: assert_cmd::Command) -> String {
+    let done = command.assert().code(1);
+    String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+}
+
+fn latest(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join("out/latest_checkpointed_iteration.txt")).unwrap().trim().to_owned()
+}
+
+fn losses(dir: &Path, file: &str) -> Vec<f64> {
+    metrics(&dir.join(file)).iter().map(|row| row["lm loss"].as_f64().unwrap()).collect()
+}
+
+/// Goes on with two ranks from what there is; its losses are those of a run that nothing happened to.
+fn goes_on(dir: &Path, from: usize, more: &str) {
+    train(dir, "2", "8", &format!("--load out --metrics-file on.jsonl {more}")).assert().success();
+    train(dir, "2", "8", "--metrics-file straight.jsonl").assert().success();
+    let (on, straight) = (losses(dir, "on.jsonl"), losses(dir, "straight.jsonl"));
+    assert_eq!((on.len(), straight.len()), (8 - from, 8));
+    for (on, straight) in on.iter().zip(&straight[from..]) {
+        assert!((on - straight).abs() < 2e-5, "{on} {straight}");
+    }
+}
+
+#[test]
+fn a_rank_that_dies_ends_all_and_the_run_goes_on_with_fewer() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = "--tp 2 --save out --save-interval 2";
+    let mut command = train(dir.path(), "4", "8", save);
+    let said = failed({
+        command.env("MS_PLANTED_FAULT", "2 squared norm 5 panic");
+        command
+    });
+    assert!(said.contains("rank 2 of 4: internal error: planted at squared norm"), "{said}");
+    // Iteration 5 is lost, which was not saved.
+    assert_eq!(latest(dir.path()), "4");
+    goes_on(dir.path(), 4, "");
+}
+
+#[test]
+fn an_exchange_that_one_rank_leaves_out_ends_all_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let half = "--tp 2 --fp16 --initial-loss-scale 1024";
+    for (what, flags) in [
+        ("1 overflow 2", half),
+        ("0 overflow 2", half),
+        ("1 squared norm 2", "--tp 2"),
+        ("3 enter_tp 3", "--tp 2"),
+        ("2 leave_tp 4", "--tp 2 --pp 2 --num-layers 2"),
+        ("1 loss 2", "--tp 2"),
+        ("1 gradients 2", ""),
+        ("3 gradients 2", "--overlap-grad-reduce --ddp-bucket-size 500"),
+        ("2 shared gradients 1", "--tp 2 --sequence-parallel"),
+        ("0 a border 2", "--pp 2 --num-layers 2"),
+        ("2 gradients of a border 1", "--pp 2 --num-layers 2"),
+        ("1 stop 2", "--tp 2"),
+        ("2 saved 1", "--tp 2 --save out --save-interval 1"),
+        ("2 saving 1", "--tp 2 --save other --save-interval 1 --async-save"),
+    ] {
+        let begun = Instant::now();
+        let mut command = train(dir.path(), "4", "4", flags);
+        command.env("MS_PLANTED_FAULT", format!("{what} skip"));
+        let said = failed(command);
+        assert!(begun.elapsed() < PATIENCE, "{what}: it does not hang");
+        let name = what.split(' ').skip(1).collect::<Vec<_>>();
+        let name = name[..name.len() - 1].join(" ");
+        assert!(
+            said.contains("does not match: rank ") || said.contains("none can go on: rank "),
+            "{what}: {said}"
+        );
+        assert!(said.contains(&format!(" of {name}")), "{what}: {said}");
+        // Operations, counts, types and groups.
+        assert!(said.contains(" x f") && said.contains("of ranks ["), "{what}: {said}");
+    }
+}
+
+/// The run under a limit of the size of files: a disk that is full after so many blocks of half a kilobyte.
+fn on_a_full_disk(command: &assert_cmd::Command, blocks: usize) -> assert_cmd::Command {
+    let mut shell = assert_cmd::Command::new("sh");
+    // Who does not hear of it gets an error from every write beyond.
+    shell.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
+    shell.arg(command.get_program()).args(command.get_args()).timeout(PATIENCE);
+    shell.current_dir(command.get_current_dir().unwrap()).env("MS_NO_PROGRESS", "1").env_remove("MS_ISA");
+    shell
+}
+
+#[test]
+fn a_disk_that_is_full_loses_nothing_that_was_saved() {
+    for how in ["", "--async-save"] {
+        let dir = tempfile::tempdir().unwrap();
+        let save = format!("--tp 2 --save out --save-interval 2 {how}");
+        train(dir.path(), "4", "2", &save).assert().success();
+        let more = train(dir.path(), "4", "6", &format!("{save} --load out"));
+        let said = failed(on_a_full_disk(&more, 8));
+        assert!(said.contains("iteration 4 was NOT saved: rank 0: "), "{said}");
+        // There is no later time for the last one.
+        assert!(said.contains("rank 0 of 4: ") || said.contains("rank 0 could not write its part"), "{said}");
+        assert!(said.contains("rank_00000.safetensors") && said.contains("File too large"), "{said}");
+        assert_eq!(latest(dir.path()), "2");
+        let left = std::fs::read_dir(dir.path().join("out")).unwrap().map(|e| e.unwrap().file_name());
+        let left: Vec<String> = left.map(|name| name.into_string().unwrap()).collect();
+        assert!(left.iter().all(|name| !name.contains("0000004") && !name.contains("0000006")), "{left:?}");
+        goes_on(dir.path(), 2, "");
+    }
+}
+
+#[test]
+fn a_damaged_part_of_one_rank_is_named_and_an_older_checkpoint_goes_on() {
+    for damage in ["truncated", "flipped"] {
+        let dir = tempfile::tempdir().unwrap();
+        train(dir.path(), "4", "4", "--tp 2 --save out --save-interval 2").assert().success();
+        let shard = dir.path().join("out/iter_0000004/rank_00003.safetensors");
+        let mut bytes = std::fs::read(&shard).unwrap();
+        let (length, middle) = (bytes.len(), bytes.len() / 2);
+        match damage {
+            "truncated" => bytes.truncate(length - 5),
+            _ => bytes[middle] ^= 4,
+        }
+        std::fs::write(&shard, bytes).unwrap();
+        let said = failed(train(dir.path(), "4", "8", "--tp 2 --load out"));
+        assert!(
+            said.contains("rank 0 of 4") || said.contains("rank 1 of 4") || said.contains(" of 4: "),
+            "{said}"
+        );
+        assert!(said.contains("iter_0000004/rank_00003.safetensors"), "{said}");
+        assert!(said.contains("--ckpt-step 2 loads"), "{said}");
+        goes_on(dir.path(), 2, "--ckpt-step 2");
+    }
+}

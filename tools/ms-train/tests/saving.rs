@@ -1,0 +1,134 @@
+//! Checkpoints that are written while training goes on.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
+mod tiny;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tiny::{counting, model, ms_train, samples};
+
+fn train(dir: &Path, more: &str) -> assert_cmd::Command {
+    let data = dir.join("data.safetensors");
+    if !data.exists() {
+        samples(dir, 8, 4, counting);
+    }
+    let mut command = ms_train();
+    command.current_dir(dir).args(model());
+    command.args(
+        "--micro-batch-size 1 --lr 1e-3 --lr-decay-style constant --eval-iters 0 --log-interval 1".split(' '),
+    );
+    command.args("--override-opt_param-scheduler --data-path".split(' ')).arg(&data);
+    command.args(more.split_whitespace());
+    command
+}
+
+/// Every file of a checkpoint folder but what says how the run was called.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.file_name().unwrap().to_string_lossy().into_owned();
+        if entry.is_dir() {
+            out.extend(files(&entry).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+            continue;
+        }
+        let mut bytes = std::fs::read(entry).unwrap();
+        if name == "manifest.json" {
+            let mut manifest: Value = serde_json::from_slice(&bytes).unwrap();
+            manifest["state"]["args"] = Value::Null;
+            bytes = serde_json::to_vec(&manifest).unwrap();
+        }
+        out.insert(name, bytes);
+    }
+    out
+}
+
+#[test]
+fn checkpoints_written_beside_training_have_the_bytes_of_others() {
+    for flags in [
+        "--nproc-per-node 4 --tp 2 --bf16",
+        "--nproc-per-node 2 --overlap-grad-reduce --overlap-param-gather --use-distributed-optimizer --ddp-bucket-size 500",
+        "--nproc-per-node 2 --pp 2 --num-layers 2 --bf16 --reuse-fp32-param",
+        "--swap-optimizer",
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |more: &str| {
+            let line = format!("{flags} --train-iters 7 --save-interval 2 {more}");
+            let done = train(dir.path(), &line).assert().success();
+            String::from_utf8(done.get_output().stdout.clone()).unwrap()
+        };
+        let at_once = run("--save at-once");
+        let beside = run("--save beside --async-save");
+        let (want, got) = (files(&dir.path().join("at-once")), files(&dir.path().join("beside")));
+        assert_eq!(got.keys().collect::<Vec<_>>(), want.keys().collect::<Vec<_>>(), "{flags}");
+        assert!(want.keys().any(|name| name == "iter_0000007/manifest.json"), "{want:?}");
+        for (name, bytes) in &got {
+            assert!(bytes == &want[name], "{flags}: {name}");
+        }
+        // An iteration is logged before the checkpoint of the one before it is there; at once it is the other way round.
+        let place = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+        for (out, later) in [(&beside, true), (&at_once, false)] {
+            let (next, saved) = (place(out, "iteration        3/"), place(out, "saved iteration 2 to"));
+            assert_eq!(saved > next, later, "{flags}: {out}");
+            assert_eq!(out.matches("saved iteration").count(), 4, "{flags}: {out}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_writes_leaves_the_checkpoint_before() {
+    // Ranks agree three times on a checkpoint: its folder is there, all parts are, the whole is.
+    for (time, latest) in [(4, "2"), (5, "2"), (6, "4")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = train(
+            dir.path(),
+            "--nproc-per-node 4 --tp 2 --train-iters 8 --save out --save-interval 2 --async-save --keep-last 1",
+        );
+        let killed = command.env("MS_PLANTED_FAULT", format!("0 saved {time} abort")).assert().failure();
+        assert_eq!(killed.get_output().status.code(), None, "a signal ended it");
+        let tracker = dir.path().join("out/latest_checkpointed_iteration.txt");
+        assert_eq!(std::fs::read_to_string(tracker).unwrap().trim(), latest);
+        // It is whole, and the run goes on over what is left of the other.
+        let more = "--nproc-per-node 2 --train-iters 8 --load out --save out --save-interval 2 --async-save";
+        let done = train(dir.path(), more).assert().success();
+        let said = String::from_utf8(done.get_output().stdout.clone()).unwrap();
+        assert!(said.contains(&format!("loaded out at iteration {latest}")), "{said}");
+        assert!(said.contains("saved iteration 8"), "{said}");
+    }
+}
+
+#[test]
+fn only_the_last_checkpoints_stay_and_the_last_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = "--nproc-per-node 2 --train-iters 8 --save out --save-interval 1 --async-save --keep-last 2";
+    train(dir.path(), line).assert().success();
+    let left = std::fs::read_dir(dir.path().join("out")).unwrap().map(|e| e.unwrap().file_name());
+    let mut left: Vec<String> =
+        left.map(|n| n.into_string().unwrap()).filter(|n| n.contains("iter_")).collect();
+    left.sort();
+    assert_eq!(left, ["iter_0000007", "iter_0000008"]);
+}
+
+#[test]
+fn what_is_held_for_a_checkpoint_is_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    for flags in ["", "--bf16", "--bf16 --reuse-fp32-param", "--nproc-per-node 2 --tp 2", "--no-save-optim"] {
+        let line = format!(
+            "{flags} --hidden-size 64 --ffn-hidden-size 128 --train-iters 3 --save out --save-interval 1 --async-save --json"
+        );
+        let json = |more: &str| -> Value {
+            let done = train(dir.path(), &format!("{line} {more}")).assert().success();
+            serde_json::from_slice(&done.get_output().stdout).unwrap()
+        };
+        let (plan, run) = (json("--dry-run"), json(""));
+        let planned = plan["ranks"].as_array().unwrap().last().unwrap()["snapshot_bytes"].as_f64().unwrap();
+        let held = run["snapshot_bytes_per_rank"].as_f64().unwrap();
+        assert!(
+            held > 0.0 && (planned - held).abs() / held < 0.02,
+            "{flags}: planned {planned}, held {held}"
+        );
+        assert!(plan["memory"]["snapshot"].as_f64().unwrap() >= planned, "{flags}");
+    }
+}
