@@ -10,6 +10,7 @@ use crate::parts::{Activation, Layer, Position};
 use crate::{Error, ModelConfig, Norm, Result};
 
 /// What a class calls the sizes that every model has.
+#[derive(Clone, Copy)]
 pub(super) struct Names {
     pub(super) layers: &'static str,
     pub(super) hidden: &'static str,

@@ -261,7 +261,7 @@ impl Field {
             Kind::Flag(at) => put(at(c), f.flag(name)?),
             Kind::SizeAs(_, set) => f.same_size(name)?.into_iter().for_each(|n| set(c, n)),
             Kind::FloatAs(_, set) | Kind::WholeAs(_, set) => {
-                f.float(name)?.into_iter().for_each(|x| set(c, x))
+                f.float(name)?.into_iter().for_each(|x| set(c, x));
             }
             Kind::FlagAs(_, set) => f.flag(name)?.into_iter().for_each(|on| set(c, on)),
             Kind::Word(_, set, words) => {
