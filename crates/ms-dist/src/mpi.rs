@@ -20,7 +20,7 @@ use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::{Communicator as _, Destination as _, Source as _};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -73,7 +73,11 @@ struct Intake {
 impl Intake {
     /// Takes a letter that has arrived; whether there was one and nobody else was taking.
     fn take(&self) -> bool {
-        let Ok(_taking) = self.taking.try_lock() else { return false };
+        let _taking = match self.taking.try_lock() {
+            Ok(taking) => taking,
+            Err(TryLockError::Poisoned(taking)) => taking.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
         let world = SimpleCommunicator::world();
         let Some(arrived) = world.any_process().immediate_matched_probe() else { return false };
         let (mut letter, status) = arrived.matched_receive_vec::<u8>();

@@ -191,16 +191,17 @@ pub fn run<T: Send, E: std::fmt::Display + Send>(
         results = handles.into_iter().map(|h| h.join().ok()).collect();
     });
     let first = lock(&shared.failed).as_ref().map(|f| f.0);
-    let mut values = Vec::with_capacity(world);
+    let (mut values, mut other) = (Vec::with_capacity(world), None);
     for (rank, result) in results.into_iter().enumerate() {
         match result {
             Some(Ok(value)) => values.push(value),
             Some(Err(e)) if first == Some(rank) => return Err((rank, e)),
-            Some(Err(_)) => {}
+            // The first to fail may be a helper of a rank that ended well.
+            Some(Err(e)) => other = other.or(Some((rank, e))),
             None => return Err((rank, RankFailure::Panic("the thread was lost".to_owned()))),
         }
     }
-    Ok(values)
+    other.map_or(Ok(values), Err)
 }
 
 /// How a rank ended when it did not end well.
@@ -262,8 +263,13 @@ impl Place {
         let (hub, group) = (self.hub.clone(), self.group.clone());
         let needed = move || needs(&lock(&hub.state)).into_iter().map(|rank| group[rank]).collect();
         let noted = self.note(at(), Needs::Ranks(Box::new(needed)));
+        // What is there is there, though who made it has ended since the last look.
+        let check = || match self.shared.check_group(&self.group) {
+            Err(_) if ready(&lock(&self.hub.state)) => Ok(()),
+            checked => checked,
+        };
         loop {
-            self.shared.check_group(&self.group)?;
+            check()?;
             let living = |rank: &usize| !lock(&self.shared.ended).contains(rank);
             let circle = || self.shared.waits.circle(|rank| !living(&rank));
             // Whoever waits for ranks that wait for each other will have written it down soon, and is told of, too.
@@ -272,7 +278,7 @@ impl Place {
                 && patience.elapsed() < PATIENCE
             {
                 thread::sleep(POLL / 5);
-                self.shared.check_group(&self.group)?;
+                check()?;
             }
             if let Some((_, waits)) = circle() {
                 let circle = Error::Circle { waits };

@@ -440,6 +440,8 @@ impl Engine {
     /// # Errors
     /// If a rank fails.
     pub fn params_norm(&self) -> Result<f64> {
+        // Ranks that own nothing of a bucket do not read it, so none may have to wait for it.
+        self.store.settle()?;
         self.root_of_sum(self.optimizer.masters_squared(&self.device, &self.store)?)
     }
 

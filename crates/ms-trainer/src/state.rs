@@ -73,9 +73,6 @@ impl Lower {
     }
 
     fn read(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
-        if let Some(whole) = self.whole.get(&at) {
-            return Ok(copy(whole)?);
-        }
         let lower = self.halves.slice_flat(at, [len])?;
         let (upper, lower) = (upper.as_slice::<bf16>()?, lower.as_slice::<i16>()?);
         let mut values = Tensor::uninit(device.arena(), DType::F32, [len]);
@@ -129,7 +126,11 @@ impl State {
             Self::Here(all) => copy(&all.slice_flat(at, [len])?)?,
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
             Self::Away(all) => all.read(device.arena(), at, len)?,
-            Self::Lower(lower) => lower.read(device, (at, len), &upper()?)?,
+            // What is kept as a whole does not wait for weights on their way.
+            Self::Lower(lower) => match lower.whole.get(&at) {
+                Some(whole) => copy(whole)?,
+                None => lower.read(device, (at, len), &upper()?)?,
+            },
         })
     }
 

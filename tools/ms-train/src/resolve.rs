@@ -335,9 +335,10 @@ fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
     iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
 }
 
-/// Megatron's rule: one bucket, unless gradients are reduced during the backward pass.
+/// Megatron's rule: one bucket, unless gradients are reduced during the backward pass, or weights gathered beside the forward
+/// pass.
 fn bucket_size(args: &Args, dp: usize) -> Result<Option<usize>> {
-    if !args.flag("overlap_grad_reduce") {
+    if !args.flag("overlap_grad_reduce") && !args.flag("overlap_param_gather") {
         return Ok(None);
     }
     Ok(Some(args.size("ddp_bucket_size")?.unwrap_or(40_000_000.max(1_000_000 * dp))))
