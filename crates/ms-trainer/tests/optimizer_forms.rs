@@ -118,3 +118,19 @@ fn rounded_moments_do_not_depend_on_the_topology() {
         compare(&found(&single), &found(&case), Bounds { norm: 1e-3, ..Bounds::of(DType::F32) }).unwrap();
     }
 }
+
+#[test]
+fn nobody_waits_alone_for_weights_on_their_way() {
+    // One of two ranks owns the routers' biases, and reads them while weights are gathered beside the forward pass.
+    for bucket in [64, 500] {
+        let case = Case {
+            dtype: DType::Bf16,
+            bucket_size: Some(bucket),
+            overlap: true,
+            form: REUSE,
+            ..Case::of(2, 1, 1, 1, 1)
+        };
+        let gathered = Case { overlap_gather: true, ..case.clone() };
+        assert_eq!(found(&case).reports, found(&gathered).reports, "{bucket}");
+    }
+}

@@ -37,10 +37,9 @@ pub(crate) fn resolve(args: &Args, layers: usize, stages: &Stages) -> Result<(Re
         spare_last: args.flag("recompute_in_advance"),
     };
     if keeping.swap_attention && method == Some("uniform") {
-        bail!(Usage(
-            "--swap-attention: goes not with --recompute-method uniform: --recompute-num-layers counts the layers whose networks run again"
-                .into()
-        ));
+        tracing::warn!(
+            "--recompute-method uniform changes nothing beside --swap-attention: --recompute-num-layers counts the layers whose networks run again"
+        );
     }
     let replay = replay(args, method, count, stages)?;
     // Of swapped layers the networks alone run again, and in the bubble whole passes do.

@@ -85,7 +85,7 @@ fn an_exchange_that_one_rank_leaves_out_ends_all_and_is_named() {
         ("0 a border 2", "--pp 2 --num-layers 2"),
         ("2 gradients of a border 1", "--pp 2 --num-layers 2"),
         ("1 stop 2", "--tp 2"),
-        ("2 saved 1", "--tp 2 --save out --save-interval 1"),
+        ("2 saved 2", "--tp 2 --save out --save-interval 1"),
         ("2 saving 1", "--tp 2 --save other --save-interval 1 --async-save"),
     ] {
         let begun = Instant::now();
