@@ -6,6 +6,7 @@ use ascend_rs::rendezvous::Over;
 use ascend_rs::{Bootstrap, HcclFabric, Rendezvous};
 use cann_emu::tree::Personality;
 use ms_dist::Fabric;
+use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 pub fn one_of_ranks_that_mpi_starts() {
     // A rank that unwound would wait in MPI's end for the other.
     std::panic::set_hook(Box::new(|panic| {
-        eprintln!("{panic}");
+        let _ = writeln!(std::io::stderr(), "{panic}");
         std::process::abort();
     }));
     let mpi = ms_dist::mpi::start().unwrap();
