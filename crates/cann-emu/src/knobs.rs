@@ -59,7 +59,7 @@ pub struct Knobs {
     pub trace: Option<PathBuf>,
     /// `CANN_EMU_FAULT`: faults to inject, separated by commas.
     pub faults: Vec<String>,
-    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: each thread of the host is an actor of the race check.
+    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: what is unordered only between threads of the host is a race too.
     pub hosts_apart: bool,
     /// `CANN_EMU_SERVER`: the server that this process pretends to be on; groups then meet over TCP.
     pub server: String,

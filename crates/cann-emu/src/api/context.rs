@@ -72,7 +72,7 @@ pub(crate) fn is_default_stream(handle: usize) -> bool {
     with(|c| c.streams.values().any(|h| *h == handle))
 }
 
-fn visible() -> u32 {
+pub(super) fn visible() -> u32 {
     std::env::var("ASCEND_RT_VISIBLE_DEVICES").ok().filter(|v| !v.trim().is_empty()).map_or(
         knobs().devices,
         |v| {

@@ -292,6 +292,15 @@ pub(crate) fn aclrtMemcpyAsyncWithCondition(
     answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"))
 }
 
+/// Rows of a copy in two dimensions must not reach into the next row.
+fn rows_fit(dpitch: u64, spitch: u64, width: u64, call: &str) -> Result<(), i32> {
+    let pitch = dpitch.min(spitch);
+    match width <= pitch {
+        true => Ok(()),
+        false => Err(fail(107_000, &format!("{call}: rows of {width} bytes, {pitch} from one to the next"))),
+    }
+}
+
 pub(crate) fn aclrtMemcpy2d(
     dst: usize,
     dpitch: u64,
@@ -301,6 +310,9 @@ pub(crate) fn aclrtMemcpy2d(
     height: u64,
     kind: i32,
 ) -> i32 {
+    if let Err(code) = rows_fit(dpitch, spitch, width, "aclrtMemcpy2d") {
+        return code;
+    }
     for row in 0..height {
         let code =
             aclrtMemcpy(dst + (row * dpitch) as usize, width, src + (row * spitch) as usize, width, kind);
@@ -322,6 +334,7 @@ pub(crate) fn aclrtMemcpy2dAsync(
     stream: usize,
 ) -> i32 {
     answer(|| {
+        rows_fit(dpitch, spitch, width, "aclrtMemcpy2dAsync")?;
         (0..height).try_for_each(|row| {
             let (to, from) = (dst + (row * dpitch) as usize, src + (row * spitch) as usize);
             copy_async(to, width, from, width, kind, stream, "aclrtMemcpy2dAsync")

@@ -107,7 +107,7 @@ caught! {
 }
 
 /// Runs a scenario that ends well, and gives its report's lines.
-fn report_of(scenario: &str, settings: &[(&str, &str)]) -> Vec<String> {
+pub(super) fn report_of(scenario: &str, settings: &[(&str, &str)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.jsonl");
     let mut settings = settings.to_vec();
@@ -165,7 +165,9 @@ fn a_report_says_where_and_how_sure() {
     let behind = report_of("an_address_between_the_lines", &[]);
     reported(&behind, &[("MEM-07", "aclnnMul")]);
     assert!(behind[0].contains("\"severity\":\"cautious\""), "{}", behind[0]);
-    reported(&report_of("phases_on_two_threads", &[]), &[("NN-07", "another thread")]);
+    let threads = report_of("phases_on_two_threads", &[]);
+    let threads: Vec<String> = threads.into_iter().filter(|l| !l.contains("RACE-02")).collect();
+    reported(&threads, &[("NN-07", "another thread")]);
 }
 
 #[test]
