@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-scenarios! { one_of_processes_that_call_everything }
+scenarios! { one_of_processes_that_call_everything a_process_that_holds_memory a_process_that_wants_memory }
 
 #[test]
 fn every_collective_in_every_type_over_processes() {
@@ -42,6 +42,72 @@ fn every_collective_in_every_type_over_processes() {
             assert!(out.status.success(), "rank {r} of {world} in {mode}:\n{said}");
         }
     }
+}
+
+/// Two processes of one session have one device: what one holds the other cannot have, until it has gone. Of other sessions, and
+/// of none, each has its own.
+#[test]
+fn processes_of_a_session_share_their_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = format!("test-{}", std::process::id());
+    let run = |scenario: &str, session: &str, wanted: &str| {
+        let settings = [
+            ("CANN_EMU_SESSION", session),
+            ("CANN_EMU_HBM_MB", "64"),
+            ("CANN_FOLDER", folder.path().to_str().unwrap()),
+            ("CANN_WANTED", wanted),
+        ];
+        let out = run_in(Personality::V91, scenario, &settings);
+        assert!(out.status.success(), "{scenario}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| run("a_process_that_holds_memory", &session, ""));
+        while !folder.path().join("held").exists() && !holder.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        run("a_process_that_wants_memory", &session, "refused");
+        run("a_process_that_wants_memory", "", "had");
+        run("a_process_that_wants_memory", &format!("{session}-other"), "had");
+        std::fs::write(folder.path().join("enough"), "").unwrap();
+        holder.join().unwrap();
+    });
+    run("a_process_that_wants_memory", &session, "had");
+    for name in [session.clone(), format!("{session}-other")] {
+        // SAFETY: a plain call.
+        let file = format!("/dev/shm/cann-emu-{}-{name}-0", unsafe { libc::getuid() });
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+const FORTY: usize = 40 << 20;
+
+fn a_process_that_holds_memory() {
+    let folder = PathBuf::from(std::env::var("CANN_FOLDER").unwrap());
+    start(0);
+    let at = alloc(FORTY);
+    ok(call!(rt.aclrtMemset(at, FORTY, 7, FORTY)));
+    std::fs::write(folder.join("held"), "").unwrap();
+    while !folder.join("enough").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What others wrote did not reach it.
+    let mut bytes = vec![0u8; FORTY];
+    ok(call!(rt.aclrtMemcpy(bytes.as_mut_ptr().cast(), FORTY, at, FORTY, 2)));
+    assert!(bytes.iter().all(|b| *b == 7));
+}
+
+fn a_process_that_wants_memory() {
+    start(0);
+    let (mut free, mut all, mut at) = (0usize, 0usize, null_mut());
+    ok(call!(rt.aclrtGetMemInfo(0, &raw mut free, &raw mut all)));
+    let code = call!(rt.aclrtMalloc(&raw mut at, FORTY, 0));
+    if std::env::var("CANN_WANTED").unwrap() == "refused" {
+        assert!(free < FORTY && code == 207_001, "{free} free, code {code}");
+        assert!(message().contains("by other processes"));
+        return;
+    }
+    assert!(free == all && code == 0, "{free} of {all} free, code {code}");
+    ok(call!(rt.aclrtMemset(at, FORTY, 9, FORTY)));
 }
 
 /// The root info of rank 0, by a file.
