@@ -28,6 +28,7 @@ fn command(personality: Personality, scenario: &str, settings: &[(&str, &str)]) 
         .env("ASCEND_OPP_PATH", home.join("opp"))
         .env("HCCL_BUFFSIZE", "8")
         .env("CANN_EMU_HBM_MB", "256")
+        .env("CANN_EMU_DEVICES", "16")
         .env("RUST_BACKTRACE", "0");
     command.envs([SEED]).envs(settings.iter().copied());
     command
