@@ -119,7 +119,14 @@ impl Contract {
                         let (a, b) = body.split_once(',').expect("count(list,size)");
                         Clause::Count(a.to_owned(), Size::parse(b))
                     }
-                    "there" => Clause::There(words(body)),
+                    "each" => {
+                        let (a, list) = body.split_once(',').expect("each(list,0..8)");
+                        Clause::Each(a.to_owned(), list.to_owned())
+                    }
+                    "groups" => {
+                        let names = words(&body.replace('>', ","));
+                        Clause::Groups(<[String; 5]>::try_from(names).expect("groups(x,weight,bias,ends>y)"))
+                    }
                     "together" => Clause::Together(words(body)),
                     "on" => {
                         let [kind, size, list] = <[String; 3]>::try_from(words(body)).expect("on(A2,R,1|2)");

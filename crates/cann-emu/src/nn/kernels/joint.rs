@@ -445,20 +445,20 @@ pub(super) static OPS: &[Row] = &[
         "MatmulAllReduceV3",
         with!("x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] x3[.s,n]"
             "output[.s,n] rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"
-            "says(commMode,)"),
+            "null(commMode) says(commMode,)"),
         all_reduce,
     ),
     (
         "MatmulAllReduceAddRmsNorm",
         with!("x1:H type(x1,x2,bias,residual,gamma,y,normOut) null(bias) out(y,normOut) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] y[b,s,n] normOut[b,s,n] same(y,residual)"
+            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) y[b,s,n] normOut[b,s,n] same(y,residual)"
             "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
         all_reduce_norm,
     ),
     (
         "InplaceMatmulAllReduceAddRmsNorm",
         with!("x1:H type(x1,x2,bias,residual,gamma,normOut) null(bias) out(normOut) inout(residual) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] normOut[b,s,n]"
+            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) normOut[b,s,n]"
             "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
         all_reduce_norm,
     ),
@@ -491,50 +491,53 @@ pub(super) static OPS: &[Row] = &[
     (
         "AlltoAllMatmul",
         "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
+         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
          on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1)",
         deal_product,
     ),
     (
         "AlltoAllMatmulV2",
         "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
-         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1) says(commMode,|ai_cpu|aiv|ccu)",
+         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
+         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
         deal_product,
     ),
     (
         "MatmulAlltoAll",
         "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         output[m*R,n] biasOptional[n*R] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)",
+         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)",
         product_deal,
     ),
     (
         "MatmulAlltoAllV2",
         "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         output[m*R,n] biasOptional[n*R] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2) says(commMode,|ai_cpu|aiv|ccu)",
+         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
         product_deal,
     ),
     (
         "AlltoAllAllGatherBatchMatMul",
         "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) chips(A3) code(161002) \
-         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) multiple(E,ep) weight[E/ep,H,M] \
-         in(xShardType,0|1) in(actType,0..4) in(H,1..65535) in(M,1..65535) in(E/ep,1..32) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
+         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) multiple(E,ep) \
+         in(xShardType,0|1) let(rows,xShardType*tp+1-xShardType) let(H,h*tp/rows) let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) \
+         in(H,1..65535) in(M,1..65535) in(E/ep,1..32) biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
          y3OutOptional[E/ep,r,M]",
         deal_gather_stacks,
     ),
     (
         "BatchMatMulReduceScatterAlltoAll",
         "x:H type(x,weight,out) biasOptional:HS contig(x) code(561003) chips(A3) code(161002) group(groupEp>ep) group(groupTp>tp) \
-         in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) in(H,1..65535) multiple(r,ep) \
-         out[e*ep,_,_]",
+         in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) in(H,1..65535) \
+         let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) multiple(H,columns) biasOptional[e,.one,H/columns] \
+         in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
         stacks_scatter_deal,
     ),
     (
         "AlltoAllvGroupedMatMul",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) contig(gmmX,mmXOptional) \
          turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
-         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[t,h] gmmWeight[e,_,_] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
-         rank(mmWeightOptional,2) gmmY[a,_] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,_] mmXOptional[b,_] mmYOptional[b,_] \
+         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
+         gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] \
          together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
         deal_groups,
     ),
@@ -542,29 +545,32 @@ pub(super) static OPS: &[Row] = &[
         "AlltoAllvGroupedMatMulV2",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) contig(gmmX,mmXOptional) \
          turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
-         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[t,h] gmmWeight[e,_,_] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
-         rank(mmWeightOptional,2) gmmY[a,_] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,_] mmXOptional[b,_] mmYOptional[b,_] \
-         together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) says(commMode,|ai_cpu|ccu)",
+         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
+         gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] \
+         together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) null(commMode) says(commMode,|ai_cpu|ccu)",
         deal_groups,
     ),
     (
         "GroupedMatMulAlltoAllv",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) \
-         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[sendCounts,h] gmmWeight[e,_,_] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) rank(mmWeightOptional,2) y[recvCounts,_] \
-         mmXOptional[b,_] mmYOptional[b,_] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
+         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] \
+         mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
         groups_deal,
     ),
     (
         "GroupedMatMulAlltoAllvV2",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) \
-         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[sendCounts,h] gmmWeight[e,_,_] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) rank(mmWeightOptional,2) y[recvCounts,_] \
-         mmXOptional[b,_] mmYOptional[b,_] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) says(commMode,|ai_cpu|ccu)",
+         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] \
+         mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) null(commMode) says(commMode,|ai_cpu|ccu)",
         groups_deal,
     ),
     (
         "GroupedMatMulAllReduce",
-        with!("x:H weight:H null(bias) out(y) contig(x,weight) rank(weight,2) code(561003) chips(A2) code(161002) group(group>R)"
-            "in(R,2|4|8) in(splitItem,0..3) says(reduceOp,sum)"),
+        with!("x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64) rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R)"
+            "in(R,2|4|8) in(splitItem,0..3) groups(x,weight,bias,groupListOptional>y) says(reduceOp,sum)"),
         groups_reduced,
     ),
     (

@@ -180,8 +180,8 @@ fn weight_only(k: &Call) -> Outcome {
 }
 
 pub(super) static OPS: &[Row] = &[
-    ("AscendQuant", "x:F type(x,scale) null(offset) out(y)", quant),
-    ("AscendQuantV3", "x:F type(x,scale) null(offset) out(y)", quant),
+    ("AscendQuant", "x:F type(x,scale) null(offset,roundMode) out(y)", quant),
+    ("AscendQuantV3", "x:F type(x,scale) null(offset,roundMode) out(y)", quant),
     ("AscendAntiQuant", "x:I null(offset) out(y)", anti_quant),
     ("DynamicQuant", "x:H scaleOut:S", dynamic),
     ("DynamicQuantV2", "x:H scaleOut:S null(offsetOut)", dynamic_v2),

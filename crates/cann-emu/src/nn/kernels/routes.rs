@@ -375,13 +375,14 @@ macro_rules! there {
         concat!(
             "x:H expertIds:i scalesOptional:S xActiveMaskOptional:B expertScalesOptional:S \
              assistInfoForCombineOut:i expertTokenNumsOut:l epRecvCountsOut:i dynamicScalesOut:S \
-             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut) code(561002) x[BS,H] \
+             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) code(561002) x[BS,H] \
              expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] assistInfoForCombineOut[A*128] \
              dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
              in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
              on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) \
              multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) \
-             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) let(M,epWorldSize-sharedExpertRankNum) \
+             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
+             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
              in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
              route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
             $(, " ", $more)*
@@ -393,12 +394,13 @@ macro_rules! back {
         concat!(
             "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
              expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
-             none(activationScaleOptional,weightScaleOptional,groupListOptional) code(561002) expandX[A,H] \
+             none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) code(561002) expandX[A,H] \
              xOut[BS,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] expandScalesOptional[A] \
              in(commQuantMode,0|2) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) \
              in(tpRankId,0) in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
              on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) \
              on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
+             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) \
              let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) \
              says(commAlg,|fullmesh|hierarchy) code(161002) route(groupEp>R) equal(R,epWorldSize) \
              equal(R.rank,epRankId)"
@@ -411,40 +413,54 @@ pub(super) static OPS: &[Row] = &[
     (
         "MoeDistributeDispatch",
         "x:H expertIds:i scales:S expertScales:S expandIdx:i expertTokenNums:l epRecvCounts:i dynamicScales:S expandScales:S \
-         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales) none(xActiveMask) code(561002) x[BS,H] expertIds[BS,K] \
+         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales,groupTp) none(xActiveMask) code(561002) x[BS,H] expertIds[BS,K] \
          expertScales[BS,K] expandX[A,H] expandIdx[BS*K] dynamicScales[A] expandScales[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
          in(expertShardType,0) in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) \
          on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) \
-         on(A3,K,1..8) on(A2,sharedExpertRankNum,0) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) \
+         on(A3,K,1..8) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
+         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) \
          on(A2,moeExpertNum/M,1..24) code(161002) route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         dispatch,
     ),
     (
         "MoeDistributeCombine",
-        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) null(tpSendCounts,expandScales) \
+        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) null(tpSendCounts,expandScales,groupTp) \
          none(xActiveMask,activationScale,weightScale,groupList) out(x) code(561002) expandX[A,H] x[BS,H] expertIds[BS,K] \
          expertScales[BS,K] expandIdx[BS*K] expandScales[A] in(commQuantMode,0|2) in(outDtype,0) in(groupList_type,0) in(expertShardType,0) \
          in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) on(A2,epWorldSize,16|32|64) \
          on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) \
-         on(A2,sharedExpertRankNum,0) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
+         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
+         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
          route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         combine,
     ),
     ("MoeDistributeDispatchV2", there!(), dispatch),
     ("MoeDistributeCombineV2", back!(), combine),
-    ("MoeDistributeDispatchV3", there!("none(elasticInfoOptional) on(A2,constExpertNum,0)"), dispatch),
+    (
+        "MoeDistributeDispatchV3",
+        there!(
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
+        ),
+        dispatch,
+    ),
     (
         "MoeDistributeCombineV3",
         back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) type(expandX,oriXOptional) oriXOptional[BS,H]"
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
         ),
         combine,
     ),
-    ("MoeDistributeDispatchV4", there!("none(elasticInfoOptional) on(A2,constExpertNum,0)"), dispatch),
+    (
+        "MoeDistributeDispatchV4",
+        there!(
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
+        ),
+        dispatch,
+    ),
     (
         "MoeDistributeCombineV4",
         back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) type(expandX,oriXOptional) oriXOptional[BS,H]"
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
         ),
         combine,
     ),
