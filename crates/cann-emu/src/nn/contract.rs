@@ -3,7 +3,7 @@
 //! A contract is a line of clauses parted by spaces:
 //!
 //! - `self:FDI`: the element types of a tensor or list. `F` f16, bf16, f32; `D` f64; `I` integers; `B` bool; `C` complex;
-//!   `L` int32 and int64, `i` int32, `l` int64; `H` f16 and bf16; `S` f32; `U` uint8 and bool.
+//!   `L` int32 and int64, `i` int32, `l` int64, `u` uint64, `8` int8; `H` f16 and bf16, `b` bf16; `S` f32; `U` uint8 and bool.
 //! - `null(a,b)`: these tensors, lists, scalars, arrays and texts may be null, besides all whose names have `Optional` in them.
 //! - `out(a,b)`, `inout(a)`: roles that names and constness do not tell.
 //! - `same(a,b)`: equal shapes. `type(a,b)`: equal element types.
@@ -23,7 +23,7 @@
 //! - `in(m/R,1..8)`, `in(mode,0|2)`: what letters or number parameters come to. `multiple(m,R)`: divisible.
 //! - `on(A2,R,2|4|8)`: as `in`, on a chip of that kind only. `chips(A2|A3)`: the kinds of chips that have the operator.
 //! - `says(reduceOp,sum)`: a text is one of those parted by `|`; null is the empty one. `none(a,b)`: these must be null.
-//! - `equal(a,b)`: the same number. `let(n,a-b)`: a letter for a number.
+//! - `equal(a,b)`: the same number. `either(a,b,c)`: the number of one of two. `let(n,a-b)`: a letter for a number.
 //! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor has told it.
 //! - `long(list,1..128)`: how many tensors a list has. `one(list,mode,2|3)`: a single one where a parameter is among these.
 //! - `last(list,1..65535)`: the last dimension of a tensor or of each of a list. `needs(a,b)`: `a` is there only if `b` is.
@@ -80,6 +80,7 @@ enum Clause {
     In(Size, String),
     Multiple(Size, Size),
     Equal(Size, Size),
+    Either(Size, [Size; 2]),
     Let(String, Size),
     AtMost(Size, Size),
     Default(String, i64),
@@ -184,6 +185,7 @@ fn rule(clause: &Clause) -> &'static Rule {
         Clause::In(..)
         | Clause::Multiple(..)
         | Clause::Equal(..)
+        | Clause::Either(..)
         | Clause::AtMost(..)
         | Clause::Needs(..)
         | Clause::Axes(..)

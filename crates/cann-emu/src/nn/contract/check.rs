@@ -25,9 +25,12 @@ fn allowed(dtype: Dtype, letters: &str) -> bool {
         'I' => dtype.is_int() && dtype != Dtype::Bool,
         'B' => dtype == Dtype::Bool,
         'C' => dtype.is_complex(),
+        'b' => dtype == Dtype::Bf16,
+        '8' => dtype == Dtype::I8,
         'i' => dtype == Dtype::I32,
         'l' => dtype == Dtype::I64,
         'L' => matches!(dtype, Dtype::I32 | Dtype::I64),
+        'u' => dtype == Dtype::U64,
         'U' => matches!(dtype, Dtype::U8 | Dtype::Bool),
         _ => false,
     })
@@ -83,6 +86,15 @@ pub(super) fn check(clause: &Clause, call: &Call, letters: &mut Letters) -> Resu
                 && x != y
             {
                 return Err(format!("{a} {x} and {b} {y} must be equal"));
+            }
+        }
+        Clause::Either(a, list) => {
+            if let (Some(x), Some(y), Some(z)) =
+                (a.value(letters, call), list[0].value(letters, call), list[1].value(letters, call))
+                && x != y
+                && x != z
+            {
+                return Err(format!("{a}: expected {} {y} or {} {z}, found {x}", list[0], list[1]));
             }
         }
         Clause::Let(letter, size) => {

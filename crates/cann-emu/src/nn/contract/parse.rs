@@ -84,6 +84,10 @@ impl Contract {
                         let (a, b) = body.split_once(',').expect("equal(a,b)");
                         Clause::Equal(Size::parse(a), Size::parse(b))
                     }
+                    "either" => {
+                        let [a, b, c] = <[String; 3]>::try_from(words(body)).expect("either(a,b,c)");
+                        Clause::Either(Size::parse(&a), [Size::parse(&b), Size::parse(&c)])
+                    }
                     "let" => {
                         let (a, b) = body.split_once(',').expect("let(n,size)");
                         Clause::Let(a.to_owned(), Size::parse(b))

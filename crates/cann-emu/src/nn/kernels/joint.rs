@@ -2,73 +2,13 @@
 //! tensor, as a product and a collective one after the other would.
 
 use super::Row;
-use super::matmul::{matmul_values, product};
-use crate::hccl::Comm;
-use crate::hccl::wire::{Kind, Reply, Request};
-use crate::nn::bytes::{decode, encode, hccl_type};
+use super::exchange::{add_row, dealt, exchange, gathered, permuted, scattered, shapes, summed, times};
+use super::matmul::{matmul_values, product, turned};
+use super::norm::rms;
+use crate::hccl::wire::Kind;
+use crate::nn::bytes::{decode, encode};
 use crate::nn::exec::{Call, Fault, Outcome};
-use crate::nn::tensor::{Dtype, Values, View};
-
-/// One exchange among the ranks of a communicator. `same` is what all must agree on; `pieces` are bytes for each rank.
-pub(super) fn exchange(
-    k: &Call,
-    comm: &Comm,
-    (kind, dtype, fixed): (Kind, Dtype, bool),
-    same: &str,
-    pieces: Vec<u64>,
-    payload: Vec<u8>,
-) -> Result<Reply, Fault> {
-    let request = Request {
-        kind,
-        call: format!("{} {same}", k.decl.name),
-        fixed,
-        count: 0,
-        dtype: hccl_type(dtype)?,
-        op: 0,
-        root: 0,
-        pieces,
-        payload,
-    };
-    Ok(comm.exchange(&request, k.decl.name)?)
-}
-
-/// The shapes of these tensors, for the ranks to agree on.
-fn shapes(k: &Call, names: &[&str]) -> Result<String, Fault> {
-    names.iter().map(|n| Ok(format!("{n} {:?} ", k.t(n)?.dims))).collect()
-}
-
-/// A matrix, or its transposed one where a flag of that name says so.
-fn turned(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
-    let mut v = k.t(name)?.clone();
-    if k.flag(flag)? {
-        let n = v.dims.len();
-        v.dims.swap(n - 2, n - 1);
-        v.strides.swap(n - 2, n - 1);
-    }
-    Ok(v)
-}
-
-/// Adds a row to every row.
-fn add_row(c: &mut [f64], row: Option<Vec<f64>>) {
-    if let Some(row) = row {
-        c.iter_mut().enumerate().for_each(|(i, v)| *v += row[i % row.len()]);
-    }
-}
-
-/// a[m,k] · b[k,n] of values at hand.
-fn times(k: &Call, a: &[f64], b: &View) -> Result<Vec<f64>, Fault> {
-    let (inner, n) = (b.dims[0] as usize, b.dims[1] as usize);
-    let w = b.load(k.decl.name)?.floats();
-    Ok(product(k, a, &w, a.len() / inner.max(1), inner, n, false))
-}
-
-/// Σ over the ranks of values in the type `dtype`.
-fn summed(k: &Call, values: &[f64], dtype: Dtype, same: &str) -> Result<Vec<f64>, Fault> {
-    let comm = k.group("group")?;
-    let fixed = comm.is_deterministic_by_hccl();
-    let reply = exchange(k, comm, (Kind::AllReduce, dtype, fixed), same, vec![], encode(values, dtype))?;
-    Ok(decode(&reply.payload, dtype))
-}
+use crate::nn::tensor::{Dtype, Values};
 
 /// Σ over the ranks of x1·x2 + bias + x3.
 fn reduced(k: &Call, dtype: Dtype) -> Result<Vec<f64>, Fault> {
@@ -87,28 +27,18 @@ fn all_reduce(k: &Call) -> Outcome {
     k.put("output", &Values::F(c))
 }
 
-/// y = the sum of products + residual, and its norm by root mean square.
-fn all_reduce_norm(k: &Call) -> Outcome {
-    let (residual, gamma, eps) = (k.f("residual")?, k.f("gamma")?, k.num("epsilon")?);
-    let dtype = k.t("residual")?.dtype;
-    let sum = reduced(k, dtype)?;
+/// y = a sum over the ranks + residual, and its norm by root mean square.
+pub(super) fn add_norm(k: &Call, sum: &[f64]) -> Outcome {
+    let (residual, gamma, dtype) = (k.f("residual")?, k.f("gamma")?, k.t("residual")?.dtype);
     let y: Vec<f64> = sum.iter().zip(&residual).map(|(a, b)| a + b).collect();
     let y = decode(&encode(&y, dtype), dtype);
-    let n = gamma.len();
-    let mut norm = Vec::with_capacity(y.len());
-    for row in y.chunks(n) {
-        let s = 1.0 / (k.sum(row.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
-        norm.extend(row.iter().zip(&gamma).map(|(v, g)| v * s * g));
-    }
+    let (norm, _) = rms(k, &y, &gamma, k.num("epsilon")?, 0.0);
     k.put("y|residual", &Values::F(y))?;
     k.put("normOut", &Values::F(norm))
 }
 
-/// The values of all ranks one after the other.
-fn gathered(k: &Call, values: &[f64], dtype: Dtype, same: &str) -> Result<Vec<f64>, Fault> {
-    let comm = k.group("group")?;
-    let reply = exchange(k, comm, (Kind::AllGather, dtype, true), same, vec![], encode(values, dtype))?;
-    Ok(decode(&reply.payload, dtype))
+fn all_reduce_norm(k: &Call) -> Outcome {
+    add_norm(k, &reduced(k, k.t("residual")?.dtype)?)
 }
 
 fn gather_product(k: &Call) -> Outcome {
@@ -127,23 +57,6 @@ fn gather_add(k: &Call) -> Outcome {
     k.put("cOut", &Values::F(sum))
 }
 
-/// Each rank's rows of the sum over the ranks.
-fn scattered(
-    k: &Call,
-    group: &str,
-    values: &[f64],
-    dtype: Dtype,
-    same: &str,
-    fixed: bool,
-) -> Result<Vec<f64>, Fault> {
-    let comm = k.group(group)?;
-    let bytes = encode(values, dtype);
-    let piece = bytes.len() as u64 / u64::from(comm.size);
-    let pieces = vec![piece; comm.size as usize];
-    let reply = exchange(k, comm, (Kind::ReduceScatter, dtype, fixed), same, pieces, bytes)?;
-    Ok(decode(&reply.payload, dtype))
-}
-
 fn product_scatter(k: &Call) -> Outcome {
     let (mut c, _) = matmul_values(k, k.t("x1")?, k.t("x2")?)?;
     add_row(&mut c, k.opt_f("bias")?);
@@ -152,55 +65,35 @@ fn product_scatter(k: &Call) -> Outcome {
     k.put("output", &Values::F(mine))
 }
 
-/// Equal pieces to all ranks, and theirs one after the other.
-fn dealt(k: &Call, group: &str, values: &[f64], dtype: Dtype, same: &str) -> Result<Vec<f64>, Fault> {
-    let comm = k.group(group)?;
-    let bytes = encode(values, dtype);
-    let piece = bytes.len() as u64 / u64::from(comm.size);
-    let pieces = vec![piece; comm.size as usize];
-    let reply = exchange(k, comm, (Kind::AllToAll, dtype, true), same, pieces, bytes)?;
-    Ok(decode(&reply.payload, dtype))
-}
-
-/// Dimensions in another order: `at` says which one stands where.
-fn permuted(values: &[f64], dims: &[usize], at: &[usize]) -> Vec<f64> {
-    let stride = |d: usize| dims[d + 1..].iter().product::<usize>();
-    let strides: Vec<usize> = at.iter().map(|d| stride(*d)).collect();
-    let sizes: Vec<usize> = at.iter().map(|d| dims[*d]).collect();
-    let mut out = Vec::with_capacity(values.len());
-    for i in 0..values.len() {
-        let (mut rest, mut from) = (i, 0);
-        for (size, stride) in sizes.iter().zip(&strides).rev() {
-            from += rest % size * stride;
-            rest /= size;
-        }
-        out.push(values[from]);
-    }
-    out
-}
-
-/// Rows to all ranks; of what comes the parts of a row stand beside one another; then the product.
-fn deal_product(k: &Call) -> Outcome {
+/// Rows of x1 to all ranks; of what comes the parts of a row beside one another.
+pub(super) fn wide_rows(k: &Call) -> Result<Vec<f64>, Fault> {
     let (x1, ranks) = (k.t("x1")?, k.group("group")?.size as usize);
     let (rows, h) = (x1.dims[0] as usize, x1.dims[1] as usize);
     let all = dealt(k, "group", &k.f("x1")?, x1.dtype, &shapes(k, &["x1", "x2"])?)?;
-    let wide = permuted(&all, &[ranks, rows / ranks, h], &[1, 0, 2]);
+    Ok(permuted(&all, &[ranks, rows / ranks, h], &[1, 0, 2]))
+}
+
+fn deal_product(k: &Call) -> Outcome {
+    let wide = wide_rows(k)?;
     let mut c = times(k, &wide, &turned(k, "x2", "transposeX2")?)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
     k.put("output", &Values::F(c))?;
     k.put_opt("alltoAllOutOptional", &Values::F(wide))
 }
 
-/// The product; its columns to all ranks; what comes stands below one another.
+/// Columns of a product to all ranks; what comes stands below one another.
+pub(super) fn columns_dealt(k: &Call, c: &[f64], columns: usize) -> Outcome {
+    let (rows, ranks) = (k.t("x1")?.dims[0] as usize, k.group("group")?.size as usize);
+    let parts = permuted(c, &[rows, ranks, columns / ranks], &[1, 0, 2]);
+    let all = dealt(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
+    k.put("output", &Values::F(all))
+}
+
 fn product_deal(k: &Call) -> Outcome {
-    let (x1, ranks) = (k.t("x1")?, k.group("group")?.size as usize);
     let x2 = turned(k, "x2", "transposeX2")?;
     let mut c = times(k, &k.f("x1")?, &x2)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
-    let (rows, columns) = (x1.dims[0] as usize, x2.dims[1] as usize);
-    let parts = permuted(&c, &[rows, ranks, columns / ranks], &[1, 0, 2]);
-    let all = dealt(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
-    k.put("output", &Values::F(all))
+    columns_dealt(k, &c, x2.dims[1] as usize)
 }
 
 fn activated(kind: i64, v: f64) -> f64 {
