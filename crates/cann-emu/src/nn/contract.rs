@@ -27,7 +27,7 @@
 //! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor has told it.
 //! - `long(list,1..128)`: how many tensors a list has. `one(list,mode,2|3)`: a single one where a parameter is among these.
 //! - `last(list,1..65535)`: the last dimension of a tensor or of each of a list. `needs(a,b)`: `a` is there only if `b` is.
-//! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers. `each(list,0..8)`: every one of them.
+//! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers. `each(list,0..8)`: every one of them. `ends(a,list)`: the last dimensions are these.
 //! - `together(a,b)`: all of these are there, or none.
 //! - `groups(x,weight,bias,ends>y)`: lists whose products are those of each group's rows with its matrix, see [`groups`].
 //! - `group(group>R)`: the name of a communicator of the current device; `R` is its number of ranks, `R.rank` this one.
@@ -91,6 +91,7 @@ enum Clause {
     Axes(String, Vec<i64>),
     Count(String, Size),
     Each(String, String),
+    Ends(String, String),
     Groups([String; 5]),
     Together(Vec<String>),
     On(String, Size, String),
@@ -122,7 +123,9 @@ impl Contract {
         if name.ends_with("Ref") || name.ends_with("RefOptional") || name.ends_with("OptionalRef") {
             return Role::InOut;
         }
-        let told = name == "out" || name.ends_with("Out") || name.ends_with("OutOptional");
+        // The gradient of an output is an input.
+        let told =
+            name == "out" || (name.ends_with("Out") && name != "gradOut") || name.ends_with("OutOptional");
         if told || matches!(param.kind, Kind::To | Kind::TLo) { Role::Out } else { Role::In }
     }
 
@@ -167,6 +170,12 @@ impl Contract {
             }
         }
         Ok(())
+    }
+
+    /// Whether it names the element types of an argument.
+    #[cfg(test)]
+    pub fn has_types(&self) -> bool {
+        self.clauses.iter().any(|c| matches!(c, Clause::Types(..)))
     }
 
     /// The parameters that name communicators.

@@ -159,6 +159,13 @@ pub(super) fn check(clause: &Clause, call: &Call, letters: &mut Letters) -> Resu
                 return Err(format!("{name}: expected {list} each, found {v}"));
             }
         }
+        Clause::Ends(name, list) => {
+            if let Some(Value::Ints(Some(found))) = call.value(list)
+                && let Some(view) = views(call, name).into_iter().find(|v| !v.dims.ends_with(found))
+            {
+                return Err(format!("{name}: expected to end in {list} {found:?}, found {:?}", view.dims));
+            }
+        }
         Clause::Groups(names) => groups::check(names, call)?,
         Clause::Together(names) => {
             let there: Vec<&String> = names.iter().filter(|n| !views(call, n).is_empty()).collect();

@@ -127,6 +127,10 @@ impl Contract {
                         let (a, list) = body.split_once(',').expect("each(list,0..8)");
                         Clause::Each(a.to_owned(), list.to_owned())
                     }
+                    "ends" => {
+                        let (a, b) = body.split_once(',').expect("ends(a,list)");
+                        Clause::Ends(a.to_owned(), b.to_owned())
+                    }
                     "groups" => {
                         let names = words(&body.replace('>', ","));
                         Clause::Groups(<[String; 5]>::try_from(names).expect("groups(x,weight,bias,ends>y)"))

@@ -112,6 +112,13 @@ fn every_kernel_has_a_case() {
     eprintln!("{} kernels, each with a case", known.len());
 }
 
+#[test]
+fn every_contract_names_element_types() {
+    let without: BTreeSet<&str> =
+        kernels::all().iter().filter(|(_, o)| !o.contract.has_types()).map(|(name, _)| *name).collect();
+    assert!(without.is_empty(), "contracts without element types: {without:?}");
+}
+
 /// A C library reads its settings once in a process, so each family runs in a process of its own.
 #[track_caller]
 fn passes(name: &str, mode: &str) {

@@ -472,5 +472,5 @@ pub(super) static OPS: &[Row] = &[
          gatherOutOut[m*R,n]",
         gather_add,
     ),
-    ("DistributeBarrier", "meet(group>R) equal(R,worldSize)", barrier),
+    ("DistributeBarrier", "xRef:FDIB meet(group>R) equal(R,worldSize)", barrier),
 ];

@@ -423,7 +423,7 @@ pub(super) static OPS: &[Row] = &[
     ("Cumprod", "input:FDIBC", cumprod),
     ("Cummax", ANY, |k| cum_extreme(k, true)),
     ("Cummin", ANY, |k| cum_extreme(k, false)),
-    ("Trace", "rank(self,2)", trace),
+    ("Trace", "self:FDIBC rank(self,2) rank(out,0)", trace),
 ];
 
 fn var_unbiased(k: &Call, root: bool) -> Outcome {
