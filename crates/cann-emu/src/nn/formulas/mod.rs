@@ -21,12 +21,14 @@ mod maths;
 mod named;
 mod norm;
 mod pool;
+mod quantised_ranks;
 mod random;
 mod ranks;
 mod reduce;
 mod routes;
 mod run;
 mod shape;
+mod wrong;
 
 use crate::nn::kernels;
 use crate::nn::tensor::Dtype;
