@@ -27,7 +27,8 @@
 //! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor has told it.
 //! - `long(list,1..128)`: how many tensors a list has. `one(list,mode,2|3)`: a single one where a parameter is among these.
 //! - `last(list,1..65535)`: the last dimension of a tensor or of each of a list. `needs(a,b)`: `a` is there only if `b` is.
-//! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers. `each(list,0..8)`: every one of them. `ends(a,list)`: the last dimensions are these.
+//! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers.
+//!   `each(list,0..8)`: every one of them. `ends(a,list)`: the last dimensions are these.
 //! - `together(a,b)`: all of these are there, or none.
 //! - `groups(x,weight,bias,ends>y)`: lists whose products are those of each group's rows with its matrix, see [`groups`].
 //! - `group(group>R)`: the name of a communicator of the current device; `R` is its number of ranks, `R.rank` this one.
