@@ -285,12 +285,12 @@ pub(super) static OPS: &[Row] = &[
         grad(k, |g, x| if x > a && x < b { g } else { 0.0 })
     }),
     ("Hardsigmoid", X, |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
-    ("InplaceHardsigmoid", IN, |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
+    ("InplaceHardsigmoid", "self:FD inout(self)", |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
     ("HardsigmoidBackward", "gradOutput:FD", |k| {
         grad(k, |g, x| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 })
     }),
     ("Hardswish", X, |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
-    ("InplaceHardswish", IN, |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+    ("InplaceHardswish", "self:FD inout(self)", |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
     ("HardswishBackward", "gradOutput:FD", |k| {
         grad(k, |g, x| {
             if x <= -3.0 {

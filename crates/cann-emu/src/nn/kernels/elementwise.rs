@@ -642,7 +642,7 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("Signbit", ANY, |k| test(k, false, f64::is_sign_negative)),
     ("IsFinite", ANY, |k| test(k, true, f64::is_finite)),
-    ("IsInf", ANY, |k| test(k, false, f64::is_infinite)),
+    ("IsInf", "x:FDIBC", |k| test(k, false, f64::is_infinite)),
     ("IsNegInf", ANY, |k| test(k, false, |x| x == f64::NEG_INFINITY)),
     ("IsPosInf", ANY, |k| test(k, false, |x| x == f64::INFINITY)),
     ("IsClose", ANY, is_close),

@@ -112,7 +112,7 @@ fn product_deal(k: &Call) -> Outcome {
 macro_rules! sums {
     ($bias:literal $x3:literal $scale:literal $types:literal $($more:literal)*) => {
         concat!(
-            "x1:8 x2:8 ", $bias, ":i ", $x3, ":H ", $scale, ":", $types, " output:H type(output,", $x3, ") null(bias,x3) out(output) ",
+            "x1:8 x2:8 ", $bias, ":i ", $x3, ":H ", $scale, ":", $types, " output:H type(output,", $x3, ") null(", $bias, ",", $x3, ") out(output) ",
             "contig(x1) turned(x2) rank(x1,2..3) x1[.r,k] x2[k,n] in(k,1..65535) in(n,1..65535) ", $bias, "[n] ", $x3, "[.r,n] ",
             "output[.r,n] ", $scale, "[.one,c] in(one.n,1) either(c,1,n) code(561003) chips(A2) code(161002) group(group>R) ",
             "in(R,1|2|4|8) says(reduceOp,sum) in(commTurn,0) in(streamMode,1)"
