@@ -205,7 +205,7 @@ impl Setting {
         }
         r.loose(2.0);
         if self.normed {
-            self.norm(&mut r, w, dtype, want);
+            self.norm(&mut r, w, dtype, &want);
         } else {
             r.out(if self.version > 1 { "xOut" } else { "x" }, &[2, h], want);
         }
@@ -213,7 +213,7 @@ impl Setting {
     }
 
     /// The sum with a residual, rounded as it is written, and its norm by root mean square.
-    fn norm(&self, r: &mut Run, w: &Rank, dtype: Dtype, want: Vec<f64>) {
+    fn norm(&self, r: &mut Run, w: &Rank, dtype: Dtype, want: &[f64]) {
         let h = self.h as i64;
         let residual = r.t("residualX", &[2, 1, h], dtype, &whole(2 * self.h, 900 + w.me, -3, 3));
         let gamma = r.t("gamma", &[h], dtype, &whole(self.h, 950, 1, 4));
