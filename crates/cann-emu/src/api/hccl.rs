@@ -1,6 +1,7 @@
 //! Communicators: how they are made, asked, configured and destroyed.
 
 use super::context::need;
+use super::rank_table;
 use super::{answer, give, give_text, take};
 use crate::handles;
 use crate::hccl::entrance::{Entrance, Joined};
@@ -151,6 +152,10 @@ fn init(
         return Err(fail(1, &format!("{call}: rank {rank} of {size}")));
     }
     let Config { buffer, name: asked, fixed } = read_config(config, call)?;
+    let twice = |c: &Comm| !asked.is_empty() && c.name == asked && c.device == device;
+    if handles::find::<Comm>(twice).is_some() {
+        return Err(fail(1, &format!("{call}: there is a communicator named {asked} on device {device}")));
+    }
     let bytes = 2 * (buffer << 20) as i64;
     memory::charge(device, bytes, call).map_err(|_| 3)?;
     let group = if asked.is_empty() { name.trim_start_matches("cann-emu-").to_owned() } else { asked };
@@ -242,43 +247,32 @@ fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
     Ok((name, place))
 }
 
-/// The `server_id` that stands before a rank's `rank_id` in a rank table.
-fn server_of(table: &str, rank: u32) -> Option<String> {
-    let strings: Vec<&str> = table.split('"').skip(1).step_by(2).collect();
-    let mut server = None;
-    for pair in strings.windows(2) {
-        match pair[0] {
-            "server_id" => server = Some(pair[1].to_owned()),
-            "rank_id" if pair[1] == rank.to_string() => return server,
-            _ => {}
-        }
-    }
-    None
-}
-
-/// A rank table: as many ranks as it has `rank_id`s; the file's text is the group's address.
+/// The ranks of a rank table; the file's text is the group's address.
 fn cluster(path: usize, rank: u32, config: usize, comm: usize, call: &str) -> Result<(), i32> {
     let path = super::text(path);
     let table = std::fs::read_to_string(&path).map_err(|e| fail(10, &format!("{call}: {path}: {e}")))?;
-    let size = table.matches("\"rank_id\"").count() as u32;
-    if size == 0 || !table.contains("completed") {
-        return Err(fail(1, &format!("{call}: {path}: expected a completed rank table, found {size} ranks")));
-    }
+    let ranks = rank_table::read(&table, &path, call)?;
     let hash = table.bytes().fold(7u64, |h, b| h.wrapping_mul(1_099_511_628_211).wrapping_add(u64::from(b)));
     let name = format!("cann-emu-table-{hash:016x}");
-    let server = server_of(&table, rank);
-    if !knobs().server.is_empty() && server.as_ref() != Some(&knobs().server) {
+    let (device, _) = need(call)?;
+    let Some(place) = ranks.get(rank as usize) else {
+        return Err(fail(1, &format!("{call}: {path}: rank {rank} of {}", ranks.len())));
+    };
+    let here = &knobs().server;
+    let elsewhere = !here.is_empty() && place.server != *here;
+    if elsewhere || place.device != device {
         let message = format!(
-            "{call}: {path}: rank {rank} is on {}, this is {}",
-            server.unwrap_or_else(|| "no server".to_owned()),
-            knobs().server
+            "{call}: {path}: rank {rank} is on device {} of {}, this is device {device} of {}",
+            place.device,
+            place.server,
+            if here.is_empty() { &place.server } else { here }
         );
         violation(&report::COMM_ARGUMENT, 1, &message);
         return Err(1);
     }
     read_config(config, call)?;
     let root = meet(name, rank, call)?;
-    init(&root, size, rank, config, comm, false, call)
+    init(&root, ranks.len() as u32, rank, config, comm, false, call)
 }
 
 pub(crate) fn HcclCommInitClusterInfo(path: usize, rank: u32, comm: usize) -> i32 {

@@ -12,6 +12,7 @@ pub mod memory;
 pub mod meta;
 pub mod process;
 pub mod profile;
+mod rank_table;
 pub mod stream;
 
 pub(crate) use callback::*;

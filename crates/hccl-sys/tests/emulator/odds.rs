@@ -3,14 +3,18 @@
 use super::conduct::report_of;
 use super::passes_in;
 use super::scenarios::{ranks, scenarios};
-use crate::client::{Array, F16, F32, call, start};
-use hccl_sys::types::HcclComm;
+use crate::client::{Array, F16, F32, call, message, start, stream};
+use hccl_sys::types::{HcclComm, HcclCommConfig, HcclRootInfo};
+use std::ffi::CString;
+use std::io::Write;
+use std::net::TcpStream;
 use std::ptr::null_mut;
 
 scenarios! {
     sizes_of_an_exchange_that_differ sizes_of_a_gathering_that_differ a_send_and_a_receive_of_other_sizes
     a_send_and_a_receive_of_other_types a_sum_against_a_message a_message_against_a_sum
     types_that_do_not_exist groups_of_devices_that_do_not_exist buffers_that_stand_aslant
+    strangers_at_the_door many_groups_behind_one_door rank_tables_that_are_none a_name_that_is_taken
 }
 
 const ERROR: (&str, &str) = ("CANN_EMU_VIOLATION", "error");
@@ -49,6 +53,151 @@ fn arguments_outside_their_range_are_codes() {
     {
         passes_in(scenario, &["lazy", "threads"], &[ERROR, ("HCCL_BUFFSIZE", "8")]);
     }
+}
+
+/// Over TCP anybody can connect: what is no rank of the group neither joins it nor stops it.
+#[test]
+fn strangers_do_not_keep_ranks_from_meeting() {
+    let server = ("CANN_EMU_SERVER", "10.0.0.1");
+    passes_in("strangers_at_the_door", &["lazy"], &[ERROR, server, ("HCCL_BUFFSIZE", "1")]);
+    let port = ("HCCL_IF_BASE_PORT", "26431");
+    passes_in("many_groups_behind_one_door", &["lazy"], &[server, port, ("HCCL_BUFFSIZE", "1")]);
+}
+
+#[test]
+fn names_and_tables_are_checked() {
+    passes_in("rank_tables_that_are_none", &["lazy"], &[ERROR, ("HCCL_BUFFSIZE", "1")]);
+    passes_in("a_name_that_is_taken", &["lazy"], &[ERROR, ("HCCL_BUFFSIZE", "1")]);
+}
+
+fn root_info() -> Box<HcclRootInfo> {
+    let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
+    assert_eq!(call!(hccl.HcclGetRootInfo(&raw mut *info)), 0, "{}", message());
+    info
+}
+
+fn join(size: u32, info: &HcclRootInfo, rank: u32) -> (i32, HcclComm) {
+    let mut comm = null_mut();
+    (call!(hccl.HcclCommInitRootInfo(size, info, rank, &raw mut comm)), comm)
+}
+
+/// Where a group over TCP meets: a text in its root info.
+fn address(info: &HcclRootInfo) -> String {
+    let text: Vec<u8> = info.internal[16..80].iter().map(|b| *b as u8).take_while(|b| *b != 0).collect();
+    String::from_utf8(text).unwrap()
+}
+
+fn strangers_at_the_door() {
+    start(0);
+    let info = root_info();
+    let words = |list: &[u64]| list.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    // A hello: kind, ranks, device, two numbers, rank, a flag; the group's name by its length and bytes; two lists; a payload.
+    let named = |name: &[u8], bytes: u64| [words(&[0, 2, 0, 0, 0, 0, bytes]), name.to_vec()].concat();
+    let mut open = Vec::new();
+    for said in [
+        Vec::new(),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        named(b"", 1 << 62),
+        named(b"", 1 << 40),
+        [named(b"another", 7), words(&[0, 0, 0])].concat(),
+        [words(&[1, 4, 4, 0, 0, 0, 0]), words(&[0, 0, 4]), vec![0; 4]].concat(),
+    ] {
+        let mut line = TcpStream::connect(address(&info)).unwrap();
+        line.write_all(&said).unwrap();
+        // They stay connected.
+        open.push(line);
+    }
+    std::thread::scope(|scope| {
+        for r in 0..2 {
+            let info = &info;
+            scope.spawn(move || {
+                assert_eq!(call!(rt.aclrtSetDevice(r as i32)), 0);
+                let (code, comm) = join(2, info, r);
+                assert_eq!(code, 0, "{}", message());
+                let (a, s) = (Array::of(&[2], F32, &[1.0, 2.0]), stream());
+                assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 2, 4, 0, comm, s)), 0);
+                assert_eq!(a.read(s), [2.0, 4.0]);
+            });
+        }
+    });
+    // The group has had its ranks.
+    assert_eq!(join(2, &info, 0).0, 1);
+}
+
+/// More groups than the ports that a process may use.
+fn many_groups_behind_one_door() {
+    start(0);
+    let infos: Vec<_> = (0..40).map(|_| root_info()).collect();
+    let comms: Vec<HcclComm> = infos
+        .iter()
+        .map(|info| {
+            let (code, comm) = join(1, info, 0);
+            assert_eq!(code, 0, "{}", message());
+            comm
+        })
+        .collect();
+    let s = stream();
+    for comm in comms {
+        let a = Array::of(&[1], F32, &[3.0]);
+        assert_eq!(call!(hccl.HcclAllReduce(a.at, a.at, 1, 4, 0, comm, s)), 0);
+        assert_eq!(a.read(s), [3.0]);
+    }
+}
+
+fn rank_tables_that_are_none() {
+    start(0);
+    let folder = tempfile::tempdir().unwrap();
+    let device = r#"{"device_id": "0", "device_ip": "10.0.0.2", "rank_id": "0"}"#;
+    let table = |status: &str, devices: &str| {
+        let servers = format!(r#"[{{"server_id": "10.0.0.1", "device": [{devices}]}}]"#);
+        format!(
+            r#"{{"version": "1.0", "status": "{status}", "server_count": "1", "server_list": {servers}}}"#
+        )
+    };
+    let join = |text: &str| {
+        let path = folder.path().join("table.json");
+        std::fs::write(&path, text).unwrap();
+        let path = CString::new(path.to_str().unwrap()).unwrap();
+        let mut comm = null_mut();
+        call!(hccl.HcclCommInitClusterInfo(path.as_ptr(), 0, &raw mut comm))
+    };
+    let whole = table("completed", device);
+    for (text, says) in [
+        (whole[..whole.len() - 1].to_owned(), "EOF"),
+        (table("initializing", device), "found the status"),
+        (table("completed", &format!("{device}, {device}")), "rank 0 twice"),
+        (table("completed", &device.replace(r#""rank_id": "0""#, r#""rank_id": "1""#)), "found the ranks"),
+        (table("completed", &device.replace(r#""rank_id": "0""#, r#""rank_id": 0"#)), "found rank_id 0"),
+        (table("completed", ""), "found the ranks"),
+        (r#"{"status": "completed", "rank_id": "rank_id"}"#.to_owned(), "no server_list"),
+        (table("completed", &device.replace(r#""device_id": "0""#, r#""device_id": "3""#)), "on device 3"),
+    ] {
+        assert_eq!(join(&text), 1, "{text}");
+        let said = message();
+        assert!(said.contains(says), "expected {says}, found {said}");
+    }
+    assert_eq!(join(&whole), 0, "{}", message());
+}
+
+fn a_name_that_is_taken() {
+    start(0);
+    let mut config = HcclCommConfig::new();
+    for (to, from) in config.comm_name.iter_mut().zip(b"pipeline") {
+        *to = *from as _;
+    }
+    let named = || {
+        let (info, mut comm) = (root_info(), null_mut());
+        (
+            call!(hccl.HcclCommInitRootInfoConfig(1, &raw const *info, 0, &raw const config, &raw mut comm)),
+            comm,
+        )
+    };
+    let (code, first) = named();
+    assert_eq!(code, 0, "{}", message());
+    assert_eq!(named().0, 1);
+    assert!(message().contains("named pipeline"), "{}", message());
+    while call!(hccl.HcclCommDestroy(first)) != 0 {}
+    assert_eq!(named().0, 0, "{}", message());
 }
 
 fn sizes_of_an_exchange_that_differ() {
