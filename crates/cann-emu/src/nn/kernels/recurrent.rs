@@ -253,5 +253,5 @@ fn backward(k: &Call) -> Outcome {
 
 pub(super) static OPS: &[Row] = &[
     ("LSTM", "input:F null(batchSizes,iOut,jOut,fOut,oOut,hOut,cOut,tanhCOut)", forward),
-    ("LstmBackward", "input:F null(dy,dh,dc,dxOut,dhPrevOut,dcPrevOut)", backward),
+    ("LstmBackward", "input:F null(dy,dh,dc,dxOut,dhPrevOut,dcPrevOut,outputMask)", backward),
 ];
