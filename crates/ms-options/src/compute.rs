@@ -114,8 +114,9 @@ impl Loading {
     ) -> Result<LoadedModel> {
         let load = self.source.model_folder()?;
         let device = self.compute.device(dtype)?;
-        let place =
-            |error: ms_generate::Error| anyhow::Error::new(error).context(format!("--load {}", load.display()));
+        let place = |error: ms_generate::Error| {
+            anyhow::Error::new(error).context(format!("--load {}", load.display()))
+        };
         let source = match self.source.step() {
             Some(step) => ms_ckpt::open_iteration(load, step),
             None => ms_ckpt::open(load),
@@ -124,7 +125,8 @@ impl Loading {
         let config = self.model.beside(source.config(), self.source.describes_model())?;
         // What there is beside the device's threads.
         let work = Work { available: ms_cli::available_memory(), ..work };
-        LoadedModel::load(&source, &config, dtype, device, positions, Some(work)).map_err(|error| match error {
+        LoadedModel::load(&source, &config, dtype, device, positions, Some(work)).map_err(|error| match error
+        {
             ms_generate::Error::Memory { needs, available } => {
                 ms_cli::too_little_memory(needs.total(), available, lower(&needs))
             }

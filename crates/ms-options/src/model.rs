@@ -1,9 +1,9 @@
 //! The model of a checkpoint with flags in place of what it says.
 
-use anyhow::{Result, bail};
 use crate::flags::MODEL;
-use ms_cli::{Usage, options};
+use anyhow::{Result, bail};
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
+use ms_cli::{Usage, options};
 use ms_spec::{ModelConfig, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,8 @@ impl Options for ModelFlags {
         // The number of layers counts the empty slots.
         let slots = |dest: &str| dest == "noop_layers" && written.contains_key("num_layers");
         let given = args.record().iter().filter(|(dest, _)| names.contains(dest.as_str()) || slots(dest));
-        let given = given.map(|(dest, value)| Given::new(dest, written.get(plain(dest)).copied(), value)).collect();
+        let given =
+            given.map(|(dest, value)| Given::new(dest, written.get(plain(dest)).copied(), value)).collect();
         Ok(Self { values, given, written, vocabulary: Options::read(from)?, slots: Options::read(from)? })
     }
 }
@@ -302,6 +303,45 @@ mod tests {
 
     fn given(pairs: &Value) -> Vec<Given> {
         pairs.as_object().unwrap().iter().map(|(dest, value)| Given::new(dest, None, value)).collect()
+    }
+
+    #[test]
+    fn every_flag_of_models_is_looked_at_when_arguments_are_read() {
+        let facts =
+            ms_cli::megatron::Line::new::<ModelFlags>(ms_cli::megatron::Program::Infer, "ms-infer", "");
+        let line: &'static _ = Box::leak(Box::new(facts));
+        // What samples say of themselves, and each kind of argument once more.
+        let mut asked = BTreeSet::new();
+        let mut look = |args: &Map<String, Value>| asked.extend(ms_spec::megatron::asked_args(args));
+        for name in ms_testing::golden_models() {
+            look(&ms_spec::megatron::to_args(&sample(&name)));
+        }
+        let plain = ms_spec::megatron::to_args(&sample("aquila"));
+        let kinds = [
+            json!({"swiglu": false, "geglu": false, "add_bias_linear": true, "bias_gelu_fusion": false}),
+            json!({"hybrid_override_pattern": "M*-M", "mamba_d_ssm": 64}),
+            json!({"spec": ["mamba"], "hybrid_attention_ratio": 0.5}),
+            json!({"rope_scaling_type": "llama3", "rope_scaling_factor": 8.0}),
+            json!({"rope_scaling_type": "longrope", "rope_scaling_factor": 8.0}),
+            json!({"rope_scaling_type": "yarn", "rope_scaling_factor": 8.0}),
+            json!({"num_experts": 4, "moe_router_topk": 2, "n_group": 2, "topk_group": 1}),
+            json!({"num_experts": 4, "moe_router_load_balancing_type": "group_limited_greedy"}),
+        ];
+        for kind in kinds {
+            let mut args = plain.clone();
+            args.extend(kind.as_object().unwrap().clone());
+            look(&args);
+        }
+        let unread: Vec<&str> = MODEL
+            .iter()
+            .filter(|entry| {
+                let flag =
+                    line.flags(ms_cli::megatron::Upstream::V2_0_0).find(|f| f.flag == entry.flag).unwrap();
+                !asked.contains(flag.dest(ms_cli::megatron::Upstream::V2_0_0))
+            })
+            .map(|entry| entry.flag)
+            .collect();
+        assert_eq!(unread, [""; 0]);
     }
 
     #[test]

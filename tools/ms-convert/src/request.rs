@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::options::Options;
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Arithmetic, Sharding};
-use crate::options::Options;
 use ms_cli::Usage;
 use ms_cli::megatron::Upstream;
 use ms_core::DType;
@@ -186,9 +186,8 @@ pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
 }
 
 fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
-    let folder = |path: &Option<PathBuf>, flag: &str| {
-        path.clone().ok_or_else(|| Usage(format!("{flag} is missing")))
-    };
+    let folder =
+        |path: &Option<PathBuf>, flag: &str| path.clone().ok_or_else(|| Usage(format!("{flag} is missing")));
     let (c, w) = (&o.cutting, &o.writing);
     let expert_tp = match (c.extend_ep, c.etp.value) {
         (true, None) => ExpertTp::Extend,
@@ -225,12 +224,7 @@ fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
             dual_pipe: c.schedule.as_deref() == Some("dualpipev"),
             layers_per_chunk: c.layers_per_chunk.value,
             layer_list: c.layer_list.as_deref().map(|t| numbers("--num-layer-list", t)).transpose()?,
-            noop: c
-                .noop
-                .as_deref()
-                .map(|t| numbers("--noop-layers", t))
-                .transpose()?
-                .unwrap_or_default(),
+            noop: c.noop.as_deref().map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default(),
         },
         output_type: OutputType::Same,
         through_config_type: false,

@@ -6,11 +6,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::options::Options;
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::layout::peft;
 use ms_ckpt::{CHECKSUMS, Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOptions, Sharding, TRACKER};
-use crate::options::Options;
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
@@ -446,13 +446,7 @@ fn absolute(path: &Path) -> PathBuf {
     }
 }
 
-fn copy(
-    plan: &Plan,
-    source: &Checkpoint,
-    request: &Request,
-    o: &Options,
-    args: &Args,
-) -> anyhow::Result<()> {
+fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     check_apart(request, source, o)?;
     if request.force
         && request.save.exists()

@@ -6,8 +6,8 @@ mod chinese;
 mod hellaswag;
 mod jsonl;
 pub mod mmlu;
-pub mod question;
 mod options;
+pub mod question;
 mod report;
 mod run;
 

@@ -1,7 +1,7 @@
 //! Scores: a table on stdout, `results.json` and `samples.jsonl` in `--output`.
 
-use crate::question::Question;
 use crate::options::Options;
+use crate::question::Question;
 use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
 use serde::Serialize;

@@ -1,11 +1,11 @@
 //! Running a benchmark: questions, model, answers, score.
 
 use crate::chinese::{self, Benchmark};
+use crate::options::{Asked, Options};
 use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
 use crate::{boolq, hellaswag, mmlu};
 use anyhow::{Context, Result, bail, ensure};
-use crate::options::{Asked, Options};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
@@ -221,11 +221,9 @@ fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
         _ => DType::Bf16,
     };
     let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
-    o.loading.load(dtype, Some(longest), work, |needs| {
-        match needs.cache > needs.weights {
-            true => "--num-fewshot or --max-new-tokens",
-            false => "the size of the model, or pass --dtype bf16",
-        }
+    o.loading.load(dtype, Some(longest), work, |needs| match needs.cache > needs.weights {
+        true => "--num-fewshot or --max-new-tokens",
+        false => "the size of the model, or pass --dtype bf16",
     })
 }
 

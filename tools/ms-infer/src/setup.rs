@@ -35,13 +35,9 @@ pub(crate) fn model(o: &Options, default: DType, ask: Ask) -> Result<LoadedModel
             (Some(tokens.max(1)), Work { prompt: tokens, new: 0, slots: 0, rows, available: None })
         }
     };
-    o.loading.load(dtype, positions, work, |needs| {
-        match (ask, needs.cache > needs.weights) {
-            (Ask::Continue(_), true) => {
-                "--max-new-tokens, --max-position-embeddings or the length of the prompt"
-            }
-            _ => "the size of the model or of the input, or pass --dtype bf16",
-        }
+    o.loading.load(dtype, positions, work, |needs| match (ask, needs.cache > needs.weights) {
+        (Ask::Continue(_), true) => "--max-new-tokens, --max-position-embeddings or the length of the prompt",
+        _ => "the size of the model or of the input, or pass --dtype bf16",
     })
 }
 

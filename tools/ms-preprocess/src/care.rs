@@ -1,9 +1,9 @@
 //! Flags that upstream lacks: which records are taken, what is kept beside the dataset, and how a run goes on.
 
-use anyhow::Result;
 use crate::cli::Options;
-use ms_cli::{Usage, options};
+use anyhow::Result;
 use ms_cli::megatron::Args;
+use ms_cli::{Usage, options};
 use ms_data::handler::Kind;
 use ms_data::preprocess::{Intake, OnError, file_sha256};
 use ms_data::select::{Dedup, Filter, Sampling, Scope};
@@ -97,8 +97,7 @@ impl Care {
             }
         };
         let sampling = o.sample.map(|p| Sampling::new(p, seed)).transpose();
-        let filters =
-            o.filters.iter().map(|rule| Filter::parse(rule)).collect::<Result<Vec<_>, _>>();
+        let filters = o.filters.iter().map(|rule| Filter::parse(rule)).collect::<Result<Vec<_>, _>>();
         let filters = filters.map_err(|e| ms_data::Error::Options(format!("--filter: {e}")));
         let dedup = match o.dedup.as_deref() {
             None => Ok(None),

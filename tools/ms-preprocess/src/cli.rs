@@ -13,8 +13,8 @@ use ms_data::handler::{HandlerOptions, Kind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
-use std::path::{Path, PathBuf};
 use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// The line that help begins with, and what follows it.

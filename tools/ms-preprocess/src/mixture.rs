@@ -1,9 +1,9 @@
 //! Several sets of a `dataset_info.json` as one: `--mix-strategy`, `--interleave-probs`, `--max-samples`.
 
-use anyhow::Result;
 use crate::cli::Options;
-use ms_cli::{Usage, options};
+use anyhow::Result;
 use ms_cli::megatron::Given;
+use ms_cli::{Usage, options};
 use ms_data::handler::{Handler, Kind};
 use ms_data::preprocess::count_rows;
 use ms_data::records::{InputFile, RawRecord, RecordReader};

@@ -1,10 +1,10 @@
 //! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most so much memory, best first.
 
+use crate::options::Options;
 use crate::plan;
 use crate::resolve::Resolved;
 use crate::topology::{self, Topology};
 use anyhow::Result;
-use crate::options::Options;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::{Axis, Grid, GridRules, GridSizes};

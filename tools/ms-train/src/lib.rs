@@ -143,7 +143,13 @@ fn train(
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
-    keep::listen(o.watching.handle_signal, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
+    keep::listen(
+        o.watching.handle_signal,
+        interrupt,
+        stop.clone(),
+        observer.progress_so_far(),
+        &resolved.config,
+    );
     let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let taken = OnceLock::new();

@@ -1,7 +1,7 @@
 //! The model of a run: from flags, or from a checkpoint with flags in place of what it says.
 
-use anyhow::{Context, Result, bail};
 use crate::options::Options;
+use anyhow::{Context, Result, bail};
 use ms_cli::megatron::Given;
 use ms_cli::{Usage, options};
 use ms_options::ModelFlags;

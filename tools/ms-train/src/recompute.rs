@@ -35,8 +35,7 @@ options! {
 /// `megatron/core/transformer/transformer_config.py`.
 pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Recompute, Keeping, Replay)> {
     let method = o.method.as_deref();
-    let selective =
-        o.granularity.as_deref() == Some("selective") || o.activations;
+    let selective = o.granularity.as_deref() == Some("selective") || o.activations;
     let count = o.layers;
     if selective && count.is_some() {
         bail!(Usage(
@@ -46,7 +45,13 @@ pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Reco
     }
     let keeping = Keeping {
         core_attention_again: selective,
-        activations_again: partly(o, "--recompute-activation-function", (o.activation_function, o.activation_function_layers), layers, selective)?,
+        activations_again: partly(
+            o,
+            "--recompute-activation-function",
+            (o.activation_function, o.activation_function_layers),
+            layers,
+            selective,
+        )?,
         norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?,
         swap_attention: o.swap_attention,
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
@@ -60,9 +65,8 @@ pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Reco
     }
     let replay = replay(o, method, count, stages)?;
     // Of swapped layers the networks alone run again, and in the bubble whole passes do.
-    let whole = o.granularity.as_deref() == Some("full")
-        && !keeping.swap_attention
-        && replay != Replay::InBubble;
+    let whole =
+        o.granularity.as_deref() == Some("full") && !keeping.swap_attention && replay != Replay::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,
         (true, Some("block")) if keeping.of_stage => Recompute::BlockOfStage(count.unwrap_or(1)),
@@ -87,7 +91,13 @@ pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Reco
 }
 
 /// How many layers form again what `flag` says.
-fn partly(o: &Again, flag: &str, (on, count): (bool, Option<usize>), layers: usize, selective: bool) -> Result<usize> {
+fn partly(
+    o: &Again,
+    flag: &str,
+    (on, count): (bool, Option<usize>),
+    layers: usize,
+    selective: bool,
+) -> Result<usize> {
     if !on {
         return Ok(0);
     }

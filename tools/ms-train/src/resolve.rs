@@ -174,8 +174,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let noop = o.model_flags.noop_layers();
     let around = Around { world, upstream: o.upstream, noop, seq_length, micro };
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
-    let adaptive =
-        matches!(o.spread.context.value.as_str(), "adaptive_cp_algo" | "hybrid_adaptive_cp_algo");
+    let adaptive = matches!(o.spread.context.value.as_str(), "adaptive_cp_algo" | "hybrid_adaptive_cp_algo");
     if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !o.doing.dry_run {
         bail!(Usage(
             "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
@@ -263,8 +262,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
         // As upstream: what is no number tells a dynamic scale to fall.
-        check_for_nan: w.check_for_nan
-            && !matches!(loss_scale, LossScale::Dynamic { .. }),
+        check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         eval,
         log_interval: w.interval,
         log_throughput: w.throughput,

@@ -30,7 +30,12 @@ options! {
 }
 
 /// How routers are trained; the number of experts must be the model's.
-pub(crate) fn routing(o: &Routers, flags: &ModelFlags, upstream: Upstream, model: &ModelConfig) -> Result<Routing> {
+pub(crate) fn routing(
+    o: &Routers,
+    flags: &ModelFlags,
+    upstream: Upstream,
+    model: &ModelConfig,
+) -> Result<Routing> {
     let (experts, top_k) = model.moe.as_ref().map_or((0, 0), |m| (m.experts, m.top_k));
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]

@@ -162,10 +162,8 @@ fn weight_decay(rates: &Rates) -> Result<(f64, f64, WeightDecayStyle)> {
         "cosine" => WeightDecayStyle::Cosine,
         _ => WeightDecayStyle::Constant,
     };
-    let ends = [
-        ("--start-weight-decay", rates.start_weight_decay),
-        ("--end-weight-decay", rates.end_weight_decay),
-    ];
+    let ends =
+        [("--start-weight-decay", rates.start_weight_decay), ("--end-weight-decay", rates.end_weight_decay)];
     if style == WeightDecayStyle::Constant {
         if let Some((flag, _)) = ends.iter().find(|end| end.1.is_some()) {
             bail!(Usage(format!("{flag} goes with --weight-decay-incr-style linear or cosine")));

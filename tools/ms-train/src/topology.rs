@@ -107,7 +107,15 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
     check(model, &grid, &stages, &context, sequence_parallel, seq_length, micro)?;
-        Ok(Topology { grid, listed, stages, order, sequence_parallel, context, distributed_optimizer: o.distributed_optimizer })
+    Ok(Topology {
+        grid,
+        listed,
+        stages,
+        order,
+        sequence_parallel,
+        context,
+        distributed_optimizer: o.distributed_optimizer,
+    })
 }
 
 /// Most ranks of a plan.
@@ -186,8 +194,7 @@ fn stages(o: &Spread, noop: Option<&str>, model: &ModelConfig) -> Result<Stages>
         .transpose()?;
     let slots = model.layers + noop.len();
     let dual_pipe = o.order.value.as_deref() == Some("dualpipev");
-    let mut layers_per_chunk =
-        o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
+    let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
     if let Some(chunks) = o.chunks.value.filter(|&n| n > 1 && pp > 1) {
         if !slots.is_multiple_of(chunks * pp) {
             bail!(Usage(format!(
@@ -204,10 +211,7 @@ fn order(o: &Spread, upstream: Upstream) -> PipelineOrder {
     match o.order.value.as_deref() {
         Some("dualpipev") => PipelineOrder::DualPipeV,
         Some("zero-bubble") => PipelineOrder::ZeroBubble,
-        _ => PipelineOrder::Plain {
-            group: o.group,
-            forwards_first: upstream == Upstream::V2_0_0,
-        },
+        _ => PipelineOrder::Plain { group: o.group, forwards_first: upstream == Upstream::V2_0_0 },
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::convert::python_float;
-use super::parse::{read_toml, unknown};
 use super::options::{Options, Reader};
+use super::parse::{read_toml, unknown};
 use super::table::{Arity, Flag, Kind, Line, Program, Status, Upstream};
 use crate::Usage;
 
@@ -321,9 +321,7 @@ impl Args {
     }
 
     fn rows(&self) -> impl Iterator<Item = (&'static Flag, &Value)> {
-        self.given.iter().filter_map(|(dest, value)| {
-            Some((self.line.by_dest(dest, self.upstream)?, value))
-        })
+        self.given.iter().filter_map(|(dest, value)| Some((self.line.by_dest(dest, self.upstream)?, value)))
     }
 }
 

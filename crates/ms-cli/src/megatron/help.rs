@@ -59,9 +59,10 @@ fn supported<'a>(line: &'a Line, upstream: Upstream, group: &str) -> Vec<&'a Fla
     line.flags(upstream).filter(|f| f.group == group && f.acts()).collect()
 }
 
-/// Flags by heading, without explanations: what `-h` prints.
+/// Flags by heading, without explanations and examples: what `-h` prints.
 pub fn short_help(program: &Line, upstream: Upstream) -> String {
-    let (name, about) = (program.name, program.about);
+    let name = program.name;
+    let about = program.about.split("\n\n").next().unwrap_or_default();
     let mut out = format!("{about}\n\nUsage: {name} [FLAGS]\n\n");
     for group in GROUPS {
         let rows = supported(program, upstream, group);

@@ -284,9 +284,10 @@ pub(super) fn unknown(token: &str, line: &Line, upstream: Upstream) -> Usage {
 
 /// A word after a complete flag: say how many values that flag takes.
 fn values_hint(before: &[String], line: &Line, upstream: Upstream) -> String {
-    let last = before.iter().rev().find_map(|t| {
-        line.find(t.split('=').next().unwrap_or(t), upstream).filter(|_| t.starts_with('-'))
-    });
+    let last = before
+        .iter()
+        .rev()
+        .find_map(|t| line.find(t.split('=').next().unwrap_or(t), upstream).filter(|_| t.starts_with('-')));
     match last {
         Some(f) if f.arity == Arity::Zero => format!("\nhint: {} takes no value", f.flag),
         Some(f) if f.arity == Arity::One => format!("\nhint: {} takes one value", f.flag),

@@ -225,7 +225,9 @@ fn tools(program: Program) -> &'static [(&'static str, Versions)] {
 fn table<const N: usize>(text: &'static str) -> impl Iterator<Item = [&'static str; N]> {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let columns: Vec<&'static str> = line.split('\t').collect();
-        columns.try_into().unwrap_or_else(|c: Vec<_>| panic!("expected {N} columns, found {}: {line}", c.len()))
+        columns
+            .try_into()
+            .unwrap_or_else(|c: Vec<_>| panic!("expected {N} columns, found {}: {line}", c.len()))
     })
 }
 
@@ -359,7 +361,11 @@ impl Flag {
         };
         assert!(fits, "{}: values of kind {:?} are read as {:?}", self.flag, self.kind, entry.kind);
         let several = matches!(self.arity, Arity::Any | Arity::Some);
-        assert!(!several || entry.arity == Arity::Some || entry.kind == Kind::Json, "{}: a list is read as one value", self.flag);
+        assert!(
+            !several || entry.arity == Arity::Some || entry.kind == Kind::Json,
+            "{}: a list is read as one value",
+            self.flag
+        );
         (self.status, self.group, self.range) = (Status::Acts, entry.group, entry.range());
         entry.help.clone_into(&mut self.note);
     }
@@ -390,19 +396,22 @@ impl Line {
         let mut rows: Vec<Flag> = Vec::new();
         for &(tool, here) in tools(program) {
             let others = others(tool);
-            let here_too = |e: &&Entry| e.versions == Versions::Both || e.versions == here || here == Versions::Both;
+            let here_too =
+                |e: &&Entry| e.versions == Versions::Both || e.versions == here || here == Versions::Both;
             for fact in facts().filter(|fact| fact[1].split(',').any(|t| t == tool)) {
                 let mut flag = upstream_flag(fact, here);
                 let spelling = flag.flag;
-                let mut readers =
-                    entries.iter().filter(|e| e.flag == spelling).filter(here_too);
+                let mut readers = entries.iter().filter(|e| e.flag == spelling).filter(here_too);
                 match (readers.next(), others.get(flag.flag)) {
                     (Some(entry), None) => flag.act(entry),
                     (None, Some(other)) => {
-                        (flag.status, flag.loud, flag.neutral) = (other.status, other.loud, other.neutral.clone());
+                        (flag.status, flag.loud, flag.neutral) =
+                            (other.status, other.loud, other.neutral.clone());
                         other.reason.clone_into(&mut flag.note);
                     }
-                    (Some(_), Some(_)) => panic!("{name}: {} is read, and others.tsv says that it is not", flag.flag),
+                    (Some(_), Some(_)) => {
+                        panic!("{name}: {} is read, and others.tsv says that it is not", flag.flag)
+                    }
                     (None, None) => {}
                 }
                 assert!(readers.next().is_none(), "{name}: {} is read into two places", flag.flag);

@@ -86,7 +86,10 @@ fn lists_take_words_up_to_the_next_flag() {
     let args = train(&["--data-path", "0.3", "a", "0.7", "b", "--split", "9,1,0", "--data-path"]);
     assert_eq!(args.read::<Few>().unwrap().data, Vec::<String>::new());
     let args = train(&["--data-path", "0.3", "a", "--split=9,1,0"]);
-    assert_eq!((args.read::<Few>().unwrap().data, args.value("split")), (vec!["0.3".into(), "a".into()], Some(&json!("9,1,0"))));
+    assert_eq!(
+        (args.read::<Few>().unwrap().data, args.value("split")),
+        (vec!["0.3".into(), "a".into()], Some(&json!("9,1,0")))
+    );
     assert_eq!(refusal(trainer(), &["--add-eos-token"]), "--add-eos-token: expected at least one value");
 }
 
@@ -96,10 +99,7 @@ fn switches_store_true_or_false_and_take_no_value() {
     assert_eq!(args.value("masked_softmax_fusion"), Some(&json!(false)));
     assert_eq!((args.value("swiglu"), args.read::<Few>().unwrap().bf16), (Some(&json!(true)), false));
     assert_eq!(refusal(trainer(), &["--swiglu=1"]), "--swiglu takes no value");
-    assert_eq!(
-        refusal(trainer(), &["--swiglu", "1"]),
-        "unexpected word '1'\nhint: --swiglu takes no value"
-    );
+    assert_eq!(refusal(trainer(), &["--swiglu", "1"]), "unexpected word '1'\nhint: --swiglu takes no value");
 }
 
 #[test]
@@ -169,7 +169,10 @@ fn flags_without_effect_say_why() {
     let args = parse(idle(Program::Infer), ["--lr", "1", "--use-flash-attn"]).unwrap();
     let notices = args.without_effect();
     assert_eq!((notices[0].flag, notices[0].reason.as_str()), ("--lr", "no effect in this program"));
-    assert_eq!((notices[1].flag, notices[1].reason.as_str()), ("--use-flash-attn", "kernels here are fused already"));
+    assert_eq!(
+        (notices[1].flag, notices[1].reason.as_str()),
+        ("--use-flash-attn", "kernels here are fused already")
+    );
 }
 
 #[test]
@@ -224,7 +227,10 @@ fn values_are_read_with_their_defaults_and_whether_they_were_given() {
 fn a_short_spelling_acts_where_the_long_one_does() {
     let long = |line: &'static Line| line.flags(Upstream::V2_0_0).find(|f| f.flag == "--tp").map(Flag::acts);
     assert_eq!((long(trainer()), long(idle(Program::Infer))), (Some(true), Some(false)));
-    assert_eq!(train(&["--tp", "2"]).written_flags().next(), Some(("tensor_model_parallel_size".into(), "--tp")));
+    assert_eq!(
+        train(&["--tp", "2"]).written_flags().next(),
+        Some(("tensor_model_parallel_size".into(), "--tp"))
+    );
 }
 
 #[test]

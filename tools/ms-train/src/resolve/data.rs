@@ -148,18 +148,11 @@ pub(super) fn data(
         let closing = tokenizer.is_some_and(|t| t.1);
         if packed.is_none() {
             let variable = o.variable || o.no_pad;
-            let multiple =
-                if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
-            layout =
-                Layout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
+            let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
+            layout = Layout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
         }
         let fill_to = o.fill.then_some(global as u64);
-        let order = Order {
-            seed,
-            shuffle: !o.no_shuffle,
-            fill_to,
-            full_shuffle: o.full_shuffle,
-        };
+        let order = Order { seed, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
         let mut options = sft_options(seq_length, packed, closing, eos, order);
         // Upstream has these beside the data, whatever the folder of the other index files.
         options.index_files = o.cache.is_some();

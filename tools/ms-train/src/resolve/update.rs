@@ -81,12 +81,7 @@ pub(super) fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale>
                     "--min-loss-scale: expected at most --initial-loss-scale {initial}, found {min}"
                 )));
             }
-            LossScale::Dynamic {
-                initial,
-                min,
-                window: o.scale_window as u64,
-                hysteresis: o.hysteresis,
-            }
+            LossScale::Dynamic { initial, min, window: o.scale_window as u64, hysteresis: o.hysteresis }
         }
         None => LossScale::None,
     })
@@ -96,10 +91,6 @@ pub(super) fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale>
 pub(super) fn update_rule(o: &Update) -> UpdateRule {
     match o.rule.as_str() {
         "sgd" => UpdateRule::Sgd { momentum: o.momentum },
-        _ => UpdateRule::AdamW(Adam {
-            beta1: o.beta1,
-            beta2: o.beta2,
-            eps: o.eps,
-        }),
+        _ => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),
     }
 }
