@@ -3,7 +3,6 @@
 use crate::ModelFlags;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::options;
 use ms_core::{Choice, DType, Device};
 use ms_generate::{LoadedModel, Needs, Work};
 use std::path::{Path, PathBuf};
@@ -88,7 +87,7 @@ impl Source {
     }
 }
 
-ms_cli::gathered_options! {
+gathered_options! {
     /// What makes a loaded model.
     pub struct Loading {
         /// Where it is computed with.

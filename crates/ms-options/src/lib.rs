@@ -5,6 +5,10 @@
 //! A flag that describes the model wins over the checkpoint, as upstream's do; one that contradicts a weight's shape is an
 //! error that names both ([`ModelFlags::beside`]).
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod compute;
 mod flags;
 mod model;

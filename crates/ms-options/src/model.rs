@@ -2,8 +2,8 @@
 
 use crate::flags::MODEL;
 use anyhow::{Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
-use ms_cli::{Usage, options};
 use ms_spec::{ModelConfig, params};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use ms_cli::Usage;
-use ms_cli::options;
 use ms_text::Tokenizer;
 use std::path::{Path, PathBuf};
 

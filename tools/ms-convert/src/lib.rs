@@ -14,6 +14,10 @@
 //! weight files. `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid
 //! out as `save_pretrained` does it.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod adapters;
 mod inspect;
 mod look;

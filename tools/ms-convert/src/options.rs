@@ -1,7 +1,6 @@
 //! Every option of `ms-convert`: those of both of upstream's converters, and ours.
 
 use ms_cli::megatron::{Given, Upstream, Versions};
-use ms_cli::{gathered_options, options};
 use std::path::PathBuf;
 
 options! {

@@ -1,6 +1,10 @@
 //! `ms-eval` scores a model on benchmarks with MindSpeed-LLM's prompts and extraction rules, or by log-likelihood as
 //! lm-evaluation-harness does.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod boolq;
 mod chinese;
 mod hellaswag;

@@ -1,6 +1,10 @@
 //! `ms-infer` runs a model: `generate` continues a prompt, `chat` holds a conversation, `logits` writes the logits of
 //! ready token ids. Without one of these words it takes the arguments of upstream's `inference.py`.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod chat;
 mod generate;
 mod logits;

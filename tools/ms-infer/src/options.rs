@@ -1,6 +1,5 @@
 //! Every option of `ms-infer`.
 
-use ms_cli::{gathered_options, options};
 use ms_generate::Sampling;
 use ms_options::{Loading, TokenizerFolder};
 use std::path::PathBuf;

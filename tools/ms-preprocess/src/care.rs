@@ -2,8 +2,8 @@
 
 use crate::cli::Options;
 use anyhow::Result;
+use ms_cli::Usage;
 use ms_cli::megatron::Args;
-use ms_cli::{Usage, options};
 use ms_data::handler::Kind;
 use ms_data::preprocess::{Intake, OnError, file_sha256};
 use ms_data::select::{Dedup, Filter, Sampling, Scope};

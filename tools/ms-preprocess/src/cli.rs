@@ -8,7 +8,7 @@ use crate::recognise::{self, first_record};
 use crate::sentences::{Sentences, splitter};
 use anyhow::Result;
 use ms_cli::megatron::{Args, Given, Line, Program, Upstream};
-use ms_cli::{Usage, check_prefix, gathered_options, options};
+use ms_cli::{Usage, check_prefix};
 use ms_data::handler::{HandlerOptions, Kind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;

@@ -1,5 +1,9 @@
 //! The program behind `ms-preprocess`.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod care;
 mod cli;
 mod empty;

@@ -2,8 +2,8 @@
 
 use crate::cli::Options;
 use anyhow::Result;
+use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_cli::{Usage, options};
 use ms_data::handler::{Handler, Kind};
 use ms_data::preprocess::count_rows;
 use ms_data::records::{InputFile, RawRecord, RecordReader};

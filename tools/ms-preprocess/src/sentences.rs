@@ -3,7 +3,7 @@
 use crate::cli::Target;
 use anyhow::Result;
 use ms_cli::megatron::Upstream;
-use ms_cli::{Usage, env_vars, options};
+use ms_cli::{Usage, env_vars};
 use ms_text::sentence::{Edition, Rules, SentenceSplitter, find_model};
 use std::path::PathBuf;
 

@@ -4,6 +4,10 @@
 //! [`resolve`] turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; [`data`] opens the
 //! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod data;
 mod fit;
 mod keep;

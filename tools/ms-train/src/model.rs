@@ -2,8 +2,8 @@
 
 use crate::options::Options;
 use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_cli::{Usage, options};
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
 use serde_json::{Value, json};

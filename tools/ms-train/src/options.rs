@@ -2,7 +2,6 @@
 
 use crate::{model, ranks, recompute, resolve, routing, schedule, topology};
 use ms_cli::megatron::Upstream;
-use ms_cli::{gathered_options, options};
 use ms_options::{Compute, ModelFlags, Source, TokenizerFolder};
 
 options! {

@@ -1,8 +1,8 @@
 //! Where the ranks of a run are: threads of this process, or processes that `mpirun` started.
 
 use anyhow::{Result, anyhow, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given};
-use ms_cli::{Usage, options};
 use ms_dist::Fabric;
 use ms_dist::threads::{self, RankFailure};
 

@@ -1,7 +1,7 @@
 //! What passes keep: the flags of recomputation and of swapped attention.
 
 use anyhow::{Result, bail};
-use ms_cli::{Usage, options};
+use ms_cli::Usage;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::Stages;
 use ms_trainer::Replay;

@@ -1,8 +1,8 @@
 //! How routers are trained, from flags.
 
 use anyhow::{Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_cli::{Usage, options};
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
 use ms_options::ModelFlags;

@@ -8,8 +8,8 @@
 //! `get_optimizer_param_scheduler`.
 
 use anyhow::{Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_cli::{Usage, options};
 use ms_trainer::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
 
 options! {

@@ -1,8 +1,8 @@
 //! From flags to the grid of ranks, the stages and the order of work.
 
 use anyhow::{Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_cli::{Usage, options};
 use ms_core::{Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
 use ms_dist::schedule::Schedule;

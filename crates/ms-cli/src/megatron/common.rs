@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::args::Args;
-use crate::{LogFormat, Progress, Verbosity, options, start_logging};
+use crate::{LogFormat, Progress, Verbosity, start_logging};
 
 options! {
     /// What every program is told of its output.

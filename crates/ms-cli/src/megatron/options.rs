@@ -1,7 +1,7 @@
 //! Typed options: a flag is one value with its meaning, its range and the place that reads it.
 //!
-//! [`options!`](crate::options) makes a struct of a list of flags, and of the same list what the program supports. So a flag
-//! that is supported is a field, and a field that nobody reads is refused by the compiler's lint.
+//! The macro `options!` (`macros.rs`) makes a struct of a list of flags, and of the same list what the program supports. So a
+//! flag that is supported is a field, and a field that nobody reads is refused by the compiler's lint.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -319,76 +319,4 @@ impl<A: Options, B: Options> Options for (A, B) {
     fn read(from: &Reader<'_>) -> Result<Self, Usage> {
         Ok((A::read(from)?, B::read(from)?))
     }
-}
-
-/// Makes a group of options: a struct with a field for each flag, and the list of the flags.
-///
-/// ```
-/// ms_cli::options! {
-///     /// Numbers of the optimizer.
-///     pub(crate) struct Numbers in "Optimizer" {
-///         /// Upstream's flag: its default is in the table.
-///         beta1: f64 = "--adam-beta1", "decay of the first moment", range = "[0,1)";
-///         /// A flag of ours.
-///         threads: Option<usize> = "--threads", "threads of each rank", range = "[1,1024]", own = own("threads");
-///     }
-/// }
-/// use ms_cli::megatron::{Line, Program, parse};
-/// # fn main() -> Result<(), ms_cli::Usage> {
-/// # let line: &'static Line = Box::leak(Box::new(Line::new::<Numbers>(Program::Train, "ms-train", "")));
-/// let numbers: Numbers = parse(line, ["--adam-beta1", "0.8"])?.read()?;
-/// assert_eq!((numbers.beta1, numbers.threads), (0.8, None));
-/// # Ok(())
-/// # }
-/// ```
-#[macro_export]
-macro_rules! options {
-    ($(#[$doc:meta])* $vis:vis struct $name:ident in $group:literal {
-        $($(#[$about:meta])* $fvis:vis $field:ident : $ty:ty = $flag:literal, $help:expr $(, $key:ident = $value:expr)*;)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug)]
-        $vis struct $name {
-            $($(#[$about])* #[doc = $help] $fvis $field: $ty,)*
-        }
-
-        impl $crate::megatron::Options for $name {
-            fn entries() -> Vec<$crate::megatron::Entry> {
-                #[allow(unused_imports)] // for flags of ours
-                use $crate::megatron::{own, own_of, own_or};
-                vec![$($crate::megatron::Entry {
-                    $($key: $value,)*
-                    ..$crate::megatron::Entry::new::<$ty>($flag, $help, $group)
-                }),*]
-            }
-
-            fn read(from: &$crate::megatron::Reader<'_>) -> Result<Self, $crate::Usage> {
-                Ok(Self { $($field: from.take($flag)?,)* })
-            }
-        }
-    };
-}
-
-/// Makes one group of options of several.
-#[macro_export]
-macro_rules! gathered_options {
-    ($(#[$doc:meta])* $vis:vis struct $name:ident {
-        $($(#[$about:meta])* $fvis:vis $field:ident : $ty:ty),* $(,)?
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug)]
-        $vis struct $name {
-            $($(#[$about])* $fvis $field: $ty,)*
-        }
-
-        impl $crate::megatron::Options for $name {
-            fn entries() -> Vec<$crate::megatron::Entry> {
-                [$(<$ty as $crate::megatron::Options>::entries()),*].concat()
-            }
-
-            fn read(from: &$crate::megatron::Reader<'_>) -> Result<Self, $crate::Usage> {
-                Ok(Self { $($field: $crate::megatron::Options::read(from)?,)* })
-            }
-        }
-    };
 }

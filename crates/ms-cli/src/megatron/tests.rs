@@ -5,11 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::options;
 use std::sync::OnceLock;
 
 options! {
-    #[allow(dead_code)] // tests read some
     /// A few flags of each kind, for a program of the tests.
     struct Few in "Optimizer" {
         beta1: f64 = "--adam-beta1", "decay of the first moment", range = "[0,1)";

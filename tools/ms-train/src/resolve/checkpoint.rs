@@ -1,8 +1,8 @@
 //! Where a run's checkpoints come from and go to.
 
 use anyhow::{Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_cli::{Usage, options};
 use ms_options::Source;
 use ms_trainer::{Checkpointing, MegatronFiles};
 use std::path::PathBuf;

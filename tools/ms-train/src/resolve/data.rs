@@ -3,8 +3,8 @@
 use crate::data::{DataConfig, DataKind, sft_options};
 use crate::options::Options;
 use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_cli::{Usage, options};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
 use ms_data::sft::Order;

@@ -2,7 +2,7 @@
 
 use super::Precision;
 use anyhow::{Result, bail};
-use ms_cli::{Usage, options};
+use ms_cli::Usage;
 use ms_trainer::{Adam, LossScale, OptimizerForm, UpdateRule};
 
 options! {
