@@ -59,7 +59,7 @@ pub struct Knobs {
     pub trace: Option<PathBuf>,
     /// `CANN_EMU_FAULT`: faults to inject, separated by commas.
     pub faults: Vec<String>,
-    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: each thread of the host is an actor of the race check.
+    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: what is unordered only between threads of the host is a race too.
     pub hosts_apart: bool,
     /// `CANN_EMU_SERVER`: the server that this process pretends to be on; groups then meet over TCP.
     pub server: String,
@@ -141,8 +141,13 @@ fn faults(list: &str) -> Vec<String> {
         let kind = fault.split(['@', ':']).next().unwrap_or_default();
         let hint = match kind {
             "oom" | "async" | "phase1" | "lost" | "timeout" | "kill" if fault.contains('@') => continue,
-            "missing-symbol" => "symbols are missing from a tree: cargo xtask cann-emu DIR --without SYMBOL",
-            _ => "expected oom, async, phase1, lost, timeout or kill, with @ and a place",
+            "missing-symbol" if fault.split_once(':').is_some_and(|(_, symbol)| !symbol.is_empty()) => {
+                continue;
+            }
+            "missing-symbol" => "expected missing-symbol:NAME",
+            _ => {
+                "expected oom, async, phase1, lost, timeout or kill, with @ and a place, or missing-symbol:NAME"
+            }
         };
         let said = format!("cann-emu: CANN_EMU_FAULT: {fault}: {hint}\n");
         // The process ends in any case.

@@ -49,7 +49,7 @@ options! {
     /// What is dropped at random.
     pub(crate) struct Dropout in "Model" {
         pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", range = "[0,1)";
-        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention weights: 0 alone in this version, also when it is not given", range = "[0,1)";
+        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given; not with --enable-dsa-indexer)", range = "[0,1)";
     }
 }
 
@@ -226,6 +226,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     };
     let (recompute, keeping, replay) = crate::recompute::resolve(&o.again, model.layers, &topology.stages)?;
     let loss_scale = update::loss_scale(&o.update, p)?;
+    let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let config = TrainConfig {
         model,
         dtype: match (p.fp64, p.bf16, p.fp16) {
@@ -255,8 +256,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         order: topology.order,
         routing,
         mtp_loss_scale: o.update.mtp_loss_scale,
-        // Upstream's default is 0.1; here what is not given is not dropped, which the start says.
-        hidden_dropout: o.dropout.hidden.given().copied().unwrap_or(0.0),
+        hidden_dropout: rate(&o.dropout.hidden),
+        attention_dropout,
         seed: o.samples.seed,
         bucket_size: update::bucket_size(&o.update, dp * topology.grid.size(ms_core::Axis::Cp)),
         overlap_grad_reduce: o.update.overlap_reduce,
@@ -280,11 +281,6 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         profile: w.profile.then_some(start..end.max(start + 1)),
         args: args.record().clone(),
     };
-    if let Some(attention_dropout) = o.dropout.attention.given().filter(|&&p| p != 0.0) {
-        bail!(Usage(format!(
-            "--attention-dropout: expected 0, found {attention_dropout}; dropout of attention weights is not part of this version"
-        )));
-    }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
     crate::topology::check_schedule(&config, dp)?;
@@ -293,6 +289,25 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     }
     let profile_dir = w.profile_folder.clone();
     Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
+}
+
+/// A rate of dropout: upstream's default is 0.1; here what is not given is not dropped, which the start says.
+fn rate(dropout: &Given<f64>) -> f64 {
+    dropout.given().copied().unwrap_or(0.0)
+}
+
+/// The rate of dropout of attention's weights.
+///
+/// # Errors
+/// If attention chooses its keys itself: upstream's kernels for it drop nothing.
+fn attention_dropout(o: &Dropout, model: &ModelConfig) -> Result<f64> {
+    let rate = rate(&o.attention);
+    if rate > 0.0 && (model.indexer.is_some() || model.compressed().is_some()) {
+        bail!(Usage(format!(
+            "--attention-dropout: expected 0 for attention over picked or pooled keys, which drops nothing, found {rate}"
+        )));
+    }
+    Ok(rate)
 }
 
 /// Gives the model positions for rows of `seq_length` tokens, where it can have them.

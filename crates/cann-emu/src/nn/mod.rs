@@ -123,7 +123,8 @@ fn result(code: i32) -> Result<(), i32> {
 
 /// The first phase of any operator.
 pub fn phase1(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usize) -> i32 {
-    report::trace(decl.name, args);
+    let outs = [Arg::P(size as usize), Arg::P(executor as usize)];
+    report::trace(&format!("{}GetWorkspaceSize", decl.name), &[args, &outs].concat());
     plan(decl, args, size, executor).err().unwrap_or(0)
 }
 

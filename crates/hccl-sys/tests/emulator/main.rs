@@ -10,6 +10,8 @@ mod conduct;
 mod fused;
 mod images;
 mod libraries;
+mod odds;
+mod orders;
 mod refusals;
 mod scenarios;
 mod states;
@@ -121,6 +123,8 @@ fn find(name: &str) -> Option<scenarios::Scenario> {
         sums::find,
         fused::find,
         libraries::find,
+        odds::find,
+        orders::find,
         refusals::find,
     ];
     parts.iter().find_map(|find| find(name))

@@ -27,6 +27,7 @@ pub(super) fn exchange(
         op: 0,
         root: 0,
         pieces,
+        expected: Vec::new(),
         payload,
     };
     Ok(comm.exchange(&request, k.decl.name)?)
