@@ -123,7 +123,7 @@ pub(crate) fn task(args: &Args, o: &Options, task: &str, output: Option<&Path>) 
             "{overlong} of {all} prompts are longer than the {window} tokens that the model is made for, the longest has {longest}"
         );
     }
-    let mut session = Session::new(&model, longest);
+    let mut session = Session::new(&model, 1, longest);
     let bar = args.progress().bar(questions.len() as u64, task);
     let mut rows: Vec<Row> = Vec::new();
     let mut samples = Vec::new();
@@ -165,7 +165,7 @@ fn ask(
             sample.picked = extract(&sample.output).map(String::from);
         }
         Answer::YesOrNo => {
-            let logits = session.prefill(&e.ids)?;
+            let logits = begun(session, &e.ids)?;
             let mut all = [0.0; 2];
             for (sum, word) in all.iter_mut().zip(["No", "Yes"]) {
                 let token =
@@ -227,6 +227,16 @@ fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
     })
 }
 
+/// The logits after `ids`, which become the sequence of the session's one slot.
+fn begun(session: &mut Session<'_>, ids: &[u32]) -> Result<Vec<f32>> {
+    Ok(session.start(&[(0, ids)])?.swap_remove(0))
+}
+
+/// The logits after one more token.
+fn continued(session: &mut Session<'_>, token: u32) -> Result<Vec<f32>> {
+    Ok(session.next(&[(0, token)])?.swap_remove(0))
+}
+
 /// Continues greedily.
 fn generate(
     session: &mut Session<'_>,
@@ -235,7 +245,7 @@ fn generate(
     ids: &[u32],
     new: usize,
 ) -> Result<String> {
-    let mut logits = session.prefill(ids)?;
+    let mut logits = begun(session, ids)?;
     let mut stop = tokenizer.stop_ids();
     stop.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
     let mut tokens = Vec::new();
@@ -248,7 +258,7 @@ fn generate(
         if tokens.len() == new {
             break;
         }
-        logits = session.next(token)?;
+        logits = continued(session, token)?;
     }
     Ok(tokenizer.decode(&tokens, true)?)
 }
@@ -268,11 +278,11 @@ fn continuation(
         left_out < prompt.len(),
         "the choice {choice:?} alone fills the model's window of {window} tokens"
     );
-    let mut logits = session.prefill(&prompt[left_out..])?;
+    let mut logits = begun(session, &prompt[left_out..])?;
     let mut sum = 0.0;
     for &token in before {
         sum += log_likelihood(&logits, token, choice)?;
-        logits = session.next(token)?;
+        logits = continued(session, token)?;
     }
     Ok(sum + log_likelihood(&logits, *last, choice)?)
 }

@@ -6,11 +6,15 @@ use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
+use ms_generate::Session;
 use ms_text::template::{Message, Role, Template};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
+
+/// Tokens that a conversation has room for at first; more is made when it is wanted.
+const ROOM: usize = 1024;
 
 /// How turns become a prompt.
 enum Form {
@@ -75,6 +79,8 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
         let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
         args.say_aside(text);
     }
+    // What a turn has in common with the one before is not computed again.
+    let mut session = Session::new(&model, 1, ROOM.min(model.model.max_position()));
     let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
     let mut given = o.asked.prompts.clone().into_iter();
     let mut lines = std::io::stdin().lock().lines();
@@ -147,11 +153,14 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
             say("Model >> ")?;
         }
         let show = |piece: &str| if json_output { Ok(()) } else { say(piece) };
-        let (done, text) = generate::stream(o, &model, &tokenizer, ids, rule, show)?;
+        let (prompt_tokens, before) = (ids.len(), session.computed());
+        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids, rule, show)?;
         if json_output {
             let report = json!({
                 "user": turn,
                 "assistant": text,
+                "prompt_tokens": prompt_tokens,
+                "computed_tokens": session.computed() - before,
                 "tokens": done.tokens.len(),
                 "finish": done.finish,
             });

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
-use ms_generate::{Finish, Generated, LoadedModel, Sampling, generate};
+use ms_generate::{Finish, Generated, Sampling, Session, resume};
 use ms_text::{Detokenizer, Tokenizer};
 use serde_json::json;
 use std::io::{IsTerminal, Read, Write};
@@ -37,8 +37,10 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
     if let Some(ids) = ids.iter().find(|ids| ids.len() > window) {
         bail!(Usage(format!("--prompt: it has {} tokens, the model's window {window}", ids.len())));
     }
+    let most = setup::limits(o, &model, &tokenizer).max_new_tokens;
+    let mut session = Session::new(&model, 1, longest.saturating_add(most).min(window));
     for (prompt, ids) in prompts.iter().zip(ids) {
-        one(args, o, &model, &tokenizer, prompt, &ids, rule)?;
+        one(args, o, &mut session, &tokenizer, prompt, &ids, rule)?;
     }
     Ok(())
 }
@@ -47,7 +49,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
 fn one(
     args: &Args,
     o: &Options,
-    model: &LoadedModel,
+    session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     prompt: &str,
     ids: &[u32],
@@ -61,7 +63,7 @@ fn one(
         write!(out, "{prompt}")?;
         out.flush()?;
     }
-    let (done, text) = stream(o, model, tokenizer, ids.to_vec(), rule, |piece| {
+    let (done, text) = stream(o, session, tokenizer, ids.to_vec(), rule, |piece| {
         first.get_or_insert_with(|| start.elapsed().as_secs_f64());
         if !json {
             write!(out, "{piece}")?;
@@ -106,20 +108,20 @@ fn read_stdin(asked: bool) -> Result<String> {
     Ok(text)
 }
 
-/// Generates for one prompt and hands out text as soon as it is whole.
+/// Generates for one prompt in the session's first slot and hands out text as soon as it is whole.
 pub(crate) fn stream(
     o: &Options,
-    model: &LoadedModel,
+    session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     ids: Vec<u32>,
     rule: Sampling,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<(Generated, String)> {
-    let limits = setup::limits(o, model, tokenizer);
+    let limits = setup::limits(o, session.model(), tokenizer);
     let mut pieces = Detokenizer::new(tokenizer, true);
     let mut stops = StopTexts::new(o.asked.stops.clone());
     let mut failed = None;
-    let mut done = generate(model, &[ids], rule, &limits, |_, token| {
+    let mut done = resume(session, &[ids], rule, &limits, |_, token| {
         if limits.stop_tokens.contains(&token) {
             return true;
         }
@@ -191,7 +193,7 @@ pub(crate) fn complete(o: &Options, prompt: &str, rule: Sampling) -> Result<Stri
     let tokenizer = setup::tokenizer(o)?;
     let ids = tokenizer.encode_with_special(prompt)?;
     let model = setup::model(o, DType::Bf16, Ask::Continue(ids.len()))?;
-    Ok(stream(o, &model, &tokenizer, ids, rule, |_| Ok(()))?.1)
+    Ok(stream(o, &mut Session::new(&model, 1, 1), &tokenizer, ids, rule, |_| Ok(()))?.1)
 }
 
 #[cfg(test)]
