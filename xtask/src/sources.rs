@@ -55,8 +55,7 @@ fn may_hold_unsafe(name: &str) -> bool {
         || name.starts_with("crates/hccl-sys/")
         || name.starts_with("crates/cann-emu/")
         || name.starts_with("crates/ascend-rs/")
-        || name == "crates/ms-data/src/mapped.rs"
-        || name == "crates/ms-ckpt/src/mapped.rs"
+        || name == "crates/ms-files/src/mapped.rs"
         || name == "xtask/src/sources.rs"
 }
 

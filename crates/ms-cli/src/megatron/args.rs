@@ -12,7 +12,7 @@ use super::table::{Arity, Flag, Kind, Line, Program, Status, Upstream};
 use crate::Usage;
 
 /// What names a file, a folder or a field, which always has one.
-const NEVER_EMPTY: [&str; 12] = [
+const NEVER_EMPTY: [&str; 13] = [
     "config",
     "data_path",
     "files_from",
@@ -24,6 +24,7 @@ const NEVER_EMPTY: [&str; 12] = [
     "metrics_file",
     "output_prefix",
     "save",
+    "tokenizer_model",
     "tokenizer_name_or_path",
 ];
 
