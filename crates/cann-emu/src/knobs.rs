@@ -63,6 +63,8 @@ pub struct Knobs {
     pub hosts_apart: bool,
     /// `CANN_EMU_SERVER`: the server that this process pretends to be on; groups then meet over TCP.
     pub server: String,
+    /// `CANN_EMU_SESSION`: processes that say the same name share devices.
+    pub session: String,
     /// `CANN_EMU_EVENTS`: how many ordinary events exist.
     pub events: usize,
     /// `HCCL_EXEC_TIMEOUT`: seconds a rank waits for the others.
@@ -116,6 +118,7 @@ pub fn knobs() -> &'static Knobs {
             faults: faults(&std::env::var("CANN_EMU_FAULT").unwrap_or_default()),
             hosts_apart: word("CANN_EMU_HOSTS") == "threads",
             server: std::env::var("CANN_EMU_SERVER").unwrap_or_default(),
+            session: std::env::var("CANN_EMU_SESSION").unwrap_or_default(),
             events: number("CANN_EMU_EVENTS", 65_535),
             hccl_timeout_s: number("HCCL_EXEC_TIMEOUT", 1836.0),
             hccl_buffer_mb: number("HCCL_BUFFSIZE", 200),

@@ -37,4 +37,5 @@ pub mod places;
 pub mod race;
 pub mod report;
 pub mod sched;
+pub mod session;
 pub mod tree;

@@ -6,6 +6,7 @@
 use crate::knobs::knobs;
 use crate::places::Places;
 use crate::report::{self, Site, fail, violation};
+use crate::session::Shared;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -36,6 +37,10 @@ struct Device {
     base: usize,
     alias: usize,
     fd: i32,
+    /// Where the device's bytes begin in the file.
+    first: usize,
+    /// The device is that of other processes too.
+    shared: Option<Shared>,
     places: Places,
     live: BTreeMap<usize, Alloc>,
     freed: BTreeMap<usize, (usize, Site)>,
@@ -99,16 +104,26 @@ impl Memory {
     fn device(&mut self, id: u32) -> &mut Device {
         self.devices.entry(id).or_insert_with(|| {
             let base = devices_base() + SPAN * id as usize;
-            // SAFETY: plain system calls; the file is only used through `alias`.
-            let fd = unsafe { libc::memfd_create(c"cann-emu".as_ptr(), libc::MFD_CLOEXEC) };
+            let shared = Shared::open(id, SPAN);
+            assert!(shared.is_ok(), "cannot share device {id}: {shared:?}");
+            let shared = shared.ok().flatten();
+            let fd = match &shared {
+                Some(shared) => shared.fd(),
+                // SAFETY: a plain system call; the file is only used through `alias`.
+                None => unsafe { libc::memfd_create(c"cann-emu".as_ptr(), libc::MFD_CLOEXEC) },
+            };
             assert!(fd >= 0, "memfd_create failed");
-            // SAFETY: as above.
-            let grown = unsafe { libc::ftruncate(fd, SPAN as libc::off_t) };
-            assert!(grown == 0, "cannot give the device's memory its size");
+            if shared.is_none() {
+                // SAFETY: as above.
+                let grown = unsafe { libc::ftruncate(fd, SPAN as libc::off_t) };
+                assert!(grown == 0, "cannot give the device's memory its size");
+            }
             Device {
                 base,
                 alias: reserve(SPAN, 0),
                 fd,
+                first: shared.as_ref().map_or(0, |s| s.start(SPAN)),
+                shared,
                 places: Places::new(PAGE, SPAN),
                 live: BTreeMap::new(),
                 freed: BTreeMap::new(),
@@ -117,6 +132,26 @@ impl Memory {
             }
         })
     }
+}
+
+impl Device {
+    /// From now on so many bytes are in use.
+    ///
+    /// # Errors
+    /// What other processes hold, if there is not so much left beside it; then nothing changes.
+    fn hold(&mut self, used: u64) -> Result<(), u64> {
+        if let Some(shared) = &self.shared {
+            shared.hold(used, knobs().hbm_bytes)?;
+        }
+        self.used = used;
+        Ok(())
+    }
+}
+
+fn no_room(dev: &Device, device: u32, asked: u64, others: u64, call: &str) -> i32 {
+    let (used, all) = (dev.used, knobs().hbm_bytes);
+    let others = if others > 0 { format!(", {others} by other processes") } else { String::new() };
+    fail(207_001, &format!("{call}: {asked} bytes asked of device {device}, {used} of {all} in use{others}"))
 }
 
 fn round_up(n: usize, to: usize) -> usize {
@@ -147,22 +182,20 @@ pub fn allocate((device, context): (u32, u64), size: usize, extra: usize, call: 
     let len = round_up(size, 32) + extra;
     let mapped = round_up(len, PAGE);
     if dev.used + len as u64 > knobs().hbm_bytes {
-        let text = format!(
-            "{call}: {size} bytes asked of device {device}, {} of {} in use",
-            dev.used,
-            knobs().hbm_bytes
-        );
-        return Err(fail(207_001, &text));
+        return Err(no_room(dev, device, size as u64, 0, call));
     }
     // A page between two allocations faults, and two behind large ones.
     let behind = if mapped >= 2 << 20 { 2 * PAGE } else { PAGE };
     let Some(at) = dev.places.take(mapped + behind, PAGE) else {
         return Err(fail(207_001, &format!("{call}: device {device} has no more addresses")));
     };
+    if let Err(others) = dev.hold(dev.used + len as u64) {
+        dev.places.give(at);
+        return Err(no_room(dev, device, size as u64, others, call));
+    }
     map(dev, at, mapped);
     // SAFETY: the piece was mapped just now, readable and writable.
     unsafe { std::ptr::write_bytes((dev.alias + at) as *mut u8, 0xff, mapped) };
-    dev.used += len as u64;
     let start = dev.base + at;
     // What was said of these addresses when they were freed no longer holds.
     let end = start + mapped + behind;
@@ -181,7 +214,7 @@ fn map(dev: &Device, at: usize, mapped: usize) {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_FIXED,
             dev.fd,
-            at as libc::off_t,
+            (dev.first + at) as libc::off_t,
         )
     };
     assert!(got != libc::MAP_FAILED, "cannot map {mapped} bytes of device memory");
@@ -194,7 +227,7 @@ fn unmap(dev: &Device, at: usize, mapped: usize) {
         libc::fallocate(
             dev.fd,
             libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-            at as libc::off_t,
+            (dev.first + at) as libc::off_t,
             mapped as libc::off_t,
         );
         libc::mmap(
@@ -225,7 +258,8 @@ pub fn free(address: usize, call: &str) -> Result<Alloc, i32> {
                     let at = address - dev.base;
                     let mapped = round_up(alloc.len, PAGE);
                     unmap(dev, at, mapped);
-                    dev.used -= alloc.len as u64;
+                    // Less than before is always taken.
+                    let _ = dev.hold(dev.used - alloc.len as u64);
                     dev.places.give(at);
                     dev.freed.insert(address, (alloc.len, Site::here(call)));
                     return Ok(alloc);
@@ -324,21 +358,19 @@ pub fn alive(address: usize, len: usize, who: &str) -> Result<usize, i32> {
 pub fn charge(device: u32, bytes: i64, call: &str) -> Result<(), i32> {
     let mut locked = lock();
     let dev = locked.get().device(device);
-    let used = dev.used as i64 + bytes;
-    if used > knobs().hbm_bytes as i64 {
-        return Err(fail(
-            207_001,
-            &format!("{call}: {bytes} bytes asked of device {device}, {} in use", dev.used),
-        ));
+    let used = dev.used.saturating_add_signed(bytes);
+    if bytes > 0 && used > knobs().hbm_bytes {
+        return Err(no_room(dev, device, bytes as u64, 0, call));
     }
-    dev.used = used.max(0) as u64;
-    Ok(())
+    let held = dev.hold(used);
+    held.map_err(|others| no_room(dev, device, bytes.unsigned_abs(), others, call))
 }
 
 /// Free and total bytes of a device.
 pub fn info(device: u32) -> (u64, u64) {
     let mut locked = lock();
-    let used = locked.get().device(device).used;
+    let dev = locked.get().device(device);
+    let used = dev.used + dev.shared.as_ref().map_or(0, Shared::others);
     (knobs().hbm_bytes - used.min(knobs().hbm_bytes), knobs().hbm_bytes)
 }
 

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // calls through the tables
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
+mod bits;
 mod client;
 mod conduct;
 mod fused;
@@ -12,6 +13,7 @@ mod images;
 mod libraries;
 mod odds;
 mod orders;
+mod processes;
 mod refusals;
 mod scenarios;
 mod states;
@@ -125,6 +127,8 @@ fn find(name: &str) -> Option<scenarios::Scenario> {
         libraries::find,
         odds::find,
         orders::find,
+        bits::find,
+        processes::find,
         refusals::find,
     ];
     parts.iter().find_map(|find| find(name))
