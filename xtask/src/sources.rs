@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// A file with more lines than this hides a second concept.
-const MAX_LINES: usize = 900;
+const MAX_LINES: usize = 700;
 
 /// What is wrong with the sources, as sentences.
 pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {

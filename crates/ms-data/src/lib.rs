@@ -35,10 +35,10 @@ pub mod sink;
 mod split;
 pub mod token_stream;
 
-pub use ms_files::{AtomicFile, Settled};
 pub use documents::Documents;
 pub use error::Error;
 pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};
+pub use ms_files::{AtomicFile, Settled};
 pub use safetensors_samples::SafetensorsSamples;
 pub use samples::{FixedStretches, Sample, Samples};
 pub use split::{Split, SplitRanges};

@@ -1,7 +1,7 @@
 //! Arrays of integers in numpy's `.npy` files, version 1.0, as upstream keeps its indices.
 
-use ms_files::Mapped;
 use crate::{AtomicFile, Error, Result};
+use ms_files::Mapped;
 use std::io::Write;
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! Ready samples in a safetensors file (`--data-path F.safetensors`).
 
-use ms_files::Mapped;
 use crate::samples::check_index;
 use crate::sft;
 use crate::{Documents, Error, Result, Sample, Samples};
+use ms_files::Mapped;
 use safetensors::{Dtype, SafeTensors};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -119,8 +119,7 @@ impl AtomicFile {
     /// [`Error`].
     pub fn settle(mut self) -> Result<Settled> {
         let writer = self.writer.take().expect("the writer is there until commit");
-        let file =
-            writer.into_inner().map_err(|e| Error::io(&self.path, "write")(e.into_error()))?;
+        let file = writer.into_inner().map_err(|e| Error::io(&self.path, "write")(e.into_error()))?;
         if let Some(syncer) = self.syncer.take() {
             syncer.finish().map_err(Error::io(&self.path, "write"))?;
         }

@@ -24,7 +24,7 @@ macro_rules! options {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         $vis struct $name {
-            $($(#[$about])* #[doc = $help] $fvis $field: $ty,)*
+            $($(#[$about])* $fvis $field: $ty,)*
         }
 
         impl ::ms_cli::megatron::Options for $name {

@@ -1,8 +1,8 @@
 //! Reading a `.bin`/`.idx` pair.
 
 use super::{HEADER_BYTES, MAGIC, TokenType, VERSION, bin_path, idx_path};
-use ms_files::Mapped;
 use crate::{Error, Result};
+use ms_files::Mapped;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
