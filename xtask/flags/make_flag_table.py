@@ -1,26 +1,21 @@
-"""Writes crates/ms-cli/src/megatron/flags.tsv, the one table of command line flags.
+"""Writes crates/ms-cli/src/megatron/flags.tsv, upstream's facts of its flags.
 
     python3 xtask/flags/make_flag_table.py SPEC_DIR
 
 SPEC_DIR holds flags.csv and flags_all.csv: the argparse facts (arity, type, dest, default, choices) of
 MindSpeed-LLM v2.0.0 with Megatron core_r0.8.0, and of its August 2026 head with core_v0.12.1.
-What this project does with a flag (status, group, help or reason) is decided in ours.py beside this file.
+What a program supports stands in the program (the options that it reads); what it takes without effect or
+refuses, and why, in others.tsv beside flags.tsv.
 
 Columns of the table (tab separated, one line per flag and set of programs):
   flag      with its dashes
   tools     programs that parse it: train infer eval preprocess convert1 convert2
-  versions  both | v2.0.0 | head | ours (not an upstream flag)
+  versions  both | v2.0.0 | head
   arity     0 1 ? * +
   type      true false (arity 0: the value it stores) str int float bool json freq think
   dest      name in the parsed object; "old|new" when v2.0.0 and head differ
   default   JSON; "old|new" when they differ
   choices   comma separated, or empty; c@v2.0.0: in that version only
-  range     supported numbers: the interval of values, as in [0,1) or (0,); an empty side: any finite number
-  status    supported | accepted | refused
-  uses      supported: the programs in which it has an effect
-  neutral   refused: values that ask for nothing, comma separated (the default always is one)
-  group     heading in the help
-  note      supported: help line; accepted: why it has no effect; refused: why
 """
 
 import csv
@@ -28,8 +23,7 @@ import json
 import sys
 from pathlib import Path
 
-import ours
-import ranges
+import corrections
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent.parent / "crates/ms-cli/src/megatron/flags.tsv"
@@ -71,7 +65,7 @@ def kind(row):
     t = row["type"]
     if row["arity"] == "0":
         # argparse's store_false switches are the ones whose default is true, but for one that is already on.
-        return "false" if row["default"] == "True" and row["flag"] not in ours.STORE_TRUE_ANYWAY else "true"
+        return "false" if row["default"] == "True" and row["flag"] not in corrections.STORE_TRUE_ANYWAY else "true"
     if t in ("int", "float", "str", "bool"):
         return t
     if t == "json.loads":
@@ -112,7 +106,7 @@ def main(spec):
     # The csv of every trainer flag says "HEAD-only" of flags that only evaluation.py and preprocess_data.py knew before.
     for row in csv.DictReader(open(spec / "flags_all.csv", encoding="utf-8")):
         trainer[row["flag"]] = row
-        overridden = ours.OTHER_ROWS.get(row["flag"], {})
+        overridden = corrections.OTHER_ROWS.get(row["flag"], {})
         tools = [t for t in ("train", "infer", "eval") if t not in overridden]
         rows.append(upstream(row, ",".join(tools)))
         for tool, change in overridden.items():
@@ -125,7 +119,7 @@ def main(spec):
         row = {**row, "status": {"convert1": "", "convert2": ""}.get(tool, row["status"])}
         rows.append(upstream(row, tool))
         known.setdefault(tool, set()).add(row["flag"])
-    for tool, flags in ours.UNUSED_BY_SCRIPTS.items():
+    for tool, flags in corrections.UNUSED_BY_SCRIPTS.items():
         for flag, (arity, k, default, choices, *versions) in flags.items():
             if flag not in known[tool]:
                 rows.append({
@@ -133,33 +127,15 @@ def main(spec):
                     "dest": flag[2:].replace("-", "_"), "default": json.dumps(default), "choices": choices,
                 })
     for row in rows:
-        row.update(ours.decide(row))
-    for flag, tools, arity, k, dest, default, choices, group, note in ours.OWN:
-        rows.append({
-            "flag": flag, "tools": tools, "versions": "ours", "arity": arity, "type": k, "dest": dest,
-            "default": json.dumps(default), "choices": choices, "status": "supported", "uses": tools,
-            "neutral": "", "group": group, "note": note,
-        })
-    columns = ["flag", "tools", "versions", "arity", "type", "dest", "default", "choices", "range", "status", "uses", "neutral", "group", "note"]
-    # A short spelling acts where the long one does.
-    long = {(row["flag"], tool): row for row in rows for tool in row["tools"].split(",")}
-    for row in rows:
-        if row["note"].startswith("short for --"):
-            word = row["note"].split()[-1]
-            acts = lambda tool: tool in long.get((word, tool), {}).get("uses", "").split(",")
-            uses = [tool for tool in row["tools"].split(",") if acts(tool)]
-            row["uses"] = ",".join(uses) if uses else row["uses"]
-    for row in rows:
-        row["range"] = ranges.range_of(row)
+        if row["tools"] not in ("preprocess", "convert1", "convert2") and row["flag"] in corrections.MORE_CHOICES:
+            row["choices"] = ",".join([row["choices"], *corrections.MORE_CHOICES[row["flag"]]])
+    columns = ["flag", "tools", "versions", "arity", "type", "dest", "default", "choices"]
     rows.sort(key=lambda r: (r["flag"], r["tools"]))
     with open(OUT, "w", encoding="utf-8") as out:
         out.write("# Made by xtask/flags/make_flag_table.py; its head explains the columns.\n")
         for row in rows:
             out.write("\t".join(row[c] for c in columns) + "\n")
-    counts = {}
-    for row in rows:
-        counts[row["status"]] = counts.get(row["status"], 0) + 1
-    print(len(rows), "rows", counts)
+    print(len(rows), "rows")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,18 @@
 //! Generated reference pages: every flag of every program.
 
 use anyhow::{Context, Result};
-use ms_cli::megatron::{Program, Upstream, reference_page};
+use ms_cli::megatron::{Line, Upstream, reference_page};
 use std::path::{Path, PathBuf};
+
+/// The command lines of the programs that take upstream's flags.
+pub(crate) fn lines() -> [&'static Line; 5] {
+    [ms_train::line(), ms_infer::line(), ms_eval::line(), ms_preprocess::line(), ms_convert::line()]
+}
 
 /// The pages and what they must hold.
 fn pages(root: &Path) -> Vec<(PathBuf, String)> {
     let folder = root.join("docs/reference");
-    let programs = [
-        ("ms-train", Program::Train),
-        ("ms-infer", Program::Infer),
-        ("ms-eval", Program::Eval),
-        ("ms-preprocess", Program::Preprocess),
-        ("ms-convert", Program::Convert),
-    ];
-    let upstream = programs.map(|(name, program)| (name, reference_page(program, Upstream::default(), name)));
+    let upstream = lines().map(|line| (line.name, reference_page(line, Upstream::default())));
     let own = [
         ("ms-pack", ms_pack::command()),
         ("ms-tokenizer", ms_tokenizer::command()),

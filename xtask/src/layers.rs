@@ -33,6 +33,10 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             findings.push(format!("{name} is not in the table of layers in ARCHITECTURE.md"));
             continue;
         };
+        let used: BTreeSet<&str> = package.dependencies.iter().map(|d| d.name.as_str()).collect();
+        for edge in edges.iter().filter(|edge| !used.contains(edge.as_str())) {
+            findings.push(format!("ARCHITECTURE.md lists an edge from {name} to {edge} that nobody uses"));
+        }
         for dependency in &package.dependencies {
             let target = dependency.name.as_str();
             let normal = dependency.kind == DependencyKind::Normal;

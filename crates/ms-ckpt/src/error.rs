@@ -102,6 +102,12 @@ pub enum Error {
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+impl From<ms_files::Error> for Error {
+    fn from(e: ms_files::Error) -> Self {
+        Self::Io { path: e.path, action: e.action, source: e.source }
+    }
+}
+
 impl Error {
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();

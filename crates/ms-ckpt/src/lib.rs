@@ -30,7 +30,6 @@ mod finite;
 mod fp8;
 pub mod layout;
 mod lens;
-mod mapped;
 mod nf4;
 mod optim;
 mod plan;
@@ -49,7 +48,7 @@ pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;
 pub use layout::{TRACKER, check_folder, iteration_name, latest_iteration};
-pub use mapped::Mapped;
+pub use ms_files::Mapped;
 pub use plan::{
     ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
 };

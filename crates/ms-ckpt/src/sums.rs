@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::mapped::Mapped;
+use crate::Mapped;
 use crate::staging::write_file;
 use crate::{Error, Result};
 

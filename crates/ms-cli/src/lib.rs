@@ -30,6 +30,12 @@
 //!
 //! No library crate depends on this one, and nothing here knows what a program computes.
 
+extern crate self as ms_cli; // as the macros name it
+
+#[macro_use]
+#[path = "megatron/macros.rs"]
+mod macros;
+
 mod claim;
 mod common;
 pub mod env_vars;

@@ -122,6 +122,12 @@ pub enum Error {
     Text(#[from] ms_text::Error),
 }
 
+impl From<ms_files::Error> for Error {
+    fn from(e: ms_files::Error) -> Self {
+        Self::Io { path: e.path, source: e.source }
+    }
+}
+
 impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

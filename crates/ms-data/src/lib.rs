@@ -15,14 +15,12 @@
 //! All bytes from outside are validated before use, outputs appear whole or not at all, and neither the number of
 //! threads nor the order of a hash map reaches a file.
 
-mod atomic_file;
 mod documents;
 mod error;
 pub mod gpt;
 pub mod handler;
 pub mod indexed;
 mod loader;
-mod mapped;
 mod npy;
 pub mod pack;
 pub mod preprocess;
@@ -37,10 +35,10 @@ pub mod sink;
 mod split;
 pub mod token_stream;
 
-pub use atomic_file::{AtomicFile, Settled};
 pub use documents::Documents;
 pub use error::Error;
 pub use loader::{Layout, Loader, LoaderConfig, MicroBatch};
+pub use ms_files::{AtomicFile, Settled};
 pub use safetensors_samples::SafetensorsSamples;
 pub use samples::{FixedStretches, Sample, Samples};
 pub use split::{Split, SplitRanges};

@@ -1,7 +1,7 @@
 //! Arrays of integers in numpy's `.npy` files, version 1.0, as upstream keeps its indices.
 
-use crate::mapped::MappedFile;
 use crate::{AtomicFile, Error, Result};
+use ms_files::Mapped;
 use std::io::Write;
 use std::path::Path;
 
@@ -51,13 +51,13 @@ pub(crate) fn write<T: Integer>(
         // All of these types are little-endian in the file; big-endian machines are refused when reading.
         write(bytemuck::bytes_of(&value))?;
     }
-    file.commit()
+    Ok(file.commit()?)
 }
 
 /// An array that was read: its numbers, widened, and the length of a row (0: one dimension).
 pub(crate) struct Array {
     pub(crate) columns: usize,
-    map: MappedFile,
+    map: Mapped,
     start: usize,
     bytes: usize,
     unsigned: bool,
@@ -70,7 +70,7 @@ impl Array {
             path: path.into(),
             reason: format!("not an index array: {reason}"),
         };
-        let map = MappedFile::open(path)?;
+        let map = Mapped::open(path)?;
         let bytes = map.bytes();
         if bytes.len() < 10 || bytes[..8] != *MAGIC {
             return Err(bad("expected the magic of .npy version 1.0".into()));

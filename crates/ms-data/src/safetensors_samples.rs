@@ -1,9 +1,9 @@
 //! Ready samples in a safetensors file (`--data-path F.safetensors`).
 
-use crate::mapped::MappedFile;
 use crate::samples::check_index;
 use crate::sft;
 use crate::{Documents, Error, Result, Sample, Samples};
+use ms_files::Mapped;
 use safetensors::{Dtype, SafeTensors};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Ids are int32 or int64; the mask is any of int8, uint8, bool, int32, float32.
 pub struct SafetensorsSamples {
     path: PathBuf,
-    file: MappedFile,
+    file: Mapped,
     shape: [usize; 3],
     form: Form,
     documents: Option<Documents>,
@@ -43,7 +43,7 @@ impl SafetensorsSamples {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bad = |reason: String| Error::Input { path: path.into(), reason };
-        let file = MappedFile::open(path)?;
+        let file = Mapped::open(path)?;
         let bytes = file.bytes();
         let tensors =
             SafeTensors::deserialize(bytes).map_err(|e| bad(format!("not a safetensors file: {e}")))?;

@@ -45,14 +45,14 @@ fn main() {
     let ids: Vec<u32> = (0..prompt as u32).map(|t| t * 7919 % 32000).collect();
     let bytes: usize = loaded.store.layout().ids().skip(1).map(|id| loaded.store.get(id).bytes().len()).sum();
 
-    let mut session = Session::new(&loaded, prompt + new);
+    let mut session = Session::new(&loaded, 1, prompt + new);
     let mut prefill = || {
         // Another first token: nothing of the sequence before is reused.
         let mut ids = ids.clone();
-        session.prefill(&[1]).expect("the model is sound");
+        session.start(&[(0, &[1])]).expect("the model is sound");
         ids[0] = 2;
         timed(|| {
-            session.prefill(&ids).expect("the model is sound");
+            session.start(&[(0, &ids)]).expect("the model is sound");
         })
     };
     if args.iter().any(|a| a == "--by-line") {
@@ -106,13 +106,13 @@ fn timed(work: impl FnOnce()) -> (f64, f64) {
 
 /// Seconds of `new` tokens after the prompt.
 fn decode(loaded: &LoadedModel, ids: &[u32], new: usize) -> (f64, f64) {
-    let mut session = Session::new(loaded, ids.len() + new);
-    session.prefill(ids).expect("the model is sound");
+    let mut session = Session::new(loaded, 1, ids.len() + new);
+    session.start(&[(0, ids)]).expect("the model is sound");
     timed(|| {
         let mut token = 5;
         for _ in 0..new {
-            let logits = session.next(token).expect("the model is sound");
-            let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("a vocabulary");
+            let logits = session.next(&[(0, token)]).expect("the model is sound");
+            let best = logits[0].iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("a vocabulary");
             token = best.0 as u32;
         }
     })

@@ -1,7 +1,6 @@
 //! The decoding loop.
 
-use crate::model::check_finite;
-use crate::{Error, LoadedModel, Result, Sampler, Sampling};
+use crate::{Error, LoadedModel, Result, Sampler, Sampling, Session};
 
 /// When a sequence ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +37,9 @@ pub struct Generated {
 /// Continues every prompt, all in one batch. `on_token(i, token)` is called for each new token of prompt `i` as
 /// soon as it is chosen; returning `false` ends that sequence.
 ///
-/// What is generated for a prompt does not depend on the other prompts of the batch beyond rounding of the
-/// products: attention never crosses sequences and every sequence draws from a stream of its own.
+/// What is generated for a prompt does not depend on the other prompts of the batch: attention never crosses sequences,
+/// every sequence draws from a stream of its own, and a row of a product has the same bits beside others. Only the products
+/// of experts, whose rows come from all sequences, may differ in the last bits.
 ///
 /// # Errors
 /// If a prompt is empty or too long, a token is unknown, logits are not finite, or a kernel fails.
@@ -48,12 +48,22 @@ pub fn generate(
     prompts: &[Vec<u32>],
     rule: Sampling,
     limits: &Limits,
-    mut on_token: impl FnMut(usize, u32) -> bool,
+    on_token: impl FnMut(usize, u32) -> bool,
 ) -> Result<Vec<Generated>> {
+    let room = |prompt: &Vec<u32>| room(m, prompt.len(), limits);
+    let capacity = prompts.iter().map(room).max().unwrap_or(0);
+    check(m, prompts)?;
+    resume(&mut Session::new(m, prompts.len(), capacity), prompts, rule, limits, on_token)
+}
+
+/// Tokens that a prompt of `prompt` tokens and its continuation have at most.
+fn room(m: &LoadedModel, prompt: usize, limits: &Limits) -> usize {
+    prompt.saturating_add(limits.max_new_tokens).min(m.model.max_position())
+}
+
+/// Checks that every prompt can be continued.
+fn check(m: &LoadedModel, prompts: &[Vec<u32>]) -> Result<()> {
     let max = m.model.max_position();
-    let prompts: Vec<Vec<i32>> =
-        prompts.iter().map(|p| p.iter().map(|&t| i32::try_from(t).unwrap_or(-1)).collect()).collect();
-    let mut capacity = 0;
     for (index, prompt) in prompts.iter().enumerate() {
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt { index });
@@ -61,9 +71,28 @@ pub fn generate(
         if prompt.len() > max {
             return Err(Error::TooLong { prompt: prompt.len(), max });
         }
-        m.check_tokens(prompt)?;
-        capacity = capacity.max(prompt.len().saturating_add(limits.max_new_tokens).min(max));
+        let ids: Vec<i32> = prompt.iter().map(|&t| i32::try_from(t).unwrap_or(-1)).collect();
+        m.check_tokens(&ids)?;
     }
+    Ok(())
+}
+
+/// As [`generate`], prompt `i` in slot `i` of a session: what it has in common with the sequence there is not computed again.
+///
+/// # Errors
+/// As [`generate`].
+///
+/// # Panics
+/// If the session has fewer slots than there are prompts.
+pub fn resume(
+    session: &mut Session<'_>,
+    prompts: &[Vec<u32>],
+    rule: Sampling,
+    limits: &Limits,
+    mut on_token: impl FnMut(usize, u32) -> bool,
+) -> Result<Vec<Generated>> {
+    let m = session.model();
+    check(m, prompts)?;
     let mut sequences = (0..prompts.len())
         .map(|i| {
             Ok(Sequence {
@@ -74,34 +103,28 @@ pub fn generate(
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let asked = prompts;
-    let known: Vec<usize> = asked.iter().map(Vec::len).collect();
-    if limits.max_new_tokens > 0 && !asked.is_empty() {
-        let mut cache = m.model.cache(&m.device, m.store.dtype(), asked.len(), capacity);
-        let mut active: Vec<usize> = (0..asked.len()).collect();
-        let mut new: Vec<Vec<i32>> = asked.clone();
-        while !active.is_empty() {
-            let step: Vec<(usize, &[i32])> = active.iter().map(|&i| (i, new[i].as_slice())).collect();
-            let hidden = m.model.extend(&m.device, &m.store, &m.ctx, &mut cache, &step)?;
-            // Only the last token of each sequence is continued from.
-            let mut end = 0;
-            let mut last = Vec::with_capacity(active.len());
-            for (_, tokens) in &step {
-                end += tokens.len();
-                last.push(hidden.rows(end - 1, 1)?);
-            }
-            for (&i, hidden) in active.iter().zip(&last) {
-                let mut logits = m.logits_of(hidden)?;
-                check_finite(&logits, i, known[i] + sequences[i].tokens.len() - 1)?;
+    if limits.max_new_tokens > 0 && !prompts.is_empty() {
+        session.reserve(prompts.iter().map(|p| room(m, p.len(), limits)).max().unwrap_or(0));
+        let mut active: Vec<usize> = (0..prompts.len()).collect();
+        let starts: Vec<(usize, &[u32])> = prompts.iter().map(Vec::as_slice).enumerate().collect();
+        let mut rows = session.start(&starts)?;
+        loop {
+            let mut new = Vec::with_capacity(active.len());
+            for (&i, logits) in active.iter().zip(&mut rows) {
                 let own = logits.clone();
-                let occurred = asked[i].iter().map(|&t| t as u32).chain(sequences[i].tokens.iter().copied());
-                rule.penalise(&mut logits, occurred);
+                let occurred = prompts[i].iter().copied().chain(sequences[i].tokens.iter().copied());
+                rule.penalise(logits, occurred);
                 // The last token of a full window is chosen, but has no place to be continued from.
-                let room = max + 1 - known[i];
-                let token = sequences[i].advance(&logits, &own, limits, room, |t| on_token(i, t));
-                new[i] = vec![token as i32];
+                let room = m.model.max_position() + 1 - prompts[i].len();
+                let token = sequences[i].advance(logits, &own, limits, room, |t| on_token(i, t));
+                new.push((i, token));
             }
-            active.retain(|&i| sequences[i].finish.is_none());
+            new.retain(|&(i, _)| sequences[i].finish.is_none());
+            if new.is_empty() {
+                break;
+            }
+            active = new.iter().map(|&(i, _)| i).collect();
+            rows = session.next(&new)?;
         }
     }
     Ok(sequences

@@ -1,8 +1,9 @@
 //! Decoding.
 //!
-//! [`LoadedModel`] is a checkpoint ready to compute; [`generate`] continues several prompts at once over one
-//! key/value cache and hands out each token as it is chosen; [`Sampling`] says how it is chosen. The unit of work
-//! of the loop is one pass over the newest token of every unfinished sequence, so a server can later let
+//! [`LoadedModel`] is a checkpoint ready to compute. A [`Session`] holds several sequences over one key/value cache, and
+//! computes of a sequence what its slot does not hold yet; generation, chat and evaluation are calls of it. [`generate`]
+//! and [`resume`] continue several prompts at once and hand out each token as it is chosen; [`Sampling`] says how it is
+//! chosen. The unit of work is one pass over the newest token of every unfinished sequence, so a server can later let
 //! sequences join and leave between passes.
 
 mod decode;
@@ -12,7 +13,7 @@ mod room;
 mod sampling;
 mod session;
 
-pub use decode::{Finish, Generated, Limits, generate, log_softmax};
+pub use decode::{Finish, Generated, Limits, generate, log_softmax, resume};
 pub use error::{Error, Result};
 pub use model::LoadedModel;
 pub use room::{Needs, Work};

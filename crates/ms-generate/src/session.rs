@@ -1,58 +1,133 @@
-//! One sequence at a time, reusing what it shares with the one before.
+//! Sequences over a cache: what they share with what was computed before is not computed again.
 
 use crate::model::check_finite;
 use crate::{Error, LoadedModel, Result};
+use ms_core::Tensor;
 use ms_nn::KvCache;
 
-/// A single sequence over a cache. A new sequence that begins like the last one computes only what differs: the
-/// solved examples of a benchmark, or the earlier turns of a chat, are computed once.
+/// Several sequences over one cache, each in a slot of its own. A sequence that begins like the last one of its slot computes
+/// only what differs: the solved examples of a benchmark, or the earlier turns of a chat, are computed once.
 pub struct Session<'a> {
     model: &'a LoadedModel,
     cache: KvCache,
-    tokens: Vec<u32>,
-    /// Sequences so far.
-    count: usize,
+    /// The tokens of each slot.
+    tokens: Vec<Vec<u32>>,
+    /// The number of the sequence in each slot, and of the next one.
+    numbers: Vec<usize>,
+    next: usize,
+    computed: u64,
 }
 
 impl<'a> Session<'a> {
-    /// A session with room for `capacity` tokens.
-    pub fn new(model: &'a LoadedModel, capacity: usize) -> Self {
-        let cache = model.model.cache(&model.device, model.store.dtype(), 1, capacity.max(1));
-        Self { model, cache, tokens: Vec::new(), count: 0 }
+    /// A session of `slots` sequences with room for `capacity` tokens each.
+    pub fn new(model: &'a LoadedModel, slots: usize, capacity: usize) -> Self {
+        let cache = model.model.cache(&model.device, model.store.dtype(), slots, capacity.max(1));
+        let (tokens, numbers) = (vec![Vec::new(); slots], vec![0; slots]);
+        Self { model, cache, tokens, numbers, next: 0, computed: 0 }
     }
 
-    /// Makes `tokens` the sequence and returns the logits after its last token.
-    ///
-    /// # Errors
-    /// If the sequence is empty, too long or has unknown tokens, or the logits are not finite.
-    pub fn prefill(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        if tokens.is_empty() {
-            return Err(Error::EmptyPrompt { index: 0 });
+    /// The model.
+    pub fn model(&self) -> &'a LoadedModel {
+        self.model
+    }
+
+    /// Tokens that went through the model so far.
+    pub fn computed(&self) -> u64 {
+        self.computed
+    }
+
+    /// Makes room for `capacity` tokens in every slot. A cache that is too small gives way to one of twice its size, at least,
+    /// as far as the model's window allows, and what it held is computed again when it is wanted.
+    pub fn reserve(&mut self, capacity: usize) {
+        let has = self.cache.capacity();
+        if has < capacity {
+            let window = self.model.model.max_position();
+            let capacity = capacity.max(has.saturating_mul(2).min(window));
+            let (m, slots) = (self.model, self.tokens.len());
+            // The old one goes before the new one comes.
+            self.cache = m.model.cache(&m.device, m.store.dtype(), slots, 1);
+            self.cache = m.model.cache(&m.device, m.store.dtype(), slots, capacity);
+            self.tokens.iter_mut().for_each(Vec::clear);
         }
-        self.count += 1;
-        let shared = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        // The last token is computed again even if it is known: its logits are wanted.
-        let kept = self.cache.truncate(0, shared.min(tokens.len() - 1));
-        self.tokens.truncate(kept);
-        self.extend(&tokens[kept..])
     }
 
-    /// Appends one token and returns the logits after it.
+    /// Makes `tokens` the sequence of each named slot and returns the logits after their last tokens.
+    ///
+    /// Sequences go through the model one after the other, so that none feels the others.
     ///
     /// # Errors
-    /// If the sequence gets too long, the token is unknown, or the logits are not finite.
-    pub fn next(&mut self, token: u32) -> Result<Vec<f32>> {
-        self.extend(&[token])
+    /// If a sequence is empty, too long or has unknown tokens, or logits are not finite.
+    pub fn start(&mut self, sequences: &[(usize, &[u32])]) -> Result<Vec<Vec<f32>>> {
+        let mut last = Vec::with_capacity(sequences.len());
+        for (index, &(slot, tokens)) in sequences.iter().enumerate() {
+            if tokens.is_empty() {
+                return Err(Error::EmptyPrompt { index });
+            }
+            (self.numbers[slot], self.next) = (self.next, self.next + 1);
+            let shared = self.tokens[slot].iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            // The last token is computed again even if it is known: its logits are wanted.
+            let kept = self.cache.truncate(slot, shared.min(tokens.len() - 1));
+            self.tokens[slot].truncate(kept);
+            let hidden = self.extend(&[(slot, &tokens[kept..])])?;
+            last.push(hidden.rows(tokens.len() - kept - 1, 1)?);
+        }
+        let slots: Vec<usize> = sequences.iter().map(|s| s.0).collect();
+        self.logits(&slots, &rows(self.model, &last)?)
     }
 
-    fn extend(&mut self, new: &[u32]) -> Result<Vec<f32>> {
-        let m = self.model;
-        let ids: Vec<i32> = new.iter().map(|&t| i32::try_from(t).unwrap_or(-1)).collect();
-        m.check_tokens(&ids)?;
-        let hidden = m.model.extend(&m.device, &m.store, &m.ctx, &mut self.cache, &[(0, &ids)])?;
-        self.tokens.extend_from_slice(new);
-        let logits = m.logits_of(&hidden.rows(ids.len() - 1, 1)?)?;
-        check_finite(&logits, self.count.saturating_sub(1), self.tokens.len() - 1)?;
-        Ok(logits)
+    /// Appends a token to each named slot and returns the logits after it.
+    ///
+    /// # Errors
+    /// If a sequence gets too long, a token is unknown, or logits are not finite.
+    pub fn next(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<Vec<f32>>> {
+        let new: Vec<(usize, &[u32])> =
+            tokens.iter().map(|(slot, token)| (*slot, std::slice::from_ref(token))).collect();
+        let hidden = self.extend(&new)?;
+        let slots: Vec<usize> = tokens.iter().map(|t| t.0).collect();
+        self.logits(&slots, &hidden)
     }
+
+    /// Hidden states of new tokens, in the order of the slots.
+    fn extend(&mut self, new: &[(usize, &[u32])]) -> Result<Tensor> {
+        let m = self.model;
+        let ids: Vec<Vec<i32>> =
+            new.iter().map(|(_, t)| t.iter().map(|&t| i32::try_from(t).unwrap_or(-1)).collect()).collect();
+        ids.iter().try_for_each(|ids| m.check_tokens(ids))?;
+        let step: Vec<(usize, &[i32])> =
+            new.iter().zip(&ids).map(|((slot, _), ids)| (*slot, &ids[..])).collect();
+        let hidden = m.model.extend(&m.device, &m.store, &m.ctx, &mut self.cache, &step)?;
+        for &(slot, tokens) in new {
+            self.tokens[slot].extend_from_slice(tokens);
+            self.computed += tokens.len() as u64;
+        }
+        Ok(hidden)
+    }
+
+    /// Logits after the last token of each slot, of whose hidden states there is a row: one product for all.
+    fn logits(&self, slots: &[usize], hidden: &Tensor) -> Result<Vec<Vec<f32>>> {
+        let logits = self.model.logits_of(hidden)?;
+        let rows = slots.iter().zip(logits.chunks_exact(self.model.config().vocab));
+        rows.map(|(&slot, row)| {
+            check_finite(row, self.numbers[slot], self.tokens[slot].len() - 1)?;
+            Ok(row.to_vec())
+        })
+        .collect()
+    }
+}
+
+/// Rows under each other.
+fn rows(m: &LoadedModel, rows: &[Tensor]) -> Result<Tensor> {
+    let [first, others @ ..] = rows else {
+        return Ok(Tensor::zeros(m.device.arena(), m.store.dtype(), [0, 0]));
+    };
+    if others.is_empty() {
+        return Ok(first.clone());
+    }
+    let width = first.shape()[1];
+    let mut all = Tensor::zeros(m.device.arena(), first.dtype(), [rows.len(), width]);
+    let bytes = first.bytes().len();
+    for (row, place) in rows.iter().zip(all.bytes_mut()?.chunks_exact_mut(bytes)) {
+        place.copy_from_slice(row.bytes());
+    }
+    Ok(all)
 }

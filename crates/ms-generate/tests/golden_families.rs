@@ -39,16 +39,19 @@ fn check(family: &str) {
     assert_close(family, &got, &g.logits, 0.0, g.tolerance);
 
     let row = g.logits.len() / g.tokens.len();
-    let mut session = Session::new(&g.model, g.seq);
+    let mut session = Session::new(&g.model, 1, g.seq);
     let tokens: Vec<u32> = g.tokens[..g.seq].iter().map(|&t| t as u32).collect();
     let first = g.seq / 2;
     for end in first..=g.seq {
-        let got =
-            if end == first { session.prefill(&tokens[..first]) } else { session.next(tokens[end - 1]) };
+        let got = if end == first {
+            session.start(&[(0, &tokens[..first])])
+        } else {
+            session.next(&[(0, tokens[end - 1])])
+        };
         let want = &g.logits[(end - 1) * row..end * row];
         assert_close(
             &format!("{family}, token {end} through the cache"),
-            &got.unwrap(),
+            &got.unwrap()[0],
             want,
             0.0,
             g.tolerance,
@@ -57,8 +60,8 @@ fn check(family: &str) {
     // Another sequence that begins like this one, after going back.
     let mut other = tokens[..first + 1].to_vec();
     other[first] = (other[first] + 1) % row as u32;
-    let again = session.prefill(&other).unwrap();
-    let fresh = Session::new(&g.model, g.seq).prefill(&other).unwrap();
+    let again = session.start(&[(0, &other)]).unwrap().swap_remove(0);
+    let fresh = Session::new(&g.model, 1, g.seq).start(&[(0, &other)]).unwrap().swap_remove(0);
     let fresh: Vec<f64> = fresh.iter().map(|&v| f64::from(v)).collect();
     assert_close(&format!("{family}, after going back"), &again, &fresh, 1e-4, 1e-4);
 }

@@ -1,62 +1,140 @@
 //! Where a program computes, and the model loaded there.
 
-use crate::model;
+use crate::ModelFlags;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
 use ms_core::{Choice, DType, Device};
 use ms_generate::{LoadedModel, Needs, Work};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The instruction set, and the order of bf16 sums of `--arithmetic` or, without it, the faster one here.
-///
-/// # Errors
-/// If the flag or the variable `MS_ISA` names what there is not.
-pub fn arithmetic(args: &Args) -> Result<Choice> {
-    let asked = args.text("arithmetic").map(str::parse).transpose()?;
-    Ok(Choice::of_process(asked, ms_cli::processor_choice().as_deref())?)
-}
-
-/// The device of `--device`, `--threads` and `--arithmetic` for values of `dtype`; for f64, the reference.
-///
-/// # Errors
-/// If a flag names what this version or this machine does not have.
-pub fn device(args: &Args, dtype: DType) -> Result<Device> {
-    if args.text("device") == Some("npu") {
-        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
+options! {
+    /// Where and how values are computed.
+    pub struct Compute in "Parallelism" {
+        arithmetic: Option<String> = "--arithmetic", "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that instruction set's own)", own = own_of("arithmetic", "null", "pair,tile32");
+        device: String = "--device", "where to compute", own = own_of("device", "\"cpu\"", "cpu,npu");
+        threads: Option<usize> = "--threads", "threads of each rank's kernels", range = "[1,1024]", own = own("threads");
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(ms_reference::device_for(dtype, args.size("threads")?.unwrap_or(cores).max(1), arithmetic(args)?)?)
 }
 
-/// The model of `load` as the flags want it, on a device, for sequences of `positions` (its own limit if absent) and
-/// `work`, in the memory that is available; `lower` says what to lower where that does not suffice.
-///
-/// # Errors
-/// If the checkpoint cannot be read, a flag contradicts it, or it needs more memory than there is.
-pub fn load(
-    args: &Args,
-    load: &Path,
-    dtype: DType,
-    positions: Option<usize>,
-    work: Work,
-    lower: impl Fn(&Needs) -> &'static str,
-) -> Result<LoadedModel> {
-    let device = device(args, dtype)?;
-    let place =
-        |error: ms_generate::Error| anyhow::Error::new(error).context(format!("--load {}", load.display()));
-    let source = match args.size("ckpt_step")? {
-        Some(step) => ms_ckpt::open_iteration(load, step as u64),
-        None => ms_ckpt::open(load),
-    };
-    let source = source.map_err(|e| place(e.into()))?;
-    let config = model::beside(args, source.config())?;
-    // What there is beside the device's threads.
-    let work = Work { available: ms_cli::available_memory(), ..work };
-    LoadedModel::load(&source, &config, dtype, device, positions, Some(work)).map_err(|error| match error {
-        ms_generate::Error::Memory { needs, available } => {
-            ms_cli::too_little_memory(needs.total(), available, lower(&needs))
+options! {
+    /// The checkpoint that a program reads.
+    pub struct Source in "Checkpoint" {
+        load: Option<PathBuf> = "--load", "folder of the checkpoint to start from";
+        step: Option<u64> = "--ckpt-step", "iteration to load instead of the last", range = "[1,1000000000000]";
+        described_by_checkpoint: bool = "--use-checkpoint-args", "take the architecture from the checkpoint";
+    }
+}
+
+impl Compute {
+    /// The instruction set, and the order of bf16 sums of `--arithmetic` or, without it, the faster one here.
+    ///
+    /// # Errors
+    /// If the flag or the variable `MS_ISA` names what there is not.
+    pub fn arithmetic(&self) -> Result<Choice> {
+        let asked = self.arithmetic.as_deref().map(str::parse).transpose()?;
+        Ok(Choice::of_process(asked, ms_cli::processor_choice().as_deref())?)
+    }
+
+    /// `--threads`, if it was given.
+    pub fn threads(&self) -> Option<usize> {
+        self.threads
+    }
+
+    /// Refuses a device that this version has no backend for.
+    ///
+    /// # Errors
+    /// For `--device npu`.
+    pub fn check_device(&self) -> Result<()> {
+        if self.device == "npu" {
+            bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
         }
-        other => place(other),
-    })
+        Ok(())
+    }
+
+    /// The device of the flags for values of `dtype`; for f64, the reference.
+    ///
+    /// # Errors
+    /// If a flag names what this version or this machine does not have.
+    pub fn device(&self, dtype: DType) -> Result<Device> {
+        self.check_device()?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(ms_reference::device_for(dtype, self.threads().unwrap_or(cores).max(1), self.arithmetic()?)?)
+    }
+}
+
+impl Source {
+    /// The folder of `--load`, if it was given.
+    pub fn folder(&self) -> Option<&Path> {
+        self.load.as_deref()
+    }
+
+    /// The folder of the model that a program cannot do without.
+    ///
+    /// # Errors
+    /// If it was not given.
+    pub fn model_folder(&self) -> Result<&Path> {
+        Ok(self.folder().ok_or_else(|| Usage("--load is required: the folder of the model".into()))?)
+    }
+
+    /// The iteration of `--ckpt-step`.
+    pub fn step(&self) -> Option<u64> {
+        self.step
+    }
+
+    /// Whether the checkpoint describes its model against the flags.
+    pub fn describes_model(&self) -> bool {
+        self.described_by_checkpoint
+    }
+}
+
+gathered_options! {
+    /// What makes a loaded model.
+    pub struct Loading {
+        /// Where it is computed with.
+        pub compute: Compute,
+        /// Its checkpoint.
+        pub source: Source,
+        model: ModelFlags,
+    }
+}
+
+impl Loading {
+    /// The model of `--load` as the flags want it, on a device, for sequences of `positions` (its own limit if absent) and
+    /// `work`, in the memory that is available; `lower` says what to lower where that does not suffice.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be read, a flag contradicts it, or it needs more memory than there is.
+    pub fn load(
+        &self,
+        dtype: DType,
+        positions: Option<usize>,
+        work: Work,
+        lower: impl Fn(&Needs) -> &'static str,
+    ) -> Result<LoadedModel> {
+        let load = self.source.model_folder()?;
+        let device = self.compute.device(dtype)?;
+        let place = |error: ms_generate::Error| {
+            anyhow::Error::new(error).context(format!("--load {}", load.display()))
+        };
+        let source = match self.source.step() {
+            Some(step) => ms_ckpt::open_iteration(load, step),
+            None => ms_ckpt::open(load),
+        };
+        let source = source.map_err(|e| place(e.into()))?;
+        let config = self.model.beside(source.config(), self.source.describes_model())?;
+        // What there is beside the device's threads.
+        let work = Work { available: ms_cli::available_memory(), ..work };
+        LoadedModel::load(&source, &config, dtype, device, positions, Some(work)).map_err(|error| match error
+        {
+            ms_generate::Error::Memory { needs, available } => {
+                ms_cli::too_little_memory(needs.total(), available, lower(&needs))
+            }
+            other => place(other),
+        })
+    }
+
+    /// Whether the flags set how many positions the model has.
+    pub fn sets_positions(&self) -> bool {
+        self.model.written("max_position_embeddings").is_some()
+    }
 }

@@ -3,11 +3,17 @@
 //! `--hidden-size` is given; otherwise the flags describe it whole, as upstream's do).
 //!
 //! A flag that describes the model wins over the checkpoint, as upstream's do; one that contradicts a weight's shape is an
-//! error that names both ([`model::beside`]).
+//! error that names both ([`ModelFlags::beside`]).
+
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
 
 mod compute;
-pub mod model;
+mod flags;
+mod model;
 mod tokenizer;
 
-pub use compute::{arithmetic, device, load};
-pub use tokenizer::tokenizer;
+pub use compute::{Compute, Loading, Source};
+pub use model::ModelFlags;
+pub use tokenizer::TokenizerFolder;

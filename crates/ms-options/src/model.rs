@@ -1,25 +1,15 @@
 //! The model of a checkpoint with flags in place of what it says.
 
+use crate::flags::MODEL;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, flags};
+use ms_cli::megatron::{Entry, Given as Asked, Options, Reader};
 use ms_spec::{ModelConfig, params};
 use serde_json::{Map, Value};
-
-/// Groups of the flag table that describe a model.
-const MODEL_GROUPS: [&str; 2] = ["Model", "Model families"];
-
-/// How many prediction modules are trained is chosen among those that a model has.
-const PREDICTION: [&str; 2] = ["mtp_num_layers", "num_nextn_predict_layers"];
-
-/// Sizes of the vocabulary: [`vocabulary`] reads them.
-const VOCABULARY: [&str; 3] = ["vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by"];
-
-/// Flags of the model's groups that say how it is trained.
-const OF_TRAINING: [&str; 2] = ["hidden_dropout", "attention_dropout"];
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Flags that name one number of the model. What else there is of a group must not stand before the one that is given.
-pub const SAME_NUMBER: [&[&str]; 14] = [
+const SAME_NUMBER: [&[&str]; 14] = [
     &["rotary_base", "rope_theta"],
     &["rope_scaling_beta_fast", "beta_fast"],
     &["rope_scaling_beta_slow", "beta_slow"],
@@ -36,9 +26,14 @@ pub const SAME_NUMBER: [&[&str]; 14] = [
     &["mamba_d_ssm", "mamba_expand"],
 ];
 
+/// A name without what head puts before those of flags that it is about to give up.
+fn plain(dest: &str) -> &str {
+    dest.strip_prefix("deprecated_").unwrap_or(dest)
+}
+
 /// A flag that describes the model: Megatron's name, how it was written, its value.
 #[derive(Clone, Debug)]
-pub struct Given {
+struct Given {
     dest: String,
     flag: String,
     value: Value,
@@ -46,8 +41,7 @@ pub struct Given {
 
 impl Given {
     fn new(dest: &str, written: Option<&str>, value: &Value) -> Self {
-        // Head's names of flags that it is about to give up.
-        let dest = dest.strip_prefix("deprecated_").unwrap_or(dest);
+        let dest = plain(dest);
         let flag = written.map_or_else(|| format!("--{}", dest.replace('_', "-")), str::to_owned);
         Self { dest: dest.to_owned(), flag, value: value.clone() }
     }
@@ -65,64 +59,136 @@ impl Given {
     }
 }
 
-/// The given flags that describe a model.
-fn described(args: &Args) -> Vec<Given> {
-    let upstream = args.upstream();
-    let of_model = |dest: &str| {
-        flags(args.program(), upstream)
-            .any(|flag| MODEL_GROUPS.contains(&flag.group) && flag.dest(upstream) == dest)
-            && ![&PREDICTION[..], &VOCABULARY, &OF_TRAINING].concat().contains(&dest)
-    };
-    // The number of layers counts the empty slots.
-    let slots = |dest: &str| dest == "noop_layers" && args.given().contains_key("num_layers");
-    let given = args.given().iter().filter(|(dest, _)| of_model(dest) || slots(dest));
-    given.map(|(dest, value)| Given::new(dest, args.written(dest), value)).collect()
-}
-
-/// The model of a checkpoint, `config`, with the given flags in place of what it says, unless `--use-checkpoint-args` says
-/// that it wins.
-///
-/// # Errors
-/// A flag whose change Megatron's arguments cannot describe, or that contradicts a weight of the checkpoint.
-pub fn beside(args: &Args, config: &ModelConfig) -> Result<ModelConfig> {
-    if args.flag("use_checkpoint_args") {
-        return Ok(config.clone());
+options! {
+    /// Sizes of the vocabulary.
+    struct Vocabulary in "Model" {
+        tokens: Asked<Option<usize>> = "--vocab-size", "vocabulary of the tokenizer, before padding", range = "[1,268435456]";
+        rows: Asked<Option<usize>> = "--padded-vocab-size", "rows of the embedding, given directly", range = "[1,268435456]";
     }
-    let given = described(args);
-    vocabulary(args, config)?;
-    if given.is_empty() { Ok(config.clone()) } else { changed(config, &given) }
 }
 
-/// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the last
-/// token have no effect, so how many there are is the checkpoint's to say.
-fn vocabulary(args: &Args, config: &ModelConfig) -> Result<()> {
-    let rows = config.padded_vocab;
-    let given = |dest: &str| args.given().contains_key(dest);
-    if given("vocab_size")
-        && let Some(tokens) = args.size("vocab_size")?
-    {
-        let own = config.vocab;
-        if tokens < own || tokens > rows {
+options! {
+    /// What counts the layers beside their number.
+    struct Slots in "Parallelism" {
+        noop: Option<String> = "--noop-layers", "empty slots among the layers, 0,7";
+    }
+}
+
+/// The flags that describe a model.
+#[derive(Clone, Debug)]
+pub struct ModelFlags {
+    /// Megatron's names with values, given ones and defaults.
+    values: Map<String, Value>,
+    /// Those that were given, in their order.
+    given: Vec<Given>,
+    /// How any flag of the line was written.
+    written: BTreeMap<String, &'static str>,
+    vocabulary: Vocabulary,
+    slots: Slots,
+}
+
+impl Options for ModelFlags {
+    fn entries() -> Vec<Entry> {
+        [MODEL.to_vec(), Vocabulary::entries(), Slots::entries()].concat()
+    }
+
+    fn read(from: &Reader<'_>) -> std::result::Result<Self, Usage> {
+        let mut values = Map::new();
+        let mut names = BTreeSet::new();
+        for entry in &MODEL {
+            let (dest, value) = from.named::<Option<Value>>(entry.flag)?;
+            names.insert(dest);
+            values.extend(value.map(|value| (plain(dest).to_owned(), value)));
+        }
+        let args = from.args();
+        let written: BTreeMap<String, &'static str> =
+            args.written_flags().map(|(dest, flag)| (plain(&dest).to_owned(), flag)).collect();
+        // The number of layers counts the empty slots.
+        let slots = |dest: &str| dest == "noop_layers" && written.contains_key("num_layers");
+        let given = args.record().iter().filter(|(dest, _)| names.contains(dest.as_str()) || slots(dest));
+        let given =
+            given.map(|(dest, value)| Given::new(dest, written.get(plain(dest)).copied(), value)).collect();
+        Ok(Self { values, given, written, vocabulary: Options::read(from)?, slots: Options::read(from)? })
+    }
+}
+
+impl ModelFlags {
+    /// How the flag with Megatron's name `dest` was written, if it was given.
+    pub fn written(&self, dest: &str) -> Option<&'static str> {
+        self.written.get(dest).copied()
+    }
+
+    /// The number that a flag with Megatron's name `dest` was given.
+    pub fn number(&self, dest: &str) -> Option<u64> {
+        self.values.get(dest).filter(|_| self.written.contains_key(dest)).and_then(Value::as_u64)
+    }
+
+    /// Whether flags describe the model whole, as upstream's do, and not single numbers of a checkpoint's.
+    pub fn describe_all(&self) -> bool {
+        ["num_layers", "hidden_size"].iter().any(|dest| self.written.contains_key(*dest))
+    }
+
+    /// The value of a flag with Megatron's name `dest`, given or by default.
+    pub fn values(&self) -> Map<String, Value> {
+        let mut values = self.values.clone();
+        let has = |dest: &str| self.written.contains_key(dest);
+        for group in SAME_NUMBER.iter().filter(|group| group.iter().any(|dest| has(dest))) {
+            values.retain(|dest, _| !group.contains(&dest.as_str()) || has(dest));
+        }
+        if let Some(noop) = self.noop_layers() {
+            values.insert("noop_layers".into(), noop.into());
+        }
+        values
+    }
+
+    /// `--noop-layers` as it was given.
+    pub fn noop_layers(&self) -> Option<&str> {
+        self.slots.noop.as_deref()
+    }
+
+    /// `--vocab-size`, if it was given.
+    pub fn tokens(&self) -> Option<usize> {
+        self.vocabulary.tokens.given().copied().flatten()
+    }
+
+    /// `--padded-vocab-size`, if it was given.
+    pub fn rows(&self) -> Option<usize> {
+        self.vocabulary.rows.given().copied().flatten()
+    }
+
+    /// The model of a checkpoint, `config`, with the given flags in place of what it says, unless it is to win.
+    ///
+    /// # Errors
+    /// A flag whose change Megatron's arguments cannot describe, or that contradicts a weight of the checkpoint.
+    pub fn beside(&self, config: &ModelConfig, checkpoint_wins: bool) -> Result<ModelConfig> {
+        if checkpoint_wins {
+            return Ok(config.clone());
+        }
+        self.check_vocabulary(config)?;
+        if self.given.is_empty() { Ok(config.clone()) } else { changed(config, &self.given) }
+    }
+
+    /// Refuses sizes of the vocabulary that do not hold the model's tokens, or more than its embedding does. Rows behind the
+    /// last token have no effect, so how many there are is the checkpoint's to say.
+    fn check_vocabulary(&self, config: &ModelConfig) -> Result<()> {
+        let (own, rows) = (config.vocab, config.padded_vocab);
+        if let Some(tokens) = self.tokens().filter(|&tokens| tokens < own || tokens > rows) {
             bail!(Usage(format!(
                 "--vocab-size {tokens}: the model of --load has {own} tokens, and its embedding {rows} rows"
             )));
         }
+        if let Some(padded) = self.rows().filter(|&padded| padded < own) {
+            bail!(Usage(format!("--padded-vocab-size {padded}: the model of --load has {own} tokens")));
+        }
+        Ok(())
     }
-    if given("padded_vocab_size")
-        && let Some(padded) = args.size("padded_vocab_size")?
-        && padded < config.vocab
-    {
-        let tokens = config.vocab;
-        bail!(Usage(format!("--padded-vocab-size {padded}: the model of --load has {tokens} tokens")));
-    }
-    Ok(())
 }
 
 /// `config` with flags in place of what it says.
 ///
 /// # Errors
-/// As [`beside`].
-pub fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
+/// As [`ModelFlags::beside`].
+fn changed(config: &ModelConfig, given: &[Given]) -> Result<ModelConfig> {
     let all = apply(config, given)?;
     let Some(weight) = contradiction(config, &all) else { return Ok(all) };
     // The flag that by itself does not fit is the one to name.
@@ -237,6 +303,45 @@ mod tests {
 
     fn given(pairs: &Value) -> Vec<Given> {
         pairs.as_object().unwrap().iter().map(|(dest, value)| Given::new(dest, None, value)).collect()
+    }
+
+    #[test]
+    fn every_flag_of_models_is_looked_at_when_arguments_are_read() {
+        let facts =
+            ms_cli::megatron::Line::new::<ModelFlags>(ms_cli::megatron::Program::Infer, "ms-infer", "");
+        let line: &'static _ = Box::leak(Box::new(facts));
+        // What samples say of themselves, and each kind of argument once more.
+        let mut asked = BTreeSet::new();
+        let mut look = |args: &Map<String, Value>| asked.extend(ms_spec::megatron::asked_args(args));
+        for name in ms_testing::golden_models() {
+            look(&ms_spec::megatron::to_args(&sample(&name)));
+        }
+        let plain = ms_spec::megatron::to_args(&sample("aquila"));
+        let kinds = [
+            json!({"swiglu": false, "geglu": false, "add_bias_linear": true, "bias_gelu_fusion": false}),
+            json!({"hybrid_override_pattern": "M*-M", "mamba_d_ssm": 64}),
+            json!({"spec": ["mamba"], "hybrid_attention_ratio": 0.5}),
+            json!({"rope_scaling_type": "llama3", "rope_scaling_factor": 8.0}),
+            json!({"rope_scaling_type": "longrope", "rope_scaling_factor": 8.0}),
+            json!({"rope_scaling_type": "yarn", "rope_scaling_factor": 8.0}),
+            json!({"num_experts": 4, "moe_router_topk": 2, "n_group": 2, "topk_group": 1}),
+            json!({"num_experts": 4, "moe_router_load_balancing_type": "group_limited_greedy"}),
+        ];
+        for kind in kinds {
+            let mut args = plain.clone();
+            args.extend(kind.as_object().unwrap().clone());
+            look(&args);
+        }
+        let unread: Vec<&str> = MODEL
+            .iter()
+            .filter(|entry| {
+                let flag =
+                    line.flags(ms_cli::megatron::Upstream::V2_0_0).find(|f| f.flag == entry.flag).unwrap();
+                !asked.contains(flag.dest(ms_cli::megatron::Upstream::V2_0_0))
+            })
+            .map(|entry| entry.flag)
+            .collect();
+        assert_eq!(unread, [""; 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod programs;
 
-use ms_cli::megatron::{Flag, Kind, Program, Upstream, flags};
+use ms_cli::megatron::{Flag, Kind, Line, Upstream};
 use programs::{cases, each, misbehaviour, program, spellings, text, tidy, within_patience, workshop};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,10 +14,8 @@ use std::sync::Mutex;
 const VALUES: [&str; 6] = ["0", "-1", "1", "3", "999999999999999999", "nan"];
 
 /// The numeric flags that a program acts on in a version.
-fn numbers(program: Program, upstream: Upstream) -> impl Iterator<Item = &'static Flag> {
-    flags(program, upstream).filter(move |f| {
-        f.supported_by(program, upstream) && matches!(f.kind, Kind::Int | Kind::Float | Kind::Freq)
-    })
+fn numbers(line: &'static Line, upstream: Upstream) -> impl Iterator<Item = &'static Flag> {
+    line.flags(upstream).filter(|f| f.acts() && matches!(f.kind, Kind::Int | Kind::Float | Kind::Freq))
 }
 
 /// One call: program, command line, what is tried, whether it is out of the table's range.
@@ -28,7 +26,7 @@ fn calls() -> Vec<Call> {
     for case in cases() {
         let mut seen = BTreeSet::new();
         for upstream in [Upstream::V2_0_0, Upstream::Head] {
-            for flag in numbers(case.program, upstream).filter(|f| seen.insert(f.flag)) {
+            for flag in numbers(case.flags, upstream).filter(|f| seen.insert(f.flag)) {
                 for value in VALUES {
                     let number: f64 = value.parse().unwrap();
                     let outside = flag.range().is_none_or(|range| !range.contains(number));

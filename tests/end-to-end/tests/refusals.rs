@@ -6,7 +6,7 @@
 
 mod programs;
 
-use ms_cli::megatron::{Arity, Flag, Kind, Upstream, flags};
+use ms_cli::megatron::{Arity, Flag, Kind, Upstream};
 use programs::{cases, each, misbehaviour, program, spellings, text, tidy, within_patience, workshop};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -57,9 +57,9 @@ fn calls() -> Vec<Call> {
     for case in cases() {
         let mut seen = BTreeSet::new();
         for upstream in [Upstream::V2_0_0, Upstream::Head] {
-            let texts = flags(case.program, upstream).filter(|f| {
+            let texts = case.flags.flags(upstream).filter(|f| {
                 let text = matches!(f.kind, Kind::Str | Kind::Json | Kind::Think | Kind::Bool);
-                text && f.arity != Arity::Zero && f.supported_by(case.program, upstream)
+                text && f.arity != Arity::Zero && f.acts()
             });
             for flag in texts.filter(|f: &&Flag| seen.insert(f.flag)) {
                 for value in VALUES {

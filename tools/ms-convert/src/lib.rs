@@ -14,18 +14,25 @@
 //! weight files. `--hf-cfg-dir DIR` names an original folder to follow instead. With neither, files are laid
 //! out as `save_pretrained` does it.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod adapters;
 mod inspect;
 mod look;
+mod options;
 mod request;
 mod run;
 mod scripts;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::OnceLock;
 
-use ms_cli::megatron::{Program, answer, parse_or_exit};
+use ms_cli::megatron::{Line, Program, answer, parse_or_exit};
 use ms_cli::{ResultHint as _, Usage};
+use options::Options;
 
 const ABOUT: &str =
     "ms-convert FROM TO --load DIR --save DIR [--tp N --pp N …]   FROM, TO: hf | mcore | torch_dist | legacy
@@ -42,12 +49,18 @@ Examples:
   ms-convert mcore mcore --load ckpt --save ckpt8 --tp 8 --dry-run
   ms-convert inspect ckpt --json";
 
+/// The command line.
+pub fn line() -> &'static Line {
+    static LINE: OnceLock<Line> = OnceLock::new();
+    LINE.get_or_init(|| Line::new::<Options>(Program::Convert, "ms-convert", ABOUT))
+}
+
 /// Runs the program with the arguments after its name.
 ///
 /// # Errors
 /// Wrong usage, and whatever stops a conversion.
 pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
-    answer(Program::Convert, "ms-convert", ABOUT, &argv)?;
+    answer(line(), &argv)?;
     let leading = argv.iter().take_while(|a| !a.to_string_lossy().starts_with('-')).count();
     let mut words: Vec<OsString> = argv.drain(..leading).collect();
     if words.is_empty()
@@ -55,18 +68,19 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
     {
         (words, argv) = (vec![from.into(), to.into()], left);
     }
-    let args = parse_or_exit(Program::Convert, "ms-convert", ABOUT, &argv)?;
+    let args = parse_or_exit(line(), &argv)?;
     args.check()?;
     args.start_logging();
+    let o: Options = args.read()?;
     let text: Vec<&str> = words.iter().map(|w| w.to_str().unwrap_or_default()).collect();
     match text[..] {
-        ["inspect", _] => inspect::run(Path::new(&words[1]), args.flag("json")),
+        ["inspect", _] => inspect::run(Path::new(&words[1]), args.json()),
         ["diff", ..] | ["verify", ..] => {
             let sound = match words.len() {
                 3 if text[0] == "diff" => {
-                    look::diff(Path::new(&words[1]), Path::new(&words[2]), args.flag("json"))?
+                    look::diff(Path::new(&words[1]), Path::new(&words[2]), args.json())?
                 }
-                2 if text[0] == "verify" => look::verify(Path::new(&words[1]), args.flag("json"))?,
+                2 if text[0] == "verify" => look::verify(Path::new(&words[1]), args.json())?,
                 _ => {
                     let want = if text[0] == "diff" { "two folders" } else { "one folder" };
                     return Err(Usage(format!("{}: expected {want}", text[0])).into());
@@ -82,8 +96,8 @@ pub fn main(mut argv: Vec<OsString>) -> anyhow::Result<()> {
         ["inspect", ..] => {
             Err(Usage("inspect: expected one folder".to_owned())).hint("ms-convert inspect DIR")
         }
-        [] => run::run(&request::from_upstream(&args)?, &args),
-        [from, to] => run::run(&request::from_words(from, to, &args)?, &args),
+        [] => run::run(&request::from_upstream(&o)?, &o, &args),
+        [from, to] => run::run(&request::from_words(from, to, &o)?, &o, &args),
         _ => Err(Usage(format!("expected FROM and TO, got '{}'", text.join(" "))))
             .hint("ms-convert hf mcore --load DIR --save DIR, or ms-convert inspect DIR"),
     }

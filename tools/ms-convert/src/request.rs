@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::options::Options;
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Arithmetic, Sharding};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::Upstream;
 use ms_core::DType;
 
 /// A form to convert from or into.
@@ -111,7 +112,7 @@ pub(crate) struct Request {
 ///
 /// # Errors
 /// [`Usage`] for unknown forms and missing folders.
-pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, Usage> {
+pub(crate) fn from_words(from: &str, to: &str, o: &Options) -> Result<Request, Usage> {
     let form = |word: &str| match word {
         "hf" => Ok(Form::Hf),
         "mcore" => Ok(Form::Mcore),
@@ -122,7 +123,7 @@ pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, U
         ))),
     };
     let (from, mut to) = (form(from)?, form(to)?);
-    match args.text("format") {
+    match o.writing.format.as_deref() {
         Some("safetensors") if to == Form::Mcore => to = Form::Sharded,
         Some("torch_dist") if to == Form::Mcore => to = Form::TorchDist,
         Some(format @ ("torch" | "torch_dist")) if to == Form::Hf => {
@@ -130,9 +131,9 @@ pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, U
         }
         _ => {}
     }
-    let mut request = common(from, to, args)?;
-    request.optimizer = !args.flag("no_optim");
-    if let Some(name) = args.text("dtype") {
+    let mut request = common(from, to, o)?;
+    request.optimizer = !o.reading.no_optim;
+    if let Some(name) = &o.writing.dtype {
         request.output_type = OutputType::Fixed(dtype(name)?);
     }
     Ok(request)
@@ -142,25 +143,24 @@ pub(crate) fn from_words(from: &str, to: &str, args: &Args) -> Result<Request, U
 ///
 /// # Errors
 /// [`Usage`] for combinations that are not supported.
-pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
-    let head = args.upstream() == Upstream::Head;
-    let form = |flag: &str, value: Option<&str>| match value {
+pub(crate) fn from_upstream(o: &Options) -> Result<Request, Usage> {
+    let head = o.upstream == Upstream::Head;
+    let form = |flag: &str, value: &Option<String>, legacy: bool| match value.as_deref() {
         Some("hf") => Ok(Form::Hf),
         // Without --use-mcore-models both sides are legacy; with it, two flags name the side that is.
         Some("mg") => {
-            let named = if flag.starts_with("--load") { "load_from_legacy" } else { "save_to_legacy" };
-            let mcore = head || (args.flag("use_mcore_models") && !args.flag(named));
+            let mcore = head || (o.writing.mcore && !legacy);
             Ok(if mcore { Form::Mcore } else { Form::Legacy })
         }
         // Weights and optimizer of a training run, onto another grid of ranks.
         Some("optim") => Ok(Form::Mcore),
         _ => Err(Usage(format!("{flag} is missing\nhint: ms-convert hf mcore --load DIR --save DIR"))),
     };
-    let from = form("--load-model-type", args.text("load_model_type"))?;
-    let to = form("--save-model-type", args.text("save_model_type"))?;
-    let mut request = common(from, to, args)?;
+    let from = form("--load-model-type", &o.reading.load_type, o.reading.legacy)?;
+    let to = form("--save-model-type", &o.writing.save_type, o.writing.legacy)?;
+    let mut request = common(from, to, o)?;
     request.lora.arithmetic = Arithmetic::WeightType;
-    request.optimizer = args.text("load_model_type") == Some("optim");
+    request.optimizer = o.reading.load_type.as_deref() == Some("optim");
     if request.optimizer && to == Form::Hf {
         return Err(Usage(
             "--load-model-type optim: a Hugging Face folder holds no optimizer state".to_owned(),
@@ -168,7 +168,7 @@ pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
     }
     if head {
         request.sharding = Sharding::PerLayer;
-        request.mtp = Some(args.size("mtp_num_layers")?.unwrap_or(0));
+        request.mtp = Some(o.reading.mtp.value.unwrap_or(0));
         return Ok(request);
     }
     // convert_ckpt.py loads weights in config.json's type and stores them as --params-dtype; towards Hugging Face
@@ -180,20 +180,16 @@ pub(crate) fn from_upstream(args: &Args) -> Result<Request, Usage> {
         request.cut = Cut::default();
     } else {
         request.through_config_type = from == Form::Hf;
-        request.output_type = OutputType::Fixed(dtype(args.text("params_dtype").unwrap_or("fp16"))?);
+        request.output_type = OutputType::Fixed(dtype(o.writing.params_dtype.as_deref().unwrap_or("fp16"))?);
     }
     Ok(request)
 }
 
-fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
-    let folder = |dest: &str, flag: &str| {
-        args.text(dest).map(PathBuf::from).ok_or_else(|| Usage(format!("{flag} is missing")))
-    };
-    let positive = |dest: &str, flag: &str| match args.size(dest)? {
-        Some(0) => Err(Usage(format!("{flag}: expected at least 1, got 0"))),
-        other => Ok(other),
-    };
-    let expert_tp = match (args.flag("moe_tp_extend_ep"), args.size("expert_tensor_parallel_size")?) {
+fn common(from: Form, to: Form, o: &Options) -> Result<Request, Usage> {
+    let folder =
+        |path: &Option<PathBuf>, flag: &str| path.clone().ok_or_else(|| Usage(format!("{flag} is missing")));
+    let (c, w) = (&o.cutting, &o.writing);
+    let expert_tp = match (c.extend_ep, c.etp.value) {
         (true, None) => ExpertTp::Extend,
         (true, Some(_)) => {
             return Err(Usage(
@@ -201,7 +197,7 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             ));
         }
         (false, Some(1)) => ExpertTp::Whole,
-        (false, n) if n.is_none() || n == args.size("target_tensor_parallel_size")? => ExpertTp::Cut,
+        (false, n) if n.is_none_or(|n| n == c.tp.value) => ExpertTp::Cut,
         (false, n) => {
             let n = n.unwrap_or(0);
             return Err(Usage(format!(
@@ -209,78 +205,66 @@ fn common(from: Form, to: Form, args: &Args) -> Result<Request, Usage> {
             )));
         }
     };
-    let head = args.upstream() == Upstream::Head;
-    let args_form = match (args.flag("no_args"), args.text("args_as")) {
+    let head = o.upstream == Upstream::Head;
+    let args_form = match (w.no_args, w.args_as.as_str()) {
         (true, _) => ArgsForm::Absent,
-        (_, Some("dict")) => ArgsForm::Dict,
+        (_, "dict") => ArgsForm::Dict,
         _ => ArgsForm::Namespace,
     };
     Ok(Request {
         from,
         to,
-        load: folder("load_dir", "--load")?,
-        save: folder("save_dir", "--save")?,
+        load: folder(&o.reading.load.value, "--load")?,
+        save: folder(&w.save.value, "--save")?,
         cut: Cut {
-            tp: positive("target_tensor_parallel_size", "--tp")?.unwrap_or(1),
-            pp: positive("target_pipeline_parallel_size", "--pp")?.unwrap_or(1),
-            ep: positive("target_expert_parallel_size", "--ep")?.unwrap_or(1),
+            tp: c.tp.value,
+            pp: c.pp.value,
+            ep: c.ep.value,
             expert_tp,
-            dual_pipe: args.text("schedules_method") == Some("dualpipev"),
-            layers_per_chunk: positive("num_layers_per_virtual_pipeline_stage", "--vpp")?,
-            layer_list: args.text("num_layer_list").map(|t| numbers("--num-layer-list", t)).transpose()?,
-            noop: args
-                .text("noop_layers")
-                .map(|t| numbers("--noop-layers", t))
-                .transpose()?
-                .unwrap_or_default(),
+            dual_pipe: c.schedule.as_deref() == Some("dualpipev"),
+            layers_per_chunk: c.layers_per_chunk.value,
+            layer_list: c.layer_list.as_deref().map(|t| numbers("--num-layer-list", t)).transpose()?,
+            noop: c.noop.as_deref().map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default(),
         },
         output_type: OutputType::Same,
         through_config_type: false,
-        true_vocab: positive("true_vocab_size", "--true-vocab-size")?,
-        divisor: positive("make_vocab_size_divisible_by", "--make-vocab-size-divisible-by")?.unwrap_or(1),
-        padded_vocab: positive("padded_vocab_size", "--padded-vocab-size")?,
+        true_vocab: o.reading.true_vocab,
+        divisor: w.divisor.unwrap_or(1),
+        padded_vocab: w.padded_vocab,
         spelling: Spelling {
             version: if head { Version::Head } else { Version::V2_0_0 },
-            transformer_engine: args.text("transformer_impl") == Some("transformer_engine"),
-            experts: if args.flag("moe_grouped_gemm") { Experts::Grouped } else { Experts::Sequential },
-            mla_split: args.flag("mla_mm_split"),
+            transformer_engine: w.implementation.value.as_deref() == Some("transformer_engine"),
+            experts: if w.grouped { Experts::Grouped } else { Experts::Sequential },
+            mla_split: w.mla_split,
             legacy: to == Form::Legacy,
-            nf4: args.flag("qlora_nf4"),
+            nf4: w.nf4,
         },
-        modules: match args.given().get("transformer_impl").and_then(serde_json::Value::as_str) {
+        modules: match w.implementation.given().and_then(Option::as_deref) {
             Some("local") => Modules::Local,
             _ => Modules::TransformerEngine,
         },
-        mtp: given(args, "mtp_num_layers").or(given(args, "num_nextn_predict_layers")).map(|n| n as usize),
+        mtp: [&o.reading.mtp, &o.reading.mtp_of_scripts].iter().find_map(|n| n.given().copied().flatten()),
         // Upstream takes 0 for not given (convert_hf2mg.py, 2026).
-        leading_dense: if head { args.size("first_k_dense_replace")?.filter(|&n| n > 0) } else { None },
-        extended: args.flag("moe_tp_extend_ep").then_some(true),
+        leading_dense: if head { o.reading.leading_dense.filter(|&n| n > 0) } else { None },
+        extended: c.extend_ep.then_some(true),
         args_form,
         sharding: Sharding::Bytes(ms_ckpt::layout::hf::SHARD_BYTES),
-        hf_config: args.text("hf_cfg_dir").map(PathBuf::from),
-        layers: match args.upstream() {
-            Upstream::Head => positive("num_layers", "--num-layers")?,
-            Upstream::V2_0_0 => None,
-        },
+        hf_config: w.hf_config.clone(),
+        layers: o.reading.layers.filter(|_| head),
         lora: Lora {
-            load: args.text("lora_load").map(PathBuf::from),
-            rank: given(args, "lora_r").map(|n| n as usize),
-            alpha: given(args, "lora_alpha"),
-            targets: args.list("lora_target_modules"),
+            load: o.reading.lora.clone(),
+            rank: o.reading.lora_rank.given().copied().flatten(),
+            alpha: o.reading.lora_alpha.given().copied().flatten(),
+            targets: o.reading.lora_targets.clone(),
             arithmetic: Arithmetic::Float32,
-            alone: args.flag("save_lora_to_hf"),
-            kept: args.flag("keep_adapters"),
+            alone: w.adapters_alone,
+            kept: w.keep_adapters,
         },
-        reward: args.flag("orm"),
+        reward: o.reading.reward,
         optimizer: false,
-        force: args.flag("force"),
-        sync: !args.flag("no_sync"),
+        force: w.force,
+        sync: !w.no_sync,
     })
-}
-
-/// A number that stands on the command line; defaults do not count.
-fn given(args: &Args, dest: &str) -> Option<f64> {
-    args.given().get(dest).and_then(serde_json::Value::as_f64)
 }
 
 fn numbers(flag: &str, text: &str) -> Result<Vec<usize>, Usage> {

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::options::Options;
 use anyhow::Context as _;
 use ms_ckpt::layout::mcore::Hints;
 use ms_ckpt::layout::peft;
@@ -26,29 +27,30 @@ const COMPANIONS: [&str; 7] = ["json", "jinja", "model", "txt", "merges", "py", 
 ///
 /// # Errors
 /// Anything that stops it; then nothing is written.
-pub(crate) fn run(request: &Request, args: &Args) -> anyhow::Result<()> {
-    convert(request, args).map_err(|error| match culprit(&error, args) {
+pub(crate) fn run(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
+    convert(request, o, args).map_err(|error| match culprit(&error, o) {
         Some(flag) => error.context(flag),
         None => error,
     })
 }
 
 /// The flag, as it was written, that asks for what a model does not allow: the model's errors speak of sizes alone.
-fn culprit(error: &anyhow::Error, args: &Args) -> Option<&'static str> {
-    const WORDS: [(&str, &str); 7] = [
-        ("divide by pipeline size", "target_pipeline_parallel_size"),
-        ("does not divide by tp ", "target_tensor_parallel_size"),
-        ("does not divide by ep ", "target_expert_parallel_size"),
-        ("does not divide by etp ", "expert_tensor_parallel_size"),
-        ("expected at least two equal ones in a stage", "num_layers_per_virtual_pipeline_stage"),
-        ("multi-token prediction: ", "mtp_num_layers"),
-        ("multi-token prediction: ", "num_nextn_predict_layers"),
+fn culprit(error: &anyhow::Error, o: &Options) -> Option<&'static str> {
+    let (cut, read) = (&o.cutting, &o.reading);
+    let words = [
+        ("divide by pipeline size", cut.pp.written),
+        ("does not divide by tp ", cut.tp.written),
+        ("does not divide by ep ", cut.ep.written),
+        ("does not divide by etp ", cut.etp.written),
+        ("expected at least two equal ones in a stage", cut.layers_per_chunk.written),
+        ("multi-token prediction: ", read.mtp.written),
+        ("multi-token prediction: ", read.mtp_of_scripts.written),
     ];
     let text = format!("{error:#}");
-    WORDS.iter().filter(|(words, _)| text.contains(words)).find_map(|(_, dest)| args.written(dest))
+    words.iter().filter(|(words, _)| text.contains(words)).find_map(|(_, flag)| *flag)
 }
 
-fn convert(request: &Request, args: &Args) -> anyhow::Result<()> {
+fn convert(request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
     let source = open(request)?;
     check_form(&source, request)?;
     check_reward(&source, request)?;
@@ -59,7 +61,7 @@ fn convert(request: &Request, args: &Args) -> anyhow::Result<()> {
             _ => None,
         };
         let plan = adapters::plan(&source, request, factor, fixed)?;
-        return finish(&plan, &source, request, args);
+        return finish(&plan, &source, request, o, args);
     }
     let original = request.hf_config.clone().unwrap_or_else(|| source.root().to_owned());
     // A folder that holds a tokenizer only adds its files.
@@ -112,14 +114,20 @@ fn convert(request: &Request, args: &Args) -> anyhow::Result<()> {
         }
     };
     add_companions(&mut plan, request, &source, &original, &config, hf_json, fixed)?;
-    finish(&plan, &source, request, args)
+    finish(&plan, &source, request, o, args)
 }
 
-fn finish(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
-    if args.flag("dry_run") {
-        return show(plan, source, request, args.flag("json"));
+fn finish(
+    plan: &Plan,
+    source: &Checkpoint,
+    request: &Request,
+    o: &Options,
+    args: &Args,
+) -> anyhow::Result<()> {
+    if o.writing.dry_run {
+        return show(plan, source, request, args.json());
     }
-    copy(plan, source, request, args)
+    copy(plan, source, request, o, args)
 }
 
 /// Opens the source with what the request says of it, and keeps the layers it asks for.
@@ -392,8 +400,8 @@ fn show(plan: &Plan, source: &Checkpoint, request: &Request, as_json: bool) -> a
 }
 
 /// Checks that the output does not take the place of what is read: replacing it would remove the source.
-fn check_apart(request: &Request, source: &Checkpoint, args: &Args) -> Result<(), Usage> {
-    let save_flag = args.written("save_dir").unwrap_or("--save-dir");
+fn check_apart(request: &Request, source: &Checkpoint, o: &Options) -> Result<(), Usage> {
+    let save_flag = o.writing.save.written.unwrap_or("--save-dir");
     let save = absolute(&request.save);
     // Inside an iteration the output would be a part of what is read.
     let iterations = source.stored().filter(|t| t.file.is_relative()).filter_map(|t| {
@@ -410,7 +418,7 @@ fn check_apart(request: &Request, source: &Checkpoint, args: &Args) -> Result<()
         }
     }
     let read = [
-        (args.written("load_dir").unwrap_or("--load-dir"), Some(&request.load)),
+        (o.reading.load.written.unwrap_or("--load-dir"), Some(&request.load)),
         ("--lora-load", request.lora.load.as_ref()),
         ("--hf-cfg-dir", request.hf_config.as_ref()),
     ];
@@ -438,8 +446,8 @@ fn absolute(path: &Path) -> PathBuf {
     }
 }
 
-fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> anyhow::Result<()> {
-    check_apart(request, source, args)?;
+fn copy(plan: &Plan, source: &Checkpoint, request: &Request, o: &Options, args: &Args) -> anyhow::Result<()> {
+    check_apart(request, source, o)?;
     if request.force
         && request.save.exists()
         && ms_ckpt::open(&request.save).is_err()
@@ -455,7 +463,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
     if let Some(free) = ms_cli::free_bytes(&request.save).filter(|&free| free < plan.bytes()) {
         anyhow::bail!(
             "{} {}: the output takes {}, {} are free there",
-            args.written("save_dir").unwrap_or("--save-dir"),
+            o.writing.save.written.unwrap_or("--save-dir"),
             request.save.display(),
             ms_cli::say_bytes(plan.bytes()),
             ms_cli::say_bytes(free)
@@ -485,7 +493,7 @@ fn copy(plan: &Plan, source: &Checkpoint, request: &Request, args: &Args) -> any
         rate / 1e9,
         request.save.display()
     );
-    if args.flag("json") {
+    if args.json() {
         let report = json!({
             "save": request.save, "files": plan.files.len(), "bytes": plan.bytes(), "seconds": seconds,
             "bytes_per_second": rate, "not_finite": written.not_finite

@@ -1,20 +1,26 @@
 //! `ms-eval` scores a model on benchmarks with MindSpeed-LLM's prompts and extraction rules, or by log-likelihood as
 //! lm-evaluation-harness does.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod boolq;
 mod chinese;
 mod hellaswag;
 mod jsonl;
 pub mod mmlu;
+mod options;
 pub mod question;
 mod report;
 mod run;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Program, answer, parse_or_exit};
+use ms_cli::megatron::{ConfigFile, Line, Program, answer, parse_or_exit};
+use options::Options;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const ABOUT: &str = "Scores a model on benchmarks: mmlu, boolq, hellaswag, cmmlu, ceval.
 
@@ -27,27 +33,31 @@ SUBJECT_dev.csv in the folder dev beside it. boolq is *.jsonl with passage, ques
 ceval val/SUBJECT_val.csv, with a header, and the folder dev beside it for --num-fewshot. Of several benchmarks each has a folder of
 its own in --output. Without such a word: the arguments of upstream's evaluation.py (--task mmlu --task-data-path DIR).";
 
+/// The command line.
+pub fn line() -> &'static Line {
+    static LINE: OnceLock<Line> = OnceLock::new();
+    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Eval, "ms-eval", ABOUT))
+}
+
 /// The program.
 ///
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
 pub fn main() -> Result<()> {
     let mut argv: Vec<OsString> = std::env::args_os().skip(1).collect();
-    answer(Program::Eval, "ms-eval", ABOUT, &argv)?;
+    answer(line(), &argv)?;
     let mut tasks: Vec<String> = Vec::new();
     while let Some(word) = argv.first().and_then(|w| w.to_str()).filter(|w| !w.starts_with('-')) {
         tasks.push(word.to_owned());
         argv.remove(0);
     }
-    let mut args = parse_or_exit(Program::Eval, "ms-eval", ABOUT, &argv)?;
-    if let Some(path) = args.text("config").map(ToOwned::to_owned) {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
-        args.layer_toml(&text, Path::new(&path))?;
-    }
+    let mut args = parse_or_exit(line(), &argv)?;
+    ConfigFile::layer(&mut args)?;
     args.check()?;
     args.start_logging();
+    let o: Options = args.read()?;
     if tasks.is_empty() {
-        tasks = args.list("task");
+        tasks = o.asked.tasks.clone();
     }
     if tasks.is_empty() {
         bail!(Usage(format!("expected the name of a task: {}", run::TASKS.join(", "))));
@@ -59,10 +69,10 @@ pub fn main() -> Result<()> {
             ms_cli::megatron::did_you_mean(other, &run::TASKS)
         )));
     }
-    let output = args.text("output").map(PathBuf::from);
+    let output = &o.asked.output;
     for task in &tasks {
         let output = output.as_ref().map(|dir| if tasks.len() > 1 { dir.join(task) } else { dir.clone() });
-        run::task(&args, task, output.as_deref())?;
+        run::task(&args, &o, task, output.as_deref())?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Scores: a table on stdout, `results.json` and `samples.jsonl` in `--output`.
 
+use crate::options::Options;
 use crate::question::Question;
 use anyhow::{Context, Result};
 use ms_cli::megatron::Args;
@@ -89,6 +90,7 @@ fn accuracy(correct: u64, questions: u64) -> f64 {
 /// If a file cannot be written.
 pub(crate) fn write(
     args: &Args,
+    o: &Options,
     task: &str,
     output: Option<&Path>,
     rows: &[Row],
@@ -106,8 +108,8 @@ pub(crate) fn write(
         .collect();
     let mut results = json!({
         "task": task,
-        "model": args.text("load"),
-        "protocol": args.text("protocol"),
+        "model": o.loading.source.folder(),
+        "protocol": o.asked.protocol,
         "question_n": questions,
         "correct": correct,
         "acc": acc,
@@ -133,7 +135,7 @@ pub(crate) fn write(
         results["items"] = samples.iter().map(Sample::item).collect();
     }
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         writeln!(out, "{results}")?;
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! Running a benchmark: questions, model, answers, score.
 
 use crate::chinese::{self, Benchmark};
+use crate::options::{Asked, Options};
 use crate::question::{Answer, Question};
 use crate::report::{Row, Sample};
 use crate::{boolq, hellaswag, mmlu};
@@ -18,29 +19,19 @@ use std::path::Path;
 pub(crate) const TASKS: [&str; 5] = ["mmlu", "boolq", "hellaswag", "cmmlu", "ceval"];
 
 /// The questions of `task`, as the flags want them asked.
-fn questions(args: &Args, task: &str) -> Result<Vec<Question>> {
-    let dir = args
-        .list("data_path")
-        .into_iter()
-        .next_back()
-        .or_else(|| args.list("task_data_path").into_iter().next_back());
+fn questions(o: &Asked, task: &str) -> Result<Vec<Question>> {
+    let dir = o.data.last().or(o.folders.last());
     let dir = dir.ok_or_else(|| Usage("--data-path is required: the folder of the benchmark".into()))?;
-    if args.text("prompt_type").is_some() {
-        bail!(Usage(
-            "--prompt-type: prompts as a chat of solved examples are not part of this version; leave it out"
-                .into()
-        ));
-    }
-    let harness = args.text("protocol") == Some("harness");
-    let shots = args.size("num_fewshot")?;
+    let harness = o.protocol == "harness";
+    let shots = o.shots;
     if shots.is_some() && !harness {
         bail!(Usage("--num-fewshot goes with --protocol harness".into()));
     }
     if ["boolq", "hellaswag"].contains(&task) && shots.unwrap_or(0) > 0 {
         bail!(Usage(format!("--num-fewshot: {task} has no solved examples in its folder; leave it out")));
     }
-    let most = args.size("max_eval_samples")?.unwrap_or(usize::MAX);
-    let dir = Path::new(&dir);
+    let most = o.most.unwrap_or(usize::MAX);
+    let dir = Path::new(dir);
     let mut all = match task {
         "mmlu" => return mmlu::questions(dir, harness, shots.unwrap_or(mmlu::SHOTS), most),
         "boolq" => boolq::read(dir, harness)?,
@@ -99,13 +90,11 @@ fn encode(q: &Question, tokenizer: &Tokenizer, template: Option<&ChatTemplate>) 
 ///
 /// # Errors
 /// If a flag is wrong, or the model, tokenizer or data cannot be read.
-pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()> {
-    let questions = questions(args, task)?;
-    let load =
-        args.text("load").ok_or_else(|| Usage("--load is required: the folder of the model".into()))?;
-    let tokenizer = ms_options::tokenizer(args, Path::new(load))?;
+pub(crate) fn task(args: &Args, o: &Options, task: &str, output: Option<&Path>) -> Result<()> {
+    let questions = questions(&o.asked, task)?;
+    let tokenizer = o.tokenizer.load(o.loading.source.model_folder()?)?;
     let template = match tokenizer.chat_template_source() {
-        Some(_) if args.text("protocol") != Some("harness") && !args.flag("no_chat_template") => {
+        Some(_) if o.asked.protocol != "harness" && !o.asked.no_chat_template => {
             Some(tokenizer.chat_template()?)
         }
         _ => None,
@@ -114,7 +103,7 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
     for q in &questions {
         encoded.push(encode(q, &tokenizer, template.as_ref())?);
     }
-    let new = args.int("max_new_tokens").unwrap_or(128).max(1) as usize;
+    let new = o.asked.max_new_tokens.max(1) as usize;
     let length = |(q, e): (&Question, &Encoded)| {
         let after = match &q.answer {
             Answer::Likeliest { .. } => e.choices.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1),
@@ -125,7 +114,7 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
     };
     let lengths: Vec<usize> = questions.iter().zip(&encoded).map(length).collect();
     let longest = lengths.iter().copied().max().unwrap_or(1);
-    let model = model(args, load, longest)?;
+    let model = model(o, longest)?;
     let window = model.config().max_positions;
     let overlong = lengths.iter().filter(|&&n| n > window).count() as u64;
     if overlong > 0 {
@@ -134,7 +123,7 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
             "{overlong} of {all} prompts are longer than the {window} tokens that the model is made for, the longest has {longest}"
         );
     }
-    let mut session = Session::new(&model, longest);
+    let mut session = Session::new(&model, 1, longest);
     let bar = args.progress().bar(questions.len() as u64, task);
     let mut rows: Vec<Row> = Vec::new();
     let mut samples = Vec::new();
@@ -142,7 +131,7 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
         let sample = ask(&mut session, &tokenizer, &model, &q, &e, new);
         let sample = sample.with_context(|| format!("question {}", q.id)).map_err(|error| {
             // A window that the flag made is the flag's mistake.
-            match args.given().contains_key("max_position_embeddings") && window < longest {
+            match o.loading.sets_positions() && window < longest {
                 true => Usage(format!("--max-position-embeddings {window}: {error:#}")).into(),
                 false => error,
             }
@@ -157,7 +146,7 @@ pub(crate) fn task(args: &Args, task: &str, output: Option<&Path>) -> Result<()>
         bar.inc(1);
     }
     bar.finish_and_clear();
-    crate::report::write(args, task, output, &rows, &samples, overlong)
+    crate::report::write(args, o, task, output, &rows, &samples, overlong)
 }
 
 /// Lets the model answer one question.
@@ -176,7 +165,7 @@ fn ask(
             sample.picked = extract(&sample.output).map(String::from);
         }
         Answer::YesOrNo => {
-            let logits = session.prefill(&e.ids)?;
+            let logits = begun(session, &e.ids)?;
             let mut all = [0.0; 2];
             for (sum, word) in all.iter_mut().zip(["No", "Yes"]) {
                 let token =
@@ -225,19 +214,27 @@ impl std::fmt::LowerHex for HexDigest {
     }
 }
 
-fn model(args: &Args, load: &str, longest: usize) -> Result<LoadedModel> {
-    let dtype = match args.text("dtype") {
+fn model(o: &Options, longest: usize) -> Result<LoadedModel> {
+    let dtype = match o.asked.dtype.as_deref() {
         Some("fp32") => DType::F32,
         Some("fp64") => DType::F64,
         _ => DType::Bf16,
     };
     let work = Work { prompt: longest, new: 0, slots: 1, rows: 0, available: None };
-    ms_options::load(args, Path::new(load), dtype, Some(longest), work, |needs| {
-        match needs.cache > needs.weights {
-            true => "--num-fewshot or --max-new-tokens",
-            false => "the size of the model, or pass --dtype bf16",
-        }
+    o.loading.load(dtype, Some(longest), work, |needs| match needs.cache > needs.weights {
+        true => "--num-fewshot or --max-new-tokens",
+        false => "the size of the model, or pass --dtype bf16",
     })
+}
+
+/// The logits after `ids`, which become the sequence of the session's one slot.
+fn begun(session: &mut Session<'_>, ids: &[u32]) -> Result<Vec<f32>> {
+    Ok(session.start(&[(0, ids)])?.swap_remove(0))
+}
+
+/// The logits after one more token.
+fn continued(session: &mut Session<'_>, token: u32) -> Result<Vec<f32>> {
+    Ok(session.next(&[(0, token)])?.swap_remove(0))
 }
 
 /// Continues greedily.
@@ -248,7 +245,7 @@ fn generate(
     ids: &[u32],
     new: usize,
 ) -> Result<String> {
-    let mut logits = session.prefill(ids)?;
+    let mut logits = begun(session, ids)?;
     let mut stop = tokenizer.stop_ids();
     stop.extend(model.config().eos.iter().filter_map(|&id| u32::try_from(id).ok()));
     let mut tokens = Vec::new();
@@ -261,7 +258,7 @@ fn generate(
         if tokens.len() == new {
             break;
         }
-        logits = session.next(token)?;
+        logits = continued(session, token)?;
     }
     Ok(tokenizer.decode(&tokens, true)?)
 }
@@ -281,11 +278,11 @@ fn continuation(
         left_out < prompt.len(),
         "the choice {choice:?} alone fills the model's window of {window} tokens"
     );
-    let mut logits = session.prefill(&prompt[left_out..])?;
+    let mut logits = begun(session, &prompt[left_out..])?;
     let mut sum = 0.0;
     for &token in before {
         sum += log_likelihood(&logits, token, choice)?;
-        logits = session.next(token)?;
+        logits = continued(session, token)?;
     }
     Ok(sum + log_likelihood(&logits, *last, choice)?)
 }

@@ -1,15 +1,20 @@
 //! `ms-infer chat`: a conversation, one user turn per line.
 
+use crate::options::Options;
 use crate::{generate, setup};
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
+use ms_generate::Session;
 use ms_text::template::{Message, Role, Template};
 use ms_text::{ChatTemplate, GenerationPrompt, Tokenizer};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
+
+/// Tokens that a conversation has room for at first; more is made when it is wanted.
+const ROOM: usize = 1024;
 
 /// How turns become a prompt.
 enum Form {
@@ -61,21 +66,23 @@ fn is_command(word: &str) -> bool {
 ///
 /// # Errors
 /// If the model, tokenizer or template cannot be read.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let rule = setup::sampling(args)?;
-    let model = setup::model(args, DType::Bf16, setup::Ask::Continue(0))?;
-    let mut tokenizer = setup::tokenizer(args)?;
-    let form = form(args, &mut tokenizer)?;
-    let keep = args.size("history_turns")?.unwrap_or(3);
+pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
+    let rule = o.sampling.rule()?;
+    let model = setup::model(o, DType::Bf16, setup::Ask::Continue(0))?;
+    let mut tokenizer = setup::tokenizer(o)?;
+    let form = form(o, &mut tokenizer)?;
+    let keep = o.chat.turns;
     let message = |text: &str| (!text.is_empty()).then(|| json!({"role": "system", "content": text}));
-    let mut system = args.text("system").and_then(message);
+    let mut system = o.chat.system.as_deref().and_then(message);
     let terminal = std::io::stdin().is_terminal();
-    if terminal && !args.flag("quiet") {
+    if terminal && !args.quiet() {
         let text = "/exit ends, /reset forgets the conversation, /system TEXT sets the system message, /save FILE writes it";
         args.say_aside(text);
     }
+    // What a turn has in common with the one before is not computed again.
+    let mut session = Session::new(&model, 1, ROOM.min(model.model.max_position()));
     let (mut history, mut whole): (Vec<Value>, Vec<Value>) = Default::default();
-    let mut given = args.list("prompt").into_iter();
+    let mut given = o.asked.prompts.clone().into_iter();
     let mut lines = std::io::stdin().lock().lines();
     loop {
         let turn = match given.next() {
@@ -141,16 +148,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             whole.pop();
             continue;
         }
-        let json_output = args.flag("json");
+        let json_output = args.json();
         if terminal {
             say("Model >> ")?;
         }
         let show = |piece: &str| if json_output { Ok(()) } else { say(piece) };
-        let (done, text) = generate::stream(args, &model, &tokenizer, ids, rule, show)?;
+        let (prompt_tokens, before) = (ids.len(), session.computed());
+        let (done, text) = generate::stream(o, &mut session, &tokenizer, ids, rule, show)?;
         if json_output {
             let report = json!({
                 "user": turn,
                 "assistant": text,
+                "prompt_tokens": prompt_tokens,
+                "computed_tokens": session.computed() - before,
                 "tokens": done.tokens.len(),
                 "finish": done.finish,
             });
@@ -169,14 +179,14 @@ fn say(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn form(args: &Args, tokenizer: &mut Tokenizer) -> Result<Form> {
-    let name = args.text("prompt_type");
-    if name.is_some() && args.flag("hf_chat_template") {
+fn form(o: &Options, tokenizer: &mut Tokenizer) -> Result<Form> {
+    let name = o.chat.template.as_deref();
+    if name.is_some() && o.chat.own_template {
         return Err(Usage("--hf-chat-template and --prompt-type: pass one of them".into()).into());
     }
     let Some(name) = name else { return Ok(Form::Hf(tokenizer.chat_template()?)) };
-    let template = match args.text("prompt_type_path") {
-        Some(path) if Path::new(path).exists() => Template::from_file(name, Path::new(path))?,
+    let template = match &o.chat.templates {
+        Some(path) if path.exists() => Template::from_file(name, path)?,
         _ => Template::named(name)?,
     };
     template.adjust(tokenizer)?;

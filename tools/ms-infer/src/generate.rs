@@ -1,11 +1,12 @@
 //! `ms-infer generate`: continues a prompt and streams the text.
 
+use crate::options::Options;
 use crate::setup::{self, Ask};
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
 use ms_core::DType;
-use ms_generate::{Finish, Generated, LoadedModel, Sampling, generate};
+use ms_generate::{Finish, Generated, Sampling, Session, resume};
 use ms_text::{Detokenizer, Tokenizer};
 use serde_json::json;
 use std::io::{IsTerminal, Read, Write};
@@ -15,29 +16,31 @@ use std::time::Instant;
 ///
 /// # Errors
 /// If there is no prompt, a flag is wrong, or the model or tokenizer cannot be read; nothing is printed then.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let rule = setup::sampling(args)?;
-    let mut prompts = args.list("prompt");
+pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
+    let rule = o.sampling.rule()?;
+    let mut prompts = o.asked.prompts.clone();
     if prompts.is_empty() {
         prompts.push(read_stdin(false)?);
     }
     for prompt in prompts.iter_mut().filter(|p| *p == "-") {
         *prompt = read_stdin(true)?;
     }
-    setup::model_dir(args)?;
-    let tokenizer = setup::tokenizer(args)?;
+    o.loading.source.model_folder()?;
+    let tokenizer = setup::tokenizer(o)?;
     let ids = prompts.iter().map(|p| tokenizer.encode_with_special(p)).collect::<Result<Vec<_>, _>>()?;
     if ids.iter().any(Vec::is_empty) {
         bail!(Usage("--prompt: it has no tokens; a model needs at least one to continue from".into()));
     }
     let longest = ids.iter().map(Vec::len).max().unwrap_or(0);
-    let model = setup::model(args, DType::Bf16, Ask::Continue(longest))?;
+    let model = setup::model(o, DType::Bf16, Ask::Continue(longest))?;
     let window = model.model.max_position();
     if let Some(ids) = ids.iter().find(|ids| ids.len() > window) {
         bail!(Usage(format!("--prompt: it has {} tokens, the model's window {window}", ids.len())));
     }
+    let most = setup::limits(o, &model, &tokenizer).max_new_tokens;
+    let mut session = Session::new(&model, 1, longest.saturating_add(most).min(window));
     for (prompt, ids) in prompts.iter().zip(ids) {
-        one(args, &model, &tokenizer, prompt, &ids, rule)?;
+        one(args, o, &mut session, &tokenizer, prompt, &ids, rule)?;
     }
     Ok(())
 }
@@ -45,21 +48,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Continues one prompt.
 fn one(
     args: &Args,
-    model: &LoadedModel,
+    o: &Options,
+    session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     prompt: &str,
     ids: &[u32],
     rule: Sampling,
 ) -> Result<()> {
-    let json = args.flag("json");
+    let json = args.json();
     let start = Instant::now();
     let mut first = None;
     let mut out = std::io::stdout().lock();
-    if !json && !args.flag("no_echo") {
+    if !json && !o.asked.no_echo {
         write!(out, "{prompt}")?;
         out.flush()?;
     }
-    let (done, text) = stream(args, model, tokenizer, ids.to_vec(), rule, |piece| {
+    let (done, text) = stream(o, session, tokenizer, ids.to_vec(), rule, |piece| {
         first.get_or_insert_with(|| start.elapsed().as_secs_f64());
         if !json {
             write!(out, "{piece}")?;
@@ -84,7 +88,7 @@ fn one(
     } else {
         writeln!(out)?;
         drop(out);
-        if !args.flag("quiet") {
+        if !args.quiet() {
             let (prompt, new) = (ids.len(), done.tokens.len());
             args.say_aside(&format!("{prompt} prompt tokens, {new} new, {rate:.1} tokens/s"));
         }
@@ -104,20 +108,20 @@ fn read_stdin(asked: bool) -> Result<String> {
     Ok(text)
 }
 
-/// Generates for one prompt and hands out text as soon as it is whole.
+/// Generates for one prompt in the session's first slot and hands out text as soon as it is whole.
 pub(crate) fn stream(
-    args: &Args,
-    model: &LoadedModel,
+    o: &Options,
+    session: &mut Session<'_>,
     tokenizer: &Tokenizer,
     ids: Vec<u32>,
     rule: Sampling,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<(Generated, String)> {
-    let limits = setup::limits(args, model, tokenizer);
+    let limits = setup::limits(o, session.model(), tokenizer);
     let mut pieces = Detokenizer::new(tokenizer, true);
-    let mut stops = StopTexts::new(args.list("stop"));
+    let mut stops = StopTexts::new(o.asked.stops.clone());
     let mut failed = None;
-    let mut done = generate(model, &[ids], rule, &limits, |_, token| {
+    let mut done = resume(session, &[ids], rule, &limits, |_, token| {
         if limits.stop_tokens.contains(&token) {
             return true;
         }
@@ -185,11 +189,11 @@ impl StopTexts {
 }
 
 /// The continuation of `prompt`, without streaming.
-pub(crate) fn complete(args: &Args, prompt: &str, rule: Sampling) -> Result<String> {
-    let tokenizer = setup::tokenizer(args)?;
+pub(crate) fn complete(o: &Options, prompt: &str, rule: Sampling) -> Result<String> {
+    let tokenizer = setup::tokenizer(o)?;
     let ids = tokenizer.encode_with_special(prompt)?;
-    let model = setup::model(args, DType::Bf16, Ask::Continue(ids.len()))?;
-    Ok(stream(args, &model, &tokenizer, ids, rule, |_| Ok(()))?.1)
+    let model = setup::model(o, DType::Bf16, Ask::Continue(ids.len()))?;
+    Ok(stream(o, &mut Session::new(&model, 1, 1), &tokenizer, ids, rule, |_| Ok(()))?.1)
 }
 
 #[cfg(test)]

@@ -1,27 +1,25 @@
 //! `ms-infer logits`: the logits of ready token ids, for comparison with other programs.
 
+use crate::options::Options;
 use crate::setup::{self, Ask};
 use anyhow::{Context, Result, bail, ensure};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
 use ms_core::DType;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reads `input_ids` `[B,S]` (int32 or int64) of `--input`, writes `logits` `[B,S,V]` float32 to `--output`.
 ///
 /// # Errors
 /// If a file cannot be read or written, or an id is not in the vocabulary.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let need = |dest: &str, flag: &str| {
-        args.text(dest)
-            .map(ToOwned::to_owned)
-            .ok_or_else(|| Usage(format!("{flag} is required: a safetensors file")))
-    };
-    let (input, output) = (need("input", "--input")?, need("output", "--output")?);
-    let (ids, batch, seq) = read_ids(Path::new(&input))?;
-    let model = setup::model(args, DType::F32, Ask::Logits(batch, seq))?;
+pub(crate) fn run(o: &Options) -> Result<()> {
+    fn need<'a>(path: &'a Option<PathBuf>, flag: &str) -> Result<&'a Path> {
+        Ok(path.as_deref().ok_or_else(|| Usage(format!("{flag} is required: a safetensors file")))?)
+    }
+    let (input, output) = (need(&o.asked.input, "--input")?, need(&o.asked.output, "--output")?);
+    let (ids, batch, seq) = read_ids(input)?;
+    let model = setup::model(o, DType::F32, Ask::Logits(batch, seq))?;
     let vocab = model.config().vocab;
     let borders: Vec<i32> = (0..=batch).map(|b| (b * seq) as i32).collect();
     // One sequence at a time: the logits of all of them are the result, but not their activations.
@@ -36,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         })?;
         logits.extend(of_row);
     }
-    write(Path::new(&output), &[batch, seq, vocab], &logits)
+    write(output, &[batch, seq, vocab], &logits)
 }
 
 fn read_ids(path: &Path) -> Result<(Vec<i32>, usize, usize)> {

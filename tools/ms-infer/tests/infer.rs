@@ -305,6 +305,29 @@ fn a_chat_has_commands_and_a_first_turn_that_is_none() {
 }
 
 #[test]
+fn a_chat_computes_what_is_new_and_generated_tokens_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_model(dir.path());
+    let mut command = ms_infer();
+    command.args(["chat", "-n", "4", "--history-turns", "9", "--json", "--load"]).arg(dir.path());
+    let done = command.write_stdin("some first words\nand some more\nand then the last\n").assert().success();
+    let out = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+    let turns: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let number = |turn: usize, name: &str| turns[turn][name].as_u64().unwrap();
+    assert_eq!(turns.len(), 3, "{out}");
+    // The first turn is computed whole; of its answer all but the last token, which nothing follows.
+    assert_eq!(number(0, "computed_tokens"), number(0, "prompt_tokens") + number(0, "tokens") - 1);
+    for turn in 1..3 {
+        // At most what came to the conversation, its words of the template, and the answer, whose text may be cut into other
+        // tokens when it is read again.
+        let new = number(turn, "prompt_tokens") - number(turn - 1, "prompt_tokens");
+        let computed = number(turn, "computed_tokens");
+        assert!(computed < new + number(turn, "tokens"), "turn {turn}: {out}");
+        assert!(computed < number(turn, "prompt_tokens"), "turn {turn}: {out}");
+    }
+}
+
+#[test]
 fn a_name_of_a_hub_says_how_to_download() {
     let dir = tempfile::tempdir().unwrap();
     for words in

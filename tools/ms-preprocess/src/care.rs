@@ -1,5 +1,6 @@
 //! Flags that upstream lacks: which records are taken, what is kept beside the dataset, and how a run goes on.
 
+use crate::cli::Options;
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::Args;
@@ -33,6 +34,26 @@ const NOT_SETTINGS: [&str; 20] = [
     "upstream",
 ];
 
+options! {
+    /// Which records are taken, and what is kept beside the rows.
+    pub(crate) struct Caring in "Selection" {
+        sample: Option<f64> = "--sample", "take each record with this probability, by its place and --seed", range = "(0,1]", own = own("sample");
+        filters: Vec<String> = "--filter", "rules to keep: MEASURE>=X, MEASURE<=X, match:REGEX, not:REGEX", own = own("filter");
+        filter_keys: Vec<String> = "--filter-key", "fields that filters look at (default: those that are tokenized, else all texts)", own = own("filter_key");
+        dedup: Option<String> = "--dedup", "leave out records that occurred before: the same bytes (at most 60 bytes of memory per kept record), or nearly the same phrases (600 to 1200)", own = own_of("dedup", "null", "exact,minhash");
+        dedup_threshold: f64 = "--dedup-threshold", "minhash: estimated share of common phrases from which on records are duplicates", range = "(0,1]", own = own_or("dedup_threshold", "0.8");
+        dedup_keys: Vec<String> = "--dedup-key", "fields that duplicates are compared by (default as --filter-key)", own = own("dedup_key");
+        on_error: String = "--on-error", "what to do about a record that cannot be used", own = own_of("on_error", "\"stop\"", "stop,skip");
+        shuffle: bool = "--shuffle", "random order of the records, by --seed", own = own_or("shuffle", "false");
+        shuffle_memory: usize = "--shuffle-memory", "MB of records that shuffling holds; the rest goes to files beside the output", range = "[1,16777216]", own = own_or("shuffle_memory", "64");
+        rejects: Option<PathBuf> = "--rejects", "file for skipped records, one JSON object each (default PREFIX.rejects.jsonl)", group = "Output", own = own("rejects");
+        stats: bool = "--stats", "lengths of rows, drawn, and as PREFIX.stats.json and PREFIX.stats.svg", group = "Output", own = own_or("stats", "false");
+        resume: bool = "--resume", "keep every finished input file in PREFIX.parts, and go on from there", group = "Output", own = own_or("resume", "false");
+        no_manifest: bool = "--no-manifest", "do not write PREFIX.manifest.json, and do not look at it", group = "Output", own = own_or("no_manifest", "false");
+        pub(crate) force: bool = "--force", "replace an existing output", group = "Output", own = own_or("force", "false");
+    }
+}
+
 /// What a run does besides tokenizing.
 #[derive(Debug)]
 pub(crate) struct Care {
@@ -58,69 +79,63 @@ impl Care {
     /// Resolves the flags. `prefix` is where files go, if they do.
     pub(crate) fn resolve(
         args: &Args,
+        all: &Options,
         kind: Kind,
         json_keys: &[String],
         prefix: Option<&Path>,
     ) -> Result<Self> {
         let usage = |text: String| anyhow::Error::from(Usage(text));
         let flag = |error: ms_data::Error, name: &str| usage(format!("{name}: {error}"));
-        let seed = args.int("seed").unwrap_or(1234) as u64;
-        let scope = |dest: &str| {
-            let named = args.list(dest);
+        let (o, seed) = (&all.care, all.work.seed);
+        let scope = |named: &[String]| {
             if !named.is_empty() {
-                Scope::Fields(named)
+                Scope::Fields(named.to_vec())
             } else if kind == Kind::Pretrain {
                 Scope::Fields(json_keys.to_vec())
             } else {
                 Scope::Texts
             }
         };
-        let sampling = args.float("sample").map(|p| Sampling::new(p, seed)).transpose();
-        let filters =
-            args.list("filter").iter().map(|rule| Filter::parse(rule)).collect::<Result<Vec<_>, _>>();
+        let sampling = o.sample.map(|p| Sampling::new(p, seed)).transpose();
+        let filters = o.filters.iter().map(|rule| Filter::parse(rule)).collect::<Result<Vec<_>, _>>();
         let filters = filters.map_err(|e| ms_data::Error::Options(format!("--filter: {e}")));
-        let dedup = match args.text("dedup") {
+        let dedup = match o.dedup.as_deref() {
             None => Ok(None),
-            Some("minhash") => Dedup::min_hash(args.float("dedup_threshold").unwrap_or(0.8)).map(Some),
+            Some("minhash") => Dedup::min_hash(o.dedup_threshold).map(Some),
             Some(_) => Ok(Some(Dedup::Exact)),
         };
-        let skip = args.text("on_error") == Some("skip");
+        let skip = o.on_error == "skip";
         let intake = Intake {
             sampling: sampling.map_err(|e| flag(e, "--sample"))?,
             filters: filters.map_err(|e| usage(e.to_string()))?,
-            filter_scope: scope("filter_key"),
+            filter_scope: scope(&o.filter_keys),
             dedup: dedup.map_err(|e| flag(e, "--dedup-threshold"))?,
-            dedup_scope: scope("dedup_key"),
+            dedup_scope: scope(&o.dedup_keys),
             on_error: if skip { OnError::Skip } else { OnError::Stop },
         };
-        let shuffle = if args.flag("shuffle") {
-            let megabytes = args.size("shuffle_memory")?.unwrap_or(64).max(1);
-            Some((seed, megabytes.saturating_mul(1_000_000)))
-        } else {
-            None
-        };
-        let resume = args.flag("resume");
+        let shuffle = o.shuffle.then(|| (seed, o.shuffle_memory.max(1).saturating_mul(1_000_000)));
+        let resume = o.resume;
         if resume && prefix.is_none() {
             return Err(usage("--resume needs --output-prefix: a stream cannot go on".into()));
         }
         if resume && shuffle.is_some() {
             return Err(usage("--resume works file by file, --shuffle on all records at once".into()));
         }
-        if args.size("n_subs")?.unwrap_or(1) > 1 && !intake.takes_all() {
+        if all.work.parts > 1 && !intake.takes_all() {
             return Err(usage(
                 "--n-subs cuts the records by their number, which --sample, --filter, --dedup and --on-error skip change\nhint: leave it out; --workers shares the work".into(),
             ));
         }
-        let rejects = args.text("rejects").map(PathBuf::from);
+        let rejects = o.rejects.clone();
         let rejects = rejects.or_else(|| prefix.map(|prefix| beside(prefix, "rejects.jsonl")));
         let mut settings: Map<String, Value> = args
-            .given()
+            .record()
             .iter()
             .filter(|(dest, _)| !NOT_SETTINGS.contains(&dest.as_str()))
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
         settings.insert("upstream".into(), args.upstream().name().into());
-        for (name, path) in read_beside(args, kind) {
+        for (name, path) in read_beside(all, kind) {
             if path.is_file() {
                 settings.insert(name.into(), file_sha256(&path)?.into());
             }
@@ -130,34 +145,32 @@ impl Care {
             intake,
             shuffle,
             rejects: rejects.filter(|_| skip),
-            stats: args.flag("stats"),
+            stats: o.stats,
             resume,
-            manifest: !args.flag("no_manifest"),
-            force: args.flag("force"),
+            manifest: !o.no_manifest,
+            force: o.force,
             settings,
         })
     }
 }
 
 /// Files besides the inputs and the vocabulary that decide what is written, and their names among the settings.
-fn read_beside(args: &Args, kind: Kind) -> Vec<(&'static str, PathBuf)> {
+fn read_beside(o: &Options, kind: Kind) -> Vec<(&'static str, PathBuf)> {
     let mut files = Vec::new();
-    if args.text("tokenizer_type").is_none_or(|kind| kind == "PretrainedFromHF")
-        && let Some(path) = args.text("tokenizer_name_or_path").map(Path::new)
+    if o.vocabulary.kind.as_deref().is_none_or(|kind| kind == "PretrainedFromHF")
+        && let Some(path) = &o.vocabulary.folder
     {
         let config = "tokenizer_config.json";
         let path = if path.is_file() { path.with_file_name(config) } else { path.join(config) };
         files.push(("tokenizer_config_sha256", path));
     }
-    if args.has("prompt_type_path")
-        && let Some(path) = args.text("prompt_type_path")
-    {
-        files.push(("prompt_type_path_sha256", path.into()));
+    if let Some(path) = o.prompts.given_templates() {
+        files.push(("prompt_type_path_sha256", path));
     }
     if kind == Kind::LlamaFactory
-        && let Some(folder) = args.text("dataset_dir")
+        && let Some(folder) = &o.reading.described
     {
-        files.push(("dataset_info_sha256", Path::new(folder).join("dataset_info.json")));
+        files.push(("dataset_info_sha256", folder.join("dataset_info.json")));
     }
     files
 }

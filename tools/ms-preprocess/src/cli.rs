@@ -1,20 +1,21 @@
 //! The command line of `ms-preprocess`: upstream's `preprocess_data.py`, and a few flags of our own.
 //!
-//! The flags themselves are rows of ms-cli's table; here they become the plain values that the run takes.
+//! Here the flags become the plain values that the run takes.
 
-use crate::care::Care;
-use crate::mixture::Mixture;
+use crate::care::{Care, Caring};
+use crate::mixture::{Mixing, Mixture};
 use crate::recognise::{self, first_record};
-use crate::sentences::splitter;
+use crate::sentences::{Sentences, splitter};
 use anyhow::Result;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::{Args, Given, Line, Program, Upstream};
 use ms_cli::{Usage, check_prefix};
 use ms_data::handler::{HandlerOptions, Kind, described_sets};
 use ms_data::records::{Discovery, Documents, Format, InputFile, file_list};
 use ms_text::Tokenizer;
 use ms_text::template::Effort;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The line that help begins with, and what follows it.
 pub(crate) const ABOUT: &str = "\
@@ -25,6 +26,93 @@ Examples:
   ms-preprocess --style pretrain --input corpus.jsonl --tokenizer-name-or-path tok --append-eod --output-prefix data/corpus
   ms-preprocess --style sharegpt --prompt-type qwen --input chats.json --tokenizer-name-or-path tok | ms-pack --seq-length 512 --output-prefix data/chats
   find src -name '*.rs' | ms-preprocess --style pretrain --documents files --files-from - --tokenizer-name-or-path tok --output-prefix data/src";
+
+options! {
+    /// What is read.
+    pub(crate) struct Reading in "Input" {
+        input: Vec<String> = "--input", "files, folders and patterns to read; - for stdin";
+        files_from: Option<PathBuf> = "--files-from", "file with a path per line, - for stdin; instead of --input", own = own("files_from");
+        documents: String = "--documents", "what a document is: a record as the extension says, or every file as a whole", own = own_of("documents", "\"records\"", "records,files");
+        format: Option<String> = "--input-format", "what the files are, whatever their names say", own = own_of("input_format", "null", "json,jsonl,txt,csv,tsv,parquet,arrow,feather,ipc");
+        split: Option<String> = "--input-split", "files of this split alone, where folders or names tell splits apart (default train)", own = own("input_split");
+        most_bytes: usize = "--max-record-bytes", "longest record that is taken, unpacked; a longer one is an error (--on-error skip passes over it)", range = "[1,1099511627776]", own = own_or("max_record_bytes", "67108864");
+        style: Given<Option<String>> = "--style", "kind of records, or auto: what the first one looks like; short for --handler-name", own = own_of("style", "null", "auto,pretrain,general-instruction,alpaca,sharegpt,openai,pairwise,pairwise-sharegpt,prm,ppo,r1,r1-sharegpt,alpaca-pretrain,stackoverflow-pretrain,sharegpt-pretrain,llama-factory,hunyuan,belle,moss,moss-multi-turn,leetcode");
+        handler: Option<String> = "--handler-name", "kind of records";
+        map_keys: Given<Option<Value>> = "--map-keys", "JSON object that renames fields";
+        json_keys: Vec<String> = "--json-keys", "fields to tokenize";
+        additional_keys: Vec<String> = "--dataset-additional-keys", "further fields of R1 records";
+        placeholder: Option<String> = "--placeholder-token", "stands where a step of a process-reward record is judged";
+        reward_tokens: Vec<String> = "--reward-tokens", "judgements of process-reward records";
+        pub(crate) described: Option<PathBuf> = "--dataset-dir", "LlamaFactory: folder of dataset_info.json, whose sets --input names";
+        merge: Vec<String> = "--merge-group-keys", "merge the datasets of the --input folder whose names hold these words";
+    }
+}
+
+options! {
+    /// How records become text.
+    pub(crate) struct Prompts in "Prompt" {
+        template: Option<String> = "--prompt-type", "name of the prompt template";
+        templates: Given<Option<PathBuf>> = "--prompt-type-path", "file of prompt templates";
+        thinking: Option<String> = "--enable-thinking", "reasoning templates: train thoughts (true), remove them (false), or take them as they come (none)";
+        effort: Option<String> = "--reasoning-effort", "deepseek4: ask for maximal effort; needs --enable-thinking true";
+        drop_thinking: String = "--drop-thinking", "deepseek4: leave out thoughts before the last question";
+    }
+}
+
+impl Prompts {
+    /// The file of templates that a flag names; upstream's default is a file of its own.
+    pub(crate) fn given_templates(&self) -> Option<PathBuf> {
+        self.templates.given().cloned().flatten()
+    }
+}
+
+options! {
+    /// How text becomes tokens.
+    pub(crate) struct Tokens in "Tokenizer" {
+        pub(crate) kind: Option<String> = "--tokenizer-type", "kind of tokenizer";
+        pub(crate) folder: Option<PathBuf> = "--tokenizer-name-or-path", "folder of the tokenizer";
+        model: Option<PathBuf> = "--tokenizer-model", "SentencePiece model, for GPTSentencePieceTokenizer";
+        vocab: Option<PathBuf> = "--vocab-file", "vocab.json of GPT2BPETokenizer, vocab.txt of BertWordPiece";
+        merges: Option<PathBuf> = "--merge-file", "merges.txt of GPT2BPETokenizer";
+        append_eod: bool = "--append-eod", "end every document with the end token";
+    }
+}
+
+options! {
+    /// How the work is done, and where its result goes.
+    pub(crate) struct Working in "Output" {
+        prefix: Option<String> = "--output-prefix", "path of the dataset without suffix";
+        workers: usize = "--workers", "threads", range = "[1,1024]";
+        pub(crate) parts: u64 = "--n-subs", "parts to cut the work into", range = "[1,65536]";
+        pub(crate) seed: u64 = "--seed", "seed of sampling, shuffling and mixing", group = "Input", range = "[0,4294967295]";
+        pub(crate) strict: bool = "--strict", "refuse what upstream does in silence: records left out, replaced or cut, texts that vanish", group = "Input", own = own_or("strict", "false");
+        planned: bool = "--dry-run", "show the plan and touch nothing", group = "Configuration", own = own_or("dry_run", "false");
+        seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Packing", range = "[1,268435456]";
+        pack: bool = "--pack", "pack records into samples of --seq-length", group = "Packing";
+        neat_pack: bool = "--neat-pack", "keep packed records apart in the attention mask", group = "Packing";
+        pad_to_multiple: usize = "--pad-to-multiple-of", "fill documents up to a multiple of this many tokens", group = "Packing", range = "[1,16777216]";
+    }
+}
+
+gathered_options! {
+    /// A run, as the command line describes it.
+    pub(crate) struct Options {
+        pub(crate) upstream: Upstream,
+        pub(crate) reading: Reading,
+        pub(crate) prompts: Prompts,
+        pub(crate) vocabulary: Tokens,
+        pub(crate) work: Working,
+        pub(crate) care: Caring,
+        pub(crate) mixing: Mixing,
+        pub(crate) sentences: Sentences,
+    }
+}
+
+/// The command line.
+pub fn line() -> &'static Line {
+    static LINE: OnceLock<Line> = OnceLock::new();
+    LINE.get_or_init(|| Line::new::<Options>(Program::Preprocess, "ms-preprocess", ABOUT))
+}
 
 /// Where the rows go.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +145,8 @@ pub(crate) struct Tokenize {
     /// How the sets of a `dataset_info.json` become one, unless they just follow each other.
     pub(crate) mixture: Option<Mixture>,
     pub(crate) care: Care,
+    /// It is shown and not done.
+    pub(crate) planned: bool,
 }
 
 /// Where the tokenizer comes from.
@@ -73,27 +163,25 @@ pub(crate) enum Vocabulary {
 }
 
 impl Vocabulary {
-    fn resolve(args: &Args) -> Result<Self> {
-        let file = |dest: &str, flag: &str, what: &str| {
-            let path = args.text(dest).map(PathBuf::from);
-            path.ok_or_else(|| Usage(format!("{what} needs {flag}")))
+    fn resolve(o: &Tokens) -> Result<Self> {
+        let file = |path: &Option<PathBuf>, flag: &str, what: &str| {
+            path.clone().ok_or_else(|| Usage(format!("{what} needs {flag}")))
         };
-        Ok(match args.text("tokenizer_type").unwrap_or("PretrainedFromHF") {
+        Ok(match o.kind.as_deref().unwrap_or("PretrainedFromHF") {
             "GPT2BPETokenizer" => Self::Gpt2 {
-                vocab: file("vocab_file", "--vocab-file", "GPT2BPETokenizer")?,
-                merges: file("merge_file", "--merge-file", "GPT2BPETokenizer")?,
+                vocab: file(&o.vocab, "--vocab-file", "GPT2BPETokenizer")?,
+                merges: file(&o.merges, "--merge-file", "GPT2BPETokenizer")?,
             },
             kind @ ("BertWordPieceLowerCase" | "BertWordPieceCase") => Self::Bert {
-                vocab: file("vocab_file", "--vocab-file", kind)?,
+                vocab: file(&o.vocab, "--vocab-file", kind)?,
                 lower_case: kind == "BertWordPieceLowerCase",
             },
             kind @ "GPTSentencePieceTokenizer" => {
-                Self::SentencePiece(file("tokenizer_model", "--tokenizer-model", kind)?)
+                Self::SentencePiece(file(&o.model, "--tokenizer-model", kind)?)
             }
             "PretrainedFromHF" => {
                 let missing = "no tokenizer\nhint: pass --tokenizer-name-or-path DIR";
-                let path = args.text("tokenizer_name_or_path");
-                Self::Folder(path.ok_or_else(|| Usage(missing.to_owned()))?.into())
+                Self::Folder(o.folder.clone().ok_or_else(|| Usage(missing.to_owned()))?)
             }
             other => {
                 let text = format!(
@@ -117,19 +205,22 @@ impl Vocabulary {
 }
 
 /// Resolves the flags. `piped` says that standard output is not a terminal.
-pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
+pub(crate) fn resolve(args: &Args, o: &Options, piped: bool) -> Result<Job> {
     let usage = |text: &str| anyhow::Error::from(Usage(text.to_owned()));
-    let prefix = args.text("output_prefix");
+    let (reading, work) = (&o.reading, &o.work);
+    let prefix = work.prefix.as_deref();
     if let Some(prefix) = prefix {
         check_prefix(Path::new(prefix))?;
     }
     // Upstream replaces what is there. Its argument lists are taken as they are; with --style it takes --force.
-    let force = args.flag("force") || !args.has("style");
-    let merge = args.list("merge_group_keys");
+    let force = o.care.force || !reading.style.is_given();
+    let merge = &reading.merge;
     if !merge.is_empty() {
-        let folder = args.text("input").ok_or_else(|| usage("--merge-group-keys needs --input, a folder"))?;
+        let [folder] = reading.input.as_slice() else {
+            return Err(usage("--merge-group-keys needs --input, a folder"));
+        };
         let prefix = prefix.ok_or_else(|| usage("--merge-group-keys needs --output-prefix"))?;
-        return Ok(Job::Merge { folder: folder.into(), words: merge, prefix: prefix.into(), force });
+        return Ok(Job::Merge { folder: folder.into(), words: merge.clone(), prefix: prefix.into(), force });
     }
     let target = match prefix {
         Some("-") | None if !piped => {
@@ -140,28 +231,29 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         Some("-") | None => Target::Stream,
         Some(prefix) => Target::Files { prefix: prefix.into(), force },
     };
-    let documents = match args.text("documents") {
-        Some("files") => Documents::Files,
+    let documents = match reading.documents.as_str() {
+        "files" => Documents::Files,
         _ => Documents::Records,
     };
-    let paths: Vec<PathBuf> = match (args.list("input"), args.text("files_from")) {
+    let paths: Vec<PathBuf> = match (&reading.input, &reading.files_from) {
         (given, Some(_)) if !given.is_empty() => {
             return Err(usage("--input and --files-from exclude each other"));
         }
-        (_, Some(list)) => file_list(list.as_ref())?,
+        (_, Some(list)) => file_list(list)?,
         (given, None) if given.is_empty() => {
             return Err(usage(
                 "no input\nhint: pass --input with files, folders or patterns, or - for records on stdin",
             ));
         }
-        (given, None) => given.into_iter().map(PathBuf::from).collect(),
+        (given, None) => given.iter().map(PathBuf::from).collect(),
     };
     let how = Discovery {
         documents,
-        format: args.text("input_format").map(Format::named).transpose()?,
-        split: args.text("input_split").map(str::to_owned),
+        format: reading.format.as_deref().map(Format::named).transpose()?,
+        split: reading.split.clone(),
     };
-    let kind = match (args.text("style"), args.text("handler_name").filter(|name| !name.is_empty())) {
+    let style = reading.style.value.as_deref();
+    let kind = match (style, reading.handler.as_deref().filter(|name| !name.is_empty())) {
         (Some(_), Some(_)) => return Err(usage("--style and --handler-name exclude each other")),
         // What it is is seen when the files are known.
         (Some("auto"), None) => Ok(Kind::Pretrain),
@@ -173,14 +265,14 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
     let mut fields_of_files = Vec::new();
     let mut sets = Vec::new();
     if kind == Kind::LlamaFactory {
-        let folder = args.text("dataset_dir").ok_or_else(|| {
+        let folder = reading.described.as_deref().ok_or_else(|| {
             usage("LlamaFactory's sets need --dataset-dir, the folder of dataset_info.json, and their names as --input")
         })?;
         let given: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         // A path stands for the name at its end, as upstream has it.
         let names = given.iter().flat_map(|names| names.split(','));
         let names: Vec<&str> = names.map(|name| name.rsplit('/').next().unwrap_or(name).trim()).collect();
-        for set in described_sets(folder.as_ref(), &names)? {
+        for set in described_sets(folder, &names)? {
             let files = how.files(&set.path)?;
             fields_of_files.extend(std::iter::repeat_n(set.fields, files.len()));
             sets.push(inputs.len()..inputs.len() + files.len());
@@ -191,18 +283,16 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
             inputs.extend(how.files(path)?);
         }
     }
-    if let Some(most) = args.size("max_record_bytes")? {
-        inputs.iter_mut().for_each(|file| file.most_bytes = most);
-    }
+    inputs.iter_mut().for_each(|file| file.most_bytes = reading.most_bytes);
     let mut found_keys = None;
-    if args.text("style") == Some("auto") {
+    if style == Some("auto") {
         let record = first_record(&inputs).ok_or_else(|| {
             usage("--style auto looks at the first record of a file, and there is none\nhint: name the style")
         })?;
         let found = recognise::style(&record).map_err(|text| usage(&text))?;
         tracing::info!("--style {}: the first record has {}", found.kind.name(), found.words);
         (kind, found_keys) = (found.kind, found.map_keys);
-    } else if !args.has("map_keys")
+    } else if !reading.map_keys.is_given()
         && let Some((keys, words)) = first_record(&inputs).and_then(|r| recognise::messages(&r, kind))
     {
         tracing::info!(
@@ -211,9 +301,9 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         );
         found_keys = Some(keys);
     }
-    let tokenizer = Vocabulary::resolve(args)?;
-    let (pack, neat) = (args.flag("pack"), args.flag("neat_pack"));
-    let seq_length = args.size("seq_length")?;
+    let tokenizer = Vocabulary::resolve(&o.vocabulary)?;
+    let (pack, neat) = (work.pack, work.neat_pack);
+    let seq_length = work.seq_length;
     if neat && !pack {
         return Err(usage("--neat-pack needs --pack"));
     }
@@ -228,7 +318,7 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
             Usage(format!("{} records cannot be packed: only instruction records can", kind.name())).into()
         );
     }
-    let map_keys = match args.value("map_keys") {
+    let map_keys = match &reading.map_keys.value {
         None => found_keys,
         Some(serde_json::Value::Object(map)) => Some(map.clone()),
         Some(serde_json::Value::String(json)) => match serde_json::from_str(json) {
@@ -237,31 +327,27 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         },
         Some(_) => return Err(usage("--map-keys: expected a JSON object")),
     };
-    let head = args.upstream() == Upstream::Head;
+    let head = o.upstream == Upstream::Head;
     let mut options = HandlerOptions {
-        prompt_type: args.text("prompt_type").map(str::to_owned),
-        prompt_type_path: args
-            .has("prompt_type_path")
-            .then(|| args.text("prompt_type_path"))
-            .flatten()
-            .map(PathBuf::from),
+        prompt_type: o.prompts.template.clone(),
+        prompt_type_path: o.prompts.given_templates(),
         map_keys,
-        json_keys: args.list("json_keys"),
-        append_eod: args.flag("append_eod"),
+        json_keys: reading.json_keys.clone(),
+        append_eod: o.vocabulary.append_eod,
         seq_length,
         neat_pack: neat,
-        additional_keys: args.list("dataset_additional_keys"),
+        additional_keys: reading.additional_keys.clone(),
         fields_of_files,
         upstream: if head { ms_data::Upstream::Head } else { ms_data::Upstream::V2_0_0 },
         ..HandlerOptions::new(kind)
     };
-    options.strict = args.flag("strict");
+    options.strict = work.strict;
     if head {
-        options.pad_to_multiple_of = args.size("pad_to_multiple_of")?.unwrap_or(1);
+        options.pad_to_multiple_of = work.pad_to_multiple;
         options.enable_thinking =
-            args.text("enable_thinking").and_then(|word| word.to_ascii_lowercase().parse().ok());
-        options.drop_thinking = args.text("drop_thinking") != Some("false");
-        options.reasoning_effort = match args.text("reasoning_effort") {
+            o.prompts.thinking.as_deref().and_then(|word| word.to_ascii_lowercase().parse().ok());
+        options.drop_thinking = o.prompts.drop_thinking != "false";
+        options.reasoning_effort = match o.prompts.effort.as_deref() {
             None => None,
             Some(_) if options.enable_thinking != Some(true) => {
                 return Err(usage("--reasoning-effort needs --enable-thinking true"));
@@ -269,13 +355,13 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
             Some("max") => Some(Effort::Max),
             Some(_) => Some(Effort::High),
         };
-    } else if let Some(token) = args.text("placeholder_token") {
-        options.placeholder_token = token.to_owned();
+    } else if let Some(token) = &reading.placeholder {
+        options.placeholder_token = token.clone();
     }
     if kind == Kind::ProcessReward {
-        options.reward_tokens = args.list("reward_tokens");
+        options.reward_tokens = reading.reward_tokens.clone();
     }
-    let parts = args.size("n_subs")?.unwrap_or(1).max(1) as u64;
+    let parts = work.parts.max(1);
     if parts > 1 && inputs.iter().any(|file| file.path.as_os_str() == "-") {
         return Err(usage("--n-subs reads the input twice, which stdin does not allow"));
     }
@@ -283,13 +369,13 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         Target::Files { prefix, .. } => Some(prefix.as_path()),
         Target::Stream => None,
     };
-    let mut care = Care::resolve(args, kind, &options.json_keys, files)?;
-    if let Some(splitter) = splitter(args, &target)? {
+    let mut care = Care::resolve(args, o, kind, &options.json_keys, files)?;
+    if let Some(splitter) = splitter(&o.sentences, o.upstream, &target)? {
         care.settings.insert("sentence_model_sha256".into(), splitter.content_hash().into());
         care.settings.sort_keys();
         options.sentences = Some(Arc::new(splitter));
     }
-    let mixture = Mixture::resolve(args, kind, sets)?;
+    let mixture = Mixture::resolve(o, kind, sets)?;
     if mixture.is_some() && !care.intake.takes_all() {
         return Err(usage(
             "--mix-strategy and --max-samples count records, which --sample, --filter, --dedup and --on-error skip change\nhint: make each set on its own, and ms-pack merge them",
@@ -302,8 +388,9 @@ pub(crate) fn resolve(args: &Args, piped: bool) -> Result<Job> {
         inputs,
         target,
         pack,
-        workers: args.size("workers")?.unwrap_or(1).max(1),
+        workers: work.workers.max(1),
         parts,
         mixture,
+        planned: work.planned,
     })))
 }

@@ -1,5 +1,9 @@
 //! The program behind `ms-preprocess`.
 
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
 mod care;
 mod cli;
 mod empty;
@@ -12,9 +16,10 @@ mod run;
 mod sentences;
 
 use anyhow::Result;
-use cli::{ABOUT, Job, resolve};
+pub use cli::line;
+use cli::{Job, resolve};
 use ms_cli::Usage;
-use ms_cli::megatron::{Program, parse_or_exit};
+use ms_cli::megatron::parse_or_exit;
 use std::io::IsTerminal;
 
 /// Parses the command line and does what it says.
@@ -23,10 +28,10 @@ use std::io::IsTerminal;
 /// What went wrong; [`Usage`] for a command line that makes no sense.
 pub fn run(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let argv: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
-    let args = parse_or_exit(Program::Preprocess, "ms-preprocess", ABOUT, &argv)?;
+    let args = parse_or_exit(line(), &argv)?;
     args.check()?;
     args.start_logging();
-    match resolve(&args, !std::io::stdout().is_terminal())? {
+    match resolve(&args, &args.read()?, !std::io::stdout().is_terminal())? {
         Job::Merge { folder, words, prefix, force } => {
             merge::run(&args, &folder, &words, &prefix, force, interrupt)
         }

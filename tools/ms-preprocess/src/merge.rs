@@ -47,14 +47,14 @@ pub(crate) fn run(
         let (sequences, tokens) = (writer.sequences(), writer.tokens());
         writer.finish()?;
         let mut out = std::io::stdout().lock();
-        if args.flag("json") {
+        if args.json() {
             let output = output.display().to_string();
             writeln!(
                 out,
                 "{}",
                 json!({"prefix": output, "parts": parts.len(), "sequences": sequences, "tokens": tokens})
             )?;
-        } else if !args.flag("quiet") {
+        } else if !args.quiet() {
             writeln!(
                 out,
                 "{}: {} parts, {sequences} sequences, {tokens} tokens",

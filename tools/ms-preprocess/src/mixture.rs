@@ -1,14 +1,24 @@
 //! Several sets of a `dataset_info.json` as one: `--mix-strategy`, `--interleave-probs`, `--max-samples`.
 
+use crate::cli::Options;
 use anyhow::Result;
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::Given;
 use ms_data::handler::{Handler, Kind};
 use ms_data::preprocess::count_rows;
 use ms_data::records::{InputFile, RawRecord, RecordReader};
 use ms_data::select::{Mix, mixed};
 use std::ops::Range;
 use std::sync::Arc;
+
+options! {
+    /// How the sets of a `dataset_info.json` are mixed.
+    pub(crate) struct Mixing in "Input" {
+        strategy: Given<String> = "--mix-strategy", "LlamaFactory: sets one after the other, or in turns until the first or until every one has ended";
+        probabilities: Given<Option<String>> = "--interleave-probs", "LlamaFactory: draw the sets with these probabilities, as A,B,C, by --seed";
+        most: Given<Option<usize>> = "--max-samples", "LlamaFactory: take so many records of each set", range = "[1,)";
+    }
+}
 
 /// How sets become one.
 #[derive(Clone, Debug)]
@@ -23,16 +33,15 @@ pub(crate) struct Mixture {
 
 impl Mixture {
     /// Resolves the flags; `None` if all records of the sets follow each other.
-    pub(crate) fn resolve(args: &Args, kind: Kind, sets: Vec<Range<usize>>) -> Result<Option<Self>> {
-        let strategy = args.text("mix_strategy").unwrap_or("concat");
-        let most = args.size("max_samples")?;
+    pub(crate) fn resolve(all: &Options, kind: Kind, sets: Vec<Range<usize>>) -> Result<Option<Self>> {
+        let o = &all.mixing;
+        let (strategy, most) = (o.strategy.value.as_str(), o.most.value);
         if kind != Kind::LlamaFactory {
             // Upstream's other handlers do not look at them.
-            let given = ["mix_strategy", "interleave_probs", "max_samples"];
-            if let Some(flag) = given.into_iter().find(|flag| args.has(flag)) {
-                let text =
-                    format!("--{} acts only on the sets of --style llama-factory", flag.replace('_', "-"));
-                if args.flag("strict") {
+            let given = [o.strategy.written, o.probabilities.written, o.most.written];
+            if let Some(flag) = given.into_iter().flatten().next() {
+                let text = format!("{flag} acts only on the sets of --style llama-factory");
+                if all.work.strict {
                     return Err(Usage(text).into());
                 }
                 tracing::warn!("{text}");
@@ -45,7 +54,7 @@ impl Mixture {
         let mix = if strategy == "concat" || sets.len() == 1 {
             None
         } else {
-            let probabilities = args.text("interleave_probs").map(|list| {
+            let probabilities = o.probabilities.value.as_deref().map(|list| {
                 let numbers = list.split(',').map(|p| p.trim().parse::<f64>());
                 numbers.collect::<Result<Vec<_>, _>>().map_err(|_| {
                     Usage(format!("--interleave-probs: expected numbers like 0.7,0.3, found {list:?}"))
@@ -54,7 +63,7 @@ impl Mixture {
             Some(Mix {
                 over: strategy == "interleave_over",
                 probabilities: probabilities.transpose()?,
-                seed: args.int("seed").unwrap_or(1234) as u64,
+                seed: all.work.seed,
             })
         };
         Ok((most.is_some() || mix.is_some()).then_some(Self { sets, most, mix }))

@@ -32,12 +32,7 @@ pub(crate) fn tokenize(args: &Args, job: &Tokenize, interrupt: &Interrupt) -> Re
     crate::room::check(job)?;
     let tokenizer = job.tokenizer.load()?;
     let handler = Handler::new(job.options.clone(), tokenizer).map_err(as_usage)?;
-    if args.has("tokenizer_not_use_fast") {
-        tracing::warn!(
-            "--tokenizer-not-use-fast: the fast tokenizer is used; a slow one can differ from it in rare texts"
-        );
-    }
-    if args.flag("dry_run") {
+    if job.planned {
         return plan(args, job, &handler);
     }
     let peers = peers();
@@ -316,10 +311,10 @@ fn write_manifest(path: &Path, mut manifest: Manifest, done: &Done, stats: Vec<P
 
 fn up_to_date(args: &Args, path: &Path, made: &Manifest) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         let report = json!({"up_to_date": true, "manifest": path.display().to_string(), "records": made.report.records, "tokens": made.report.tokens});
         writeln!(out, "{report}")?;
-    } else if !args.flag("quiet") {
+    } else if !args.quiet() {
         writeln!(out, "up to date: {} says that nothing has changed", path.display())?;
     }
     Ok(())
@@ -402,7 +397,7 @@ fn plan(args: &Args, job: &Tokenize, handler: &Handler) -> Result<()> {
         }
     };
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         writeln!(
             out,
             "{}",
@@ -435,7 +430,7 @@ fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> 
             job.care.rejects.as_ref().map_or(String::new(), |path| format!("; see {}", path.display()));
         tracing::warn!("{} records could not be used and were skipped{kept}", report.rejected);
     }
-    let mut text = if args.flag("json") {
+    let mut text = if args.json() {
         let mut object = json!({
             "records": report.records, "bytes": report.bytes, "tokens": report.tokens, "dropped": report.dropped,
             "replaced": report.replaced, "unsampled": report.unsampled, "filtered": report.filtered,
@@ -475,10 +470,10 @@ fn finish(args: &Args, job: &Tokenize, done: &Done, seconds: f64) -> Result<()> 
     };
     text.push('\n');
     if job.target == Target::Stream {
-        if !args.flag("quiet") {
+        if !args.quiet() {
             args.say_aside(text.trim_end());
         }
-    } else if args.flag("json") || !args.flag("quiet") {
+    } else if args.json() || !args.quiet() {
         std::io::stdout().lock().write_all(text.as_bytes())?;
     }
     Ok(())

@@ -2,18 +2,33 @@
 
 use crate::cli::Target;
 use anyhow::Result;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::Upstream;
 use ms_cli::{Usage, env_vars};
 use ms_text::sentence::{Edition, Rules, SentenceSplitter, find_model};
 use std::path::PathBuf;
+
+options! {
+    /// Whether and how texts are cut into sentences.
+    pub(crate) struct Sentences in "Input" {
+        split: bool = "--split-sentences", "make a sequence of every sentence of a text, by the trained model of NLTK's data (punkt_tab, found as NLTK finds it)";
+        keep_newlines: bool = "--keep-newlines", "--split-sentences: a sentence keeps the white space after it";
+        rules: Option<String> = "--sentence-rules", "--split-sentences: rules of NLTK from this version on (default 3.8; with --upstream head 3.10.4); they differ in ’ ” » and rare characters", own = own_of("sentence_rules", "null", "3.8,3.10.2,3.10.4");
+        model: Option<PathBuf> = "--sentence-model", "--split-sentences: folder of a punkt_tab model, or an older pickle of one, instead of looking for it", own = own("sentence_model");
+        language: String = "--sentence-language", "--split-sentences: whose model of NLTK's data", own = own_or("sentence_language", "\"english\"");
+    }
+}
 
 /// Where NLTK looks last, on every system of this kind.
 const SYSTEM_FOLDERS: [&str; 4] =
     ["/usr/share/nltk_data", "/usr/local/share/nltk_data", "/usr/lib/nltk_data", "/usr/local/lib/nltk_data"];
 
 /// The splitter that the flags ask for.
-pub(crate) fn splitter(args: &Args, target: &Target) -> Result<Option<SentenceSplitter>> {
-    if !args.flag("split_sentences") {
+pub(crate) fn splitter(
+    o: &Sentences,
+    upstream: Upstream,
+    target: &Target,
+) -> Result<Option<SentenceSplitter>> {
+    if !o.split {
         return Ok(None);
     }
     if *target == Target::Stream {
@@ -22,15 +37,15 @@ pub(crate) fn splitter(args: &Args, target: &Target) -> Result<Option<SentenceSp
         )
         .into());
     }
-    let edition = match (args.text("sentence_rules"), args.upstream()) {
+    let edition = match (o.rules.as_deref(), upstream) {
         (Some("3.10.4"), _) | (None, Upstream::Head) => Edition::V3_10_4,
         (Some("3.10.2"), _) => Edition::V3_10_2,
         _ => Edition::V3_8,
     };
-    let rules = Rules { keep_newlines: args.flag("keep_newlines"), edition };
-    let path = match args.text("sentence_model") {
-        Some(path) => path.into(),
-        None => find_model(&nltk_folders(), args.text("sentence_language").unwrap_or("english"))?,
+    let rules = Rules { keep_newlines: o.keep_newlines, edition };
+    let path = match &o.model {
+        Some(path) => path.clone(),
+        None => find_model(&nltk_folders(), &o.language)?,
     };
     tracing::info!("sentences are cut by {}", path.display());
     Ok(Some(SentenceSplitter::load(&path, rules)?))

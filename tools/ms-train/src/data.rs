@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Where samples come from and how they become micro-batches.
 #[derive(Clone, Debug)]
-pub struct DataConfig {
+pub(crate) struct DataConfig {
     /// The samples.
     pub kind: DataKind,
     /// Order of samples over a run.
@@ -28,7 +28,7 @@ pub struct DataConfig {
 
 /// Kinds of sample sets.
 #[derive(Clone, Debug)]
-pub enum DataKind {
+pub(crate) enum DataKind {
     /// Ready samples in a safetensors file, taken in order.
     Safetensors {
         /// The file.
@@ -70,7 +70,7 @@ impl DataKind {
 }
 
 /// The open datasets of one rank.
-pub struct Data {
+pub(crate) struct Data {
     sets: [Option<Arc<dyn Samples>>; 3],
     config: DataConfig,
     micro: usize,
@@ -99,7 +99,7 @@ impl Data {
     ///
     /// # Errors
     /// If a set is missing, damaged or too small.
-    pub fn open(
+    pub(crate) fn open(
         data: &DataConfig,
         run: &TrainConfig,
         dp_rank: usize,
@@ -183,7 +183,7 @@ impl DataSource for Data {
 }
 
 /// The rows of a fine-tuning set as `--stage sft` reads them.
-pub fn sft_options(
+pub(crate) fn sft_options(
     row_tokens: usize,
     packed: Option<bool>,
     closing: bool,

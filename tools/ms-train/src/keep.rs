@@ -1,7 +1,6 @@
 //! That no work is lost: the folder of checkpoints before the first iteration, and signals while a run goes on.
 
 use anyhow::{Context, Result, bail};
-use ms_cli::megatron::Args;
 use ms_cli::{Claim, Interrupt, free_bytes, say_bytes};
 use ms_trainer::{MegatronFiles, TrainConfig};
 use std::path::Path;
@@ -67,16 +66,16 @@ fn checkpoint_bytes(config: &TrainConfig) -> u64 {
     parameters.saturating_mul(weight + again + state)
 }
 
-/// What a signal does: with `--exit-signal-handler` the first one saves and stops the run and the second ends it; without,
+/// What a signal does: if it is `handled` (`--exit-signal-handler`) the first one saves and stops the run and the second ends it; without,
 /// the first ends it and says what is lost.
 pub(crate) fn listen(
-    args: &Args,
+    handled: bool,
     interrupt: &Interrupt,
     stop: Arc<AtomicBool>,
     counts: Arc<Counts>,
     config: &TrainConfig,
 ) {
-    let (saves, handled) = (config.checkpoint.save.is_some(), args.flag("exit_signal_handler"));
+    let saves = config.checkpoint.save.is_some();
     interrupt.first(move |_| {
         if handled {
             stop.store(true, Ordering::Relaxed);

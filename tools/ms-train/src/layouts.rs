@@ -1,5 +1,6 @@
 //! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most so much memory, best first.
 
+use crate::options::Options;
 use crate::plan;
 use crate::resolve::Resolved;
 use crate::topology::{self, Topology};
@@ -67,10 +68,10 @@ fn bytes(text: &str) -> Result<usize> {
 ///
 /// # Errors
 /// A size that is none, or no layout that fits, with the smallest that there is.
-pub(crate) fn print(args: &Args, r: &Resolved, limit: &str) -> Result<()> {
+pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
     let limit = bytes(limit)?;
-    check(args, r)?;
-    let mut all = layouts(r, rules(args));
+    check(o, r)?;
+    let mut all = layouts(r, rules(o.upstream));
     all.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     let least = all.iter().map(|l| l.bytes).min();
     let (fit, total) = (all.iter().filter(|l| l.bytes <= limit).count(), all.len());
@@ -88,7 +89,7 @@ pub(crate) fn print(args: &Args, r: &Resolved, limit: &str) -> Result<()> {
         .into());
     }
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         let found: Vec<Value> = shown.iter().map(|l| l.to_json()).collect();
         writeln!(out, "{}", json!({"limit_bytes": limit, "layouts": total, "fit": fit, "best": found}))?;
         return Ok(());
@@ -112,30 +113,29 @@ pub(crate) fn print(args: &Args, r: &Resolved, limit: &str) -> Result<()> {
     Ok(())
 }
 
-/// Flags that shape a layout in ways that are not proposed.
-const OTHERS: [&str; 10] = [
-    "num_layer_list",
-    "noop_layers",
-    "num_layers_per_virtual_pipeline_stage",
-    "num_virtual_stages_per_pipeline_rank",
-    "schedules_method",
-    "use_tp_pp_dp_mapping",
-    "moe_tp_extend_ep",
-    "expert_tensor_parallel_size",
-    "cp_window_size",
-    "ulysses_degree_in_cp",
-];
-
 /// Most micro-batches of an iteration for which pipelines are simulated.
 const MICRO_BATCHES: usize = 1 << 16;
 
-fn check(args: &Args, r: &Resolved) -> Result<()> {
-    if let Some(dest) = OTHERS.into_iter().find(|dest| args.has(dest)) {
-        let flag = dest.replace('_', "-");
-        return Err(Usage(format!("--fit: proposes this itself or not at all; leave out --{flag}")).into());
+fn check(o: &Options, r: &Resolved) -> Result<()> {
+    let s = &o.spread;
+    // Flags that shape a layout in ways that are not proposed.
+    let others = [
+        s.layer_list.written,
+        o.model_flags.written("noop_layers"),
+        s.layers_per_chunk.written,
+        s.chunks.written,
+        s.order.written,
+        s.stages_first.written,
+        s.extend_ep.written,
+        s.etp.written,
+        s.window.written,
+        s.ulysses.written,
+    ];
+    if let Some(flag) = others.into_iter().flatten().next() {
+        return Err(Usage(format!("--fit: proposes this itself or not at all; leave out {flag}")).into());
     }
-    let context = args.text("context_parallel_algo").filter(|_| args.has("context_parallel_algo"));
-    if let Some(other) = context.filter(|c| !matches!(*c, "megatron_cp_algo" | "ulysses_cp_algo")) {
+    let known = |c: &str| matches!(c, "megatron_cp_algo" | "ulysses_cp_algo");
+    if let Some(other) = s.context.given().filter(|c| !known(c)) {
         return Err(Usage(format!(
             "--fit: expected --context-parallel-algo megatron_cp_algo or ulysses_cp_algo, found {other}"
         ))
@@ -152,8 +152,8 @@ fn check(args: &Args, r: &Resolved) -> Result<()> {
     Ok(())
 }
 
-fn rules(args: &Args) -> GridRules {
-    match args.upstream() {
+fn rules(upstream: Upstream) -> GridRules {
+    match upstream {
         Upstream::V2_0_0 => GridRules::V2,
         Upstream::Head => GridRules::Head,
     }

@@ -4,11 +4,16 @@
 //! [`resolve`] turns flags, checkpoint and tokenizer into a [`ms_trainer::TrainConfig`]; [`data`] opens the
 //! datasets; [`report`] says what happens; the loop itself is [`ms_trainer::run`].
 
-pub mod data;
+#[macro_use]
+#[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
+mod macros;
+
+mod data;
 mod fit;
 mod keep;
 mod layouts;
 mod model;
+mod options;
 mod parity;
 mod plan;
 mod planted;
@@ -16,19 +21,20 @@ mod profile;
 mod ranks;
 mod recompute;
 mod report;
-pub mod resolve;
+mod resolve;
 mod room;
 mod routing;
 mod schedule;
-pub mod topology;
+mod topology;
 
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Program, parse_or_exit};
+use ms_cli::megatron::{Args, ConfigFile, Line, Program, parse_or_exit};
 use ms_core::{Arena, Choice, DType, Tensor};
 use ms_dist::{Fabric, ParallelCtx, ReduceOp};
 use ms_kernels::Arithmetic;
 use ms_trainer::{Hooks, Outcome};
+use options::{Doing, Options};
 use ranks::Ranks;
 use resolve::Resolved;
 use serde_json::{Value, json};
@@ -48,6 +54,12 @@ Whether the model trains on a topology as on one rank, made small and in f64 (an
   ms-train parity --nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \\
       --load qwen3-0.6b --seq-length 1024 --micro-batch-size 1 --global-batch-size 8";
 
+/// The command line.
+pub fn line() -> &'static Line {
+    static LINE: OnceLock<Line> = OnceLock::new();
+    LINE.get_or_init(|| Line::new::<(ConfigFile, Options)>(Program::Train, "ms-train", ABOUT))
+}
+
 /// The program.
 ///
 /// # Errors
@@ -58,29 +70,28 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     if parity {
         argv.remove(0);
     }
-    let mut args = parse_or_exit(Program::Train, "ms-train", ABOUT, &argv)?;
-    if let Some(path) = args.text("config").map(ToOwned::to_owned) {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
-        args.layer_toml(&text, Path::new(&path))?;
-    }
-    if args.flag("explain") {
+    let mut args = parse_or_exit(line(), &argv)?;
+    ConfigFile::layer(&mut args)?;
+    let doing: Doing = args.read()?;
+    if doing.explain {
         return report::explain(&args);
     }
     args.check()?;
-    let plans = parity || args.flag("dry_run") || args.flag("print_config");
+    let plans = parity || doing.dry_run || doing.print_config;
     let ranks = if plans { Ranks::Threads } else { Ranks::find(&mut args)? };
     ranks.finish(|ranks| begun(&args, parity, ranks, interrupt))
 }
 
 /// What is done when it is known who takes part.
 fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt) -> Result<()> {
+    let o: Options = args.read()?;
     let recorder = ms_trace::Recorder::new();
-    report::start_logging(args, ranks.reports(), args.flag("profile").then(|| recorder.clone()));
-    report::notices(args);
-    if args.has("fit") && !args.flag("dry_run") {
+    report::start_logging(args, ranks.reports(), o.watching.profile.then(|| recorder.clone()));
+    report::notices(args, &o);
+    if o.doing.fit.is_some() && !o.doing.dry_run {
         bail!(Usage("--fit: goes with --dry-run, which plans and starts nothing".into()));
     }
-    let resolved = resolve::resolve(args, parity || args.flag("dry_run"))?;
+    let resolved = resolve::resolve(args, &o, parity || o.doing.dry_run)?;
     if parity {
         let (most, found) = (resolve::MOST_RANKS, resolved.world);
         if found > most {
@@ -90,16 +101,16 @@ fn begun(args: &Args, parity: bool, ranks: &Ranks, interrupt: &ms_cli::Interrupt
         }
         return parity::run(args, &resolved);
     }
-    if args.flag("print_config") {
+    if o.doing.print_config {
         return report::print_config(args, &resolved);
     }
-    if args.flag("dry_run") {
-        return match args.text("fit") {
-            Some(limit) => layouts::print(args, &resolved, limit),
+    if o.doing.dry_run {
+        return match &o.doing.fit {
+            Some(limit) => layouts::print(args, &o, &resolved, limit),
             None => plan::print(args, &resolved),
         };
     }
-    train(args, &resolved, ranks, &recorder, interrupt)
+    train(args, &o, &resolved, ranks, &recorder, interrupt)
 }
 
 /// The choice of a rank: that of its machine, in an order of sums that all ranks have. Where machines differ that is the one
@@ -122,6 +133,7 @@ fn agreed(choice: Choice, ctx: &ParallelCtx, dtype: DType) -> Result<Choice> {
 /// Runs the ranks and reports how it ended.
 fn train(
     args: &Args,
+    o: &Options,
     resolved: &Resolved,
     ranks: &Ranks,
     recorder: &ms_trace::Recorder,
@@ -131,11 +143,17 @@ fn train(
     room::check(resolved)?;
     // The processes of a run write one folder together.
     let _claim = if ranks.is_first() { keep::prepare(&resolved.config, interrupt)? } else { None };
-    let choice = ms_options::arithmetic(args)?;
+    let choice = o.compute.arithmetic()?;
     let world = resolved.world;
     let source = resolved.data.as_ref().context("a run has data")?;
     let observer = report::Console::new(args, resolved.config.train_iters);
-    keep::listen(args, interrupt, stop.clone(), observer.progress_so_far(), &resolved.config);
+    keep::listen(
+        o.watching.handle_signal,
+        interrupt,
+        stop.clone(),
+        observer.progress_so_far(),
+        &resolved.config,
+    );
     let topology = &resolved.topology;
     let started = std::time::Instant::now();
     let taken = OnceLock::new();

@@ -1,24 +1,35 @@
 //! The model of a run: from flags, or from a checkpoint with flags in place of what it says.
 
+use crate::options::Options;
 use anyhow::{Context, Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Program, flags};
+use ms_cli::megatron::Given;
+use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
-use serde_json::{Map, Value};
-use std::path::Path;
+use serde_json::{Value, json};
+
+options! {
+    /// What training alone is told of a model.
+    pub(crate) struct Made in "Model" {
+        layers: Option<Value> = "--spec", "module of the layers: one of mamba makes layers with states, others follow the model flags", group = "Model families";
+        divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
+        init_std: f64 = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
+        pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction modules to train", group = "Model families", range = "[0,16384]";
+    }
+}
 
 /// The flag that a model's error is about, where one is known by its words.
-fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
+fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
     let text = error.to_string();
     let about = |words: &str| text.contains(words);
-    let field = text.split('`').nth(1).filter(|field| args.has(field));
-    if let Some(flag) = field.and_then(|field| args.written(field)) {
+    let field = text.split('`').nth(1).filter(|field| flags.written(field).is_some());
+    if let Some(flag) = field.and_then(|field| flags.written(field)) {
         flag
-    } else if about("hybrid pattern") && args.has("hybrid_override_pattern") {
+    } else if about("hybrid pattern") && flags.written("hybrid_override_pattern").is_some() {
         "--hybrid-override-pattern"
-    } else if about("rotated elements") && args.has("rotary_percent") {
+    } else if about("rotated elements") && flags.written("rotary_percent").is_some() {
         "--rotary-percent"
-    } else if about("rotated elements") && args.has("kv_channels") {
+    } else if about("rotated elements") && flags.written("kv_channels").is_some() {
         "--kv-channels"
     } else if about("hidden size") && about("divide by") {
         "--hidden-size, --num-attention-heads"
@@ -26,7 +37,7 @@ fn culprit(args: &Args, error: &ms_spec::Error) -> &'static str {
         "--num-attention-heads, --num-query-groups"
     } else if about("experts per token of") {
         "--moe-router-topk, --num-experts"
-    } else if about("gated delta net") && args.has("full_attention_interval") {
+    } else if about("gated delta net") && flags.written("full_attention_interval").is_some() {
         "--full-attention-interval"
     } else {
         ""
@@ -39,40 +50,42 @@ const ASSUMED_VOCABULARY: usize = 65536;
 /// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
 ///
 /// A model that is only `planned` has [`ASSUMED_VOCABULARY`] where nothing says how large its vocabulary is.
-pub(crate) fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result<(ModelConfig, String)> {
-    let upstream = args.upstream();
-    let mut map = Map::new();
-    let from_flags = args.has("num_layers") || args.has("hidden_size");
-    let loaded = args.text("load").filter(|_| !from_flags || args.flag("use_checkpoint_args"));
+pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result<(ModelConfig, String)> {
+    let flags = &o.model_flags;
+    let loaded = o.source.folder().filter(|_| !flags.describe_all() || o.source.describes_model());
     if let Some(dir) = loaded {
-        let checkpoint = ms_ckpt::open(Path::new(dir)).with_context(|| {
+        let checkpoint = ms_ckpt::open(dir).with_context(|| {
             "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
                 .to_owned()
         })?;
-        let mut config = ms_options::model::beside(args, checkpoint.config())?;
+        let mut config = flags.beside(checkpoint.config(), o.source.describes_model())?;
         // Ranks that share the vocabulary have equally many rows of it.
-        config.padded_vocab = config
-            .padded_vocab
-            .next_multiple_of(args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1));
-        return Ok((config, format!("{dir} ({})", checkpoint.kind().name())));
+        config.padded_vocab = config.padded_vocab.next_multiple_of(o.spread.tp);
+        return Ok((config, format!("{} ({})", dir.display(), checkpoint.kind().name())));
     }
-    for flag in flags(Program::Train, upstream) {
-        let dest = flag.dest(upstream);
-        if let Some(value) = args.value(dest) {
-            map.insert(dest.to_owned(), value.clone());
-        }
-    }
-    for group in ms_options::model::SAME_NUMBER.iter().filter(|group| group.iter().any(|dest| args.has(dest)))
-    {
-        map.retain(|dest, _| !group.contains(&dest.as_str()) || args.has(dest));
-    }
+    let mut map = flags.values();
+    let mut put = |dest: &str, value: Option<Value>| {
+        map.extend(value.map(|value| (dest.to_owned(), value)));
+    };
+    put("seq_length", o.batches.seq_length.map(Into::into));
+    put("mtp_num_layers", o.made.prediction.value.map(Into::into));
+    put("spec", o.made.layers.clone());
+    put("bf16", Some(o.precision.bf16.into()));
+    put("fp16", Some(o.precision.fp16.into()));
+    put("moe_router_load_balancing_type", o.routers.kind.clone().map(Into::into));
+    put("moe_input_jitter_eps", o.routers.jitter.map(|eps| json!(eps)));
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
-    let limited = args.text("moe_router_load_balancing_type") == Some("group_limited_greedy");
-    if limited && !args.has("n_group") && !args.has("moe_router_num_groups") {
-        let ranks = args.size("expert_model_parallel_size")?.unwrap_or(1);
-        map.insert("n_group".into(), ranks.into());
+    let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
+    if o.routers.kind.as_deref() == Some("group_limited_greedy") && !grouped {
+        put("n_group", Some(o.spread.ep.into()));
     }
-    if !args.has("padded_vocab_size") && !args.has("vocab_size") {
+    if let Some(tokens) = flags.tokens() {
+        put("vocab_size", Some(tokens.into()));
+    }
+    if let Some(rows) = flags.rows() {
+        put("padded_vocab_size", Some(rows.into()));
+    }
+    if flags.rows().is_none() && flags.tokens().is_none() {
         const PASS: &str = "pass --tokenizer-name-or-path, --vocab-size or --padded-vocab-size";
         let tokens = match tokens {
             Some(tokens) => tokens,
@@ -86,22 +99,19 @@ pub(crate) fn model(args: &Args, tokens: Option<usize>, planned: bool) -> Result
         };
         map.insert("vocab_size".into(), tokens.into());
     }
-    if !args.has("padded_vocab_size") {
-        let tp = args.size("tensor_model_parallel_size")?.unwrap_or(1).max(1);
-        let multiple = args.size("make_vocab_size_divisible_by")?.unwrap_or(128).max(1).saturating_mul(tp);
+    if flags.rows().is_none() {
+        let multiple = o.made.divisor.saturating_mul(o.spread.tp);
         let vocab = map.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         map.insert("padded_vocab_size".into(), vocab.next_multiple_of(multiple).into());
     }
-    let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(args, &e) {
+    let mut config = ms_spec::megatron::from_args(&map).map_err(|e| match culprit(flags, &e) {
         "" => Usage(e.to_string()),
         flag => Usage(format!("{flag}: {e}")),
     })?;
-    if let Some(std) = args.float("init_method_std") {
-        config.init_std = std;
-    }
+    config.init_std = o.made.init_std;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
-        let flag = if args.has("vocab_size") && !args.has("padded_vocab_size") {
+        let flag = if flags.tokens().is_some() && flags.rows().is_none() {
             "--vocab-size"
         } else {
             "--padded-vocab-size"

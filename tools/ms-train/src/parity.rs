@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     let outcome = compare(&want, &got, Bounds::of(DType::F64));
     let model = &trial.config.model;
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         let found = json!({
             "equal": outcome.is_ok(),
             "difference": outcome.as_ref().err().map(ToString::to_string),

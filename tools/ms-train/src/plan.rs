@@ -25,7 +25,7 @@ const LONG: [&str; 4] = ["groups", "zero1", "ranks", "cp"];
 pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
     let plan = plan(resolved)?;
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         writeln!(out, "{plan}")?;
         return Ok(());
     }

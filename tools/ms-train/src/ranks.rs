@@ -2,9 +2,16 @@
 
 use anyhow::{Result, anyhow, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::{Args, Given};
 use ms_dist::Fabric;
 use ms_dist::threads::{self, RankFailure};
+
+options! {
+    /// How many ranks there are.
+    pub(crate) struct World in "Parallelism" {
+        pub(crate) ranks: Given<usize> = "--nproc-per-node", "ranks to run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
+    }
+}
 
 /// How this process takes part in a run.
 pub(crate) enum Ranks {
@@ -87,16 +94,16 @@ impl Ranks {
         let (rank, size) = (run.fabric().rank(), run.fabric().world());
         let ready = surroundings.agree(rank, size).and_then(|()| {
             let here = run.ranks_here();
-            match args.size("nproc_per_node")?.filter(|_| args.has("nproc_per_node")) {
-                Some(given) if given != size && given != here && given != 1 => bail!(Usage(format!(
+            match args.read::<World>()?.ranks.given() {
+                Some(&given) if given != size && given != here && given != 1 => bail!(Usage(format!(
                     "--nproc-per-node: expected {size}, the processes that MPI started, found {given}; it may be left out"
                 ))),
                 _ => {}
             }
-            args.settle("nproc_per_node", size.into());
-            if !args.has("threads") {
+            args.settle("--nproc-per-node", size.into());
+            if args.read::<ms_options::Compute>()?.threads().is_none() {
                 let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                args.settle("threads", (cores / here).max(1).into());
+                args.settle("--threads", (cores / here).max(1).into());
             }
             Ok(())
         });

@@ -2,10 +2,27 @@
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::Stages;
 use ms_trainer::Replay;
+
+options! {
+    /// What is formed again, and what goes to a file.
+    pub(crate) struct Again in "Recomputation" {
+        granularity: Option<String> = "--recompute-granularity", "what is recomputed";
+        method: Option<String> = "--recompute-method", "which layers are recomputed";
+        layers: Option<usize> = "--recompute-num-layers", "how many layers are recomputed", range = "[1,16384]";
+        of_stage: bool = "--enable-recompute-layers-per-pp-rank", "--recompute-num-layers counts the layers of a stage, not of each of its chunks (--recompute-method block)";
+        activations: bool = "--recompute-activations", "as --recompute-granularity selective";
+        activation_function: bool = "--recompute-activation-function", "outputs of activation functions are formed again";
+        activation_function_layers: Option<usize> = "--recompute-activation-function-num-layers", "--recompute-activation-function in so many layers, behind those that run again as a whole", range = "[0,16384]";
+        norm: bool = "--recompute-norm", "outputs of the norms before attention and network are formed again";
+        norm_layers: Option<usize> = "--recompute-norm-num-layers", "--recompute-norm in so many layers, behind those that run again as a whole", range = "[0,16384]";
+        in_advance: bool = "--recompute-in-advance", "layers run again while their gradient is on its way, in chunks of one layer; the last one of all not at all";
+        in_bubble: bool = "--recompute-in-bubble", "forward passes beyond as many as the pipeline has chunks run again while their gradient is on its way";
+        swap_attention: bool = "--swap-attention", "what attention and the norm before it keep goes to a file; --recompute-num-layers then counts the layers whose network runs again";
+    }
+}
 
 /// Resolves them for a model of `layers` layers on `stages`.
 ///
@@ -16,11 +33,10 @@ use ms_trainer::Replay;
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `validate_recompute_args`; MindSpeed,
 /// `features_manager/pipeline_parallel/ripipe_schedules_feature.py`; Megatron-LM `core_r0.8.0`,
 /// `megatron/core/transformer/transformer_config.py`.
-pub(crate) fn resolve(args: &Args, layers: usize, stages: &Stages) -> Result<(Recompute, Keeping, Replay)> {
-    let method = args.text("recompute_method");
-    let selective =
-        args.text("recompute_granularity") == Some("selective") || args.flag("recompute_activations");
-    let count = args.size("recompute_num_layers")?;
+pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Recompute, Keeping, Replay)> {
+    let method = o.method.as_deref();
+    let selective = o.granularity.as_deref() == Some("selective") || o.activations;
+    let count = o.layers;
     if selective && count.is_some() {
         bail!(Usage(
             "--recompute-num-layers: goes not with --recompute-granularity selective, which is of all layers"
@@ -29,23 +45,28 @@ pub(crate) fn resolve(args: &Args, layers: usize, stages: &Stages) -> Result<(Re
     }
     let keeping = Keeping {
         core_attention_again: selective,
-        activations_again: partly(args, "--recompute-activation-function", layers, selective)?,
-        norms_again: partly(args, "--recompute-norm", layers, selective)?,
-        swap_attention: args.flag("swap_attention"),
-        networks_again: if args.flag("swap_attention") { count.unwrap_or(0) } else { 0 },
-        of_stage: args.flag("enable_recompute_layers_per_pp_rank"),
-        spare_last: args.flag("recompute_in_advance"),
+        activations_again: partly(
+            o,
+            "--recompute-activation-function",
+            (o.activation_function, o.activation_function_layers),
+            layers,
+            selective,
+        )?,
+        norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?,
+        swap_attention: o.swap_attention,
+        networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
+        of_stage: o.of_stage,
+        spare_last: o.in_advance,
     };
     if keeping.swap_attention && method == Some("uniform") {
         tracing::warn!(
             "--recompute-method uniform changes nothing beside --swap-attention: --recompute-num-layers counts the layers whose networks run again"
         );
     }
-    let replay = replay(args, method, count, stages)?;
+    let replay = replay(o, method, count, stages)?;
     // Of swapped layers the networks alone run again, and in the bubble whole passes do.
-    let whole = args.text("recompute_granularity") == Some("full")
-        && !keeping.swap_attention
-        && replay != Replay::InBubble;
+    let whole =
+        o.granularity.as_deref() == Some("full") && !keeping.swap_attention && replay != Replay::InBubble;
     let full = match (whole, method) {
         (false, _) => Recompute::None,
         (true, Some("block")) if keeping.of_stage => Recompute::BlockOfStage(count.unwrap_or(1)),
@@ -63,27 +84,32 @@ pub(crate) fn resolve(args: &Args, layers: usize, stages: &Stages) -> Result<(Re
             "--enable-recompute-layers-per-pp-rank changes nothing without --recompute-method block or a number of layers"
         );
     }
-    if args.flag("recompute_in_advance") && full == Recompute::None && !counted && !selective {
+    if o.in_advance && full == Recompute::None && !counted && !selective {
         tracing::warn!("--recompute-in-advance changes nothing without --recompute-granularity full");
     }
     Ok((full, keeping, replay))
 }
 
 /// How many layers form again what `flag` says.
-fn partly(args: &Args, flag: &str, layers: usize, selective: bool) -> Result<usize> {
-    let dest = flag.trim_start_matches("--").replace('-', "_");
-    if !args.flag(&dest) {
+fn partly(
+    o: &Again,
+    flag: &str,
+    (on, count): (bool, Option<usize>),
+    layers: usize,
+    selective: bool,
+) -> Result<usize> {
+    if !on {
         return Ok(0);
     }
-    let other = match (selective, args.text("recompute_method")) {
+    let other = match (selective, o.method.as_deref()) {
         (true, _) => Some("--recompute-granularity selective"),
-        (_, Some("uniform")) if !args.flag("swap_attention") => Some("--recompute-method uniform"),
+        (_, Some("uniform")) if !o.swap_attention => Some("--recompute-method uniform"),
         _ => None,
     };
     if let Some(other) = other {
         bail!(Usage(format!("{flag}: goes not with {other}, as upstream has it; leave one of them out")));
     }
-    match args.size(&format!("{dest}_num_layers"))? {
+    match count {
         None => Ok(usize::MAX),
         Some(n) if n > layers => {
             bail!(Usage(format!("{flag}-num-layers: expected at most the {layers} layers, found {n}")))
@@ -92,8 +118,8 @@ fn partly(args: &Args, flag: &str, layers: usize, selective: bool) -> Result<usi
     }
 }
 
-fn replay(args: &Args, method: Option<&str>, count: Option<usize>, stages: &Stages) -> Result<Replay> {
-    let (advance, bubble) = (args.flag("recompute_in_advance"), args.flag("recompute_in_bubble"));
+fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages) -> Result<Replay> {
+    let (advance, bubble) = (o.in_advance, o.in_bubble);
     for (given, flag) in [(advance, "--recompute-in-advance"), (bubble, "--recompute-in-bubble")] {
         if given && (stages.pp <= 1 || stages.layers_per_chunk.is_none()) {
             bail!(Usage(format!(

@@ -1,10 +1,11 @@
 //! What a run says: log lines on stdout as Megatron prints them, everything else on stderr.
 
 use crate::keep::Counts;
+use crate::options::Options;
 use crate::resolve::Resolved;
 use anyhow::Result;
 use indicatif::ProgressBar;
-use ms_cli::megatron::{Args, Program, flags};
+use ms_cli::megatron::Args;
 use ms_cli::{LogFormat, Verbosity, start_logging_with};
 use ms_trainer::Observer;
 use serde_json::{Map, Value, json};
@@ -14,34 +15,26 @@ use std::sync::atomic::Ordering;
 
 /// Starts logging with the recorder of the profile. A rank that does not report says errors only.
 pub(crate) fn start_logging(args: &Args, reports: bool, recorder: Option<ms_trace::Recorder>) {
-    let format = if args.text("log_format") == Some("json") { LogFormat::Json } else { LogFormat::Text };
     let verbosity = if reports { args.verbosity() } else { Verbosity::Silent };
-    start_logging_with(verbosity, format, recorder);
+    start_logging_with(verbosity, args.log_format(), recorder);
 }
 
 /// Says which flags were tolerated or change nothing.
-pub(crate) fn notices(args: &Args) {
-    for note in args.tolerated() {
-        tracing::warn!("{note}");
-    }
-    for notice in args.without_effect() {
-        tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
-    }
-    let upstreams = |dest: &str| !args.has(dest) && args.float(dest).is_some_and(|x| x != 0.0);
-    let silent = [("hidden_dropout", "--hidden-dropout 0"), ("attention_dropout", "--attention-dropout 0")];
-    let silent: Vec<&str> = silent.into_iter().filter(|f| upstreams(f.0)).map(|f| f.1).collect();
+pub(crate) fn notices(args: &Args, o: &Options) {
+    args.say_notes();
+    let silent = [(&o.dropout.hidden, "--hidden-dropout 0"), (&o.dropout.attention, "--attention-dropout 0")];
+    let silent = silent.into_iter().filter(|(share, _)| !share.is_given() && share.value != 0.0);
+    let silent: Vec<&str> = silent.map(|(_, says)| says).collect();
     if !silent.is_empty() {
         let says = silent.join(" ");
         tracing::warn!("dropout that is not given is 0 here, upstream's default is 0.1: {says} says so");
     }
-    if args.has("save") && !args.has("ckpt_format") {
+    let (saves, format) = (o.keeping.save.is_some(), &o.keeping.format);
+    if saves && !format.is_given() {
         tracing::info!("checkpoints are sharded safetensors; upstream's default is --ckpt-format torch_dist");
     }
-    let format = args.text("ckpt_format").unwrap_or_default();
-    if args.has("save")
-        && args.has("ckpt_format")
-        && !matches!(format, "safetensors" | "torch" | "torch_dist")
-    {
+    let ours = |format: &str| matches!(format, "safetensors" | "torch" | "torch_dist");
+    if let Some(format) = format.given().filter(|format| saves && !ours(format)) {
         tracing::warn!(
             "--ckpt-format {format}: checkpoints of ms-train are sharded safetensors, with --ckpt-format torch or \
              torch_dist also Megatron's files; ms-convert makes mcore or Hugging Face folders of them"
@@ -56,7 +49,7 @@ pub(crate) fn notices(args: &Args) {
 pub(crate) fn explain(args: &Args) -> Result<()> {
     let rows = args.explained();
     let mut out = std::io::stdout().lock();
-    if args.flag("json") {
+    if args.json() {
         let row = |r: &ms_cli::megatron::Explained| json!({"flag": r.flag, "value": r.value, "status": r.status, "note": r.note});
         writeln!(out, "{}", json!({"flags": rows.iter().map(row).collect::<Vec<_>>()}))?;
         return Ok(());
@@ -90,8 +83,8 @@ impl Console {
     /// The console of a run of `iterations`.
     pub(crate) fn new(args: &Args, iterations: u64) -> Self {
         let bar = args.progress().bar(iterations, "training");
-        let objects = args.text("log_format") == Some("json");
-        Self { json: args.flag("json"), objects, bar, counts: Arc::default() }
+        let objects = args.log_format() == LogFormat::Json;
+        Self { json: args.json(), objects, bar, counts: Arc::default() }
     }
 
     /// Iterations done and saved, kept up to date.
@@ -163,7 +156,7 @@ fn short(line: &str) -> String {
 
 /// The closing report: one JSON object with `--json`, else a few lines.
 pub(crate) fn summary(args: &Args, summary: &Value) {
-    if args.flag("json") {
+    if args.json() {
         say(&summary.to_string());
         return;
     }
@@ -199,9 +192,7 @@ pub(crate) fn summary(args: &Args, summary: &Value) {
 /// Never in a sound program.
 pub(crate) fn print_config(args: &Args, resolved: &Resolved) -> Result<()> {
     let mut values = Map::new();
-    for flag in flags(Program::Train, args.upstream()) {
-        let dest = flag.dest(args.upstream());
-        let (value, origin) = args.with_origin(dest);
+    for (dest, value, origin) in args.all() {
         let entry = json!({"value": value, "from": format!("{origin:?}").to_lowercase()});
         values.insert(dest.to_owned(), entry);
     }

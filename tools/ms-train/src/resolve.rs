@@ -1,30 +1,85 @@
 //! From flags to a run: defaults, checkpoint, tokenizer and flags become one plain configuration.
 
-use crate::data::{DataConfig, DataKind, sft_options};
+mod checkpoint;
+mod data;
+mod update;
+
+use crate::data::DataConfig;
 use crate::model::model;
+use crate::options::Options;
 use crate::routing::routing;
-use crate::topology::Topology;
-use anyhow::{Context, Result, bail};
+use crate::schedule::Run;
+use crate::topology::{Around, Topology};
+use anyhow::{Result, bail};
+pub(crate) use checkpoint::Keeping;
+pub(crate) use data::Samples;
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::{Args, Given, Upstream};
 use ms_core::DType;
-use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
-use ms_data::sampler::SamplerKind;
-use ms_data::sft::Order;
-use ms_data::{Documents, Layout, Split};
+use ms_data::Layout;
+use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, Position};
-use ms_text::Tokenizer;
-use ms_text::template::Template;
-use ms_trainer::{
-    Adam, BatchSizes, Checkpointing, Evaluation, Exit, LossScale, MegatronFiles, OptimizerForm, TrainConfig,
-    UpdateRule,
-};
-use std::path::{Path, PathBuf};
+use ms_trainer::{BatchSizes, Evaluation, Exit, LossScale, TrainConfig};
+use std::path::PathBuf;
 use std::time::Duration;
+pub(crate) use update::Update;
+
+options! {
+    /// The element type.
+    pub(crate) struct Precision in "Precision" {
+        pub(crate) bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32";
+        pub(crate) fp16: bool = "--fp16", "weights in float16, which are computed with in float32; a dynamic loss scale";
+        fp64: bool = "--fp64", "float64, on the reference device: slow, exact to ten digits on any topology", own = own_or("fp64", "false");
+    }
+}
+
+options! {
+    /// How much is trained on.
+    pub(crate) struct Batches in "Batch" {
+        micro: Option<usize> = "--micro-batch-size", "samples of one forward pass", range = "[1,16777216]";
+        global: Option<usize> = "--global-batch-size", "samples of one iteration (default micro batch x data-parallel size)", range = "[1,16777216]";
+        rampup: Vec<String> = "--rampup-batch-size", "start, increment, samples: grow the global batch";
+        pub(crate) seq_length: Option<usize> = "--seq-length", "tokens of a sample", range = "[1,268435456]";
+        iters: Option<u64> = "--train-iters", "iterations to run", range = "[0,1000000000000]";
+        samples: Given<Option<u64>> = "--train-samples", "samples to run, instead of --train-iters", range = "[0,1000000000000]";
+    }
+}
+
+options! {
+    /// What is dropped at random.
+    pub(crate) struct Dropout in "Model" {
+        pub(crate) hidden: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", range = "[0,1)";
+        pub(crate) attention: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given; not with --enable-dsa-indexer)", range = "[0,1)";
+    }
+}
+
+options! {
+    /// What is said and measured of a run, and when it ends early.
+    pub(crate) struct Watching in "Logging" {
+        interval: u64 = "--log-interval", "iterations between log lines", range = "[1,)";
+        throughput: bool = "--log-throughput", "TFLOP/s in the log line";
+        params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
+        metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");
+        tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
+        tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
+        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number";
+        eval_interval: u64 = "--eval-interval", "iterations between validations", group = "Evaluation", range = "[0,1000000000000]";
+        eval_iters: u64 = "--eval-iters", "batches of one validation", group = "Evaluation", range = "[0,1000000000000]";
+        skip_train: bool = "--skip-train", "only validate and test", group = "Evaluation";
+        exit_interval: Option<u64> = "--exit-interval", "save and stop at a multiple of this iteration", group = "Stopping", range = "[0,1000000000000]";
+        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this time", group = "Stopping", range = "[0,)";
+        pub(crate) handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Stopping";
+        pub(crate) profile: bool = "--profile", "record a trace", group = "Profiling";
+        profile_start: u64 = "--profile-step-start", "first iteration of the trace", group = "Profiling", range = "[0,1000000000000]";
+        profile_end: u64 = "--profile-step-end", "iteration after the trace", group = "Profiling", range = "[0,1000000000000]";
+        profile_folder: PathBuf = "--profile-save-path", "folder of traces", group = "Profiling";
+        swap_folder: Option<PathBuf> = "--swap-dir", "folder of the files that --swap-attention and --swap-optimizer use (default: the system's for temporary files)", group = "Recomputation", own = own("swap_dir");
+    }
+}
 
 /// A run, ready to start.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub(crate) struct Resolved {
     /// What the loop is told.
     pub config: TrainConfig,
     /// Where its data comes from; absent only in a dry run that names none.
@@ -41,22 +96,18 @@ pub struct Resolved {
     pub model_from: String,
 }
 
-/// An integer flag that must be given.
-fn need(args: &Args, dest: &str, flag: &str) -> Result<usize> {
-    Ok(args.size(dest)?.ok_or_else(|| Usage(format!("{flag} is required")))?)
-}
-
-pub(crate) fn number(args: &Args, dest: &str) -> f64 {
-    args.float(dest).unwrap_or(0.0)
+/// A number that must be given.
+fn need(value: Option<usize>, flag: &str) -> Result<usize> {
+    Ok(value.ok_or_else(|| Usage(format!("{flag} is required")))?)
 }
 
 /// Most ranks that are started: they are threads.
 pub(crate) const MOST_RANKS: usize = 1024;
 
 /// Ranks of the run. One that is only `planned` has as few as its sizes allow, where none are given.
-fn ranks(args: &Args, planned: bool) -> Result<usize> {
-    let given = args.size("nproc_per_node")?.unwrap_or(1).max(1);
-    if args.has("nproc_per_node") || !planned {
+fn ranks(o: &Options, planned: bool) -> Result<usize> {
+    let given = o.world.ranks.value;
+    if o.world.ranks.is_given() || !planned {
         if given > MOST_RANKS && !planned {
             bail!(Usage(format!(
                 "--nproc-per-node: expected at most {MOST_RANKS} in a run, whose ranks are threads, found {given}"
@@ -64,7 +115,7 @@ fn ranks(args: &Args, planned: bool) -> Result<usize> {
         }
         return Ok(given);
     }
-    let fewest = crate::topology::fewest_ranks(args)?;
+    let fewest = crate::topology::fewest_ranks(&o.spread, o.upstream)?;
     if fewest > 1 {
         tracing::warn!(
             "--nproc-per-node is not given: planned for {fewest} ranks, the fewest of these sizes"
@@ -77,40 +128,39 @@ fn ranks(args: &Args, planned: bool) -> Result<usize> {
 ///
 /// # Errors
 /// If a flag is missing or wrong, or the checkpoint or tokenizer cannot be read.
-pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
-    if args.text("device") == Some("npu") {
-        bail!(Usage("--device npu: no NPU backend is part of this version; pass --device cpu".into()));
-    }
-    for (one, other) in [("fp64", "bf16"), ("fp64", "fp16"), ("fp16", "bf16")] {
-        if args.flag(one) && args.flag(other) {
+pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolved> {
+    o.compute.check_device()?;
+    let p = &o.precision;
+    for ((one, first), (other, second)) in [
+        (("fp64", p.fp64), ("bf16", p.bf16)),
+        (("fp64", p.fp64), ("fp16", p.fp16)),
+        (("fp16", p.fp16), ("bf16", p.bf16)),
+    ] {
+        if first && second {
             bail!(Usage(format!(
                 "--{one}: goes not with --{other}, which asks for another element type; leave one of them out"
             )));
         }
     }
-    if let Some(stage) = args.text("stage").filter(|s| !matches!(*s, "pretrain" | "sft")) {
-        bail!(Usage(format!(
-            "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
-        )));
-    }
-    let world = ranks(args, planned)?;
+    o.samples.check_stage()?;
+    let world = ranks(o, planned)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads_per_rank = args.size("threads")?.unwrap_or((cores / world).max(1)).max(1);
-    let seq_length = need(args, "seq_length", "--seq-length")?;
-    let missing = args.text("tokenizer_name_or_path").or(args.text("tokenizer_model"));
-    let missing = missing.filter(|path| planned && !Path::new(path).exists());
+    let threads_per_rank = o.compute.threads().unwrap_or((cores / world).max(1)).max(1);
+    let seq_length = need(o.batches.seq_length, "--seq-length")?;
+    let missing = o.tokenizer.named().filter(|path| planned && !path.exists());
     let tokenizer = match missing {
         Some(path) => {
             tracing::warn!(
-                "--tokenizer-name-or-path: found nothing at {path}; a plan goes on without tokenizer and data"
+                "--tokenizer-name-or-path: found nothing at {}; a plan goes on without tokenizer and data",
+                path.display()
             );
             None
         }
-        None => tokenizer(args)?,
+        None => data::tokenizer(&o.samples, o.tokenizer.named())?,
     };
-    let (mut model, model_from) = model(args, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
-    positions(args, &mut model, seq_length)?;
-    if let Some(modules) = args.size("mtp_num_layers")?.filter(|_| args.has("mtp_num_layers")) {
+    let (mut model, model_from) = model(o, tokenizer.as_ref().map(|t| t.0.vocab_size()), planned)?;
+    positions(&o.model_flags, &mut model, seq_length)?;
+    if let Some(modules) = o.made.prediction.given().copied().flatten() {
         if modules > model.mtp {
             bail!(Usage(format!(
                 "--mtp-num-layers: expected at most {}, as the model has it, found {modules}",
@@ -120,11 +170,12 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         model.mtp = modules;
     }
 
-    let micro = need(args, "micro_batch_size", "--micro-batch-size")?;
-    let topology = crate::topology::resolve(args, world, &model, seq_length)?;
-    let adaptive =
-        matches!(args.text("context_parallel_algo"), Some("adaptive_cp_algo" | "hybrid_adaptive_cp_algo"));
-    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !args.flag("dry_run") {
+    let micro = need(o.batches.micro, "--micro-batch-size")?;
+    let noop = o.model_flags.noop_layers();
+    let around = Around { world, upstream: o.upstream, noop, seq_length, micro };
+    let topology = crate::topology::resolve(&o.spread, &around, &model)?;
+    let adaptive = matches!(o.spread.context.value.as_str(), "adaptive_cp_algo" | "hybrid_adaptive_cp_algo");
+    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !o.doing.dry_run {
         bail!(Usage(
             "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
              hybrid_cp_algo or kvallgather_cp_algo"
@@ -132,40 +183,38 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         ));
     }
     let dp = topology.grid.size(ms_core::Axis::Dp);
-    let global = args.size("global_batch_size")?.unwrap_or(micro * dp);
-    let batch = BatchSizes { micro, global, rampup: rampup(args)? };
-    let (train_iters, train_samples) = match (args.size("train_iters")?, args.size("train_samples")?) {
+    let global = o.batches.global.unwrap_or(micro * dp);
+    let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)? };
+    let (train_iters, train_samples) = match (o.batches.iters, o.batches.samples.value) {
         (Some(_), None) if batch.rampup.is_some() => {
             bail!(Usage("--rampup-batch-size goes with --train-samples, not with --train-iters".into()))
         }
-        (Some(iters), None) => (iters as u64, (iters as u64).saturating_mul(global as u64)),
-        (None, Some(samples)) => (iterations_for(&batch, samples as u64), samples as u64),
+        (Some(iters), None) => (iters, iters.saturating_mul(global as u64)),
+        (None, Some(samples)) => (iterations_for(&batch, samples), samples),
         (Some(_), Some(_)) => bail!(Usage("--train-iters and --train-samples: pass one of them".into())),
-        (None, None) if args.flag("skip_train") || planned => (0, 0),
+        (None, None) if o.watching.skip_train || planned => (0, 0),
         (None, None) => bail!(Usage("--train-iters is required (or --train-samples)".into())),
     };
-    let eval = Evaluation {
-        interval: number(args, "eval_interval") as u64,
-        iters: number(args, "eval_iters") as u64,
-    };
-    let schedule = crate::schedule::resolve(args, train_samples, global as u64, planned)?;
-    let named = ["data_path", "train_data_path", "valid_data_path", "test_data_path"];
-    let data = if planned && (missing.is_some() || !named.iter().any(|dest| args.has(dest))) {
+    let w = &o.watching;
+    let eval = Evaluation { interval: w.eval_interval, iters: w.eval_iters };
+    let by_samples = o.batches.samples.is_given();
+    let run = Run { by_samples, train_samples, skipped: w.skip_train, planned };
+    let schedule = crate::schedule::resolve(&o.rates, &run, global as u64)?;
+    let data = if planned && (missing.is_some() || !o.samples.are_named()) {
         None // a plan needs no data
     } else {
-        Some(data(args, seq_length, global, tokenizer.as_ref())?)
+        Some(data::data(o, seq_length, global, tokenizer.as_ref())?)
     };
     if let Some(data) = data.as_ref().filter(|_| !planned) {
         crate::fit::check(data, model.padded_vocab, tokenizer.as_ref().map(|t| &t.0))?;
     }
-    let flops = match args.upstream() {
+    let flops = match o.upstream {
         Upstream::V2_0_0 => ms_spec::flops::v2_0_0(&model, 1, seq_length),
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
     };
-    let start = number(args, "profile_step_start") as u64;
-    let end = number(args, "profile_step_end") as u64;
-    let routing = routing(args, &model)?;
-    if let Some(moe) = model.moe.as_mut().filter(|_| args.flag("router_gating_in_fp32")) {
+    let (start, end) = (w.profile_start, w.profile_end);
+    let routing = routing(&o.routers, &o.model_flags, o.upstream, &model)?;
+    if let Some(moe) = model.moe.as_mut().filter(|_| o.routers.gating_in_f32) {
         moe.router.f32 = true;
     }
     if let Some(Layout::Padded { multiple, .. }) = data.as_ref().map(|data| data.layout) {
@@ -175,12 +224,12 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
-    let (recompute, keeping, replay) = crate::recompute::resolve(args, model.layers, &topology.stages)?;
-    let loss_scale = loss_scale(args)?;
-    let attention_dropout = attention_dropout(args, &model)?;
+    let (recompute, keeping, replay) = crate::recompute::resolve(&o.again, model.layers, &topology.stages)?;
+    let loss_scale = update::loss_scale(&o.update, p)?;
+    let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let config = TrainConfig {
         model,
-        dtype: match (args.flag("fp64"), args.flag("bf16"), args.flag("fp16")) {
+        dtype: match (p.fp64, p.bf16, p.fp16) {
             (true, ..) => DType::F64,
             (_, true, _) => DType::Bf16,
             (_, _, true) => DType::F16,
@@ -191,49 +240,46 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         batch,
         train_iters,
         train_samples,
-        skip_train: args.flag("skip_train"),
+        skip_train: w.skip_train,
         schedule,
-        update: update_rule(args),
-        optimizer_form: optimizer_form(args)?,
+        update: update::update_rule(&o.update),
+        optimizer_form: update::optimizer_form(&o.update, p)?,
         loss_scale,
-        clip_grad: number(args, "clip_grad"),
-        per_token_loss: args.flag("calculate_per_token_loss"),
-        log_token_mean: args.upstream() == Upstream::Head && !is_sft(args),
+        clip_grad: o.update.clip,
+        per_token_loss: o.update.per_token,
+        log_token_mean: o.upstream == Upstream::Head && !o.samples.is_sft(),
         recompute,
         keeping,
         replay,
-        swap_folder: args.text("swap_dir").map_or_else(std::env::temp_dir, PathBuf::from),
+        swap_folder: w.swap_folder.clone().unwrap_or_else(std::env::temp_dir),
         stages: topology.stages.clone(),
         order: topology.order,
         routing,
-        mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
-        hidden_dropout: dropout(args, "hidden_dropout"),
+        mtp_loss_scale: o.update.mtp_loss_scale,
+        hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
-        seed: number(args, "seed") as u64,
-        bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
-        overlap_grad_reduce: args.flag("overlap_grad_reduce"),
-        overlap_param_gather: args.flag("overlap_param_gather"),
+        seed: o.samples.seed,
+        bucket_size: update::bucket_size(&o.update, dp * topology.grid.size(ms_core::Axis::Cp)),
+        overlap_grad_reduce: o.update.overlap_reduce,
+        overlap_param_gather: o.update.overlap_gather,
         // As upstream: what is no number tells a dynamic scale to fall.
-        check_for_nan: args.flag("check_for_nan_in_loss_and_grad")
-            && !matches!(loss_scale, LossScale::Dynamic { .. }),
+        check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         eval,
-        log_interval: number(args, "log_interval") as u64,
-        log_throughput: args.flag("log_throughput"),
-        log_params_norm: args.flag("log_params_norm"),
+        log_interval: w.interval,
+        log_throughput: w.throughput,
+        log_params_norm: w.params_norm,
         flops_per_sample: flops,
-        checkpoint: checkpointing(args, planned)?,
+        checkpoint: checkpoint::checkpointing(&o.keeping, &o.source, planned)?,
         exit: Exit {
-            interval: args.size("exit_interval")?.map(|n| n as u64),
-            duration: args
-                .float("exit_duration_in_mins")
+            interval: w.exit_interval,
+            duration: w
+                .exit_minutes
                 .map(|m| Duration::try_from_secs_f64(m.max(0.0) * 60.0).unwrap_or(Duration::MAX)),
         },
-        metrics_file: args.text("metrics_file").map(PathBuf::from),
-        tensorboard: args
-            .text("tensorboard_dir")
-            .map(|dir| (PathBuf::from(dir), number(args, "tensorboard_log_interval") as u64)),
-        profile: args.flag("profile").then_some(start..end.max(start + 1)),
-        args: args.given().clone(),
+        metrics_file: w.metrics_file.clone(),
+        tensorboard: w.tensorboard.clone().map(|dir| (dir, w.tensorboard_interval)),
+        profile: w.profile.then_some(start..end.max(start + 1)),
+        args: args.record().clone(),
     };
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
@@ -241,21 +287,21 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }
-    let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
+    let profile_dir = w.profile_folder.clone();
     Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
 }
 
 /// A rate of dropout: upstream's default is 0.1; here what is not given is not dropped, which the start says.
-fn dropout(args: &Args, dest: &str) -> f64 {
-    if args.has(dest) { number(args, dest) } else { 0.0 }
+fn rate(dropout: &Given<f64>) -> f64 {
+    dropout.given().copied().unwrap_or(0.0)
 }
 
 /// The rate of dropout of attention's weights.
 ///
 /// # Errors
 /// If attention chooses its keys itself: upstream's kernels for it drop nothing.
-fn attention_dropout(args: &Args, model: &ModelConfig) -> Result<f64> {
-    let rate = dropout(args, "attention_dropout");
+fn attention_dropout(o: &Dropout, model: &ModelConfig) -> Result<f64> {
+    let rate = rate(&o.attention);
     if rate > 0.0 && (model.indexer.is_some() || model.compressed().is_some()) {
         bail!(Usage(format!(
             "--attention-dropout: expected 0 for attention over picked or pooled keys, which drops nothing, found {rate}"
@@ -269,12 +315,12 @@ fn attention_dropout(args: &Args, model: &ModelConfig) -> Result<f64> {
 /// # Errors
 /// If `--max-position-embeddings` is smaller, which upstream refuses too, or a table of learned positions would have to
 /// grow.
-fn positions(args: &Args, model: &mut ModelConfig, seq_length: usize) -> Result<()> {
+fn positions(flags: &ModelFlags, model: &mut ModelConfig, seq_length: usize) -> Result<()> {
     if model.max_positions >= seq_length {
         return Ok(());
     }
     let has = model.max_positions;
-    if args.has("max_position_embeddings") {
+    if flags.written("max_position_embeddings").is_some() {
         bail!(Usage(format!(
             "--max-position-embeddings: expected at least --seq-length, which is {seq_length}, found {has}"
         )));
@@ -289,38 +335,7 @@ fn positions(args: &Args, model: &mut ModelConfig, seq_length: usize) -> Result<
     Ok(())
 }
 
-fn is_sft(args: &Args) -> bool {
-    args.text("stage") == Some("sft") || args.flag("is_instruction_dataset")
-}
-
-/// The tokenizer, adjusted by the prompt template if there is one; whether the template closes with one end token.
-fn tokenizer(args: &Args) -> Result<Option<(Tokenizer, bool)>> {
-    let Some(dir) = args.text("tokenizer_name_or_path").or(args.text("tokenizer_model")) else {
-        return Ok(None);
-    };
-    let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())
-        .context("--tokenizer-name-or-path")?;
-    let mut closing = false;
-    match args.text("prompt_type") {
-        Some(name) => {
-            let template = match args.text("prompt_type_path") {
-                Some(path) if Path::new(path).exists() => Template::from_file(name, Path::new(path))?,
-                _ => Template::named(name)?,
-            };
-            template.adjust(&mut tokenizer)?;
-            closing = template.efficient_eos;
-        }
-        None => {
-            if tokenizer.pad().is_none() && tokenizer.eos().is_some() {
-                tokenizer.pad_with_eos();
-            }
-        }
-    }
-    Ok(Some((tokenizer, closing)))
-}
-
-fn rampup(args: &Args) -> Result<Option<(usize, usize, u64)>> {
-    let words = args.list("rampup_batch_size");
+fn rampup(words: &[String]) -> Result<Option<(usize, usize, u64)>> {
     if words.is_empty() {
         return Ok(None);
     }
@@ -347,231 +362,6 @@ fn iterations_for(batch: &BatchSizes, samples: u64) -> u64 {
         }
     }
     iterations + samples.saturating_sub(consumed) / batch.global.max(1) as u64
-}
-
-/// Megatron's rule: one bucket, unless gradients are reduced during the backward pass, or weights gathered beside the forward
-/// pass.
-fn bucket_size(args: &Args, dp: usize) -> Result<Option<usize>> {
-    if !args.flag("overlap_grad_reduce") && !args.flag("overlap_param_gather") {
-        return Ok(None);
-    }
-    Ok(Some(args.size("ddp_bucket_size")?.unwrap_or(40_000_000.max(1_000_000 * dp))))
-}
-
-fn checkpointing(args: &Args, planned: bool) -> Result<Checkpointing> {
-    if args.flag("enable_hf2mg_convert") {
-        let Some(load) = args.text("load") else {
-            bail!(Usage(
-                "--enable-hf2mg-convert: goes with --load, which names a Hugging Face folder".into()
-            ));
-        };
-        if !planned && !Path::new(load).join("config.json").is_file() {
-            bail!(Usage(format!(
-                "--enable-hf2mg-convert: expected --load to be a Hugging Face folder, found no config.json in {load}"
-            )));
-        }
-    }
-    Ok(Checkpointing {
-        load: args.text("load").map(PathBuf::from),
-        load_step: args.size("ckpt_step")?.map(|n| n as u64),
-        finetune: args.flag("finetune"),
-        no_load_optim: args.has("no_load_optim"),
-        exit_on_missing: args.flag("exit_on_missing_checkpoint"),
-        save: args.text("save").map(PathBuf::from),
-        save_interval: args.size("save_interval")?.unwrap_or(0) as u64,
-        beside_training: args.flag("async_save"),
-        keep_last: match args.size("keep_last")?.map(|n| n as u64) {
-            Some(_) if !args.has("save") => bail!(Usage("--keep-last: goes with --save".into())),
-            keep => keep,
-        },
-        no_save_optim: args.has("no_save_optim"),
-        megatron_files: match args.text("ckpt_format").filter(|_| args.has("ckpt_format")) {
-            Some("torch") => MegatronFiles::Ranks,
-            Some("torch_dist") => MegatronFiles::Distributed,
-            _ => MegatronFiles::Absent,
-        },
-        override_schedule: args.flag("override_opt_param_scheduler"),
-        use_checkpoint_schedule: args.flag("use_checkpoint_opt_param_scheduler"),
-    })
-}
-
-fn data(
-    args: &Args,
-    seq_length: usize,
-    global: usize,
-    tokenizer: Option<&(Tokenizer, bool)>,
-) -> Result<DataConfig> {
-    let paths = args.list("data_path");
-    let seed = number(args, "seed") as u32;
-    let split = || -> Result<Split> {
-        let default = if is_sft(args) { "100,0,0" } else { "969, 30, 1" };
-        let split = Split::parse(args.text("split").unwrap_or(default));
-        split.map_err(|e| Usage(format!("--split: {e}")).into())
-    };
-    let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
-    let resets = ["reset_position_ids", "reset_attention_mask", "eod_mask_loss"].map(|dest| args.flag(dest));
-    let need_eod = || {
-        let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
-        let given: Vec<&str> = names.into_iter().zip(resets).filter(|f| f.1).map(|f| f.0).collect();
-        Usage(format!(
-            "{}: need --tokenizer-name-or-path: it names the end-of-document token",
-            given.join(", ")
-        ))
-    };
-    let mut layout = Layout::Packed;
-    let kind = if let [file] = paths.as_slice()
-        && file.ends_with(".safetensors")
-    {
-        let [reset_position_ids, reset_attention_mask, eod_mask_loss] = resets;
-        let documents = match ids.transpose()? {
-            _ if !resets.contains(&true) => None,
-            Some((eod, _)) => {
-                Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss })
-            }
-            None => bail!(need_eod()),
-        };
-        DataKind::Safetensors { path: PathBuf::from(file), documents }
-    } else if is_sft(args) {
-        if paths.is_empty() {
-            bail!(Usage("--data-path is required".into()));
-        }
-        let Some(ids) = ids else {
-            bail!(Usage(
-                "--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens"
-                    .into()
-            ));
-        };
-        let (eos, pad) = ids?;
-        let packed = (args.flag("reset_position_ids") || args.flag("reset_attention_mask"))
-            .then(|| args.flag("neat_pack"));
-        let closing = tokenizer.is_some_and(|t| t.1);
-        if packed.is_none() {
-            let variable = args.flag("variable_seq_lengths") || args.flag("no_pad_to_seq_lengths");
-            let multiple =
-                if variable { args.size("pad_to_multiple_of")?.unwrap_or(8).max(1) } else { seq_length };
-            layout =
-                Layout::Padded { multiple, pad, left: args.text("tokenizer_padding_side") == Some("left") };
-        }
-        let fill_to = args.flag("padded_samples").then_some(global as u64);
-        let order = Order {
-            seed,
-            shuffle: !args.flag("no_shuffle"),
-            fill_to,
-            full_shuffle: args.flag("full_shuffle_instruction_dataset"),
-        };
-        let mut options = sft_options(seq_length, packed, closing, eos, order);
-        // Upstream has these beside the data, whatever the folder of the other index files.
-        options.index_files = args.text("data_cache_path").is_some();
-        DataKind::Sft { paths, split: split()?, options }
-    } else {
-        let per_split = ["train_data_path", "valid_data_path", "test_data_path"].map(|dest| args.list(dest));
-        let source = if !paths.is_empty() {
-            DataPaths::Split { paths, split: split()? }
-        } else if per_split.iter().any(|p| !p.is_empty()) {
-            DataPaths::PerSplit(per_split)
-        } else {
-            bail!(Usage("--data-path is required (or --train-data-path)".into()));
-        };
-        if ids.is_none() && resets.contains(&true) {
-            bail!(need_eod());
-        }
-        let ids = ids.transpose()?;
-        let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
-        options.pad = ids.map(|i| i.1);
-        [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
-        let tokenizer = args.text("tokenizer_name_or_path").unwrap_or_default();
-        options.cache = args.text("data_cache_path").map(|folder| IndexCache::new(folder, tokenizer));
-        let upstream = match args.upstream() {
-            Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
-            Upstream::Head => ms_data::Upstream::Head,
-        };
-        DataKind::Gpt { paths: source, options, upstream }
-    };
-    let sampler = match args.text("dataloader_type").unwrap_or("single") {
-        "cyclic" => SamplerKind::Cyclic,
-        "single" => SamplerKind::Single,
-        other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
-    };
-    let stretch = args.float("fix_sub_seq_length").map_or(0, |n| n.max(0.0) as usize);
-    let used = |&n: &usize| n <= seq_length && args.flag("reset_attention_mask");
-    if stretch > 0 && !used(&stretch) {
-        tracing::warn!(
-            "--fix-sub-seq-length {stretch} changes nothing: it goes with --reset-attention-mask, up to --seq-length"
-        );
-    }
-    let stretch = Some(stretch).filter(|n| *n > 0 && used(n));
-    if let Some(tokens) = stretch {
-        tracing::warn!(
-            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"
-        );
-    }
-    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
-}
-
-/// In which form the optimizer keeps its state.
-///
-/// # Errors
-/// For what upstream refuses, and where a form needs another type of weights.
-///
-/// # Source
-/// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
-fn optimizer_form(args: &Args) -> Result<OptimizerForm> {
-    let [reuse, rounded, swap] =
-        ["reuse_fp32_param", "o2_optimizer", "swap_optimizer"].map(|dest| args.flag(dest));
-    for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
-        if given && !args.flag("bf16") {
-            bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
-        }
-        if given && swap {
-            bail!(Usage(format!("--swap-optimizer: goes not with {flag}; leave one of them out")));
-        }
-    }
-    if rounded && args.text("optimizer") == Some("sgd") {
-        bail!(Usage("--o2-optimizer: goes with --optimizer adam, whose moments it rounds".into()));
-    }
-    Ok(OptimizerForm {
-        reuse,
-        ties_to_even: args.flag("npu_deterministic") || args.flag("use_deter_comp"),
-        rounded_moments: rounded,
-        swapped: swap.then(|| number(args, "swap_optimizer_times") as usize),
-    })
-}
-
-/// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.
-///
-/// # Errors
-/// A first factor below the least one, as Megatron refuses it.
-fn loss_scale(args: &Args) -> Result<LossScale> {
-    Ok(match args.float("loss_scale").filter(|&scale| scale != 0.0) {
-        Some(scale) => LossScale::Constant(scale),
-        None if args.flag("fp16") => {
-            let (initial, min) = (number(args, "initial_loss_scale"), number(args, "min_loss_scale"));
-            if min > initial {
-                bail!(Usage(format!(
-                    "--min-loss-scale: expected at most --initial-loss-scale {initial}, found {min}"
-                )));
-            }
-            LossScale::Dynamic {
-                initial,
-                min,
-                window: number(args, "loss_scale_window") as u64,
-                hysteresis: number(args, "hysteresis") as u64,
-            }
-        }
-        None => LossScale::None,
-    })
-}
-
-/// `--optimizer` with its numbers.
-fn update_rule(args: &Args) -> UpdateRule {
-    match args.text("optimizer") {
-        Some("sgd") => UpdateRule::Sgd { momentum: number(args, "sgd_momentum") },
-        _ => UpdateRule::AdamW(Adam {
-            beta1: number(args, "adam_beta1"),
-            beta2: number(args, "adam_beta2"),
-            eps: number(args, "adam_eps"),
-        }),
-    }
 }
 
 #[cfg(test)]

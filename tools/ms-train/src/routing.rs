@@ -1,26 +1,51 @@
 //! How routers are trained, from flags.
 
-use crate::resolve::number;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::{Given, Upstream};
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
+use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, Score};
 use ms_trainer::Routing;
 
+options! {
+    /// How routers are trained, as the flags say it.
+    pub(crate) struct Routers in "Optimizer" {
+        aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
+        pub(crate) kind: Option<String> = "--moe-router-load-balancing-type", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none";
+        by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
+        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)";
+        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)";
+        z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the loss that keeps routers' logits small", range = "[0,)";
+        pub(crate) jitter: Option<f64> = "--moe-input-jitter-eps", "a router's inputs are multiplied by factors of 1 - eps to 1 + eps while it is trained", range = "[0,1)";
+        jitters: bool = "--input-jitter", "v2.0.0: routers' inputs are not jittered, whatever --moe-input-jitter-eps says";
+        fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
+        capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
+        drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
+        dispatcher: Option<String> = "--moe-token-dispatcher-type", "how tokens reach experts, with the same values; a capacity needs alltoall";
+        bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
+        pub(crate) gating_in_f32: bool = "--router-gating-in-fp32", "form the router's logits in float32", group = "Model";
+    }
+}
+
 /// How routers are trained; the number of experts must be the model's.
-pub(crate) fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
+pub(crate) fn routing(
+    o: &Routers,
+    flags: &ModelFlags,
+    upstream: Upstream,
+    model: &ModelConfig,
+) -> Result<Routing> {
     let (experts, top_k) = model.moe.as_ref().map_or((0, 0), |m| (m.experts, m.top_k));
     for (dest, flag, found) in
         [("num_experts", "--num-experts", experts), ("moe_router_topk", "--moe-router-topk", top_k)]
     {
-        if let Some(given) = args.size(dest)?.filter(|&n| args.has(dest) && n != found) {
+        if let Some(given) = flags.number(dest).filter(|&n| n != found as u64) {
             bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
         }
     }
-    let coeff = number(args, "moe_aux_loss_coeff");
-    let (kind, by_sequence) = (args.text("moe_router_load_balancing_type"), args.flag("seq_aux"));
+    let coeff = o.aux_loss.value;
+    let (kind, by_sequence) = (o.kind.as_deref(), o.by_sequence);
     let unbalanced = matches!(kind, Some("none" | "noaux_tc"));
     let (experts_coeff, balance_by_sequence) = match kind {
         None | Some("aux_loss" | "pai_megatron_aux_loss") => (coeff, false),
@@ -34,13 +59,12 @@ pub(crate) fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
              group_limited_greedy, pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
         ))),
     };
-    if coeff != 0.0 && experts_coeff == 0.0 && args.has("moe_aux_loss_coeff") {
+    if coeff != 0.0 && experts_coeff == 0.0 && o.aux_loss.is_given() {
         let kind = kind.unwrap_or_default();
         tracing::warn!("--moe-aux-loss-coeff {coeff}: {kind} has no load-balancing loss, as upstream");
     }
     let grouped = model.moe.as_ref().is_some_and(|m| m.router.groups.is_some());
-    let of_groups = |dest: &str, flag: &str| -> Result<f64> {
-        let coeff = number(args, dest);
+    let of_groups = |coeff: f64, flag: &str| -> Result<f64> {
         if coeff != 0.0 && kind != Some("group_limited_greedy") {
             bail!(Usage(format!(
                 "{flag}: goes with --moe-router-load-balancing-type group_limited_greedy, found {}",
@@ -54,32 +78,32 @@ pub(crate) fn routing(args: &Args, model: &ModelConfig) -> Result<Routing> {
     };
     let auxiliary = Auxiliary {
         experts: experts_coeff,
-        devices: of_groups("moe_device_level_aux_loss_coeff", "--moe-device-level-aux-loss-coeff")?,
-        communication: of_groups("moe_comm_aux_loss_coeff", "--moe-comm-aux-loss-coeff")?,
-        z: number(args, "moe_z_loss_coeff"),
+        devices: of_groups(o.of_devices, "--moe-device-level-aux-loss-coeff")?,
+        communication: of_groups(o.of_tokens_sent, "--moe-comm-aux-loss-coeff")?,
+        z: o.z.unwrap_or(0.0),
     };
     // v2.0.0's other flag switches it off.
-    let switched_off = args.upstream() == Upstream::V2_0_0 && !args.flag("input_jitter");
-    let jitter = if switched_off { 0.0 } else { number(args, "moe_input_jitter_eps") };
-    let fixed = args.flag("fix_router");
+    let switched_off = upstream == Upstream::V2_0_0 && !o.jitters;
+    let jitter = if switched_off { 0.0 } else { o.jitter.unwrap_or(0.0) };
+    let fixed = o.fixed;
     if fixed {
         tracing::warn!("--fix-router: experts are taken in turn, so losses say nothing");
     }
     // As upstream: a factor below zero is none.
-    let capacity = args.float("moe_expert_capacity_factor").filter(|&f| f >= 0.0).map(|factor| Capacity {
+    let capacity = o.capacity.filter(|&f| f >= 0.0).map(|factor| Capacity {
         factor,
-        policy: match args.text("moe_token_drop_policy") {
-            Some("position") => DropPolicy::Position,
+        policy: match o.drop.as_str() {
+            "position" => DropPolicy::Position,
             _ => DropPolicy::Weights,
         },
     });
-    if capacity.is_some() && args.text("moe_token_dispatcher_type").is_none_or(|t| t == "allgather") {
+    if capacity.is_some() && o.dispatcher.as_deref().is_none_or(|t| t == "allgather") {
         bail!(Usage(
             "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
                 .into()
         ));
     }
-    let bias_update_rate = number(args, "moe_router_bias_update_rate");
+    let bias_update_rate = o.bias_update_rate;
     let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
     let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
     Ok(Routing {

@@ -7,11 +7,35 @@
 //! Megatron-LM `core_r0.8.0`, `megatron/training/arguments.py`, `validate_args`, and `megatron/training/training.py`,
 //! `get_optimizer_param_scheduler`.
 
-use crate::resolve::number;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Args;
+use ms_cli::megatron::Given;
 use ms_trainer::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+
+options! {
+    /// How learning rate and weight decay change.
+    pub(crate) struct Rates in "Learning rate" {
+        lr: Option<f64> = "--lr", "largest learning rate", range = "[0,)";
+        min_lr: f64 = "--min-lr", "smallest learning rate", range = "[0,)";
+        style: String = "--lr-decay-style", "shape of the decay";
+        decay_iters: Given<Option<u64>> = "--lr-decay-iters", "iterations until --min-lr", range = "[1,1000000000000]";
+        decay_samples: Given<Option<u64>> = "--lr-decay-samples", "samples until --min-lr", range = "[1,1000000000000]";
+        warmup_iters: Given<Option<u64>> = "--lr-warmup-iters", "iterations of linear warm-up", range = "[0,1000000000000]";
+        warmup_samples: Given<Option<u64>> = "--lr-warmup-samples", "samples of linear warm-up", range = "[0,1000000000000]";
+        warmup_fraction: Option<f64> = "--lr-warmup-fraction", "share of the decay spent warming up", range = "[0,1)";
+        warmup_init: f64 = "--lr-warmup-init", "learning rate at the start of warm-up", range = "[0,)";
+        wsd_style: String = "--lr-wsd-decay-style", "shape of the last part of WSD";
+        wsd_iters: Given<Option<u64>> = "--lr-wsd-decay-iters", "iterations of the last part of WSD", range = "[1,1000000000000]";
+        wsd_samples: Given<Option<u64>> = "--lr-wsd-decay-samples", "samples of the last part of WSD", range = "[1,1000000000000]";
+        weight_decay: f64 = "--weight-decay", "decoupled weight decay", group = "Optimizer", range = "[0,)";
+        start_weight_decay: Option<f64> = "--start-weight-decay", "weight decay at the start", group = "Optimizer", range = "[0,)";
+        end_weight_decay: Option<f64> = "--end-weight-decay", "weight decay at the end", group = "Optimizer", range = "[0,)";
+        weight_decay_style: String = "--weight-decay-incr-style", "how weight decay moves from start to end", group = "Optimizer";
+    }
+}
+
+/// A length of the schedule: its flags without the unit, and what they say in iterations and in samples.
+type Length<'a> = (&'static str, &'a Given<Option<u64>>, &'a Given<Option<u64>>);
 
 /// How the lengths of a run are counted.
 #[derive(Clone, Copy)]
@@ -26,22 +50,17 @@ impl Unit {
     /// A length of the schedule in samples, if `--FLAG-iters` or `--FLAG-samples`, whichever counts this run, was given.
     ///
     /// A default of 0 is no length: only what was given counts.
-    fn length(self, args: &Args, flag: &str) -> Result<Option<u64>> {
-        let given = |unit: &str| -> Result<Option<u64>> {
-            let dest = format!("{}_{unit}", flag.replace('-', "_"));
-            if !args.has(&dest) {
-                return Ok(None);
-            }
-            Ok(args.size(&dest)?.map(|n| n as u64))
-        };
-        let other = if self.name == "iters" { "samples" } else { "iters" };
-        if given(other)?.is_some_and(|n| n > 0) {
+    fn length(self, (flag, iters, samples): Length<'_>) -> Result<Option<u64>> {
+        let [own, other] = if self.name == "iters" { [iters, samples] } else { [samples, iters] };
+        let given = |length: &Given<Option<u64>>| length.given().copied().flatten();
+        if given(other).is_some_and(|n| n > 0) {
+            let other = if self.name == "iters" { "samples" } else { "iters" };
             bail!(Usage(format!(
                 "--{flag}-{other} goes with --train-{other}; with --train-{unit} pass --{flag}-{unit}",
                 unit = self.name
             )));
         }
-        Ok(given(self.name)?.map(|n| n.saturating_mul(self.samples)))
+        Ok(given(own).map(|n| n.saturating_mul(self.samples)))
     }
 
     /// `40 iterations`, `320 samples`.
@@ -51,20 +70,32 @@ impl Unit {
     }
 }
 
-/// The schedule of a run over `train_samples` samples in batches of `global`.
+/// How long a run is.
+pub(crate) struct Run {
+    /// It is counted in samples.
+    pub(crate) by_samples: bool,
+    pub(crate) train_samples: u64,
+    /// It only validates and tests.
+    pub(crate) skipped: bool,
+    /// It is not started.
+    pub(crate) planned: bool,
+}
+
+/// The schedule of a run in batches of `global`.
 ///
 /// # Errors
 /// If the flags contradict each other or do not fit together.
-pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64, planned: bool) -> Result<Schedule> {
-    let trains = train_samples > 0 && !args.flag("skip_train");
-    let unit = match args.has("train_samples") {
+pub(crate) fn resolve(rates: &Rates, run: &Run, global: u64) -> Result<Schedule> {
+    let &Run { by_samples, train_samples, skipped, planned } = run;
+    let trains = train_samples > 0 && !skipped;
+    let unit = match by_samples {
         true => Unit { name: "samples", samples: 1 },
         false => Unit { name: "iters", samples: global },
     };
     let total = train_samples.max(1);
-    let decay = unit.length(args, "lr-decay")?.unwrap_or(total);
-    let lasting = unit.length(args, "lr-warmup")?;
-    let (warmup, flag) = match args.float("lr_warmup_fraction") {
+    let decay = unit.length(("lr-decay", &rates.decay_iters, &rates.decay_samples))?.unwrap_or(total);
+    let lasting = unit.length(("lr-warmup", &rates.warmup_iters, &rates.warmup_samples))?;
+    let (warmup, flag) = match rates.warmup_fraction {
         Some(_) if lasting.is_some_and(|n| n > 0) => {
             bail!(Usage(format!("--lr-warmup-fraction and --lr-warmup-{}: pass one of them", unit.name)))
         }
@@ -78,24 +109,24 @@ pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64, planned: boo
             unit.say(warmup)
         )));
     }
-    let max_lr = match args.float("lr") {
+    let max_lr = match rates.lr {
         Some(lr) => lr,
         None if !trains || planned => 0.0,
         None => bail!(Usage("--lr is required".into())),
     };
-    let style = match args.text("lr_decay_style").unwrap_or("linear") {
+    let style = match rates.style.as_str() {
         "constant" => DecayStyle::Constant,
         "cosine" => DecayStyle::Cosine,
         "inverse-square-root" => DecayStyle::InverseSquareRoot,
         "WSD" => DecayStyle::Wsd,
         _ => DecayStyle::Linear,
     };
-    let wsd_style = match args.text("lr_wsd_decay_style").unwrap_or("exponential") {
+    let wsd_style = match rates.wsd_style.as_str() {
         "linear" => WsdStyle::Linear,
         "cosine" => WsdStyle::Cosine,
         _ => WsdStyle::Exponential,
     };
-    let wsd_decay = match (style, unit.length(args, "lr-wsd-decay")?) {
+    let wsd_decay = match (style, unit.length(("lr-wsd-decay", &rates.wsd_iters, &rates.wsd_samples))?) {
         (DecayStyle::Wsd, None) => {
             bail!(Usage(format!("--lr-wsd-decay-{} is required by --lr-decay-style WSD", unit.name)))
         }
@@ -107,11 +138,11 @@ pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64, planned: boo
         ))),
         (_, last) => last.unwrap_or(0),
     };
-    let (start_weight_decay, end_weight_decay, weight_decay_style) = weight_decay(args)?;
+    let (start_weight_decay, end_weight_decay, weight_decay_style) = weight_decay(rates)?;
     Ok(Schedule {
-        init_lr: number(args, "lr_warmup_init"),
+        init_lr: rates.warmup_init,
         max_lr,
-        min_lr: number(args, "min_lr"),
+        min_lr: rates.min_lr,
         warmup,
         decay,
         style,
@@ -125,21 +156,19 @@ pub(crate) fn resolve(args: &Args, train_samples: u64, global: u64, planned: boo
 }
 
 /// Weight decay at the start and at the end, and the way between.
-fn weight_decay(args: &Args) -> Result<(f64, f64, WeightDecayStyle)> {
-    let style = match args.text("weight_decay_incr_style").unwrap_or("constant") {
+fn weight_decay(rates: &Rates) -> Result<(f64, f64, WeightDecayStyle)> {
+    let style = match rates.weight_decay_style.as_str() {
         "linear" => WeightDecayStyle::Linear,
         "cosine" => WeightDecayStyle::Cosine,
         _ => WeightDecayStyle::Constant,
     };
-    let ends = [
-        ("--start-weight-decay", args.float("start_weight_decay")),
-        ("--end-weight-decay", args.float("end_weight_decay")),
-    ];
+    let ends =
+        [("--start-weight-decay", rates.start_weight_decay), ("--end-weight-decay", rates.end_weight_decay)];
     if style == WeightDecayStyle::Constant {
         if let Some((flag, _)) = ends.iter().find(|end| end.1.is_some()) {
             bail!(Usage(format!("{flag} goes with --weight-decay-incr-style linear or cosine")));
         }
-        let constant = number(args, "weight_decay");
+        let constant = rates.weight_decay;
         return Ok((constant, constant, style));
     }
     match ends.map(|end| end.1) {

@@ -2,16 +2,39 @@
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::{Args, Upstream};
+use ms_cli::megatron::{Given, Upstream};
 use ms_core::{Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
 use ms_dist::schedule::Schedule;
 use ms_spec::{ModelConfig, Placement, Stages};
 use ms_trainer::{PipelineOrder, TrainConfig};
 
+options! {
+    /// How a run is spread over ranks, as the flags say it.
+    pub(crate) struct Spread in "Parallelism" {
+        pub(crate) tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", range = "[1,65536]";
+        cp: usize = "--context-parallel-size", "ranks that share a sequence", range = "[1,65536]";
+        pp: usize = "--pipeline-model-parallel-size", "stages that share the layers", range = "[1,65536]";
+        pub(crate) ep: usize = "--expert-model-parallel-size", "ranks that share the experts", range = "[1,65536]";
+        pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "ranks that share an expert (default: as dense layers)", range = "[1,65536]";
+        pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks";
+        pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
+        sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
+        distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks: always so, --dry-run counts as told";
+        pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
+        pub(crate) window: Given<usize> = "--cp-window-size", "ranks of the inner ring of a double ring", range = "[1,65536]";
+        pub(crate) ulysses: Given<Option<usize>> = "--ulysses-degree-in-cp", "ranks of hybrid_cp_algo that exchange heads for tokens", range = "[1,65536]";
+        pub(crate) layer_list: Given<Option<String>> = "--num-layer-list", "layers of each stage, 4,4,3";
+        pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", range = "[1,16384]";
+        pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", range = "[1,16384]";
+        pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble";
+        group: Option<usize> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", range = "[1,16777216]";
+    }
+}
+
 /// How a run is spread over ranks.
 #[derive(Clone, Debug)]
-pub struct Topology {
+pub(crate) struct Topology {
     /// The ranks as the run uses them.
     pub grid: Grid,
     /// The ranks as upstream lists them; they differ where experts are spread over tensor-parallel ranks.
@@ -28,8 +51,14 @@ pub struct Topology {
     pub distributed_optimizer: bool,
 }
 
-fn size(args: &Args, dest: &str) -> Result<usize> {
-    Ok(args.size(dest)?.unwrap_or(1).max(1))
+/// What else decides how a run is spread.
+pub(crate) struct Around<'a> {
+    pub(crate) world: usize,
+    pub(crate) upstream: Upstream,
+    /// `--noop-layers`.
+    pub(crate) noop: Option<&'a str>,
+    pub(crate) seq_length: usize,
+    pub(crate) micro: usize,
 }
 
 /// Numbers of a list such as `4,4,3`.
@@ -41,29 +70,25 @@ fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
     })
 }
 
-/// Resolves the flags that spread a run over `world` ranks.
+/// Resolves the flags that spread a run over ranks.
 ///
 /// # Errors
 /// If sizes do not fit together, or the model cannot be cut so.
-pub fn resolve(args: &Args, world: usize, model: &ModelConfig, seq_length: usize) -> Result<Topology> {
-    let (tp, cp, pp, ep) = (
-        size(args, "tensor_model_parallel_size")?,
-        size(args, "context_parallel_size")?,
-        size(args, "pipeline_model_parallel_size")?,
-        size(args, "expert_model_parallel_size")?,
-    );
-    let rules = match args.upstream() {
+pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Topology> {
+    let &Around { world, upstream, noop, seq_length, micro } = around;
+    let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
+    let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
         Upstream::Head => GridRules::Head,
     };
-    let context = context(args, cp)?;
+    let context = context(o, cp)?;
     let mut sizes = GridSizes {
         tp,
         cp,
         pp,
         ep,
-        etp: args.size("expert_tensor_parallel_size")?,
-        pp_before_dp: args.flag("use_tp_pp_dp_mapping"),
+        etp: o.etp.value,
+        pp_before_dp: o.stages_first.value,
         ulysses: context.ulysses(cp),
     };
     let etp = sizes.etp.map_or(String::new(), |etp| format!(", --expert-tensor-parallel-size {etp}"));
@@ -74,16 +99,23 @@ pub fn resolve(args: &Args, world: usize, model: &ModelConfig, seq_length: usize
         ))
     };
     let listed = Grid::new(world, &sizes, rules).map_err(refused)?;
-    if args.flag("moe_tp_extend_ep") {
+    if o.extend_ep.value {
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
     }
     let grid = Grid::new(world, &sizes, rules).map_err(refused)?;
-    let stages = stages(args, pp, model)?;
-    let order = order(args)?;
-    let sequence_parallel = args.flag("sequence_parallel") && tp > 1;
-    check(model, &grid, &stages, &context, sequence_parallel, seq_length, size(args, "micro_batch_size")?)?;
-    let distributed_optimizer = args.flag("use_distributed_optimizer");
-    Ok(Topology { grid, listed, stages, order, sequence_parallel, context, distributed_optimizer })
+    let stages = stages(o, noop, model)?;
+    let order = order(o, upstream);
+    let sequence_parallel = o.sequence_parallel && tp > 1;
+    check(model, &grid, &stages, &context, sequence_parallel, seq_length, micro)?;
+    Ok(Topology {
+        grid,
+        listed,
+        stages,
+        order,
+        sequence_parallel,
+        context,
+        distributed_optimizer: o.distributed_optimizer,
+    })
 }
 
 /// Most ranks of a plan.
@@ -93,16 +125,11 @@ const MOST_PLANNED: usize = 65536;
 ///
 /// # Errors
 /// If a size is not a number, or the ranks are too many.
-pub(crate) fn fewest_ranks(args: &Args) -> Result<usize> {
-    let (tp, cp, pp) = (
-        size(args, "tensor_model_parallel_size")?,
-        size(args, "context_parallel_size")?,
-        size(args, "pipeline_model_parallel_size")?,
-    );
-    let (ep, etp) = (size(args, "expert_model_parallel_size")?, args.size("expert_tensor_parallel_size")?);
+pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
+    let (tp, cp, pp, ep, etp) = (o.tp, o.cp, o.pp, o.ep, o.etp.value);
     // Of a stage: whole rows of dense ranks, and of ranks that share experts.
     let dense = tp.saturating_mul(cp);
-    let experts = match (args.upstream(), args.flag("moe_tp_extend_ep")) {
+    let experts = match (upstream, o.extend_ep.value) {
         (Upstream::Head, false) => ep.saturating_mul(etp.unwrap_or(tp)),
         (Upstream::V2_0_0, false) | (_, true) => ep.saturating_mul(tp),
     };
@@ -119,14 +146,8 @@ pub(crate) fn fewest_ranks(args: &Args) -> Result<usize> {
     Ok(ranks)
 }
 
-fn context(args: &Args, cp: usize) -> Result<ContextParallel> {
-    let default = match args.upstream() {
-        Upstream::V2_0_0 => "ulysses_cp_algo",
-        Upstream::Head => "megatron_cp_algo",
-    };
-    let window = size(args, "cp_window_size")?;
-    let algorithm = args.text("context_parallel_algo").unwrap_or(default);
-    let ulysses = args.size("ulysses_degree_in_cp")?;
+fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
+    let (window, algorithm, ulysses) = (o.window.value, o.context.value.as_str(), o.ulysses.value);
     Ok(match algorithm {
         "ulysses_cp_algo" | "mamba_cp_algo" => ContextParallel::Ulysses,
         "kvallgather_cp_algo" => ContextParallel::Gather,
@@ -160,19 +181,21 @@ fn check_window(window: usize, ring: usize, what: &str) -> Result<()> {
     Ok(())
 }
 
-fn stages(args: &Args, pp: usize, model: &ModelConfig) -> Result<Stages> {
-    let noop = args.text("noop_layers").map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
+fn stages(o: &Spread, noop: Option<&str>, model: &ModelConfig) -> Result<Stages> {
+    let pp = o.pp;
+    let noop = noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
     // As upstream: a list of layers is passed over where there are empty slots.
-    let layer_list = args
-        .text("num_layer_list")
+    let layer_list = o
+        .layer_list
+        .value
+        .as_deref()
         .filter(|_| noop.is_empty() && pp > 1)
         .map(|t| numbers("--num-layer-list", t))
         .transpose()?;
     let slots = model.layers + noop.len();
-    let dual_pipe = args.text("schedules_method") == Some("dualpipev");
-    let mut layers_per_chunk =
-        args.size("num_layers_per_virtual_pipeline_stage")?.filter(|&n| pp > 1 && n * pp != slots);
-    if let Some(chunks) = args.size("num_virtual_stages_per_pipeline_rank")?.filter(|&n| n > 1 && pp > 1) {
+    let dual_pipe = o.order.value.as_deref() == Some("dualpipev");
+    let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
+    if let Some(chunks) = o.chunks.value.filter(|&n| n > 1 && pp > 1) {
         if !slots.is_multiple_of(chunks * pp) {
             bail!(Usage(format!(
                 "--num-virtual-stages-per-pipeline-rank {chunks}: {slots} layers do not divide by {chunks} chunks of \
@@ -184,22 +207,19 @@ fn stages(args: &Args, pp: usize, model: &ModelConfig) -> Result<Stages> {
     Ok(Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe })
 }
 
-fn order(args: &Args) -> Result<PipelineOrder> {
-    Ok(match args.text("schedules_method") {
+fn order(o: &Spread, upstream: Upstream) -> PipelineOrder {
+    match o.order.value.as_deref() {
         Some("dualpipev") => PipelineOrder::DualPipeV,
         Some("zero-bubble") => PipelineOrder::ZeroBubble,
-        _ => PipelineOrder::Plain {
-            group: args.size("microbatch_group_size_per_vp_stage")?,
-            forwards_first: args.upstream() == Upstream::V2_0_0,
-        },
-    })
+        _ => PipelineOrder::Plain { group: o.group, forwards_first: upstream == Upstream::V2_0_0 },
+    }
 }
 
 /// Checks that the pipeline's order of work exists for every number of micro-batches that the run will have.
 ///
 /// # Errors
 /// With the numbers that do not fit.
-pub fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
+pub(crate) fn check_schedule(config: &TrainConfig, dp: usize) -> Result<()> {
     let placement = Placement::new(&config.model, &config.stages)?;
     let kind = config.order.kind(placement.stages(), placement.chunks());
     let global = config.batch.global;
@@ -280,7 +300,7 @@ fn placing_flag(stages: &Stages, layers: usize) -> &'static str {
 ///
 /// # Errors
 /// With the numbers that do not divide.
-pub fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> Result<()> {
+pub(crate) fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> Result<()> {
     let (tp, cp) = (topology.grid.size(ms_core::Axis::Tp), topology.grid.size(ms_core::Axis::Cp));
     let pieces = if cp > 1 { topology.context.pieces(cp) } else { 1 };
     let spread = topology.sequence_parallel || topology.grid.expert().size(ms_core::Axis::Tp) != tp;

@@ -1,18 +1,18 @@
 //! What a command line said: values by name, with the table's defaults behind them.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::convert::python_float;
+use super::options::{Options, Reader};
 use super::parse::{read_toml, unknown};
-use super::table::{Arity, Flag, Kind, Program, Status, Upstream, by_dest, find};
-use crate::{LogFormat, Progress, Usage, Verbosity, start_logging};
+use super::table::{Arity, Flag, Kind, Line, Program, Status, Upstream};
+use crate::Usage;
 
 /// What names a file, a folder or a field, which always has one.
-const NEVER_EMPTY: [&str; 12] = [
+const NEVER_EMPTY: [&str; 13] = [
     "config",
     "data_path",
     "files_from",
@@ -24,6 +24,7 @@ const NEVER_EMPTY: [&str; 12] = [
     "metrics_file",
     "output_prefix",
     "save",
+    "tokenizer_model",
     "tokenizer_name_or_path",
 ];
 
@@ -44,7 +45,9 @@ pub struct Notice {
     /// Spelling of the flag.
     pub flag: &'static str,
     /// Why it has no effect, or why it is refused.
-    pub reason: &'static str,
+    pub reason: String,
+    /// Whether that is worth a warning.
+    pub loud: bool,
 }
 
 /// What becomes of a given flag.
@@ -57,13 +60,13 @@ pub struct Explained {
     /// `acts`, `no effect` or `refused`.
     pub status: &'static str,
     /// What it does, or why nothing.
-    pub note: &'static str,
+    pub note: String,
 }
 
 /// Parsed flags: upstream's `dest` names to typed values, in the order of their first appearance.
 #[derive(Debug, Clone)]
 pub struct Args {
-    program: Program,
+    line: &'static Line,
     upstream: Upstream,
     given: Map<String, Value>,
     origin: BTreeMap<String, (Origin, &'static str)>,
@@ -72,9 +75,9 @@ pub struct Args {
 }
 
 impl Args {
-    pub(super) fn empty(program: Program, upstream: Upstream) -> Self {
+    pub(super) fn empty(line: &'static Line, upstream: Upstream) -> Self {
         Self {
-            program,
+            line,
             upstream,
             given: Map::new(),
             origin: BTreeMap::new(),
@@ -104,7 +107,12 @@ impl Args {
 
     /// The program whose flags these are.
     pub fn program(&self) -> Program {
-        self.program
+        self.line.program
+    }
+
+    /// The program's command line.
+    pub fn line(&self) -> &'static Line {
+        self.line
     }
 
     /// Whose behaviour was asked for.
@@ -112,13 +120,25 @@ impl Args {
         self.upstream
     }
 
+    /// The values of a group of options of the program.
+    ///
+    /// # Errors
+    /// As [`Options::read`].
+    ///
+    /// # Panics
+    /// If the group is no part of the program's line: a mistake in the caller.
+    pub fn read<O: Options>(&self) -> Result<O, Usage> {
+        O::read(&Reader(self))
+    }
+
     /// Warnings: things that upstream's parser would have refused.
     pub fn tolerated(&self) -> &[String] {
         &self.tolerated
     }
 
-    /// Every value that was given, by `dest`.
-    pub fn given(&self) -> &Map<String, Value> {
+    /// Every value that was given, by `dest`: for what is kept of a command line beside its results. Values are read as
+    /// [`Options`].
+    pub fn record(&self) -> &Map<String, Value> {
         &self.given
     }
 
@@ -126,18 +146,22 @@ impl Args {
     pub fn upstream_values(&self) -> Map<String, Value> {
         self.given
             .iter()
-            .filter(|(dest, _)| self.is_upstream(dest))
+            .filter(|(dest, _)| self.line.by_dest(dest, self.upstream).is_some_and(|f| !f.ours))
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect()
     }
 
-    fn is_upstream(&self, dest: &str) -> bool {
-        by_dest(dest, self.program, self.upstream).is_some_and(|f| !f.ours)
+    /// How each given flag was written, by `dest`.
+    pub fn written_flags(&self) -> impl Iterator<Item = (String, &'static str)> {
+        self.origin.iter().map(|(dest, origin)| (dest.clone(), origin.1))
     }
 
-    /// Whether the value was given, on the line or in a configuration file.
-    pub fn has(&self, dest: &str) -> bool {
-        self.given.contains_key(self.key(dest))
+    /// Name, value and origin of everything that the program can be told.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, Option<&Value>, Origin)> {
+        self.line.flags(self.upstream).map(|flag| {
+            let dest = flag.dest(self.upstream);
+            (dest, self.value(dest), self.origin.get(dest).map_or(Origin::Default, |o| o.0))
+        })
     }
 
     /// The value of `dest`, else its default; `None` when there is neither.
@@ -146,98 +170,28 @@ impl Args {
     ///
     /// # Panics
     /// If the program has no such `dest`: a mistake in the caller.
-    pub fn value(&self, dest: &str) -> Option<&Value> {
+    pub(super) fn value(&self, dest: &str) -> Option<&Value> {
         let value = self.given.get(self.key(dest)).or_else(|| {
-            let flag = by_dest(dest, self.program, self.upstream);
-            let flag = flag.unwrap_or_else(|| panic!("no flag of {:?} is kept under {dest}", self.program));
+            let flag = self.line.by_dest(dest, self.upstream);
+            let flag = flag.unwrap_or_else(|| panic!("{}: no flag is kept under {dest}", self.line.name));
             Some(flag.default(self.upstream))
         });
         value.filter(|v| !v.is_null())
-    }
-
-    /// Value of `dest` and where it came from.
-    ///
-    /// # Panics
-    /// As [`Args::value`].
-    pub fn with_origin(&self, dest: &str) -> (Option<&Value>, Origin) {
-        (self.value(dest), self.origin.get(self.key(dest)).map_or(Origin::Default, |o| o.0))
     }
 
     fn key<'a>(&self, dest: &'a str) -> &'a str {
         if self.given.contains_key(dest) {
             return dest;
         }
-        by_dest(dest, self.program, self.upstream).map_or(dest, |f| f.dest(self.upstream))
+        self.line.by_dest(dest, self.upstream).map_or(dest, |f| f.dest(self.upstream))
     }
 
-    /// An integer.
-    ///
-    /// # Panics
-    /// If the program has no such `dest`.
-    pub fn int(&self, dest: &str) -> Option<i64> {
-        self.value(dest).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()))
-    }
-
-    /// A size: an integer that must not be negative.
-    ///
-    /// # Errors
-    /// [`Usage`] if it is negative.
-    ///
-    /// # Panics
-    /// If the program has no such `dest`.
-    pub fn size(&self, dest: &str) -> Result<Option<usize>, Usage> {
-        self.int(dest)
-            .map(|i| {
-                let name = by_dest(dest, self.program, self.upstream).map_or(dest, |f| f.flag);
-                usize::try_from(i)
-                    .map_err(|_| Usage(format!("{name}: expected a number of at least 0, got {i}")))
-            })
-            .transpose()
-    }
-
-    /// A float, or an integer as one.
-    ///
-    /// # Panics
-    /// If the program has no such `dest`.
-    pub fn float(&self, dest: &str) -> Option<f64> {
-        self.value(dest).and_then(|v| v.as_f64().or_else(|| python_float(v.as_str()?)))
-    }
-
-    /// A switch.
-    ///
-    /// # Panics
-    /// If the program has no such `dest`.
-    pub fn flag(&self, dest: &str) -> bool {
-        self.value(dest).and_then(Value::as_bool).unwrap_or(false)
-    }
-
-    /// Text.
-    ///
-    /// # Panics
-    /// If the program has no such `dest`.
-    pub fn text(&self, dest: &str) -> Option<&str> {
-        self.value(dest).and_then(Value::as_str)
-    }
-
-    /// A list of texts; a single value is a list of one.
-    ///
-    /// # Panics
-    /// If the program has no such `dest`.
-    pub fn list(&self, dest: &str) -> Vec<String> {
-        let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-        match self.value(dest) {
-            None => Vec::new(),
-            Some(Value::Array(items)) => items.iter().map(text).collect(),
-            Some(one) => vec![text(one)],
-        }
-    }
-
-    /// Settles the value of a `dest` that the surroundings decide, such as a number of processes.
+    /// Settles the value of a flag that the surroundings decide, such as a number of processes.
     ///
     /// # Panics
     /// If the program has no such flag.
-    pub fn settle(&mut self, dest: &str, value: Value) {
-        let flag = by_dest(dest, self.program, self.upstream).expect("a flag of the program");
+    pub fn settle(&mut self, flag: &str, value: Value) {
+        let flag = self.line.find(flag, self.upstream).expect("a flag of the program");
         self.set(flag, value, Origin::Config);
     }
 
@@ -260,17 +214,19 @@ impl Args {
                 continue;
             }
             let spelling = format!("--{}", key.replace('_', "-"));
-            let flag = find(&spelling, self.program, self.upstream)
-                .or_else(|| find(&format!("--{key}"), self.program, self.upstream))
-                .or_else(|| by_dest(key, self.program, self.upstream))
-                .ok_or_else(|| unknown(&spelling, self.program, self.upstream))?;
+            let (line, upstream) = (self.line, self.upstream);
+            let flag = line
+                .find(&spelling, upstream)
+                .or_else(|| line.find(&format!("--{key}"), upstream))
+                .or_else(|| line.by_dest(key, upstream))
+                .ok_or_else(|| unknown(&spelling, line, upstream))?;
             if self.origin.get(flag.dest(self.upstream)).is_some_and(|o| o.0 == Origin::Flag) {
                 continue;
             }
             let value = read_toml(flag, value, self)?;
             // `bf16 = false` asks for nothing; a switch that stores false is `gradient_accumulation_fusion = false`.
             let value = match (flag.kind, value) {
-                (Kind::False, Value::Bool(on)) if find(&spelling, self.program, self.upstream).is_some() => {
+                (Kind::False, Value::Bool(on)) if line.find(&spelling, upstream).is_some() => {
                     Value::Bool(!on)
                 }
                 (_, value) => value,
@@ -283,40 +239,28 @@ impl Args {
     /// What becomes of each given flag, in the order of the table: what it does, or why it does nothing.
     pub fn explained(&self) -> Vec<Explained> {
         let of = |(flag, value): (&'static Flag, &Value)| {
-            let acts = flag.supported_by(self.program, self.upstream);
             let (status, note) = match flag.status {
-                Status::Supported if acts => ("acts", flag.note),
-                Status::Supported => ("no effect", "no effect in this program"),
-                Status::Accepted => ("no effect", flag.note),
+                Status::Acts => ("acts", flag.note.as_str()),
+                Status::Accepted => ("no effect", flag.note.as_str()),
                 Status::Refused if harmless(flag, value, self.upstream) => ("no effect", "asks for nothing"),
-                Status::Refused => ("refused", flag.note),
+                Status::Refused => ("refused", flag.note.as_str()),
             };
-            Explained { flag: self.spelling(flag), value: value.clone(), status, note }
+            Explained { flag: self.spelling(flag), value: value.clone(), status, note: note.to_owned() }
         };
         self.rows().map(of).collect()
     }
 
     /// Given flags that change nothing in this program, with the reason.
     pub fn without_effect(&self) -> Vec<Notice> {
-        self.rows()
-            .filter_map(|(flag, _)| {
-                let reason = match flag.status {
-                    Status::Accepted => flag.note,
-                    Status::Supported if !flag.supported_by(self.program, self.upstream) => {
-                        "no effect in this program"
-                    }
-                    _ => return None,
-                };
-                Some(Notice { flag: flag.flag, reason })
-            })
-            .collect()
+        let rows = self.rows().filter(|(flag, _)| flag.status == Status::Accepted);
+        rows.map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note.clone(), loud: flag.loud }).collect()
     }
 
     /// Given flags that ask for something this version does not do.
     pub fn refused(&self) -> Vec<Notice> {
         self.rows()
             .filter(|(flag, value)| flag.status == Status::Refused && !harmless(flag, value, self.upstream))
-            .map(|(flag, _)| Notice { flag: self.spelling(flag), reason: flag.note })
+            .map(|(flag, _)| Notice { flag: self.spelling(flag), reason: flag.note.clone(), loud: true })
             .collect()
     }
 
@@ -335,7 +279,7 @@ impl Args {
     }
 
     /// How the flag with this name was written, if it was given.
-    pub fn written(&self, dest: &str) -> Option<&'static str> {
+    pub(super) fn written(&self, dest: &str) -> Option<&'static str> {
         self.origin.get(self.key(dest)).map(|o| o.1)
     }
 
@@ -348,7 +292,7 @@ impl Args {
     fn out_of_range(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (flag, value) in self.rows() {
-            let Some(range) = flag.range().filter(|_| flag.supported_by(self.program, self.upstream)) else {
+            let Some(range) = flag.range() else {
                 continue;
             };
             let name = self.spelling(flag);
@@ -372,53 +316,13 @@ impl Args {
         };
         let rows = self.rows().filter(|(flag, value)| {
             let dest = flag.dest(self.upstream);
-            NEVER_EMPTY.contains(&dest) && flag.supported_by(self.program, self.upstream) && is_empty(value)
+            NEVER_EMPTY.contains(&dest) && flag.acts() && is_empty(value)
         });
         rows.map(|(flag, _)| format!("{}: expected a name, found nothing", self.spelling(flag))).collect()
     }
 
     fn rows(&self) -> impl Iterator<Item = (&'static Flag, &Value)> {
-        self.given.iter().filter_map(|(dest, value)| {
-            let flag = by_dest(dest, self.program, self.upstream)?;
-            Some((flag, value))
-        })
-    }
-
-    /// How much the flags ask to be said.
-    pub fn verbosity(&self) -> Verbosity {
-        match (self.flag("quiet"), self.flag("verbose")) {
-            (true, _) => Verbosity::Quiet,
-            (_, true) => Verbosity::Verbose,
-            _ => Verbosity::Normal,
-        }
-    }
-
-    /// Sends log messages to stderr as the flags ask, then the warnings of parsing.
-    pub fn start_logging(&self) {
-        let json = self.text("log_format") == Some("json");
-        start_logging(self.verbosity(), if json { LogFormat::Json } else { LogFormat::Text });
-        for note in &self.tolerated {
-            tracing::warn!("{note}");
-        }
-        for notice in self.without_effect() {
-            tracing::debug!("{} has no effect here: {}", notice.flag, notice.reason);
-        }
-    }
-
-    /// Says `text` on stderr beside what a command is asked for: as it is, or with `--log-format json` as a message.
-    pub fn say_aside(&self, text: &str) {
-        if self.text("log_format") == Some("json") {
-            tracing::info!("{text}");
-        } else {
-            // Nothing can be done about a closed stderr.
-            let _ = writeln!(std::io::stderr(), "{text}");
-        }
-    }
-
-    /// Maker of progress bars that the flags allow.
-    pub fn progress(&self) -> Progress {
-        // Among messages that programs read nothing is drawn.
-        Progress::new(self.flag("quiet") || self.text("log_format") == Some("json"))
+        self.given.iter().filter_map(|(dest, value)| Some((self.line.by_dest(dest, self.upstream)?, value)))
     }
 }
 

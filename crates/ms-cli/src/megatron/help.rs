@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
-use super::table::{Arity, Flag, Kind, Program, Status, Upstream, flags};
+use super::table::{Arity, Flag, Kind, Line, Status, Upstream};
 
 /// The group of flags that only some models need; there are many, so the short help counts them.
 const FAMILIES: &str = "Model families";
@@ -55,12 +55,14 @@ fn value_name(flag: &Flag, upstream: Upstream) -> String {
     }
 }
 
-fn supported(program: Program, upstream: Upstream, group: &str) -> Vec<&'static Flag> {
-    flags(program, upstream).filter(|f| f.group == group && f.supported_by(program, upstream)).collect()
+fn supported<'a>(line: &'a Line, upstream: Upstream, group: &str) -> Vec<&'a Flag> {
+    line.flags(upstream).filter(|f| f.group == group && f.acts()).collect()
 }
 
-/// Flags by heading, without explanations: what `-h` prints.
-pub fn short_help(program: Program, upstream: Upstream, name: &str, about: &str) -> String {
+/// Flags by heading, without explanations and examples: what `-h` prints.
+pub fn short_help(program: &Line, upstream: Upstream) -> String {
+    let name = program.name;
+    let about = program.about.split("\n\n").next().unwrap_or_default();
     let mut out = format!("{about}\n\nUsage: {name} [FLAGS]\n\n");
     for group in GROUPS {
         let rows = supported(program, upstream, group);
@@ -122,35 +124,35 @@ pub fn words(name: &str) -> String {
 }
 
 /// The flags that only some models need: what `--help model` prints.
-pub fn model_help(program: Program, upstream: Upstream, name: &str) -> String {
-    let mut out = format!("{name}: flags that some families of models need\n\n");
-    supported(program, upstream, FAMILIES).into_iter().for_each(|flag| entry(&mut out, flag, upstream));
+pub fn model_help(line: &Line, upstream: Upstream) -> String {
+    let mut out = format!("{}: flags that some families of models need\n\n", line.name);
+    supported(line, upstream, FAMILIES).into_iter().for_each(|flag| entry(&mut out, flag, upstream));
     out
 }
 
 /// The flags that are about a word: in their name, their meaning or their heading. What `help WORD` prints.
-pub fn word_help(program: Program, upstream: Upstream, name: &str, word: &str) -> Option<String> {
+pub fn word_help(line: &Line, upstream: Upstream, word: &str) -> Option<String> {
     let wanted = word.trim_start_matches('-').to_lowercase();
     let about = |flag: &&Flag| {
-        [flag.flag, flag.note, flag.group].iter().any(|text| text.to_lowercase().contains(&wanted))
+        [flag.flag, &flag.note, flag.group].iter().any(|text| text.to_lowercase().contains(&wanted))
     };
-    let acts = |flag: &&Flag| flag.supported_by(program, upstream);
-    let rows: Vec<&Flag> = flags(program, upstream).filter(about).collect();
-    let mut out = format!("{name}: flags about {word}\n\n");
+    let acts = |flag: &&Flag| flag.acts();
+    let rows: Vec<&Flag> = line.flags(upstream).filter(about).collect();
+    let mut out = format!("{}: flags about {word}\n\n", line.name);
     rows.iter().copied().filter(acts).for_each(|flag| entry(&mut out, flag, upstream));
     for flag in rows.iter().filter(|flag| !acts(flag)) {
-        let reason = if flag.status == Status::Supported { "no effect in this program" } else { flag.note };
-        let _ = writeln!(out, "  {} (upstream's): {reason}", flag.flag);
+        let _ = writeln!(out, "  {} (upstream's): {}", flag.flag, flag.note);
     }
     (!rows.is_empty()).then_some(out)
 }
 
 /// Every flag with its meaning: what `--help` prints. With `whole` also those that only some models need, and
 /// [`upstream_help`].
-pub fn long_help(program: Program, upstream: Upstream, name: &str, about: &str, whole: bool) -> String {
+pub fn long_help(line: &Line, upstream: Upstream, about: &str, whole: bool) -> String {
+    let name = line.name;
     let mut out = format!("{about}\n\nUsage: {name} [FLAGS]\n");
     for group in GROUPS {
-        let rows = supported(program, upstream, group);
+        let rows = supported(line, upstream, group);
         if group == FAMILIES && !whole && !rows.is_empty() {
             let _ = writeln!(out, "\n{group}: {} flags that some families need: --help model", rows.len());
             continue;
@@ -161,10 +163,10 @@ pub fn long_help(program: Program, upstream: Upstream, name: &str, about: &str, 
         rows.into_iter().for_each(|flag| entry(&mut out, flag, upstream));
     }
     if whole {
-        out.push_str(&upstream_help(program, upstream));
+        out.push_str(&upstream_help(line, upstream));
         return out;
     }
-    let others = flags(program, upstream).filter(|flag| !flag.supported_by(program, upstream)).count();
+    let others = line.flags(upstream).filter(|flag| !flag.acts()).count();
     let _ = writeln!(
         out,
         "\nUpstream: {others} flags that have no effect here or are refused: --help upstream\n"
@@ -174,21 +176,15 @@ pub fn long_help(program: Program, upstream: Upstream, name: &str, about: &str, 
 }
 
 /// Upstream's other flags with what becomes of them: what `--help upstream` prints.
-pub fn upstream_help(program: Program, upstream: Upstream) -> String {
+pub fn upstream_help(line: &Line, upstream: Upstream) -> String {
     let mut out = String::new();
     for (status, title) in [
         (Status::Accepted, "Accepted upstream flags without effect here"),
         (Status::Refused, "Upstream flags that are refused when they ask for something"),
     ] {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for flag in flags(program, upstream) {
-            let reason = match flag.status {
-                s if s == status => flag.note,
-                Status::Supported if status == Status::Accepted && !flag.supported_by(program, upstream) => {
-                    "no effect in this program"
-                }
-                _ => continue,
-            };
+        for flag in line.flags(upstream).filter(|flag| flag.status == status) {
+            let reason = flag.note.as_str();
             match reasons.iter_mut().find(|(r, _)| *r == reason) {
                 Some((_, list)) => list.push(flag.flag),
                 None => reasons.push((reason, vec![flag.flag])),
@@ -197,34 +193,35 @@ pub fn upstream_help(program: Program, upstream: Upstream) -> String {
         let _ = write!(out, "\n{title}:\n");
         for (reason, list) in reasons {
             let _ = writeln!(out, "  {reason}:");
-            let mut line = "     ".to_owned();
+            let mut row = "     ".to_owned();
             for flag in list {
-                if line.len() + 1 + flag.len() > WIDTH {
-                    let _ = writeln!(out, "{line}");
-                    line = "     ".to_owned();
+                if row.len() + 1 + flag.len() > WIDTH {
+                    let _ = writeln!(out, "{row}");
+                    row = "     ".to_owned();
                 }
-                line.push(' ');
-                line.push_str(flag);
+                row.push(' ');
+                row.push_str(flag);
             }
-            let _ = writeln!(out, "{line}");
+            let _ = writeln!(out, "{row}");
         }
     }
     out
 }
 
 /// A Markdown page of every flag of a program: `docs/reference` is made of it, and a check keeps it current.
-pub fn reference_page(program: Program, upstream: Upstream, name: &str) -> String {
-    let help = long_help(program, upstream, name, &format!("{name}, every flag."), true);
+pub fn reference_page(line: &Line, upstream: Upstream) -> String {
+    let name = line.name;
+    let help = long_help(line, upstream, &format!("{name}, every flag."), true);
     format!("# {name}\n\n<!-- Generated by `cargo xtask docs`; do not edit. -->\n\n```text\n{help}```\n")
 }
 
 /// The supported flags as a clap command, from which man pages and completions are made.
-pub fn command(program: Program, name: &'static str, about: &'static str) -> clap::Command {
-    let mut command = clap::Command::new(name).about(about).version(env!("CARGO_PKG_VERSION"));
+pub fn command(line: &'static Line) -> clap::Command {
+    let mut command = clap::Command::new(line.name).about(line.about).version(env!("CARGO_PKG_VERSION"));
     for group in GROUPS {
-        for flag in supported(program, Upstream::default(), group) {
+        for flag in supported(line, Upstream::default(), group) {
             let Some(long) = flag.flag.strip_prefix("--") else { continue };
-            let mut arg = clap::Arg::new(long).long(long).help(flag.note).help_heading(group);
+            let mut arg = clap::Arg::new(long).long(long).help(flag.note.as_str()).help_heading(group);
             arg = match flag.arity {
                 Arity::Zero => arg.action(clap::ArgAction::SetTrue),
                 Arity::One => arg,

@@ -15,46 +15,46 @@ use serde_json::Value;
 use super::args::{Args, Origin};
 use super::convert::{convert, negative_number};
 use super::help;
-use super::table::{Arity, Flag, Kind, Program, Upstream, find, rows_of, spellings};
+use super::table::{Arity, Flag, Kind, Line, Program, Upstream, is_known};
 use crate::Usage;
 use crate::common::utf8;
 use crate::generate::{Artefact, generate};
 
-/// Parses the arguments of `program`, without the program's own name.
+/// Parses the arguments of a program, without its own name.
 ///
 /// `--upstream` among them decides which version's names, types and defaults hold.
 ///
 /// # Errors
 /// [`Usage`] for what upstream's parser refuses, but for the tolerated cases, which are in
 /// [`Args::tolerated`].
-pub fn parse<I, S>(program: Program, argv: I) -> Result<Args, Usage>
+pub fn parse<I, S>(line: &'static Line, argv: I) -> Result<Args, Usage>
 where
     I: IntoIterator<Item = S>,
     S: Into<String>,
 {
     let argv: Vec<String> = argv.into_iter().map(Into::into).collect();
     let upstream = upstream_of(&argv)?;
-    let mut args = Args::empty(program, upstream);
+    let mut args = Args::empty(line, upstream);
     let mut at = 0;
     while at < argv.len() {
         let token = &argv[at];
         at += 1;
-        let Some((flag, inline)) = as_flag(token, program, upstream)? else {
+        let Some((flag, inline)) = as_flag(token, line, upstream)? else {
             if blank(token) {
                 args.tolerate(format!("a blank word ({token:?}) is left out"));
                 continue;
             }
             return Err(Usage(format!(
                 "unexpected word '{token}'{}",
-                values_hint(&argv[..at - 1], program, upstream)
+                values_hint(&argv[..at - 1], line, upstream)
             )));
         };
         let start = at;
-        while at < argv.len() && inline.is_none() && as_flag(&argv[at], program, upstream)?.is_none() {
+        while at < argv.len() && inline.is_none() && as_flag(&argv[at], line, upstream)?.is_none() {
             at += 1;
         }
         // One value or none: what follows belongs to the line, not to the flag.
-        let several = program == Program::Preprocess && flag.flag == "--input";
+        let several = line.program == Program::Preprocess && flag.flag == "--input";
         let most = match flag.arity {
             Arity::Zero => 0,
             Arity::One if several => at - start,
@@ -71,7 +71,7 @@ where
             read(flag, upstream, &values, inline.is_some(), &mut args)?
         };
         // Upstream's rule is that later duplicates win; texts of a prompt follow each other.
-        let value = match (value, args.given().get(flag.dest(upstream))) {
+        let value = match (value, args.record().get(flag.dest(upstream))) {
             (Value::Array(more), Some(Value::Array(before)))
                 if ["--prompt", "--stop"].contains(&flag.flag) =>
             {
@@ -86,26 +86,21 @@ where
 
 /// Parses the process's arguments; help, `--generate` and `--print-args` are answered and end the process.
 ///
-/// `name` and `about` are the program's; leading words (sub-commands, FROM and TO) must be taken off before.
+/// Leading words (sub-commands, FROM and TO) must be taken off before.
 ///
 /// # Errors
 /// [`Usage`] as [`parse`], for arguments that are no UTF-8, and, with `--print-args`, for tolerated ones;
 /// I/O errors of stdout.
-pub fn parse_or_exit(
-    program: Program,
-    name: &'static str,
-    about: &'static str,
-    argv: &[OsString],
-) -> anyhow::Result<Args> {
-    answer(program, name, about, argv)?;
+pub fn parse_or_exit(line: &'static Line, argv: &[OsString]) -> anyhow::Result<Args> {
+    answer(line, argv)?;
     let mut out = std::io::stdout().lock();
     let mut texts = Vec::with_capacity(argv.len());
     for arg in argv {
         let text = utf8(arg)?;
         texts.push(text.to_owned());
     }
-    let args = parse(program, texts)?;
-    if args.flag("print_args") {
+    let args = parse(line, texts)?;
+    if args.prints() {
         if let Some(first) = args.beyond_upstream() {
             return Err(Usage(format!("{first}\nhint: without --print-args this is accepted")).into());
         }
@@ -123,36 +118,32 @@ pub fn parse_or_exit(
 ///
 /// # Errors
 /// [`Usage`] for a shell, a word or a version that is not known; I/O errors of stdout.
-pub fn answer(
-    program: Program,
-    name: &'static str,
-    about: &'static str,
-    argv: &[OsString],
-) -> anyhow::Result<()> {
+pub fn answer(line: &'static Line, argv: &[OsString]) -> anyhow::Result<()> {
+    let name = line.name;
     let mut with_name = vec![OsString::from(name)];
     with_name.extend_from_slice(argv);
     let texts: Vec<&str> = argv.iter().map(|arg| utf8(arg)).collect::<Result<_, _>>()?;
     let owned: Vec<String> = texts.iter().map(|&t| t.to_owned()).collect();
     let text = if let Some(artefact) = Artefact::asked_for(&with_name)? {
         let mut bytes = Vec::new();
-        generate(artefact, &mut help::command(program, name, about), &mut bytes)?;
+        generate(artefact, &mut help::command(line), &mut bytes)?;
         String::from_utf8_lossy(&bytes).into_owned()
     } else if texts.iter().any(|t| *t == "--version" || *t == "-V") {
         format!("{name} {}\n", env!("CARGO_PKG_VERSION"))
     } else if texts.first() == Some(&"help") {
         let upstream = upstream_of(&owned)?;
         match texts.get(1).filter(|word| !word.starts_with("--upstream")) {
-            None => help::long_help(program, upstream, name, about, false),
-            Some(word) => about_word(program, upstream, name, word)?,
+            None => help::long_help(line, upstream, line.about, false),
+            Some(word) => about_word(line, upstream, word)?,
         }
     } else if let Some(at) = texts.iter().position(|t| *t == "-h" || *t == "--help") {
         let upstream = upstream_of(&owned)?;
         match (texts[at], texts.get(at + 1).filter(|word| !word.starts_with('-'))) {
-            ("-h", _) => help::short_help(program, upstream, name, about),
-            (_, Some(&"model")) => help::model_help(program, upstream, name),
-            (_, Some(&"upstream")) => help::upstream_help(program, upstream).trim_start().to_owned(),
-            (_, Some(word)) => about_word(program, upstream, name, word)?,
-            (_, None) => help::long_help(program, upstream, name, about, false),
+            ("-h", _) => help::short_help(line, upstream),
+            (_, Some(&"model")) => help::model_help(line, upstream),
+            (_, Some(&"upstream")) => help::upstream_help(line, upstream).trim_start().to_owned(),
+            (_, Some(word)) => about_word(line, upstream, word)?,
+            (_, None) => help::long_help(line, upstream, line.about, false),
         }
     } else {
         return Ok(());
@@ -163,8 +154,8 @@ pub fn answer(
     std::process::exit(0);
 }
 
-fn about_word(program: Program, upstream: Upstream, name: &str, word: &str) -> Result<String, Usage> {
-    help::word_help(program, upstream, name, word)
+fn about_word(line: &Line, upstream: Upstream, word: &str) -> Result<String, Usage> {
+    help::word_help(line, upstream, word)
         .ok_or_else(|| Usage(format!("help {word}: no flag is about that\nhint: --help lists all flags")))
 }
 
@@ -190,26 +181,26 @@ fn blank(token: &str) -> bool {
 }
 
 /// The flag that a token names, with the value behind `=`; `None` for a word or value.
-fn as_flag(
-    token: &str,
-    program: Program,
+fn as_flag<'a>(
+    token: &'a str,
+    line: &'static Line,
     upstream: Upstream,
-) -> Result<Option<(&'static Flag, Option<&str>)>, Usage> {
+) -> Result<Option<(&'static Flag, Option<&'a str>)>, Usage> {
     if !token.starts_with('-') || token.len() == 1 {
         return Ok(None);
     }
-    if let Some(flag) = find(token, program, upstream) {
+    if let Some(flag) = line.find(token, upstream) {
         return Ok(Some((flag, None)));
     }
     if let Some((name, value)) = token.split_once('=')
-        && let Some(flag) = find(name, program, upstream)
+        && let Some(flag) = line.find(name, upstream)
     {
         return Ok(Some((flag, Some(value))));
     }
     if negative_number(token) || token.contains(' ') {
         return Ok(None);
     }
-    Err(unknown(token.split('=').next().unwrap_or(token), program, upstream))
+    Err(unknown(token.split('=').next().unwrap_or(token), line, upstream))
 }
 
 fn read(
@@ -265,9 +256,9 @@ pub(super) fn read_toml(flag: &'static Flag, value: &toml::Value, args: &mut Arg
     }
 }
 
-pub(super) fn unknown(token: &str, program: Program, upstream: Upstream) -> Usage {
+pub(super) fn unknown(token: &str, line: &Line, upstream: Upstream) -> Usage {
     let other = if upstream == Upstream::V2_0_0 { Upstream::Head } else { Upstream::V2_0_0 };
-    if find(token, program, other).is_some() {
+    if line.find(token, other).is_some() {
         return Usage(format!(
             "{token} is no flag of {}\nhint: {} has it: pass --upstream {}",
             upstream.name(),
@@ -277,24 +268,26 @@ pub(super) fn unknown(token: &str, program: Program, upstream: Upstream) -> Usag
     }
     let mut message = format!("unknown flag {token}");
     // Flags that do nothing here are no help, as long as one that does something is as near.
-    let acts = |flag: &str| find(flag, program, upstream).is_some_and(|f| f.supported_by(program, upstream));
-    let near = spellings(program, upstream)
-        .map(|s| (strsim::jaro_winkler(token, s), s))
+    let acts = |flag: &str| line.find(flag, upstream).is_some_and(Flag::acts);
+    let near = line
+        .flags(upstream)
+        .map(|f| (strsim::jaro_winkler(token, f.flag), f.flag))
         .filter(|(likeness, _)| *likeness > 0.9)
         .max_by(|a, b| acts(a.1).cmp(&acts(b.1)).then(a.0.total_cmp(&b.0)));
     if let Some((_, flag)) = near {
         message.push_str(&format!("\nhint: did you mean {flag}?"));
-    } else if rows_of(token).next().is_some() {
+    } else if is_known(token) {
         message.push_str("\nhint: another program has this flag");
     }
     Usage(message)
 }
 
 /// A word after a complete flag: say how many values that flag takes.
-fn values_hint(before: &[String], program: Program, upstream: Upstream) -> String {
-    let last = before.iter().rev().find_map(|t| {
-        find(t.split('=').next().unwrap_or(t), program, upstream).filter(|_| t.starts_with('-'))
-    });
+fn values_hint(before: &[String], line: &Line, upstream: Upstream) -> String {
+    let last = before
+        .iter()
+        .rev()
+        .find_map(|t| line.find(t.split('=').next().unwrap_or(t), upstream).filter(|_| t.starts_with('-')));
     match last {
         Some(f) if f.arity == Arity::Zero => format!("\nhint: {} takes no value", f.flag),
         Some(f) if f.arity == Arity::One => format!("\nhint: {} takes one value", f.flag),

@@ -1,10 +1,12 @@
-//! The table of flags: rows of `flags.tsv`, read once.
+//! A program's flags: upstream's argparse facts (`flags.tsv`), what becomes of flags that nothing acts on (`others.tsv`), and
+//! the options that the program reads.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::common::Common;
+use super::options::{Entry, Options};
 use super::range::Range;
 
 /// A program that takes upstream flags.
@@ -83,20 +85,20 @@ pub enum Kind {
 /// What this project does with a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It does what upstream's does.
-    Supported,
+    /// The program reads it.
+    Acts,
     /// It is taken and changes nothing.
     Accepted,
     /// It is an error when it asks for something.
     Refused,
 }
 
-/// One row: a flag in a set of programs.
+/// A flag of a program.
 #[derive(Debug, Clone)]
 pub struct Flag {
     /// Spelling, with dashes.
     pub flag: &'static str,
-    /// Whether the row is no upstream flag.
+    /// Whether it is no upstream flag.
     pub ours: bool,
     /// Number of values.
     pub arity: Arity,
@@ -104,24 +106,48 @@ pub struct Flag {
     pub kind: Kind,
     /// What this project does with it.
     pub status: Status,
+    /// Whether that it has no effect is worth a warning.
+    pub loud: bool,
     /// Values of a refused flag that ask for nothing, besides its default.
     pub neutral: Vec<&'static str>,
     /// Heading in the help.
     pub group: &'static str,
     /// Help line, or the reason of the status.
-    pub note: &'static str,
-    tools: u8,
-    uses: u8,
-    in_v2: bool,
-    in_head: bool,
+    pub note: String,
+    /// Versions in which the program has it.
+    here: Versions,
+    /// Versions of upstream that have it.
+    upstream: Versions,
     dest: (&'static str, &'static str),
     default: (Value, Value),
     choices: Vec<&'static str>,
     range: Option<Range>,
 }
 
+/// Some of the versions of upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Versions {
+    /// All.
+    #[default]
+    Both,
+    /// v2.0.0 alone.
+    V2,
+    /// Head alone.
+    Head,
+}
+
+impl Versions {
+    /// Whether `upstream` is one of them.
+    pub fn holds(self, upstream: Upstream) -> bool {
+        matches!(
+            (self, upstream),
+            (Self::Both, _) | (Self::V2, Upstream::V2_0_0) | (Self::Head, Upstream::Head)
+        )
+    }
+}
+
 impl Flag {
-    /// Values that a supported number may have.
+    /// Values that a number may have.
     pub fn range(&self) -> Option<Range> {
         self.range
     }
@@ -145,71 +171,109 @@ impl Flag {
         self.choices.iter().filter_map(one).collect()
     }
 
-    /// Whether `program` has this flag in `upstream`; our own and supported flags are in both.
-    pub fn is_in(&self, program: Program, upstream: Upstream) -> bool {
-        self.tools & bit(program, upstream) != 0
-            && (self.ours || self.in_upstream(upstream) || self.supported_by(program, upstream))
+    /// Whether the program has this flag in `upstream`; our own and those that it acts on are in both, unless upstream has two
+    /// programs.
+    pub fn is_in(&self, upstream: Upstream) -> bool {
+        self.here.holds(upstream) && (self.acts() || self.upstream.holds(upstream))
     }
 
     /// Whether it is an upstream flag of that version.
     pub fn in_upstream(&self, upstream: Upstream) -> bool {
-        !self.ours && if upstream == Upstream::V2_0_0 { self.in_v2 } else { self.in_head }
+        !self.ours && self.upstream.holds(upstream)
     }
 
-    /// Whether `program` acts on it.
-    pub fn supported_by(&self, program: Program, upstream: Upstream) -> bool {
-        self.status == Status::Supported && self.uses & bit(program, upstream) != 0
+    /// Whether the program acts on it.
+    pub fn acts(&self) -> bool {
+        self.status == Status::Acts
     }
 }
 
-const TOOLS: [&str; 6] = ["train", "infer", "eval", "preprocess", "convert1", "convert2"];
+/// Short spellings of the daily few: which flag they stand for in which programs.
+const SHORT: [(&str, &str, &[Program]); 13] = {
+    use Program::{Convert, Eval, Infer, Preprocess, Train};
+    const TRAINER: &[Program] = &[Train, Infer, Eval];
+    const EVERY: &[Program] = &[Train, Infer, Eval, Preprocess, Convert];
+    [
+        ("--tp", "--tensor-model-parallel-size", TRAINER),
+        ("--pp", "--pipeline-model-parallel-size", TRAINER),
+        ("--ep", "--expert-model-parallel-size", TRAINER),
+        ("--cp", "--context-parallel-size", TRAINER),
+        ("--tp", "--target-tensor-parallel-size", &[Convert]),
+        ("--pp", "--target-pipeline-parallel-size", &[Convert]),
+        ("--ep", "--target-expert-parallel-size", &[Convert]),
+        ("--vpp", "--num-layers-per-virtual-pipeline-stage", &[Convert]),
+        ("--load", "--load-dir", &[Convert]),
+        ("--save", "--save-dir", &[Convert]),
+        ("-n", "--max-new-tokens", &[Infer]),
+        ("-q", "--quiet", EVERY),
+        ("-v", "--verbose", EVERY),
+    ]
+};
 
-fn bit(program: Program, upstream: Upstream) -> u8 {
+/// Upstream's programs behind one of ours, with the versions that it stands for.
+fn tools(program: Program) -> &'static [(&'static str, Versions)] {
     match program {
-        Program::Train => 1,
-        Program::Infer => 2,
-        Program::Eval => 4,
-        Program::Preprocess => 8,
-        Program::Convert => {
-            if upstream == Upstream::V2_0_0 {
-                16
-            } else {
-                32
-            }
+        Program::Train => &[("train", Versions::Both)],
+        Program::Infer => &[("infer", Versions::Both)],
+        Program::Eval => &[("eval", Versions::Both)],
+        Program::Preprocess => &[("preprocess", Versions::Both)],
+        Program::Convert => &[("convert1", Versions::V2), ("convert2", Versions::Head)],
+    }
+}
+
+/// Columns of a line of a table, without its comments.
+fn table<const N: usize>(text: &'static str) -> impl Iterator<Item = [&'static str; N]> {
+    text.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let columns: Vec<&'static str> = line.split('\t').collect();
+        columns
+            .try_into()
+            .unwrap_or_else(|c: Vec<_>| panic!("expected {N} columns, found {}: {line}", c.len()))
+    })
+}
+
+/// Upstream's facts of a flag: a line of `flags.tsv`.
+type Fact = [&'static str; 8];
+
+fn facts() -> impl Iterator<Item = Fact> {
+    table(include_str!("flags.tsv"))
+}
+
+/// Whether some program of upstream has this flag.
+pub(super) fn is_known(flag: &str) -> bool {
+    facts().any(|fact| fact[0] == flag)
+}
+
+/// What becomes of a flag that a program does not act on: a line of `others.tsv` without its flags.
+struct Other {
+    status: Status,
+    loud: bool,
+    neutral: Vec<&'static str>,
+    reason: &'static str,
+}
+
+/// The flags that `tool` takes or refuses without acting on them.
+fn others(tool: &str) -> BTreeMap<&'static str, Other> {
+    let list = |text: &'static str| text.split(',').filter(|t| !t.is_empty()).collect();
+    let mut found = BTreeMap::new();
+    for [status, tools, neutral, reason, flags] in table(include_str!("others.tsv")) {
+        if !tools.split(',').any(|t| t == tool) {
+            continue;
+        }
+        let loud = status == "warned";
+        let status = match status {
+            "accepted" | "warned" => Status::Accepted,
+            "refused" => Status::Refused,
+            other => panic!("others.tsv: status {other}"),
+        };
+        for flag in flags.split(' ') {
+            let other = Other { status, loud, neutral: list(neutral), reason };
+            assert!(found.insert(flag, other).is_none(), "others.tsv: {flag} of {tool} stands there twice");
         }
     }
+    found
 }
 
-fn mask(names: &str) -> u8 {
-    TOOLS
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| names.split(',').any(|n| n == **t))
-        .fold(0, |m, (i, _)| m | 1 << i)
-}
-
-fn row(line: &'static str) -> Flag {
-    let c: Vec<&'static str> = line.split('\t').collect();
-    let [
-        flag,
-        tools,
-        versions,
-        arity,
-        kind,
-        dest,
-        default,
-        choices,
-        range,
-        status,
-        uses,
-        neutral,
-        group,
-        note,
-    ] = c[..]
-    else {
-        panic!("flags.tsv: {} columns in {line}", c.len())
-    };
-    let list = |text: &'static str| text.split(',').filter(|t| !t.is_empty()).collect();
+fn upstream_flag([flag, _, versions, arity, kind, dest, default, choices]: Fact, here: Versions) -> Flag {
     let json = |text: &str| -> Value {
         serde_json::from_str(text).unwrap_or_else(|e| panic!("flags.tsv: default of {flag}: {e}"))
     };
@@ -217,7 +281,7 @@ fn row(line: &'static str) -> Flag {
     let defaults = pair(default);
     Flag {
         flag,
-        ours: versions == "ours",
+        ours: false,
         arity: match arity {
             "0" => Arity::Zero,
             "1" => Arity::One,
@@ -238,38 +302,141 @@ fn row(line: &'static str) -> Flag {
             "think" => Kind::Think,
             other => panic!("flags.tsv: type {other} of {flag}"),
         },
-        choices: list(choices),
-        range: (!range.is_empty())
-            .then(|| Range::parse(range).unwrap_or_else(|| panic!("flags.tsv: range {range} of {flag}"))),
-        status: match status {
-            "supported" => Status::Supported,
-            "accepted" => Status::Accepted,
-            "refused" => Status::Refused,
-            other => panic!("flags.tsv: status {other} of {flag}"),
+        status: Status::Accepted,
+        loud: false,
+        neutral: Vec::new(),
+        group: "Other",
+        note: NOT_HERE.to_owned(),
+        here,
+        upstream: match versions {
+            "both" => Versions::Both,
+            "v2.0.0" => Versions::V2,
+            "head" => Versions::Head,
+            other => panic!("flags.tsv: versions {other} of {flag}"),
         },
-        neutral: list(neutral),
-        group,
-        note,
-        tools: mask(tools),
-        uses: mask(uses),
-        in_v2: versions != "head",
-        in_head: versions != "v2.0.0",
         dest: pair(dest),
         default: (json(defaults.0), json(defaults.1)),
+        choices: choices.split(',').filter(|c| !c.is_empty()).collect(),
+        range: None,
     }
 }
 
-struct Table {
+/// Why a flag that other programs act on does nothing.
+const NOT_HERE: &str = "no effect in this program";
+
+impl Flag {
+    /// A flag of ours.
+    fn own(entry: &Entry, here: Versions) -> Option<Self> {
+        let own = entry.own?;
+        let default: Value = serde_json::from_str(own.default)
+            .unwrap_or_else(|e| panic!("default of {}: {e}: {}", entry.flag, own.default));
+        Some(Self {
+            flag: entry.flag,
+            ours: true,
+            arity: entry.arity,
+            kind: entry.kind,
+            status: Status::Acts,
+            loud: false,
+            neutral: Vec::new(),
+            group: entry.group,
+            note: entry.help.to_owned(),
+            here,
+            upstream: Versions::Both,
+            dest: (own.dest, own.dest),
+            default: (default.clone(), default),
+            choices: own.choices.split(',').filter(|c| !c.is_empty()).collect(),
+            range: entry.range(),
+        })
+    }
+
+    /// Makes it what `entry` says: the program reads it.
+    fn act(&mut self, entry: &Entry) {
+        let switch = matches!(self.kind, Kind::True | Kind::False);
+        let fits = match entry.kind {
+            Kind::Json => true,
+            Kind::True => switch,
+            Kind::Int => matches!(self.kind, Kind::Int | Kind::Freq),
+            Kind::Float => matches!(self.kind, Kind::Int | Kind::Float),
+            _ => !switch,
+        };
+        assert!(fits, "{}: values of kind {:?} are read as {:?}", self.flag, self.kind, entry.kind);
+        let several = matches!(self.arity, Arity::Any | Arity::Some);
+        assert!(
+            !several || entry.arity == Arity::Some || entry.kind == Kind::Json,
+            "{}: a list is read as one value",
+            self.flag
+        );
+        (self.status, self.group, self.range) = (Status::Acts, entry.group, entry.range());
+        entry.help.clone_into(&mut self.note);
+    }
+}
+
+/// The command line of a program: its flags and what becomes of each.
+#[derive(Debug)]
+pub struct Line {
+    /// The program.
+    pub program: Program,
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, with examples.
+    pub about: &'static str,
     rows: Vec<Flag>,
     by_flag: BTreeMap<&'static str, Vec<usize>>,
     by_dest: BTreeMap<&'static str, Vec<usize>>,
 }
 
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        let rows: Vec<Flag> =
-            include_str!("flags.tsv").lines().filter(|l| !l.starts_with('#')).map(row).collect();
+impl Line {
+    /// The command line of a program that reads `O`, and what every program is told.
+    ///
+    /// # Panics
+    /// If tables and options do not fit together: a flag that is read twice, or read and listed as one that does nothing, or
+    /// one that is not upstream's; a value of another kind. A test that makes the line finds it.
+    pub fn new<O: Options>(program: Program, name: &'static str, about: &'static str) -> Self {
+        let entries = [Common::entries(), vec![super::options::upstream()], O::entries()].concat();
+        let mut rows: Vec<Flag> = Vec::new();
+        for &(tool, here) in tools(program) {
+            let others = others(tool);
+            let here_too =
+                |e: &&Entry| e.versions == Versions::Both || e.versions == here || here == Versions::Both;
+            for fact in facts().filter(|fact| fact[1].split(',').any(|t| t == tool)) {
+                let mut flag = upstream_flag(fact, here);
+                let spelling = flag.flag;
+                let mut readers = entries.iter().filter(|e| e.flag == spelling).filter(here_too);
+                match (readers.next(), others.get(flag.flag)) {
+                    (Some(entry), None) => flag.act(entry),
+                    (None, Some(other)) => {
+                        (flag.status, flag.loud, flag.neutral) =
+                            (other.status, other.loud, other.neutral.clone());
+                        other.reason.clone_into(&mut flag.note);
+                    }
+                    (Some(_), Some(_)) => {
+                        panic!("{name}: {} is read, and others.tsv says that it is not", flag.flag)
+                    }
+                    (None, None) => {}
+                }
+                assert!(readers.next().is_none(), "{name}: {} is read into two places", flag.flag);
+                rows.push(flag);
+            }
+            // Ours is what upstream's program lacks.
+            let known: BTreeSet<&str> = rows.iter().filter(|r| r.here == here).map(|r| r.flag).collect();
+            let own = entries.iter().filter(here_too).filter(|e| !known.contains(e.flag));
+            let own: Vec<Flag> = own.filter_map(|e| Flag::own(e, here)).collect();
+            rows.extend(own);
+        }
+        for (short, long, _) in SHORT.iter().filter(|s| s.2.contains(&program)) {
+            let of: Vec<Flag> = rows.iter().filter(|r| r.flag == *long).cloned().collect();
+            rows.extend(of.into_iter().map(|flag| Flag {
+                flag: short,
+                ours: true,
+                note: if flag.acts() { format!("short for {long}") } else { flag.note.clone() },
+                upstream: Versions::Both,
+                ..flag
+            }));
+        }
+        rows.sort_by_key(|row| row.flag);
+        for entry in &entries {
+            assert!(rows.iter().any(|row| row.flag == entry.flag), "{name}: upstream has no {}", entry.flag);
+        }
         let mut by_flag: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut by_dest: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (i, r) in rows.iter().enumerate() {
@@ -279,37 +446,38 @@ fn table() -> &'static Table {
                 by_dest.entry(r.dest.1).or_default().push(i);
             }
         }
-        Table { rows, by_flag, by_dest }
-    })
-}
+        Self { program, name, about, rows, by_flag, by_dest }
+    }
 
-/// Every row of `program` in `upstream`, in the order of spelling.
-pub fn flags(program: Program, upstream: Upstream) -> impl Iterator<Item = &'static Flag> {
-    table().rows.iter().filter(move |f| f.is_in(program, upstream))
-}
+    /// Its flags in `upstream`, in the order of spelling.
+    pub fn flags(&self, upstream: Upstream) -> impl Iterator<Item = &Flag> {
+        self.rows.iter().filter(move |f| f.is_in(upstream))
+    }
 
-pub(super) fn find(flag: &str, program: Program, upstream: Upstream) -> Option<&'static Flag> {
-    rows_of(flag).find(|f| f.is_in(program, upstream))
-}
+    pub(super) fn find(&self, flag: &str, upstream: Upstream) -> Option<&Flag> {
+        self.rows_of(flag).find(|f| f.is_in(upstream))
+    }
 
-/// Rows of a flag in any program and version.
-pub(super) fn rows_of(flag: &str) -> impl Iterator<Item = &'static Flag> {
-    let t = table();
-    t.by_flag.get(flag).into_iter().flatten().map(|&i| &t.rows[i])
-}
+    /// The flag in `upstream`, or else in the other version.
+    pub(super) fn find_anyhow(&self, flag: &str, upstream: Upstream) -> Option<&Flag> {
+        self.find(flag, upstream).or_else(|| self.rows_of(flag).next())
+    }
 
-/// The row that keeps its value under `dest` (either version's name); upstream's spelling before short ones.
-pub(super) fn by_dest(dest: &str, program: Program, upstream: Upstream) -> Option<&'static Flag> {
-    let t = table();
-    let rows = || t.by_dest.get(dest).into_iter().flatten().map(|&i| &t.rows[i]);
-    rows()
-        .find(|f| f.is_in(program, upstream) && !f.ours)
-        .or_else(|| rows().find(|f| f.is_in(program, upstream)))
-        .or_else(|| {
-            rows().find(|f| f.tools & (bit(program, Upstream::V2_0_0) | bit(program, Upstream::Head)) != 0)
-        })
-}
+    fn rows_of(&self, flag: &str) -> impl Iterator<Item = &Flag> {
+        self.by_flag.get(flag).into_iter().flatten().map(|&i| &self.rows[i])
+    }
 
-pub(super) fn spellings(program: Program, upstream: Upstream) -> impl Iterator<Item = &'static str> {
-    flags(program, upstream).map(|f| f.flag)
+    /// The flag that keeps its value under `dest` (either version's name); upstream's spelling before short ones.
+    pub(super) fn by_dest(&self, dest: &str, upstream: Upstream) -> Option<&Flag> {
+        let rows = || self.by_dest.get(dest).into_iter().flatten().map(|&i| &self.rows[i]);
+        rows()
+            .find(|f| f.is_in(upstream) && !f.ours)
+            .or_else(|| rows().find(|f| f.is_in(upstream)))
+            .or_else(|| rows().next())
+    }
+
+    /// The flags of upstream that this program neither acts on nor gives a reason for: another one has to act on them.
+    pub fn left_to_others(&self) -> impl Iterator<Item = &'static str> {
+        self.rows.iter().filter(|f| !f.ours && f.note == NOT_HERE).map(|f| f.flag)
+    }
 }

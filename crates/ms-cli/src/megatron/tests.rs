@@ -5,65 +5,60 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
+use std::sync::OnceLock;
+
+options! {
+    /// A few flags of each kind, for a program of the tests.
+    struct Few in "Optimizer" {
+        beta1: f64 = "--adam-beta1", "decay of the first moment", range = "[0,1)";
+        eps: f64 = "--adam-eps", "added to the root of the second moment", range = "(0,)";
+        clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
+        lr: Option<f64> = "--lr", "largest learning rate", group = "Learning rate", range = "[0,)";
+        warmup: usize = "--lr-warmup-iters", "iterations of linear warm-up", group = "Learning rate", range = "[0,1000000000000]";
+        seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Batch", range = "[1,268435456]";
+        hidden_dropout: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
+        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention weights: 0 alone in this version, also when it is not given", group = "Model", range = "[0,1)";
+        context: String = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both", group = "Parallelism";
+        tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", group = "Parallelism", range = "[1,65536]";
+        data: Vec<String> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples", group = "Data";
+        bf16: bool = "--bf16", "compute in bfloat16, keep master weights in float32", group = "Precision";
+        check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number", group = "Logging";
+        ratios: Vec<String> = "--compress-ratios", "tokens of a pooled entry, by layer; 0: a window alone, 4: an indexer picks entries", group = "Model families", range = "[0,268435456]";
+        latent: Option<i64> = "--kv-lora-rank", "width of the key/value latent", group = "Model families", range = "[1,16777216]";
+        groups: Option<i64> = "--topk-group", "groups of experts that stay open", range = "[1,16384]";
+        threads: Option<usize> = "--threads", "threads of each rank's kernels", group = "Parallelism", range = "[1,1024]", own = own("threads");
+    }
+}
+
+struct Nothing;
+
+impl Options for Nothing {
+    fn entries() -> Vec<Entry> {
+        Vec::new()
+    }
+
+    fn read(_: &Reader<'_>) -> Result<Self, crate::Usage> {
+        Ok(Self)
+    }
+}
+
+/// A program of these tests that acts on a few flags of a trainer.
+fn trainer() -> &'static Line {
+    static LINE: OnceLock<Line> = OnceLock::new();
+    LINE.get_or_init(|| Line::new::<(ConfigFile, Few)>(Program::Train, "ms-train", "trains"))
+}
+
+/// One that acts on nothing but what all do.
+fn idle(program: Program) -> &'static Line {
+    Box::leak(Box::new(Line::new::<Nothing>(program, "ms-idle", "does nothing")))
+}
 
 fn train(argv: &[&str]) -> Args {
-    parse(Program::Train, argv.iter().copied()).unwrap()
+    parse(trainer(), argv.iter().copied()).unwrap()
 }
 
-fn refusal(program: Program, argv: &[&str]) -> String {
-    parse(program, argv.iter().copied()).unwrap_err().0
-}
-
-fn programs(name: &str) -> Option<(Program, bool)> {
-    Some(match name {
-        "preprocess_data.py" => (Program::Preprocess, false),
-        "pretrain_gpt.py" | "posttrain_gpt.py" => (Program::Train, false),
-        "inference.py" => (Program::Infer, false),
-        "evaluation.py" => (Program::Eval, false),
-        "convert_ckpt.py" => (Program::Convert, false),
-        "convert_ckpt_v2.py" => (Program::Convert, true),
-        _ => return None,
-    })
-}
-
-#[test]
-fn every_recorded_upstream_command_line_parses_to_what_upstream_makes_of_it() {
-    let Some(path) = ms_testing::shared("goldens/scripts.jsonl") else {
-        println!("skipped: no shared folder");
-        return;
-    };
-    let (mut good, mut refused) = (0, 0);
-    for line in std::fs::read_to_string(path).unwrap().lines() {
-        let record: Value = serde_json::from_str(line).unwrap();
-        let Some((program, v2)) = programs(record["program"].as_str().unwrap()) else { continue };
-        let Some(accepted) = record["upstream_accepts"].as_bool() else { continue };
-        let head = v2 || record["version"] == "HEAD";
-        let mut argv: Vec<String> =
-            record["argv"].as_array().unwrap().iter().map(|a| a.as_str().unwrap().to_owned()).collect();
-        argv.push("--upstream".to_owned());
-        argv.push(if head && program != Program::Convert || v2 { "head" } else { "v2.0.0" }.to_owned());
-        let parsed = parse(program, argv);
-        if accepted {
-            let parsed = parsed.unwrap_or_else(|e| panic!("{}: {}", record["script"], e.0));
-            assert_eq!(parsed.tolerated(), &[] as &[String], "{}", record["script"]);
-            let (got, want) = (parsed.upstream_values(), record["parsed"].as_object().unwrap());
-            for (dest, value) in want {
-                let same = got
-                    .get(dest)
-                    .is_some_and(|g| g == value || (g.as_f64().is_some() && g.as_f64() == value.as_f64()));
-                assert!(same, "{}: {dest}: got {:?}, want {value}", record["script"], got.get(dest));
-            }
-            assert_eq!(got.len(), want.len(), "{}", record["script"]);
-            let complaint = parsed.check().err().map_or(String::new(), |e| e.0);
-            assert!(!complaint.contains("expected a"), "{}: {complaint}", record["script"]);
-            good += 1;
-        } else {
-            assert!(parsed.is_err() || !parsed.unwrap().tolerated().is_empty(), "{}", record["script"]);
-            refused += 1;
-        }
-    }
-    println!("{good} accepted command lines agree, {refused} refused ones are refused");
-    assert!(good > 600 && refused > 10);
+fn refusal(line: &'static Line, argv: &[&str]) -> String {
+    parse(line, argv.iter().copied()).unwrap_err().0
 }
 
 #[test]
@@ -77,38 +72,38 @@ fn later_duplicates_win_and_the_first_place_is_kept() {
 
 #[test]
 fn negative_numbers_are_values_and_other_dashes_are_flags() {
-    assert_eq!(train(&["--lr", "-1.5"]).float("lr"), Some(-1.5));
-    assert_eq!(train(&["--lr", "-.5"]).float("lr"), Some(-0.5));
+    assert_eq!(train(&["--lr", "-1.5"]).value("lr"), Some(&json!(-1.5)));
+    assert_eq!(train(&["--lr", "-.5"]).value("lr"), Some(&json!(-0.5)));
     // argparse before Python 3.13 takes an exponent for a flag.
-    assert!(refusal(Program::Train, &["--lr", "-1e-5"]).starts_with("unknown flag -1e-5"));
-    assert_eq!(refusal(Program::Train, &["--lr", "--bf16"]), "--lr: expected one value");
+    assert!(refusal(trainer(), &["--lr", "-1e-5"]).starts_with("unknown flag -1e-5"));
+    assert_eq!(refusal(trainer(), &["--lr", "--bf16"]), "--lr: expected one value");
 }
 
 #[test]
 fn lists_take_words_up_to_the_next_flag() {
     let args = train(&["--data-path", "0.3", "a", "0.7", "b", "--split", "9,1,0", "--data-path"]);
-    assert_eq!(args.list("data_path"), Vec::<String>::new());
+    assert_eq!(args.read::<Few>().unwrap().data, Vec::<String>::new());
     let args = train(&["--data-path", "0.3", "a", "--split=9,1,0"]);
-    assert_eq!((args.list("data_path"), args.text("split")), (vec!["0.3".into(), "a".into()], Some("9,1,0")));
-    assert_eq!(refusal(Program::Infer, &["--add-eos-token"]), "--add-eos-token: expected at least one value");
+    assert_eq!(
+        (args.read::<Few>().unwrap().data, args.value("split")),
+        (vec!["0.3".into(), "a".into()], Some(&json!("9,1,0")))
+    );
+    assert_eq!(refusal(trainer(), &["--add-eos-token"]), "--add-eos-token: expected at least one value");
 }
 
 #[test]
 fn switches_store_true_or_false_and_take_no_value() {
     let args = train(&["--no-masked-softmax-fusion", "--swiglu"]);
     assert_eq!(args.value("masked_softmax_fusion"), Some(&json!(false)));
-    assert!(args.flag("swiglu") && !args.flag("bf16"));
-    assert_eq!(refusal(Program::Train, &["--swiglu=1"]), "--swiglu takes no value");
-    assert_eq!(
-        refusal(Program::Train, &["--swiglu", "1"]),
-        "unexpected word '1'\nhint: --swiglu takes no value"
-    );
+    assert_eq!((args.value("swiglu"), args.read::<Few>().unwrap().bf16), (Some(&json!(true)), false));
+    assert_eq!(refusal(trainer(), &["--swiglu=1"]), "--swiglu takes no value");
+    assert_eq!(refusal(trainer(), &["--swiglu", "1"]), "unexpected word '1'\nhint: --swiglu takes no value");
 }
 
 #[test]
 fn abbreviations_are_unknown_and_get_a_suggestion() {
     assert_eq!(
-        refusal(Program::Train, &["--tensor-model-parallel-siz", "2"]),
+        refusal(trainer(), &["--tensor-model-parallel-siz", "2"]),
         "unknown flag --tensor-model-parallel-siz\nhint: did you mean --tensor-model-parallel-size?"
     );
 }
@@ -116,19 +111,19 @@ fn abbreviations_are_unknown_and_get_a_suggestion() {
 #[test]
 fn a_flag_of_the_other_version_names_that_version() {
     assert_eq!(
-        refusal(Program::Train, &["--grad-reduce-in-bf16"]),
+        refusal(trainer(), &["--grad-reduce-in-bf16"]),
         "--grad-reduce-in-bf16 is no flag of v2.0.0\nhint: head has it: pass --upstream head"
     );
-    assert!(parse(Program::Train, ["--grad-reduce-in-bf16", "--upstream", "head"]).is_ok());
+    assert!(parse(trainer(), ["--grad-reduce-in-bf16", "--upstream", "head"]).is_ok());
 }
 
 #[test]
 fn what_a_friendly_tool_tolerates_is_remembered() {
     let args = train(&["--rotary-base", "500000.0", "\r", "--load", "x", " "]);
-    assert_eq!(args.int("rotary_base"), Some(500_000));
+    assert_eq!(args.value("rotary_base"), Some(&json!(500_000)));
     assert_eq!(args.tolerated().len(), 3);
     assert_eq!(
-        refusal(Program::Train, &["--rotary-base", "1.5"]),
+        refusal(trainer(), &["--rotary-base", "1.5"]),
         "--rotary-base: expected an integer, got '1.5'"
     );
 }
@@ -142,13 +137,16 @@ fn names_and_types_follow_the_version() {
         Value::Object(new.upstream_values()),
         json!({"deprecated_use_mcore_models": true, "moe_layer_freq": "[1]*2"})
     );
-    assert!(new.flag("use_mcore_models"), "either name finds the value");
+    for upstream in ["v2.0.0", "head"] {
+        let few: Few = train(&["--upstream", upstream, "--topk-group", "3"]).read().unwrap();
+        assert_eq!(few.groups, Some(3), "{upstream}: the flag finds the value, whatever it is kept under");
+    }
 }
 
 #[test]
 fn choices_are_checked() {
     assert_eq!(
-        refusal(Program::Train, &["--lr-decay-style", "step"]),
+        refusal(trainer(), &["--lr-decay-style", "step"]),
         "--lr-decay-style: expected one of constant, linear, cosine, inverse-square-root, WSD, got 'step'"
     );
 }
@@ -166,10 +164,13 @@ fn refused_flags_only_count_when_they_ask_for_something() {
 
 #[test]
 fn flags_without_effect_say_why() {
-    let args = parse(Program::Infer, ["--lr", "1", "--use-flash-attn"]).unwrap();
+    let args = parse(idle(Program::Infer), ["--lr", "1", "--use-flash-attn"]).unwrap();
     let notices = args.without_effect();
-    assert_eq!(notices[0], Notice { flag: "--lr", reason: "no effect in this program" });
-    assert_eq!(notices[1].flag, "--use-flash-attn");
+    assert_eq!((notices[0].flag, notices[0].reason.as_str()), ("--lr", "no effect in this program"));
+    assert_eq!(
+        (notices[1].flag, notices[1].reason.as_str()),
+        ("--use-flash-attn", "kernels here are fused already")
+    );
 }
 
 #[test]
@@ -177,13 +178,17 @@ fn a_configuration_file_stands_behind_the_line() {
     let mut args = train(&["--lr", "1e-3"]);
     let text = "seq-length = 64\nlr = 5.0\ndata_path = [\"a\", \"b\"]\n[optimizer]\nadam_beta2 = 0.95\nbf16 = true\n";
     args.layer_toml(text, Path::new("run.toml")).unwrap();
-    assert_eq!(args.with_origin("lr"), (Some(&json!(1e-3)), Origin::Flag));
-    assert_eq!(args.with_origin("seq_length"), (Some(&json!(64)), Origin::Config));
-    assert_eq!(args.with_origin("clip_grad"), (Some(&json!(1.0)), Origin::Default));
+    let origins: Vec<_> = args.all().filter(|a| ["lr", "seq_length", "clip_grad"].contains(&a.0)).collect();
     assert_eq!(
-        (args.float("adam_beta2"), args.flag("bf16"), args.list("data_path").len()),
-        (Some(0.95), true, 2)
+        origins,
+        [
+            ("clip_grad", Some(&json!(1.0)), Origin::Default),
+            ("lr", Some(&json!(1e-3)), Origin::Flag),
+            ("seq_length", Some(&json!(64)), Origin::Config)
+        ]
     );
+    let few: Few = args.read().unwrap();
+    assert_eq!((args.value("adam_beta2"), few.bf16, few.data.len()), (Some(&json!(0.95)), true, 2));
     let error = args.layer_toml("seq_lenght = 3", Path::new("run.toml")).unwrap_err();
     assert_eq!(error.0, "run.toml: unknown flag --seq-lenght\nhint: did you mean --seq-length?");
 }
@@ -200,53 +205,62 @@ fn numbers_out_of_range_are_refused_under_the_name_that_was_used() {
     let several = complaint(&["--compress-ratios", "4", "-1", "128", "--adam-eps", "0"]);
     assert!(several.contains("--compress-ratios: ") && several.contains("--adam-eps: "), "{several}");
     // A flag that this program does not act on is not looked at.
-    assert!(parse(Program::Infer, ["--adam-eps", "0"]).unwrap().check().is_ok());
+    assert!(parse(idle(Program::Infer), ["--adam-eps", "0"]).unwrap().check().is_ok());
 }
 
 #[test]
-fn every_row_is_well_formed_and_named_once_per_program() {
-    for program in [Program::Train, Program::Infer, Program::Eval, Program::Preprocess, Program::Convert] {
-        for upstream in [Upstream::V2_0_0, Upstream::Head] {
-            let names: Vec<&str> = flags(program, upstream).map(|f| f.flag).collect();
-            let mut unique = names.clone();
-            unique.dedup();
-            assert_eq!(names, unique, "{program:?} {upstream:?}");
-            for flag in flags(program, upstream) {
-                assert!(!flag.note.is_empty() && !flag.group.is_empty(), "{}", flag.flag);
-                let numeric = matches!(flag.kind, Kind::Int | Kind::Float | Kind::Freq);
-                let ranged = numeric && flag.status == Status::Supported;
-                assert_eq!(flag.range().is_some(), ranged, "{}", flag.flag);
-                let default = flag.default(upstream).as_f64();
-                assert!(
-                    default.zip(flag.range()).is_none_or(|(x, range)| range.contains(x)),
-                    "{}: its default is out of range",
-                    flag.flag
-                );
-                assert_eq!(
-                    flag.arity == Arity::Zero,
-                    matches!(flag.kind, Kind::True | Kind::False),
-                    "{}",
-                    flag.flag
-                );
-            }
-        }
+fn values_are_read_with_their_defaults_and_whether_they_were_given() {
+    let few: Few = train(&["--adam-beta1", "0.5", "--attention-dropout", "0", "--tp", "4"]).read().unwrap();
+    assert_eq!((few.beta1, few.eps, few.clip, few.lr, few.tp), (0.5, 1e-8, 1.0, None, 4));
+    assert_eq!((few.attention_dropout.given(), few.hidden_dropout.given()), (Some(&0.0), None));
+    assert_eq!((few.hidden_dropout.value, few.attention_dropout.written), (0.1, Some("--attention-dropout")));
+    assert_eq!((few.warmup, few.seq_length, few.threads, few.latent), (0, None, None, None));
+    assert!(few.check_for_nan && few.ratios.is_empty());
+    assert_eq!(few.context, "ulysses_cp_algo");
+    let head: Few = train(&["--upstream", "head", "--no-check-for-nan-in-loss-and-grad"]).read().unwrap();
+    assert_eq!((head.context.as_str(), head.check_for_nan), ("megatron_cp_algo", false));
+}
+
+#[test]
+fn a_short_spelling_acts_where_the_long_one_does() {
+    let long = |line: &'static Line| line.flags(Upstream::V2_0_0).find(|f| f.flag == "--tp").map(Flag::acts);
+    assert_eq!((long(trainer()), long(idle(Program::Infer))), (Some(true), Some(false)));
+    assert_eq!(
+        train(&["--tp", "2"]).written_flags().next(),
+        Some(("tensor_model_parallel_size".into(), "--tp"))
+    );
+}
+
+#[test]
+fn a_flag_that_is_read_twice_or_said_to_do_nothing_is_no_line() {
+    options! { #[allow(dead_code)] struct Again in "Optimizer" { lr: Option<f64> = "--lr", "once more", range = "[0,)"; } }
+    options! { #[allow(dead_code)] struct Fused in "Other" { on: bool = "--use-flash-attn", "a choice"; } }
+    options! { #[allow(dead_code)] struct Text in "Other" { lr: Option<String> = "--bf16", "a switch is no text"; } }
+    options! { #[allow(dead_code)] struct Unknown in "Other" { lr: bool = "--no-such-flag", "nobody has it"; } }
+    fn refused<O: Options>() -> String {
+        let made = std::panic::catch_unwind(|| Line::new::<O>(Program::Train, "ms-train", ""));
+        *made.unwrap_err().downcast::<String>().unwrap()
     }
+    assert_eq!(refused::<(Few, Again)>(), "ms-train: --lr is read into two places");
+    assert_eq!(refused::<Fused>(), "ms-train: --use-flash-attn is read, and others.tsv says that it is not");
+    assert_eq!(refused::<Text>(), "--bf16: values of kind True are read as Str");
+    assert_eq!(refused::<Unknown>(), "ms-train: upstream has no --no-such-flag");
 }
 
 #[test]
 fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
-    let short = short_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains");
-    assert!(short.contains("Optimizer: ") && short.contains(" --adam-beta1") && short.lines().count() < 60);
-    let long = long_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains", false);
+    let short = short_help(trainer(), Upstream::V2_0_0);
+    assert!(short.contains("Optimizer: ") && short.contains(" --adam-beta1"));
+    let long = long_help(trainer(), Upstream::V2_0_0, "trains", false);
     assert!(long.contains("Model families: ") && !long.contains("--rope-scaling-alpha"));
-    assert!(long_help(Program::Train, Upstream::V2_0_0, "ms-train", "trains", true).len() > long.len());
-    assert!(model_help(Program::Train, Upstream::V2_0_0, "ms-train").contains("--kv-lora-rank"));
-    let warm = word_help(Program::Train, Upstream::V2_0_0, "ms-train", "warm-up").unwrap();
+    assert!(long_help(trainer(), Upstream::V2_0_0, "trains", true).len() > long.len());
+    assert!(model_help(trainer(), Upstream::V2_0_0).contains("--kv-lora-rank"));
+    let warm = word_help(trainer(), Upstream::V2_0_0, "warm-up").unwrap();
     assert!(warm.contains("  --lr-warmup-iters N\n") && !warm.contains("--adam-beta1"), "{warm}");
-    assert_eq!(word_help(Program::Train, Upstream::V2_0_0, "ms-train", "xyzzy"), None);
+    assert_eq!(word_help(trainer(), Upstream::V2_0_0, "xyzzy"), None);
     assert!(long.contains("  --seq-length N\n      tokens of a sample\n"));
     assert!(long.contains("--help upstream") && long.contains("ms-train help WORD"), "{long}");
-    let others = upstream_help(Program::Train, Upstream::V2_0_0);
+    let others = upstream_help(trainer(), Upstream::V2_0_0);
     assert!(others.contains("this attention kind is not in this version:\n"), "{others}");
     // Defaults are shown as they are typed, and a default that does not hold as upstream's.
     assert!(long.contains("[ulysses_cp_algo]") && !long.contains("[\"") && !long.contains("[[]]"), "{long}");
@@ -254,6 +268,5 @@ fn help_lists_supported_flags_with_meaning_and_the_others_with_reasons() {
         let about = long.split_once(&format!("  {flag} X\n")).and_then(|(_, rest)| rest.lines().next());
         assert!(about.is_some_and(|line| line.ends_with(" [upstream: 0.1]")), "{about:?}");
     }
-    command(Program::Train, "ms-train", "trains").debug_assert();
-    command(Program::Convert, "ms-convert", "converts").debug_assert();
+    command(trainer()).debug_assert();
 }

@@ -279,5 +279,5 @@ fn text(value: &Value) -> String {
 fn write_text(path: &Path, text: &str) -> Result<()> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(text.as_bytes()).map_err(Error::io(path))?;
-    file.commit()
+    Ok(file.commit()?)
 }

@@ -1,16 +1,16 @@
 //! Reading a `.bin`/`.idx` pair.
 
 use super::{HEADER_BYTES, MAGIC, TokenType, VERSION, bin_path, idx_path};
-use crate::mapped::MappedFile;
 use crate::{Error, Result};
+use ms_files::Mapped;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// An indexed dataset, memory-mapped and checked: every length and pointer in it is sound.
 pub struct IndexedDataset {
     prefix: PathBuf,
-    idx: MappedFile,
-    bin: MappedFile,
+    idx: Mapped,
+    bin: Mapped,
     token_type: TokenType,
     sequences: usize,
     document_entries: usize,
@@ -38,8 +38,8 @@ impl IndexedDataset {
     pub fn open(prefix: impl AsRef<Path>) -> Result<Self> {
         let prefix = super::resolve(prefix.as_ref())?;
         let (idx_name, bin_name) = (idx_path(&prefix), bin_path(&prefix));
-        let idx = MappedFile::open(&idx_name)?;
-        let bin = MappedFile::open(&bin_name)?;
+        let idx = Mapped::open(&idx_name)?;
+        let bin = Mapped::open(&bin_name)?;
         let facts = check(idx.bytes(), bin.bytes().len() as u64, &idx_name, &bin_name)?;
         let IndexFacts { token_type, sequences, document_entries, tokens } = facts;
         Ok(Self { prefix, idx, bin, token_type, sequences, document_entries, tokens })

@@ -209,7 +209,7 @@ impl Complete {
     /// [`Error::Io`].
     pub fn publish(self) -> Result<()> {
         self.bin.publish()?;
-        self.idx.publish()
+        Ok(self.idx.publish()?)
     }
 }
 

@@ -223,7 +223,7 @@ impl Manifest {
         let mut file = AtomicFile::create(path)?;
         let text = serde_json::to_string_pretty(self).expect("texts and numbers");
         writeln!(file, "{text}").map_err(Error::io(path))?;
-        file.commit()
+        Ok(file.commit()?)
     }
 }
 

@@ -172,7 +172,7 @@ impl<'a> Shards<'a> {
         let path = self.path(shard, "json");
         let mut file = AtomicFile::create(&path)?;
         file.write_all(&serde_json::to_vec(&note).expect("texts and numbers")).map_err(Error::io(&path))?;
-        file.commit()
+        Ok(file.commit()?)
     }
 
     /// Passes the rows of all shards, in order, to `output`. Returns the digests of the inputs.

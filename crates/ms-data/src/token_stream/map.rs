@@ -4,15 +4,15 @@ use super::StreamInfo;
 use super::batch::{Batch, body_bytes, parse_schema};
 use super::reader::{CONTINUATION, MAX_BODY, MAX_METADATA};
 use super::seal;
-use crate::mapped::MappedFile;
 use crate::{Error, Result};
+use ms_files::Mapped;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
 /// A token stream in a file. Memory of its own: a few bytes per batch of rows; the rows are the file's pages.
 pub struct TokenMap {
-    file: MappedFile,
+    file: Mapped,
     columns: Vec<String>,
     info: StreamInfo,
     batches: Vec<(Range<usize>, Batch)>,
@@ -33,7 +33,7 @@ impl TokenMap {
     /// # Errors
     /// [`Error::Io`]; [`Error::TokenStream`] if it is not a whole token stream.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = MappedFile::open(path)?;
+        let file = Mapped::open(path)?;
         let bad = |reason: String| Error::TokenStream { name: path.display().to_string(), reason };
         let bytes = file.bytes();
         let (mut columns, mut info) = (Vec::new(), StreamInfo::default());

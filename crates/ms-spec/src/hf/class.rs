@@ -99,7 +99,7 @@ impl Class {
     pub(super) fn leaves_out(&self, config: &ModelConfig) -> Option<Vec<String>> {
         let config = self.essence(config);
         let Ok(Value::Object(file)) = self.write(&config, Dialect::V5) else { return None };
-        let back = self.read(&Fields { source: SOURCE, map: &file }).ok()?;
+        let back = self.read(&Fields { source: SOURCE, map: &file, asked: None }).ok()?;
         let [back, config] = [&back, &config].map(|c| serde_json::to_value(c).unwrap_or_default());
         let parts = config.as_object()?.iter();
         let other = parts.filter(|(name, part)| !back.get(name).is_some_and(|back| same(back, part)));

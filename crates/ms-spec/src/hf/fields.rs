@@ -1,6 +1,8 @@
 //! Typed access to the fields of a JSON object.
 
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use crate::{Error, Result};
 
@@ -9,11 +11,16 @@ use crate::{Error, Result};
 pub(crate) struct Fields<'a> {
     pub(crate) source: &'static str,
     pub(crate) map: &'a Map<String, Value>,
+    /// Notes the names of the fields that are looked at.
+    pub(crate) asked: Option<&'a RefCell<BTreeSet<String>>>,
 }
 
 impl<'a> Fields<'a> {
     /// The value of a field that is there and not null.
     pub(crate) fn get(&self, field: &str) -> Option<&'a Value> {
+        if let Some(asked) = self.asked {
+            asked.borrow_mut().insert(field.to_owned());
+        }
         self.map.get(field).filter(|v| !v.is_null())
     }
 
@@ -114,7 +121,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn object(&self, field: &'static str) -> Result<Option<Fields<'a>>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let map = value.as_object().ok_or_else(|| self.wrong(field, "an object", value))?;
-        Ok(Some(Fields { source: self.source, map }))
+        Ok(Some(Fields { source: self.source, map, asked: None }))
     }
 
     pub(crate) fn unsupported(&self, what: impl Into<String>) -> Error {

@@ -38,7 +38,7 @@ pub fn read_config(json: &Value) -> Result<ModelConfig> {
         source_name: SOURCE,
         what: "expected a JSON object".to_owned(),
     })?;
-    read_fields(&Fields { source: SOURCE, map })
+    read_fields(&Fields { source: SOURCE, map, asked: None })
 }
 
 /// Reads an object whose `model_type` names a class.

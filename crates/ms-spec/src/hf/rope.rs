@@ -62,7 +62,7 @@ fn read(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         None => f.object("rope_scaling")?,
     };
     let empty = Map::new();
-    let s = parameters.or(scaling).unwrap_or(Fields { source: f.source, map: &empty });
+    let s = parameters.or(scaling).unwrap_or(Fields { source: f.source, map: &empty, asked: None });
     let own = ["rope_theta", "rotary_emb_base"];
     let base = s.float("rope_theta")?.or(f.float_of(&own)?).unwrap_or(c.rope.base);
     let fraction = s
@@ -142,7 +142,7 @@ pub(super) fn read_layer(
     let parameters = f.object("rope_parameters")?;
     let of_kind = parameters.map(|p| p.object(kind)).transpose()?.flatten();
     let empty = Map::new();
-    let nothing = Fields { source: f.source, map: &empty };
+    let nothing = Fields { source: f.source, map: &empty, asked: None };
     let stretched = f.texts("yarn_only_types")?.is_none_or(|kinds| kinds.contains(&kind));
     let scaling = match of_kind {
         Some(own) => own,

@@ -67,7 +67,7 @@ mod tests {
 
     fn of(layers: usize, args: &Value) -> Result<String> {
         let map: Map<String, Value> = args.as_object().unwrap().clone();
-        letters(&Fields { source: "arguments", map: &map }, layers)
+        letters(&Fields { source: "arguments", map: &map, asked: None }, layers)
     }
 
     #[test]

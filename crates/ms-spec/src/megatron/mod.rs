@@ -4,7 +4,7 @@ mod hybrid;
 mod read;
 mod write;
 
-pub use read::from_args;
+pub use read::{asked_args, from_args};
 use serde_json::{Map, Value};
 pub use write::to_args;
 

@@ -2,6 +2,8 @@
 
 use ms_core::DType;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use super::{SOURCE, hybrid, noop_layers};
 use crate::hf::{CLASSES, Fields, read_fields};
@@ -20,9 +22,19 @@ use crate::{Error, Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling}
 /// # Errors
 /// A missing or malformed argument, or a feature that is not supported.
 pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
-    let f = Fields { source: SOURCE, map: args };
+    read(args, &Fields { source: SOURCE, map: args, asked: None })
+}
+
+/// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
+pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
+    let asked = RefCell::default();
+    let _ = read(args, &Fields { source: SOURCE, map: args, asked: Some(&asked) });
+    asked.into_inner()
+}
+
+fn read(args: &Map<String, Value>, f: &Fields<'_>) -> Result<ModelConfig> {
     if args.contains_key("num_hidden_layers") && !args.contains_key("ffn_hidden_size") {
-        return read_fields(&f);
+        return read_fields(f);
     }
     let (hidden, heads) = (f.need("hidden_size")?, f.need("num_attention_heads")?);
     let slots = f.need("num_layers")?;
@@ -30,8 +42,8 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
     if layers > crate::config::MOST_PARTS {
         return Err(Error::Inconsistent(format!("layers: {layers} are too many")));
     }
-    let activation = activation(&f)?;
-    let groups = match on(&f, "group_query_attention")? {
+    let activation = activation(f)?;
+    let groups = match on(f, "group_query_attention")? {
         true => f.size("num_query_groups")?.unwrap_or(1),
         false => heads,
     };
@@ -50,7 +62,7 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
         (Some(v), None) | (None, Some(v)) => v,
         (None, None) => return Err(Error::Missing { source_name: SOURCE, field: "padded_vocab_size" }),
     };
-    let all_biases = on(&f, "add_bias_linear")?;
+    let all_biases = on(f, "add_bias_linear")?;
     let max_positions = f.size("max_position_embeddings")?.or(f.size("seq_length")?).unwrap_or(2048);
     // Megatron's default for gated layers: two thirds of 4 H, rounded down to a multiple of 64.
     let default_ffn = || match activation.gated() {
@@ -69,40 +81,40 @@ pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
         padded_vocab: padded.unwrap_or(vocab),
         max_positions,
         activation,
-        norm: norm(&f)?,
+        norm: norm(f)?,
         norm_eps: f.float("norm_epsilon")?.unwrap_or(1e-5),
         bias: Biases {
-            qkv: all_biases || on(&f, "add_qkv_bias")?,
-            out: all_biases || on(&f, "add_dense_bias")?,
+            qkv: all_biases || on(f, "add_qkv_bias")?,
+            out: all_biases || on(f, "add_dense_bias")?,
             mlp: all_biases,
-            head: on(&f, "add_output_layer_bias")?,
+            head: on(f, "add_output_layer_bias")?,
         },
-        qk_norm: if on(&f, "qk_layernorm")? { QkNorm::PerHead } else { QkNorm::None },
-        position: position(&f)?,
-        rope: rope(&f, max_positions)?,
+        qk_norm: if on(f, "qk_layernorm")? { QkNorm::PerHead } else { QkNorm::None },
+        position: position(f)?,
+        rope: rope(f, max_positions)?,
         sliding_window: f.size_of(&["sliding_window", "interleave_sliding_window"])?,
         scores: Scores {
             scale: f.float("query_pre_attn_scalar")?.filter(|&s| s != head_dim as f64).map(|s| s.powf(-0.5)),
             softcap: f.float("attn_logit_softcapping")?,
             ..Scores::default()
         },
-        block: if on(&f, "post_norm")? { Block::Sandwich } else { Block::Pre },
-        embedding_norm: on(&f, "embed_layernorm")?,
-        scales: scales(&f, hidden, layers)?,
+        block: if on(f, "post_norm")? { Block::Sandwich } else { Block::Pre },
+        embedding_norm: on(f, "embed_layernorm")?,
+        scales: scales(f, hidden, layers)?,
         logit_softcap: f.float("output_logit_softcapping")?,
         mtp: f.size_of(&["mtp_num_layers", "num_nextn_predict_layers"])?.unwrap_or(0),
-        tied: !on(&f, "untie_embeddings_and_output_weights")?,
+        tied: !on(f, "untie_embeddings_and_output_weights")?,
         init_std: f.float("init_method_std")?.unwrap_or(0.02),
-        dtype: dtype(&f)?,
+        dtype: dtype(f)?,
         ..ModelConfig::default()
     };
     if f.size("interleave_sliding_window")?.is_some() {
         let layer = |l: usize| Layer { global: l % 2 == 1, ..Layer::default() };
         c.pattern = (0..layers).map(layer).collect();
     }
-    latent(&f, &mut c)?;
-    mixers(&f, &mut c)?;
-    experts(&f, &mut c)?;
+    latent(f, &mut c)?;
+    mixers(f, &mut c)?;
+    experts(f, &mut c)?;
     if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
         c.ffn = moe.ffn; // there are experts alone
     }

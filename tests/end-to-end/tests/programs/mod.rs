@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-use ms_cli::megatron::{Flag, Program, Upstream, flags};
+use ms_cli::megatron::{Flag, Line, Upstream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -147,41 +147,38 @@ pub(crate) fn workshop() -> tempfile::TempDir {
 
 /// A program of the table with a command line that works in the workshop; outputs are called OUT.
 pub(crate) struct Case {
-    pub(crate) program: Program,
+    pub(crate) flags: &'static Line,
     pub(crate) name: &'static str,
     pub(crate) line: String,
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |program, name, line: &str| Case { program, name, line: line.to_owned() };
+    let case = |flags: &'static Line, line: &str| Case { flags, name: flags.name, line: line.to_owned() };
     vec![
         case(
-            Program::Train,
-            "ms-train",
+            ms_train::line(),
             &format!(
                 "{MODEL} --tokenizer-name-or-path tok --data-path data_text_document --split 90,10,0 --train-iters 1 \
                  --eval-iters 0 --lr 1e-3 --log-interval 1 --threads 1"
             ),
         ),
-        case(Program::Infer, "ms-infer", "generate --load hf --prompt some --max-new-tokens 2 --threads 1"),
+        case(ms_infer::line(), "generate --load hf --prompt some --max-new-tokens 2 --threads 1"),
         case(
-            Program::Eval,
-            "ms-eval",
+            ms_eval::line(),
             "mmlu --load hf --data-path quiz --protocol harness --num-fewshot 1 --threads 1",
         ),
         case(
-            Program::Preprocess,
-            "ms-preprocess",
+            ms_preprocess::line(),
             "--style pretrain --input text.jsonl --tokenizer-name-or-path tok --force --output-prefix OUT",
         ),
-        case(Program::Convert, "ms-convert", "hf mcore --load hf --force --no-sync --save OUT"),
+        case(ms_convert::line(), "hf mcore --load hf --force --no-sync --save OUT"),
     ]
 }
 
 /// All spellings of a flag of a program.
 pub(crate) fn spellings(name: &str, flag: &str) -> Vec<String> {
-    let program = cases().into_iter().find(|case| case.name == name).map(|case| case.program);
-    let all: Vec<&Flag> = program.into_iter().flat_map(|program| flags(program, Upstream::Head)).collect();
+    let line = cases().into_iter().find(|case| case.name == name).map(|case| case.flags);
+    let all: Vec<&Flag> = line.into_iter().flat_map(|line| line.flags(Upstream::Head)).collect();
     let dest = all.iter().find(|f| f.flag == flag).map(|f| f.dest(Upstream::Head));
     let same = all.iter().filter(|f| Some(f.dest(Upstream::Head)) == dest).map(|f| f.flag.to_owned());
     same.chain([flag.to_owned()]).collect()

@@ -154,7 +154,7 @@ fn read_ropes(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         (None, None) => c.rope.fraction,
     };
     let empty = Map::new();
-    let nothing = Fields { source: f.source, map: &empty };
+    let nothing = Fields { source: f.source, map: &empty, asked: None };
     let flat = match parameters {
         Some(flat) => Some(flat),
         None => f.object("rope_scaling")?,

@@ -30,11 +30,11 @@ impl AtomicFile {
     /// Opens the temporary file beside `path`, in a folder that is made if missing.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error`].
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+            std::fs::create_dir_all(folder).map_err(Error::io(folder, "make"))?;
         }
         // Threads of this process may write the same file; the last one to finish wins.
         let mut number = 0u32;
@@ -45,7 +45,7 @@ impl AtomicFile {
             match File::create_new(&temporary) {
                 Ok(file) => break (file, temporary),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
-                Err(e) => return Err(Error::Io { path, source: e }),
+                Err(source) => return Err(Error { path, action: "create", source }),
             }
         };
         let writer = Some(BufWriter::with_capacity(1 << 20, file));
@@ -60,12 +60,12 @@ impl AtomicFile {
     /// Appends bytes `range` of another file; the system copies them.
     ///
     /// # Errors
-    /// [`Error::Io`] of either file; also if the other one ends before.
+    /// [`Error`] of either file; also if the other one ends before.
     pub fn copy_from(&mut self, source: &Path, range: Range<u64>) -> Result<()> {
         let writer = self.writer.as_mut().expect("the writer is there until commit");
-        writer.flush().map_err(Error::io(&self.path))?;
-        let mut from = File::open(source).map_err(Error::io(source))?;
-        from.seek(SeekFrom::Start(range.start)).map_err(Error::io(source))?;
+        writer.flush().map_err(Error::io(&self.path, "write"))?;
+        let mut from = File::open(source).map_err(Error::io(source, "read"))?;
+        from.seek(SeekFrom::Start(range.start)).map_err(Error::io(source, "read"))?;
         let mut left = range.end.saturating_sub(range.start);
         while left > 0 {
             let piece = left.min(SYNC_BYTES);
@@ -76,14 +76,14 @@ impl AtomicFile {
                 ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded
                 | ErrorKind::FileTooLarge
-                | ErrorKind::WriteZero => Error::Io { path: self.path.clone(), source: e },
-                _ => Error::Io { path: source.into(), source: e },
+                | ErrorKind::WriteZero => Error::io(&self.path, "write")(e),
+                _ => Error::io(source, "read")(e),
             })?;
             if copied < piece {
-                return Err(Error::Io { path: source.into(), source: ErrorKind::UnexpectedEof.into() });
+                return Err(Error::io(source, "read")(ErrorKind::UnexpectedEof.into()));
             }
             left -= piece;
-            self.wrote(piece).map_err(Error::io(&self.path))?;
+            self.wrote(piece).map_err(Error::io(&self.path, "write"))?;
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl AtomicFile {
     /// Writes out what is buffered, syncs, and gives the file its name.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error`].
     pub fn commit(self) -> Result<()> {
         self.settle()?.publish()
     }
@@ -116,15 +116,14 @@ impl AtomicFile {
     /// all before the first of them gets its name.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error`].
     pub fn settle(mut self) -> Result<Settled> {
         let writer = self.writer.take().expect("the writer is there until commit");
-        let file =
-            writer.into_inner().map_err(|e| Error::Io { path: self.path.clone(), source: e.into_error() })?;
+        let file = writer.into_inner().map_err(|e| Error::io(&self.path, "write")(e.into_error()))?;
         if let Some(syncer) = self.syncer.take() {
-            syncer.finish().map_err(Error::io(&self.path))?;
+            syncer.finish().map_err(Error::io(&self.path, "write"))?;
         }
-        file.sync_all().map_err(Error::io(&self.path))?;
+        file.sync_all().map_err(Error::io(&self.path, "write"))?;
         Ok(Settled(self))
     }
 }
@@ -136,9 +135,9 @@ impl Settled {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error`].
     pub fn publish(self) -> Result<()> {
-        std::fs::rename(&self.0.temporary, &self.0.path).map_err(Error::io(&self.0.path))
+        std::fs::rename(&self.0.temporary, &self.0.path).map_err(Error::io(&self.0.path, "rename"))
     }
 }
 

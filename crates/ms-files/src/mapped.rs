@@ -10,9 +10,9 @@ use crate::{Error, Result};
 
 /// A file mapped read-only.
 ///
-/// If another program shortens the file while it is mapped, reading past the new end kills the process with
-/// SIGBUS; if it changes bytes, the new ones are seen. Checkpoints are written under temporary names and never
-/// changed after that, so neither happens unless someone edits a checkpoint in use.
+/// A mapped file is input from outside: whoever reads it validates lengths and offsets first. If another program shortens the file while it is mapped, reading past the new end kills the process with
+/// SIGBUS; if it changes bytes, the new ones are seen. Datasets and checkpoints are written under temporary names
+/// and never changed after that, so neither happens unless someone edits one in use.
 #[derive(Debug)]
 pub struct Mapped {
     path: PathBuf,
@@ -47,7 +47,7 @@ impl Mapped {
     }
 
     /// Bytes that stand for the file at `path`, which they were made from.
-    pub(crate) fn held(path: &Path, bytes: Vec<u8>) -> Self {
+    pub fn held(path: &Path, bytes: Vec<u8>) -> Self {
         Self { path: path.to_owned(), bytes: Bytes::Held(bytes) }
     }
 

@@ -1,0 +1,111 @@
+//! What every program is told: how much to say and in which form, and the file of flags behind the line.
+
+use anyhow::Context as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::args::Args;
+use crate::{LogFormat, Progress, Verbosity, start_logging};
+
+options! {
+    /// What every program is told of its output.
+    pub(super) struct Common in "Logging" {
+        print_args: bool = "--print-args", "print the parsed flags as one JSON object and stop", group = "Configuration",
+            own = own_or("print_args", "false");
+        json: bool = "--json", "one JSON object on stdout", own = own_or("json", "false");
+        quiet: bool = "--quiet", "no progress, warnings and errors only", own = own_or("quiet", "false");
+        verbose: bool = "--verbose", "debug messages", own = own_or("verbose", "false");
+        log_format: String = "--log-format", "form of messages on stderr", own = own_of("log_format", "\"text\"", "text,json");
+    }
+}
+
+options! {
+    /// The file of flags behind those on the line.
+    pub struct ConfigFile in "Configuration" {
+        path: Option<String> = "--config", "TOML file of flags; flags on the line win", own = own("config");
+    }
+}
+
+impl ConfigFile {
+    /// Puts what the file of `--config` says behind what the line said.
+    ///
+    /// # Errors
+    /// If it cannot be read, or as [`Args::layer_toml`].
+    pub fn layer(args: &mut Args) -> anyhow::Result<()> {
+        let Some(path) = args.read::<Self>()?.path else { return Ok(()) };
+        let text = std::fs::read_to_string(&path).with_context(|| format!("--config {path}"))?;
+        Ok(args.layer_toml(&text, Path::new(&path))?)
+    }
+}
+
+impl Args {
+    /// Whether results are asked for as JSON.
+    pub fn json(&self) -> bool {
+        self.common().json
+    }
+
+    /// Whether nothing is to be said beside results, warnings and errors.
+    pub fn quiet(&self) -> bool {
+        self.common().quiet
+    }
+
+    /// How much the flags ask to be said.
+    pub fn verbosity(&self) -> Verbosity {
+        let common = self.common();
+        match (common.quiet, common.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
+
+    /// The form of messages that `--log-format` asks for.
+    pub fn log_format(&self) -> LogFormat {
+        if self.common().log_format == "json" { LogFormat::Json } else { LogFormat::Text }
+    }
+
+    fn common(&self) -> Common {
+        self.read().expect("switches and words are what the parser lets through")
+    }
+
+    /// Whether `--print-args` asks for the parsed flags and nothing else.
+    pub(super) fn prints(&self) -> bool {
+        self.common().print_args
+    }
+
+    /// Sends log messages to stderr as the flags ask, then the warnings of parsing.
+    pub fn start_logging(&self) {
+        start_logging(self.verbosity(), self.log_format());
+        self.say_notes();
+    }
+
+    /// Says what the parser tolerated and what has no effect.
+    pub fn say_notes(&self) {
+        for note in self.tolerated() {
+            tracing::warn!("{note}");
+        }
+        for notice in self.without_effect() {
+            let (flag, reason) = (notice.flag, notice.reason);
+            match notice.loud {
+                true => tracing::warn!("{flag} has no effect here: {reason}"),
+                false => tracing::debug!("{flag} has no effect here: {reason}"),
+            }
+        }
+    }
+
+    /// Says `text` on stderr beside what a command is asked for: as it is, or with `--log-format json` as a message.
+    pub fn say_aside(&self, text: &str) {
+        if self.log_format() == LogFormat::Json {
+            tracing::info!("{text}");
+        } else {
+            // Nothing can be done about a closed stderr.
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// Maker of progress bars that the flags allow.
+    pub fn progress(&self) -> Progress {
+        // Among messages that programs read nothing is drawn.
+        Progress::new(self.common().quiet || self.log_format() == LogFormat::Json)
+    }
+}

@@ -1,0 +1,33 @@
+//! Files: [`Mapped`], bytes of a file in memory, and [`AtomicFile`], an output that appears under its name when it is whole.
+//!
+//! It knows no format. The only `unsafe` between kernels and devices is that of a memory map.
+
+mod atomic_file;
+mod mapped;
+
+pub use atomic_file::{AtomicFile, Settled};
+pub use mapped::Mapped;
+
+use std::path::{Path, PathBuf};
+
+/// A file that could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}", path = path.display())]
+pub struct Error {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What was tried with it.
+    pub action: &'static str,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { path, action, source }
+    }
+}

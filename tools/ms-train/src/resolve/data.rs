@@ -1,0 +1,203 @@
+//! Where samples come from, and the tokenizer that they were made with.
+
+use crate::data::{DataConfig, DataKind, sft_options};
+use crate::options::Options;
+use anyhow::{Context, Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::{Given, Upstream};
+use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
+use ms_data::sampler::SamplerKind;
+use ms_data::sft::Order;
+use ms_data::{Documents, Layout, Split};
+use ms_text::Tokenizer;
+use ms_text::template::Template;
+use std::path::{Path, PathBuf};
+
+options! {
+    /// What is trained on, in which order and form.
+    pub(crate) struct Samples in "Data" {
+        stage: Option<String> = "--stage", "what to train: plain or supervised fine-tuning", group = "Task";
+        instructions: bool = "--is-instruction-dataset", "the dataset is a packed instruction set";
+        pub(super) seed: u64 = "--seed", "seed of weights, data order and sampling", range = "[0,4294967295]";
+        paths: Given<Vec<String>> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples";
+        train_paths: Given<Vec<String>> = "--train-data-path", "dataset of training alone";
+        valid_paths: Given<Vec<String>> = "--valid-data-path", "dataset of validation alone";
+        test_paths: Given<Vec<String>> = "--test-data-path", "dataset of the test alone";
+        split: Option<String> = "--split", "shares of training, validation and test";
+        cache: Option<PathBuf> = "--data-cache-path", "folder of index files, read and written as upstream does (default: built in memory)";
+        sampler: Option<String> = "--dataloader-type", "order in which samples are taken";
+        no_shuffle: bool = "--no-shuffle", "take samples in file order";
+        full_shuffle: bool = "--full-shuffle-instruction-dataset", "shuffle all epochs of an instruction set once more as one list";
+        fill: bool = "--padded-samples", "fill the last global batch with repeated samples";
+        reset_positions: bool = "--reset-position-ids", "positions start again after each document";
+        reset_attention: bool = "--reset-attention-mask", "attention stays inside a document";
+        mask_eod: bool = "--eod-mask-loss", "no loss on end-of-document tokens";
+        stretch: i64 = "--fix-sub-seq-length", "for measurements: with --reset-attention-mask every so many tokens attend within themselves, in place of documents; -1: not so", range = "[-1,268435456]";
+        neat_pack: bool = "--neat-pack", "the dataset was packed with --neat-pack: what was packed together is kept apart";
+        variable: bool = "--variable-seq-lengths", "batches are padded to their longest sample only";
+        no_pad: bool = "--no-pad-to-seq-lengths", "do not pad samples to --seq-length";
+        pad_to_multiple: Option<usize> = "--pad-to-multiple-of", "padding of variable lengths is a multiple of this", range = "[1,16777216]";
+        padding_side: Option<String> = "--tokenizer-padding-side", "side on which rows of instructions are filled up: left or right";
+        template: Option<String> = "--prompt-type", "name of the prompt template";
+        templates: Option<PathBuf> = "--prompt-type-path", "file of prompt templates";
+    }
+}
+
+impl Samples {
+    /// Whether samples are instructions with answers.
+    pub(super) fn is_sft(&self) -> bool {
+        self.stage.as_deref() == Some("sft") || self.instructions
+    }
+
+    /// Refuses stages that are not part of this version.
+    ///
+    /// # Errors
+    /// For those.
+    pub(super) fn check_stage(&self) -> Result<()> {
+        if let Some(stage) = self.stage.as_deref().filter(|s| !matches!(*s, "pretrain" | "sft")) {
+            bail!(Usage(format!(
+                "--stage: expected pretrain or sft, found {stage}, which is not part of this version"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether a flag names data.
+    pub(super) fn are_named(&self) -> bool {
+        [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths].iter().any(|p| p.is_given())
+    }
+}
+
+/// The tokenizer, adjusted by the prompt template if there is one; whether the template closes with one end token.
+pub(super) fn tokenizer(o: &Samples, folder: Option<&Path>) -> Result<Option<(Tokenizer, bool)>> {
+    let Some(dir) = folder else { return Ok(None) };
+    let mut tokenizer = Tokenizer::load_kept(dir, ms_cli::tokenizer_cache().as_deref())
+        .context("--tokenizer-name-or-path")?;
+    let mut closing = false;
+    match o.template.as_deref() {
+        Some(name) => {
+            let template = match &o.templates {
+                Some(path) if path.exists() => Template::from_file(name, path)?,
+                _ => Template::named(name)?,
+            };
+            template.adjust(&mut tokenizer)?;
+            closing = template.efficient_eos;
+        }
+        None => {
+            if tokenizer.pad().is_none() && tokenizer.eos().is_some() {
+                tokenizer.pad_with_eos();
+            }
+        }
+    }
+    Ok(Some((tokenizer, closing)))
+}
+
+/// The data of a run in rows of `seq_length` tokens and batches of `global`.
+///
+/// # Errors
+/// If flags contradict each other, or need a tokenizer that is not there.
+pub(super) fn data(
+    all: &Options,
+    seq_length: usize,
+    global: usize,
+    tokenizer: Option<&(Tokenizer, bool)>,
+) -> Result<DataConfig> {
+    let o = &all.samples;
+    let paths = o.paths.value.clone();
+    let seed = o.seed as u32;
+    let split = || -> Result<Split> {
+        let default = if o.is_sft() { "100,0,0" } else { "969, 30, 1" };
+        let split = Split::parse(o.split.as_deref().unwrap_or(default));
+        split.map_err(|e| Usage(format!("--split: {e}")).into())
+    };
+    let ids = tokenizer.map(|(t, _)| Ok::<_, ms_text::Error>((t.eod()? as i32, t.pad_id()? as i32)));
+    let resets = [o.reset_positions, o.reset_attention, o.mask_eod];
+    let need_eod = || {
+        let names = ["--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"];
+        let given: Vec<&str> = names.into_iter().zip(resets).filter(|f| f.1).map(|f| f.0).collect();
+        Usage(format!(
+            "{}: need --tokenizer-name-or-path: it names the end-of-document token",
+            given.join(", ")
+        ))
+    };
+    let mut layout = Layout::Packed;
+    let kind = if let [file] = paths.as_slice()
+        && file.ends_with(".safetensors")
+    {
+        let [reset_position_ids, reset_attention_mask, eod_mask_loss] = resets;
+        let documents = match ids.transpose()? {
+            _ if !resets.contains(&true) => None,
+            Some((eod, _)) => {
+                Some(Documents { eod, reset_position_ids, reset_attention_mask, eod_mask_loss })
+            }
+            None => bail!(need_eod()),
+        };
+        DataKind::Safetensors { path: PathBuf::from(file), documents }
+    } else if o.is_sft() {
+        if paths.is_empty() {
+            bail!(Usage("--data-path is required".into()));
+        }
+        let Some(ids) = ids else {
+            bail!(Usage(
+                "--tokenizer-name-or-path is required for fine-tuning: it names the end and padding tokens"
+                    .into()
+            ));
+        };
+        let (eos, pad) = ids?;
+        let packed = (o.reset_positions || o.reset_attention).then_some(o.neat_pack);
+        let closing = tokenizer.is_some_and(|t| t.1);
+        if packed.is_none() {
+            let variable = o.variable || o.no_pad;
+            let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
+            layout = Layout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
+        }
+        let fill_to = o.fill.then_some(global as u64);
+        let order = Order { seed, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
+        let mut options = sft_options(seq_length, packed, closing, eos, order);
+        // Upstream has these beside the data, whatever the folder of the other index files.
+        options.index_files = o.cache.is_some();
+        DataKind::Sft { paths, split: split()?, options }
+    } else {
+        let per_split = [&o.train_paths, &o.valid_paths, &o.test_paths].map(|paths| paths.value.clone());
+        let source = if !paths.is_empty() {
+            DataPaths::Split { paths, split: split()? }
+        } else if per_split.iter().any(|p| !p.is_empty()) {
+            DataPaths::PerSplit(per_split)
+        } else {
+            bail!(Usage("--data-path is required (or --train-data-path)".into()));
+        };
+        if ids.is_none() && resets.contains(&true) {
+            bail!(need_eod());
+        }
+        let ids = ids.transpose()?;
+        let mut options = GptOptions::new(seq_length, seed, ids.map_or(-1, |i| i.0));
+        options.pad = ids.map(|i| i.1);
+        [options.reset_position_ids, options.reset_attention_mask, options.eod_mask_loss] = resets;
+        let tokenizer = all.tokenizer.as_upstream_says();
+        options.cache = o.cache.as_ref().map(|folder| IndexCache::new(folder, tokenizer));
+        let upstream = match all.upstream {
+            Upstream::V2_0_0 => ms_data::Upstream::V2_0_0,
+            Upstream::Head => ms_data::Upstream::Head,
+        };
+        DataKind::Gpt { paths: source, options, upstream }
+    };
+    let sampler = match o.sampler.as_deref().unwrap_or("single") {
+        "cyclic" => SamplerKind::Cyclic,
+        "single" => SamplerKind::Single,
+        other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
+    };
+    let stretch = usize::try_from(o.stretch).unwrap_or(0);
+    let used = |&n: &usize| n <= seq_length && o.reset_attention;
+    if stretch > 0 && !used(&stretch) {
+        tracing::warn!(
+            "--fix-sub-seq-length {stretch} changes nothing: it goes with --reset-attention-mask, up to --seq-length"
+        );
+    }
+    let stretch = Some(stretch).filter(|n| *n > 0 && used(n));
+    if let Some(tokens) = stretch {
+        tracing::warn!(
+            "--fix-sub-seq-length: every {tokens} tokens attend within themselves, so losses say nothing"
+        );
+    }
+    Ok(DataConfig { kind, sampler, layout, stretch, ahead: 4 })
+}

@@ -1,0 +1,96 @@
+//! How the optimizer updates weights, and what it is given.
+
+use super::Precision;
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_trainer::{Adam, LossScale, OptimizerForm, UpdateRule};
+
+options! {
+    /// The update rule, the form of its state, and the gradients it gets.
+    pub(crate) struct Update in "Optimizer" {
+        rule: String = "--optimizer", "update rule";
+        momentum: f64 = "--sgd-momentum", "share of the momentum that stays (--optimizer sgd)", range = "[0,1)";
+        beta1: f64 = "--adam-beta1", "decay of the first moment", range = "[0,1)";
+        beta2: f64 = "--adam-beta2", "decay of the second moment", range = "[0,1)";
+        eps: f64 = "--adam-eps", "added to the root of the second moment", range = "(0,)";
+        pub(super) clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
+        pub(super) per_token: bool = "--calculate-per-token-loss", "average over tokens instead of micro-batches";
+        pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
+        pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks while the backward pass still runs (zero-bubble and DualPipeV put gradients off: after it)", group = "Parallelism";
+        pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
+        bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
+        reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
+        rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
+        ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param weights are rounded to even at ties; sums have one order always", group = "Precision";
+        npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
+        swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
+        swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
+        loss_scale: Option<f64> = "--loss-scale", "multiply the loss by this before the backward pass (0 with --fp16: a dynamic scale)", group = "Precision", range = "[0,)";
+        initial_scale: f64 = "--initial-loss-scale", "--fp16: the first dynamic loss scale", group = "Precision", range = "(0,)";
+        min_scale: f64 = "--min-loss-scale", "--fp16: the smallest one", group = "Precision", range = "(0,)";
+        scale_window: f64 = "--loss-scale-window", "--fp16: iterations without an overflow until it doubles", group = "Precision", range = "[1,)";
+        hysteresis: u64 = "--hysteresis", "--fp16: overflows until it halves", group = "Precision", range = "[1,1000000]";
+    }
+}
+
+/// Megatron's rule: one bucket, unless gradients are reduced during the backward pass, or weights gathered beside the forward
+/// pass.
+pub(super) fn bucket_size(o: &Update, dp: usize) -> Option<usize> {
+    (o.overlap_reduce || o.overlap_gather).then(|| o.bucket.unwrap_or(40_000_000.max(1_000_000 * dp)))
+}
+
+/// In which form the optimizer keeps its state.
+///
+/// # Errors
+/// For what upstream refuses, and where a form needs another type of weights.
+///
+/// # Source
+/// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
+pub(super) fn optimizer_form(o: &Update, precision: &Precision) -> Result<OptimizerForm> {
+    let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap);
+    for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
+        if given && !precision.bf16 {
+            bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
+        }
+        if given && swap {
+            bail!(Usage(format!("--swap-optimizer: goes not with {flag}; leave one of them out")));
+        }
+    }
+    if rounded && o.rule == "sgd" {
+        bail!(Usage("--o2-optimizer: goes with --optimizer adam, whose moments it rounds".into()));
+    }
+    Ok(OptimizerForm {
+        reuse,
+        ties_to_even: o.npu_ties_to_even || o.ties_to_even,
+        rounded_moments: rounded,
+        swapped: swap.then_some(o.swap_parts),
+    })
+}
+
+/// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.
+///
+/// # Errors
+/// A first factor below the least one, as Megatron refuses it.
+pub(super) fn loss_scale(o: &Update, precision: &Precision) -> Result<LossScale> {
+    Ok(match o.loss_scale.filter(|&scale| scale != 0.0) {
+        Some(scale) => LossScale::Constant(scale),
+        None if precision.fp16 => {
+            let (initial, min) = (o.initial_scale, o.min_scale);
+            if min > initial {
+                bail!(Usage(format!(
+                    "--min-loss-scale: expected at most --initial-loss-scale {initial}, found {min}"
+                )));
+            }
+            LossScale::Dynamic { initial, min, window: o.scale_window as u64, hysteresis: o.hysteresis }
+        }
+        None => LossScale::None,
+    })
+}
+
+/// `--optimizer` with its numbers.
+pub(super) fn update_rule(o: &Update) -> UpdateRule {
+    match o.rule.as_str() {
+        "sgd" => UpdateRule::Sgd { momentum: o.momentum },
+        _ => UpdateRule::AdamW(Adam { beta1: o.beta1, beta2: o.beta2, eps: o.eps }),
+    }
+}
