@@ -657,6 +657,7 @@ OWN = [
     ("--nproc-per-node", "train", "1", "int", "nproc_per_node", 1, "", PARALLEL, "ranks to run as threads of this process"),
     ("--threads", _MAIN, "1", "int", "threads", None, "", PARALLEL, "threads of each rank's kernels"),
     ("--arithmetic", _MAIN, "1", "str", "arithmetic", None, "pair,tile32", PARALLEL, "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that instruction set's own)"),
+    ("--quantization", "infer,eval", "1", "str", "quantization", None, "int8", PARALLEL, "keep the matrices of linear layers in eight bits with a scale for each row (default: as --dtype); embeddings, routers and experts stay as they are"),
     ("--device", _MAIN, "1", "str", "device", "cpu", "cpu,npu", PARALLEL, "where to compute"),
     ("--swap-dir", "train", "1", "str", "swap_dir", None, "", RECOMPUTE, "folder of the files that --swap-attention and --swap-optimizer use (default: the system's for temporary files)"),
     ("--keep-last", "train", "1", "int", "keep_last", None, "", CKPT, "checkpoints that stay in --save; older ones are removed once a newer one is complete (default: all stay)"),

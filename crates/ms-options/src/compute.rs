@@ -43,6 +43,10 @@ pub fn load(
     lower: impl Fn(&Needs) -> &'static str,
 ) -> Result<LoadedModel> {
     let device = device(args, dtype)?;
+    let quantization = args.text("quantization").map(str::parse).transpose().map_err(Usage)?;
+    if quantization.is_some() && dtype == DType::F64 {
+        bail!(Usage("--quantization int8: expected --dtype bf16 or fp32, found fp64".into()));
+    }
     let place =
         |error: ms_generate::Error| anyhow::Error::new(error).context(format!("--load {}", load.display()));
     let source = match args.size("ckpt_step")? {
@@ -53,10 +57,12 @@ pub fn load(
     let config = model::beside(args, source.config())?;
     // What there is beside the device's threads.
     let work = Work { available: ms_cli::available_memory(), ..work };
-    LoadedModel::load(&source, &config, dtype, device, positions, Some(work)).map_err(|error| match error {
-        ms_generate::Error::Memory { needs, available } => {
-            ms_cli::too_little_memory(needs.total(), available, lower(&needs))
+    LoadedModel::load(&source, &config, dtype, quantization, device, positions, Some(work)).map_err(|error| {
+        match error {
+            ms_generate::Error::Memory { needs, available } => {
+                ms_cli::too_little_memory(needs.total(), available, lower(&needs))
+            }
+            other => place(other),
         }
-        other => place(other),
     })
 }
