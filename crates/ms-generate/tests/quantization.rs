@@ -49,9 +49,10 @@ fn check(family: &str) {
     let (want, got) = (answers(&exact), answers(&model));
     let row = exact.config().vocab;
     let off = (error(&got.0, &want.0, row), error(&got.1, &want.1, row));
-    // Tokens of these tiny models that fall to other experts, or pick other keys, are far off.
-    let chooses = exact.model.specs().iter().any(|s| s.name.contains("router") || s.name.contains("indexer"));
-    let most = if chooses { 0.3 } else { 0.08 };
+    // In these tiny models tokens that fall to other experts, or pick other keys, are far off, and states carry differences on.
+    let parts = ["router", "indexer", "in_proj"];
+    let carries = exact.model.specs().iter().any(|s| parts.iter().any(|part| s.name.contains(part)));
+    let most = if carries { 0.3 } else { 0.08 };
     assert!(off.0 > 0.0 && off.0 < most && off.1 < most, "{family}: logits are off by {off:?}");
     assert!(got == answers(&open(Some(Quantization::Int8), 3)), "{family}: threads reach the bits");
     // Run with `--nocapture` to see them.
