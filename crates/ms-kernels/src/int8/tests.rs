@@ -1,3 +1,5 @@
+//! The definition in f64, bounds of the rounding, equality of bits.
+
 use half::bf16;
 use ms_testing::assert_close;
 
