@@ -128,7 +128,7 @@ SUPPORTED = {
     "--padded-vocab-size": (MODEL, ALL, "rows of the embedding, given directly"),
     "--make-vocab-size-divisible-by": (MODEL, ALL, "pad the vocabulary to a multiple of this times tp"),
     "--init-method-std": (MODEL, "train", "standard deviation of initial weights"),
-    "--attention-dropout": (MODEL, "train", "dropout of attention weights: 0 alone in this version, also when it is not given"),
+    "--attention-dropout": (MODEL, "train", "dropout of attention's weights, the same on any topology (0 when it is not given; not with --enable-dsa-indexer)"),
     "--hidden-dropout": (MODEL, "train", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)"),
     "--num-experts": (MODEL, ALL, "experts of a layer"),
     "--add-dense-bias": (FAMILY, ALL, "bias of the attention output projection"),

@@ -192,14 +192,18 @@ impl Comm {
     }
 
     fn bound(device: &Device, raw: HcclComm) -> Result<Comm> {
+        // From here on the handle is destroyed if something fails.
+        let mut comm = Comm { context: device.0.clone(), raw, rank: 0, size: 0, name: CString::default() };
         let (mut rank, mut size) = (0, 0);
         acl!(device.toolkit(), hccl.HcclGetRankId(raw, &raw mut rank))?;
         acl!(device.toolkit(), hccl.HcclGetRankSize(raw, &raw mut size))?;
         let mut text = [0u8; 128];
         acl!(device.toolkit(), hccl.HcclGetCommName(raw, text.as_mut_ptr().cast()))?;
         let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());
-        let name = CString::new(&text[..end]).unwrap_or_default(); // no zero comes before the first one
-        Ok(Comm { context: device.0.clone(), raw, rank: rank as usize, size: size as usize, name })
+        // No zero comes before the first one.
+        comm.name = CString::new(&text[..end]).unwrap_or_default();
+        (comm.rank, comm.size) = (rank as usize, size as usize);
+        Ok(comm)
     }
 
     /// This rank's number.

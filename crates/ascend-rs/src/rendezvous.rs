@@ -7,7 +7,7 @@ use ms_core::{Arena, DType, Tensor};
 use ms_dist::Communicator;
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -126,7 +126,8 @@ impl Rendezvous for Folder {
 /// protocol: a byte for the request, then words of 64 bits in the machine's order before each text.
 #[derive(Debug)]
 pub struct TorchStore {
-    stream: Mutex<TcpStream>,
+    /// None once an answer was cut off: what follows in it would be taken for another's.
+    stream: Mutex<Option<TcpStream>>,
     prefix: String,
 }
 
@@ -149,13 +150,25 @@ impl TorchStore {
     /// [`Error::Rendezvous`] if nothing answers there.
     pub fn connect(host: &str, port: u16, prefix: &str, timeout: Duration) -> Result<TorchStore> {
         let start = Instant::now();
+        let attempt = || {
+            // A host that does not answer at all is waited for no longer than one that refuses.
+            let left = timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(10));
+            let mut last = std::io::Error::other("the name has no address");
+            for address in (host, port).to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, left) {
+                    Ok(stream) => return Ok(stream),
+                    Err(e) => last = e,
+                }
+            }
+            Err(last)
+        };
         let mut stream = loop {
-            match TcpStream::connect((host, port)) {
+            match attempt() {
                 Ok(stream) => break stream,
                 Err(e) if start.elapsed() > timeout => {
                     return Err(Error::Rendezvous(format!("no store at {host}:{port}: {e}")));
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                Err(_) => std::thread::sleep(Duration::from_millis(100).min(timeout)),
             }
         };
         let greet = stream
@@ -163,7 +176,7 @@ impl TorchStore {
             .and_then(|()| stream.set_read_timeout(Some(timeout.max(Duration::from_secs(1)))))
             .and_then(|()| stream.write_all(&[&[VALIDATE][..], &MAGIC.to_ne_bytes()].concat()));
         greet.map_err(|error| Error::Io { what: format!("greet the store at {host}:{port}"), error })?;
-        Ok(TorchStore { stream: Mutex::new(stream), prefix: format!("/{prefix}/") })
+        Ok(TorchStore { stream: Mutex::new(Some(stream)), prefix: format!("/{prefix}/") })
     }
 
     fn text(&self, key: &str) -> Vec<u8> {
@@ -172,8 +185,15 @@ impl TorchStore {
     }
 
     fn talk<T>(&self, f: impl FnOnce(&mut TcpStream) -> std::io::Result<T>) -> Result<T> {
-        f(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner))
-            .map_err(|error| Error::Io { what: "talk to the store of torchrun".to_owned(), error })
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match stream.as_mut() {
+            Some(stream) => f(stream),
+            None => Err(std::io::Error::other("the connection was lost before")),
+        };
+        if found.is_err() {
+            *stream = None;
+        }
+        found.map_err(|error| Error::Io { what: "talk to the store of torchrun".to_owned(), error })
     }
 }
 
@@ -208,7 +228,8 @@ impl Rendezvous for TorchStore {
 }
 
 /// Ranks that a communicator joins already, such as MPI's of all ranks: a root's information is a message to each other rank
-/// of its group. There is no table: nobody learns of a failure here, only by what the communicator itself tells.
+/// of its group. There is no table: nobody learns of a failure here, only by what the communicator itself tells, and a wait is
+/// as long as the communicator's own.
 #[derive(Clone)]
 pub struct Over(Arc<dyn Communicator>);
 

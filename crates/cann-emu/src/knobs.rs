@@ -59,10 +59,12 @@ pub struct Knobs {
     pub trace: Option<PathBuf>,
     /// `CANN_EMU_FAULT`: faults to inject, separated by commas.
     pub faults: Vec<String>,
-    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: each thread of the host is an actor of the race check.
+    /// `CANN_EMU_HOSTS`: `one` (default), or `threads`: what is unordered only between threads of the host is a race too.
     pub hosts_apart: bool,
     /// `CANN_EMU_SERVER`: the server that this process pretends to be on; groups then meet over TCP.
     pub server: String,
+    /// `CANN_EMU_SESSION`: processes that say the same name share devices.
+    pub session: String,
     /// `CANN_EMU_EVENTS`: how many ordinary events exist.
     pub events: usize,
     /// `HCCL_EXEC_TIMEOUT`: seconds a rank waits for the others.
@@ -116,6 +118,7 @@ pub fn knobs() -> &'static Knobs {
             faults: faults(&std::env::var("CANN_EMU_FAULT").unwrap_or_default()),
             hosts_apart: word("CANN_EMU_HOSTS") == "threads",
             server: std::env::var("CANN_EMU_SERVER").unwrap_or_default(),
+            session: std::env::var("CANN_EMU_SESSION").unwrap_or_default(),
             events: number("CANN_EMU_EVENTS", 65_535),
             hccl_timeout_s: number("HCCL_EXEC_TIMEOUT", 1836.0),
             hccl_buffer_mb: number("HCCL_BUFFSIZE", 200),
@@ -141,8 +144,13 @@ fn faults(list: &str) -> Vec<String> {
         let kind = fault.split(['@', ':']).next().unwrap_or_default();
         let hint = match kind {
             "oom" | "async" | "phase1" | "lost" | "timeout" | "kill" if fault.contains('@') => continue,
-            "missing-symbol" => "symbols are missing from a tree: cargo xtask cann-emu DIR --without SYMBOL",
-            _ => "expected oom, async, phase1, lost, timeout or kill, with @ and a place",
+            "missing-symbol" if fault.split_once(':').is_some_and(|(_, symbol)| !symbol.is_empty()) => {
+                continue;
+            }
+            "missing-symbol" => "expected missing-symbol:NAME",
+            _ => {
+                "expected oom, async, phase1, lost, timeout or kill, with @ and a place, or missing-symbol:NAME"
+            }
         };
         let said = format!("cann-emu: CANN_EMU_FAULT: {fault}: {hint}\n");
         // The process ends in any case.

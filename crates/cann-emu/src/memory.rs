@@ -4,7 +4,9 @@
 //! second mapping in which only live allocations are mapped: between two allocations at least one page faults.
 
 use crate::knobs::knobs;
+use crate::places::Places;
 use crate::report::{self, Site, fail, violation};
+use crate::session::Shared;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -23,6 +25,8 @@ pub struct Alloc {
     pub len: usize,
     /// Bytes that the program asked for.
     pub asked: usize,
+    /// The context that it ends with.
+    pub context: u64,
     /// The how-manieth allocation of the process.
     pub number: u64,
     /// Who made it.
@@ -33,9 +37,15 @@ struct Device {
     base: usize,
     alias: usize,
     fd: i32,
-    next: usize,
+    /// Where the device's bytes begin in the file.
+    first: usize,
+    /// The device is that of other processes too.
+    shared: Option<Shared>,
+    places: Places,
     live: BTreeMap<usize, Alloc>,
     freed: BTreeMap<usize, (usize, Site)>,
+    /// Reserved addresses that wait for memory.
+    reserved: BTreeMap<usize, usize>,
     used: u64,
 }
 
@@ -94,23 +104,54 @@ impl Memory {
     fn device(&mut self, id: u32) -> &mut Device {
         self.devices.entry(id).or_insert_with(|| {
             let base = devices_base() + SPAN * id as usize;
-            // SAFETY: plain system calls; the file is only used through `alias`.
-            let fd = unsafe { libc::memfd_create(c"cann-emu".as_ptr(), libc::MFD_CLOEXEC) };
+            let shared = Shared::open(id, SPAN);
+            assert!(shared.is_ok(), "cannot share device {id}: {shared:?}");
+            let shared = shared.ok().flatten();
+            let fd = match &shared {
+                Some(shared) => shared.fd(),
+                // SAFETY: a plain system call; the file is only used through `alias`.
+                None => unsafe { libc::memfd_create(c"cann-emu".as_ptr(), libc::MFD_CLOEXEC) },
+            };
             assert!(fd >= 0, "memfd_create failed");
-            // SAFETY: as above.
-            let grown = unsafe { libc::ftruncate(fd, SPAN as libc::off_t) };
-            assert!(grown == 0, "cannot give the device's memory its size");
+            if shared.is_none() {
+                // SAFETY: as above.
+                let grown = unsafe { libc::ftruncate(fd, SPAN as libc::off_t) };
+                assert!(grown == 0, "cannot give the device's memory its size");
+            }
             Device {
                 base,
                 alias: reserve(SPAN, 0),
                 fd,
-                next: PAGE,
+                first: shared.as_ref().map_or(0, |s| s.start(SPAN)),
+                shared,
+                places: Places::new(PAGE, SPAN),
                 live: BTreeMap::new(),
                 freed: BTreeMap::new(),
+                reserved: BTreeMap::new(),
                 used: 0,
             }
         })
     }
+}
+
+impl Device {
+    /// From now on so many bytes are in use.
+    ///
+    /// # Errors
+    /// What other processes hold, if there is not so much left beside it; then nothing changes.
+    fn hold(&mut self, used: u64) -> Result<(), u64> {
+        if let Some(shared) = &self.shared {
+            shared.hold(used, knobs().hbm_bytes)?;
+        }
+        self.used = used;
+        Ok(())
+    }
+}
+
+fn no_room(dev: &Device, device: u32, asked: u64, others: u64, call: &str) -> i32 {
+    let (used, all) = (dev.used, knobs().hbm_bytes);
+    let others = if others > 0 { format!(", {others} by other processes") } else { String::new() };
+    fail(207_001, &format!("{call}: {asked} bytes asked of device {device}, {used} of {all} in use{others}"))
 }
 
 fn round_up(n: usize, to: usize) -> usize {
@@ -122,7 +163,7 @@ fn round_up(n: usize, to: usize) -> usize {
 /// # Errors
 /// 107000 for size 0, 207001 beyond the device's memory or for an injected fault: the code by which public clients, the
 /// vendor's adapter among them, know it; they take 207018 for a fault of the device.
-pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<usize, i32> {
+pub fn allocate((device, context): (u32, u64), size: usize, extra: usize, call: &str) -> Result<usize, i32> {
     if size == 0 {
         return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
     }
@@ -141,27 +182,26 @@ pub fn allocate(device: u32, size: usize, extra: usize, call: &str) -> Result<us
     let len = round_up(size, 32) + extra;
     let mapped = round_up(len, PAGE);
     if dev.used + len as u64 > knobs().hbm_bytes {
-        let text = format!(
-            "{call}: {size} bytes asked of device {device}, {} of {} in use",
-            dev.used,
-            knobs().hbm_bytes
-        );
-        return Err(fail(207_001, &text));
+        return Err(no_room(dev, device, size as u64, 0, call));
     }
-    if dev.next + mapped + 2 * PAGE > SPAN {
+    // A page between two allocations faults, and two behind large ones.
+    let behind = if mapped >= 2 << 20 { 2 * PAGE } else { PAGE };
+    let Some(at) = dev.places.take(mapped + behind, PAGE) else {
         return Err(fail(207_001, &format!("{call}: device {device} has no more addresses")));
-    }
-    let at = dev.next;
-    dev.next += mapped + PAGE;
-    if mapped >= 2 << 20 {
-        dev.next += PAGE;
+    };
+    if let Err(others) = dev.hold(dev.used + len as u64) {
+        dev.places.give(at);
+        return Err(no_room(dev, device, size as u64, others, call));
     }
     map(dev, at, mapped);
     // SAFETY: the piece was mapped just now, readable and writable.
     unsafe { std::ptr::write_bytes((dev.alias + at) as *mut u8, 0xff, mapped) };
-    dev.used += len as u64;
     let start = dev.base + at;
-    dev.live.insert(start, Alloc { start, len, asked: size, number, made: Site::here(call) });
+    // What was said of these addresses when they were freed no longer holds.
+    let end = start + mapped + behind;
+    dev.freed.retain(|at, (len, _)| *at + *len <= start || *at >= end);
+    let alloc = Alloc { start, len, asked: size, context, number, made: Site::here(call) };
+    dev.live.insert(start, alloc);
     Ok(start)
 }
 
@@ -174,10 +214,31 @@ fn map(dev: &Device, at: usize, mapped: usize) {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_FIXED,
             dev.fd,
-            at as libc::off_t,
+            (dev.first + at) as libc::off_t,
         )
     };
     assert!(got != libc::MAP_FAILED, "cannot map {mapped} bytes of device memory");
+}
+
+/// Takes the bytes and the access rights from a piece; live tasks that still use it were reported before.
+fn unmap(dev: &Device, at: usize, mapped: usize) {
+    // SAFETY: a piece of our own mapping and file.
+    unsafe {
+        libc::fallocate(
+            dev.fd,
+            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+            (dev.first + at) as libc::off_t,
+            mapped as libc::off_t,
+        );
+        libc::mmap(
+            (dev.alias + at) as *mut libc::c_void,
+            mapped,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            -1,
+            0,
+        );
+    }
 }
 
 /// Frees an allocation.
@@ -196,25 +257,10 @@ pub fn free(address: usize, call: &str) -> Result<Alloc, i32> {
                 Some(alloc) => {
                     let at = address - dev.base;
                     let mapped = round_up(alloc.len, PAGE);
-                    // SAFETY: takes the access rights from a piece of our own mapping; live tasks that still use it were
-                    // reported before.
-                    unsafe {
-                        libc::fallocate(
-                            dev.fd,
-                            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                            at as libc::off_t,
-                            mapped as libc::off_t,
-                        );
-                        libc::mmap(
-                            (dev.alias + at) as *mut libc::c_void,
-                            mapped,
-                            libc::PROT_NONE,
-                            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-                            -1,
-                            0,
-                        );
-                    }
-                    dev.used -= alloc.len as u64;
+                    unmap(dev, at, mapped);
+                    // Less than before is always taken.
+                    let _ = dev.hold(dev.used - alloc.len as u64);
+                    dev.places.give(at);
                     dev.freed.insert(address, (alloc.len, Site::here(call)));
                     return Ok(alloc);
                 }
@@ -249,6 +295,18 @@ fn describe_in(dev: &Device, address: usize) -> String {
         return format!("memory freed by {by}");
     }
     "not inside any allocation of the device".to_owned()
+}
+
+/// Frees what a context of a device allocated, at its end.
+pub fn free_all(device: u32, context: u64, call: &str) {
+    let of_context = |dev: &Device| -> Vec<usize> {
+        dev.live.values().filter(|a| a.context == context).map(|a| a.start).collect()
+    };
+    let list = of_context(lock().get().device(device));
+    for address in list {
+        // They were live a moment ago.
+        let _ = free(address, call);
+    }
 }
 
 /// Says what an address is.
@@ -300,21 +358,19 @@ pub fn alive(address: usize, len: usize, who: &str) -> Result<usize, i32> {
 pub fn charge(device: u32, bytes: i64, call: &str) -> Result<(), i32> {
     let mut locked = lock();
     let dev = locked.get().device(device);
-    let used = dev.used as i64 + bytes;
-    if used > knobs().hbm_bytes as i64 {
-        return Err(fail(
-            207_001,
-            &format!("{call}: {bytes} bytes asked of device {device}, {} in use", dev.used),
-        ));
+    let used = dev.used.saturating_add_signed(bytes);
+    if bytes > 0 && used > knobs().hbm_bytes {
+        return Err(no_room(dev, device, bytes as u64, 0, call));
     }
-    dev.used = used.max(0) as u64;
-    Ok(())
+    let held = dev.hold(used);
+    held.map_err(|others| no_room(dev, device, bytes.unsigned_abs(), others, call))
 }
 
 /// Free and total bytes of a device.
 pub fn info(device: u32) -> (u64, u64) {
     let mut locked = lock();
-    let used = locked.get().device(device).used;
+    let dev = locked.get().device(device);
+    let used = dev.used + dev.shared.as_ref().map_or(0, Shared::others);
     (knobs().hbm_bytes - used.min(knobs().hbm_bytes), knobs().hbm_bytes)
 }
 
@@ -329,17 +385,46 @@ pub fn leaks() -> Vec<String> {
 }
 
 /// Reserves addresses of a device without memory behind them.
-pub fn reserve_range(device: u32, size: usize) -> usize {
+///
+/// # Errors
+/// 107000 for none, 207001 if there are not so many in a row.
+pub fn reserve_range(device: u32, size: usize, call: &str) -> Result<usize, i32> {
+    if size == 0 {
+        return Err(fail(107_000, &format!("{call}: expected a size above 0, found 0")));
+    }
     guard_host();
     let mut locked = lock();
     let dev = locked.get().device(device);
-    let align = 2 << 20;
-    let at = round_up(dev.next, align);
-    dev.next = at + round_up(size, PAGE) + PAGE;
-    dev.base + at
+    let found = size.checked_next_multiple_of(PAGE).and_then(|n| dev.places.take(n + PAGE, 2 << 20));
+    let Some(at) = found else {
+        return Err(fail(207_001, &format!("{call}: device {device} has not {size} addresses in a row")));
+    };
+    dev.reserved.insert(dev.base + at, size);
+    Ok(dev.base + at)
 }
 
-/// Puts memory behind reserved addresses.
+/// Gives reserved addresses back.
+///
+/// # Errors
+/// 107000 if they are not reserved, or memory is still mapped behind them.
+pub fn release_range(address: usize, call: &str) -> Result<(), i32> {
+    let refused = |why: &str| Err(fail(107_000, &format!("{call}: {address:#x} {why}")));
+    let Some(id) = device_of(address) else { return refused("is not reserved") };
+    let mut locked = lock();
+    let dev = locked.get().device(id);
+    let Some(size) = dev.reserved.get(&address).copied() else { return refused("is not reserved") };
+    if dev.live.range(address..address + size).next().is_some() {
+        return refused("still has memory mapped behind it");
+    }
+    dev.reserved.remove(&address);
+    dev.places.give(address - dev.base);
+    Ok(())
+}
+
+/// Puts memory, which has been charged, behind reserved addresses.
+///
+/// # Errors
+/// 107000 if the addresses are not reserved, or have memory already.
 pub fn back(address: usize, size: usize, call: &str) -> Result<(), i32> {
     let Some(id) = device_of(address) else {
         return Err(fail(107_000, &format!("{call}: {address:#x} is not in a reserved range")));
@@ -349,17 +434,19 @@ pub fn back(address: usize, size: usize, call: &str) -> Result<(), i32> {
     memory.count += 1;
     let number = memory.count;
     let dev = memory.device(id);
-    if dev.used + size as u64 > knobs().hbm_bytes {
-        return Err(fail(
-            207_001,
-            &format!("{call}: {size} bytes asked of device {id}, {} in use", dev.used),
-        ));
+    let within = dev.reserved.range(..=address).next_back().map(|(start, len)| start + len);
+    if within.is_none_or(|end| address + size > end) {
+        let text = format!("{call}: {size} bytes at {address:#x} are not in one reserved range");
+        return Err(fail(107_000, &text));
+    }
+    let before = dev.live.range(..address + size).next_back();
+    if before.is_some_and(|(_, a)| a.start + a.len > address) {
+        return Err(fail(107_000, &format!("{call}: {address:#x} has memory already")));
     }
     let at = address - dev.base;
     map(dev, at, round_up(size, PAGE));
     // SAFETY: mapped just now.
     unsafe { std::ptr::write_bytes((dev.alias + at) as *mut u8, 0xff, size) };
-    dev.used += size as u64;
     // Pieces that follow one another are one allocation for the checks.
     let before = dev.live.range(..=address).next_back().map(|(s, a)| (*s, a.len));
     match before {
@@ -370,14 +457,15 @@ pub fn back(address: usize, size: usize, call: &str) -> Result<(), i32> {
             }
         }
         _ => {
-            let alloc = Alloc { start: address, len: size, asked: size, number, made: Site::here(call) };
+            let made = Site::here(call);
+            let alloc = Alloc { start: address, len: size, asked: size, context: 0, number, made };
             dev.live.insert(address, alloc);
         }
     }
     Ok(())
 }
 
-/// Takes the memory from behind reserved addresses; a piece in the middle of others stays mapped until they go.
+/// Takes the memory from behind reserved addresses.
 pub fn unback(address: usize, size: usize) {
     let Some(id) = device_of(address) else { return };
     let mut locked = lock();
@@ -390,8 +478,8 @@ pub fn unback(address: usize, size: usize) {
     if address >= end {
         return;
     }
-    dev.used -= size as u64;
     dev.live.remove(&start);
+    unmap(dev, address - dev.base, round_up(size, PAGE));
     if address > start {
         alloc.len = address - start;
         dev.live.insert(start, alloc.clone());

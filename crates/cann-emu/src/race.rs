@@ -1,20 +1,27 @@
-//! The order of all accesses: a vector clock per stream, per event and for the host, or for each of its threads.
+//! The order of all accesses: a vector clock per stream, per event, for the host, and for each of its threads.
 //!
-//! Threads of a process synchronise by means that a library cannot see, so the host is one actor unless
-//! `CANN_EMU_HOSTS=threads` says otherwise: what any thread has waited for, every thread knows. With that setting a thread knows
-//! what it did and waited for itself, and what was submitted to a stream or event that it has waited for: for programs whose
-//! threads share device memory by streams and events only. Clocks advance when work is submitted, so a finding does not depend
-//! on when it runs.
+//! Threads of a process synchronise by means that a library cannot see. So two books are kept. In one the host is one actor: what
+//! any thread has waited for, every thread knows; what is unordered there is a race. In the other each thread is an actor of
+//! its own, which knows what it did and waited for itself, and what was submitted to a stream or event that it has waited for:
+//! what is unordered only there may be ordered by a lock of the program, and is a line of the report, or a race with
+//! `CANN_EMU_HOSTS=threads`. Clocks advance when work is submitted, so a finding does not depend on when it runs.
 
 use crate::knobs::knobs;
 use crate::nn::tensor::View;
-use crate::report::Site;
+use crate::report::{self, Site};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Times by actor; the host is actor 0, streams follow, host threads of their own stand behind [`THREADS`].
-pub type Clock = HashMap<u64, u64>;
+type Times = HashMap<u64, u64>;
+
+/// What came before, in both books.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    joint: Times,
+    apart: Times,
+}
 
 /// A range of device memory that a task touches.
 #[derive(Clone, Debug)]
@@ -37,10 +44,17 @@ struct Record {
     what: Arc<str>,
 }
 
+/// One book: the clocks of all actors, and who touched what.
+#[derive(Default)]
+struct Book {
+    clocks: HashMap<u64, Times>,
+    records: BTreeMap<usize, Vec<Record>>,
+}
+
 #[derive(Default)]
 struct State {
-    clocks: HashMap<u64, Clock>,
-    records: BTreeMap<usize, Vec<Record>>,
+    joint: Book,
+    apart: Book,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -53,9 +67,14 @@ thread_local! {
     static THREAD: u64 = THREADS + NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The actor that this thread is.
+/// The actor that this thread is where threads are apart.
 fn own() -> u64 {
-    if knobs().hosts_apart { THREAD.with(|t| *t) } else { HOST }
+    THREAD.with(|t| *t)
+}
+
+/// Whether somebody reads what threads apart do.
+fn heard() -> bool {
+    knobs().hosts_apart || knobs().report.is_some()
 }
 
 /// Whether an actor is the host or one of its threads.
@@ -78,81 +97,119 @@ fn with<R>(f: impl FnOnce(&mut State) -> R) -> R {
     f(guard.get_or_insert_default())
 }
 
-fn join(into: &mut Clock, from: &Clock) {
+fn join(into: &mut Times, from: &Times) {
     for (actor, time) in from {
         let mine = into.entry(*actor).or_insert(0);
         *mine = (*mine).max(*time);
     }
 }
 
+/// What is a race, of what both books found: what only threads apart do is noted, or a race too if that was asked for.
+fn judged(joint: Vec<String>, apart: Vec<String>) -> Vec<String> {
+    if !joint.is_empty() {
+        return joint;
+    }
+    if knobs().hosts_apart {
+        return apart;
+    }
+    for message in apart {
+        report::note(&report::RACE_THREADS, &message);
+    }
+    Vec::new()
+}
+
 /// A task enters a stream: it comes after everything that the host knows and everything before it in the stream.
-/// Gives messages for conflicting accesses without an order, and the stream's clock.
+/// Gives messages for conflicting accesses without an order.
 pub fn submit(stream: u64, accesses: &[Access], what: &str) -> Vec<String> {
-    with(|state| {
-        let host = state.clocks.get(&own()).cloned().unwrap_or_default();
-        let clock = state.clocks.entry(stream).or_default();
-        join(clock, &host);
-        let time = clock.entry(stream).or_insert(0);
-        *time += 1;
-        let (time, clock) = (*time, clock.clone());
-        state.access(stream, time, &clock, accesses, what)
-    })
+    let (joint, apart) = with(|state| {
+        let joint = state.joint.submit(HOST, stream, accesses, what);
+        (joint, if heard() { state.apart.submit(own(), stream, accesses, what) } else { Vec::new() })
+    });
+    judged(joint, apart)
 }
 
 /// The host touches device memory itself, blocking.
 pub fn host(accesses: &[Access], what: &str) -> Vec<String> {
-    with(|state| {
-        let me = own();
-        let clock = state.clocks.entry(me).or_default();
-        let time = clock.entry(me).or_insert(0);
-        *time += 1;
-        let (time, clock) = (*time, clock.clone());
-        state.access(me, time, &clock, accesses, what)
-    })
+    let (joint, apart) = with(|state| {
+        let joint = state.joint.host(HOST, accesses, what);
+        (joint, if heard() { state.apart.host(own(), accesses, what) } else { Vec::new() })
+    });
+    judged(joint, apart)
 }
 
 /// The clock of a stream as it stands: what an event records.
 pub fn stamp(stream: u64) -> Clock {
-    with(|state| {
-        let host = state.clocks.get(&own()).cloned().unwrap_or_default();
-        let clock = state.clocks.entry(stream).or_default();
-        join(clock, &host);
-        clock.clone()
+    with(|state| Clock {
+        joint: state.joint.stamp(HOST, stream),
+        apart: if heard() { state.apart.stamp(own(), stream) } else { Times::new() },
     })
 }
 
 /// A stream waits for what a clock says.
 pub fn wait(stream: u64, clock: &Clock) {
-    with(|state| join(state.clocks.entry(stream).or_default(), clock));
+    with(|state| {
+        join(state.joint.clocks.entry(stream).or_default(), &clock.joint);
+        join(state.apart.clocks.entry(stream).or_default(), &clock.apart);
+    });
 }
 
 /// The host has waited for what a clock says.
 pub fn synchronised(clock: &Clock) {
-    with(|state| join(state.clocks.entry(own()).or_default(), clock));
+    with(|state| {
+        join(state.joint.clocks.entry(HOST).or_default(), &clock.joint);
+        join(state.apart.clocks.entry(own()).or_default(), &clock.apart);
+    });
 }
 
 /// Forgets an allocation; a message if work that the host does not know to be done still uses it.
 pub fn forget(start: usize, len: usize) -> Option<String> {
-    with(|state| {
-        let host = state.clocks.get(&own()).cloned().unwrap_or_default();
-        let mut found = None;
-        let records = state.records.remove(&start).unwrap_or_default();
-        for r in &records {
-            let known = host.get(&r.actor).copied().unwrap_or(0);
-            if !is_host(r.actor) && r.time > known && r.access.start < start + len && found.is_none() {
-                found = Some(format!("{} on {}", r.what, name(r.actor)));
-            }
-        }
-        found
-    })
+    let (joint, apart) =
+        with(|state| (state.joint.forget(HOST, start, len), state.apart.forget(own(), start, len)));
+    judged(joint.into_iter().collect(), apart.into_iter().collect()).pop()
 }
 
-impl State {
+impl Book {
+    fn submit(&mut self, host: u64, stream: u64, accesses: &[Access], what: &str) -> Vec<String> {
+        let known = self.clocks.get(&host).cloned().unwrap_or_default();
+        let clock = self.clocks.entry(stream).or_default();
+        join(clock, &known);
+        let time = clock.entry(stream).or_insert(0);
+        *time += 1;
+        let (time, clock) = (*time, clock.clone());
+        self.access(stream, time, &clock, accesses, what)
+    }
+
+    fn host(&mut self, me: u64, accesses: &[Access], what: &str) -> Vec<String> {
+        let clock = self.clocks.entry(me).or_default();
+        let time = clock.entry(me).or_insert(0);
+        *time += 1;
+        let (time, clock) = (*time, clock.clone());
+        self.access(me, time, &clock, accesses, what)
+    }
+
+    fn stamp(&mut self, host: u64, stream: u64) -> Times {
+        let known = self.clocks.get(&host).cloned().unwrap_or_default();
+        let clock = self.clocks.entry(stream).or_default();
+        join(clock, &known);
+        clock.clone()
+    }
+
+    fn forget(&mut self, host: u64, start: usize, len: usize) -> Option<String> {
+        let known = self.clocks.get(&host).cloned().unwrap_or_default();
+        let records = self.records.remove(&start).unwrap_or_default();
+        let in_flight = |r: &&Record| {
+            !is_host(r.actor)
+                && r.time > known.get(&r.actor).copied().unwrap_or(0)
+                && r.access.start < start + len
+        };
+        records.iter().find(in_flight).map(|r| format!("{} on {}", r.what, name(r.actor)))
+    }
+
     fn access(
         &mut self,
         actor: u64,
         time: u64,
-        clock: &Clock,
+        clock: &Times,
         accesses: &[Access],
         what: &str,
     ) -> Vec<String> {

@@ -51,6 +51,7 @@ rules! {
     STR_BUSY = "STR-03", Documented, "a stream is synchronised before it is destroyed";
     STR_EVENT_KIND = "STR-04", Documented, "the call does not fit the kind of the event";
     RACE = "RACE-01", Documented, "two conflicting accesses must be ordered by a stream, an event or a synchronisation";
+    RACE_THREADS = "RACE-02", Cautious, "two conflicting accesses of threads of the host must be ordered, if by nothing else then by a lock of the program, which a library does not see";
     NN_HANDLE = "NN-01", Documented, "a tensor, scalar, array or executor handle must be alive and of the right kind";
     NN_EXECUTOR_TWICE = "NN-02", Documented, "an executor that is not repeatable runs once";
     NN_EXECUTOR_OTHER = "NN-03", Documented, "the second phase belongs to the operator of the first";
@@ -146,6 +147,19 @@ fn append(path: &std::path::Path, line: &str) {
     }
 }
 
+/// How many lines of each cautious rule were given a back trace.
+struct Traced(Mutex<Option<HashMap<&'static str, u32>>>);
+static TRACED: Traced = Traced(Mutex::new(None));
+
+impl Traced {
+    fn first(&self, id: &'static str) -> bool {
+        let mut counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let count = counts.get_or_insert_default().entry(id).or_insert(0);
+        *count += 1;
+        *count <= 100
+    }
+}
+
 /// Escapes for a JSON string.
 fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -161,10 +175,10 @@ fn json(text: &str) -> String {
     out
 }
 
-/// A line of the report. What may be no mistake comes often, and without a back trace.
+/// A line of the report. What may be no mistake comes often: of the lines of such a rule the first ones have a back trace.
 fn line(rule: &'static Rule, message: &str, site: &Site) -> String {
     let trace = match rule.severity {
-        Severity::Cautious => String::new(),
+        Severity::Cautious if !TRACED.first(rule.id) => String::new(),
         _ => std::backtrace::Backtrace::force_capture().to_string(),
     };
     format!(

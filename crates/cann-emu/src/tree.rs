@@ -163,7 +163,10 @@ pub fn write(layout: &Layout<'_>) -> io::Result<()> {
         let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
         command.args(["-shared", "-nostdlib", "-x", "assembler"]).arg(&source).args(["-x", "none", "-o"]);
         command.arg(lib.join(library)).arg(format!("-Wl,-soname,{library}"));
-        command.args(["-Wl,-rpath,$ORIGIN/..:$ORIGIN", "-Wl,--no-as-needed"]).arg(&core);
+        // The table of both kinds: that of the older kind says how many symbols there are.
+        command
+            .args(["-Wl,-rpath,$ORIGIN/..:$ORIGIN", "-Wl,--no-as-needed", "-Wl,--hash-style=both"])
+            .arg(&core);
         let present = |l: &&str| !layout.without_libraries.contains(l);
         if library == "libopapi.so" {
             command.args(split.iter().copied().filter(present).map(|l| lib.join(l)));
@@ -214,6 +217,13 @@ fn assembly<'a>(symbols: impl Iterator<Item = &'a str>) -> String {
             "\t.globl {symbol}\n\t.type {symbol}, %function\n{symbol}:\n\t{jump} emu_{symbol}{after}\n\t.size {symbol}, .-{symbol}"
         );
     }
+    // What runs when the library has been loaded.
+    text.push_str(if cfg!(target_arch = "aarch64") {
+        "emu_loaded:\n\tadrp x0, emu_loaded\n\tadd x0, x0, :lo12:emu_loaded\n\tb cannemu_loaded\n"
+    } else {
+        "emu_loaded:\n\tleaq emu_loaded(%rip), %rdi\n\tjmp cannemu_loaded@PLT\n"
+    });
+    text.push_str("\t.section .init_array,\"aw\"\n\t.balign 8\n\t.quad emu_loaded\n");
     text.push_str("\t.section .note.GNU-stack,\"\",%progbits\n");
     text
 }

@@ -22,7 +22,7 @@ macro_rules! classes {
 classes! {
     i8 => "i8"; u8 => "u8"; i16 => "i16"; u16 => "u16"; i32 => "i32"; u32 => "u32"; i64 => "i64"; u64 => "u64";
     usize => "u64"; f32 => "f32"; f64 => "f64"; bool => "bool"; () => "v";
-    aclrtIpcEventHandle => "s:aclrtIpcEventHandle"; dim3 => "s:dim3"; HcclConfigValue => "s:HcclConfigValue"; aclrtMemLocation => "s:aclrtMemManagedLocation";
+    aclrtIpcEventHandle => "s:aclrtIpcEventHandle"; dim3 => "s:dim3"; aclmdlRICondTaskParams => "s:tagAclmdlRICondTaskParams"; HcclConfigValue => "s:HcclConfigValue"; aclrtMemLocation => "s:aclrtMemManagedLocation";
     va_list => "s:va_list";
 }
 impl<T: ?Sized> AbiClass for *const T {
@@ -313,7 +313,27 @@ pub struct dim3 {
     pub z: u32,
 }
 
+/// A conditional task of a captured model: by the value behind `handle` one of its models runs, or none.
+///
+/// # Source
+/// The runtime's API reference, page "Structs", from 9.1 on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct aclmdlRICondTaskParams {
+    /// The condition's handle.
+    pub handle: *mut c_void,
+    /// 0: if, 1: while, 2: switch.
+    pub type_: i32,
+    /// Models.
+    pub size: u32,
+    /// The models, `[size]`.
+    pub model_ris: *mut aclmdlRI,
+}
+
 const _: () = {
+    assert!(size_of::<aclmdlRICondTaskParams>() == 24 && align_of::<aclmdlRICondTaskParams>() == 8);
+    assert!(offset_of!(aclmdlRICondTaskParams, type_) == 8 && offset_of!(aclmdlRICondTaskParams, size) == 12);
+    assert!(offset_of!(aclmdlRICondTaskParams, model_ris) == 16);
     assert!(size_of::<HcclRootInfo>() == 4108 && align_of::<HcclRootInfo>() == 1);
     assert!(size_of::<HcclSendRecvItem>() == 32);
     assert!(offset_of!(HcclSendRecvItem, buf) == 8 && offset_of!(HcclSendRecvItem, count) == 16);

@@ -26,11 +26,11 @@ mod tensor;
 
 pub use arena::{Arena, ArenaStats};
 pub use backend::{
-    ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionOptions, Backend, CompressedBackend,
-    DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs, LayoutBackend,
-    LossBackend, MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend, Pooling, QkNorm,
-    RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sgd, Sight, StateSpace,
-    StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window, mix,
+    ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
+    CompressedBackend, DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs,
+    LayoutBackend, LossBackend, MatmulBackend, Mixing, MoeBackend, Noise, Norm, NormBackend, OptimBackend,
+    Pooling, QkNorm, RecurrentBackend, Rotary, Router, RouterScore, Routes, Run, Segment, Sgd, Sight,
+    StateSpace, StreamBackend, Trapezoid, TurnedPairs, VocabShare, Window, mix,
 };
 pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};

@@ -7,8 +7,8 @@
 
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
-    Alibi, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Like, Op, Routes, Run, Saved, Segment,
-    Tensor, Var, ops,
+    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Like, Op, Routes, Run,
+    Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -95,6 +95,16 @@ fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<V
     calls
 }
 
+/// Weights dropped of the queries of `pieces`, whose keys `dropout` holds in the order of the whole micro-batch.
+fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> AttentionDropout {
+    let mut keys = vec![0; pieces.iter().map(|p| p.len).sum()];
+    for p in pieces {
+        let first = spread.documents[p.document].q_start + p.place;
+        keys[p.row..p.row + p.len].copy_from_slice(&dropout.keys[first..first + p.len]);
+    }
+    AttentionDropout { keys: keys.into(), ..*dropout }
+}
+
 /// Columns of packed rows and of rows of keys and values alone.
 struct Columns {
     /// Keys and values of packed rows.
@@ -173,6 +183,8 @@ struct RingAttention {
     pieces: Vec<Vec<Piece>>,
     heads: HeadLayout,
     options: AttentionOptions,
+    /// Of this rank's queries.
+    dropout: Option<AttentionDropout>,
     qkv: Saved,
     out: Saved,
     lse: Tensor,
@@ -194,6 +206,7 @@ impl RingAttention {
         qkv: &Tensor,
         heads: HeadLayout,
         options: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
         let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
         let columns = Columns::new(heads);
@@ -206,7 +219,7 @@ impl RingAttention {
         visits.run(&own, |block, kv| {
             let rows = hybrid(device, &columns, qkv, kv)?;
             for segments in calls(&pieces[rank], &pieces[block], options) {
-                let (part, part_lse) = device.attention(&rows, heads, &segments, options)?;
+                let (part, part_lse) = device.attention(&rows, heads, &segments, options, dropout)?;
                 device.attention_merge(&mut out, &mut lse, &part, &part_lse)?;
             }
             Ok(())
@@ -241,6 +254,7 @@ impl RingAttention {
                     self.heads,
                     &segments,
                     &self.options,
+                    self.dropout.as_ref(),
                 )?;
                 let wide = device.cast(&d, wide)?;
                 add(&mut dq, device.columns(&wide, &columns.q)?)?;
@@ -358,7 +372,8 @@ impl Op for HeadsForTokens {
 }
 
 /// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
-/// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp.
+/// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp. `dropout`
+/// holds the keys of the whole micro-batch, in its order.
 ///
 /// # Errors
 /// If a rank fails, or heads do not divide among the ranks that exchange them.
@@ -370,11 +385,13 @@ pub fn context_attention(
     sinks: Option<&Var>,
     spread: &Spread,
     options: AttentionOptions,
+    dropout: Option<AttentionDropout>,
 ) -> Result<Var> {
     let u = ctx.ulysses.size();
     if u == 1 {
         let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
-        return ring(g, ctx, qkv, heads, sinks, ranks, options);
+        let dropout = dropout.map(|d| dropout_of(&d, &ranks[ctx.ring.rank()], spread));
+        return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout);
     }
     let shares = HeadShares::new(heads, u);
     let (own, each) = (shares.own, shares.own.heads());
@@ -385,6 +402,8 @@ pub fn context_attention(
         alibi: options.alibi.map(|a| Alibi { first: a.first + ctx.ulysses.rank() * each, ..a }),
         ..options
     };
+    let dropout =
+        dropout.map(|d| AttentionDropout { first_head: d.first_head + ctx.ulysses.rank() * each, ..d });
     let apart = ops::columns(g, qkv, &runs.into())?;
     let gathered = exchange(g, &ctx.ulysses, &apart, false)?;
     // The ranks that exchange heads are neighbours: ring rank `i` and its Ulysses ranks hold `i·u .. (i+1)·u`.
@@ -396,10 +415,13 @@ pub fn context_attention(
             let order = Arc::new(spread.in_order(&of_ring[0])?);
             let rows = ops::dispatch(g, &gathered, &order)?;
             let documents: Arc<[Segment]> = spread.documents.as_slice().into();
-            let out = ops::attention(g, &rows, own, sinks.as_ref(), &documents, options)?;
+            let out = ops::attention(g, &rows, own, sinks.as_ref(), &documents, options, dropout)?;
             ops::restore(g, &out, &order)?
         }
-        _ => ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options)?,
+        _ => {
+            let dropout = dropout.map(|d| dropout_of(&d, &of_ring[ctx.ring.rank()], spread));
+            ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout)?
+        }
     };
     exchange(g, &ctx.ulysses, &out, true)
 }
@@ -443,11 +465,13 @@ fn ring(
     sinks: Option<&Var>,
     pieces: Vec<Vec<Piece>>,
     options: AttentionOptions,
+    dropout: Option<AttentionDropout>,
 ) -> Result<Var> {
     let device = g.device().clone();
     let comm = &ctx.ring;
     let visits = Visits { comm: &**comm, how: ctx.context };
-    let (mut out, mut lse) = RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options)?;
+    let (mut out, mut lse) =
+        RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options, dropout.as_ref())?;
     let values = ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
     let none = g.constant(out.clone());
     let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
@@ -457,6 +481,7 @@ fn ring(
             pieces,
             heads,
             options,
+            dropout,
             qkv: qkv.saved(),
             out: out.saved(),
             lse,

@@ -67,7 +67,7 @@ fn training(
     let (cpu, options) = (bench.cpu.clone(), options(head_dim));
     let run = |out: &mut [bf16], lse: &mut [f32]| {
         let (q, k, v) = (Heads::queries(qkv, &shape), Heads::keys(qkv, &shape), Heads::values(qkv, &shape));
-        forward(&cpu, out, Some(lse), q, k, v, groups, heads_per_group, head_dim, &segments, &options)
+        forward(&cpu, out, Some(lse), q, k, v, groups, heads_per_group, head_dim, &segments, &options, None)
             .expect("sizes fit");
     };
     run(out, &mut lse);
@@ -80,7 +80,7 @@ fn training(
     if bench.wants(&backward_name) {
         let cpu = bench.cpu.clone();
         bench.case(&backward_name, Peak::Bf16, 2.5 * gflop, || {
-            backward(&cpu, dqkv, dout, qkv, out, &lse, &shape, &segments, &options).expect("sizes fit");
+            backward(&cpu, dqkv, dout, qkv, out, &lse, &shape, &segments, &options, None).expect("sizes fit");
         });
     }
 }
@@ -145,6 +145,7 @@ fn decode(bench: &mut Bench, keys: usize, groups: usize, heads_per_group: usize,
             dim,
             &segment,
             &options,
+            None,
         )
         .expect("sizes fit");
     });

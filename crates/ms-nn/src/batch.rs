@@ -36,6 +36,10 @@ pub struct Batch {
 pub struct Chance {
     /// Of each token of the batch `[T]`.
     pub keys: Vec<u64>,
+    /// Of each token of the whole micro-batch, in its order, where ranks share it; else the same.
+    pub all_keys: Arc<[u64]>,
+    /// Rate of dropout of attention's weights.
+    pub attention_dropout: f64,
     /// Rate of dropout behind the embedding and behind every sublayer.
     pub hidden_dropout: f64,
     /// Half the width of the factors that a router's inputs are multiplied by.

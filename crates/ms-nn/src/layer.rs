@@ -150,6 +150,11 @@ impl<'a> Pass<'a> {
         self.noisy(&x, &chance.keys[first..first + rows], place, Noise::Dropout { rate })
     }
 
+    /// Where weights of the layer's attention are dropped; kernels put the head above it.
+    pub(crate) fn attention_site(&self) -> u64 {
+        Place::Mixer(self.layer).site()
+    }
+
     /// The inputs of a router, those of `tokens` of the batch, with the jitter of training.
     pub(crate) fn jitter(&mut self, x: &Var, tokens: Range<usize>) -> ms_core::Result<Var> {
         let Some(chance) = self.batch.chance.as_ref().filter(|c| c.router_jitter > 0.0) else {

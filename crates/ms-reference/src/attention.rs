@@ -7,8 +7,8 @@ use crate::picked::{pick, rows_of, softmax};
 use crate::rotary::{Turn, prepare};
 use crate::tape::{Real, dot, gradient};
 use ms_core::{
-    AttentionBackend, AttentionOptions, Error, HeadLayout, IndexerInputs, QkNorm, Result, Rotary, Segment,
-    Sight, Tensor, TensorMut,
+    AttentionBackend, AttentionDropout, AttentionOptions, Error, HeadLayout, IndexerInputs, QkNorm, Result,
+    Rotary, Segment, Sight, Tensor, TensorMut,
 };
 
 /// Heads inside rows: element `d` of head `h` of group `g` of token `t` is `data[t·row + offset + g·group + h·dim + d]`.
@@ -127,8 +127,19 @@ fn picked(picks: &Tensor, keys: usize) -> Result<Queries> {
     (0..picks.dim(0)).map(|t| Ok((t, rows_of(picks, t, keys)?.into_iter().map(near).collect()))).collect()
 }
 
-/// `out[t,n] = Σ_j softmax_j(score) · v_j` and the log of each denominator.
-fn attend(x: &Operands<'_>, queries: &Queries, tokens: usize, o: &AttentionOptions) -> (Vec<f64>, Vec<f64>) {
+/// What the weight of a key is multiplied by.
+fn thinned(dropout: Option<&AttentionDropout>, t: usize, n: usize, s: &Seen) -> f64 {
+    dropout.map_or(1.0, |d| d.view().factor(t, n, s.distance as i64))
+}
+
+/// `out[t,n] = Σ_j m_j · softmax_j(score) · v_j`, `m` the factors of dropout, and the log of each denominator.
+fn attend(
+    x: &Operands<'_>,
+    queries: &Queries,
+    tokens: usize,
+    o: &AttentionOptions,
+    dropout: Option<&AttentionDropout>,
+) -> (Vec<f64>, Vec<f64>) {
     let (heads, d) = (x.heads.heads(), x.heads.head_dim);
     let (mut out, mut lse) = (vec![0.0; tokens * heads * d], vec![f64::NEG_INFINITY; heads * tokens]);
     for (t, seen) in queries {
@@ -138,6 +149,7 @@ fn attend(x: &Operands<'_>, queries: &Queries, tokens: usize, o: &AttentionOptio
             lse[n * tokens + t] = denominator;
             let out = &mut out[(t * heads + n) * d..][..d];
             for (p, s) in p.iter().zip(seen) {
+                let p = thinned(dropout, *t, n, s) * p;
                 out.iter_mut().zip(x.value(s.row, n)).for_each(|(o, v)| *o += p * v);
             }
         }
@@ -153,6 +165,7 @@ fn attend_backward(
     (out, lse): (&[f64], &[f64]),
     queries: &Queries,
     o: &AttentionOptions,
+    dropout: Option<&AttentionDropout>,
 ) -> Vec<f64> {
     let (heads, d, per) = (x.heads.heads(), x.heads.head_dim, x.heads.heads_per_group);
     let tokens = lse.len() / heads.max(1);
@@ -169,10 +182,11 @@ fn attend_backward(
                 let (k, v) = (x.key(s.row, n), x.value(s.row, n));
                 let (score, slope) = score(q, k, n, s.distance, o);
                 let p = (score - lse[n * tokens + t]).exp();
-                let ds = p * (dot(dout, v) - along) * slope * f64::from(o.scale);
+                let m = thinned(dropout, *t, n, s);
+                let ds = p * (m * dot(dout, v) - along) * slope * f64::from(o.scale);
                 add(&mut dx[q_view.at(*t, n / per, n % per)], ds, k);
                 add(&mut dx[k_view.at(s.row, n / per, 0)], ds, q);
-                add(&mut dx[v_view.at(s.row, n / per, 0)], p, dout);
+                add(&mut dx[v_view.at(s.row, n / per, 0)], m * p, dout);
             }
         }
     }
@@ -254,11 +268,12 @@ impl AttentionBackend for Reference {
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
         let tokens = qkv.as_matrix().0;
         expect("attention", "qkv", qkv, &[tokens, heads.packed_width()])?;
         let queries = queries(segments, tokens, tokens, options)?;
-        self.given(heads, attend(&Operands::packed(qkv, heads)?, &queries, tokens, options))
+        self.given(heads, attend(&Operands::packed(qkv, heads)?, &queries, tokens, options, dropout))
     }
 
     fn attention_backward(
@@ -270,11 +285,12 @@ impl AttentionBackend for Reference {
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<Tensor> {
         let tokens = qkv.as_matrix().0;
         let queries = queries(segments, tokens, tokens, options)?;
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
-        self.give_as(qkv, &attend_backward(reals(dout)?, &operands, kept, &queries, options))
+        self.give_as(qkv, &attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout))
     }
 
     fn attention_merge(
@@ -346,7 +362,10 @@ impl AttentionBackend for Reference {
     ) -> Result<(Tensor, Tensor)> {
         let (tokens, places) = (qkv.as_matrix().0, keys.as_matrix().0);
         let queries = queries(segments, tokens, places, options)?;
-        self.given(heads, attend(&Operands::cached(qkv, keys, values, heads)?, &queries, tokens, options))
+        self.given(
+            heads,
+            attend(&Operands::cached(qkv, keys, values, heads)?, &queries, tokens, options, None),
+        )
     }
 
     fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
@@ -371,7 +390,7 @@ impl AttentionBackend for Reference {
             Some((keys, values)) => Operands::cached(qkv, keys, values, heads)?,
             None => Operands::packed(qkv, heads)?,
         };
-        self.given(heads, attend(&operands, &picked(picks, rows)?, tokens, &plain(options)))
+        self.given(heads, attend(&operands, &picked(picks, rows)?, tokens, &plain(options), None))
     }
 
     fn attention_picked_backward(
@@ -386,7 +405,7 @@ impl AttentionBackend for Reference {
     ) -> Result<Tensor> {
         let queries = picked(picks, qkv.as_matrix().0)?;
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
-        self.give_as(qkv, &attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options)))
+        self.give_as(qkv, &attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None))
     }
 
     fn cache_append(

@@ -76,7 +76,7 @@ fn heads(c: &ModelConfig, axis: Axis) -> Vec<(&'static str, usize)> {
 }
 
 /// The parts of all models.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 20] = [
     Rule {
         part: "grouped attention (rotary, ALiBi, windows, sinks, softcap, gates)",
         tp: How::Shared(
@@ -254,6 +254,14 @@ pub const RULES: [Rule; 19] = [
         cp: How::Shared("drawn by token and column"),
         ep: UNCONCERNED,
         has: |_| true,
+        divides: nothing,
+    },
+    Rule {
+        part: "dropout of attention's weights",
+        tp: How::Shared("drawn by query, head and distance"),
+        cp: How::Shared("drawn by query, head and distance"),
+        ep: UNCONCERNED,
+        has: |c| c.indexer.is_none() && c.compressed().is_none(),
         divides: nothing,
     },
 ];

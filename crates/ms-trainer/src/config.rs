@@ -64,6 +64,8 @@ pub struct TrainConfig {
     pub routing: Routing,
     /// Rate of dropout behind the embedding and behind every sublayer, while it is trained.
     pub hidden_dropout: f64,
+    /// Rate of dropout of attention's weights, while it is trained.
+    pub attention_dropout: f64,
     /// Seed of initial weights and of what is drawn at random in training.
     pub seed: u64,
     /// Elements of a gradient bucket; `None`: one bucket.
@@ -143,6 +145,7 @@ impl TrainConfig {
             routing: Routing::default(),
             mtp_loss_scale: 0.1,
             hidden_dropout: 0.0,
+            attention_dropout: 0.0,
             seed: 1,
             bucket_size: None,
             overlap_grad_reduce: false,

@@ -27,6 +27,7 @@ pub(crate) struct Pipeline {
     routing: Routing,
     mtp_loss_scale: f64,
     hidden_dropout: f64,
+    attention_dropout: f64,
     seed: u64,
     load: Arc<RouterLoad>,
     /// Whether chunks hand on more than the stream.
@@ -112,6 +113,7 @@ impl Pipeline {
             routing: config.routing,
             mtp_loss_scale: config.mtp_loss_scale,
             hidden_dropout: config.hidden_dropout,
+            attention_dropout: config.attention_dropout,
             seed: config.seed,
             load,
             lends: hands_on_more(&config.model),
@@ -249,10 +251,14 @@ impl Run<'_> {
             batch.fixed_routes = self.this.routing.fixed.then(places);
             batch.load = Some(self.this.load.clone());
         }
-        let (hidden_dropout, router_jitter) = (self.this.hidden_dropout, self.this.routing.jitter);
-        if let Some(iteration) = self.iteration.filter(|_| hidden_dropout > 0.0 || router_jitter > 0.0) {
-            let keys = share.take(&keys(self.this.seed, iteration, mb));
-            batch.chance = Some(Arc::new(Chance { keys, hidden_dropout, router_jitter }));
+        let Pipeline { hidden_dropout, attention_dropout, .. } = *self.this;
+        let router_jitter = self.this.routing.jitter;
+        let drawn = [hidden_dropout, attention_dropout, router_jitter].iter().any(|&x| x > 0.0);
+        if let Some(iteration) = self.iteration.filter(|_| drawn) {
+            let all_keys: Arc<[u64]> = keys(self.this.seed, iteration, mb).into();
+            let keys = share.take(&all_keys);
+            let chance = Chance { keys, all_keys, hidden_dropout, attention_dropout, router_jitter };
+            batch.chance = Some(Arc::new(chance));
         }
         let scale = self.this.mtp_loss_scale / self.this.mtp.max(1) as f64;
         let mut modules = Vec::with_capacity(self.this.mtp);

@@ -116,6 +116,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         routing: Routing { capacity: None, ..c.routing },
         update: c.update,
         hidden_dropout: c.hidden_dropout,
+        attention_dropout: c.attention_dropout,
         clip_grad: c.clip_grad,
         per_token_loss: c.per_token_loss,
         mtp_loss_scale: c.mtp_loss_scale,

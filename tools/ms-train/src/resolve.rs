@@ -177,6 +177,7 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     };
     let (recompute, keeping, replay) = crate::recompute::resolve(args, model.layers, &topology.stages)?;
     let loss_scale = loss_scale(args)?;
+    let attention_dropout = attention_dropout(args, &model)?;
     let config = TrainConfig {
         model,
         dtype: match (args.flag("fp64"), args.flag("bf16"), args.flag("fp16")) {
@@ -206,8 +207,8 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         order: topology.order,
         routing,
         mtp_loss_scale: number(args, "mtp_loss_scaling_factor"),
-        // Upstream's default is 0.1; here what is not given is not dropped, which the start says.
-        hidden_dropout: if args.has("hidden_dropout") { number(args, "hidden_dropout") } else { 0.0 },
+        hidden_dropout: dropout(args, "hidden_dropout"),
+        attention_dropout,
         seed: number(args, "seed") as u64,
         bucket_size: bucket_size(args, dp * topology.grid.size(ms_core::Axis::Cp))?,
         overlap_grad_reduce: args.flag("overlap_grad_reduce"),
@@ -234,12 +235,6 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
         profile: args.flag("profile").then_some(start..end.max(start + 1)),
         args: args.given().clone(),
     };
-    let attention_dropout = number(args, "attention_dropout");
-    if args.has("attention_dropout") && attention_dropout != 0.0 {
-        bail!(Usage(format!(
-            "--attention-dropout: expected 0, found {attention_dropout}; dropout of attention weights is not part of this version"
-        )));
-    }
     let usage = |e: ms_trainer::Error| Usage(e.to_string());
     config.batch.validate(dp).map_err(usage)?;
     crate::topology::check_schedule(&config, dp)?;
@@ -248,6 +243,25 @@ pub fn resolve(args: &Args, planned: bool) -> Result<Resolved> {
     }
     let profile_dir = PathBuf::from(args.text("profile_save_path").unwrap_or("profile_dir"));
     Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
+}
+
+/// A rate of dropout: upstream's default is 0.1; here what is not given is not dropped, which the start says.
+fn dropout(args: &Args, dest: &str) -> f64 {
+    if args.has(dest) { number(args, dest) } else { 0.0 }
+}
+
+/// The rate of dropout of attention's weights.
+///
+/// # Errors
+/// If attention chooses its keys itself: upstream's kernels for it drop nothing.
+fn attention_dropout(args: &Args, model: &ModelConfig) -> Result<f64> {
+    let rate = dropout(args, "attention_dropout");
+    if rate > 0.0 && (model.indexer.is_some() || model.compressed().is_some()) {
+        bail!(Usage(format!(
+            "--attention-dropout: expected 0 for attention over picked or pooled keys, which drops nothing, found {rate}"
+        )));
+    }
+    Ok(rate)
 }
 
 /// Gives the model positions for rows of `seq_length` tokens, where it can have them.

@@ -148,9 +148,10 @@ fn a_folder_that_is_not_hugging_faces_is_refused_where_one_is_promised() {
 
 #[test]
 fn dropout_and_jitter_are_drawn_alike_on_any_topology() {
-    let noisy = "--hidden-dropout 0.2 --moe-input-jitter-eps 0.1";
+    let noisy = "--hidden-dropout 0.2 --attention-dropout 0.3 --moe-input-jitter-eps 0.1";
     let (plain, one) = (lines(""), lines(noisy));
     assert_ne!(losses(&plain)[0], losses(&one)[0]);
+    assert_ne!(losses(&plain)[0], losses(&lines("--attention-dropout 0.3"))[0]);
     assert_eq!(losses(&one), losses(&lines(noisy)), "a second run");
     for topology in [
         "--nproc-per-node 2 --tp 2 --sequence-parallel",

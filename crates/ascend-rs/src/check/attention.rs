@@ -168,7 +168,7 @@ fn attention(b: &mut Bench<'_>) -> Result<()> {
         let (gq, gk, gv, gdy) = (of(&q, h.n)?, of(&k, h.g)?, of(&v, h.g)?, of(&dy, h.n)?);
         let statistics = [h.b, h.n, h.s, 8];
         let (max, sum) = (b.empty_as(DType::F32, &statistics)?, b.empty_as(DType::F32, &statistics)?);
-        let (out, none) = (b.empty(gq.a.shape())?, b.empty(&[0])?);
+        let (out, none) = (b.empty(gq.shape())?, b.empty(&[0])?);
         let masked = || if causal { mask.view().map(Some) } else { Ok(None) };
         let mode = if causal { 2 } else { 0 };
         ops::attention(
@@ -210,7 +210,7 @@ fn attention(b: &mut Bench<'_>) -> Result<()> {
             // Gradients by differences take a while: each size does one layout.
             continue;
         }
-        let (dq, dk, dv) = (b.empty(gq.a.shape())?, b.empty(gk.a.shape())?, b.empty(gv.a.shape())?);
+        let (dq, dk, dv) = (b.empty(gq.shape())?, b.empty(gk.shape())?, b.empty(gv.shape())?);
         ops::attention_grad(
             b.stream,
             gq.view()?,

@@ -114,7 +114,7 @@ impl Prompt {
         sink: &[f64],
         lse: bool,
     ) -> Result<()> {
-        let (s, r) = (self.q.a.shape()[1], self.k.a.shape()[1]);
+        let (s, r) = (self.q.shape()[1], self.k.shape()[1]);
         let form = Attend { s, r, queries: self.queries, keys: self.keys, sees };
         let [out, sums] = form.run(&self.q.v, &self.k.v, &self.v.v, extra, sink);
         b.near("out", &self.out, &out)?;
@@ -131,7 +131,7 @@ fn fused(b: &mut Bench<'_>, version: usize) -> Result<()> {
     let (m, out, lse) = (Some(mask.view()?), p.out.view()?, Some(p.lse.view()?));
     let (qs, ks) = (Some(&ql[..]), Some(&kl[..]));
     let w = 8;
-    let (s, r) = (p.q.a.shape()[1], p.k.a.shape()[1]);
+    let (s, r) = (p.q.shape()[1], p.k.shape()[1]);
     let (qr, kr) = (b.random(&[B, s, N, w])?, b.random(&[B, r, G, w])?);
     let values = b.noise(N);
     let sink = b.give(&[N], &values)?;

@@ -149,9 +149,21 @@ impl Run {
     fn maker(&self, key: String, ranks: Vec<usize>, place: usize, options: CommOptions) -> Maker {
         let (rendezvous, timeout) = (self.rendezvous.clone(), self.options.timeout);
         Box::new(move |device: &Device| {
-            let own = if place == 0 { Some(RootInfo::new(device)?) } else { None };
-            let what = Shared { key: &key, ranks: &ranks, value: own.as_ref().map(RootInfo::bytes) };
-            let info = RootInfo::from_bytes(rendezvous.share(what, timeout)?)?;
+            let share =
+                |value: Option<&[u8]>| rendezvous.share(Shared { key: &key, ranks: &ranks, value }, timeout);
+            let own = match place {
+                0 => Some(RootInfo::new(device).inspect_err(|_| {
+                    // The others wait: nothing tells them that there is none.
+                    let _ = share(Some(&[]));
+                })?),
+                _ => None,
+            };
+            let bytes = share(own.as_ref().map(RootInfo::bytes))?;
+            if bytes.is_empty() {
+                let text = format!("rank {} could not make the root's information of {key}", ranks[0]);
+                return Err(Error::Rendezvous(text));
+            }
+            let info = RootInfo::from_bytes(bytes)?;
             crate::Comm::from_root_info(device, &info, ranks.len(), place, options)
         })
     }

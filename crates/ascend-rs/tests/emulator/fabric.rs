@@ -19,7 +19,7 @@ scenarios! {
     all_devices_of_a_process_make_a_fabric
     a_rank_table_makes_a_fabric
     a_subgroup_of_a_communicator_works
-    eight_ranks_in_groups_along_three_axes
+    sixteen_ranks_in_groups_along_four_axes
     ranks_that_a_communicator_joins_meet_over_it
     a_failing_rank_releases_the_others
     ranks_that_disagree_are_told_so
@@ -301,23 +301,24 @@ fn a_failing_rank_releases_the_others() {
 }
 
 /// Ranks 2 by 2 by 2: each in a group along every axis, in two planes and in the whole, all at work at once.
-fn eight_ranks_in_groups_along_three_axes() {
+/// Tensor, pipeline, data and context parallelism: groups along each axis and across several.
+fn sixteen_ranks_in_groups_along_four_axes() {
     let run = |fabric: &dyn Fabric| {
         let rank = fabric.rank();
         let along = |axes: &[usize]| -> Vec<usize> {
-            (0..8)
-                .filter(|other| (0..3).all(|bit| axes.contains(&bit) || (other ^ rank) >> bit & 1 == 0))
+            (0..16)
+                .filter(|other| (0..4).all(|bit| axes.contains(&bit) || (other ^ rank) >> bit & 1 == 0))
                 .collect()
         };
-        let groups: Vec<_> = [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 1, 2]]
+        let groups: Vec<_> = [&[0][..], &[1], &[2], &[3], &[0, 1], &[2, 3], &[0, 1, 2, 3]]
             .iter()
             .map(|axes| fabric.group(&along(axes)).unwrap())
             .collect();
         let out: Vec<_> = groups.iter().flat_map(|group| everything(&**group).unwrap()).collect();
-        groups[5].barrier().unwrap();
+        groups[6].barrier().unwrap();
         out
     };
-    compare(&over_hccl(8, options(), |fabric| run(fabric)), &over_threads(8, run));
+    compare(&over_hccl(16, options(), |fabric| run(fabric)), &over_threads(16, run));
 }
 
 /// As over MPI: groups of groups and messages, with nothing but a communicator of all ranks to meet by.
@@ -619,6 +620,13 @@ fn no_store_is_an_error_that_names_the_place() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let e = TorchStore::connect("127.0.0.1", free, "x", Duration::from_millis(10)).unwrap_err();
     assert!(e.to_string().starts_with(&format!("rendezvous: no store at 127.0.0.1:{free}")), "{e}");
+    // One that takes connections and says nothing is no store either, and the wait has an end.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let store = TorchStore::connect("127.0.0.1", port, "x", Duration::from_millis(10)).unwrap();
+    assert!(store.peek("root").is_err());
+    let e = store.peek("root").unwrap_err();
+    assert!(e.to_string().contains("lost before"), "{e}");
     let e = InProcess::default().get("root", Duration::from_millis(10)).unwrap_err();
     assert!(e.to_string().contains("nobody put root"), "{e}");
 }

@@ -46,6 +46,14 @@ fn check_reduction(dtype: i32, op: i32, call: &str) -> Result<(), i32> {
     Ok(())
 }
 
+/// A type of `HcclDataType`.
+fn check_type(dtype: i32, call: &str) -> Result<(), i32> {
+    match crate::hccl::hub::has_type(dtype) {
+        true => Ok(()),
+        false => Err(fail(1, &format!("{call}: type {dtype} is not one of HcclDataType"))),
+    }
+}
+
 /// Enters a collective into a stream: reads `from` then, gives the pieces of the answer to `to`.
 fn enter(
     comm: usize,
@@ -57,6 +65,18 @@ fn enter(
 ) -> Result<(), i32> {
     let comm = get(comm, call)?;
     let stream = resolve(stream, call)?;
+    check_type(request.dtype, call)?;
+    if request.kind == Kind::Exchange {
+        request.pieces.chunks_exact(4).try_for_each(|p| check_type(p[3] as i32, call))?;
+    }
+    let width = size_of(request.dtype);
+    let of_exchange = request.kind == Kind::Exchange;
+    let mut pieces = from.iter().chain(&to).filter(|p| !of_exchange && p.1 > 0);
+    if let Some((at, _)) = pieces.find(|p| p.0 % width != 0) {
+        let message = format!("{call}: the buffer at {at:#x} does not begin at a multiple of {width} bytes");
+        violation(&report::COMM_BUFFER, 1, &message);
+        return Err(1);
+    }
     comm.used_by(call, false)?;
     request.call = call.to_owned();
     request.fixed = comm.is_deterministic();
@@ -95,7 +115,13 @@ fn enter(
 }
 
 fn request(kind: Kind, count: u64, dtype: i32, op: i32, root: u32, pieces: Vec<u64>) -> Request {
-    Request { kind, call: String::new(), fixed: false, count, dtype, op, root, pieces, payload: Vec::new() }
+    let (call, expected, payload) = (String::new(), Vec::new(), Vec::new());
+    Request { kind, call, fixed: false, count, dtype, op, root, pieces, expected, payload }
+}
+
+/// Bytes that there is room for from each rank.
+fn room(to: &[Piece]) -> Vec<u64> {
+    to.iter().map(|p| p.1 as u64).collect()
 }
 
 fn size(count: u64, dtype: i32) -> usize {
@@ -164,7 +190,8 @@ pub(crate) fn HcclAllGatherV(
     answer(|| {
         let to = spread(recv, counts, places, dtype, get(comm, call)?.size);
         let from = vec![(send, size(count, dtype))];
-        enter(comm, stream, call, request(Kind::AllGather, 0, dtype, 0, 0, vec![]), from, to)
+        let asked = Request { expected: room(&to), ..request(Kind::AllGather, 0, dtype, 0, 0, vec![]) };
+        enter(comm, stream, call, asked, from, to)
     })
 }
 
@@ -305,8 +332,9 @@ pub(crate) fn HcclAlltoAll(
         let m = size(recv_count, recv_dtype);
         let ranks = get(comm, call)?.size as usize;
         check_apart((send, n * ranks), (recv, m * ranks), call)?;
+        let to: Vec<Piece> = (0..ranks).map(|r| (recv + r * m, m)).collect();
         let asked = request(Kind::AllToAll, count, dtype, 0, 0, vec![n as u64; ranks]);
-        let to = (0..ranks).map(|r| (recv + r * m, m)).collect();
+        let asked = Request { expected: room(&to), ..asked };
         enter(comm, stream, call, asked, vec![(send, n * ranks)], to)
     })
 }
@@ -340,7 +368,8 @@ pub(crate) fn HcclAlltoAllV(
             to.iter().try_for_each(|b| check_apart(*a, *b, call))?;
         }
         let pieces = from.iter().map(|p| p.1 as u64).collect();
-        enter(comm, stream, call, request(Kind::AllToAll, 0, dtype, 0, 0, pieces), from, to)
+        let asked = Request { expected: room(&to), ..request(Kind::AllToAll, 0, dtype, 0, 0, pieces) };
+        enter(comm, stream, call, asked, from, to)
     })
 }
 
@@ -370,7 +399,8 @@ pub(crate) fn HcclAlltoAllVC(
         let from = line(send, dtype, &|i| r * n + i);
         let to = line(recv, recv_dtype, &|i| i * n + r);
         let pieces = from.iter().map(|p| p.1 as u64).collect();
-        enter(comm, stream, call, request(Kind::AllToAll, 0, dtype, 0, 0, pieces), from, to)
+        let asked = Request { expected: room(&to), ..request(Kind::AllToAll, 0, dtype, 0, 0, pieces) };
+        enter(comm, stream, call, asked, from, to)
     })
 }
 
@@ -400,7 +430,7 @@ pub(crate) fn HcclSend(buffer: usize, count: u64, dtype: i32, peer: u32, comm: u
     answer(|| {
         check_peer(comm, peer, "HcclSend")?;
         let n = size(count, dtype);
-        let pieces = [0, u64::from(peer), n as u64];
+        let pieces = [0, u64::from(peer), n as u64, dtype as u64];
         if hold(comm, stream, pieces, (buffer, n)) {
             return Ok(());
         }
@@ -414,7 +444,7 @@ pub(crate) fn HcclRecv(buffer: usize, count: u64, dtype: i32, peer: u32, comm: u
     answer(|| {
         check_peer(comm, peer, "HcclRecv")?;
         let n = size(count, dtype);
-        let pieces = [1, u64::from(peer), n as u64];
+        let pieces = [1, u64::from(peer), n as u64, dtype as u64];
         if hold(comm, stream, pieces, (buffer, n)) {
             return Ok(());
         }
@@ -445,7 +475,7 @@ pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: u
             if peer == me.rank {
                 if kind == 0 { own.0 += 1 } else { own.1 += 1 }
             }
-            pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64]);
+            pieces.extend([u64::from(kind != 0), u64::from(peer), len as u64, dtype as u64]);
         }
         if own.0 != own.1 {
             violation(
@@ -463,7 +493,7 @@ pub(crate) fn HcclBatchSendRecv(items: usize, count: u32, comm: usize, stream: u
 struct Held {
     comm: usize,
     stream: usize,
-    pieces: [u64; 3],
+    pieces: [u64; 4],
     buffer: Piece,
 }
 
@@ -472,7 +502,7 @@ thread_local! {
 }
 
 /// Within a group a send or receive is held back; true if it was.
-fn hold(comm: usize, stream: usize, pieces: [u64; 3], buffer: Piece) -> bool {
+fn hold(comm: usize, stream: usize, pieces: [u64; 4], buffer: Piece) -> bool {
     GROUP.with(|g| {
         let mut g = g.borrow_mut();
         if g.0 == 0 {

@@ -4,6 +4,7 @@ use super::{answer, give};
 use crate::handles::{self, Handled};
 use crate::knobs::knobs;
 use crate::report::{self, fail};
+use crate::sched::{Event, StreamHandle};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -72,7 +73,7 @@ pub(crate) fn is_default_stream(handle: usize) -> bool {
     with(|c| c.streams.values().any(|h| *h == handle))
 }
 
-fn visible() -> u32 {
+pub(super) fn visible() -> u32 {
     std::env::var("ASCEND_RT_VISIBLE_DEVICES").ok().filter(|v| !v.trim().is_empty()).map_or(
         knobs().devices,
         |v| {
@@ -154,17 +155,37 @@ fn reset(device: i32, force: bool, call: &str) -> i32 {
             return Err(fail(107_001, &format!("{call}: device {device} was not set")));
         };
         if let Some(d) = last {
-            if let Some(stream) = with(|c| c.streams.remove(&d.id))
-                && let Some(s) = handles::peek::<crate::sched::StreamHandle>(stream)
-            {
-                // Its errors were reported at synchronisations; the end of the context waits only.
-                let _ = crate::sched::synchronise(s.id, None, -1);
-                crate::sched::destroy(s.id);
-            }
+            end_of(d.id, device, call);
             handles::destroy::<Context>(d.handle, call, &report::STR_HANDLE, 107_000)?;
         }
         Ok(())
     })
+}
+
+/// What a context owns ends with it: streams, events and memory.
+fn end_of(context: u64, device: u32, call: &str) {
+    with(|c| c.streams.remove(&context));
+    let streams: Vec<(usize, u64)> = handles::live_of("aclrtStream")
+        .into_iter()
+        .filter_map(|(handle, _)| Some((handle, handles::peek::<StreamHandle>(handle)?)))
+        .filter(|(_, s)| s.context == context)
+        .map(|(handle, s)| (handle, s.id))
+        .collect();
+    for (_, id) in &streams {
+        // Errors were reported at synchronisations; the end of the context waits only.
+        let _ = crate::sched::synchronise(*id, None, -1);
+    }
+    for (handle, id) in streams {
+        crate::sched::destroy(id);
+        // It was alive a moment ago, and may be no more.
+        let _ = handles::destroy::<StreamHandle>(handle, call, &report::STR_HANDLE, 107_017);
+    }
+    for (handle, _) in handles::live_of("aclrtEvent") {
+        if handles::peek::<Event>(handle).is_some_and(|e| e.context == context) {
+            let _ = handles::destroy::<Event>(handle, call, &report::STR_HANDLE, 107_017);
+        }
+    }
+    crate::memory::free_all(device, context, call);
 }
 
 pub(crate) fn aclrtResetDevice(device: i32) -> i32 {
@@ -202,6 +223,7 @@ pub(crate) fn aclrtCreateContext(context: usize, device: i32) -> i32 {
 pub(crate) fn aclrtDestroyContext(context: usize) -> i32 {
     answer(|| {
         let gone = handles::destroy::<Context>(context, "aclrtDestroyContext", &report::STR_HANDLE, 107_000)?;
+        end_of(gone.id, gone.device, "aclrtDestroyContext");
         with(|c| c.alive.retain(|id| *id != gone.id));
         Ok(())
     })

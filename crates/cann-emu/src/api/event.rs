@@ -79,6 +79,8 @@ pub(crate) fn aclrtResetEvent(event: usize, stream: usize) -> i32 {
             );
             return Err(107_000);
         }
+        // It stands as if it had not been recorded, from this place of the stream on; nothing waits for a reset.
+        *event.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     })
 }
@@ -98,8 +100,9 @@ pub(crate) fn aclrtStreamWaitEventWithTimeout(stream: usize, event: usize, _time
     aclrtStreamWaitEvent(stream, event)
 }
 
+/// Whether an event's recording has been reached; one without a recording reads complete only if it is of the unlimited kind.
 fn reached(event: &Event) -> bool {
-    last(event).is_none_or(|r| {
+    last(event).map_or(event.ex, |r| {
         let done = sched::is_done(r.stream, Some(r.seq));
         if done {
             crate::race::synchronised(&r.clock);

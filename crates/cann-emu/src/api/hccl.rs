@@ -3,13 +3,16 @@
 use super::context::need;
 use super::{answer, give, give_text, take};
 use crate::handles;
-use crate::hccl::line::{Door, Place};
-use crate::hccl::{Comm, Name, join, listen};
+use crate::hccl::entrance::{Entrance, Joined};
+use crate::hccl::line::Place;
+use crate::hccl::{Comm, Name, join, listen, open};
 use crate::knobs::{Release, knobs, noise};
 use crate::memory;
 use crate::report::{self, fail, violation};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 
 const ROOT_INFO: usize = 4108;
 const MAGIC: [u8; 8] = *b"CANNEMU1";
@@ -20,7 +23,7 @@ static DETERMINISM: AtomicI32 = AtomicI32::new(0);
 
 /// Magic, a number of 8 bytes, the address as text if it is one of TCP, then a pattern of that number up to a checksum: a blob
 /// that was cut or taken for a string is found out.
-fn make_root_info(call: &str) -> Result<([u8; ROOT_INFO], Root, Door), i32> {
+fn make_root_info(call: &str) -> Result<([u8; ROOT_INFO], Root, Ranks), i32> {
     let time =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let id = time ^ (u64::from(std::process::id()) << 40) ^ COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +34,7 @@ fn make_root_info(call: &str) -> Result<([u8; ROOT_INFO], Root, Door), i32> {
         blob[i] = (id >> (i % 57)) as u8 ^ i as u8;
     }
     let name = name_of(id);
-    let (door, place) = Place::open_any(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+    let (entrance, ranks, place) = open(&name).map_err(|e| fail(11, &format!("{call}: {e}")))?;
     blob[ADDRESS].fill(0);
     if let Place::At(address) = &place {
         let text = address.to_string();
@@ -39,8 +42,11 @@ fn make_root_info(call: &str) -> Result<([u8; ROOT_INFO], Root, Door), i32> {
     }
     let sum = checksum(&blob);
     blob[ROOT_INFO - 8..].copy_from_slice(&sum.to_le_bytes());
-    Ok((blob, (name, place), door))
+    Ok((blob, (name, place), (entrance, ranks)))
 }
+
+/// Where the ranks of a group come in, and those that have.
+type Ranks = (Entrance, Receiver<Joined>);
 
 /// A group's name and where it meets.
 type Root = (String, Place);
@@ -85,8 +91,8 @@ fn read_root_info(at: usize, call: &str) -> Result<Root, i32> {
 pub(crate) fn HcclGetRootInfo(at: usize) -> i32 {
     answer(|| {
         need("HcclGetRootInfo")?;
-        let (blob, (name, _), door) = make_root_info("HcclGetRootInfo")?;
-        listen(door, &name, Name::Once).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
+        let (blob, (name, _), ranks) = make_root_info("HcclGetRootInfo")?;
+        listen(ranks, &name, Name::Once).map_err(|e| fail(11, &format!("HcclGetRootInfo: {e}")))?;
         give(at, blob, "HcclGetRootInfo")
     })
 }
@@ -148,7 +154,7 @@ fn init(
     let bytes = 2 * (buffer << 20) as i64;
     memory::charge(device, bytes, call).map_err(|_| 3)?;
     let group = if asked.is_empty() { name.trim_start_matches("cann-emu-").to_owned() } else { asked };
-    let made = join(place, size, rank, device, bytes, (sub, fixed), &group).inspect_err(|_| {
+    let made = join((name, place), size, rank, device, bytes, (sub, fixed), &group).inspect_err(|_| {
         // What was taken is given back; there is room for it.
         let _ = memory::charge(device, -bytes, call);
     })?;
@@ -179,36 +185,58 @@ pub(crate) fn HcclCommInitAll(count: u32, devices: usize, comms: usize) -> i32 {
             return Err(fail(2, &format!("{call}: a list is null or empty")));
         }
         let list: Vec<i32> = (0..count as usize).map(|i| take(devices, i)).collect();
-        let (_, (name, place), door) = make_root_info(call)?;
-        listen(door, &name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
+        let mut named = HashSet::new();
+        let there = |d: &i32| (0..super::context::visible() as i32).contains(d);
+        if let Some(device) = list.iter().find(|d| !there(d) || !named.insert(**d)) {
+            let why = if there(device) { "is named twice" } else { "does not exist" };
+            violation(&report::COMM_ARGUMENT, 1, &format!("{call}: device {device} {why}"));
+            return Err(1);
+        }
+        let (_, (name, place), ranks) = make_root_info(call)?;
+        listen(ranks, &name, Name::Again).map_err(|e| fail(11, &format!("{call}: {e}")))?;
         let group = name.trim_start_matches("cann-emu-").to_owned();
         let bytes = 2 * (knobs().hccl_buffer_mb << 20) as i64;
+        // Before there is a rank that others would wait for.
+        for (i, device) in list.iter().enumerate() {
+            if memory::charge(*device as u32, bytes, call).is_err() {
+                give_back(&list[..i], bytes, call);
+                return Err(3);
+            }
+        }
         let made: Vec<Result<Comm, i32>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = list
-                .iter()
-                .enumerate()
+            let threads: Vec<_> = (0..)
+                .zip(&list)
                 .map(|(rank, device)| {
-                    let (place, group) = (&place, &group);
+                    let (place, group, name) = (&place, &group, &name);
                     scope.spawn(move || {
-                        memory::charge(*device as u32, bytes, call).map_err(|_| 3)?;
-                        join(place, count, rank as u32, *device as u32, bytes, (false, false), group)
+                        join((name, place), count, rank, *device as u32, bytes, (false, false), group)
                     })
                 })
                 .collect();
             threads.into_iter().map(|t| t.join().unwrap_or(Err(4))).collect()
         });
+        let made: Vec<Comm> = made.into_iter().collect::<Result<_, _>>().inspect_err(|_| {
+            give_back(&list, bytes, call);
+        })?;
         for (i, comm) in made.into_iter().enumerate() {
-            give(comms + 8 * i, handles::make(comm?, call), call)?;
+            give(comms + 8 * i, handles::make(comm, call), call)?;
         }
         Ok(())
     })
+}
+
+/// Gives back what was taken of devices for a group that did not come about; there is room for it.
+fn give_back(devices: &[i32], bytes: i64, call: &str) {
+    for device in devices {
+        let _ = memory::charge(*device as u32, -bytes, call);
+    }
 }
 
 /// The group of a name that all its ranks can tell; the first of them opens the door.
 fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
     let place = Place::of_name(&name);
     if rank == 0 {
-        let opened = place.open().and_then(|door| listen(door, &name, Name::Again));
+        let opened = place.open().and_then(|door| listen(Entrance::behind(door, &name)?, &name, Name::Again));
         opened.map_err(|e| fail(11, &format!("{call}: {e}")))?;
     }
     Ok((name, place))

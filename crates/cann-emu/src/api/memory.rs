@@ -8,14 +8,15 @@ use crate::memory;
 use crate::race::{self, Access};
 use crate::report::{self, fail, violation};
 use crate::sched::{self, Work};
+use std::sync::Arc;
 
 fn malloc(at: usize, size: u64, extra: usize, call: &str) -> i32 {
     answer(|| {
-        let (device, _) = need(call)?;
+        let place = need(call)?;
         if at == 0 {
             return Err(fail(107_000, &format!("{call}: devPtr is null")));
         }
-        give(at, memory::allocate(device, size as usize, extra, call)?, call)
+        give(at, memory::allocate(place, size as usize, extra, call)?, call)
     })
 }
 
@@ -292,6 +293,15 @@ pub(crate) fn aclrtMemcpyAsyncWithCondition(
     answer(|| copy_async(dst, max, src, count, kind, stream, "aclrtMemcpyAsyncWithCondition"))
 }
 
+/// Rows of a copy in two dimensions must not reach into the next row.
+fn rows_fit(dpitch: u64, spitch: u64, width: u64, call: &str) -> Result<(), i32> {
+    let pitch = dpitch.min(spitch);
+    match width <= pitch {
+        true => Ok(()),
+        false => Err(fail(107_000, &format!("{call}: rows of {width} bytes, {pitch} from one to the next"))),
+    }
+}
+
 pub(crate) fn aclrtMemcpy2d(
     dst: usize,
     dpitch: u64,
@@ -301,6 +311,9 @@ pub(crate) fn aclrtMemcpy2d(
     height: u64,
     kind: i32,
 ) -> i32 {
+    if let Err(code) = rows_fit(dpitch, spitch, width, "aclrtMemcpy2d") {
+        return code;
+    }
     for row in 0..height {
         let code =
             aclrtMemcpy(dst + (row * dpitch) as usize, width, src + (row * spitch) as usize, width, kind);
@@ -322,6 +335,7 @@ pub(crate) fn aclrtMemcpy2dAsync(
     stream: usize,
 ) -> i32 {
     answer(|| {
+        rows_fit(dpitch, spitch, width, "aclrtMemcpy2dAsync")?;
         (0..height).try_for_each(|row| {
             let (to, from) = (dst + (row * dpitch) as usize, src + (row * spitch) as usize);
             copy_async(to, width, from, width, kind, stream, "aclrtMemcpy2dAsync")
@@ -444,16 +458,30 @@ pub(crate) fn aclrtDevicePeerAccessStatus(device: i32, peer: i32, status: usize)
     })
 }
 
-/// Memory without an address.
+/// Memory without an address. It is the device's again when its handle is gone and nothing is mapped to it.
 #[derive(Debug)]
 pub struct Physical {
     size: usize,
+    device: u32,
+}
+impl Drop for Physical {
+    fn drop(&mut self) {
+        // There is room for what is given back.
+        let _ = memory::charge(self.device, -(self.size as i64), "aclrtFreePhysical");
+    }
 }
 impl Handled for Physical {
     const NAME: &'static str = "aclrtDrvMemHandle";
 }
 
-static MAPPED: std::sync::Mutex<Vec<(usize, usize)>> = std::sync::Mutex::new(Vec::new());
+/// Memory that stands behind addresses.
+struct Mapped {
+    at: usize,
+    size: usize,
+    memory: Arc<Physical>,
+}
+
+static MAPPED: std::sync::Mutex<Vec<Mapped>> = std::sync::Mutex::new(Vec::new());
 
 pub(crate) fn aclrtReserveMemAddress(
     at: usize,
@@ -464,12 +492,13 @@ pub(crate) fn aclrtReserveMemAddress(
 ) -> i32 {
     answer(|| {
         let (device, _) = need("aclrtReserveMemAddress")?;
-        give(at, memory::reserve_range(device, size as usize), "aclrtReserveMemAddress")
+        let call = "aclrtReserveMemAddress";
+        give(at, memory::reserve_range(device, size as usize, call)?, call)
     })
 }
 
-pub(crate) fn aclrtReleaseMemAddress(_at: usize) -> i32 {
-    0
+pub(crate) fn aclrtReleaseMemAddress(at: usize) -> i32 {
+    answer(|| memory::release_range(at, "aclrtReleaseMemAddress"))
 }
 
 pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags: u64) -> i32 {
@@ -481,11 +510,8 @@ pub(crate) fn aclrtMallocPhysical(handle: usize, size: u64, _prop: usize, _flags
                 &format!("aclrtMallocPhysical: expected a multiple of 2 MiB, found {size}"),
             ));
         }
-        let (left, _) = memory::info(device);
-        if size > left {
-            return Err(fail(207_001, &format!("aclrtMallocPhysical: {size} bytes asked, {left} left")));
-        }
-        let made = handles::make(Physical { size: size as usize }, "aclrtMallocPhysical");
+        memory::charge(device, size as i64, "aclrtMallocPhysical")?;
+        let made = handles::make(Physical { size: size as usize, device }, "aclrtMallocPhysical");
         give(handle, made, "aclrtMallocPhysical")
     })
 }
@@ -496,27 +522,33 @@ pub(crate) fn aclrtFreePhysical(handle: usize) -> i32 {
     })
 }
 
-pub(crate) fn aclrtMapMem(at: usize, size: u64, _offset: u64, handle: usize, _flags: u64) -> i32 {
+pub(crate) fn aclrtMapMem(at: usize, size: u64, offset: u64, handle: usize, _flags: u64) -> i32 {
     answer(|| {
         let physical = handles::get::<Physical>(handle, "aclrtMapMem", &report::NN_HANDLE, 107_017)?;
-        if size as usize > physical.size {
-            return Err(fail(
-                107_000,
-                &format!("aclrtMapMem: {size} bytes of a handle of {}", physical.size),
-            ));
+        if offset.checked_add(size).is_none_or(|end| end as usize > physical.size) {
+            let text = format!("aclrtMapMem: {size} bytes from {offset} on of a handle of {}", physical.size);
+            return Err(fail(107_000, &text));
+        }
+        if memory::device_of(at).is_some_and(|id| id != physical.device) {
+            let text = format!("aclrtMapMem: memory of device {} at an address of another", physical.device);
+            return Err(fail(107_000, &text));
+        }
+        let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if mapped.iter().any(|m| Arc::ptr_eq(&m.memory, &physical)) {
+            // One memory at two addresses has no bytes of its own here.
+            return Err(fail(207_000, "aclrtMapMem: the memory is mapped already"));
         }
         memory::back(at, size as usize, "aclrtMapMem")?;
-        MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, size as usize));
+        mapped.push(Mapped { at, size: size as usize, memory: physical });
         Ok(())
     })
 }
 
 pub(crate) fn aclrtUnmapMem(at: usize) -> i32 {
     let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match mapped.iter().position(|(start, _)| *start == at) {
+    match mapped.iter().position(|m| m.at == at) {
         Some(i) => {
-            let (_, size) = mapped.swap_remove(i);
-            memory::unback(at, size);
+            memory::unback(at, mapped.swap_remove(i).size);
             0
         }
         None => fail(107_000, &format!("aclrtUnmapMem: {at:#x} is not mapped")),

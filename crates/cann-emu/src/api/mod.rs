@@ -1,6 +1,7 @@
 //! The functions of the interface that the emulator has, by topic. Pointers and handles arrive as `usize`.
 
 pub mod adapter;
+pub mod callback;
 pub mod collective;
 pub mod context;
 pub mod error;
@@ -13,6 +14,7 @@ pub mod process;
 pub mod profile;
 pub mod stream;
 
+pub(crate) use callback::*;
 pub(crate) use collective::*;
 pub(crate) use context::*;
 pub(crate) use error::*;

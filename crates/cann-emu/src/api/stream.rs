@@ -3,6 +3,7 @@
 use super::context::{default_stream, is_default_stream, need};
 use super::{answer, give};
 use crate::handles;
+use crate::race;
 use crate::report::{self, fail, violation};
 use crate::sched::{self, StreamHandle, Work};
 use std::sync::Arc;
@@ -99,7 +100,11 @@ pub(crate) fn aclrtSynchronizeDeviceWithTimeout(timeout: i32) -> i32 {
 pub(crate) fn aclrtStreamQuery(stream: usize, status: usize) -> i32 {
     answer(|| {
         let found = resolve(stream, "aclrtStreamQuery")?;
+        let clock = race::stamp(found.id);
         let done = sched::is_done(found.id, None);
+        if done {
+            race::synchronised(&clock);
+        }
         give(status, i32::from(!done), "aclrtStreamQuery")
     })
 }
@@ -173,7 +178,10 @@ fn call_host(stream: usize, function: usize, argument: usize, call: &str) -> Res
         return Err(fail(107_000, &format!("{call}: the function is null")));
     }
     let stream = resolve(stream, call)?;
+    let clock = race::stamp(stream.id);
     let run = Box::new(move || {
+        // What the function tells the host comes after what the stream did before.
+        race::synchronised(&clock);
         // SAFETY: the interface asks for a function of this type.
         let f: extern "C" fn(usize) = unsafe { std::mem::transmute(function) };
         f(argument);
@@ -184,22 +192,4 @@ fn call_host(stream: usize, function: usize, argument: usize, call: &str) -> Res
 
 pub(crate) fn aclrtLaunchHostFunc(stream: usize, function: usize, argument: usize) -> i32 {
     answer(|| call_host(stream, function, argument, "aclrtLaunchHostFunc"))
-}
-
-/// Callbacks run on the stream's own worker: the reporting thread that the interface asks for only has to exist.
-pub(crate) fn aclrtLaunchCallback(function: usize, data: usize, _block: i32, stream: usize) -> i32 {
-    answer(|| call_host(stream, function, data, "aclrtLaunchCallback"))
-}
-
-pub(crate) fn aclrtSubscribeReport(_thread: u64, stream: usize) -> i32 {
-    answer(|| resolve(stream, "aclrtSubscribeReport").map(drop))
-}
-
-pub(crate) fn aclrtUnSubscribeReport(_thread: u64, stream: usize) -> i32 {
-    answer(|| resolve(stream, "aclrtUnSubscribeReport").map(drop))
-}
-
-pub(crate) fn aclrtProcessReport(timeout: i32) -> i32 {
-    std::thread::sleep(std::time::Duration::from_millis(timeout.clamp(0, 100) as u64));
-    107_019
 }

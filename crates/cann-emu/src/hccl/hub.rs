@@ -1,36 +1,57 @@
 //! The hub of a group: matches what the ranks ask for and calculates.
 
-use super::line::{Door, Line};
+use super::entrance::Joined;
+use super::line::Line;
 use super::wire::{Kind, Reply, Request};
-use crate::knobs::{knobs, noise};
+use crate::knobs::{Release, knobs, noise};
 use crate::nn::tensor::Dtype;
 use half::{bf16, f16};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A number and the bytes.
-type Message = (u64, Vec<u8>);
+/// A message on its way.
+struct Letter {
+    id: u64,
+    dtype: u64,
+    data: Vec<u8>,
+    /// The call that it is a part of.
+    of: String,
+}
 
 /// An operation in the course of being called.
 #[derive(Default)]
 struct Round {
     requests: HashMap<u32, Request>,
     replies: HashMap<u32, Reply>,
+    /// Why it cannot be any more; ranks that come late hear it too.
+    failed: Option<String>,
+    answered: u32,
+}
+
+/// What a rank in an exchange waits for.
+struct Wait {
+    /// The call.
+    of: String,
+    /// Peers, with the message's number where it is to be taken.
+    open: Vec<(u32, Option<u64>)>,
 }
 
 #[derive(Default)]
 struct State {
-    round: u64,
     rounds: HashMap<u64, Round>,
     /// How many collectives each rank has called.
     called: HashMap<u32, u64>,
     /// Messages under way by (source, destination).
-    mail: HashMap<(u32, u32), Vec<Message>>,
+    mail: HashMap<(u32, u32), VecDeque<Letter>>,
     sent: u64,
-    taken: Vec<u64>,
-    /// Peers that a rank waits for, with the message's number where it is to be taken.
-    waits: HashMap<u32, Vec<(u32, Option<u64>)>>,
+    taken: HashSet<u64>,
+    /// Messages that their receiver did not expect so.
+    refused: HashMap<u64, String>,
+    waits: HashMap<u32, Wait>,
+    /// Ranks in an exchange that can never end, and why.
+    hopeless: HashMap<u32, String>,
     gone: Vec<u32>,
 }
 
@@ -54,16 +75,17 @@ impl Hub {
     }
 }
 
-/// A rank that has introduced itself.
-type Joined = (Line, Request);
-
-/// Takes the ranks of a group in: all that say they are there, or nobody and why. From the first on the others have `limit`; where
-/// ranks disagree, all are told that come within it, as many as the largest number that one of them said.
-pub(super) fn gather(listener: &Door, limit: Duration) -> (Vec<Joined>, Option<String>) {
+/// Takes the ranks of a group in: all that say they are there, or nobody and why. `next` gives the next rank that comes before a
+/// point in time. From the first on the others have `limit`; where ranks disagree, all are told that come within it, as many as
+/// the largest number that one of them said.
+pub(super) fn gather(
+    next: &dyn Fn(Option<Instant>) -> Option<Joined>,
+    limit: Duration,
+) -> (Vec<Joined>, Option<String>) {
     let mut ranks: Vec<Joined> = Vec::new();
     let mut end = None;
     while ranks.first().is_none_or(|(_, first)| (ranks.len() as u64) < first.count) {
-        let Some(joined) = next(listener, end) else {
+        let Some(joined) = next(end) else {
             return (Vec::new(), Some(format!("only {} ranks came in time", ranks.len())));
         };
         end = end.or_else(|| Some(Instant::now() + limit));
@@ -72,7 +94,7 @@ pub(super) fn gather(listener: &Door, limit: Duration) -> (Vec<Joined>, Option<S
             let reply = Reply::error(1, &text);
             answer_all(&mut ranks, &reply);
             while (ranks.len() as u64) < ranks.iter().map(|(_, hello)| hello.count).max().unwrap_or(0) {
-                let Some(late) = next(listener, end) else { break };
+                let Some(late) = next(end) else { break };
                 ranks.push(late);
                 let last = ranks.len() - 1;
                 answer_all(&mut ranks[last..], &reply);
@@ -84,40 +106,10 @@ pub(super) fn gather(listener: &Door, limit: Duration) -> (Vec<Joined>, Option<S
     (ranks, None)
 }
 
-/// The next rank that introduces itself, before `end`.
-fn next(listener: &Door, end: Option<Instant>) -> Option<Joined> {
-    listener.set_nonblocking(end.is_some()).ok()?;
-    loop {
-        match listener.accept() {
-            Ok(mut stream) => {
-                // What connects and says nothing, or goes again, is no rank.
-                stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-                let Ok(hello) = Request::read(&mut stream) else { continue };
-                stream.set_read_timeout(None).ok()?;
-                return Some((stream, hello));
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                if end.is_some_and(|end| end <= Instant::now()) {
-                    return None;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
 fn answer_all(ranks: &mut [Joined], reply: &Reply) {
     for (stream, _) in ranks {
         // A rank that has gone is noticed by its reader.
         let _ = reply.write(stream);
-    }
-}
-
-/// Tells everyone who still comes that there is no place.
-pub(super) fn refuse(listener: &Door, why: &str) {
-    while let Some(late) = next(listener, None) {
-        answer_all(&mut [late], &Reply::error(1, why));
     }
 }
 
@@ -134,7 +126,7 @@ pub(super) fn serve(ranks: Vec<Joined>, group: &str) {
     });
 }
 
-fn disagreement(ranks: &[(Line, Request)], size: u64) -> Option<String> {
+fn disagreement(ranks: &[Joined], size: u64) -> Option<String> {
     let mut seen: HashMap<u32, ()> = HashMap::new();
     let mut devices: HashMap<(&[u8], i32), u32> = HashMap::new();
     for (_, hello) in ranks {
@@ -156,11 +148,14 @@ fn disagreement(ranks: &[(Line, Request)], size: u64) -> Option<String> {
 
 fn rank(hub: &Hub, mut stream: Line, me: u32, size: u32, salt: u64) {
     while let Ok(request) = Request::read(&mut stream) {
-        let reply = if request.kind == Kind::Exchange {
-            exchange(hub, me, &request)
-        } else {
-            collective(hub, me, size, request, salt)
+        let described = request.describe();
+        let answer = || match (request.is_sound(size), request.kind) {
+            (false, _) => Reply::error(4, &format!("{described}: its numbers do not fit its bytes")),
+            (true, Kind::Exchange) => exchange(hub, me, &request),
+            (true, _) => collective(hub, me, size, request, salt),
         };
+        // Whatever goes wrong with one rank, the others must hear that it is gone.
+        let Ok(reply) = catch_unwind(AssertUnwindSafe(answer)) else { break };
         if reply.write(&mut stream).is_err() {
             break;
         }
@@ -173,6 +168,11 @@ fn deadline() -> Instant {
     Instant::now() + Duration::from_secs_f64(knobs().hccl_timeout_s)
 }
 
+/// What ranks call that are not of one mind.
+fn at_odds(number: u64, a: (u32, &str), b: (u32, &str)) -> String {
+    format!("call {number}: rank {} calls {}, rank {} calls {}", a.0, a.1, b.0, b.1)
+}
+
 fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Reply {
     let mut state = hub.lock();
     let number = {
@@ -183,44 +183,54 @@ fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Rep
     let described = request.describe();
     let round = state.rounds.entry(number).or_default();
     round.requests.insert(me, request);
-    if round.requests.len() == size as usize {
-        let mut requests: Vec<(u32, Request)> = std::mem::take(&mut round.requests).into_iter().collect();
+    if round.failed.is_none() && round.requests.len() == size as usize {
+        let mut requests: Vec<(u32, &Request)> = round.requests.iter().map(|(r, q)| (*r, q)).collect();
         requests.sort_by_key(|(r, _)| *r);
-        let first = &requests[0].1;
-        let odd = requests.iter().find(|(_, r)| r.describe() != first.describe());
-        let replies: HashMap<u32, Reply> = match odd {
-            Some((r, other)) => {
-                let text = format!(
-                    "call {number}: rank 0 calls {}, rank {r} calls {}",
-                    first.describe(),
-                    other.describe()
-                );
-                requests.iter().map(|(r, _)| (*r, Reply::error(1, &text))).collect()
-            }
+        let first = requests[0].1.describe();
+        match requests.iter().find(|(_, r)| r.describe() != first) {
+            Some((r, other)) => round.failed = Some(at_odds(number, (0, &first), (*r, &other.describe()))),
             None => {
-                let list: Vec<Request> = requests.into_iter().map(|(_, r)| r).collect();
-                calculate(&list, salt ^ number).into_iter().enumerate().map(|(r, p)| (r as u32, p)).collect()
+                let list: Vec<&Request> = requests.into_iter().map(|(_, r)| r).collect();
+                match calculate(&list, salt ^ number) {
+                    Ok(replies) => round.replies = (0..).zip(replies).collect(),
+                    Err(text) => round.failed = Some(format!("call {number}: {text}")),
+                }
             }
-        };
-        round.replies = replies;
-        state.round = number;
+        }
+        round.requests.values_mut().for_each(|r| r.payload = Vec::new());
         hub.changed.notify_all();
     }
     let end = deadline();
     loop {
-        if let Some(reply) = state.rounds.get_mut(&number).and_then(|r| r.replies.remove(&me)) {
+        let round = state.rounds.entry(number).or_default();
+        let failed = round.failed.as_ref().map(|text| Reply::error(1, text));
+        if let Some(reply) = failed.or_else(|| round.replies.remove(&me)) {
+            round.answered += 1;
+            if round.answered == size {
+                state.rounds.remove(&number);
+            }
             return reply;
         }
-        let missing: Vec<u32> = {
-            let there = state
-                .rounds
-                .get(&number)
-                .map(|r| r.requests.keys().copied().collect::<Vec<_>>())
-                .unwrap_or_default();
-            (0..size).filter(|r| !there.contains(r)).collect()
-        };
+        let missing: Vec<u32> = (0..size).filter(|r| !round.requests.contains_key(r)).collect();
         if let Some(dead) = missing.iter().find(|r| state.gone.contains(r)) {
             return Reply::error(21, &format!("rank {dead} is gone; {described} never completes"));
+        }
+        // A rank that waits for a message of this one, which cannot send it before the other has come here.
+        let elsewhere = missing.iter().find_map(|r| {
+            let wait = state.waits.get(r)?;
+            let of_me = |(peer, id): &(u32, Option<u64>)| {
+                *peer == me
+                    && id.is_none_or(|id| !state.taken.contains(&id))
+                    && !state.lies_ready(me, *r, *id)
+            };
+            wait.open.iter().any(of_me).then(|| (*r, wait.of.clone()))
+        });
+        if let Some((r, of)) = elsewhere {
+            let text = at_odds(number, (me, &described), (r, &of));
+            state.hopeless.insert(r, text.clone());
+            state.rounds.entry(number).or_default().failed = Some(text);
+            hub.changed.notify_all();
+            continue;
         }
         let (guard, more) = hub.wait(state, end);
         state = guard;
@@ -233,74 +243,94 @@ fn collective(hub: &Hub, me: u32, size: u32, request: Request, salt: u64) -> Rep
 
 fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
     let mut state = hub.lock();
+    let of = request.describe();
     let mut at = 0;
     let mut mine = Vec::new();
     let mut wanted = Vec::new();
-    for piece in request.pieces.chunks(3) {
+    for piece in request.pieces.chunks_exact(4) {
         let (peer, bytes) = (piece[1] as u32, piece[2] as usize);
         if piece[0] == 0 {
             state.sent += 1;
             let id = state.sent;
             let data = request.payload[at..at + bytes].to_vec();
             at += bytes;
-            state.mail.entry((me, peer)).or_default().push((id, data));
+            let letter = Letter { id, dtype: piece[3], data, of: of.clone() };
+            state.mail.entry((me, peer)).or_default().push_back(letter);
             mine.push((peer, id));
         } else {
-            wanted.push((peer, bytes));
+            wanted.push((peer, bytes, piece[3]));
         }
     }
     hub.changed.notify_all();
     let end = deadline();
     let mut got: Vec<Option<Vec<u8>>> = vec![None; wanted.len()];
-    loop {
-        for (i, (peer, bytes)) in wanted.iter().enumerate() {
+    let reply = loop {
+        if let Some(text) = state.hopeless.remove(&me) {
+            break Reply::error(1, &text);
+        }
+        let mut odd = None;
+        for (i, (peer, bytes, dtype)) in wanted.iter().enumerate() {
             if got[i].is_none()
-                && let Some(queue) = state.mail.get_mut(&(*peer, me))
-                && !queue.is_empty()
+                && let Some(letter) = state.mail.get_mut(&(*peer, me)).and_then(VecDeque::pop_front)
             {
-                let (id, data) = queue.remove(0);
-                state.taken.push(id);
                 hub.changed.notify_all();
-                if data.len() != *bytes {
-                    state.waits.remove(&me);
-                    let text = format!("rank {peer} sends {} bytes, rank {me} receives {bytes}", data.len());
-                    return Reply::error(1, &text);
+                if letter.data.len() != *bytes || letter.dtype != *dtype {
+                    let text = format!("rank {peer} calls {}, rank {me} calls {of}", letter.of);
+                    state.refused.insert(letter.id, text.clone());
+                    odd = Some(text);
+                    break;
                 }
-                got[i] = Some(data);
+                state.taken.insert(letter.id);
+                got[i] = Some(letter.data);
             }
+        }
+        if let Some(text) = odd.or_else(|| mine.iter().find_map(|(_, id)| state.refused.remove(id))) {
+            break Reply::error(1, &text);
         }
         let open: Vec<(u32, Option<u64>)> = mine
             .iter()
             .filter(|(_, id)| !state.taken.contains(id))
             .map(|(p, id)| (*p, Some(*id)))
-            .chain(wanted.iter().zip(&got).filter(|(_, g)| g.is_none()).map(|((p, _), _)| (*p, None)))
+            .chain(wanted.iter().zip(&got).filter(|(_, g)| g.is_none()).map(|(w, _)| (w.0, None)))
             .collect();
         if open.is_empty() {
-            state.waits.remove(&me);
             let pieces = got.iter().flatten().map(|d| d.len() as u64).collect();
-            return Reply {
-                pieces,
-                payload: got.into_iter().flatten().flatten().collect(),
-                ..Reply::default()
-            };
+            let payload = got.into_iter().flatten().flatten().collect();
+            break Reply { pieces, payload, ..Reply::default() };
         }
         if let Some((dead, _)) = open.iter().find(|(p, _)| state.gone.contains(p)) {
-            return Reply::error(21, &format!("rank {dead} is gone"));
+            break Reply::error(21, &format!("rank {dead} is gone"));
         }
-        state.waits.insert(me, open.clone());
+        let peers: Vec<u32> = open.iter().map(|(p, _)| *p).collect();
+        state.waits.insert(me, Wait { of: of.clone(), open });
         if stuck(&state, me) {
-            hub.changed.notify_all();
             let circle: Vec<(u32, Option<u32>)> =
                 state.waits.keys().map(|r| (*r, waits_for(&state, *r))).collect();
-            let text = format!("ranks wait for one another in a circle: {circle:?}");
-            return Reply::error(4, &text);
+            break Reply::error(4, &format!("ranks wait for one another in a circle: {circle:?}"));
         }
+        // A collective may wait for this rank in vain: it looks when something changes.
+        hub.changed.notify_all();
         let (guard, more) = hub.wait(state, end);
         state = guard;
         if !more {
-            let ranks: Vec<u32> = open.iter().map(|(p, _)| *p).collect();
-            return Reply::error(9, &format!("rank {me} waited in vain for ranks {ranks:?}"));
+            break Reply::error(9, &format!("rank {me} waited in vain for ranks {peers:?}"));
         }
+    };
+    // Others still read who waits for whom in a circle; after any other end this rank waits no more.
+    if reply.status != 4 {
+        state.waits.remove(&me);
+    }
+    for (_, id) in &mine {
+        state.taken.remove(id);
+    }
+    hub.changed.notify_all();
+    reply
+}
+
+impl State {
+    /// Whether a message from one rank to another lies ready, which the other only has to take.
+    fn lies_ready(&self, from: u32, to: u32, sent: Option<u64>) -> bool {
+        sent.is_none() && self.mail.get(&(from, to)).is_some_and(|m| !m.is_empty())
     }
 }
 
@@ -308,7 +338,7 @@ fn exchange(hub: &Hub, me: u32, request: &Request) -> Reply {
 /// woken up yet.
 fn waits_for(state: &State, rank: u32) -> Option<u32> {
     let open = |(_, id): &&(u32, Option<u64>)| id.is_none_or(|id| !state.taken.contains(&id));
-    state.waits.get(&rank)?.iter().find(open).map(|(peer, _)| *peer)
+    state.waits.get(&rank)?.open.iter().find(open).map(|(peer, _)| *peer)
 }
 
 /// Whether following who waits for whom leads from a rank back to it, with no message that would free one of them.
@@ -318,7 +348,7 @@ fn stuck(state: &State, me: u32) -> bool {
         let Some(next) = waits_for(state, at) else { return false };
         // A message that lies ready for one of the two is about to be taken.
         let ready = state.mail.get(&(next, at)).is_some_and(|m| !m.is_empty());
-        let receives = state.mail.get(&(at, next)).is_none_or(Vec::is_empty);
+        let receives = state.mail.get(&(at, next)).is_none_or(VecDeque::is_empty);
         if ready && receives {
             return false;
         }
@@ -344,6 +374,12 @@ fn circle_is_of_one_kind(state: &State, me: u32) -> bool {
             return sends == 0 || sends == steps;
         }
     }
+}
+
+/// Whether a number is one of `HcclDataType`: integers, floats, and those of eight bits that are only moved.
+pub fn has_type(code: i32) -> bool {
+    // Those of eight bits came after 8.1.
+    (0..=12).contains(&code) || (knobs().release != Release::R81 && (14..=17).contains(&code))
 }
 
 fn dtype(code: i32) -> Dtype {
@@ -439,56 +475,74 @@ fn reduce(parts: &[&[u8]], code: i32, op: i32, order: &[usize]) -> Vec<u8> {
 }
 
 /// The reply to each rank.
-fn calculate(requests: &[Request], salt: u64) -> Vec<Reply> {
+///
+/// # Errors
+/// What two ranks say of the same bytes, where it differs.
+fn calculate(requests: &[&Request], salt: u64) -> Result<Vec<Reply>, String> {
     let n = requests.len();
-    let first = &requests[0];
+    let first = requests[0];
     let order = order_of_sums(n, requests.iter().all(|r| r.fixed), salt);
     let whole = |payload: Vec<u8>| Reply { pieces: vec![payload.len() as u64], payload, ..Reply::default() };
     let piece = |r: &Request, i: usize| -> Vec<u8> {
         let start: u64 = r.pieces[..i].iter().sum();
         r.payload[start as usize..(start + r.pieces[i]) as usize].to_vec()
     };
-    match first.kind {
+    let equal = |parts: &[&[u8]], to: &str| match parts.iter().position(|p| p.len() != parts[0].len()) {
+        None => Ok(()),
+        Some(r) => Err(format!(
+            "rank 0 calls {} with {} bytes{to}, rank {r} with {}",
+            first.describe(),
+            parts[0].len(),
+            parts[r].len()
+        )),
+    };
+    // What came to a rank, against what it has room for.
+    let expected = |to: usize, parts: &[u64]| {
+        let room = &requests[to].expected;
+        match parts.iter().zip(room).position(|(came, room)| came != room) {
+            None => Ok(()),
+            Some(from) => Err(format!(
+                "rank {from} calls {} with {} bytes for rank {to}, which calls it with room for {} of rank {from}",
+                first.describe(),
+                parts[from],
+                room[from]
+            )),
+        }
+    };
+    Ok(match first.kind {
         Kind::AllReduce | Kind::Reduce => {
             let parts: Vec<&[u8]> = requests.iter().map(|r| r.payload.as_slice()).collect();
-            if parts.iter().any(|p| p.len() != parts[0].len()) {
-                return vec![Reply::error(1, "the ranks' buffers differ in size"); n];
-            }
+            equal(&parts, "")?;
             let out = reduce(&parts, first.dtype, first.op, &order);
-            (0..n)
-                .map(|r| {
-                    if first.kind == Kind::AllReduce || r as u32 == first.root {
-                        whole(out.clone())
-                    } else {
-                        whole(Vec::new())
-                    }
-                })
-                .collect()
+            let takes = |r: usize| first.kind == Kind::AllReduce || r as u32 == first.root;
+            (0..n).map(|r| whole(if takes(r) { out.clone() } else { Vec::new() })).collect()
         }
-        Kind::ReduceScatter => (0..n)
-            .map(|i| {
+        Kind::ReduceScatter => {
+            let of = |i: usize| {
                 let parts: Vec<Vec<u8>> = requests.iter().map(|r| piece(r, i)).collect();
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-                if parts.iter().any(|p| p.len() != parts[0].len()) {
-                    return Reply::error(1, "the ranks' pieces differ in size");
-                }
-                whole(reduce(&parts, first.dtype, first.op, &order))
-            })
-            .collect(),
+                equal(&parts, &format!(" for rank {i}"))?;
+                Ok(whole(reduce(&parts, first.dtype, first.op, &order)))
+            };
+            (0..n).map(of).collect::<Result<_, String>>()?
+        }
         Kind::AllGather => {
             let pieces: Vec<u64> = requests.iter().map(|r| r.payload.len() as u64).collect();
+            (0..n).try_for_each(|r| expected(r, &pieces))?;
             let payload: Vec<u8> = requests.iter().flat_map(|r| r.payload.clone()).collect();
             vec![Reply { pieces, payload, ..Reply::default() }; n]
         }
         Kind::Broadcast => vec![whole(requests[first.root as usize].payload.clone()); n],
-        Kind::Scatter => (0..n).map(|i| whole(piece(&requests[first.root as usize], i))).collect(),
-        Kind::AllToAll => (0..n)
-            .map(|i| {
+        Kind::Scatter => (0..n).map(|i| whole(piece(requests[first.root as usize], i))).collect(),
+        Kind::AllToAll => {
+            let of = |i: usize| {
                 let parts: Vec<Vec<u8>> = requests.iter().map(|r| piece(r, i)).collect();
-                let pieces = parts.iter().map(|p| p.len() as u64).collect();
-                Reply { pieces, payload: parts.concat(), ..Reply::default() }
-            })
-            .collect(),
+                let pieces: Vec<u64> = parts.iter().map(|p| p.len() as u64).collect();
+                expected(i, &pieces)?;
+                Ok(Reply { pieces, payload: parts.concat(), ..Reply::default() })
+            };
+            (0..n).map(of).collect::<Result<_, String>>()?
+        }
         _ => vec![Reply::default(); n],
-    }
+    })
 }

@@ -1,5 +1,6 @@
 //! Collectives: a communicator is a connection to the hub of its group, a thread in the process that made the root info.
 
+pub mod entrance;
 pub mod hub;
 pub mod line;
 pub mod wire;
@@ -7,8 +8,10 @@ pub mod wire;
 use crate::handles::Handled;
 use crate::knobs::knobs;
 use crate::report::{self, fail, violation};
-use line::{Door, Line, Place};
+use entrance::{Entrance, Joined};
+use line::{Line, Place};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{Reply, Request};
@@ -60,21 +63,39 @@ pub enum Name {
     Again,
 }
 
-/// The hub of a group behind a door; it runs until its last rank has gone.
-pub fn listen(listener: Door, name: &str, valid: Name) -> std::io::Result<()> {
+/// A group of this name that others can find: the entrance, and where it is.
+///
+/// # Errors
+/// If its door cannot be opened.
+pub fn open(name: &str) -> std::io::Result<(Entrance, Receiver<Joined>, Place)> {
+    if !knobs().server.is_empty() {
+        return Entrance::shared(name);
+    }
+    let place = Place::Here(name.to_owned());
+    let (entrance, ranks) = Entrance::behind(place.open()?, name)?;
+    Ok((entrance, ranks, place))
+}
+
+/// The hub of a group behind its entrance; it runs until its last rank has gone.
+///
+/// # Errors
+/// If there is no thread for it.
+pub fn listen(
+    (entrance, ranks): (Entrance, Receiver<Joined>),
+    name: &str,
+    valid: Name,
+) -> std::io::Result<()> {
     let group = name.to_owned();
-    let hub = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    hub("emu-hccl-hub").spawn(move || {
+    std::thread::Builder::new().name("emu-hccl-hub".to_owned()).spawn(move || {
         // Ranks that wait give up before the hub does.
-        let (ranks, why) = hub::gather(&listener, Duration::from_secs_f64(connect_timeout() + 1.0));
+        let limit = Duration::from_secs_f64(connect_timeout() + 1.0);
+        let (ranks, why) = hub::gather(&|end| entrance::next(&ranks, end), limit);
         match valid {
-            Name::Again => drop(listener),
+            Name::Again => entrance.close(),
             Name::Once => {
-                let why = why.unwrap_or_else(|| {
+                entrance.refuse(&why.unwrap_or_else(|| {
                     "the group has had its ranks: its root info was used before".to_owned()
-                });
-                // Without the thread a late rank waits for its time-out.
-                let _ = hub("emu-hccl-refusal").spawn(move || hub::refuse(&listener, &why));
+                }))
             }
         }
         hub::serve(ranks, &group);
@@ -92,7 +113,7 @@ fn connect_timeout() -> f64 {
 /// # Errors
 /// `HCCL_E_TIMEOUT` when there is no hub or not all ranks come, `HCCL_E_PARA` when ranks disagree.
 pub fn join(
-    place: &Place,
+    (met, place): (&str, &Place),
     size: u32,
     rank: u32,
     device: u32,
@@ -111,7 +132,7 @@ pub fn join(
             }
         }
     };
-    let hello = Request::hello(size, rank, device);
+    let hello = Request::hello(met, size, rank, device);
     let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let waited = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {

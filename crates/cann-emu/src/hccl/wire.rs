@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Joins: `count` is the number of ranks, `root` the rank, `dtype` the device, `payload` its server.
+    /// Joins the group named `call`: `count` is the number of ranks, `root` the rank, `dtype` the device, `payload` its server.
     Hello,
     AllReduce,
     AllGather,
@@ -46,8 +46,10 @@ pub struct Request {
     pub dtype: i32,
     pub op: i32,
     pub root: u32,
-    /// Bytes for each rank, or for exchanges triples of (0 send or 1 receive, peer, bytes).
+    /// Bytes for each rank, or for exchanges four numbers each: 0 send or 1 receive, peer, bytes, type.
     pub pieces: Vec<u64>,
+    /// Bytes that this rank has room for from each rank; none: those that come.
+    pub expected: Vec<u64>,
     pub payload: Vec<u8>,
 }
 
@@ -72,11 +74,14 @@ fn get(from: &mut impl Read) -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// Memory grows with the bytes that come, not with the number that was said.
 fn get_bytes(from: &mut impl Read) -> io::Result<Vec<u8>> {
-    let n = get(from)? as usize;
-    let mut bytes = vec![0; n];
-    from.read_exact(&mut bytes)?;
-    Ok(bytes)
+    let n = get(from)?;
+    let mut bytes = Vec::new();
+    match from.take(n).read_to_end(&mut bytes)? as u64 == n {
+        true => Ok(bytes),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 fn get_list(from: &mut impl Read) -> io::Result<Vec<u64>> {
@@ -86,22 +91,33 @@ fn get_list(from: &mut impl Read) -> io::Result<Vec<u64>> {
 
 impl Request {
     /// A rank introduces itself.
-    pub fn hello(size: u32, rank: u32, device: u32) -> Request {
+    pub fn hello(group: &str, size: u32, rank: u32, device: u32) -> Request {
         Request {
             kind: Kind::Hello,
-            call: String::new(),
+            call: group.to_owned(),
             fixed: false,
             count: u64::from(size),
             dtype: device as i32,
             op: 0,
             root: rank,
             pieces: Vec::new(),
+            expected: Vec::new(),
             payload: crate::knobs::knobs().server.clone().into_bytes(),
         }
     }
     /// What must agree among ranks, for messages.
     pub fn describe(&self) -> String {
         let call = if self.call.is_empty() { format!("{:?}", self.kind) } else { self.call.clone() };
+        if self.kind == Kind::Exchange {
+            let one = |p: &[u64]| {
+                let verb = if p[0] == 0 { "sends to" } else { "receives from" };
+                format!("{verb} rank {} {} bytes of type {}", p[1], p[2], p[3])
+            };
+            return format!(
+                "{call}, which {}",
+                self.pieces.chunks_exact(4).map(one).collect::<Vec<_>>().join(", ")
+            );
+        }
         format!(
             "{call} of {} elements of type {}, operation {}, root {}",
             self.count, self.dtype, self.op, self.root
@@ -123,9 +139,37 @@ impl Request {
         out.extend_from_slice(self.call.as_bytes());
         put(&mut out, self.pieces.len() as u64);
         self.pieces.iter().for_each(|v| put(&mut out, *v));
+        put(&mut out, self.expected.len() as u64);
+        self.expected.iter().for_each(|v| put(&mut out, *v));
         put(&mut out, self.payload.len() as u64);
         out.extend_from_slice(&self.payload);
         to.write_all(&out)
+    }
+    /// Whether its numbers fit a group of `size` ranks and its bytes.
+    pub(super) fn is_sound(&self, size: u32) -> bool {
+        let n = size as usize;
+        let sum = |list: Vec<u64>| list.into_iter().try_fold(0u64, u64::checked_add);
+        let fits = |total: Option<u64>| total == Some(self.payload.len() as u64);
+        let expected = self.expected.is_empty() || self.expected.len() == n;
+        expected
+            && self.root < size
+            && match self.kind {
+                Kind::Hello => false,
+                Kind::Exchange => {
+                    let items = || self.pieces.chunks_exact(4);
+                    self.pieces.len().is_multiple_of(4)
+                        && items().all(|p| p[0] < 2 && p[1] < u64::from(size))
+                        && fits(sum(items().filter(|p| p[0] == 0).map(|p| p[2]).collect()))
+                }
+                Kind::ReduceScatter | Kind::AllToAll => {
+                    self.pieces.len() == n && fits(sum(self.pieces.clone()))
+                }
+                Kind::Scatter => {
+                    let whole = self.pieces.len() == n && fits(sum(self.pieces.clone()));
+                    whole || (self.pieces.is_empty() && self.payload.is_empty())
+                }
+                _ => self.pieces.is_empty(),
+            }
     }
     pub(super) fn read(from: &mut impl Read) -> io::Result<Request> {
         let kind = *KINDS.get(get(from)? as usize).ok_or_else(|| io::Error::other("unknown message"))?;
@@ -140,6 +184,7 @@ impl Request {
             op,
             root,
             pieces: get_list(from)?,
+            expected: get_list(from)?,
             payload: get_bytes(from)?,
         })
     }

@@ -3,8 +3,8 @@
 //! A contract is a line of clauses parted by spaces:
 //!
 //! - `self:FDI`: the element types of a tensor or list. `F` f16, bf16, f32; `D` f64; `I` integers; `B` bool; `C` complex;
-//!   `L` int32 and int64, `i` int32, `l` int64; `H` f16 and bf16; `S` f32; `U` uint8 and bool.
-//! - `null(a,b)`: these may be null, besides all whose names end in `Optional`.
+//!   `L` int32 and int64, `i` int32, `l` int64, `u` uint64, `8` int8; `H` f16 and bf16, `b` bf16; `S` f32; `U` uint8 and bool.
+//! - `null(a,b)`: these tensors, lists, scalars, arrays and texts may be null, besides all whose names have `Optional` in them.
 //! - `out(a,b)`, `inout(a)`: roles that names and constness do not tell.
 //! - `same(a,b)`: equal shapes. `type(a,b)`: equal element types.
 //! - `bcast(a,b>c)`: `a` and `b` broadcast to the shape of `c`.
@@ -19,22 +19,25 @@
 //! - `layout(q,layout,heads)`: the letters of `layout` are those of a tensor of that many dimensions, which holds `heads` heads
 //!   of a number; heads have at most 768 elements and there are at most 256.
 //! - `even(a,dim)`: the dimension that `dim` names has an even size.
-//! - `x[.s,m,k*R]`: a shape by letters, see [`letters`]. A list's tensors have it each.
+//! - `x[.s,m,k*R]`, `x^flag[k,n]`: a shape by letters, see [`letters`]. A list's tensors have it each.
 //! - `in(m/R,1..8)`, `in(mode,0|2)`: what letters or number parameters come to. `multiple(m,R)`: divisible.
 //! - `on(A2,R,2|4|8)`: as `in`, on a chip of that kind only. `chips(A2|A3)`: the kinds of chips that have the operator.
 //! - `says(reduceOp,sum)`: a text is one of those parted by `|`; null is the empty one. `none(a,b)`: these must be null.
-//! - `equal(a,b)`: the same number. `let(n,a-b)`: a letter for a number.
+//! - `equal(a,b)`: the same number. `either(a,b,c)`: the number of one of two. `let(n,a-b)`: a letter for a number.
 //! - `atmost(a,b)`: a number that is not above another. `default(k,1)`: a letter's number where no tensor has told it.
 //! - `long(list,1..128)`: how many tensors a list has. `one(list,mode,2|3)`: a single one where a parameter is among these.
 //! - `last(list,1..65535)`: the last dimension of a tensor or of each of a list. `needs(a,b)`: `a` is there only if `b` is.
-//! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers. `there(list)`: not null.
+//! - `axes(name,-2,-1)`: a list of integers that is null, empty or these. `count(list,e*R)`: so many integers.
+//!   `each(list,0..8)`: every one of them. `ends(a,list)`: the last dimensions are these.
 //! - `together(a,b)`: all of these are there, or none.
+//! - `groups(x,weight,bias,ends>y)`: lists whose products are those of each group's rows with its matrix, see [`groups`].
 //! - `group(group>R)`: the name of a communicator of the current device; `R` is its number of ranks, `R.rank` this one.
 //!   `route(group>R)`: as that, for tokens on their way to experts: nothing else may use that communicator. `meet(group>R)`: for both.
 //! - `turned(x2)`: elements follow one another, or do so once the last two dimensions are exchanged.
 //! - `code(561002)`: what follows is answered with this code instead of 161002.
 
 mod check;
+mod groups;
 mod letters;
 mod parse;
 
@@ -78,6 +81,7 @@ enum Clause {
     In(Size, String),
     Multiple(Size, Size),
     Equal(Size, Size),
+    Either(Size, [Size; 2]),
     Let(String, Size),
     AtMost(Size, Size),
     Default(String, i64),
@@ -87,7 +91,9 @@ enum Clause {
     Needs(String, String),
     Axes(String, Vec<i64>),
     Count(String, Size),
-    There(Vec<String>),
+    Each(String, String),
+    Ends(String, String),
+    Groups([String; 5]),
     Together(Vec<String>),
     On(String, Size, String),
     Chips(String),
@@ -118,7 +124,9 @@ impl Contract {
         if name.ends_with("Ref") || name.ends_with("RefOptional") || name.ends_with("OptionalRef") {
             return Role::InOut;
         }
-        let told = name == "out" || name.ends_with("Out") || name.ends_with("OutOptional");
+        // The gradient of an output is an input.
+        let told =
+            name == "out" || (name.ends_with("Out") && name != "gradOut") || name.ends_with("OutOptional");
         if told || matches!(param.kind, Kind::To | Kind::TLo) { Role::Out } else { Role::In }
     }
 
@@ -136,11 +144,19 @@ impl Contract {
     /// the first clause that does not hold.
     pub fn check(&self, call: &Call) -> Result<(), (i32, String)> {
         for param in call.decl.params {
-            let missing = match call.value(param.name) {
-                Some(Value::Tensor(None) | Value::Scalar(None)) => true,
-                Some(Value::List(None)) => matches!(param.kind, Kind::TL | Kind::TLo),
-                _ => false,
-            };
+            let missing = matches!(
+                call.value(param.name),
+                Some(
+                    Value::Tensor(None)
+                        | Value::List(None)
+                        | Value::Scalar(None)
+                        | Value::Scalars(None)
+                        | Value::Ints(None)
+                        | Value::Floats(None)
+                        | Value::Bools(None)
+                        | Value::Text(None)
+                )
+            );
             if missing && !self.may_be_null(param.name) {
                 return Err((161_001, format!("{} must not be null", param.name)));
             }
@@ -155,6 +171,12 @@ impl Contract {
             }
         }
         Ok(())
+    }
+
+    /// Whether it names the element types of an argument.
+    #[cfg(test)]
+    pub fn has_types(&self) -> bool {
+        self.clauses.iter().any(|c| matches!(c, Clause::Types(..)))
     }
 
     /// The parameters that name communicators.
@@ -173,11 +195,12 @@ fn rule(clause: &Clause) -> &'static Rule {
         Clause::In(..)
         | Clause::Multiple(..)
         | Clause::Equal(..)
+        | Clause::Either(..)
         | Clause::AtMost(..)
         | Clause::Needs(..)
         | Clause::Axes(..)
         | Clause::Count(..)
-        | Clause::There(..)
+        | Clause::Each(..)
         | Clause::Together(..)
         | Clause::On(..)
         | Clause::Says(..)

@@ -41,10 +41,10 @@ pub enum Value {
     Tensor(Option<(Arc<Tensor>, View)>),
     List(Option<Vec<(Arc<Tensor>, View)>>),
     Scalar(Option<Scalar>),
-    Scalars(Vec<Scalar>),
+    Scalars(Option<Vec<Scalar>>),
     Ints(Option<Vec<i64>>),
-    Floats(Vec<f32>),
-    Bools(Vec<bool>),
+    Floats(Option<Vec<f32>>),
+    Bools(Option<Vec<bool>>),
     Text(Option<String>),
     Number(Arg),
 }
@@ -182,10 +182,10 @@ impl Call {
     pub fn scalar(&self, names: &str) -> Result<&Scalar, Fault> {
         self.opt_scalar(names)?.ok_or_else(|| Fault::Text(format!("{names} is null")))
     }
-    /// The scalars of a list.
+    /// The scalars of a list; none when absent.
     pub fn scalars(&self, names: &str) -> Result<&[Scalar], Fault> {
         match self.named(names)? {
-            Value::Scalars(s) => Ok(s),
+            Value::Scalars(s) => Ok(s.as_deref().unwrap_or_default()),
             other => Err(Fault::Text(format!("{names} is {other:?}, no scalar list"))),
         }
     }
@@ -220,10 +220,10 @@ impl Call {
             other => Err(Fault::Text(format!("{names} is {other:?}, no int array"))),
         }
     }
-    /// A bool array.
+    /// A bool array; empty when absent.
     pub fn bools(&self, names: &str) -> Result<Vec<bool>, Fault> {
         match self.named(names)? {
-            Value::Bools(v) => Ok(v.clone()),
+            Value::Bools(v) => Ok(v.clone().unwrap_or_default()),
             other => Err(Fault::Text(format!("{names} is {other:?}, no bool array"))),
         }
     }

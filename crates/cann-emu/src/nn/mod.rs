@@ -123,7 +123,8 @@ fn result(code: i32) -> Result<(), i32> {
 
 /// The first phase of any operator.
 pub fn phase1(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usize) -> i32 {
-    report::trace(decl.name, args);
+    let outs = [Arg::P(size as usize), Arg::P(executor as usize)];
+    report::trace(&format!("{}GetWorkspaceSize", decl.name), &[args, &outs].concat());
     plan(decl, args, size, executor).err().unwrap_or(0)
 }
 
@@ -194,9 +195,9 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
                     let scalar = handles::get::<Scalar>(*handle, name, &report::NN_HANDLE, 161_002)?;
                     scalars.push((*scalar).clone());
                 }
-                Value::Scalars(scalars)
+                Value::Scalars(Some(scalars))
             }
-            (Kind::SL, _) => Value::Scalars(Vec::new()),
+            (Kind::SL, _) => Value::Scalars(None),
             (Kind::IA, Arg::P(0)) => Value::Ints(None),
             (Kind::IA, Arg::P(handle)) => {
                 let array = handles::get::<IntArray>(handle, name, &report::NN_HANDLE, 161_002)?;
@@ -204,14 +205,14 @@ fn plan(decl: &'static OpDecl, args: &[Arg], size: *mut u64, executor: *mut usiz
             }
             (Kind::FA, Arg::P(handle)) if handle != 0 => {
                 let array = handles::get::<FloatArray>(handle, name, &report::NN_HANDLE, 161_002)?;
-                Value::Floats(array.0.clone())
+                Value::Floats(Some(array.0.clone()))
             }
-            (Kind::FA, _) => Value::Floats(Vec::new()),
+            (Kind::FA, _) => Value::Floats(None),
             (Kind::BA, Arg::P(handle)) if handle != 0 => {
                 let array = handles::get::<BoolArray>(handle, name, &report::NN_HANDLE, 161_002)?;
-                Value::Bools(array.0.clone())
+                Value::Bools(Some(array.0.clone()))
             }
-            (Kind::BA, _) => Value::Bools(Vec::new()),
+            (Kind::BA, _) => Value::Bools(None),
             (Kind::Str, Arg::P(0)) => Value::Text(None),
             (Kind::Str, Arg::P(at)) => {
                 // SAFETY: the interface asks for a C string.

@@ -72,6 +72,7 @@ functions! {
     aclmdlQuerySizeFromMem(model: *const c_void, modelSize: usize, workSize: *mut usize, weightSize: *mut usize) -> i32;
     aclmdlRIAbort(modelRI: aclmdlRI) -> i32;
     aclmdlRIAbortImpl(modelRI: aclmdlRI) -> i32;
+    aclmdlRIAddCondTask(params: aclmdlRICondTaskParams, stream: aclrtStream, flags: u32) -> i32;
     aclmdlRIBindStream(modelRI: aclmdlRI, stream: aclrtStream, flag: u32) -> i32;
     aclmdlRIBindStreamImpl(modelRI: aclmdlRI, stream: aclrtStream, flag: u32) -> i32;
     aclmdlRIBuildBegin(modelRI: *mut aclmdlRI, flag: u32) -> i32;

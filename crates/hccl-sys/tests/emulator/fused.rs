@@ -2,7 +2,7 @@
 
 use super::scenarios::{ranks, scenarios};
 use crate::client::{Array, F16, F32, I32, I64, call, message, noise, ok, op, start, stream};
-use hccl_sys::types::{HcclComm, HcclRootInfo, aclTensor, aclrtStream};
+use hccl_sys::types::{HcclComm, aclTensor, aclrtStream};
 use std::ffi::{CStr, CString};
 use std::path::PathBuf;
 use std::ptr::null_mut;
@@ -240,20 +240,7 @@ fn one_of_two_processes() {
     let rank: usize = std::env::var("CANN_RANK").unwrap().parse().unwrap();
     let path = PathBuf::from(std::env::var("CANN_FOLDER").unwrap()).join("root");
     start(rank as i32);
-    let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
-    if rank == 0 {
-        assert_eq!(call!(hccl.HcclGetRootInfo(&raw mut *info)), 0, "{}", message());
-        let bytes: Vec<u8> = info.internal.iter().map(|b| *b as u8).collect();
-        std::fs::write(path.with_extension("part"), bytes).unwrap();
-        std::fs::rename(path.with_extension("part"), &path).unwrap();
-    } else {
-        while !path.exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        for (to, from) in info.internal.iter_mut().zip(std::fs::read(&path).unwrap()) {
-            *to = from as _;
-        }
-    }
+    let info = super::processes::meet(rank, &path);
     let mut comm = null_mut();
     assert_eq!(call!(hccl.HcclCommInitRootInfo(2, &raw const *info, rank as u32, &raw mut comm)), 0);
     let s = stream();

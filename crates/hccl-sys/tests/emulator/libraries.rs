@@ -2,6 +2,7 @@
 //! finds them.
 
 use super::scenarios::scenarios;
+use crate::client::cann;
 use crate::{run_in, tree};
 use cann_emu::tree::{Personality, exports};
 use hccl_sys::{Cann, Search};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 scenarios! {
+    two_symbols_are_missing
     prefixes_in_their_order a_home_before_the_prefixes a_library_of_another_machine vendors_behind_named_folders
 }
 
@@ -285,4 +287,11 @@ fn vendors_behind_named_folders() {
         .collect();
     let library = |folder: PathBuf| folder.join("op_api/lib/libcust_opapi.so");
     assert_eq!(found, [library(named), library(vendors.join("first")), library(vendors.join("second"))]);
+}
+
+/// Runs with both taken away by a fault.
+fn two_symbols_are_missing() {
+    let cann = cann();
+    assert!(cann.math.aclnnAdd.is_none() && cann.rt.aclrtMemcpy2d.is_none());
+    assert!(cann.math.aclnnAdds.is_some() && cann.rt.aclrtMemcpy.is_some());
 }

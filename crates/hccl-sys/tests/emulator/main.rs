@@ -5,11 +5,15 @@
 #![allow(unsafe_code)] // calls through the tables
 #![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)] // a test program
 
+mod bits;
 mod client;
 mod conduct;
 mod fused;
 mod images;
 mod libraries;
+mod odds;
+mod orders;
+mod processes;
 mod refusals;
 mod scenarios;
 mod states;
@@ -121,6 +125,10 @@ fn find(name: &str) -> Option<scenarios::Scenario> {
         sums::find,
         fused::find,
         libraries::find,
+        odds::find,
+        orders::find,
+        bits::find,
+        processes::find,
         refusals::find,
     ];
     parts.iter().find_map(|find| find(name))

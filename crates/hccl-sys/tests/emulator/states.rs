@@ -56,6 +56,19 @@ fn null_arguments_have_their_own_code() {
     assert!(said.contains("other must not be null"), "{said}");
     assert_eq!(op!(s, math.aclnnAdd(a.tensor(), b.tensor(), null_mut(), c.tensor())), 161_001);
     assert_eq!(op!(s, math.aclnnAdd(a.tensor(), b.tensor(), scalar(1.0), none)), 161_001);
+    // Arrays and texts are arguments, too.
+    let refused = |code: i32, name: &str| {
+        let said = message();
+        assert_eq!(code, 161_001, "{name}: {said}");
+        assert!(said.contains(&format!("{name} must not be null")), "{said}");
+    };
+    let (x, y) = (a.tensor(), c.tensor());
+    refused(op!(s, math.aclnnPermute(x, null_mut(), y)), "dims");
+    refused(op!(s, math.aclnnReduceSum(x, null_mut(), true, F32, y)), "dims");
+    refused(op!(s, math.aclnnMean(x, null_mut(), true, F32, y)), "dim");
+    refused(op!(s, math.aclnnAmax(x, null_mut(), true, y)), "dim");
+    refused(op!(s, nn.aclnnLayerNorm(x, null_mut(), none, none, 1e-5, y, none, none)), "normalizedShape");
+    refused(op!(s, nn.aclnnGeluBackwardV2(x, b.tensor(), null_mut(), y)), "approximate");
 }
 
 fn phases_need_a_device() {

@@ -1,6 +1,7 @@
 //! Attention of a device, and how its operands are described.
 
 use crate::{Result, Tensor, TensorMut};
+use std::sync::Arc;
 
 /// Heads of an attention layer as this rank holds them.
 ///
@@ -67,6 +68,27 @@ pub struct AttentionOptions {
     pub alibi: Option<Alibi>,
 }
 
+/// Weights of keys that are dropped in training; see [`ms_kernels::attention::Dropout`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionDropout {
+    /// In `[0, 1)`.
+    pub rate: f64,
+    /// Number of the place in the model, below 2^32.
+    pub site: u64,
+    /// The model's head that is head 0 of the call.
+    pub first_head: usize,
+    /// The key of each query token `[T]` whose numbers are drawn.
+    pub keys: Arc<[u64]>,
+}
+
+impl AttentionDropout {
+    /// As kernels take it.
+    pub fn view(&self) -> ms_kernels::attention::Dropout<'_> {
+        let Self { rate, site, first_head, ref keys } = *self;
+        ms_kernels::attention::Dropout { rate, site, first_head, keys }
+    }
+}
+
 /// The slopes of attention with linear biases.
 pub type Alibi = ms_kernels::attention::Alibi;
 
@@ -112,7 +134,7 @@ pub trait AttentionBackend {
         positions: &Tensor,
     ) -> Result<Tensor>;
     /// Causal attention inside each segment of packed rows: `(out[T,N·D], lse[N,T] f32)`. Tokens outside every segment get
-    /// 0 and minus infinity.
+    /// 0 and minus infinity. Dropped weights are part of the sums in `lse`.
     ///
     /// # Errors
     /// If shapes, element types or segments do not fit.
@@ -122,6 +144,7 @@ pub trait AttentionBackend {
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)>;
     /// Gradient of [`AttentionBackend::attention`] by `qkv`.
     ///
@@ -136,6 +159,7 @@ pub trait AttentionBackend {
         heads: HeadLayout,
         segments: &[Segment],
         options: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<Tensor>;
     /// Joins the output `part[T,N·D]` of one more block of keys, with its `part_lse[N,T]` (f32), to `out[T,N·D]` and
     /// `lse[N,T]`, both f32.

@@ -12,7 +12,8 @@ mod recurrent;
 mod streams;
 
 pub use attention::{
-    Alibi, AttentionBackend, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary, Segment,
+    Alibi, AttentionBackend, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, QkNorm, Rotary,
+    Segment,
 };
 pub use compressed::{CompressedBackend, Pooling, Sight, Window};
 pub use moe::{ExpertLoad, GroupScore, MoeBackend, Router, RouterScore, Routes};

@@ -2,8 +2,8 @@
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    AttentionBackend, AttentionOptions, DType, Error, HeadLayout, IndexerInputs, QkNorm, Result, Rotary,
-    Scalar, Segment, Tensor, TensorMut,
+    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, IndexerInputs, QkNorm,
+    Result, Rotary, Scalar, Segment, Tensor, TensorMut,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
@@ -133,6 +133,7 @@ impl AttentionBackend for CpuBackend {
         heads: HeadLayout,
         segments: &[Segment],
         o: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<(Tensor, Tensor)> {
         let tokens = x.as_matrix().0;
         expect("attention", "qkv", x, x.dtype(), &[tokens, heads.packed_width()])?;
@@ -147,7 +148,9 @@ impl AttentionBackend for CpuBackend {
             let [q, k, v] = views::<E>(x, heads)?;
             let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
             let (g, n, d) = (heads.groups, heads.heads_per_group, heads.head_dim);
-            attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options(o))?;
+            let (options, dropout) = (options(o), dropout.map(AttentionDropout::view));
+            let dropout = dropout.as_ref();
+            attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options, dropout)?;
             Ok(())
         })?;
         Ok((out, lse))
@@ -162,6 +165,7 @@ impl AttentionBackend for CpuBackend {
         heads: HeadLayout,
         segments: &[Segment],
         o: &AttentionOptions,
+        dropout: Option<&AttentionDropout>,
     ) -> Result<Tensor> {
         let tokens = x.as_matrix().0;
         expect("attention_backward", "dout", dout, x.dtype(), &[tokens, heads.heads() * heads.head_dim])?;
@@ -182,6 +186,7 @@ impl AttentionBackend for CpuBackend {
                 &packed(heads, tokens),
                 segments,
                 &options(o),
+                dropout.map(AttentionDropout::view).as_ref(),
             )?;
             Ok(())
         })?;
@@ -260,7 +265,7 @@ impl AttentionBackend for CpuBackend {
             let (k, v) = (cached(keys.as_slice::<E>()?), cached(values.as_slice::<E>()?));
             let (g, n) = (heads.groups, heads.heads_per_group);
             let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
-            attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options(o))?;
+            attention::forward(&self.cpu, out, Some(lse), q, k, v, g, n, d, segments, &options(o), None)?;
             Ok(())
         })?;
         Ok((out, lse))

@@ -3,8 +3,8 @@
 use super::layout::op;
 use super::only;
 use crate::{
-    AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Like, Op, QkNorm, Result, Rotary, Saved,
-    Segment, Tensor, Var,
+    AttentionDropout, AttentionOptions, BackwardCx, Device, Error, Graph, HeadLayout, Like, Op, QkNorm,
+    Result, Rotary, Saved, Segment, Tensor, Var,
 };
 use std::sync::Arc;
 
@@ -98,6 +98,7 @@ struct Attention {
     heads: HeadLayout,
     segments: Arc<[Segment]>,
     options: AttentionOptions,
+    dropout: Option<AttentionDropout>,
 }
 
 impl Op for Attention {
@@ -110,10 +111,12 @@ impl Op for Attention {
         cx: &mut BackwardCx<'_>,
         dys: Vec<Option<Tensor>>,
     ) -> Result<Vec<Option<Tensor>>> {
-        let Self { qkv, out, lse, sinks, heads, segments, options } = *self;
+        let Self { qkv, out, lse, sinks, heads, segments, options, dropout } = *self;
         let dout = only(dys);
         let (qkv, out) = (qkv.get(cx.device)?, out.get(cx.device)?);
-        let dqkv = cx.device.attention_backward(&dout, &qkv, &out, &lse, heads, &segments, &options)?;
+        let dropout = dropout.as_ref();
+        let dqkv =
+            cx.device.attention_backward(&dout, &qkv, &out, &lse, heads, &segments, &options, dropout)?;
         let dsinks = match sinks {
             Some((param, values)) => cx.weight_gradient(1, param, move |device, grad| {
                 device.attention_sinks_backward(grad, &dout, &out, &lse, &values)
@@ -125,7 +128,8 @@ impl Op for Attention {
 }
 
 /// Causal attention inside each segment of prepared packed rows: `[T,N·D]`. Keeps rows, output and the log of
-/// each row's softmax sum, not the probabilities. `sinks[N]` is one more score a head, of a key whose value is zero.
+/// each row's softmax sum, not the probabilities. `sinks[N]` is one more score a head, of a key whose value is zero. What
+/// `dropout` drops is drawn again in the backward pass.
 ///
 /// # Errors
 /// If shapes, element types or segments do not fit.
@@ -136,6 +140,7 @@ pub fn attention(
     sinks: Option<&Var>,
     segments: &Arc<[Segment]>,
     options: AttentionOptions,
+    dropout: Option<AttentionDropout>,
 ) -> Result<Var> {
     let tokens = qkv.value().as_matrix().0;
     let covered: usize = segments.iter().map(|s| s.q_len).sum();
@@ -143,7 +148,7 @@ pub fn attention(
         return Err(Error::Range { what: "tokens covered by segments", start: 0, end: covered, len: tokens });
     }
     let device = g.device().clone();
-    let (mut out, mut lse) = device.attention(qkv.value(), heads, segments, &options)?;
+    let (mut out, mut lse) = device.attention(qkv.value(), heads, segments, &options, dropout.as_ref())?;
     let values = join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
     let none = g.constant(out.clone());
     let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {
@@ -155,6 +160,7 @@ pub fn attention(
             heads,
             segments: segments.clone(),
             options,
+            dropout,
         })
     });
     Ok(out)

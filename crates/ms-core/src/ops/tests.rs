@@ -7,8 +7,8 @@ mod router_losses;
 
 use super::*;
 use crate::{
-    AttentionOptions, DType, Device, GradBuffer, Graph, HeadLayout, Norm, ParamId, ParamLayout, ParamStore,
-    Rng, Rotary, Segment, Shape, Var,
+    AttentionDropout, AttentionOptions, DType, Device, GradBuffer, Graph, HeadLayout, Norm, ParamId,
+    ParamLayout, ParamStore, Rng, Rotary, Segment, Shape, Var,
 };
 use std::sync::Arc;
 
@@ -163,7 +163,7 @@ fn attention_with_head_norms_over_two_documents() {
             let (q, k) = (g.param(store, P[0]), g.param(store, P[1]));
             let scales = norm.then_some((&q, &k, 1e-5));
             let qkv = prepare_qkv(g, x, heads, scales, &rotary(&device, 4), &positions)?;
-            attention(g, &qkv, heads, None, &segments, options)
+            attention(g, &qkv, heads, None, &segments, options, None)
         };
         check("attention", &[9, 32], &[(&[4], 0.2, 1.0), (&[4], 0.2, 1.0)], &case);
     }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms};
 use super::body::{self, BK, BQ, LANES, Limits, Write};
+use super::dropout::{Dropout, Thin, Thinned, Thinning, thin_block};
 use super::forward::{block_scores, head_rows, limits, store_row};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
@@ -39,6 +40,7 @@ pub(super) struct Call<'a, E> {
     pub(super) shape: &'a Packed,
     pub(super) segments: &'a [Segment],
     pub(super) options: &'a Options,
+    pub(super) dropout: Option<&'a Dropout<'a>>,
 }
 
 /// With so many groups and segments each is a unit; with fewer each of their heads is one.
@@ -157,6 +159,7 @@ fn heads<K: Kernel, E: Element>(
                 let q = head_rows(&q_heads, segment.q_start + q0, group, h, dim);
                 let g = Rows { data: row(call.dout, n), stride: width, dim }.from(q0);
                 let y = Rows { data: row(call.out, n), stride: width, dim }.from(q0);
+                let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
                 let (mut lse, mut delta) = ([0f32; BQ], [0f32; BQ]);
                 let own = &call.lse[n * shape.tokens + segment.q_start + q0..][..queries];
                 for (to, natural) in lse.iter_mut().zip(own) {
@@ -210,6 +213,7 @@ fn heads<K: Kernel, E: Element>(
                         delta: &delta,
                         products: p,
                         gradients: ds,
+                        thin: thinning.as_ref().map(|t| t.at(k0)),
                     };
                     let (dk, dv) = (&mut dk[k0 * dim..], &mut dv[k0 * dim..]);
                     scores
@@ -236,6 +240,7 @@ struct Scores<'a> {
     delta: &'a [f32; BQ],
     products: &'a mut [f32],
     gradients: &'a mut [f32],
+    thin: Option<Thin<'a>>,
 }
 
 /// Left operands of the three products of a block: rows of probabilities, rows of gradients of scores, their columns.
@@ -246,16 +251,29 @@ struct Lefts<P> {
 }
 
 impl Scores<'_> {
+    /// Forms probabilities and gradients of scores, which go to `p_to` and `ds_to`.
+    ///
+    /// With weights `w = m·p` of the values, the gradient by `p` is `m` times that by `w`, and `dv` takes `w`.
+    fn form<P: Write, S: Write>(&mut self, isa: Isa, p_to: P, ds_to: S) {
+        let Self { columns, limits, options, tilt, lse, delta, thin, .. } = *self;
+        let (p, ds) = (&mut *self.products, &mut *self.gradients);
+        let Some(thin) = thin else {
+            return gradient(isa, p, ds, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+        };
+        thin_block(isa, ds, limits.len(), columns, thin);
+        let p_to = Thinned { to: p_to, thin };
+        gradient(isa, p, ds, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+    }
+
     /// Turns the block into probabilities and gradients of scores, and calls `work` with them as left operands.
-    fn differentiate<K: Kernel, E: Element>(self, isa: Isa, work: impl FnOnce(Lefts<K::Packed>)) {
-        let Self { columns, limits, options, tilt, lse, delta, products, gradients } = self;
+    fn differentiate<K: Kernel, E: Element>(mut self, isa: Isa, work: impl FnOnce(Lefts<K::Packed>)) {
         if !is_bf16::<E>() {
             let (p_to, ds_to) = (body::InPlace, body::InPlace);
-            gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+            self.form(isa, p_to, ds_to);
             return work(Lefts {
-                p_along: Left::along::<K>(products.as_ptr()),
-                ds_along: Left::along::<K>(gradients.as_ptr()),
-                ds_down: Left::down::<K>(gradients.as_ptr()),
+                p_along: Left::along::<K>(self.products.as_ptr()),
+                ds_along: Left::along::<K>(self.gradients.as_ptr()),
+                ds_down: Left::down::<K>(self.gradients.as_ptr()),
             });
         }
         if K::LEFT_IN_PLACE && K::TERMS == 1 {
@@ -263,20 +281,20 @@ impl Scores<'_> {
             if K::ORDER == Order::Natural {
                 let (p_to, ds_to) =
                     (body::Rounded::<body::NoSwap>(PhantomData), body::Rounded::<body::NoSwap>(PhantomData));
-                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                self.form(isa, p_to, ds_to);
                 return work(Lefts {
-                    p_along: left(products),
-                    ds_along: left(gradients),
-                    ds_down: Left::down::<K>(gradients.as_ptr()),
+                    p_along: left(self.products),
+                    ds_along: left(self.gradients),
+                    ds_down: Left::down::<K>(self.gradients.as_ptr()),
                 });
             }
             return with_scratch(Scratch::Weights, BK * BQ, |down: &mut [f32]| {
                 let (p_to, ds_to) =
                     (body::Rounded::<body::SwapColumns>(PhantomData), body::RoundedTwice(down));
-                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                self.form(isa, p_to, ds_to);
                 work(Lefts {
-                    p_along: left(products),
-                    ds_along: left(gradients),
+                    p_along: left(self.products),
+                    ds_along: left(self.gradients),
                     ds_down: Left::down::<K>(down.as_ptr()),
                 });
             });
@@ -292,9 +310,7 @@ impl Scores<'_> {
                 let p_to = body::Rows(p);
                 if in_place {
                     let ds_to = body::RowsAndPairs(ds, pairs);
-                    gradient(
-                        isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta,
-                    );
+                    self.form(isa, p_to, ds_to);
                     return work(Lefts {
                         p_along: Left::pairs_along::<K>(p.as_ptr()),
                         ds_along: Left::pairs_along::<K>(ds.as_ptr()),
@@ -302,18 +318,19 @@ impl Scores<'_> {
                     });
                 }
                 let ds_to = body::Rows(ds);
-                gradient(isa, products, gradients, p_to, ds_to, columns, limits, options, tilt, lse, delta);
+                self.form(isa, p_to, ds_to);
                 let room = packed_block::<K>();
                 with_scratch(Scratch::PanelsA, 3 * room, |panels: &mut [K::Packed]| {
                     let [p_along, ds_along, ds_down] = cut(panels, [room; 3]);
-                    let rows = |data: &[half::bf16]| Rows { data: data.as_ptr(), stride: BQ, dim: columns };
+                    let rows =
+                        |data: &[half::bf16]| Rows { data: data.as_ptr(), stride: BQ, dim: self.columns };
                     // SAFETY: the blocks have the rows, and panels have room for whole blocks.
                     unsafe {
-                        rows(p).pack_lines::<K>(limits.len(), Side::Left, p_along.as_mut_ptr());
-                        rows(ds).pack_lines::<K>(limits.len(), Side::Left, ds_along.as_mut_ptr());
-                        rows(ds).pack_terms::<K>(limits.len(), Side::Left, ds_down.as_mut_ptr());
+                        rows(p).pack_lines::<K>(self.limits.len(), Side::Left, p_along.as_mut_ptr());
+                        rows(ds).pack_lines::<K>(self.limits.len(), Side::Left, ds_along.as_mut_ptr());
+                        rows(ds).pack_terms::<K>(self.limits.len(), Side::Left, ds_down.as_mut_ptr());
                     }
-                    let (along, down) = (columns / K::TERMS, limits.len() / K::TERMS);
+                    let (along, down) = (self.columns / K::TERMS, self.limits.len() / K::TERMS);
                     work(Lefts {
                         p_along: Left::packed::<K>(p_along.as_ptr(), along),
                         ds_along: Left::packed::<K>(ds_along.as_ptr(), along),

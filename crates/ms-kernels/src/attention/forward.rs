@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use super::blocks::{Left, Right, Rows, add_rows, lines, packed_block, packed_lines, packed_terms, scores};
 use super::body::{self, BK, BQ, LANES, Limits, Running, Write};
+use super::dropout::{Dropout, Thin, Thinned, Thinning};
 use super::mask::Mask;
 use super::{Heads, Options, Segment, Tilt};
 use crate::cpu::Disjoint;
@@ -48,6 +49,7 @@ pub(super) struct Call<'a, E> {
     pub(super) dim: usize,
     pub(super) segments: &'a [Segment],
     pub(super) options: &'a Options,
+    pub(super) dropout: Option<&'a Dropout<'a>>,
 }
 
 /// Where a segment's packed keys and values stand.
@@ -174,6 +176,7 @@ fn attend<K: Kernel, E: Element>(
     let mut run = Running::new();
     let mut edges: Limits = [(0, 0); BK];
     let tilt = |k0: usize| Tilt::new(call.options, segment, n, k0, q0);
+    let thinning = call.dropout.map(|d| Thinning::new(d, segment, n, q0, queries));
     let packed_queries = packed_lines::<K>(columns, Side::Right, dim);
     with_scratch(Scratch::Queries, packed_queries, |panels: &mut [K::Packed]| {
         if columns > queries {
@@ -200,7 +203,8 @@ fn attend<K: Kernel, E: Element>(
                 unsafe {
                     block_scores::<K>(block.as_mut_ptr(), columns, &edges[..count], panel, panels, dim);
                 };
-                let block = Block { columns, limits: &edges[..rows], scores: &mut *block };
+                let thin = thinning.as_ref().map(|t| t.at(k0));
+                let block = Block { columns, limits: &edges[..rows], scores: &mut *block, thin };
                 block.weights::<K, E, _>(isa, call.options, tilt(k0), &mut run, |left, run| {
                     if started {
                         rescale(isa, sums, dim, &run.correction);
@@ -242,51 +246,62 @@ fn attend<K: Kernel, E: Element>(
     });
 }
 
-/// A block of scores, with what its rows see.
+/// A block of scores, with what its rows see and which of its weights count.
 struct Block<'a> {
     columns: usize,
     limits: &'a [(u32, u32)],
     scores: &'a mut [f32],
+    thin: Option<Thin<'a>>,
 }
 
 impl Block<'_> {
+    /// Turns the scores into weights, which go to `to`.
+    fn soften<W: Write>(&mut self, isa: Isa, to: W, options: &Options, tilt: Tilt, run: &mut Running) {
+        let (columns, limits) = (self.columns, self.limits);
+        match self.thin {
+            None => softmax(isa, self.scores, to, columns, limits, options, tilt, run),
+            Some(thin) => {
+                softmax(isa, self.scores, Thinned { to, thin }, columns, limits, options, tilt, run);
+            }
+        }
+    }
+
     /// Turns the scores into weights and calls `work` with them as the left operand of a product over keys.
     fn weights<K: Kernel, E: Element, R>(
-        self,
+        mut self,
         isa: Isa,
         options: &Options,
         tilt: Tilt,
         run: &mut Running,
         work: impl FnOnce(Left<K::Packed>, &mut Running) -> R,
     ) -> R {
-        let Self { columns, limits, scores } = self;
         if !is_bf16::<E>() {
-            softmax(isa, scores, body::InPlace, columns, limits, options, tilt, run);
-            return work(Left::down::<K>(scores.as_ptr()), run);
+            self.soften(isa, body::InPlace, options, tilt, run);
+            return work(Left::down::<K>(self.scores.as_ptr()), run);
         }
         if K::LEFT_IN_PLACE && K::TERMS == 2 {
             return with_scratch(Scratch::Weights, BK / 2 * BQ, |pairs: &mut [u32]| {
-                softmax(isa, scores, body::Pairs(pairs), columns, limits, options, tilt, run);
+                self.soften(isa, body::Pairs(pairs), options, tilt, run);
                 work(Left::pairs_down::<K>(pairs.as_ptr()), run)
             });
         }
         if K::LEFT_IN_PLACE {
             if K::ORDER == Order::Swapped {
                 let to = body::Rounded::<body::SwapRows>(PhantomData);
-                softmax(isa, scores, to, columns, limits, options, tilt, run);
+                self.soften(isa, to, options, tilt, run);
             } else {
                 let to = body::Rounded::<body::NoSwap>(PhantomData);
-                softmax(isa, scores, to, columns, limits, options, tilt, run);
+                self.soften(isa, to, options, tilt, run);
             }
-            return work(Left::down::<K>(scores.as_ptr()), run);
+            return work(Left::down::<K>(self.scores.as_ptr()), run);
         }
         with_scratch(Scratch::Weights, BK * BQ, |rows: &mut [half::bf16]| {
-            softmax(isa, scores, body::Rows(rows), columns, limits, options, tilt, run);
+            self.soften(isa, body::Rows(rows), options, tilt, run);
             with_scratch(Scratch::PanelsA, packed_block::<K>(), |panels: &mut [K::Packed]| {
-                let block = Rows { data: rows.as_ptr(), stride: BQ, dim: columns };
+                let block = Rows { data: rows.as_ptr(), stride: BQ, dim: self.columns };
                 // SAFETY: the block has the rows, and panels have room for a whole one.
-                unsafe { block.pack_terms::<K>(limits.len(), Side::Left, panels.as_mut_ptr()) };
-                work(Left::packed::<K>(panels.as_ptr(), limits.len() / K::TERMS), run)
+                unsafe { block.pack_terms::<K>(self.limits.len(), Side::Left, panels.as_mut_ptr()) };
+                work(Left::packed::<K>(panels.as_ptr(), self.limits.len() / K::TERMS), run)
             })
         })
     }

@@ -7,6 +7,7 @@
 mod backward;
 mod blocks;
 mod body;
+mod dropout;
 mod few;
 mod forward;
 mod mask;
@@ -16,6 +17,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use dropout::Dropout;
 pub use merge::merge;
 
 use crate::cpu::Disjoint;
@@ -225,8 +227,8 @@ fn check_segments(
 /// A query that sees no key gets output 0 and log-sum-exp −infinity. Scores, log-sum-exps and sums are f32. Products of f32
 /// sum in rising order of the head's elements and of the keys within blocks of 192; those of bf16 in the order of the
 /// [`Cpu`]'s [`crate::Arithmetic`], and the weights of the values are rounded to bf16 after their sum was taken, as flash-attention does.
-/// With at most four queries a segment weights are f32 for both types; products sum in sixteen lanes of the head's elements, of
-/// bf16 pair after pair, the odd one first, and keys in blocks of 128, which are joined in their order.
+/// With at most four queries a segment and no dropout weights are f32 for both types; products sum in sixteen lanes of the head's
+/// elements, of bf16 pair after pair, the odd one first, and keys in blocks of 128, which are joined in their order.
 ///
 /// # Errors
 /// [`Error::Shape`] if an operand does not fit, [`Error::Segments`] if two segments share a query.
@@ -246,10 +248,14 @@ pub fn forward<E: Element>(
     head_dim: usize,
     segments: &[Segment],
     options: &Options,
+    dropout: Option<&Dropout<'_>>,
 ) -> Result<()> {
     const OP: &str = "attention::forward";
     let heads = groups * heads_per_group;
     let tokens = crate::error::expect_rows(OP, "out", heads * head_dim, out.len())?;
+    if let Some(dropout) = dropout {
+        expect_len(OP, "dropout's keys", tokens, dropout.keys.len())?;
+    }
     if let Some(lse) = &lse {
         expect_len(OP, "lse", heads * tokens, lse.len())?;
     }
@@ -274,8 +280,9 @@ pub fn forward<E: Element>(
         dim: head_dim,
         segments,
         options,
+        dropout,
     };
-    if segments.iter().all(|s| s.q_len <= few::MAX_QUERIES) {
+    if dropout.is_none() && segments.iter().all(|s| s.q_len <= few::MAX_QUERIES) {
         few::run(&call);
     } else {
         with_kernel!(cpu, E, K => forward::run::<K, E>(&call));
@@ -308,6 +315,7 @@ pub fn backward<E: Element>(
     shape: &Packed,
     segments: &[Segment],
     options: &Options,
+    dropout: Option<&Dropout<'_>>,
 ) -> Result<()> {
     const OP: &str = "attention::backward";
     let (tokens, heads, dim, width) = (shape.tokens, shape.heads(), shape.head_dim, shape.width());
@@ -316,6 +324,9 @@ pub fn backward<E: Element>(
     expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
     expect_len(OP, "out", tokens * heads * dim, out.len())?;
     expect_len(OP, "lse", tokens * heads, lse.len())?;
+    if let Some(dropout) = dropout {
+        expect_len(OP, "dropout's keys", tokens, dropout.keys.len())?;
+    }
     let keys = check_segments(OP, segments, tokens, true)?;
     if keys > tokens {
         return Err(Error::Shape { op: OP, name: "segments' key tokens", want: tokens, got: keys });
@@ -328,7 +339,7 @@ pub fn backward<E: Element>(
         return Ok(());
     }
     let dqkv = Disjoint::new(dqkv);
-    let call = backward::Call { cpu, dqkv, dout, qkv, out, lse, shape, segments, options };
+    let call = backward::Call { cpu, dqkv, dout, qkv, out, lse, shape, segments, options, dropout };
     with_kernel!(cpu, E, K => backward::run::<K, E>(&call));
     Ok(())
 }

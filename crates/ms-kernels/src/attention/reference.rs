@@ -1,6 +1,6 @@
 //! The formula for one head, in f64.
 
-use super::Options;
+use super::{Dropout, Options};
 
 /// One head's operands: `q` `[S,D]`, `k` and `v` `[L,D]`.
 pub(crate) struct Head<'a> {
@@ -10,6 +10,8 @@ pub(crate) struct Head<'a> {
     pub(crate) dim: usize,
     /// Number of the head in its call.
     pub(crate) number: usize,
+    /// Which weights count, and the call's token that is query 0.
+    pub(crate) dropout: Option<(&'a Dropout<'a>, usize)>,
 }
 
 impl Head<'_> {
@@ -36,6 +38,13 @@ impl Head<'_> {
         })
     }
 
+    /// What the weight of a key is multiplied by.
+    fn factor(&self, i: usize, j: usize) -> f64 {
+        let (s, l) = self.sizes();
+        let distance = (i + l) as i64 - s as i64 - j as i64;
+        self.dropout.map_or(1.0, |(d, start)| d.factor(start + i, self.number, distance))
+    }
+
     /// Output `[S,D]` and log-sum-exp `[S]`.
     pub(crate) fn forward(&self, o: &Options) -> (Vec<f64>, Vec<f64>) {
         let (s, l) = self.sizes();
@@ -51,7 +60,8 @@ impl Head<'_> {
             lse[i] = max + sum.ln();
             for &(j, x) in &scores {
                 for d in 0..self.dim {
-                    out[i * self.dim + d] += (x - lse[i]).exp() * self.v[j * self.dim + d];
+                    out[i * self.dim + d] +=
+                        (x - lse[i]).exp() * self.factor(i, j) * self.v[j * self.dim + d];
                 }
             }
         }
@@ -70,11 +80,12 @@ impl Head<'_> {
                 let Some((x, slope)) = self.score(i, j, o) else { continue };
                 let p = (x - lse[i]).exp();
                 let dp: f64 = g.iter().zip(&self.v[j * dim..]).map(|(a, b)| a * b).sum();
-                let ds = p * (dp - delta) * slope * f64::from(o.scale);
+                let m = self.factor(i, j);
+                let ds = p * (m * dp - delta) * slope * f64::from(o.scale);
                 for d in 0..dim {
                     dq[i * dim + d] += ds * self.k[j * dim + d];
                     dk[j * dim + d] += ds * self.q[i * dim + d];
-                    dv[j * dim + d] += p * g[d];
+                    dv[j * dim + d] += m * p * g[d];
                 }
             }
         }

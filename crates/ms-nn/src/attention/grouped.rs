@@ -5,8 +5,8 @@ use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{
-    Activation, Alibi, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary, Run, Tensor, Var,
-    ops,
+    Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,
+    Run, Tensor, Var, ops,
 };
 use ms_dist::{ColumnExchange, HeadShares, context_attention};
 use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
@@ -181,7 +181,8 @@ impl Attention {
         let (qkv, gate) = self.project(pass, &x)?;
         let qkv = self.prepare(pass, qkv)?;
         let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
-        let core = CoreAttention { heads, sinks, options, picks: None, values: None };
+        let (site, first_head) = (pass.attention_site(), pass.ctx.tp.rank() * heads.heads());
+        let core = CoreAttention { heads, sinks, options, site, first_head, picks: None, values: None };
         let mut out = core.run(pass, cache, &qkv)?;
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
@@ -297,6 +298,10 @@ pub(crate) struct CoreAttention {
     /// A score per head of a key whose value is zero.
     pub(crate) sinks: Option<ParamId>,
     pub(crate) options: AttentionOptions,
+    /// Where its dropped weights are drawn.
+    pub(crate) site: u64,
+    /// The model's head that is the rank's first.
+    pub(crate) first_head: usize,
     /// The keys that each token sees; `None`: all up to its own.
     pub(crate) picks: Option<Tensor>,
     /// Columns of the heads' outputs that are values; `None`: all.
@@ -331,13 +336,37 @@ impl CoreAttention {
     }
 
     fn over_all(&self, pass: &mut Pass<'_>, cache: Option<&mut LayerCache>, qkv: &Var) -> Result<Var> {
-        let Self { heads, options, .. } = *self;
+        let Self { heads, options, site, first_head, .. } = *self;
         let sinks = self.sinks.map(|id| pass.param(id));
+        let chance = pass.batch.chance.as_ref().filter(|c| c.attention_dropout > 0.0);
+        let dropout = chance.map(|c| AttentionDropout {
+            rate: c.attention_dropout,
+            site,
+            first_head,
+            keys: c.all_keys.clone(),
+        });
         if let Some(spread) = &pass.batch.spread {
-            return Ok(context_attention(pass.g, pass.ctx, qkv, heads, sinks.as_ref(), spread, options)?);
+            return Ok(context_attention(
+                pass.g,
+                pass.ctx,
+                qkv,
+                heads,
+                sinks.as_ref(),
+                spread,
+                options,
+                dropout,
+            )?);
         }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
-            return ops::attention(pass.g, qkv, heads, sinks.as_ref(), &pass.batch.segments, options);
+            return ops::attention(
+                pass.g,
+                qkv,
+                heads,
+                sinks.as_ref(),
+                &pass.batch.segments,
+                options,
+                dropout,
+            );
         };
         let device = pass.g.device().clone();
         device.cache_append(keys, values, qkv.value(), heads, pass.places)?;

@@ -153,6 +153,8 @@ impl Latent {
             heads: shape.heads,
             sinks: None,
             options: self.options,
+            site: pass.attention_site(),
+            first_head: pass.ctx.tp.rank() * shape.heads.heads(),
             picks: pass.picks.clone(),
             values: Some(shape.values.clone()),
         };

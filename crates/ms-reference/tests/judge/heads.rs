@@ -2,8 +2,8 @@
 
 use crate::bench::{Bench, Case};
 use ms_core::{
-    Alibi, AttentionOptions, HeadLayout, IndexerInputs, Pooling, QkNorm, Result, Rotary, Segment, Sight,
-    Tensor, Window,
+    Alibi, AttentionDropout, AttentionOptions, HeadLayout, IndexerInputs, Pooling, QkNorm, Result, Rotary,
+    Segment, Sight, Tensor, Window,
 };
 
 const HEADS: HeadLayout = HeadLayout { groups: 2, heads_per_group: 3, head_dim: 8 };
@@ -28,6 +28,12 @@ fn options(b: &Bench<'_>) -> AttentionOptions {
         1 => AttentionOptions { window: Some(4), softcap: Some(2.0), ..plain },
         _ => AttentionOptions { alibi: Some(Alibi { heads: 12, first: 6 }), ..plain },
     }
+}
+
+/// Of weights in the last two draws, so that it meets windows and keys of other ranks.
+fn dropout(b: &Bench<'_>) -> Option<AttentionDropout> {
+    let keys = (1..=TOKENS as u64).map(|t| t * 0x1234_5678_9ABC).collect();
+    (b.draw > 0).then_some(AttentionDropout { rate: 0.3, site: 9, first_head: 6, keys })
 }
 
 fn with_norm(b: &mut Bench<'_>) -> Result<Vec<Tensor>> {
@@ -87,15 +93,15 @@ pub(crate) const CASES: &[Case] = &[
     ("prepare_qkv prepare_qkv_backward", without_norm),
     ("attention attention_backward attention_sinks attention_sinks_backward", |b| {
         let (qkv, dout) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, 48]));
-        let (sinks, segments, o) = (b.wide(&[6]), segments(b), options(b));
-        let d = b.device;
-        let (mut out, mut lse) = d.attention(&qkv, HEADS, &segments, &o)?;
-        let dx = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o)?;
+        let (sinks, segments, o, dropout) = (b.wide(&[6]), segments(b), options(b), dropout(b));
+        let (d, dropout) = (b.device, dropout.as_ref());
+        let (mut out, mut lse) = d.attention(&qkv, HEADS, &segments, &o, dropout)?;
+        let dx = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o, dropout)?;
         let before = [out.reshape([TOKENS * 48])?, lse.reshape([6 * TOKENS])?].map(|t| t.to_reals().unwrap());
         d.attention_sinks(&mut out, &mut lse, &sinks)?;
         let mut dsinks = b.zeros(&[6]);
         d.attention_sinks_backward(dsinks.whole_mut()?, &dout, &out, &lse, &sinks)?;
-        let joined = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o)?;
+        let joined = d.attention_backward(&dout, &qkv, &out, &lse, HEADS, &segments, &o, dropout)?;
         let before = before.map(|v| b.given(&[v.len()], &v));
         Ok([before.to_vec(), vec![dx, out, lse, dsinks, joined]].concat())
     }),
@@ -103,8 +109,8 @@ pub(crate) const CASES: &[Case] = &[
         let (first, second) = (b.x(&[TOKENS, HEADS.packed_width()]), b.x(&[TOKENS, HEADS.packed_width()]));
         let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
         let d = b.device;
-        let (out, mut lse) = d.attention(&first, HEADS, &[Segment::of(2, TOKENS - 2)], &o)?;
-        let (part, part_lse) = d.attention(&second, HEADS, &[Segment::of(0, TOKENS - 3)], &o)?;
+        let (out, mut lse) = d.attention(&first, HEADS, &[Segment::of(2, TOKENS - 2)], &o, None)?;
+        let (part, part_lse) = d.attention(&second, HEADS, &[Segment::of(0, TOKENS - 3)], &o, None)?;
         let mut out = Tensor::from_reals(d.arena(), b.dtype.wide(), out.shape(), &out.to_reals()?)?;
         d.attention_merge(&mut out, &mut lse, &part, &part_lse)?;
         Ok(vec![out, lse])

@@ -35,7 +35,7 @@ pub(crate) struct Case {
     pub(crate) threads: usize,
     /// How weights follow gradients.
     pub(crate) update: UpdateRule,
-    /// Rate of dropout in the stream.
+    /// Rate of dropout in the stream and of attention's weights.
     pub(crate) dropout: f64,
     pub(crate) loss_scale: LossScale,
     pub(crate) form: OptimizerForm,
@@ -231,6 +231,7 @@ pub(crate) fn run_with(
         routing,
         update: case.update,
         hidden_dropout: case.dropout,
+        attention_dropout: case.dropout,
         loss_scale: case.loss_scale,
         optimizer_form: case.form,
         seed: case.seed,

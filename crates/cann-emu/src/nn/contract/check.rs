@@ -1,14 +1,14 @@
 //! Whether the clauses of a contract hold for a call.
 
-use super::Clause;
 use super::letters::Letters;
+use super::{Clause, groups};
 use crate::abi::Arg;
 use crate::hccl;
 use crate::knobs::chip;
 use crate::nn::exec::{Call, Value};
 use crate::nn::tensor::{Dtype, View};
 
-fn views<'a>(call: &'a Call, name: &str) -> Vec<&'a View> {
+pub(super) fn views<'a>(call: &'a Call, name: &str) -> Vec<&'a View> {
     match call.value(name) {
         Some(Value::Tensor(Some((_, v)))) => vec![v],
         Some(Value::List(Some(list))) => list.iter().map(|(_, v)| v).collect(),
@@ -25,9 +25,12 @@ fn allowed(dtype: Dtype, letters: &str) -> bool {
         'I' => dtype.is_int() && dtype != Dtype::Bool,
         'B' => dtype == Dtype::Bool,
         'C' => dtype.is_complex(),
+        'b' => dtype == Dtype::Bf16,
+        '8' => dtype == Dtype::I8,
         'i' => dtype == Dtype::I32,
         'l' => dtype == Dtype::I64,
         'L' => matches!(dtype, Dtype::I32 | Dtype::I64),
+        'u' => dtype == Dtype::U64,
         'U' => matches!(dtype, Dtype::U8 | Dtype::Bool),
         _ => false,
     })
@@ -73,7 +76,7 @@ pub(super) fn check(clause: &Clause, call: &Call, letters: &mut Letters) -> Resu
         },
         Clause::Multiple(a, b) => {
             if let (Some(x), Some(y)) = (a.value(letters, call), b.value(letters, call))
-                && (y == 0 || x % y != 0)
+                && x.checked_rem(y).map_or(x != 0, |rest| rest != 0)
             {
                 return Err(format!("{a}: expected a multiple of {b} {y}, found {x}"));
             }
@@ -83,6 +86,15 @@ pub(super) fn check(clause: &Clause, call: &Call, letters: &mut Letters) -> Resu
                 && x != y
             {
                 return Err(format!("{a} {x} and {b} {y} must be equal"));
+            }
+        }
+        Clause::Either(a, list) => {
+            if let (Some(x), Some(y), Some(z)) =
+                (a.value(letters, call), list[0].value(letters, call), list[1].value(letters, call))
+                && x != y
+                && x != z
+            {
+                return Err(format!("{a}: expected {} {y} or {} {z}, found {x}", list[0], list[1]));
             }
         }
         Clause::Let(letter, size) => {
@@ -140,13 +152,21 @@ pub(super) fn check(clause: &Clause, call: &Call, letters: &mut Letters) -> Resu
                 return Err(format!("{name}: expected {n} integers, found {}", list.len()));
             }
         }
-        Clause::There(names) => {
-            for name in names {
-                if matches!(call.value(name), Some(Value::Ints(None) | Value::Text(None))) {
-                    return Err(format!("{name} must not be null"));
-                }
+        Clause::Each(name, list) => {
+            if let Some(Value::Ints(Some(found))) = call.value(name)
+                && let Some(v) = found.iter().find(|v| !listed(**v, list))
+            {
+                return Err(format!("{name}: expected {list} each, found {v}"));
             }
         }
+        Clause::Ends(name, list) => {
+            if let Some(Value::Ints(Some(found))) = call.value(list)
+                && let Some(view) = views(call, name).into_iter().find(|v| !v.dims.ends_with(found))
+            {
+                return Err(format!("{name}: expected to end in {list} {found:?}, found {:?}", view.dims));
+            }
+        }
+        Clause::Groups(names) => groups::check(names, call)?,
         Clause::Together(names) => {
             let there: Vec<&String> = names.iter().filter(|n| !views(call, n).is_empty()).collect();
             if !there.is_empty() && there.len() != names.len() {

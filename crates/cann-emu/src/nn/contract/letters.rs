@@ -1,5 +1,6 @@
 //! Shapes by letters: `x1[m,k] x2[k,n] output[m*R,n]`. A letter stands for the size where it is first met, or for a number
-//! parameter of its name; after that it must be the same everywhere.
+//! parameter of its name; after that it must be the same everywhere. `x2^transposeX2[k,n]` is the shape once the last two
+//! dimensions are exchanged, where the flag of that name is set.
 
 use crate::abi::Arg;
 use crate::nn::exec::{Call, Value};
@@ -108,17 +109,23 @@ enum Item {
 pub struct Shape {
     /// The parameter.
     pub name: String,
+    /// The flag that says whether the last two dimensions are exchanged.
+    flag: Option<String>,
     items: Vec<Item>,
     text: String,
 }
 
 impl Shape {
-    /// Reads `name[.s,m*R,k]`.
+    /// Reads `name[.s,m*R,k]` or `name^flag[k,n]`.
     ///
     /// # Panics
     /// On a text of another form: contracts are part of this crate.
     pub fn parse(text: &str) -> Shape {
         let (name, body) = text.split_once('[').expect("name[letters]");
+        let (name, flag) = match name.split_once('^') {
+            Some((name, flag)) => (name, Some(flag.to_owned())),
+            None => (name, None),
+        };
         let item = |text: &str| match text {
             "_" => Item::Any,
             t if t.starts_with('.') => Item::Run(t[1..].to_owned()),
@@ -126,16 +133,23 @@ impl Shape {
         };
         let body = body.strip_suffix(']').expect("name[letters]");
         let items = if body.is_empty() { Vec::new() } else { body.split(',').map(item).collect() };
-        Shape { name: name.to_owned(), items, text: body.to_owned() }
+        Shape { name: name.to_owned(), flag, items, text: body.to_owned() }
     }
     /// Compares a tensor with the shape, and gives new letters their sizes.
     ///
     /// # Errors
     /// A sentence with the shape that is asked for and the one that was found.
     pub fn check(&self, view: &View, letters: &mut Letters, call: &Call) -> Result<(), String> {
-        let dims = &view.dims;
+        let mut dims = view.dims.clone();
+        let flag = self.flag.as_ref().filter(|f| letters.get(f, call).is_some_and(|v| v != 0));
+        if flag.is_some()
+            && let [.., a, b] = &mut dims[..]
+        {
+            std::mem::swap(a, b);
+        }
+        let how = flag.map_or(String::new(), |f| format!(" as {f} says"));
         let wrong =
-            |told: &str| Err(format!("{}: expected [{}]{told}, found {dims:?}", self.name, self.text));
+            |told: &str| Err(format!("{}: expected [{}]{told}, found {dims:?}{how}", self.name, self.text));
         let fixed = self.items.iter().filter(|i| !matches!(i, Item::Run(_))).count();
         if dims.len() < fixed || (fixed == self.items.len() && dims.len() != fixed) {
             return wrong("");
@@ -211,5 +225,10 @@ mod tests {
         assert_eq!(refused, "y: expected [.s,m*ranks,n] with m*ranks 6, found [7, 5, 3, 6]");
         assert!(check("y[.s,m,n]", &[7, 3, 6]).unwrap_err().contains("with s [7, 5]"));
         assert!(check("w[k,n]", &[4, 6, 1]).is_err() && check("w[k,n]", &[4]).is_err());
+        // A flag that is set exchanges the last two; one that is not does nothing.
+        assert_eq!(check("v^ranks[k,n]", &[6, 4]), Ok(()));
+        assert!(check("v^ranks[k,n]", &[4, 6]).unwrap_err().ends_with("found [6, 4] as ranks says"));
+        assert!(check("v^ranks[k,n]", &[4]).is_err());
+        assert_eq!(check("v^none[k,n]", &[4, 6]), Ok(()));
     }
 }

@@ -84,6 +84,10 @@ impl Contract {
                         let (a, b) = body.split_once(',').expect("equal(a,b)");
                         Clause::Equal(Size::parse(a), Size::parse(b))
                     }
+                    "either" => {
+                        let [a, b, c] = <[String; 3]>::try_from(words(body)).expect("either(a,b,c)");
+                        Clause::Either(Size::parse(&a), [Size::parse(&b), Size::parse(&c)])
+                    }
                     "let" => {
                         let (a, b) = body.split_once(',').expect("let(n,size)");
                         Clause::Let(a.to_owned(), Size::parse(b))
@@ -119,7 +123,18 @@ impl Contract {
                         let (a, b) = body.split_once(',').expect("count(list,size)");
                         Clause::Count(a.to_owned(), Size::parse(b))
                     }
-                    "there" => Clause::There(words(body)),
+                    "each" => {
+                        let (a, list) = body.split_once(',').expect("each(list,0..8)");
+                        Clause::Each(a.to_owned(), list.to_owned())
+                    }
+                    "ends" => {
+                        let (a, b) = body.split_once(',').expect("ends(a,list)");
+                        Clause::Ends(a.to_owned(), b.to_owned())
+                    }
+                    "groups" => {
+                        let names = words(&body.replace('>', ","));
+                        Clause::Groups(<[String; 5]>::try_from(names).expect("groups(x,weight,bias,ends>y)"))
+                    }
                     "together" => Clause::Together(words(body)),
                     "on" => {
                         let [kind, size, list] = <[String; 3]>::try_from(words(body)).expect("on(A2,R,1|2)");

@@ -563,7 +563,7 @@ pub(super) fn refused() {
     {
         let mut r = Run::new(name, Dtype::C64, false);
         r.tensors(&[2, 2]);
-        let said = r.refusal();
+        let said = r.refusal(161_002);
         assert!(said.contains("NN-09") && said.contains("C64"), "{name}: {said}");
     }
 }

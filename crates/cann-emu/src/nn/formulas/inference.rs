@@ -1,6 +1,6 @@
 //! Attention for inference, its caches, ring updates, rotations, quantisation, gating.
 
-use super::maths::{product, truth, zip};
+use super::maths::{product, truth, turned, zip};
 use super::run::{Run, rounded};
 use super::{Cases, F32, FLOATS};
 use crate::nn::tensor::Dtype;
@@ -265,6 +265,27 @@ fn quantised(c: &mut Cases) {
         let want = (0..15).map(|i| whole(x[i] * s[i % 5] + o[i % 5]).clamp(-128.0, 127.0)).collect();
         r.text("roundMode", "round").n("dstType", 2.0).out_as("y", &[3, 5], Dtype::I8, want);
     });
+    // The first two forms: one scale, and packed ones, as many as the columns rounded up to 16.
+    for name in ["QuantMatmul", "QuantMatmulV2"] {
+        c.add(name, HALF, move |r| {
+            let second = name == "QuantMatmulV2";
+            let x = r.whole("x1", &[3, 4], Dtype::I8, -5, 5);
+            let y = r.whole("x2", if second { &[5, 4] } else { &[4, 5] }, Dtype::I8, -5, 5);
+            let y = if second { turned(&y, 5, 4) } else { y };
+            let b = r.whole("bias", &[5], Dtype::I32, -9, 9);
+            let scale = |c: usize| if second { 0.5 + c as f64 / 4.0 } else { 0.5 };
+            if second {
+                let bits = |c: usize| f64::from((scale(c) as f32).to_bits()) + 2f64.powi(46);
+                r.t("deqScale", &[16], Dtype::U64, &(0..16).map(bits).collect::<Vec<_>>());
+                r.n("adjX2", 1.0);
+            } else {
+                r.n("deqScale", 0.5);
+            }
+            let p = product(&x, &y, 3, 4, 5);
+            let want = (0..15).map(|i| (p[i] + b[i % 5]) * scale(i % 5)).collect();
+            r.out("out", &[3, 5], want);
+        });
+    }
     c.add("DynamicQuantV2", HALF, |r| {
         let x = r.x("x", &[3, 5]);
         let top = |i: usize| x[i * 5..][..5].iter().fold(0.0, |m: f64, v| m.max(v.abs()));

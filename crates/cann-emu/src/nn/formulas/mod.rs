@@ -21,12 +21,14 @@ mod maths;
 mod named;
 mod norm;
 mod pool;
+mod quantised_ranks;
 mod random;
 mod ranks;
 mod reduce;
 mod routes;
 mod run;
 mod shape;
+mod wrong;
 
 use crate::nn::kernels;
 use crate::nn::tensor::Dtype;
@@ -110,6 +112,13 @@ fn every_kernel_has_a_case() {
     let strange: Vec<&String> = covered.difference(&known).collect();
     assert!(strange.is_empty(), "cases without a kernel: {strange:?}");
     eprintln!("{} kernels, each with a case", known.len());
+}
+
+#[test]
+fn every_contract_names_element_types() {
+    let without: BTreeSet<&str> =
+        kernels::all().iter().filter(|(_, o)| !o.contract.has_types()).map(|(name, _)| *name).collect();
+    assert!(without.is_empty(), "contracts without element types: {without:?}");
 }
 
 /// A C library reads its settings once in a process, so each family runs in a process of its own.

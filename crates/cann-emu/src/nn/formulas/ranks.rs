@@ -3,6 +3,7 @@
 //! Operands are small integers, so that products and sums are exact in every type and what is compared is which rank gets what.
 
 use super::maths::{product, truth, turned};
+use super::quantised_ranks;
 use super::run::{Run, noise};
 use crate::api::hccl;
 use crate::nn::tensor::Dtype;
@@ -23,10 +24,10 @@ pub(super) fn whole(n: usize, seed: usize, low: i64, high: i64) -> Vec<f64> {
 
 const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
 
-type Fill = fn(&mut Run, &Rank);
+pub(super) type Fill = fn(&mut Run, &Rank);
 
 /// An operator, how many ranks run it, whether along the axes of a grid, and what each is given and must get.
-struct Case(&'static str, usize, bool, Fill);
+pub(super) struct Case(pub(super) &'static str, pub(super) usize, pub(super) bool, pub(super) Fill);
 
 fn name_of(comm: usize) -> String {
     let mut text = [0u8; 128];
@@ -89,7 +90,8 @@ pub(super) fn with_ranks(ranks: usize, grid: bool, f: impl Fn(Rank) + Sync) -> R
 /// Runs every case of a kind of chip; the number of runs.
 pub(super) fn run(a3: bool, wrong: &mut Vec<String>) -> usize {
     let mut runs = 0;
-    for Case(name, ranks, grid, fill) in if a3 { CASES_A3 } else { CASES } {
+    let (cases, more): (_, &[Case]) = if a3 { (CASES_A3, &[]) } else { (CASES, quantised_ranks::CASES) };
+    for Case(name, ranks, grid, fill) in cases.iter().chain(more) {
         for dtype in HALVES {
             runs += 1;
             let one = |rank: Rank| {
@@ -102,12 +104,13 @@ pub(super) fn run(a3: bool, wrong: &mut Vec<String>) -> usize {
             }
         }
     }
-    runs + super::routes::run(a3, wrong)
+    runs + super::routes::run(a3, wrong) + super::wrong::run(a3, wrong)
 }
 
 /// The operators with cases here.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    CASES.iter().chain(CASES_A3).map(|c| c.0).chain(super::routes::NAMES.iter().copied())
+    let all = CASES.iter().chain(CASES_A3).chain(quantised_ranks::CASES);
+    all.map(|c| c.0).chain(super::routes::NAMES.iter().copied())
 }
 
 /// Σ over the ranks of products of parts of the inner dimension, and what each rank adds.
@@ -140,7 +143,7 @@ fn all_reduce(r: &mut Run, w: &Rank) {
 }
 
 /// What all of these operators are given alike.
-fn turn(r: &mut Run, w: &Rank) {
+pub(super) fn turn(r: &mut Run, w: &Rank) {
     r.text("group", &w.groups[0]).n("commTurn", 0.0).n("streamMode", 1.0);
     if r.has("reduceOp") {
         r.text("reduceOp", "sum");

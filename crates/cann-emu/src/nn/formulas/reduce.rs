@@ -151,6 +151,12 @@ fn spread(c: &mut Cases) {
             r.ints("dim", &[1]).n("unbiased", unbiased).n("keepdim", 0.0);
             r.loose(2.0).out("out", &[3, 2], lines(&x, |l| variance(l, unbiased)));
         });
+        // Without dimensions it is of all elements: the page lets them be null.
+        c.add("Var", FLOATS, move |r| {
+            let x = r.x("self", D);
+            r.n("unbiased", unbiased).n("keepdim", 0.0);
+            r.loose(2.0).out("out", &[], vec![variance(&x, unbiased)]);
+        });
         for name in ["VarCorrection", "Std"] {
             c.add(name, FLOATS, move |r| {
                 let x = r.x("self", D);

@@ -15,6 +15,8 @@ pub(super) const NAMES: &[&str] = &[
     "MoeDistributeCombineV3",
     "MoeDistributeDispatchV4",
     "MoeDistributeCombineV4",
+    "MoeDistributeCombineAddRmsNorm",
+    "MoeDistributeCombineAddRmsNormV2",
 ];
 
 /// How the experts lie and what is asked for.
@@ -33,6 +35,8 @@ struct Setting {
     version: usize,
     /// Three experts more that give nothing, the token, and a constant part of it; each token chooses one of them last.
     special: bool,
+    /// What comes back is added to a residual and normed.
+    normed: bool,
 }
 
 type Held = HashMap<&'static str, Vec<f64>>;
@@ -152,7 +156,11 @@ impl Setting {
 
     /// Expert e multiplies by e + 1, the shared one by 10; what comes back is their weighted sum.
     fn back(&self, w: &Rank, dtype: Dtype, held: &Held, rows: &[(usize, usize, Option<usize>)]) {
-        let mut r = Run::new(NAMES[2 * self.version - 1], dtype, false);
+        let name = match (self.normed, self.version) {
+            (false, version) => NAMES[2 * version - 1],
+            (true, version) => NAMES[6 + version],
+        };
+        let mut r = Run::new(name, dtype, false);
         self.common(&mut r, w, if self.version > 1 { "Optional" } else { "" });
         let (a, h) = (self.room(), self.h as i64);
         let mut values = vec![0.0; (a * h) as usize];
@@ -195,8 +203,29 @@ impl Setting {
                 r.t(&format!("constExpert{name}Optional"), &[1, h], dtype, &vec![v; self.h]);
             }
         }
-        r.loose(2.0).out(if self.version > 1 { "xOut" } else { "x" }, &[2, h], want);
+        r.loose(2.0);
+        if self.normed {
+            self.norm(&mut r, w, dtype, &want);
+        } else {
+            r.out(if self.version > 1 { "xOut" } else { "x" }, &[2, h], want);
+        }
         assert!(r.finish());
+    }
+
+    /// The sum with a residual, rounded as it is written, and its norm by root mean square.
+    fn norm(&self, r: &mut Run, w: &Rank, dtype: Dtype, want: &[f64]) {
+        let h = self.h as i64;
+        let residual = r.t("residualX", &[2, 1, h], dtype, &whole(2 * self.h, 900 + w.me, -3, 3));
+        let gamma = r.t("gamma", &[h], dtype, &whole(self.h, 950, 1, 4));
+        r.n("normEps", 1e-6);
+        let x: Vec<f64> = want.iter().zip(&residual).map(|(a, b)| a + b).collect();
+        let scale =
+            |row: &[f64]| 1.0 / (row.iter().map(|v| v * v).sum::<f64>() / self.h as f64 + 1e-6).sqrt();
+        let scales: Vec<f64> = x.chunks(self.h).map(scale).collect();
+        let y = (0..x.len()).map(|i| x[i] * scales[i / self.h] * gamma[i % self.h]).collect();
+        // The norm is that of a sum in bf16.
+        r.out("xOut", &[2, 1, h], x).out("yOut", &[2, 1, h], y);
+        r.loose(500.0).out_as("rstdOut", &[2, 1, 1], Dtype::F32, scales);
     }
 }
 
@@ -212,6 +241,7 @@ pub(super) fn run(a3: bool, wrong: &mut Vec<String>) -> usize {
         masked: false,
         version: 2,
         special: false,
+        normed: false,
     };
     let wide = Setting { h: 1024, ..plain };
     let settings = if a3 {
@@ -224,6 +254,8 @@ pub(super) fn run(a3: bool, wrong: &mut Vec<String>) -> usize {
             Setting { eight: true, ..wide },
             Setting { version: 3, special: true, ..wide },
             Setting { version: 4, special: true, ranks: 2, ..wide },
+            Setting { normed: true, ranks: 2, ..wide },
+            Setting { normed: true, version: 3, special: true, ..wide },
         ]
     } else {
         vec![
@@ -235,7 +267,9 @@ pub(super) fn run(a3: bool, wrong: &mut Vec<String>) -> usize {
     };
     let mut runs = 0;
     for setting in settings {
-        for dtype in [Dtype::F16, Dtype::Bf16] {
+        // A norm behind the combination is in bf16 only.
+        let dtypes: &[Dtype] = if setting.normed { &[Dtype::Bf16] } else { &[Dtype::F16, Dtype::Bf16] };
+        for dtype in dtypes.iter().copied() {
             runs += 2;
             let one = |w: Rank| {
                 let held = setting.there(&w, dtype);

@@ -180,13 +180,15 @@ impl Run {
         }
     }
 
-    /// What the first phase says when it refuses.
-    pub(super) fn refusal(&self) -> String {
+    /// What the first phase says when it refuses with a code.
+    pub(super) fn refusal(&self, code: i32) -> String {
         let decl = self.prototype.decl;
         let args: Vec<Arg> = (0..decl.params.len()).map(|i| self.argument(i)).collect();
         let (mut size, mut executor) = (0u64, 0usize);
-        assert_eq!(phase1(decl, &args, &raw mut size, &raw mut executor), 161_002);
-        api::text(api::aclGetRecentErrMsg())
+        let found = phase1(decl, &args, &raw mut size, &raw mut executor);
+        let said = api::text(api::aclGetRecentErrMsg());
+        assert_eq!(found, code, "{said}");
+        said
     }
 
     /// Whether a parameter is a scalar.

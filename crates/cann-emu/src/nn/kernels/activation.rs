@@ -206,6 +206,7 @@ fn log_sigmoid(x: f64) -> f64 {
 }
 
 const X: &str = "self:FD";
+const IN: &str = "selfRef:FD inout(selfRef)";
 const G: &str = "gradOutput:FD out(gradInput)";
 
 pub(super) static OPS: &[Row] = &[
@@ -231,23 +232,27 @@ pub(super) static OPS: &[Row] = &[
     ("SigmoidBackward", G, |k| grad(k, |g, y| g * y * (1.0 - y))),
     ("TanhBackward", G, |k| grad(k, |g, y| g * (1.0 - y * y))),
     ("Elu", X, elu),
-    ("InplaceElu", "inout(selfRef)", elu),
+    ("InplaceElu", IN, elu),
     ("Celu", X, |k| {
         let a = s(k, "alpha")?;
         map(k, |x| x.max(0.0) + (a * (x / a).exp_m1()).min(0.0))
     }),
-    ("InplaceCelu", "inout(selfRef)", |k| {
+    ("InplaceCelu", IN, |k| {
         let a = s(k, "alpha")?;
         map(k, |x| x.max(0.0) + (a * (x / a).exp_m1()).min(0.0))
     }),
     ("Selu", X, |k| map(k, selu)),
-    ("InplaceSelu", "inout(selfRef)", |k| map(k, selu)),
-    ("EluBackward", "out(gradInput)", elu_grad),
+    ("InplaceSelu", IN, |k| map(k, selu)),
+    (
+        "EluBackward",
+        "gradOutput:FD type(gradOutput,selfOrResult,gradInput) same(gradOutput,selfOrResult,gradInput) out(gradInput)",
+        elu_grad,
+    ),
     ("LeakyRelu", X, |k| {
         let a = s(k, "negativeSlope")?;
         map(k, |x| if x > 0.0 { x } else { a * x })
     }),
-    ("InplaceLeakyRelu", "inout(selfRef)", |k| {
+    ("InplaceLeakyRelu", IN, |k| {
         let a = s(k, "negativeSlope")?;
         map(k, |x| if x > 0.0 { x } else { a * x })
     }),
@@ -259,7 +264,7 @@ pub(super) static OPS: &[Row] = &[
         let (t, v) = (s(k, "threshold")?, s(k, "value")?);
         map(k, |x| if x > t || x.is_nan() { x } else { v })
     }),
-    ("InplaceThreshold", "inout(selfRef)", |k| {
+    ("InplaceThreshold", "selfRef:FDI inout(selfRef)", |k| {
         let (t, v) = (s(k, "threshold")?, s(k, "value")?);
         map(k, |x| if x > t || x.is_nan() { x } else { v })
     }),
@@ -271,7 +276,7 @@ pub(super) static OPS: &[Row] = &[
         let (a, b) = (s(k, "clipValueMin")?, s(k, "clipValueMax")?);
         map(k, |x| x.clamp(a, b))
     }),
-    ("InplaceHardtanh", "inout(selfRef)", |k| {
+    ("InplaceHardtanh", "selfRef:FDI inout(selfRef)", |k| {
         let (a, b) = (s(k, "clipValueMin")?, s(k, "clipValueMax")?);
         map(k, |x| x.clamp(a, b))
     }),
@@ -280,12 +285,12 @@ pub(super) static OPS: &[Row] = &[
         grad(k, |g, x| if x > a && x < b { g } else { 0.0 })
     }),
     ("Hardsigmoid", X, |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
-    ("InplaceHardsigmoid", "inout(selfRef)", |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
+    ("InplaceHardsigmoid", "self:FD inout(self)", |k| map(k, |x| (x / 6.0 + 0.5).clamp(0.0, 1.0))),
     ("HardsigmoidBackward", "gradOutput:FD", |k| {
         grad(k, |g, x| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 })
     }),
     ("Hardswish", X, |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
-    ("InplaceHardswish", "inout(selfRef)", |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
+    ("InplaceHardswish", "self:FD inout(self)", |k| map(k, |x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0)),
     ("HardswishBackward", "gradOutput:FD", |k| {
         grad(k, |g, x| {
             if x <= -3.0 {
@@ -341,15 +346,19 @@ pub(super) static OPS: &[Row] = &[
         grad(k, |g, x| if x * b > t { g } else { g * sp::sigmoid(x * b) })
     }),
     ("Mish", X, |k| un(k, mish)),
-    ("InplaceMish", "inout(selfRef)", |k| un(k, mish)),
+    ("InplaceMish", IN, |k| un(k, mish)),
     ("MishBackward", G, |k| grad(k, |g, x| g * mish_grad(x))),
     ("LogSigmoid", X, |k| un(k, log_sigmoid)),
-    ("LogSigmoidForward", "out(out,buffer)", |k| {
+    ("LogSigmoidForward", "self:FD type(self,out) same(self,out) out(out,buffer)", |k| {
         let x = k.f("self")?;
         k.put("out", &Values::F(x.iter().map(|x| log_sigmoid(*x)).collect()))?;
         k.put_opt("buffer", &Values::F(x.iter().map(|x| (-x.abs()).exp()).collect()))
     }),
-    ("LogSigmoidBackward", "out(gradInput) null(buffer)", |k| grad(k, |g, x| g * sp::sigmoid(-x))),
+    (
+        "LogSigmoidBackward",
+        "gradOutput:FD type(gradOutput,self,gradInput) same(gradOutput,self,gradInput) out(gradInput) null(buffer)",
+        |k| grad(k, |g, x| g * sp::sigmoid(-x)),
+    ),
     ("Prelu", X, prelu),
     ("PreluBackward", "gradOutput:FD self:FD weight:FD same(gradOutput,self)", prelu_grad),
     ("RReluWithNoise", "self:F noise:F inout(noise)", rrelu),

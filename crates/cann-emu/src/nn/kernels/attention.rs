@@ -476,7 +476,7 @@ macro_rules! fwd {
         concat!(
             "says(inputLayout,", $layouts, ") in(sparseMode,", $modes, ") whole(sparseMode,attenMaskOptional) ",
             "layout(query,inputLayout,headNum) query:F key:F value:F type(query,key,value,attentionOutOut) softmaxMaxOut:S ",
-            "softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope)"
+            "softmaxSumOut:S attenMaskOptional:U null(softmaxOutOut,queryRope,keyRope,softmaxOutLayout)"
         )
     };
 }
@@ -485,7 +485,8 @@ macro_rules! bwd {
         concat!(
             "says(inputLayout,", $layouts, ") in(sparseMode,", $modes, ") whole(sparseMode,attenMaskOptional) ",
             "layout(query,inputLayout,headNum) query:F keyIn:F value:F dy:F type(query,keyIn,value,dy) same(query,dqOut) ",
-            "same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut)"
+            "same(keyIn,dkOut) same(value,dvOut) attenMaskOptional:U null(dpseOut,dsinkOut,queryRope,keyInRope,dqRopeOut,dkRopeOut,",
+            "softmaxInLayout)"
         )
     };
 }
@@ -510,7 +511,7 @@ pub(super) static OPS: &[Row] = &[
     (
         "FlashAttentionScoreGradV4",
         "says(inputLayout,BSH|SBH|BSND|BNSD|TND) in(sparseMode,0..8) layout(query,inputLayout,headNum) query:F keyIn:F \
-         null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut)",
+         null(dpseOut,dsinkOut,dqRopeOut,dkRopeOut,softmaxInLayout)",
         backward,
     ),
     ("FlashAttentionUnpaddingScoreGrad", BWD_ROWS, backward),

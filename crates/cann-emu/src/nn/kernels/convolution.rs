@@ -177,7 +177,7 @@ pub(super) static OPS: &[Row] = &[
     ),
     (
         "ConvolutionBackward",
-        "gradOutput:F input:F weight:F type(input,weight) rank(input,3..5) null(gradInput,gradWeight,gradBias)",
+        "gradOutput:F input:F weight:F type(input,weight) rank(input,3..5) null(biasSizes,gradInput,gradWeight,gradBias)",
         backward,
     ),
 ];

@@ -520,7 +520,7 @@ fn polar(k: &Call) -> Outcome {
 }
 
 const ANY: &str = "self:FDIBC";
-const IN: &str = "inout(selfRef,self,inputRef)";
+const IN: &str = "selfRef:FDIBC self:FDIBC inputRef:FDIBC inout(selfRef,self,inputRef)";
 
 macro_rules! unary {
     ($($name:literal $f:expr;)*) => {
@@ -586,12 +586,12 @@ pub(super) static BOTH: &[Row] = with_in_place! {
     "Addcdiv" ANY, |k| addc(k, |a, b| a / b, cx::div);
     "Lerp" ANY, lerp;
     "Lerps" ANY, lerp;
-    "Clamp" "null(clipValueMin,clipValueMax)", |k| clamp(k, Some("clipValueMin"), Some("clipValueMax"));
+    "Clamp" "self:FDIB null(clipValueMin,clipValueMax)", |k| clamp(k, Some("clipValueMin"), Some("clipValueMax"));
     "ClampMin" ANY, |k| clamp(k, Some("clipValueMin"), None);
     "ClampMax" ANY, |k| clamp(k, None, Some("clipValueMax"));
     "ClampMinTensor" ANY, |k| clamp(k, Some("clipValueMin"), None);
     "ClampMaxTensor" ANY, |k| clamp(k, None, Some("max"));
-    "ClampTensor" "null(clipValueMin,clipValueMax)", |k| clamp(k, Some("clipValueMin"), Some("clipValueMax"));
+    "ClampTensor" "self:FDIB clipValueMin:FDIB clipValueMax:FDIB null(clipValueMin,clipValueMax)", |k| clamp(k, Some("clipValueMin"), Some("clipValueMax"));
     "EqTensor" ANY, |k| compare(k, |a, b| a == b, |a, b| a == b);
     "EqScalar" ANY, |k| compare(k, |a, b| a == b, |a, b| a == b);
     "NeTensor" ANY, |k| compare(k, |a, b| a != b, |a, b| a != b);
@@ -633,7 +633,7 @@ pub(super) static OPS: &[Row] = &[
     ("LeftShift", "self:I", |k| bin(k, |a, _| a, |a, b| a.wrapping_shl(b as u32))),
     ("LeftShifts", "self:I", |k| bin(k, |a, _| a, |a, b| a.wrapping_shl(b as u32))),
     ("RightShift", "input:I", |k| bin(k, |a, _| a, |a, b| a >> b.clamp(0, 63))),
-    ("Sign", "out(result)", |k| {
+    ("Sign", "self:FDIBC same(self,result) out(result)", |k| {
         let out = output(k)?;
         if let Values::C(x) = k.spread(input(k)?, &out.dims)? {
             return k.put_view(out, &Values::C(x.into_iter().map(cx::direction).collect()));
@@ -642,7 +642,7 @@ pub(super) static OPS: &[Row] = &[
     }),
     ("Signbit", ANY, |k| test(k, false, f64::is_sign_negative)),
     ("IsFinite", ANY, |k| test(k, true, f64::is_finite)),
-    ("IsInf", ANY, |k| test(k, false, f64::is_infinite)),
+    ("IsInf", "x:FDIBC", |k| test(k, false, f64::is_infinite)),
     ("IsNegInf", ANY, |k| test(k, false, |x| x == f64::NEG_INFINITY)),
     ("IsPosInf", ANY, |k| test(k, false, |x| x == f64::INFINITY)),
     ("IsClose", ANY, is_close),
@@ -661,7 +661,7 @@ pub(super) static OPS: &[Row] = &[
     ("InplaceOne", IN, one),
     ("InplaceFillScalar", IN, fill_scalar),
     ("InplaceFillTensor", IN, fill_tensor),
-    ("InplaceCopy", "inout(selfRef) spread(src>selfRef)", copy),
+    ("InplaceCopy", "selfRef:FDIBC src:FDIBC inout(selfRef) spread(src>selfRef)", copy),
     ("InplaceMaskedFillScalar", "inout(selfRef) mask:B", masked_fill),
     ("InplaceMaskedFillTensor", "inout(selfRef) mask:B", masked_fill),
     ("SWhere", "condition:U bcast(condition,self,other>out)", where_),

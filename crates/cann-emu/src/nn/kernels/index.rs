@@ -370,7 +370,7 @@ pub(super) static OPS: &[Row] = &[
     ("IndexFill", "index:L", |k| index_add(k, true, false)),
     ("InplaceIndexFill", "index:L", |k| index_add(k, true, false)),
     ("IndexFillTensor", ANY, |k| index_add(k, true, false)),
-    ("InplaceIndexFillTensor", "inout(selfRef)", |k| index_add(k, true, false)),
+    ("InplaceIndexFillTensor", "selfRef:FDIBC inout(selfRef)", |k| index_add(k, true, false)),
     ("Index", "indices:LUBFDC", index),
     ("IndexPutImpl", "indices:LUBFDC", index_put),
     ("Nonzero", ANY, |k| nonzero(k, false)),

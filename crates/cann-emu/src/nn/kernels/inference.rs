@@ -393,8 +393,8 @@ fn ring_update(k: &Call) -> Outcome {
 }
 
 const RING: &str = "prevAttnOut:F curAttnOut:F prevSoftmaxMax:S prevSoftmaxSum:S curSoftmaxMax:S curSoftmaxSum:S same(prevAttnOut,curAttnOut,attnOutOut) same(prevSoftmaxMax,prevSoftmaxSum,curSoftmaxMax,curSoftmaxSum,softmaxMaxOut,softmaxSumOut)";
-const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) covered(sparseMode,attenMask|attenMaskOptional) null(pseShift,attenMask,deqScale1,quantScale1,deqScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize,kvPaddingSize,softmaxLse)";
-const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) null(pseShift,attenMask,dequantScale1,quantScale1,dequantScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
+const FIA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut,softmaxLse) covered(sparseMode,attenMask|attenMaskOptional) null(pseShift,attenMask,actualSeqLengths,actualSeqLengthsKv,deqScale1,quantScale1,deqScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blockTable,queryPaddingSize,kvPaddingSize,softmaxLse)";
+const IFA: &str = "query:F key:F value:F type(query,key,value) out(attentionOut) null(pseShift,attenMask,actualSeqLengths,dequantScale1,quantScale1,dequantScale2,quantScale2,quantOffset2,antiquantScale,antiquantOffset,blocktable,kvPaddingSize)";
 
 pub(super) static OPS: &[Row] = &[
     ("FusedInferAttentionScore", FIA, attention),
@@ -413,7 +413,7 @@ pub(super) static OPS: &[Row] = &[
         "key:FI value:FI slotMapping:L type(key,keyCacheRef) type(value,valueCacheRef)",
         scatter_both,
     ),
-    ("ScatterPaCache", "key:FI slotMapping:L type(key,keyCacheRef)", scatter_keys),
+    ("ScatterPaCache", "key:FI slotMapping:L type(key,keyCacheRef) null(cacheMode)", scatter_keys),
     ("RingAttentionUpdate", RING, ring_update),
     ("RingAttentionUpdateV2", RING, ring_update),
 ];

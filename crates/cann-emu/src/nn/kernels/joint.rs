@@ -2,73 +2,13 @@
 //! tensor, as a product and a collective one after the other would.
 
 use super::Row;
-use super::matmul::{matmul_values, product};
-use crate::hccl::Comm;
-use crate::hccl::wire::{Kind, Reply, Request};
-use crate::nn::bytes::{decode, encode, hccl_type};
+use super::exchange::{add_row, dealt, exchange, gathered, permuted, scattered, shapes, summed, times};
+use super::matmul::{matmul_values, product, turned};
+use super::norm::rms;
+use crate::hccl::wire::Kind;
+use crate::nn::bytes::{decode, encode};
 use crate::nn::exec::{Call, Fault, Outcome};
-use crate::nn::tensor::{Dtype, Values, View};
-
-/// One exchange among the ranks of a communicator. `same` is what all must agree on; `pieces` are bytes for each rank.
-pub(super) fn exchange(
-    k: &Call,
-    comm: &Comm,
-    (kind, dtype, fixed): (Kind, Dtype, bool),
-    same: &str,
-    pieces: Vec<u64>,
-    payload: Vec<u8>,
-) -> Result<Reply, Fault> {
-    let request = Request {
-        kind,
-        call: format!("{} {same}", k.decl.name),
-        fixed,
-        count: 0,
-        dtype: hccl_type(dtype)?,
-        op: 0,
-        root: 0,
-        pieces,
-        payload,
-    };
-    Ok(comm.exchange(&request, k.decl.name)?)
-}
-
-/// The shapes of these tensors, for the ranks to agree on.
-fn shapes(k: &Call, names: &[&str]) -> Result<String, Fault> {
-    names.iter().map(|n| Ok(format!("{n} {:?} ", k.t(n)?.dims))).collect()
-}
-
-/// A matrix, or its transposed one where a flag of that name says so.
-fn turned(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
-    let mut v = k.t(name)?.clone();
-    if k.flag(flag)? {
-        let n = v.dims.len();
-        v.dims.swap(n - 2, n - 1);
-        v.strides.swap(n - 2, n - 1);
-    }
-    Ok(v)
-}
-
-/// Adds a row to every row.
-fn add_row(c: &mut [f64], row: Option<Vec<f64>>) {
-    if let Some(row) = row {
-        c.iter_mut().enumerate().for_each(|(i, v)| *v += row[i % row.len()]);
-    }
-}
-
-/// a[m,k] · b[k,n] of values at hand.
-fn times(k: &Call, a: &[f64], b: &View) -> Result<Vec<f64>, Fault> {
-    let (inner, n) = (b.dims[0] as usize, b.dims[1] as usize);
-    let w = b.load(k.decl.name)?.floats();
-    Ok(product(k, a, &w, a.len() / inner.max(1), inner, n, false))
-}
-
-/// Σ over the ranks of values in the type `dtype`.
-fn summed(k: &Call, values: &[f64], dtype: Dtype, same: &str) -> Result<Vec<f64>, Fault> {
-    let comm = k.group("group")?;
-    let fixed = comm.is_deterministic_by_hccl();
-    let reply = exchange(k, comm, (Kind::AllReduce, dtype, fixed), same, vec![], encode(values, dtype))?;
-    Ok(decode(&reply.payload, dtype))
-}
+use crate::nn::tensor::{Dtype, Values};
 
 /// Σ over the ranks of x1·x2 + bias + x3.
 fn reduced(k: &Call, dtype: Dtype) -> Result<Vec<f64>, Fault> {
@@ -87,28 +27,18 @@ fn all_reduce(k: &Call) -> Outcome {
     k.put("output", &Values::F(c))
 }
 
-/// y = the sum of products + residual, and its norm by root mean square.
-fn all_reduce_norm(k: &Call) -> Outcome {
-    let (residual, gamma, eps) = (k.f("residual")?, k.f("gamma")?, k.num("epsilon")?);
-    let dtype = k.t("residual")?.dtype;
-    let sum = reduced(k, dtype)?;
+/// y = a sum over the ranks + residual, and its norm by root mean square.
+pub(super) fn add_norm(k: &Call, sum: &[f64]) -> Outcome {
+    let (residual, gamma, dtype) = (k.f("residual")?, k.f("gamma")?, k.t("residual")?.dtype);
     let y: Vec<f64> = sum.iter().zip(&residual).map(|(a, b)| a + b).collect();
     let y = decode(&encode(&y, dtype), dtype);
-    let n = gamma.len();
-    let mut norm = Vec::with_capacity(y.len());
-    for row in y.chunks(n) {
-        let s = 1.0 / (k.sum(row.iter().map(|v| v * v)) / n as f64 + eps).sqrt();
-        norm.extend(row.iter().zip(&gamma).map(|(v, g)| v * s * g));
-    }
+    let (norm, _) = rms(k, &y, &gamma, k.num("epsilon")?, 0.0);
     k.put("y|residual", &Values::F(y))?;
     k.put("normOut", &Values::F(norm))
 }
 
-/// The values of all ranks one after the other.
-fn gathered(k: &Call, values: &[f64], dtype: Dtype, same: &str) -> Result<Vec<f64>, Fault> {
-    let comm = k.group("group")?;
-    let reply = exchange(k, comm, (Kind::AllGather, dtype, true), same, vec![], encode(values, dtype))?;
-    Ok(decode(&reply.payload, dtype))
+fn all_reduce_norm(k: &Call) -> Outcome {
+    add_norm(k, &reduced(k, k.t("residual")?.dtype)?)
 }
 
 fn gather_product(k: &Call) -> Outcome {
@@ -127,23 +57,6 @@ fn gather_add(k: &Call) -> Outcome {
     k.put("cOut", &Values::F(sum))
 }
 
-/// Each rank's rows of the sum over the ranks.
-fn scattered(
-    k: &Call,
-    group: &str,
-    values: &[f64],
-    dtype: Dtype,
-    same: &str,
-    fixed: bool,
-) -> Result<Vec<f64>, Fault> {
-    let comm = k.group(group)?;
-    let bytes = encode(values, dtype);
-    let piece = bytes.len() as u64 / u64::from(comm.size);
-    let pieces = vec![piece; comm.size as usize];
-    let reply = exchange(k, comm, (Kind::ReduceScatter, dtype, fixed), same, pieces, bytes)?;
-    Ok(decode(&reply.payload, dtype))
-}
-
 fn product_scatter(k: &Call) -> Outcome {
     let (mut c, _) = matmul_values(k, k.t("x1")?, k.t("x2")?)?;
     add_row(&mut c, k.opt_f("bias")?);
@@ -152,55 +65,35 @@ fn product_scatter(k: &Call) -> Outcome {
     k.put("output", &Values::F(mine))
 }
 
-/// Equal pieces to all ranks, and theirs one after the other.
-fn dealt(k: &Call, group: &str, values: &[f64], dtype: Dtype, same: &str) -> Result<Vec<f64>, Fault> {
-    let comm = k.group(group)?;
-    let bytes = encode(values, dtype);
-    let piece = bytes.len() as u64 / u64::from(comm.size);
-    let pieces = vec![piece; comm.size as usize];
-    let reply = exchange(k, comm, (Kind::AllToAll, dtype, true), same, pieces, bytes)?;
-    Ok(decode(&reply.payload, dtype))
-}
-
-/// Dimensions in another order: `at` says which one stands where.
-fn permuted(values: &[f64], dims: &[usize], at: &[usize]) -> Vec<f64> {
-    let stride = |d: usize| dims[d + 1..].iter().product::<usize>();
-    let strides: Vec<usize> = at.iter().map(|d| stride(*d)).collect();
-    let sizes: Vec<usize> = at.iter().map(|d| dims[*d]).collect();
-    let mut out = Vec::with_capacity(values.len());
-    for i in 0..values.len() {
-        let (mut rest, mut from) = (i, 0);
-        for (size, stride) in sizes.iter().zip(&strides).rev() {
-            from += rest % size * stride;
-            rest /= size;
-        }
-        out.push(values[from]);
-    }
-    out
-}
-
-/// Rows to all ranks; of what comes the parts of a row stand beside one another; then the product.
-fn deal_product(k: &Call) -> Outcome {
+/// Rows of x1 to all ranks; of what comes the parts of a row beside one another.
+pub(super) fn wide_rows(k: &Call) -> Result<Vec<f64>, Fault> {
     let (x1, ranks) = (k.t("x1")?, k.group("group")?.size as usize);
     let (rows, h) = (x1.dims[0] as usize, x1.dims[1] as usize);
     let all = dealt(k, "group", &k.f("x1")?, x1.dtype, &shapes(k, &["x1", "x2"])?)?;
-    let wide = permuted(&all, &[ranks, rows / ranks, h], &[1, 0, 2]);
+    Ok(permuted(&all, &[ranks, rows / ranks, h], &[1, 0, 2]))
+}
+
+fn deal_product(k: &Call) -> Outcome {
+    let wide = wide_rows(k)?;
     let mut c = times(k, &wide, &turned(k, "x2", "transposeX2")?)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
     k.put("output", &Values::F(c))?;
     k.put_opt("alltoAllOutOptional", &Values::F(wide))
 }
 
-/// The product; its columns to all ranks; what comes stands below one another.
+/// Columns of a product to all ranks; what comes stands below one another.
+pub(super) fn columns_dealt(k: &Call, c: &[f64], columns: usize) -> Outcome {
+    let (rows, ranks) = (k.t("x1")?.dims[0] as usize, k.group("group")?.size as usize);
+    let parts = permuted(c, &[rows, ranks, columns / ranks], &[1, 0, 2]);
+    let all = dealt(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
+    k.put("output", &Values::F(all))
+}
+
 fn product_deal(k: &Call) -> Outcome {
-    let (x1, ranks) = (k.t("x1")?, k.group("group")?.size as usize);
     let x2 = turned(k, "x2", "transposeX2")?;
     let mut c = times(k, &k.f("x1")?, &x2)?;
     add_row(&mut c, k.opt_f("biasOptional")?);
-    let (rows, columns) = (x1.dims[0] as usize, x2.dims[1] as usize);
-    let parts = permuted(&c, &[rows, ranks, columns / ranks], &[1, 0, 2]);
-    let all = dealt(k, "group", &parts, k.t("output")?.dtype, &shapes(k, &["x1", "x2"])?)?;
-    k.put("output", &Values::F(all))
+    columns_dealt(k, &c, x2.dims[1] as usize)
 }
 
 fn activated(kind: i64, v: f64) -> f64 {
@@ -445,20 +338,20 @@ pub(super) static OPS: &[Row] = &[
         "MatmulAllReduceV3",
         with!("x1:H type(x1,x2,bias,x3,output) null(bias,x3) out(output) contig(x1) turned(x2) x1[.s,k] x2[k,n] bias[n] x3[.s,n]"
             "output[.s,n] rank(x1,2..3) code(561003) chips(A2) code(161002) group(group>R) on(A2,R,1|2|4|8) says(reduceOp,sum)"
-            "says(commMode,)"),
+            "null(commMode) says(commMode,)"),
         all_reduce,
     ),
     (
         "MatmulAllReduceAddRmsNorm",
         with!("x1:H type(x1,x2,bias,residual,gamma,y,normOut) null(bias) out(y,normOut) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] y[b,s,n] normOut[b,s,n] same(y,residual)"
+            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) y[b,s,n] normOut[b,s,n] same(y,residual)"
             "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
         all_reduce_norm,
     ),
     (
         "InplaceMatmulAllReduceAddRmsNorm",
         with!("x1:H type(x1,x2,bias,residual,gamma,normOut) null(bias) out(normOut) inout(residual) contig(x1,residual,gamma) turned(x2)"
-            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] normOut[b,s,n]"
+            "rank(x1,2..3) rank(residual,3) x1[.r,k] x2[k,n] bias[n] gamma[n] residual[b,s,n] equal(b*s,r.n) normOut[b,s,n]"
             "in(k,1..2147483647) code(561003) chips(A2) code(161002) group(group>R) in(R,1|2|4|8) says(reduceOp,sum)"),
         all_reduce_norm,
     ),
@@ -491,50 +384,53 @@ pub(super) static OPS: &[Row] = &[
     (
         "AlltoAllMatmul",
         "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
+         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
          on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1)",
         deal_product,
     ),
     (
         "AlltoAllMatmulV2",
         "x1:H type(x1,x2,output,alltoAllOutOptional) biasOptional:HS out(output,alltoAllOutOptional) contig(x1,x2) group(group>R) x1[m,h] \
-         in(transposeX1,0) multiple(m,R) output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
-         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1) says(commMode,|ai_cpu|aiv|ccu)",
+         in(transposeX1,0) multiple(m,R) x2^transposeX2[h*R,n] output[m/R,n] alltoAllOutOptional[m/R,h*R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) \
+         on(A2,h*R,1..35000) on(A3,h*R,2..65535) axes(alltoAllAxesOptional,-2,-1) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
         deal_product,
     ),
     (
         "MatmulAlltoAll",
         "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         output[m*R,n] biasOptional[n*R] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)",
+         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2)",
         product_deal,
     ),
     (
         "MatmulAlltoAllV2",
         "x1:H type(x1,x2,output) biasOptional:HS out(output) contig(x1,x2) group(group>R) x1[m,h] in(h,1..65535) in(transposeX1,0) \
-         output[m*R,n] biasOptional[n*R] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2) says(commMode,|ai_cpu|aiv|ccu)",
+         x2^transposeX2[h,n] multiple(n,R) output[m*R,n/R] biasOptional[n] on(A2,R,2|4|8) on(A3,R,2|4|8|16) axes(alltoAllAxesOptional,-1,-2) null(commMode) says(commMode,|ai_cpu|aiv|ccu)",
         product_deal,
     ),
     (
         "AlltoAllAllGatherBatchMatMul",
         "x:H type(x,weight,y1Out,y2OutOptional,y3OutOptional) biasOptional:HS contig(x,weight) code(561003) chips(A3) code(161002) \
-         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) multiple(E,ep) weight[E/ep,H,M] \
-         in(xShardType,0|1) in(actType,0..4) in(H,1..65535) in(M,1..65535) in(E/ep,1..32) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
+         group(groupEp>ep) group(groupTp>tp) in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) in(epWorldSize,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[E,C,h] in(E,2..512) multiple(E,ep) \
+         in(xShardType,0|1) let(rows,xShardType*tp+1-xShardType) let(H,h*tp/rows) let(r,C*ep*rows) weight[E/ep,H,M] in(actType,0..4) \
+         in(H,1..65535) in(M,1..65535) in(E/ep,1..32) biasOptional[E/ep,.one,M] in(one.n,1) y1Out[E/ep,r,M] y2OutOptional[E/ep,r,H] \
          y3OutOptional[E/ep,r,M]",
         deal_gather_stacks,
     ),
     (
         "BatchMatMulReduceScatterAlltoAll",
         "x:H type(x,weight,out) biasOptional:HS contig(x) code(561003) chips(A3) code(161002) group(groupEp>ep) group(groupTp>tp) \
-         in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) in(H,1..65535) multiple(r,ep) \
-         out[e*ep,_,_]",
+         in(ep,2|4|8|16|32) in(tp,2|4|8|16|32) equal(ep,epWorldSize) equal(tpWorldSize,tp) x[e,r,m] weight[e,m,H] in(yShardType,0|1) in(e,1..32) in(m,1..65535) in(H,1..65535) \
+         let(rows,yShardType*tp+1-yShardType) let(columns,tp/rows) multiple(r,ep*rows) multiple(H,columns) biasOptional[e,.one,H/columns] \
+         in(one.n,1) out[e*ep,r/ep/rows,H/columns]",
         stacks_scatter_deal,
     ),
     (
         "AlltoAllvGroupedMatMul",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) contig(gmmX,mmXOptional) \
          turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
-         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[t,h] gmmWeight[e,_,_] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
-         rank(mmWeightOptional,2) gmmY[a,_] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,_] mmXOptional[b,_] mmYOptional[b,_] \
+         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
+         gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] \
          together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
         deal_groups,
     ),
@@ -542,29 +438,32 @@ pub(super) static OPS: &[Row] = &[
         "AlltoAllvGroupedMatMulV2",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,gmmY,mmYOptional,permuteOutOptional) contig(gmmX,mmXOptional) \
          turned(gmmWeight,mmWeightOptional) none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) \
-         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[t,h] gmmWeight[e,_,_] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
-         rank(mmWeightOptional,2) gmmY[a,_] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,_] mmXOptional[b,_] mmYOptional[b,_] \
-         together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) says(commMode,|ai_cpu|ccu)",
+         group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[t,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..48) in(e*R,1..384) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) \
+         gmmY[a,n] permuteOutOptional[a,h] gmmX[sendCounts,h] gmmY[recvCounts,n] mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] \
+         together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) null(commMode) says(commMode,|ai_cpu|ccu)",
         deal_groups,
     ),
     (
         "GroupedMatMulAlltoAllv",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) \
-         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[sendCounts,h] gmmWeight[e,_,_] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) rank(mmWeightOptional,2) y[recvCounts,_] \
-         mmXOptional[b,_] mmYOptional[b,_] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
+         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] \
+         mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535)",
         groups_deal,
     ),
     (
         "GroupedMatMulAlltoAllvV2",
         "gmmX:H type(gmmX,gmmWeight,mmXOptional,mmWeightOptional,y,mmYOptional) contig(gmmX,mmXOptional) turned(gmmWeight,mmWeightOptional) \
-         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) there(sendCounts,recvCounts) gmmX[sendCounts,h] gmmWeight[e,_,_] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) rank(mmWeightOptional,2) y[recvCounts,_] \
-         mmXOptional[b,_] mmYOptional[b,_] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) says(commMode,|ai_cpu|ccu)",
+         none(sendCountsTensorOptional,recvCountsTensorOptional) code(561003) chips(A3) code(161002) group(group>R) equal(R,epWorldSize) in(epWorldSize,8|16|32|64|128) gmmX[sendCounts,h] gmmWeight^transGmmWeight[e,h,n] in(e,1..32) in(e*R,1..256) count(sendCounts,e*R) count(recvCounts,e*R) \
+         each(sendCounts,0..2147483647) each(recvCounts,0..2147483647) y[recvCounts,n] \
+         mmXOptional[b,g] mmWeightOptional^transMmWeight[g,q] mmYOptional[b,q] together(mmXOptional,mmWeightOptional,mmYOptional) in(h,1..65535) null(commMode) says(commMode,|ai_cpu|ccu)",
         groups_deal,
     ),
     (
         "GroupedMatMulAllReduce",
-        with!("x:H weight:H null(bias) out(y) contig(x,weight) rank(weight,2) code(561003) chips(A2) code(161002) group(group>R)"
-            "in(R,2|4|8) in(splitItem,0..3) says(reduceOp,sum)"),
+        with!("x:H weight:H bias:HS null(bias) out(y) contig(x,weight) rank(weight,2) long(weight,1..64) rank(x,2..6) rank(bias,1) code(561003) chips(A2) code(161002) group(group>R)"
+            "in(R,2|4|8) in(splitItem,0..3) groups(x,weight,bias,groupListOptional>y) says(reduceOp,sum)"),
         groups_reduced,
     ),
     (
@@ -573,5 +472,5 @@ pub(super) static OPS: &[Row] = &[
          gatherOutOut[m*R,n]",
         gather_add,
     ),
-    ("DistributeBarrier", "meet(group>R) equal(R,worldSize)", barrier),
+    ("DistributeBarrier", "xRef:FDIB meet(group>R) equal(R,worldSize)", barrier),
 ];

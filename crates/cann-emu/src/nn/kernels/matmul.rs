@@ -47,6 +47,17 @@ pub(super) fn product(
     c
 }
 
+/// A matrix, or its transposed one where a flag of that name says so.
+pub(super) fn turned(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
+    let mut v = k.t(name)?.clone();
+    if k.flag(flag)? {
+        let n = v.dims.len();
+        v.dims.swap(n - 2, n - 1);
+        v.strides.swap(n - 2, n - 1);
+    }
+    Ok(v)
+}
+
 /// Products of stacks of matrices, broadcast over the leading dimensions; one-dimensional operands as PyTorch's matmul.
 pub(super) fn matmul_values(call: &Call, a: &View, b: &View) -> Result<(Vec<f64>, Vec<i64>), Fault> {
     let (mut x, mut y) = (a.clone(), b.clone());

@@ -13,6 +13,7 @@ pub mod convolution;
 pub mod ctc;
 pub mod decomposition;
 pub mod elementwise;
+pub mod exchange;
 pub mod gated;
 pub mod groups;
 pub mod index;
@@ -26,6 +27,7 @@ pub mod moe;
 pub mod norm;
 pub mod optimizer;
 pub mod quantised;
+pub mod quantised_joint;
 pub mod random;
 pub mod recurrent;
 pub mod reduce;
@@ -92,6 +94,7 @@ pub fn all() -> &'static HashMap<&'static str, Operator> {
             margins::OPS,
             quantised::OPS,
             joint::OPS,
+            quantised_joint::OPS,
             routes::OPS,
             complex::OPS,
         ];

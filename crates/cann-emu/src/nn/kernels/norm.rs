@@ -76,11 +76,11 @@ fn masked_softmax_grad(k: &Call) -> Outcome {
 }
 
 /// y = x / sqrt(mean(x²) + ε) · γ over the trailing dimensions of γ; rstd in f32.
-fn rms(k: &Call, x: &[f64], gamma: &[f64], eps: f64, shift: f64) -> (Vec<f64>, Vec<f64>) {
+pub(super) fn rms(k: &Call, x: &[f64], gamma: &[f64], eps: f64, shift: f64) -> (Vec<f64>, Vec<f64>) {
     let n = gamma.len();
     let mut y = Vec::with_capacity(x.len());
     let mut rstd = Vec::new();
-    for row in x.chunks(n) {
+    for row in x.chunks(n.max(1)) {
         let r = f64::from((1.0 / (k.sum(row.iter().map(|v| v * v)) / n as f64 + eps).sqrt()) as f32);
         y.extend(row.iter().zip(gamma).map(|(v, g)| v * r * (g + shift)));
         rstd.push(r);

@@ -231,10 +231,15 @@ pub(super) static OPS: &[Row] = &[
     ("ForeachAddcdivScalar", XXX, |k| each_three(k, "scalar", |a, b| a / b)),
     ("ForeachAddcdivScalarV2", XXX, |k| each_three(k, "scalar", |a, b| a / b)),
     ("ForeachAddcdivScalarList", XXX, |k| each_three(k, "scalars", |a, b| a / b)),
-    ("ForeachCopy", "lists(x,out)", copy),
-    ("ForeachZeroInplace", "inout(x)", zero),
+    ("ForeachCopy", "x:FDIB out:FDIB lists(x,out)", copy),
+    ("ForeachZeroInplace", "x:FDIB inout(x)", zero),
     ("ForeachNonFiniteCheckAndUnscale", "scaledGrads:F inout(scaledGrads,foundInf) foundInf:S", unscale),
-    ("AmpUpdateScale", "out(updatedScale,updatedGrowthTracker)", update_scale),
+    (
+        "AmpUpdateScale",
+        "currentScale:S growthTracker:i foundInf:S updatedScale:S updatedGrowthTracker:i same(currentScale,growthTracker) \
+         out(updatedScale,updatedGrowthTracker)",
+        update_scale,
+    ),
     ("ApplyAdamWV2", "varRef:F grad:F same(varRef,mRef,vRef,grad) null(maxGradNormOptionalRef)", adamw_v2),
     ("ApplyAdamW", "varRef:F grad:F same(varRef,mRef,vRef,grad) inout(maxGradNormOptional)", adamw_v1),
 ];

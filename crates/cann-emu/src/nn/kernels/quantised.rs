@@ -1,7 +1,7 @@
 //! Quantisation and products of integers: `ascend-abi.md`, section 8.10. Four-bit weights and groups of products are not here.
 
 use super::Row;
-use super::matmul::matmul_values;
+use super::matmul::{matmul_values, product, turned};
 use crate::nn::exec::{Call, Fault, Outcome};
 use crate::nn::tensor::{Dtype, Values, View};
 
@@ -15,7 +15,7 @@ fn rounded(v: f64, mode: &str) -> f64 {
     }
 }
 
-fn byte(v: f64) -> i64 {
+pub(super) fn byte(v: f64) -> i64 {
     v.clamp(-128.0, 127.0) as i64
 }
 
@@ -49,7 +49,15 @@ fn anti_quant(k: &Call) -> Outcome {
     k.put("y", &Values::F(x.iter().enumerate().map(one).collect()))
 }
 
-/// Each row by its largest element: scale = max|x|/127, y = round(x/scale).
+/// A row in eight bits by its largest element, and what one step stands for: max|x|/127.
+pub(super) fn in_steps(row: &[f64]) -> (Vec<i64>, f64) {
+    let top = row.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    let step = f64::from((top / 127.0) as f32);
+    let one = |v: &f64| if step == 0.0 { 0 } else { byte((v / step).round_ties_even()) };
+    (row.iter().map(one).collect(), step)
+}
+
+/// Each row by its largest element.
 fn dynamic(k: &Call) -> Outcome {
     let (x, smooth) = (k.f("x")?, k.opt_f("smoothScalesOptional")?);
     let n = *k.t("x")?.dims.last().unwrap_or(&1) as usize;
@@ -57,9 +65,9 @@ fn dynamic(k: &Call) -> Outcome {
     for row in x.chunks(n.max(1)) {
         let row: Vec<f64> =
             row.iter().enumerate().map(|(i, v)| v * smooth.as_ref().map_or(1.0, |s| s[i])).collect();
-        let scale = f64::from((row.iter().fold(0.0f64, |m, v| m.max(v.abs())) / 127.0) as f32);
-        scales.push(scale);
-        y.extend(row.iter().map(|v| if scale == 0.0 { 0 } else { byte((v / scale).round_ties_even()) }));
+        let (row, step) = in_steps(&row);
+        scales.push(step);
+        y.extend(row);
     }
     k.put("yOut", &Values::I(y))?;
     k.put("scaleOut", &Values::F(scales))
@@ -85,7 +93,7 @@ fn packed(k: &Call) -> Outcome {
 }
 
 /// Scales, whether as numbers or packed.
-fn scales(k: &Call, name: &str) -> Result<Vec<f64>, Fault> {
+pub(super) fn scales(k: &Call, name: &str) -> Result<Vec<f64>, Fault> {
     let v = k.t(name)?;
     if matches!(v.dtype, Dtype::U64 | Dtype::I64) {
         let bits = v.load(k.decl.name)?.ints();
@@ -94,47 +102,51 @@ fn scales(k: &Call, name: &str) -> Result<Vec<f64>, Fault> {
     Ok(v.load(k.decl.name)?.floats())
 }
 
-fn turned(k: &Call, name: &str, flag: &str) -> Result<View, Fault> {
-    let mut v = k.t(name)?.clone();
-    if k.flag(flag)? {
-        let n = v.dims.len();
-        v.dims.swap(n - 2, n - 1);
-        v.strides.swap(n - 2, n - 1);
-    }
-    Ok(v)
+/// What a product of integers is worth: (c + bias)·scale by column·scale by row; a bias of floats comes behind the scales.
+pub(super) struct Worth {
+    pub(super) columns: Vec<f64>,
+    pub(super) rows: Option<Vec<f64>>,
+    pub(super) bias: Option<Vec<f64>>,
+    /// Whether the bias is one of integers.
+    pub(super) before: bool,
 }
 
-/// y = (x1·x2 + bias)·scale, by column and by row; a bias of floats comes behind the scales.
+impl Worth {
+    /// Puts it to a product of `n` columns.
+    pub(super) fn apply(&self, c: &mut [f64], n: usize) {
+        for (i, v) in c.iter_mut().enumerate() {
+            let add = self.bias.as_ref().map_or(0.0, |b| by_column(b, i % n));
+            let row = self.rows.as_ref().map_or(1.0, |r| by_column(r, i / n));
+            *v = (*v + if self.before { add } else { 0.0 }) * by_column(&self.columns, i % n) * row;
+            *v += if self.before { 0.0 } else { add };
+        }
+    }
+}
+
+/// The product of two matrices of integers, what it is worth, and how many columns it has.
+fn worth(k: &Call, (a, b): (&View, &View), columns: Vec<f64>) -> Result<(Vec<f64>, usize), Fault> {
+    let (mut c, dims) = matmul_values(k, a, b)?;
+    let n = *dims.last().ok_or("a product without dimensions")? as usize;
+    let rows = ["pertokenScaleOptional", "x1Scale"].into_iter().find(|n| k.value(n).is_some());
+    let rows = rows.map(|name| k.opt_f(name)).transpose()?.flatten();
+    let before = k.opt("bias")?.is_some_and(|v| v.dtype == Dtype::I32);
+    Worth { columns, rows, bias: k.opt_f("bias")?, before }.apply(&mut c, n);
+    Ok((c, n))
+}
+
 fn matmul(k: &Call) -> Outcome {
-    let (a, b) = (turned(k, "x1", "transposeX1")?, turned(k, "x2", "transposeX2")?);
-    let (mut c, dims) = matmul_values(k, &a, &b)?;
-    let [.., m, n] = dims[..] else { return Err(Fault::from(format!("a product of {dims:?}"))) };
-    let (m, n) = (m as usize, n as usize);
-    // The newest form names them by operand.
-    let newest = k.value("x2Scale").is_some();
-    let scale = scales(k, "scale|x2Scale")?;
-    let rows = match ["pertokenScaleOptional", "x1Scale"].into_iter().find(|n| k.value(n).is_some()) {
-        Some(name) => k.opt_f(name)?,
-        None => None,
-    };
-    if newest {
+    if k.value("x2Scale").is_some() {
         for name in ["x1Offset", "yScale", "yOffset"] {
             if k.opt(name)?.is_some_and(|v| v.numel() > 0) {
                 return Err(Fault::from(format!("{name} is not in the emulator")));
             }
         }
     }
+    let (a, b) = (turned(k, "x1", "transposeX1")?, turned(k, "x2", "transposeX2")?);
+    // The newest form names them by operand.
+    let (c, n) = worth(k, (&a, &b), scales(k, "scale|x2Scale")?)?;
     let offset = k.opt_f("offset|x2Offset")?;
-    let before = k.opt("bias")?.is_some_and(|v| v.dtype == Dtype::I32);
-    let bias = k.opt_f("bias")?;
-    let out = k.t("out")?;
-    for (i, v) in c.iter_mut().enumerate() {
-        let add = bias.as_ref().map_or(0.0, |b| by_column(b, i % n));
-        let row = rows.as_ref().map_or(1.0, |r| r[i / n % m]);
-        *v = (*v + if before { add } else { 0.0 }) * by_column(&scale, i % n) * row;
-        *v += if before { 0.0 } else { add };
-    }
-    match out.dtype {
+    match k.t("out")?.dtype {
         Dtype::I8 => {
             let shift = |i: usize| offset.as_ref().map_or(0.0, |o| by_column(o, i % n));
             let all = c.iter().enumerate().map(|(i, v)| byte((v + shift(i)).round_ties_even()));
@@ -142,6 +154,30 @@ fn matmul(k: &Call) -> Outcome {
         }
         _ => k.put("out", &Values::F(c)),
     }
+}
+
+/// The first form: one scale, and no transposed operands.
+fn matmul_by_number(k: &Call) -> Outcome {
+    let (c, _) = worth(k, (k.t("x1")?, k.t("x2")?), vec![k.num("deqScale")?])?;
+    k.put("out", &Values::F(c))
+}
+
+/// The second form: packed scales, as many as the columns rounded up to 16.
+fn matmul_by_columns(k: &Call) -> Outcome {
+    let (a, b) = (turned(k, "x1", "adjX1")?, turned(k, "x2", "adjX2")?);
+    let (c, _) = worth(k, (&a, &b), scales(k, "deqScale")?)?;
+    k.put("out", &Values::F(c))
+}
+
+/// (w + offset)·scale of a matrix of integers, with one scale for all, one a column, or one a column and group of rows.
+pub(super) fn widened(k: &Call, w: &View, [scale, offset]: [&str; 2], group: i64) -> Result<Vec<f64>, Fault> {
+    let [inner, n] = w.dims[..] else { return Err(Fault::from(format!("a weight of {:?}", w.dims))) };
+    let group = if group == 0 { inner.max(1) as usize } else { group as usize };
+    let (scale, offset, n) = (k.f(scale)?, k.opt_f(offset)?, n as usize);
+    let by = |list: &[f64], i: usize| by_column(list, i / n / group * n + i % n);
+    let q = w.load(k.decl.name)?.floats();
+    let one = |(i, q): (usize, &f64)| (q + offset.as_ref().map_or(0.0, |o| by(o, i))) * by(&scale, i);
+    Ok(q.iter().enumerate().map(one).collect())
 }
 
 /// y = x·((w + offset)·scale) + bias with one scale a column, or one a column and group of rows.
@@ -153,26 +189,10 @@ fn weight_only(k: &Call) -> Outcome {
             w.dtype
         )));
     }
-    let [inner, n] = w.dims[..] else { return Err(Fault::from(format!("a weight of {:?}", w.dims))) };
-    let (inner, n) = (inner as usize, n as usize);
-    let group = match k.int("antiquantGroupSize")? {
-        0 => inner.max(1),
-        g => g as usize,
-    };
-    let (scale, offset, bias) =
-        (k.f("antiquantScale")?, k.opt_f("antiquantOffsetOptional")?, k.opt_f("biasOptional")?);
-    let by = |list: &[f64], r: usize, c: usize| {
-        if list.len() == 1 { list[0] } else { list[(r / group * n + c) % list.len()] }
-    };
-    let q = w.load(k.decl.name)?.floats();
-    let wide: Vec<f64> = (0..q.len())
-        .map(|i| {
-            let (r, c) = (i / n, i % n);
-            (q[i] + offset.as_ref().map_or(0.0, |o| by(o, r, c))) * by(&scale, r, c)
-        })
-        .collect();
-    let v = x.load(k.decl.name)?.floats();
-    let mut y = super::matmul::product(k, &v, &wide, v.len() / inner.max(1), inner, n, false);
+    let wide = widened(k, w, ["antiquantScale", "antiquantOffsetOptional"], k.int("antiquantGroupSize")?)?;
+    let (inner, n) = (w.dims[0] as usize, w.dims[1] as usize);
+    let (v, bias) = (x.load(k.decl.name)?.floats(), k.opt_f("biasOptional")?);
+    let mut y = product(k, &v, &wide, v.len() / inner.max(1), inner, n, false);
     if let Some(b) = bias {
         y.iter_mut().enumerate().for_each(|(i, y)| *y += b[i % n]);
     }
@@ -180,13 +200,24 @@ fn weight_only(k: &Call) -> Outcome {
 }
 
 pub(super) static OPS: &[Row] = &[
-    ("AscendQuant", "x:F type(x,scale) null(offset) out(y)", quant),
-    ("AscendQuantV3", "x:F type(x,scale) null(offset) out(y)", quant),
+    ("AscendQuant", "x:F type(x,scale) null(offset,roundMode) out(y)", quant),
+    ("AscendQuantV3", "x:F type(x,scale) null(offset,roundMode) out(y)", quant),
     ("AscendAntiQuant", "x:I null(offset) out(y)", anti_quant),
     ("DynamicQuant", "x:H scaleOut:S", dynamic),
     ("DynamicQuantV2", "x:H scaleOut:S null(offsetOut)", dynamic_v2),
     ("TransQuantParamV2", "scale:S null(offset)", packed),
     ("TransQuantParamV3", "scale:S null(offset)", packed),
+    (
+        "QuantMatmul",
+        "x1:8 x2:8 bias:i out:H rank(x1,2..3) product(x1,x2>out) x1[.b,m,k] x2[.b,k,n] null(bias) bias[n]",
+        matmul_by_number,
+    ),
+    (
+        "QuantMatmulV2",
+        "x1:8 x2:8 bias:i deqScale:u out:H rank(x1,2..3) rank(x2,2..3) x1^adjX1[.a,m,k] x2^adjX2[.b,k,n] out[.c,m,n] null(bias) bias[n] \
+         deqScale[t] let(blocks,n+15) let(padded,blocks/16*16) equal(t,padded) either(a.n,1,c.n) either(b.n,1,c.n) either(c.n,a.n,b.n)",
+        matmul_by_columns,
+    ),
     ("QuantMatmulV3", "x1:I x2:I null(offset,bias)", matmul),
     ("QuantMatmulV4", "x1:I x2:I null(offset,bias)", matmul),
     ("QuantMatmulV5", "x1:I x2:I null(x1Scale,yScale,x1Offset,x2Offset,yOffset,bias)", matmul),

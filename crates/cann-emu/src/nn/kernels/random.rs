@@ -156,7 +156,7 @@ fn bernoulli(k: &Call) -> Outcome {
     fill(k, out, |s, o, i| f64::from(u8::from(unit(s, o, i) < p[i])))
 }
 
-const IN: &str = "inout(selfRef,self)";
+const IN: &str = "selfRef:FDIB self:FDIB inout(selfRef,self)";
 
 pub(super) static OPS: &[Row] = &[
     ("InplaceUniform", IN, uniform),

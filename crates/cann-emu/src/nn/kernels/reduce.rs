@@ -402,11 +402,11 @@ pub(super) static OPS: &[Row] = &[
     ("Norm", "self:FD", |k| norm(k, "pScalar", "dim")),
     ("LinalgVectorNorm", "self:FD", |k| norm(k, "ord", "dims")),
     ("ForeachNorm", "x:F", foreach_norm),
-    ("Var", "self:FD", |k| var_unbiased(k, false)),
-    ("VarCorrection", "self:FD", |k| var(k, false)),
-    ("Std", "self:FD", |k| var(k, true)),
-    ("VarMean", "self:FD", |k| var_mean(k, false)),
-    ("StdMeanCorrection", "self:FD", |k| var_mean(k, true)),
+    ("Var", "self:FD null(dim)", |k| var_unbiased(k, false)),
+    ("VarCorrection", "self:FD null(dim)", |k| var(k, false)),
+    ("Std", "self:FD null(dim)", |k| var(k, true)),
+    ("VarMean", "self:FD null(dim)", |k| var_mean(k, false)),
+    ("StdMeanCorrection", "self:FD null(dim)", |k| var_mean(k, true)),
     ("LogSumExp", "self:FDI", log_sum_exp),
     ("Median", "self:FDI", |k| median(k, &[], "valuesOut", None, None, false)),
     ("MedianDim", "self:FDI", |k| median(k, &[k.int("dim")?], "valuesOut", Some("indicesOut"), None, false)),
@@ -423,7 +423,7 @@ pub(super) static OPS: &[Row] = &[
     ("Cumprod", "input:FDIBC", cumprod),
     ("Cummax", ANY, |k| cum_extreme(k, true)),
     ("Cummin", ANY, |k| cum_extreme(k, false)),
-    ("Trace", "rank(self,2)", trace),
+    ("Trace", "self:FDIBC rank(self,2) rank(out,0)", trace),
 ];
 
 fn var_unbiased(k: &Call, root: bool) -> Outcome {

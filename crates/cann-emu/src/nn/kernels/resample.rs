@@ -285,6 +285,36 @@ fn average_grad(k: &Call, n: usize) -> Outcome {
 const X: &str = "self:FD";
 const G: &str = "gradOutput:FD";
 
+/// What the gradient of resizing `n` dimensions asks: shapes of `rank` dimensions that end in the sizes it is told.
+macro_rules! back {
+    ($gradient:literal $out:literal $n:literal $rank:literal) => {
+        concat!(
+            $gradient,
+            ":FD type(",
+            $gradient,
+            ",",
+            $out,
+            ") rank(",
+            $gradient,
+            ",",
+            $rank,
+            ") rank(",
+            $out,
+            ",",
+            $rank,
+            ") count(outputSize,",
+            $n,
+            ") count(inputSize,",
+            $rank,
+            ") ends(",
+            $gradient,
+            ",outputSize) ends(",
+            $out,
+            ",inputSize)"
+        )
+    };
+}
+
 pub(super) static OPS: &[Row] = &[
     ("ReflectionPad1d", X, |k| pad(k, 1, reflected)),
     ("ReflectionPad2d", X, |k| pad(k, 2, reflected)),
@@ -305,12 +335,12 @@ pub(super) static OPS: &[Row] = &[
     ("UpsampleLinear1d", X, |k| resize(k, 1, linear)),
     ("UpsampleBilinear2d", X, |k| resize(k, 2, linear)),
     ("UpsampleBicubic2d", X, |k| resize(k, 2, cubic)),
-    ("UpsampleNearest1dBackward", "", |k| resize_grad(k, 1, by_nearest)),
-    ("UpsampleNearest2dBackward", "", |k| resize_grad(k, 2, by_nearest)),
-    ("UpsampleLinear1dBackward", "", |k| resize_grad(k, 1, linear)),
-    ("UpsampleBilinear2dBackward", "", |k| resize_grad(k, 2, linear)),
-    ("UpsampleBilinear2dBackwardV2", "", |k| resize_grad(k, 2, linear)),
-    ("UpsampleBicubic2dBackward", "", |k| resize_grad(k, 2, cubic)),
+    ("UpsampleNearest1dBackward", back!("gradOut" "out" 1 3), |k| resize_grad(k, 1, by_nearest)),
+    ("UpsampleNearest2dBackward", back!("gradOut" "gradInput" 2 4), |k| resize_grad(k, 2, by_nearest)),
+    ("UpsampleLinear1dBackward", back!("gradOut" "out" 1 3), |k| resize_grad(k, 1, linear)),
+    ("UpsampleBilinear2dBackward", back!("gradOut" "out" 2 4), |k| resize_grad(k, 2, linear)),
+    ("UpsampleBilinear2dBackwardV2", back!("gradOut" "out" 2 4), |k| resize_grad(k, 2, linear)),
+    ("UpsampleBicubic2dBackward", back!("gradOut" "gradInput" 2 4), |k| resize_grad(k, 2, cubic)),
     ("UpsampleNearest3d", X, |k| resize(k, 3, by_nearest)),
     ("UpsampleTrilinear3d", X, |k| resize(k, 3, linear)),
     ("UpsampleNearestExact1d", X, |k| resize(k, 1, exact)),
@@ -318,13 +348,13 @@ pub(super) static OPS: &[Row] = &[
     ("UpsampleNearestExact3d", X, |k| resize(k, 3, exact)),
     ("UpsampleBilinear2dAA", "input:FD", |k| resize(k, 2, smooth_linear)),
     ("UpsampleBicubic2dAA", "x:FD", |k| resize(k, 2, smooth_cubic)),
-    ("UpsampleNearest3dBackward", "", |k| resize_grad(k, 3, by_nearest)),
-    ("UpsampleTrilinear3dBackward", "", |k| resize_grad(k, 3, linear)),
-    ("UpsampleNearestExact1dBackward", "", |k| resize_grad(k, 1, exact)),
-    ("UpsampleNearestExact2dBackward", "", |k| resize_grad(k, 2, exact)),
-    ("UpsampleNearestExact3dBackward", "", |k| resize_grad(k, 3, exact)),
-    ("UpsampleBilinear2dAABackward", "", |k| resize_grad(k, 2, smooth_linear)),
-    ("UpsampleBicubic2dAAGrad", "", |k| resize_grad(k, 2, smooth_cubic)),
+    ("UpsampleNearest3dBackward", back!("gradOut" "gradInput" 3 5), |k| resize_grad(k, 3, by_nearest)),
+    ("UpsampleTrilinear3dBackward", back!("gradOut" "gradInput" 3 5), |k| resize_grad(k, 3, linear)),
+    ("UpsampleNearestExact1dBackward", back!("gradOutput" "out" 1 3), |k| resize_grad(k, 1, exact)),
+    ("UpsampleNearestExact2dBackward", back!("gradOutput" "out" 2 4), |k| resize_grad(k, 2, exact)),
+    ("UpsampleNearestExact3dBackward", back!("gradOut" "gradInput" 3 5), |k| resize_grad(k, 3, exact)),
+    ("UpsampleBilinear2dAABackward", back!("gradOutput" "out" 2 4), |k| resize_grad(k, 2, smooth_linear)),
+    ("UpsampleBicubic2dAAGrad", back!("gradOutput" "out" 2 4), |k| resize_grad(k, 2, smooth_cubic)),
     ("AdaptiveAvgPool2d", X, |k| adaptive_average(k, 2)),
     ("AdaptiveAvgPool3d", X, |k| adaptive_average(k, 3)),
     ("AdaptiveAvgPool2dBackward", G, |k| adaptive_average_grad(k, 2)),

@@ -5,7 +5,9 @@
 //! the emulator's own contents.
 
 use super::Row;
-use super::joint::exchange;
+use super::exchange::exchange;
+use super::norm::rms;
+use super::quantised::in_steps;
 use crate::hccl::wire::Kind;
 use crate::nn::bytes::{decode, encode};
 use crate::nn::exec::{Call, Fault, Outcome};
@@ -153,10 +155,8 @@ fn put_start(k: &Call, view: &View, mut values: Vec<f64>, rest: f64) -> Outcome 
 
 /// A row in eight bits and what one step stands for.
 fn quantised(row: &[f64]) -> (Vec<f64>, f64) {
-    let top = row.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-    let step = f64::from((top / 127.0) as f32);
-    let one = |v: &f64| if step == 0.0 { 0.0 } else { (v / step).round_ties_even().clamp(-128.0, 127.0) };
-    (row.iter().map(one).collect(), step)
+    let (row, step) = in_steps(row);
+    (row.into_iter().map(|v| v as f64).collect(), step)
 }
 
 fn dispatch(k: &Call) -> Outcome {
@@ -307,7 +307,8 @@ fn is_pair(
     Ok(())
 }
 
-fn combine(k: &Call) -> Outcome {
+/// What comes back to the tokens of this rank, by its weights.
+fn combined(k: &Call) -> Result<Vec<f64>, Fault> {
     let comm = k.group("groupEp")?;
     let (ranks, me) = (comm.size as usize, comm.rank as usize);
     let places = Places::new(k, ranks)?;
@@ -366,7 +367,22 @@ fn combine(k: &Call) -> Outcome {
         out.iter_mut().zip(&extra).for_each(|(o, e)| *o += e);
     }
     add_special(k, &ids, &weights, &active, &mut out)?;
-    k.put_view(k.t("x|xOut")?, &Values::F(out))
+    Ok(out)
+}
+
+fn combine(k: &Call) -> Outcome {
+    k.put("x|xOut", &Values::F(combined(k)?))
+}
+
+/// x = what comes back + residual, and its norm by root mean square with what each row was multiplied with.
+fn combine_add_norm(k: &Call) -> Outcome {
+    let (residual, gamma, dtype) = (k.f("residualX")?, k.f("gamma")?, k.t("xOut")?.dtype);
+    let x: Vec<f64> = combined(k)?.iter().zip(&residual).map(|(a, b)| a + b).collect();
+    let x = decode(&encode(&x, dtype), dtype);
+    let (y, rstd) = rms(k, &x, &gamma, k.num("normEps")?, 0.0);
+    k.put("xOut", &Values::F(x))?;
+    k.put("yOut", &Values::F(y))?;
+    k.put("rstdOut", &Values::F(rstd))
 }
 
 /// What the versions from the second on have in common.
@@ -375,13 +391,14 @@ macro_rules! there {
         concat!(
             "x:H expertIds:i scalesOptional:S xActiveMaskOptional:B expertScalesOptional:S \
              assistInfoForCombineOut:i expertTokenNumsOut:l epRecvCountsOut:i dynamicScalesOut:S \
-             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut) code(561002) x[BS,H] \
+             expandScalesOut:S null(dynamicScalesOut,tpRecvCountsOut,expandScalesOut,groupTp,commAlg) code(561002) x[BS,H] \
              expertIds[BS,K] expertScalesOptional[BS,K] expandXOut[A,H] assistInfoForCombineOut[A*128] \
              dynamicScalesOut[A] expandScalesOut[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
              in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) in(moeExpertNum,1..1024) \
              on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) on(A3,epWorldSize,2..768) on(A2,H,1..10240) \
              multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) on(A3,BS,1..512) in(K,1..16) \
-             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) let(M,epWorldSize-sharedExpertRankNum) \
+             on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
+             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) \
              in(M,1..768) multiple(moeExpertNum,M) says(commAlg,|fullmesh|hierarchy) code(161002) \
              route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)"
             $(, " ", $more)*
@@ -393,14 +410,31 @@ macro_rules! back {
         concat!(
             "expandX:H expertIds:i assistInfoForCombine:i epSendCounts:i expertScales:S xActiveMaskOptional:B \
              expandScalesOptional:S type(expandX,sharedExpertXOptional,xOut) \
-             none(activationScaleOptional,weightScaleOptional,groupListOptional) code(561002) expandX[A,H] \
+             none(activationScaleOptional,weightScaleOptional,groupListOptional) null(groupTp,commAlg) code(561002) expandX[A,H] \
              xOut[BS,H] expertIds[BS,K] expertScales[BS,K] assistInfoForCombine[A*128] expandScalesOptional[A] \
              in(commQuantMode,0|2) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) \
              in(tpRankId,0) in(moeExpertNum,1..1024) on(A2,epWorldSize,2..8|16|32|64|128|192|256|384) \
              on(A3,epWorldSize,2..768) on(A2,H,1..10240) multiple(H,32) on(A3,H,1024..8192) on(A2,BS,1..512) \
              on(A3,BS,1..512) in(K,1..16) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0..4) \
+             in(sharedExpertRankNum,0..767) multiple(sharedExpertRankNum,sharedExpertNum) \
              let(M,epWorldSize-sharedExpertRankNum) in(M,1..768) multiple(moeExpertNum,M) \
              says(commAlg,|fullmesh|hierarchy) code(161002) route(groupEp>R) equal(R,epWorldSize) \
+             equal(R.rank,epRankId)"
+            $(, " ", $more)*
+        )
+    };
+}
+/// The combinations that add a residual and norm what comes of it: on A3 only.
+macro_rules! normed {
+    ($($more:literal)*) => {
+        concat!(
+            "expandX:b residualX:b gamma:b sharedExpertXOptional:b xOut:b yOut:b rstdOut:S expertIds:i assistInfoForCombine:i epSendCounts:i \
+             expertScales:S xActiveMaskOptional:B none(tpSendCountsOptional,activationScaleOptional,weightScaleOptional,groupListOptional) \
+             none(expandScalesOptional) null(groupTp,commAlg) code(561003) chips(A3) code(561002) expandX[A,H] expertIds[BS,K] \
+             expertScales[BS,K] assistInfoForCombine[A*128] residualX[BS,1,H] gamma[H] xOut[BS,1,H] yOut[BS,1,H] rstdOut[BS,1,1] \
+             in(commQuantMode,0) in(outDtype,0) in(groupListType,0) in(expertShardType,0) in(tpWorldSize,0|1) in(tpRankId,0) \
+             in(sharedExpertNum,0) in(sharedExpertRankNum,0) in(moeExpertNum,1..1024) in(epWorldSize,2..768) multiple(moeExpertNum,epWorldSize) \
+             in(H,1024..8192) multiple(H,32) in(BS,1..512) in(K,1..16) says(commAlg,) code(161002) route(groupEp>R) equal(R,epWorldSize) \
              equal(R.rank,epRankId)"
             $(, " ", $more)*
         )
@@ -411,41 +445,64 @@ pub(super) static OPS: &[Row] = &[
     (
         "MoeDistributeDispatch",
         "x:H expertIds:i scales:S expertScales:S expandIdx:i expertTokenNums:l epRecvCounts:i dynamicScales:S expandScales:S \
-         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales) none(xActiveMask) code(561002) x[BS,H] expertIds[BS,K] \
+         null(scales,expertScales,dynamicScales,tpRecvCounts,expandScales,groupTp) none(xActiveMask) code(561002) x[BS,H] expertIds[BS,K] \
          expertScales[BS,K] expandX[A,H] expandIdx[BS*K] dynamicScales[A] expandScales[A] in(quantMode,0|2) in(expertTokenNumsType,0|1) \
          in(expertShardType,0) in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) \
          on(A2,epWorldSize,16|32|64) on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) \
-         on(A3,K,1..8) on(A2,sharedExpertRankNum,0) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) \
+         on(A3,K,1..8) on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
+         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) \
          on(A2,moeExpertNum/M,1..24) code(161002) route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         dispatch,
     ),
     (
         "MoeDistributeCombine",
-        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) null(tpSendCounts,expandScales) \
+        "expandX:H expertIds:i expandIdx:i epSendCounts:i expertScales:S expandScales:S type(expandX,x) null(tpSendCounts,expandScales,groupTp) \
          none(xActiveMask,activationScale,weightScale,groupList) out(x) code(561002) expandX[A,H] x[BS,H] expertIds[BS,K] \
          expertScales[BS,K] expandIdx[BS*K] expandScales[A] in(commQuantMode,0|2) in(outDtype,0) in(groupList_type,0) in(expertShardType,0) \
          in(tpWorldSize,0|1) in(moeExpertNum,1..512) in(epWorldSize,8|16|32|64|128|144|256|288) on(A2,epWorldSize,16|32|64) \
          on(A2,H,1..7168) multiple(H,32) on(A3,H,7168) on(A2,BS,1..256) on(A3,BS,1..512) on(A2,K,1..16) on(A3,K,1..8) \
-         on(A2,sharedExpertRankNum,0) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
+         on(A2,sharedExpertRankNum,0) in(sharedExpertNum,0|1) \
+         in(sharedExpertRankNum,0..287) multiple(sharedExpertRankNum,sharedExpertNum) let(M,epWorldSize-sharedExpertRankNum) in(M,1..288) multiple(moeExpertNum,M) code(161002) \
          route(groupEp>R) equal(R,epWorldSize) equal(R.rank,epRankId)",
         combine,
     ),
     ("MoeDistributeDispatchV2", there!(), dispatch),
     ("MoeDistributeCombineV2", back!(), combine),
-    ("MoeDistributeDispatchV3", there!("none(elasticInfoOptional) on(A2,constExpertNum,0)"), dispatch),
+    (
+        "MoeDistributeDispatchV3",
+        there!(
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
+        ),
+        dispatch,
+    ),
     (
         "MoeDistributeCombineV3",
         back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) type(expandX,oriXOptional) oriXOptional[BS,H]"
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
         ),
         combine,
     ),
-    ("MoeDistributeDispatchV4", there!("none(elasticInfoOptional) on(A2,constExpertNum,0)"), dispatch),
+    (
+        "MoeDistributeDispatchV4",
+        there!(
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646)"
+        ),
+        dispatch,
+    ),
     (
         "MoeDistributeCombineV4",
         back!(
-            "none(elasticInfoOptional) on(A2,constExpertNum,0) type(expandX,oriXOptional) oriXOptional[BS,H]"
+            "none(elasticInfoOptional) on(A2,constExpertNum,0) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) type(expandX,oriXOptional) oriXOptional[BS,H]"
         ),
         combine,
+    ),
+    ("MoeDistributeCombineAddRmsNorm", normed!(), combine_add_norm),
+    (
+        "MoeDistributeCombineAddRmsNormV2",
+        normed!(
+            "none(elasticInfoOptional) in(zeroExpertNum,0..2147483646) in(copyExpertNum,0..2147483646) in(constExpertNum,0..2147483646) \
+             type(expandX,oriXOptional) oriXOptional[BS,H]"
+        ),
+        combine_add_norm,
     ),
 ];

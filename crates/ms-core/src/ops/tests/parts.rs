@@ -32,7 +32,7 @@ fn attention_with_sinks() {
     let options = AttentionOptions { scale: 0.4, window: Some(3), softcap: None, alibi: None };
     check("sinks", &[8, 32], &[(&[2], 0.5, 0.2)], &move |g, store, x| {
         let sinks = g.param(store, P[0]);
-        attention(g, x, heads, Some(&sinks), &documents(), options)
+        attention(g, x, heads, Some(&sinks), &documents(), options, None)
     });
 }
 
@@ -92,7 +92,11 @@ fn attention_with_slopes() {
         softcap: None,
         alibi: Some(Alibi { heads: 3, first: 0 }),
     };
-    check("alibi", &[8, 36], &[], &move |g, _, x| attention(g, x, heads, None, &documents(), options));
+    check("alibi", &[8, 36], &[], &move |g, _, x| attention(g, x, heads, None, &documents(), options, None));
+    let dropout = AttentionDropout { rate: 0.4, site: 3, first_head: 1, keys: (7..15).collect() };
+    check("dropped weights", &[8, 36], &[], &move |g, _, x| {
+        attention(g, x, heads, None, &documents(), options, Some(dropout.clone()))
+    });
 }
 
 #[test]

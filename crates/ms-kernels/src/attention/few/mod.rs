@@ -7,6 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod body;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 

@@ -1,0 +1,168 @@
+//! Ranks at odds: every one of them hears of it, with what both called.
+
+use super::conduct::report_of;
+use super::passes_in;
+use super::scenarios::{ranks, scenarios};
+use crate::client::{Array, F16, F32, call, start};
+use hccl_sys::types::HcclComm;
+use std::ptr::null_mut;
+
+scenarios! {
+    sizes_of_an_exchange_that_differ sizes_of_a_gathering_that_differ a_send_and_a_receive_of_other_sizes
+    a_send_and_a_receive_of_other_types a_sum_against_a_message a_message_against_a_sum
+    types_that_do_not_exist groups_of_devices_that_do_not_exist buffers_that_stand_aslant
+}
+
+const ERROR: (&str, &str) = ("CANN_EMU_VIOLATION", "error");
+
+/// Each scenario's ranks all answer 107020 well before their time limit, and the report has a line of each with both calls.
+#[test]
+fn every_rank_hears_what_both_called() {
+    for (scenario, says) in [
+        ("sizes_of_an_exchange_that_differ", ["rank 0 calls HcclAlltoAllV", "room for 16 of rank 0"]),
+        ("sizes_of_a_gathering_that_differ", ["rank 1 calls HcclAllGatherV", "room for 8 of rank 1"]),
+        (
+            "a_send_and_a_receive_of_other_sizes",
+            ["sends to rank 1 16 bytes", "receives from rank 0 32 bytes"],
+        ),
+        ("a_send_and_a_receive_of_other_types", ["16 bytes of type 4", "16 bytes of type 3"]),
+        ("a_sum_against_a_message", ["rank 0 calls HcclAllReduce", "rank 1 calls HcclSend"]),
+        ("a_message_against_a_sum", ["HcclAllReduce of 4 elements", "HcclRecv, which receives from rank 1"]),
+    ] {
+        for mode in ["lazy", "threads"] {
+            let lines = report_of(scenario, &[ERROR, ("CANN_EMU_MODE", mode), ("HCCL_EXEC_TIMEOUT", "60")]);
+            let lines: Vec<&String> = lines.iter().filter(|l| l.contains("\"rule\":\"COMM-01\"")).collect();
+            assert_eq!(lines.len(), 2, "{scenario} in {mode}: {lines:#?}");
+            for (rank, says) in [0, 1].into_iter().flat_map(|r| says.map(|s| (r, s))) {
+                let of_rank = format!("on rank {rank} of 2");
+                let heard = lines.iter().any(|l| l.contains(&of_rank) && l.contains(says));
+                assert!(heard, "{scenario} in {mode}: {says} {of_rank}: {lines:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_outside_their_range_are_codes() {
+    for scenario in
+        ["types_that_do_not_exist", "groups_of_devices_that_do_not_exist", "buffers_that_stand_aslant"]
+    {
+        passes_in(scenario, &["lazy", "threads"], &[ERROR, ("HCCL_BUFFSIZE", "8")]);
+    }
+}
+
+fn sizes_of_an_exchange_that_differ() {
+    ranks(2, |r, comm, s| {
+        let (a, b) = (Array::of(&[8], F32, &[1.0; 8]), Array::new(&[8], F32));
+        // Rank 0 sends nothing to rank 1, which has room for four.
+        let (send, recv) = if r == 0 { ([4u64, 0], [4u64, 4]) } else { ([4, 4], [4, 4]) };
+        let places = [0u64, 4];
+        let at = |list: &[u64; 2]| list.as_ptr().cast();
+        let code = call!(hccl.HcclAlltoAllV(
+            a.at,
+            at(&send),
+            at(&places),
+            4,
+            b.at,
+            at(&recv),
+            at(&places),
+            4,
+            comm,
+            s
+        ));
+        assert_eq!(code, 0);
+        assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 107_020);
+    });
+}
+
+fn sizes_of_a_gathering_that_differ() {
+    ranks(2, |r, comm, s| {
+        let (a, b) = (Array::of(&[4], F32, &[1.0; 4]), Array::new(&[8], F32));
+        let (counts, places) = ([4u64, 2], [0u64, 4]);
+        let mine = if r == 0 { 4 } else { 0 };
+        let (counts, places) = (counts.as_ptr().cast(), places.as_ptr().cast());
+        assert_eq!(call!(hccl.HcclAllGatherV(a.at, mine, b.at, counts, places, 4, comm, s)), 0);
+        assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 107_020);
+    });
+}
+
+/// Rank 0 sends, rank 1 receives, as many of these types.
+fn from_rank_0(sent: (u64, i32), received: (u64, i32)) {
+    ranks(2, |r, comm, s| {
+        let a = Array::of(&[8], F32, &[1.0; 8]);
+        let code = match r {
+            0 => call!(hccl.HcclSend(a.at, sent.0, sent.1, 1, comm, s)),
+            _ => call!(hccl.HcclRecv(a.at, received.0, received.1, 0, comm, s)),
+        };
+        assert_eq!(code, 0);
+        assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 107_020);
+    });
+}
+
+fn a_send_and_a_receive_of_other_sizes() {
+    from_rank_0((4, 4), (8, 4));
+}
+
+fn a_send_and_a_receive_of_other_types() {
+    from_rank_0((4, 4), (8, 3));
+}
+
+/// Rank 0 sums with both, rank 1 sends or receives.
+fn against(message: impl Fn(&Array, HcclComm, *mut std::ffi::c_void) -> i32 + Sync, other: usize) {
+    ranks(2, |r, comm, s| {
+        let a = Array::of(&[4], F32, &[1.0; 4]);
+        let code = match r == other {
+            true => message(&a, comm, s.cast()),
+            false => call!(hccl.HcclAllReduce(a.at, a.at, 4, 4, 0, comm, s)),
+        };
+        assert_eq!(code, 0);
+        assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 107_020);
+    });
+}
+
+fn a_sum_against_a_message() {
+    against(|a, comm, s| call!(hccl.HcclSend(a.at, 4, 4, 0, comm, s.cast())), 1);
+}
+
+fn a_message_against_a_sum() {
+    against(|a, comm, s| call!(hccl.HcclRecv(a.at, 4, 4, 1, comm, s.cast())), 0);
+}
+
+fn types_that_do_not_exist() {
+    ranks(2, |_, comm, s| {
+        let (a, b) = (Array::of(&[4], F16, &[1.0; 4]), Array::new(&[16], F32));
+        for code in [13, 99, -1] {
+            assert_ne!(call!(hccl.HcclAllGather(a.at, b.at, 4, code, comm, s)), 0, "type {code}");
+            assert_ne!(call!(hccl.HcclSend(a.at, 4, code, 0, comm, s)), 0, "type {code}");
+        }
+    });
+}
+
+fn buffers_that_stand_aslant() {
+    ranks(1, |_, comm, s| {
+        let a = Array::of(&[8], F32, &[1.0; 8]);
+        let aslant = a.at.wrapping_byte_add(2);
+        assert_ne!(call!(hccl.HcclAllReduce(aslant, aslant, 4, 4, 0, comm, s)), 0);
+        assert_eq!(call!(hccl.HcclAllReduce(aslant, aslant, 4, 3, 0, comm, s)), 0);
+        assert_eq!(call!(rt.aclrtSynchronizeStream(s)), 0);
+    });
+}
+
+fn groups_of_devices_that_do_not_exist() {
+    start(0);
+    let free = || {
+        let (mut free, mut all) = (0usize, 0usize);
+        assert_eq!(call!(rt.aclrtGetMemInfo(0, &raw mut free, &raw mut all)), 0);
+        free
+    };
+    let before = free();
+    for mut devices in [[0, 99], [0, -1], [0, 0]] {
+        let mut comms: [HcclComm; 2] = [null_mut(); 2];
+        let code = call!(hccl.HcclCommInitAll(2, devices.as_mut_ptr(), comms.as_mut_ptr()));
+        assert_eq!(code, 1, "{devices:?}");
+        assert_eq!(free(), before);
+    }
+    let (mut devices, mut comms) = ([0, 1], [null_mut(); 2]);
+    assert_eq!(call!(hccl.HcclCommInitAll(2, devices.as_mut_ptr(), comms.as_mut_ptr())), 0);
+    assert_eq!(free(), before - (16 << 20));
+}

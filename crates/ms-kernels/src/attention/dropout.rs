@@ -1,0 +1,130 @@
+//! Dropout of attention's weights: which of them count, by counters.
+//!
+//! Whether a query takes a key follows from the query's own key of the noise, the layer's place, the head and how far the key
+//! is behind the query: not from blocks, ranks or the order of work. So ring attention, whose queries stay while keys pass by,
+//! draws what one rank would, and a backward pass draws again what the forward pass drew.
+
+use super::Segment;
+use super::body::{BQ, Write};
+use crate::isa::instances;
+use crate::narrow::{self, LANES, Narrow};
+use crate::noise::{Noise, after, beginning};
+
+/// Weights of keys that are set to 0 with probability `rate`, the others multiplied by `1 / (1 - rate)`, after their sum was
+/// taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout<'a> {
+    /// In `[0, 1)`.
+    pub rate: f64,
+    /// Number of the place in the model, below 2^32.
+    pub site: u64,
+    /// The model's head that is head 0 of the call.
+    pub first_head: usize,
+    /// Key of each query token of the call, `[T]`.
+    pub keys: &'a [u64],
+}
+
+impl Dropout<'_> {
+    /// The place of head `n` of the call: the head stands above the numbers of places.
+    fn site_of(&self, n: usize) -> u64 {
+        self.site | ((self.first_head + n) as u64 + 1) << 32
+    }
+
+    /// What the weight of a key `distance` tokens behind query token `t` is multiplied by in head `n`.
+    pub fn factor(&self, t: usize, n: usize, distance: i64) -> f64 {
+        Noise::Dropout { rate: self.rate }.at(self.keys[t], self.site_of(n), distance as u64)
+    }
+}
+
+/// The factors of one block of queries of one head.
+pub(super) struct Thinning {
+    /// Where each query's numbers begin.
+    from: [u64; BQ],
+    /// How far key 0 of the segment is behind query 0 of the block.
+    ahead: i64,
+    /// Numbers below it are dropped.
+    below: u64,
+    keep: f32,
+}
+
+impl Thinning {
+    /// Of the queries of `segment` from `q0` on.
+    pub(super) fn new(dropout: &Dropout<'_>, segment: &Segment, n: usize, q0: usize, queries: usize) -> Self {
+        let mut from = [0; BQ];
+        let site = dropout.site_of(n);
+        for (from, &key) in from.iter_mut().zip(&dropout.keys[segment.q_start + q0..][..queries]) {
+            *from = beginning(key, site);
+        }
+        Self {
+            from,
+            ahead: (q0 + segment.k_len) as i64 - segment.q_len as i64 + segment.ahead,
+            below: (dropout.rate * 4_294_967_296.0).ceil() as u64,
+            keep: (1.0 / (1.0 - dropout.rate)) as f32,
+        }
+    }
+
+    /// The factors of the block whose first key is `k0`.
+    pub(super) fn at(&self, k0: usize) -> Thin<'_> {
+        Thin { all: self, ahead: self.ahead - k0 as i64 }
+    }
+}
+
+/// The factors of one block of keys and queries: a row is a key, a column a query.
+#[derive(Clone, Copy)]
+pub(super) struct Thin<'a> {
+    all: &'a Thinning,
+    /// How far the first row's key is behind the first column's query.
+    ahead: i64,
+}
+
+impl Thin<'_> {
+    /// Sixteen columns of a row, each times its factor.
+    #[inline(always)]
+    fn times(&self, mut x: narrow::Lanes, row: usize, c: usize) -> narrow::Lanes {
+        let from = &self.all.from[c..][..LANES];
+        let first = self.ahead + c as i64 - row as i64;
+        for l in 0..LANES {
+            let distance = (first + l as i64) as u64;
+            let drawn = after(from[l], distance / 2) >> (32 * (distance % 2)) & 0xFFFF_FFFF;
+            x[l] = if drawn < self.all.below { 0.0 } else { x[l] * self.all.keep };
+        }
+        x
+    }
+}
+
+/// Weights are thinned, then go where `to` puts them.
+pub(super) struct Thinned<'a, W> {
+    pub(super) to: W,
+    pub(super) thin: Thin<'a>,
+}
+
+impl<W: Write> Write for Thinned<'_, W> {
+    #[inline(always)]
+    fn put(&mut self, how: impl Narrow, block: &mut [f32], row: usize, c: usize, two: [narrow::Lanes; 2]) {
+        let two = [self.thin.times(two[0], row, c), self.thin.times(two[1], row + 1, c)];
+        self.to.put(how, block, row, c, two);
+    }
+    #[inline(always)]
+    fn clear(&mut self, block: &mut [f32], row: usize, c: usize) {
+        self.to.clear(block, row, c);
+    }
+}
+
+instances! {
+    fn thin_rows(block: &mut [f32], rows: usize, columns: usize, thin: Thin<'_>) = rows_of_a_block;
+}
+
+#[inline(always)]
+fn rows_of_a_block(block: &mut [f32], rows: usize, columns: usize, thin: Thin<'_>) {
+    for row in 0..rows {
+        for c in (0..columns).step_by(LANES) {
+            let x: &mut narrow::Lanes = (&mut block[row * BQ + c..][..LANES]).try_into().expect("sixteen");
+            *x = thin.times(*x, row, c);
+        }
+    }
+}
+
+/// Multiplies the first `rows` rows of a block by their factors.
+pub(super) fn thin_block(isa: crate::Isa, block: &mut [f32], rows: usize, columns: usize, thin: Thin<'_>) {
+    thin_rows(isa, block, rows, columns, thin);
+}
