@@ -35,10 +35,15 @@ impl ParamLayout {
 
     /// A layout that puts parameters one after the other, each on a 64-byte border for any element type.
     pub fn sequential(shapes: impl IntoIterator<Item = Shape>) -> Self {
+        Self::with_room(shapes.into_iter().map(|shape| (shape, true)))
+    }
+
+    /// As [`ParamLayout::sequential`], with no room for those parameters that come with `false`: they are kept elsewhere.
+    pub fn with_room(shapes: impl IntoIterator<Item = (Shape, bool)>) -> Self {
         let mut numel = 0usize;
-        let place = |shape: Shape| {
+        let place = |(shape, room): (Shape, bool)| {
             let start = numel.next_multiple_of(64);
-            numel = start + shape.numel();
+            numel = if room { start + shape.numel() } else { start };
             (start, shape)
         };
         let slots = shapes.into_iter().map(place).collect();
@@ -89,6 +94,8 @@ pub struct ParamStore {
     coming: Arc<Mutex<VecDeque<(usize, Coming)>>>,
     /// Parameters that are kept in the wide type whatever the others are.
     wide: BTreeMap<u32, Tensor>,
+    /// Parameters that are kept in eight bits.
+    quantized: BTreeMap<u32, Tensor>,
 }
 
 /// What brings a bucket.
@@ -135,7 +142,14 @@ impl ParamStore {
         };
         let buckets = ranges.into_iter().map(bucket).collect();
         assert_eq!(end, layout.numel(), "buckets hold all elements");
-        Self { layout, dtype, buckets, coming: Arc::default(), wide: BTreeMap::new() }
+        Self {
+            layout,
+            dtype,
+            buckets,
+            coming: Arc::default(),
+            wide: BTreeMap::new(),
+            quantized: BTreeMap::new(),
+        }
     }
 
     /// Where the parameters lie.
@@ -157,6 +171,21 @@ impl ParamStore {
         values.expect_dtype("wide parameter", self.dtype().wide())?;
         values.expect_shape("wide parameter", "values", self.layout.slots[id.0 as usize].1)?;
         self.wide.insert(id.0, values);
+        Ok(())
+    }
+
+    /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is their
+    /// tensor, which linear layers take.
+    ///
+    /// # Errors
+    /// If shape or element type do not fit.
+    pub fn set_quantized(&mut self, id: ParamId, bytes: Tensor) -> Result<()> {
+        let shape = self.layout.slots[id.0 as usize].1;
+        let k = shape.last().copied().unwrap_or(0);
+        let want = Shape::new(&[shape.numel() / k.max(1), crate::int8_row_bytes(k)]);
+        bytes.expect_dtype("quantized parameter", DType::U8)?;
+        bytes.expect_shape("quantized parameter", "bytes", want)?;
+        self.quantized.insert(id.0, bytes);
         Ok(())
     }
 
@@ -211,8 +240,8 @@ impl ParamStore {
     /// If the store has no such parameter: ids come from the table the store was made of. If the weight is on its way: whoever
     /// announced it waits for it before it is used.
     pub fn get(&self, id: ParamId) -> Tensor {
-        if let Some(wide) = self.wide.get(&id.0) {
-            return wide.clone();
+        if let Some(apart) = self.wide.get(&id.0).or_else(|| self.quantized.get(&id.0)) {
+            return apart.clone();
         }
         let (start, shape) = self.layout.slots[id.0 as usize];
         let (bucket, offset) = self.place(start);

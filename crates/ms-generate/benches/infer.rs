@@ -1,6 +1,6 @@
 //! Reading a prompt and continuing it, one sequence, by CPU and wall time.
 //!
-//! `cargo bench -p ms-generate --bench infer [-- --threads=N] [--dtype=bf16|f32] [--layers=N ...]`: a Llama of random weights, by
+//! `cargo bench -p ms-generate --bench infer [-- --threads=N] [--dtype=bf16|f32] [--quantization=int8] [--sequences=N] [--layers=N ...]`: a Llama of random weights, by
 //! default of 0.65 G parameters, reads 512 tokens and then makes 32. Beside the rates stands the share of the bandwidth limit:
 //! bytes of weights over the time of a token and over what a loop that only reads gets in the same process.
 //! With `--by-line` lines are orders, `prefill` or `decode`, each answered by a line of seconds, so that a program can take
@@ -8,12 +8,12 @@
 
 #![allow(clippy::print_stdout, missing_docs)] // a benchmark reports on stdout
 
-use ms_core::{Choice, CpuBackend, DType, Device, ParamId, ParamLayout, ParamStore};
+use ms_core::{Choice, CpuBackend, DType, Device, ParamId, ParamLayout, ParamStore, Tensor};
 use ms_dist::ParallelCtx;
-use ms_generate::{LoadedModel, Session};
+use ms_generate::{LoadedModel, Quantization, Session};
 use ms_kernels::{Cpu, machine};
 use ms_nn::Gpt;
-use ms_spec::{Family, ModelConfig};
+use ms_spec::{Family, ModelConfig, ParamSpec};
 use std::sync::Arc;
 
 fn main() {
@@ -41,7 +41,9 @@ fn main() {
     let dtype = if value("dtype").as_deref() == Some("f32") { DType::F32 } else { DType::Bf16 };
     let choice = Choice::of_process(None, None).expect("MS_ISA names an instruction set of this machine");
     let device = Device::new(CpuBackend::with(threads, choice).expect("threads can be had"));
-    let loaded = random(&config, dtype, device);
+    let quantization = value("quantization").map(|name| name.parse().expect("a quantization"));
+    let loaded = random(&config, dtype, quantization, device);
+    let sequences = number("sequences", 1);
     let ids: Vec<u32> = (0..prompt as u32).map(|t| t * 7919 % 32000).collect();
     let bytes: usize = loaded.store.layout().ids().skip(1).map(|id| loaded.store.get(id).bytes().len()).sum();
 
@@ -61,7 +63,7 @@ fn main() {
         for line in std::io::stdin().lines() {
             let (cpu, wall) = match line.expect("a line").trim() {
                 "prefill" => prefill(),
-                "decode" => decode(&loaded, &ids, new),
+                "decode" => decode(&loaded, &ids, new, sequences),
                 other => panic!("an order is prefill or decode, not {other:?}"),
             };
             println!("{}", serde_json::json!({"cpu": cpu, "wall": wall}));
@@ -76,22 +78,25 @@ fn main() {
         rounds[rounds.len() / 2]
     };
     let (read, read_wall) = median((0..5).map(|_| prefill()).collect());
-    let (made, made_wall) = median((0..5).map(|_| decode(&loaded, &ids, new)).collect());
+    let (made, made_wall) = median((0..5).map(|_| decode(&loaded, &ids, new, sequences)).collect());
     let per_thread = |seconds: f64| seconds / threads as f64;
-    let gflop = 2.0 * bytes as f64 / dtype.size() as f64 * prompt as f64 / 1e9;
+    let layout = loaded.store.layout();
+    let multiplied: usize = layout.ids().skip(1).map(|id| layout.shape(id).numel()).sum();
+    let gflop = 2.0 * multiplied as f64 * prompt as f64 / 1e9;
     let peak = if dtype == DType::Bf16 { peaks.bf16_gflops } else { peaks.f32_gflops };
     let rate = bytes as f64 * new as f64 / per_thread(made) / 1e9;
     println!(
-        "{} {}, {}, {threads} threads, {:.2} GB of weights: prefill {:.1} tokens/s by CPU time, {:.1} by the clock, {:.1} % of the peak (attention not counted); decode {:.2} and {:.2} tokens/s, {:.1} % of reading at {:.1} GB/s",
+        "{} {}, {}{}, {threads} threads, {sequences} sequences, {:.2} GB of weights: prefill {:.1} tokens/s by CPU time, {:.1} by the clock, {:.1} % of the peak (attention not counted); decode {:.2} and {:.2} tokens/s, {:.1} % of reading at {:.1} GB/s",
         choice.isa,
         choice.arithmetic,
         dtype.name(),
+        if quantization.is_some() { " int8" } else { "" },
         bytes as f64 / 1e9,
         prompt as f64 / per_thread(read),
         prompt as f64 / read_wall,
         gflop / per_thread(read) / peak * 100.0,
-        new as f64 / per_thread(made),
-        new as f64 / made_wall,
+        (sequences * new) as f64 / per_thread(made),
+        (sequences * new) as f64 / made_wall,
         rate / peaks.read_gbps * 100.0,
         peaks.read_gbps,
     );
@@ -104,14 +109,16 @@ fn timed(work: impl FnOnce()) -> (f64, f64) {
     (machine::process_cpu_seconds() - cpu, wall.elapsed().as_secs_f64())
 }
 
-/// Seconds of `new` tokens after the prompt.
-fn decode(loaded: &LoadedModel, ids: &[u32], new: usize) -> (f64, f64) {
-    let mut session = Session::new(loaded, 1, ids.len() + new);
-    session.start(&[(0, ids)]).expect("the model is sound");
+/// Seconds of `new` tokens after the prompt, of each of `sequences` sequences that have it.
+fn decode(loaded: &LoadedModel, ids: &[u32], new: usize, sequences: usize) -> (f64, f64) {
+    let mut session = Session::new(loaded, sequences, ids.len() + new);
+    let prompts: Vec<(usize, &[u32])> = (0..sequences).map(|slot| (slot, ids)).collect();
+    session.start(&prompts).expect("the model is sound");
     timed(|| {
         let mut token = 5;
         for _ in 0..new {
-            let logits = session.next(&[(0, token)]).expect("the model is sound");
+            let step: Vec<(usize, u32)> = (0..sequences).map(|slot| (slot, token)).collect();
+            let logits = session.next(&step).expect("the model is sound");
             let best = logits[0].iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("a vocabulary");
             token = best.0 as u32;
         }
@@ -119,13 +126,23 @@ fn decode(loaded: &LoadedModel, ids: &[u32], new: usize) -> (f64, f64) {
 }
 
 /// A model with small random weights, and ones for the norms.
-fn random(config: &ModelConfig, dtype: DType, device: Device) -> LoadedModel {
+fn random(
+    config: &ModelConfig,
+    dtype: DType,
+    quantization: Option<Quantization>,
+    device: Device,
+) -> LoadedModel {
     let model = Gpt::new(config, &device, config.max_positions).expect("the model is sound");
-    let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
-    let mut store = ParamStore::zeros(device.arena(), dtype, layout);
+    let quantized = |spec: &ParamSpec| quantization.is_some_and(|q| q.takes(config, spec));
+    let layout = ParamLayout::with_room(model.specs().iter().map(|s| (s.shape, !quantized(s))));
+    let mut store = ParamStore::zeros(device.arena(), dtype, Arc::new(layout));
     let mut state = 1u64;
     for (i, spec) in model.specs().iter().enumerate() {
-        let mut view = store.get_mut(ParamId(i as u32)).expect("nothing else uses the weights");
+        let mut apart = quantized(spec).then(|| Tensor::zeros(device.arena(), dtype, spec.shape));
+        let mut view = match &mut apart {
+            Some(whole) => whole.view_mut(0, spec.shape).expect("a fresh tensor is unique"),
+            None => store.get_mut(ParamId(i as u32)).expect("nothing else uses the weights"),
+        };
         let matrix = spec.shape.len() > 1;
         let mut next = || {
             state ^= state << 13;
@@ -139,6 +156,10 @@ fn random(config: &ModelConfig, dtype: DType, device: Device) -> LoadedModel {
             view.as_mut_slice::<half::bf16>()
                 .expect("of this type")
                 .fill_with(|| half::bf16::from_f32(next()));
+        }
+        if let Some(whole) = apart {
+            let bytes = device.quantize(&whole).expect("of a type with kernels");
+            store.set_quantized(ParamId(i as u32), bytes).expect("the shape is the weight's");
         }
     }
     LoadedModel { device, model, store, ctx: ParallelCtx::single() }

@@ -9,6 +9,7 @@
 mod decode;
 mod error;
 mod model;
+mod quantization;
 mod room;
 mod sampling;
 mod session;
@@ -16,6 +17,7 @@ mod session;
 pub use decode::{Finish, Generated, Limits, generate, log_softmax, resume};
 pub use error::{Error, Result};
 pub use model::LoadedModel;
+pub use quantization::Quantization;
 pub use room::{Needs, Work};
 pub use sampling::{Sampler, Sampling, argmax};
 pub use session::Session;

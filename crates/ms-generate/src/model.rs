@@ -1,7 +1,7 @@
 //! A checkpoint ready to compute.
 
 use crate::room::{Needs, Work};
-use crate::{Error, Result};
+use crate::{Error, Quantization, Result};
 use ms_ckpt::Checkpoint;
 use ms_core::{DType, Device, ParamId, ParamLayout, ParamStore, Region, Tensor};
 use ms_dist::ParallelCtx;
@@ -64,11 +64,11 @@ impl LoadedModel {
             Some(iteration) => ms_ckpt::open_iteration(dir, iteration)?,
             None => ms_ckpt::open(dir)?,
         };
-        Self::load(&source, source.config(), dtype, device, max_position, work)
+        Self::load(&source, source.config(), dtype, None, device, max_position, work)
     }
 
     /// As [`LoadedModel::open_for`], of an open checkpoint with `config` in place of its own configuration: a model with
-    /// the same weights.
+    /// the same weights, those of linear layers quantized if that is asked for.
     ///
     /// # Errors
     /// As [`LoadedModel::open_for`].
@@ -76,6 +76,7 @@ impl LoadedModel {
         source: &ms_ckpt::Checkpoint,
         config: &ModelConfig,
         dtype: DType,
+        quantization: Option<Quantization>,
         device: Device,
         max_position: Option<usize>,
         work: Option<Work>,
@@ -85,16 +86,22 @@ impl LoadedModel {
             Some(available) if needs.total() > available => Err(Error::Memory { needs, available }),
             _ => Ok(()),
         };
-        let needs = Needs::before(config, dtype, max_position);
+        let quantized = |spec: &ParamSpec| quantization.is_some_and(|q| q.takes(config, spec));
+        let needs = Needs::before(config, dtype, &quantized, max_position);
         fits(needs)?;
         let model = Gpt::new(config, &device, max_position)?;
         if let Some(work) = &work {
             fits(needs.with(&model, dtype, work))?;
         }
         source.check_sums()?;
-        let layout = Arc::new(ParamLayout::sequential(model.specs().iter().map(|s| s.shape)));
-        let mut store = ParamStore::zeros(device.arena(), dtype, layout);
-        read_weights(source, model.specs(), &mut store)?;
+        let room = model.specs().iter().map(|s| (s.shape, !quantized(s)));
+        let mut store = ParamStore::zeros(device.arena(), dtype, Arc::new(ParamLayout::with_room(room)));
+        read_weights(source, model.specs(), &mut store, &quantized)?;
+        for (i, spec) in model.specs().iter().enumerate().filter(|(_, spec)| quantized(spec)) {
+            let mut whole = Tensor::uninit(device.arena(), dtype, spec.shape);
+            source.read(spec, &Region::whole(&spec.shape), dtype, whole.bytes_mut()?)?;
+            store.set_quantized(ParamId(i as u32), device.quantize(&whole)?)?;
+        }
         for (i, spec) in model.specs().iter().enumerate() {
             if !spec.trained && dtype != dtype.wide() {
                 let mut wide = Tensor::zeros(device.arena(), DType::F32, spec.shape);
@@ -160,17 +167,22 @@ impl LoadedModel {
 /// Threads that read weights at the same time, at most: a few use up what memory gives.
 const READERS: usize = 4;
 
-/// Reads every weight, several at a time: from files that the system has in memory this is copying alone.
+/// Reads every weight but those that are kept elsewhere, several at a time: from files that the system has in memory this is copying alone.
 ///
 /// # Errors
 /// If the checkpoint lacks a weight or has it in another shape; of several the one of the first parameter.
-fn read_weights(source: &Checkpoint, specs: &[ParamSpec], store: &mut ParamStore) -> Result<()> {
+fn read_weights(
+    source: &Checkpoint,
+    specs: &[ParamSpec],
+    store: &mut ParamStore,
+    elsewhere: &dyn Fn(&ParamSpec) -> bool,
+) -> Result<()> {
     let (dtype, layout) = (store.dtype(), store.layout().clone());
     let mut rest = store.values_mut()?.bytes_mut()?;
     let mut at = 0;
     // The place of each weight in the buffer.
     let mut parts = Vec::with_capacity(specs.len());
-    for (i, spec) in specs.iter().enumerate() {
+    for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| !elsewhere(spec)) {
         let start = layout.start(ParamId(i as u32)) * dtype.size();
         let (_, from) = rest.split_at_mut(start - at);
         let (part, after) = from.split_at_mut(spec.shape.numel() * dtype.size());

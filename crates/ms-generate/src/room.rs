@@ -37,12 +37,25 @@ const BESIDE: u64 = 32 << 20;
 
 impl Needs {
     /// Weights and rotations, which are made before anything else.
-    pub(crate) fn before(config: &ModelConfig, dtype: DType, max_position: usize) -> Self {
+    pub(crate) fn before(
+        config: &ModelConfig,
+        dtype: DType,
+        quantized: &dyn Fn(&ms_spec::ParamSpec) -> bool,
+        max_position: usize,
+    ) -> Self {
+        let mut largest = 0;
         let elements = |spec: &ms_spec::ParamSpec| {
+            if let (true, &[n, k]) = (quantized(spec), &spec.shape[..]) {
+                // Each is read whole first.
+                largest =
+                    largest.max((n as u64).saturating_mul(k as u64).saturating_mul(dtype.size() as u64));
+                return (n as u64).saturating_mul(ms_core::int8_row_bytes(k) as u64);
+            }
             let size = if spec.trained { dtype.size() } else { dtype.size() + 4 };
             (spec.shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))).saturating_mul(size as u64)
         };
         let weights = ms_spec::params(config).iter().map(elements).fold(0, u64::saturating_add);
+        let weights = weights.saturating_add(largest);
         let tables = (max_position as u64).saturating_mul(config.head_dim as u64).saturating_mul(8);
         Self { weights: weights.saturating_add(BESIDE), cache: tables, ..Self::default() }
     }

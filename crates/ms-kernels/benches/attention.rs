@@ -27,8 +27,11 @@ fn main() {
         training(&mut bench, seq, batch, groups, per_group, dim);
     }
     bench.median("training shapes");
-    for keys in [512, 4096] {
-        decode(&mut bench, keys, 8, 2, 64);
+    // (keys, groups, query heads per group, head size)
+    for (keys, groups, per_group, dim) in
+        [(256, 8, 2, 64), (512, 8, 2, 64), (4096, 8, 2, 64), (4096, 4, 3, 128), (32768, 8, 4, 128)]
+    {
+        decode(&mut bench, keys, groups, per_group, dim);
     }
     bench.median("decoding");
 }

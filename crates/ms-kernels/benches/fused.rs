@@ -15,7 +15,7 @@ use ms_kernels::cross_entropy::Row;
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
 use ms_kernels::memory::Block;
 use ms_kernels::rope::Rotary;
-use ms_kernels::{Element, adamw, cross_entropy, reduce, rms_norm, rope, swiglu};
+use ms_kernels::{Element, adamw, cross_entropy, int8, reduce, rms_norm, rope, swiglu};
 
 const TOKENS: usize = 8192;
 
@@ -180,7 +180,7 @@ fn optimizer(bench: &mut Bench) {
 
 /// A decoding step's product: one row against a weight that is read once.
 fn vector_product(bench: &mut Bench) {
-    for rows in [1, 4, 8] {
+    for rows in [1, 2, 4, 5, 8] {
         let name = format!("matmul m={rows} n=16384 k=4096");
         if !bench.wants(&name) {
             continue;
@@ -200,5 +200,23 @@ fn vector_product(bench: &mut Bench) {
         bench.case(&name, Peak::Read, gigabytes(2 * n * k), run);
         let want: f64 = (0..k).map(|p| x[p].to_f64() * w[3 * k + p].to_f64()).sum();
         close(&name, y[3], want);
+        byte_product(bench, w, &x, n, k);
     }
+}
+
+/// The same with a weight of eight bits.
+fn byte_product(bench: &mut Bench, w: &[bf16], x: &[bf16], n: usize, k: usize) {
+    let cpu = bench.cpu.clone();
+    let mut bytes = Block::new(n * int8::row_bytes(k));
+    int8::quantize(&cpu, bytes.bytes_mut(), w, n, k).expect("sizes fit");
+    let (m, size) = (x.len() / k, bytes.len());
+    let mut y = vec![bf16::ZERO; m * n];
+    let mut run = || {
+        int8::linear(&cpu, &mut y, x, bytes.bytes(), None, Dims { m, n, k }).expect("sizes fit");
+    };
+    run();
+    bench.case(&format!("matmul m={m} int8"), Peak::Read, gigabytes(size), run);
+    let want: f64 = (0..k).map(|p| x[p].to_f64() * w[3 * k + p].to_f64()).sum();
+    let spread = (k as f64).sqrt();
+    assert!((y[3].to_f64() - want).abs() < 0.05 * spread, "int8: {} for {want}", y[3]);
 }

@@ -25,7 +25,7 @@ pub enum Isa {
 /// Order in which products of bf16 matrices are summed, in f32. Those of f32 matrices have one order, that of `Pair`.
 ///
 /// Each order has a body for every instruction set, so a run can be repeated bit for bit on another machine by naming
-/// its order. Attention's products have it too. Products of form `Nt` with at most four rows, and attention of at most four
+/// its order. Attention's products have it too. Products of form `Nt` with at most eight rows, and attention of at most four
 /// queries, have one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arithmetic {

@@ -47,6 +47,7 @@ pub mod delta_rule;
 pub mod elementwise;
 pub mod embedding;
 pub mod experts;
+pub mod int8;
 pub mod layer_norm;
 pub mod machine;
 pub mod matmul;

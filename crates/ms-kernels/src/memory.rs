@@ -134,7 +134,7 @@ pub(crate) fn with_scratch<T: Pod, R>(usage: Scratch, len: usize, work: impl FnO
         Some(block) if block.len() >= bytes => block,
         _ => Block::new(bytes.next_power_of_two().max(PAGE)),
     };
-    let result = work(&mut bytemuck::cast_slice_mut(block.bytes_mut())[..len]);
+    let result = work(bytemuck::cast_slice_mut(&mut block.bytes_mut()[..bytes]));
     KEPT.with_borrow_mut(|kept| kept[usage as usize] = Some(block));
     result
 }

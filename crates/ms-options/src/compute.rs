@@ -4,7 +4,7 @@ use crate::ModelFlags;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_core::{Choice, DType, Device};
-use ms_generate::{LoadedModel, Needs, Work};
+use ms_generate::{LoadedModel, Needs, Quantization, Work};
 use std::path::{Path, PathBuf};
 
 options! {
@@ -22,6 +22,27 @@ options! {
         load: Option<PathBuf> = "--load", "folder of the checkpoint to start from";
         step: Option<u64> = "--ckpt-step", "iteration to load instead of the last", range = "[1,1000000000000]";
         described_by_checkpoint: bool = "--use-checkpoint-args", "take the architecture from the checkpoint";
+    }
+}
+
+options! {
+    /// How a loaded model's weights are kept.
+    struct Weights in "Parallelism" {
+        quantization: Option<String> = "--quantization", "keep the matrices of linear layers in eight bits with a scale for each row (default: as --dtype); embeddings, routers and experts stay as they are", own = own_of("quantization", "null", "int8");
+    }
+}
+
+impl Weights {
+    /// What `--quantization` asks for beside values of `dtype`.
+    ///
+    /// # Errors
+    /// For a kind that there is not, or beside float64.
+    fn quantization(&self, dtype: DType) -> Result<Option<Quantization>> {
+        let asked = self.quantization.as_deref().map(str::parse).transpose().map_err(Usage)?;
+        if asked.is_some() && dtype == DType::F64 {
+            bail!(Usage("--quantization int8: expected --dtype bf16 or fp32, found fp64".into()));
+        }
+        Ok(asked)
     }
 }
 
@@ -94,6 +115,7 @@ gathered_options! {
         pub compute: Compute,
         /// Its checkpoint.
         pub source: Source,
+        weights: Weights,
         model: ModelFlags,
     }
 }
@@ -124,13 +146,15 @@ impl Loading {
         let config = self.model.beside(source.config(), self.source.describes_model())?;
         // What there is beside the device's threads.
         let work = Work { available: ms_cli::available_memory(), ..work };
-        LoadedModel::load(&source, &config, dtype, device, positions, Some(work)).map_err(|error| match error
-        {
-            ms_generate::Error::Memory { needs, available } => {
-                ms_cli::too_little_memory(needs.total(), available, lower(&needs))
-            }
-            other => place(other),
-        })
+        let quantization = self.weights.quantization(dtype)?;
+        LoadedModel::load(&source, &config, dtype, quantization, device, positions, Some(work)).map_err(
+            |error| match error {
+                ms_generate::Error::Memory { needs, available } => {
+                    ms_cli::too_little_memory(needs.total(), available, lower(&needs))
+                }
+                other => place(other),
+            },
+        )
     }
 
     /// Whether the flags set how many positions the model has.

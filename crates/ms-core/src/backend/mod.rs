@@ -20,7 +20,7 @@ pub use moe::{ExpertLoad, GroupScore, MoeBackend, Router, RouterScore, Routes};
 pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace, Trapezoid, TurnedPairs};
 pub use streams::{Mixing, StreamBackend};
 
-use crate::{Arena, DType, Result, Tensor, TensorMut};
+use crate::{Arena, DType, Error, Result, Tensor, TensorMut};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -82,11 +82,20 @@ pub trait Backend:
 
 /// Matrix products of a linear layer.
 pub trait MatmulBackend {
-    /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`.
+    /// `y[T,N] = x[T,K] · w[N,K]ᵀ (+ bias[N])`, accumulated in f32, rounded to `E`. A weight of u8 is one of
+    /// [`MatmulBackend::quantize`].
     ///
     /// # Errors
     /// If shapes or element types do not fit.
     fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
+    /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8, which
+    /// [`MatmulBackend::linear`] takes in the weight's place.
+    ///
+    /// # Errors
+    /// If the backend has no such products for the weight's element type.
+    fn quantize(&self, w: &Tensor) -> Result<Tensor> {
+        Err(Error::Unsupported { op: "quantize", dtype: w.dtype() })
+    }
     /// `dx[T,K] = dy[T,N] · w[N,K]`.
     ///
     /// # Errors

@@ -3,12 +3,17 @@
 use super::{CpuBackend, expect, op_span, size, with_float};
 use crate::{DType, Error, MatmulBackend, Result, Shape, Tensor, TensorMut};
 use ms_kernels::matmul::{Dims, Form, Mat, Out, matmul};
-use ms_kernels::reduce;
+use ms_kernels::{int8, reduce};
 
 impl MatmulBackend for CpuBackend {
     fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let ((m, k), (n, _)) = (x.as_matrix(), w.as_matrix());
-        expect("linear", "w", w, x.dtype(), &[n, k])?;
+        let bytes = w.dtype() == DType::U8;
+        if bytes {
+            expect("linear", "w", w, DType::U8, &[n, int8::row_bytes(k)])?;
+        } else {
+            expect("linear", "w", w, x.dtype(), &[n, k])?;
+        }
         if let Some(b) = bias {
             expect("linear", "bias", b, x.dtype(), &[n])?;
         }
@@ -16,12 +21,28 @@ impl MatmulBackend for CpuBackend {
         op_span!("linear", 2 * m * n * k, size(&[x, w, &y]));
         with_float!(x.dtype(), "linear", E => {
             let bias = bias.map(Tensor::as_slice::<E>).transpose()?;
-            let out = Out::Set { data: y.as_mut_slice()?, stride: n, bias };
-            let (a, b) = (Mat { data: x.as_slice::<E>()?, stride: k }, Mat { data: w.as_slice()?, stride: k });
-            matmul(&self.cpu, Form::Nt, Dims { m, n, k }, a, b, out)?;
+            if bytes {
+                let (y, x) = (y.as_mut_slice::<E>()?, x.as_slice()?);
+                int8::linear(&self.cpu, y, x, w.bytes(), bias, Dims { m, n, k })?;
+            } else {
+                let out = Out::Set { data: y.as_mut_slice()?, stride: n, bias };
+                let (a, b) = (Mat { data: x.as_slice::<E>()?, stride: k }, Mat { data: w.as_slice()?, stride: k });
+                matmul(&self.cpu, Form::Nt, Dims { m, n, k }, a, b, out)?;
+            }
             Ok(())
         })?;
         Ok(y)
+    }
+
+    fn quantize(&self, w: &Tensor) -> Result<Tensor> {
+        let (n, k) = w.as_matrix();
+        let mut bytes = self.uninit(DType::U8, &[n, int8::row_bytes(k)]);
+        op_span!("quantize", 2 * n * k, size(&[w, &bytes]));
+        with_float!(w.dtype(), "quantize", E => {
+            int8::quantize(&self.cpu, bytes.bytes_mut()?, w.as_slice::<E>()?, n, k)?;
+            Ok(())
+        })?;
+        Ok(bytes)
     }
 
     fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor> {

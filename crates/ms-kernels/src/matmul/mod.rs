@@ -8,7 +8,7 @@
 //!
 //! Sums are in f32, in an order that does not depend on the instruction set: pairs of `k` rising, the odd one of a pair
 //! first, one fused multiply-add each (the order of the bf16 dot instruction), or for bf16 in that of matrix tiles if
-//! the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most four rows, a decoding step, is summed over 32
+//! the [`Cpu`] was made for [`crate::Arithmetic::Tile32`]. Form `Nt` with at most eight rows, a decoding step, is summed over 32
 //! interleaved chains instead, for it is bound by reading the weight.
 
 pub(crate) mod driver;

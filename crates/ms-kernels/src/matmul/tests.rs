@@ -212,6 +212,10 @@ fn few_rows_agree_between_instruction_sets_bit_for_bit() {
         (2, 37, 2100),
         (3, 21, 1400),
         (4, 35, 1100),
+        (5, 33, 96),
+        (6, 18, 1111),
+        (7, 5, 33),
+        (8, 40, 2083),
         (1, 9, 2083),
     ];
     for (m, n, k) in shapes {

@@ -2,8 +2,8 @@
 //!
 //! With the dot instruction, a load and a multiplication for a cache line of the weight and one row of `a`, one row of the
 //! weight after the other: so few instructions let the processor ask for many lines at once, and it reads nearly as fast as a
-//! loop that only reads. From three rows of `a` on there are too many for that; then two rows of the weight at once, with
-//! prefetches of those after them, are faster. Without the instruction a line falls into its even and its odd terms by a shift
+//! loop that only reads. From three rows of `a` on there are too many for that; then two rows of the weight at once (one from
+//! five rows of `a` on, for want of registers), with prefetches of those after them, are faster. Without the instruction a line falls into its even and its odd terms by a shift
 //! and a mask, and four rows of the weight at once, which share what is loaded of `a`, are faster than one.
 
 use std::arch::x86_64::*;
@@ -36,13 +36,18 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     n: usize,
     b: &[*const bf16; COLS],
     k: usize,
+    ahead: usize,
 ) {
     let upper = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
     let mask = first32(k - n * CHAINS);
     for c in 0..COLS {
         // SAFETY: the mask holds existing elements; `a` has the steps of its rows.
         unsafe {
-            let pairs = _mm512_maskz_loadu_epi16(mask, b[c].wrapping_add(n * CHAINS).cast());
+            let at = b[c].wrapping_add(n * CHAINS);
+            if ROWS > 2 && ahead > 0 {
+                _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(ahead).cast());
+            }
+            let pairs = _mm512_maskz_loadu_epi16(mask, at.cast());
             let even = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
             let odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
             for i in 0..ROWS {
@@ -54,7 +59,7 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`]; step `n` of row
+/// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`], and asks for what stands `ahead` elements further; step `n` of row
 /// `i` of `a` is `a[i · stride + n]`.
 ///
 /// # Safety
@@ -67,18 +72,19 @@ unsafe fn add_terms<const ROWS: usize, const COLS: usize>(
     steps: Range<usize>,
     b: [*const bf16; COLS],
     k: usize,
+    ahead: usize,
 ) -> Chains<ROWS, COLS> {
     let a = (a.0.as_ptr(), a.1);
     let mut n = steps.start;
     // SAFETY: the caller's promise.
     unsafe {
         while n + 2 <= steps.end {
-            add_step::<ROWS, COLS, 0>(&mut acc, a, n, &b, k);
-            add_step::<ROWS, COLS, 1>(&mut acc, a, n + 1, &b, k);
+            add_step::<ROWS, COLS, 0>(&mut acc, a, n, &b, k, ahead);
+            add_step::<ROWS, COLS, 1>(&mut acc, a, n + 1, &b, k, ahead);
             n += 2;
         }
         if n < steps.end {
-            add_step::<ROWS, COLS, 0>(&mut acc, a, n, &b, k);
+            add_step::<ROWS, COLS, 0>(&mut acc, a, n, &b, k, ahead);
         }
     }
     acc
@@ -115,20 +121,23 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
     let sums = sums.as_chunks_mut::<ROWS>().0;
     let steps = a.len() / ROWS;
     let part = (NEAR / (ROWS * size_of::<[f32; CHAINS]>())).next_multiple_of(2);
+    let ahead = AHEAD.div_ceil(stride.max(1)).max(COLS) * stride;
     let zero = [[_mm512_setzero_ps(); 2]; ROWS];
     let whole = sums.len() / COLS * COLS;
     let a = (a, steps);
     if ROWS == 1 || steps <= part {
         for j in (0..whole).step_by(COLS) {
             // SAFETY: each row was cut to `k` elements.
-            let acc = unsafe { add_terms([zero; COLS], a, 0..steps, std::array::from_fn(|c| row(j + c)), k) };
+            let acc = unsafe {
+                add_terms([zero; COLS], a, 0..steps, std::array::from_fn(|c| row(j + c)), k, ahead)
+            };
             for c in 0..COLS {
                 sums[j + c] = joined(&acc[c]);
             }
         }
         for j in whole..sums.len() {
             // SAFETY: as above.
-            let [acc] = unsafe { add_terms([zero], a, 0..steps, [row(j)], k) };
+            let [acc] = unsafe { add_terms([zero], a, 0..steps, [row(j)], k, ahead) };
             sums[j] = joined(&acc);
         }
         return;
@@ -143,11 +152,11 @@ unsafe fn rows<const ROWS: usize, const COLS: usize>(
             for (g, acc) in groups.iter_mut().enumerate() {
                 let b = std::array::from_fn(|c| row(at + g * COLS + c));
                 // SAFETY: as above.
-                *acc = unsafe { add_terms(*acc, a, range.clone(), b, k) };
+                *acc = unsafe { add_terms(*acc, a, range.clone(), b, k, ahead) };
             }
             for (j, acc) in rest.iter_mut().enumerate() {
                 // SAFETY: as above.
-                [*acc] = unsafe { add_terms([*acc], a, range.clone(), [row(done + j)], k) };
+                [*acc] = unsafe { add_terms([*acc], a, range.clone(), [row(done + j)], k, ahead) };
             }
         }
         for (sums, acc) in sums.iter_mut().zip(&waiting) {
@@ -175,7 +184,11 @@ pub(super) unsafe fn any_rows(
             1 => rows::<1, 4>(sums, a, b, stride, k),
             2 => rows::<2, 4>(sums, a, b, stride, k),
             3 => rows::<3, 2>(sums, a, b, stride, k),
-            _ => rows::<4, 2>(sums, a, b, stride, k),
+            4 => rows::<4, 2>(sums, a, b, stride, k),
+            5 => rows::<5, 1>(sums, a, b, stride, k),
+            6 => rows::<6, 1>(sums, a, b, stride, k),
+            7 => rows::<7, 1>(sums, a, b, stride, k),
+            _ => rows::<8, 1>(sums, a, b, stride, k),
         }
     }
 }
@@ -298,7 +311,11 @@ pub(super) unsafe fn any_dot_rows(
             1 => dot_rows::<1, 1>(sums, a, b, stride, k),
             2 => dot_rows::<2, 1>(sums, a, b, stride, k),
             3 => dot_rows::<3, 2>(sums, a, b, stride, k),
-            _ => dot_rows::<4, 2>(sums, a, b, stride, k),
+            4 => dot_rows::<4, 2>(sums, a, b, stride, k),
+            5 => dot_rows::<5, 1>(sums, a, b, stride, k),
+            6 => dot_rows::<6, 1>(sums, a, b, stride, k),
+            7 => dot_rows::<7, 1>(sums, a, b, stride, k),
+            _ => dot_rows::<8, 1>(sums, a, b, stride, k),
         }
     }
 }

@@ -13,7 +13,7 @@ use body::CHAINS;
 use half::bf16;
 
 /// Up to so many rows of `a` it pays to leave the weight unpacked.
-pub(super) const MAX_ROWS: usize = 4;
+pub(super) const MAX_ROWS: usize = 8;
 
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;
@@ -135,7 +135,11 @@ mod body {
             1 => rows::<E, 1>(sums, a, b, stride, k),
             2 => rows::<E, 2>(sums, a, b, stride, k),
             3 => rows::<E, 3>(sums, a, b, stride, k),
-            _ => rows::<E, 4>(sums, a, b, stride, k),
+            4 => rows::<E, 4>(sums, a, b, stride, k),
+            5 => rows::<E, 5>(sums, a, b, stride, k),
+            6 => rows::<E, 6>(sums, a, b, stride, k),
+            7 => rows::<E, 7>(sums, a, b, stride, k),
+            _ => rows::<E, 8>(sums, a, b, stride, k),
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Products with weights of eight bits, for inference.
+//!
+//! A weight `w[N,K]` becomes rows of bytes: `w[n,k] ≈ scale[n] · code`, codes from -127 to 127, `scale[n]` a 127th of the row's
+//! largest magnitude. A row has [`row_bytes`]: its codes, filled up to whole cache lines with 0, then a line that begins with
+//! the scale in f32.
+//!
+//! With at most [`MAX_ROWS`] rows of `x`, a decoding step, which is bound by reading the weight, `x` is rounded too: 64 elements at
+//! a time to 255 levels with a scale of their own. Products of four neighbours are summed in whole numbers, exactly, and
+//! sixteen lanes add such sums, times the scale of `x`, in f32 over rising lines of 64; the lanes meet in a fixed tree. With more
+//! rows the weight is brought to the type of `x`, a part at a time, and multiplied as any other.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod body;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::Disjoint;
+use crate::error::expect_len;
+use crate::isa::instances;
+use crate::matmul::{Dims, Form, Mat, Out, matmul};
+use crate::memory::{Scratch, with_scratch};
+use crate::{Cpu, Element, Isa, Result};
+use body::{Few, LINE, Line};
+
+/// Up to so many rows of `x` are rounded to eight bits.
+pub const MAX_ROWS: usize = 8;
+
+/// Rows of the weight that a unit takes: about this many bytes.
+const UNIT_BYTES: usize = 128 * 1024;
+
+/// Rows of the weight that are brought to the type of many rows of `x` at a time.
+const WIDENED: usize = 1536;
+
+/// Bytes of a row of a weight with `k` columns.
+///
+/// ```
+/// assert_eq!(ms_kernels::int8::row_bytes(65), 192);
+/// ```
+pub fn row_bytes(k: usize) -> usize {
+    k.next_multiple_of(LINE) + LINE
+}
+
+instances! {
+    fn encode<E: Element>(bytes: &mut [u8], row: &[E]) = body::encode;
+    fn decode<E: Element>(row: &mut [E], bytes: &[u8]) = body::decode;
+    fn few_rows<E: Element>(lines: &mut [Line], scales: &mut [f32], x: &[E]) = body::few_rows;
+    fn any_products(sums: &mut [f32], x: Few<'_>, rows: &[u8], stride: usize) = body::products;
+}
+
+/// Rounds a weight to eight bits, each row by its largest magnitude.
+///
+/// | arg | shape | dtype | meaning |
+/// |-----|-------|-------|---------|
+/// | `bytes` | `[N,` [`row_bytes`]`(K)]` | u8 | result |
+/// | `w` | `[N,K]` | `E` | weight |
+///
+/// A row with a value that is no number, or infinite, gets a scale that is no number.
+///
+/// # Errors
+/// [`crate::Error::Shape`] if a size does not fit.
+pub fn quantize<E: Element>(cpu: &Cpu, bytes: &mut [u8], w: &[E], n: usize, k: usize) -> Result<()> {
+    expect_len("int8::quantize", "w", n * k, w.len())?;
+    expect_len("int8::quantize", "bytes", n * row_bytes(k), bytes.len())?;
+    let width = row_bytes(k);
+    cpu.for_each_row(n, 16, (bytes, width), (&mut [] as &mut [u8], 0), |row, bytes, _| {
+        encode(cpu.isa(), bytes, &w[row * k..][..k]);
+    });
+    Ok(())
+}
+
+/// The weight that bytes of [`quantize`] stand for, rounded to `E`.
+///
+/// # Errors
+/// [`crate::Error::Shape`] if a size does not fit.
+pub fn dequantize<E: Element>(cpu: &Cpu, w: &mut [E], bytes: &[u8], n: usize, k: usize) -> Result<()> {
+    expect_len("int8::dequantize", "w", n * k, w.len())?;
+    expect_len("int8::dequantize", "bytes", n * row_bytes(k), bytes.len())?;
+    let width = row_bytes(k);
+    cpu.for_each_row(n, 16, (w, k), (&mut [] as &mut [u8], 0), |row, w, _| {
+        decode(cpu.isa(), w, &bytes[row * width..][..width]);
+    });
+    Ok(())
+}
+
+/// `y[M,N] = x[M,K] · w[N,K]ᵀ (+ bias[N])` for a weight of [`quantize`]; see the [module](self) for the order of sums.
+///
+/// | arg | shape | dtype | meaning |
+/// |-----|-------|-------|---------|
+/// | `y` | `[M,N]` | `E` | result, rounded once |
+/// | `x` | `[M,K]` | `E` | activations |
+/// | `bytes` | `[N,` [`row_bytes`]`(K)]` | u8 | weight |
+/// | `bias` | `[N]` | `E` | added in f32 |
+///
+/// # Errors
+/// [`crate::Error::Shape`] if a size does not fit.
+pub fn linear<E: Element>(
+    cpu: &Cpu,
+    y: &mut [E],
+    x: &[E],
+    bytes: &[u8],
+    bias: Option<&[E]>,
+    dims: Dims,
+) -> Result<()> {
+    const OP: &str = "int8::linear";
+    let Dims { m, n, k } = dims;
+    expect_len(OP, "y", m * n, y.len())?;
+    expect_len(OP, "x", m * k, x.len())?;
+    expect_len(OP, "bytes", n * row_bytes(k), bytes.len())?;
+    if let Some(bias) = bias {
+        expect_len(OP, "bias", n, bias.len())?;
+    }
+    if m > MAX_ROWS {
+        return widened(cpu, y, x, bytes, bias, dims);
+    }
+    let (lines, width) = (k.div_ceil(LINE), row_bytes(k));
+    with_scratch(Scratch::PanelsA, m * lines, |codes: &mut [Line]| {
+        with_scratch(Scratch::PanelsB, m * lines, |scales: &mut [f32]| {
+            for i in 0..m {
+                let own = i * lines..(i + 1) * lines;
+                few_rows(cpu.isa(), &mut codes[own.clone()], &mut scales[own], &x[i * k..][..k]);
+            }
+            let few = Few { lines: codes, scales };
+            let step = (UNIT_BYTES / width).clamp(1, 4096);
+            let y = Disjoint::new(y);
+            cpu.for_each_unit(n.div_ceil(step), |u| {
+                let (first, rows) = (u * step, step.min(n - u * step));
+                with_scratch(Scratch::Rows, rows * m, |sums: &mut [f32]| {
+                    products(cpu.isa(), sums, few, &bytes[first * width..][..rows * width], width, m);
+                    for i in 0..m {
+                        // SAFETY: a unit takes its own columns of every row.
+                        let y = unsafe { y.part(i * n + first, rows) };
+                        for (j, y) in y.iter_mut().enumerate() {
+                            let bias = bias.map_or(0.0, |bias| bias[first + j].to_f32());
+                            *y = E::from_f32(sums[j * m + i] + bias);
+                        }
+                    }
+                });
+            });
+        });
+    });
+    Ok(())
+}
+
+/// `sums[row, i] = x[i] · weight[row]` by the body of the instruction set, for `m` rows of `x`.
+fn products(isa: Isa, sums: &mut [f32], x: Few<'_>, rows: &[u8], width: usize, m: usize) {
+    if m == 0 {
+        return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa >= Isa::Avx512 && is_x86_feature_detected!("avx512vnni") {
+        // SAFETY: the instruction sets are there: a `Cpu` is only made for one that this processor has.
+        return unsafe { avx512::products(sums, x, rows, width, m) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa >= Isa::Avx2 {
+        // SAFETY: as above.
+        return unsafe { avx2::products(sums, x, rows, width, m) };
+    }
+    for (sums, row) in sums.chunks_exact_mut(m).zip(rows.chunks_exact(width)) {
+        any_products(isa, sums, x, row, width);
+    }
+}
+
+/// The product with many rows: parts of the weight in the type of `x`.
+fn widened<E: Element>(
+    cpu: &Cpu,
+    y: &mut [E],
+    x: &[E],
+    bytes: &[u8],
+    bias: Option<&[E]>,
+    Dims { m, n, k }: Dims,
+) -> Result<()> {
+    let width = row_bytes(k);
+    for first in (0..n).step_by(WIDENED) {
+        let rows = WIDENED.min(n - first);
+        with_scratch(Scratch::Keys, rows * k, |w: &mut [E]| {
+            dequantize(cpu, w, &bytes[first * width..][..rows * width], rows, k)?;
+            let bias = bias.map(|bias| &bias[first..][..rows]);
+            let out = Out::Set { data: &mut y[first..], stride: n, bias };
+            let (a, b) = (Mat { data: x, stride: k }, Mat { data: &*w, stride: k });
+            matmul(cpu, Form::Nt, Dims { m, n: rows, k }, a, b, out)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The definition in f64, bounds of the rounding, equality of bits.
+
+use half::bf16;
+use ms_testing::assert_close;
+
+use super::{Dims, dequantize, linear, quantize, row_bytes};
+use crate::trial::{random, same_everywhere, wide, wide64};
+use crate::{Cpu, Element};
+
+/// The bytes of a weight.
+fn bytes<E: Element>(w: &[E], n: usize, k: usize) -> Vec<u8> {
+    let mut bytes = vec![9; n * row_bytes(k)];
+    quantize(&Cpu::single(), &mut bytes, w, n, k).unwrap();
+    bytes
+}
+
+#[test]
+fn a_weight_comes_back_within_half_a_level_of_its_row() {
+    for (n, k) in [(1, 1), (3, 64), (5, 100), (2, 515)] {
+        let w: Vec<f32> =
+            random::<f32>(n * k, 7).iter().enumerate().map(|(i, v)| v * (1 + i / k) as f32).collect();
+        let bytes = same_everywhere("bytes", |cpu| {
+            let mut bytes = vec![9; n * row_bytes(k)];
+            quantize(cpu, &mut bytes, &w, n, k).unwrap();
+            bytes
+        });
+        let back = same_everywhere("weight", |cpu| {
+            let mut back = vec![0f32; n * k];
+            dequantize(cpu, &mut back, &bytes, n, k).unwrap();
+            back
+        });
+        for (row, back) in w.chunks(k).zip(back.chunks(k)) {
+            let max = row.iter().fold(0f32, |m, v| m.max(v.abs()));
+            for (w, b) in row.iter().zip(back) {
+                assert!((w - b).abs() <= max / 127.0 * 0.5001, "{w} became {b}, largest {max}");
+            }
+        }
+    }
+}
+
+/// The definition in f64: `x` rounded in groups of 64, whole numbers, scales.
+fn formula(x: &[f64], w: &[f64], m: usize, n: usize, k: usize) -> Vec<f64> {
+    let round = |values: &[f64]| -> (Vec<f64>, f64) {
+        let max = values.iter().fold(0f64, |m, v| m.max(v.abs()));
+        // Levels are f32 as in the kernel, or a value near the border of two would fall to the other.
+        let (scale, inverse) = (max as f32 / 127.0, 127.0 / max as f32);
+        (values.iter().map(|v| (v * f64::from(inverse)).round_ties_even()).collect(), f64::from(scale))
+    };
+    let mut y = Vec::with_capacity(m * n);
+    for x in x.chunks(k) {
+        let x: Vec<f64> = x
+            .chunks(64)
+            .flat_map(|group| {
+                let (codes, scale) = round(group);
+                codes.into_iter().map(move |c| c * scale)
+            })
+            .collect();
+        for w in w.chunks(k) {
+            let (codes, scale) = round(w);
+            y.push(codes.iter().zip(&x).map(|(c, x)| c * x).sum::<f64>() * scale);
+        }
+    }
+    y
+}
+
+#[test]
+fn few_rows_follow_the_definition_with_equal_bits_everywhere() {
+    for (m, n, k) in
+        [(1, 300, 64), (1, 5, 63), (2, 7, 129), (3, 40, 515), (5, 9, 1000), (8, 33, 96), (1, 1, 1)]
+    {
+        let (x, w) = (random::<f32>(m * k, 3), random::<f32>(n * k, 5));
+        let (bias, bytes) = (random::<f32>(n, 8), bytes(&w, n, k));
+        let y = same_everywhere(&format!("{m} x {n} x {k}"), |cpu| {
+            let mut y = vec![0f32; m * n];
+            linear(cpu, &mut y, &x, &bytes, Some(&bias), Dims { m, n, k }).unwrap();
+            y
+        });
+        let mut want = formula(&wide64(&x), &wide64(&w), m, n, k);
+        for row in want.chunks_mut(n) {
+            row.iter_mut().zip(&bias).for_each(|(y, b)| *y += f64::from(*b));
+        }
+        assert_close("products", &y, &want, 1e-5, 1e-4);
+    }
+}
+
+#[test]
+fn many_rows_are_the_product_with_the_weight_that_the_bytes_stand_for() {
+    let (m, n, k) = (9, 1600, 70);
+    let (x, w) = (random::<bf16>(m * k, 3), random::<bf16>(n * k, 5));
+    let bytes = bytes(&w, n, k);
+    let y = same_everywhere("many rows", |cpu| {
+        let mut y = vec![bf16::ZERO; m * n];
+        linear(cpu, &mut y, &x, &bytes, None, Dims { m, n, k }).unwrap();
+        y
+    });
+    let mut back = vec![bf16::ZERO; n * k];
+    dequantize(&Cpu::single(), &mut back, &bytes, n, k).unwrap();
+    let (x, back) = (wide64(&x), wide64(&back));
+    let want: Vec<f64> = x
+        .chunks(k)
+        .flat_map(|x| back.chunks(k).map(move |w| x.iter().zip(w).map(|(a, b)| a * b).sum::<f64>()))
+        .collect();
+    assert_close("products", &wide(&y), &want, 5e-3, 1e-3);
+}
+
+#[test]
+fn few_rows_of_bf16_are_near_the_product_without_rounding() {
+    let (m, n, k) = (4, 64, 2048);
+    let (x, w) = (random::<bf16>(m * k, 3), random::<bf16>(n * k, 5));
+    let mut y = vec![bf16::ZERO; m * n];
+    linear(&Cpu::single(), &mut y, &x, &bytes(&w, n, k), None, Dims { m, n, k }).unwrap();
+    let (x, w) = (wide64(&x), wide64(&w));
+    let (mut error, mut size) = (0f64, 0f64);
+    for i in 0..m {
+        for j in 0..n {
+            let want: f64 = x[i * k..][..k].iter().zip(&w[j * k..][..k]).map(|(a, b)| a * b).sum();
+            error += (y[i * n + j].to_f64() - want).powi(2);
+            size += want * want;
+        }
+    }
+    assert!((error / size).sqrt() < 0.01, "relative error {}", (error / size).sqrt());
+}
+
+#[test]
+fn what_is_no_number_stays_visible_and_zero_is_zero() {
+    let (m, n, k) = (1, 2, 70);
+    let mut w = vec![0f32; n * k];
+    w[k + 3] = f32::INFINITY;
+    let mut x = vec![0f32; k];
+    let run = |x: &[f32]| {
+        same_everywhere("zeros", |cpu| {
+            let mut y = vec![5f32; n];
+            linear(cpu, &mut y, x, &bytes(&w, n, k), None, Dims { m, n, k }).unwrap();
+            y.iter().map(|y| y.is_nan()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(run(&x), [false, true]);
+    x[1] = f32::NAN;
+    assert_eq!(run(&x), [true, true]);
+}
+
+#[test]
+fn operands_that_do_not_fit_are_errors() {
+    let mut y = [0f32; 2];
+    let error = linear(&Cpu::single(), &mut y, &[0.0; 3], &[0; 128], None, Dims { m: 2, n: 1, k: 3 });
+    assert!(error.unwrap_err().to_string().contains('x'));
+}
