@@ -7,8 +7,8 @@ Every side has a process of its own with a model of the same shape and random we
 the order changes from round to round. A peer `hf` is transformers' LlamaForCausalLM in bf16 (PyTorch's allocator tuned as in
 `compare_torch.py`), `bf16` and `q8_0` are llama.cpp with weights of that type, through the Python package `llama_cpp`, which must
 have been built for this processor; its line of features is printed. They are compared with our bf16, `q8_0` with our int8. Printed
-are medians of the rounds' ratios of processor seconds (the peer's over ours: above 1 we are faster), their quartiles, ours by the
-clock, and the peak of resident memory of each process.
+are medians of the rounds' ratios of processor seconds (the peer's over ours: above 1 we are faster), their quartiles, our rate by
+processor seconds, and the peak of resident memory of each process.
 Needs Python packages transformers and torch for `hf`, `llama_cpp`, `gguf` and numpy for the others.
 """
 

@@ -10,9 +10,10 @@ use crate::{Error, Result};
 
 /// A file mapped read-only.
 ///
-/// A mapped file is input from outside: whoever reads it validates lengths and offsets first. If another program shortens the file while it is mapped, reading past the new end kills the process with
-/// SIGBUS; if it changes bytes, the new ones are seen. Datasets and checkpoints are written under temporary names
-/// and never changed after that, so neither happens unless someone edits one in use.
+/// A mapped file is input from outside: whoever reads it validates lengths and offsets first. If another program shortens the
+/// file while it is mapped, reading past the new end kills the process with SIGBUS; if it changes bytes, the new ones are seen.
+/// Datasets and checkpoints are written under temporary names and never changed after that, so neither happens unless someone
+/// edits one in use.
 #[derive(Debug)]
 pub struct Mapped {
     path: PathBuf,

@@ -38,8 +38,9 @@ pub struct Generated {
 /// soon as it is chosen; returning `false` ends that sequence.
 ///
 /// What is generated for a prompt does not depend on the other prompts of the batch: attention never crosses sequences,
-/// every sequence draws from a stream of its own, and a row of a product has the same bits beside others. Only the products
-/// of experts, whose rows come from all sequences, may differ in the last bits.
+/// every sequence draws from a stream of its own, and up to eight rows of a product have the same bits beside others. Products
+/// of experts, whose rows come from all sequences, and those of more than eight sequences may differ in the last bits, and
+/// with weights of eight bits by what rounding the activations of few rows changes.
 ///
 /// # Errors
 /// If a prompt is empty or too long, a token is unknown, logits are not finite, or a kernel fails.

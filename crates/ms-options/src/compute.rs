@@ -28,7 +28,7 @@ options! {
 options! {
     /// How a loaded model's weights are kept.
     struct Weights in "Parallelism" {
-        quantization: Option<String> = "--quantization", "keep the matrices of linear layers in eight bits with a scale for each row (default: as --dtype); embeddings, routers and experts stay as they are", own = own_of("quantization", "null", "int8");
+        quantization: Option<String> = "--quantization", "keep projections of attention, of Mamba and of feed-forward networks and the output layer in eight bits with a scale for each row, and round activations to eight bits where there are at most eight rows of them, as in decoding (default: as --dtype)", own = own_of("quantization", "null", "int8");
     }
 }
 

@@ -128,7 +128,7 @@ impl ModelFlags {
         ["num_layers", "hidden_size"].iter().any(|dest| self.written.contains_key(*dest))
     }
 
-    /// The value of a flag with Megatron's name `dest`, given or by default.
+    /// Megatron's arguments as the flags say them, given or by default.
     pub fn values(&self) -> Map<String, Value> {
         let mut values = self.values.clone();
         let has = |dest: &str| self.written.contains_key(dest);

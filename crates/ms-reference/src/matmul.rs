@@ -2,7 +2,21 @@
 
 use crate::Reference;
 use crate::operand::{expect, expect_shape, optional, reals};
-use ms_core::{MatmulBackend, Result, Tensor, TensorMut};
+use ms_core::{DType, MatmulBackend, Result, Tensor, TensorMut, int8_row_bytes};
+
+/// The numbers that a weight of eight bits stands for: each row's codes times the scale that stands in its last 64 bytes.
+fn weight_of(bytes: &Tensor, n: usize, k: usize) -> Result<Vec<f64>> {
+    let width = int8_row_bytes(k);
+    expect_shape("linear", "w", bytes.shape(), &[n, width])?;
+    let rows = bytes.as_slice::<u8>()?.chunks_exact(width);
+    let of_row = |row: &[u8]| {
+        let mut scale = [0u8; 4];
+        scale.copy_from_slice(&row[width - 64..width - 60]);
+        let scale = f64::from(f32::from_le_bytes(scale));
+        row[..k].iter().map(move |code| f64::from(code.cast_signed()) * scale).collect::<Vec<_>>()
+    };
+    Ok(rows.flat_map(of_row).collect())
+}
 
 /// `y[m,n] = Σ_k x[m,k] · w[n,k]`.
 pub(crate) fn times_transposed(x: &[f64], w: &[f64], k: usize) -> Vec<f64> {
@@ -40,14 +54,35 @@ pub(crate) fn add_rows(db: &mut [f64], dy: &[f64]) {
 impl MatmulBackend for Reference {
     fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let ((m, k), (n, _)) = (x.as_matrix(), w.as_matrix());
-        expect("linear", "w", w, &[n, k])?;
-        let mut y = times_transposed(reals(x)?, reals(w)?, k);
+        let of_bytes = if w.dtype() == DType::U8 { Some(weight_of(w, n, k)?) } else { None };
+        if of_bytes.is_none() {
+            expect("linear", "w", w, &[n, k])?;
+        }
+        let w = of_bytes.as_deref().map_or_else(|| reals(w), Ok)?;
+        let mut y = times_transposed(reals(x)?, w, k);
         if let Some(bias) = optional(bias)? {
             for row in y.chunks_exact_mut(n) {
                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
             }
         }
         self.give(&[m, n], &y)
+    }
+
+    fn quantize(&self, w: &Tensor) -> Result<Tensor> {
+        let (n, k) = w.as_matrix();
+        let width = int8_row_bytes(k);
+        let mut bytes = vec![0u8; n * width];
+        for (row, to) in reals(w)?.chunks_exact(k).zip(bytes.chunks_exact_mut(width)) {
+            // The scale and its inverse are kept and multiplied with as f32.
+            let largest = row.iter().fold(0f64, |m, w| m.max(w.abs())) as f32;
+            let (scale, inverse) =
+                if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
+            for (to, w) in to.iter_mut().zip(row) {
+                *to = ((w * f64::from(inverse)).round_ties_even() as i8).cast_unsigned();
+            }
+            to[width - 64..width - 60].copy_from_slice(&scale.to_le_bytes());
+        }
+        Tensor::from_slice(&self.arena, [n, width], &bytes)
     }
 
     fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor> {

@@ -17,7 +17,7 @@ options! {
         pub(crate) lora_targets: Vec<String> = "--lora-target-modules", "modules that have adapters, to be checked";
         pub(crate) no_optim: bool = "--no-optim", "leave the optimizer state of a training checkpoint behind", group = "Output", own = own_or("no_optim", "false");
         pub(crate) layers: Option<usize> = "--num-layers", "keep the first layers only", group = "Model", range = "[1,16384]", versions = Versions::Head;
-        pub(crate) leading_dense: Option<usize> = "--first-k-dense-replace", "keep only so many of the leading dense layers", group = "Model", range = "[-1,16384]", versions = Versions::Head;
+        pub(crate) leading_dense: Option<usize> = "--first-k-dense-replace", "keep only so many of the leading dense layers", group = "Model", range = "[0,16384]", versions = Versions::Head;
         pub(crate) mtp: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction layers to keep (default all)", group = "Model", range = "[0,16384]", own = own("mtp_num_layers");
         pub(crate) mtp_of_scripts: Given<Option<usize>> = "--num-nextn-predict-layers", "the same, as the scripts for DeepSeek-V3 have it", group = "Model", range = "[0,16384]", versions = Versions::V2, own = own("num_nextn_predict_layers");
     }

@@ -405,7 +405,7 @@ fn upstreams_argument_lists_work_unchanged() {
 
 #[test]
 fn help_man_page_and_completions_come_out_quickly() {
-    assert!(stdout(&ms_convert(&["-h"]).success()).contains("Examples:"));
+    assert!(stdout(&ms_convert(&["--help"]).success()).contains("Examples:"));
     assert!(stdout(&ms_convert(&["--help"]).success()).contains("--num-layer-list TEXT"));
     for kind in ["man", "complete-bash", "complete-zsh", "complete-fish"] {
         assert!(stdout(&ms_convert(&["--generate", kind]).success()).contains("save"), "{kind}");

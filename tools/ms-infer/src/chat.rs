@@ -120,6 +120,8 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
                 }
             }
         };
+        // A turn that is too long for the window leaves the conversation as it was.
+        let before = history.clone();
         history.push(json!({"role": "user", "content": turn}));
         whole.push(json!({"role": "user", "content": turn}));
         while history.len() > 2 * keep + 1 {
@@ -144,7 +146,7 @@ pub(crate) fn run(args: &Args, o: &Options) -> Result<()> {
                 return Err(error.into());
             }
             args.say_aside(&error.to_string());
-            history.pop();
+            history = before;
             whole.pop();
             continue;
         }

@@ -13,7 +13,7 @@ options! {
     pub(crate) struct Made in "Model" {
         layers: Option<Value> = "--spec", "module of the layers: one of mamba makes layers with states, others follow the model flags", group = "Model families";
         divisor: usize = "--make-vocab-size-divisible-by", "pad the vocabulary to a multiple of this times tp", range = "[1,16777216]";
-        init_std: f64 = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
+        init_std: Given<f64> = "--init-method-std", "standard deviation of initial weights", range = "[0,)";
         pub(crate) prediction: Given<Option<usize>> = "--mtp-num-layers", "multi-token prediction modules to train", group = "Model families", range = "[0,16384]";
     }
 }
@@ -59,6 +59,9 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
                 .to_owned()
         })?;
         let mut config = flags.beside(checkpoint.config(), o.source.describes_model())?;
+        if o.made.init_std.is_given() {
+            config.init_std = o.made.init_std.value;
+        }
         // Ranks that share the vocabulary have equally many rows of it.
         config.padded_vocab = config.padded_vocab.next_multiple_of(o.spread.tp);
         return Ok((config, format!("{} ({})", dir.display(), checkpoint.kind().name())));
@@ -108,7 +111,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
         "" => Usage(e.to_string()),
         flag => Usage(format!("{flag}: {e}")),
     })?;
-    config.init_std = o.made.init_std;
+    config.init_std = o.made.init_std.value;
     if tokens.is_some_and(|t| t > config.padded_vocab) {
         let tokens = tokens.unwrap_or(0);
         let flag = if flags.tokens().is_some() && flags.rows().is_none() {

@@ -1,8 +1,8 @@
 //! What orders work beside streams and events: polls, functions of the host, callbacks; and threads that nothing orders.
 
-use super::scenarios::scenarios;
+use super::scenarios::{scalar, scenarios};
 use super::{Personality, conduct, passes_in, run_in};
-use crate::client::{Array, F32, call, cann, ok, start, stream, sync};
+use crate::client::{Array, F32, call, cann, ok, op, start, stream, sync};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 scenarios! {
     a_stream_polled_to_its_end_is_known_to_be_done a_function_of_the_host_tells_the_host
     a_callback_runs_on_the_thread_that_subscribed an_event_that_was_reset_is_not_recorded
-    rows_of_a_copy_do_not_reach_into_the_next
+    rows_of_a_copy_do_not_reach_into_the_next threads_that_share_the_default_stream
 }
 
 #[test]
@@ -20,6 +20,7 @@ fn polls_and_callbacks_order() {
     passes_in("a_callback_runs_on_the_thread_that_subscribed", &modes, &[]);
     passes_in("an_event_that_was_reset_is_not_recorded", &modes, &[]);
     passes_in("rows_of_a_copy_do_not_reach_into_the_next", &modes, &[]);
+    passes_in("threads_that_share_the_default_stream", &modes, &[]);
     // Where nothing runs before it is asked for, a flag would be waited for in vain.
     passes_in("a_function_of_the_host_tells_the_host", &["eager", "threads"], &[]);
 }
@@ -51,6 +52,29 @@ fn a_stream_polled_to_its_end_is_known_to_be_done() {
     }
     assert_eq!(a.read_now(), [0.0; 4]);
     ok(call!(rt.aclrtFree(a.at)));
+}
+
+/// Four threads at once, in one context, each with its own memory, all on its default stream.
+fn threads_that_share_the_default_stream() {
+    start(0);
+    let together = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for i in 1..=4 {
+            let together = &together;
+            scope.spawn(move || {
+                ok(call!(rt.aclrtSetDevice(0)));
+                let own = f64::from(i);
+                let (a, b) = (Array::of(&[64], F32, &[own; 64]), Array::new(&[64], F32));
+                together.wait();
+                for _ in 0..20 {
+                    ok(op!(null_mut(), math.aclnnMuls(a.tensor(), scalar(2.0), b.tensor())));
+                    ok(op!(null_mut(), math.aclnnMuls(b.tensor(), scalar(0.5), a.tensor())));
+                }
+                assert_eq!(a.read(null_mut()), [own; 64]);
+                assert_eq!(b.read(null_mut()), [2.0 * own; 64]);
+            });
+        }
+    });
 }
 
 extern "C" fn raise(flag: *mut c_void) {

@@ -45,6 +45,12 @@ pub(crate) const CASES: &[Case] = &[
         let (x, w, bias) = (b.x(&[9, 13]), b.x(&[6, 13]), b.x(&[6]));
         Ok(vec![b.device.linear(&x, &w, Some(&bias))?, b.device.linear(&x, &w, None)?])
     }),
+    ("quantize", |b| {
+        // So many rows that the rows themselves are not rounded.
+        let (x, w, bias) = (b.x(&[11, 70]), b.x(&[9, 70]), b.x(&[9]));
+        let bytes = b.device.quantize(&w)?;
+        Ok(vec![b.device.linear(&x, &bytes, Some(&bias))?, b.device.linear(&x, &bytes, None)?])
+    }),
     ("linear_dx linear_dw linear_db", |b| {
         let (x, w, dy) = (b.x(&[9, 13]), b.x(&[6, 13]), b.x(&[9, 6]));
         let (mut dw, mut db) = (b.zeros(&[6, 13]), b.zeros(&[6]));
