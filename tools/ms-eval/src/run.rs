@@ -177,8 +177,16 @@ fn ask(
         }
         Answer::Likeliest { choices, normalised } => {
             let window = model.config().max_positions;
+            let mut formed = None;
             for (tokens, choice) in e.choices.iter().zip(choices) {
-                sample.log_likelihood.push(continuation(session, &e.ids, tokens, choice, window)?);
+                sample.log_likelihood.push(continuation(
+                    session,
+                    &e.ids,
+                    &mut formed,
+                    tokens,
+                    choice,
+                    window,
+                )?);
             }
             sample.picked = Some(q.labels[greatest(sample.log_likelihood.iter().copied())].to_owned());
             if *normalised {
@@ -264,10 +272,12 @@ fn generate(
 }
 
 /// The log-likelihood of `tokens`, those of `choice`, after the prompt: the sum over them. What does not fit the model's
-/// window is left out at the beginning of the prompt, as the harness does.
+/// window is left out at the beginning of the prompt, as the harness does. `formed` keeps how much that was, and the logits
+/// after the prompt, for the question's next choice: all of them are compared by the same.
 fn continuation(
     session: &mut Session<'_>,
     prompt: &[u32],
+    formed: &mut Option<(usize, Vec<f32>)>,
     tokens: &[u32],
     choice: &str,
     window: usize,
@@ -278,7 +288,15 @@ fn continuation(
         left_out < prompt.len(),
         "the choice {choice:?} alone fills the model's window of {window} tokens"
     );
-    let mut logits = begun(session, &prompt[left_out..])?;
+    let known = formed.as_ref().filter(|(of, _)| *of == left_out).map(|(_, logits)| logits.clone());
+    let mut logits = match known {
+        Some(logits) if before.is_empty() => logits,
+        known => {
+            let again = begun(session, &prompt[left_out..])?;
+            known.unwrap_or(again)
+        }
+    };
+    *formed = Some((left_out, logits.clone()));
     let mut sum = 0.0;
     for &token in before {
         sum += log_likelihood(&logits, token, choice)?;

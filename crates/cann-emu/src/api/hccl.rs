@@ -241,7 +241,18 @@ fn give_back(devices: &[i32], bytes: i64, call: &str) {
 fn meet(name: String, rank: u32, call: &str) -> Result<Root, i32> {
     let place = Place::of_name(&name);
     if rank == 0 {
-        let opened = place.open().and_then(|door| listen(Entrance::behind(door, &name)?, &name, Name::Again));
+        // The door of a group that has just come together by this name is being taken away.
+        let mut tries = 0;
+        let door = loop {
+            match place.open() {
+                Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && tries < 100 => {
+                    tries += 1;
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                opened => break opened,
+            }
+        };
+        let opened = door.and_then(|door| listen(Entrance::behind(door, &name)?, &name, Name::Again));
         opened.map_err(|e| fail(11, &format!("{call}: {e}")))?;
     }
     Ok((name, place))

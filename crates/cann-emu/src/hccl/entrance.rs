@@ -71,14 +71,17 @@ impl Entrance {
     pub fn behind(door: Door, name: &str) -> io::Result<(Self, Receiver<Joined>)> {
         let (entrance, receiver) = Self::new(name);
         let own = entrance.clone();
-        door.set_nonblocking(true)?;
         spawn("emu-hccl-door", move || {
             loop {
-                let pause = match &*own.lock() {
-                    State::Open(_) => 1,
-                    State::Refused(_) => 20,
+                // While the group gathers its end must be seen; who comes later is waited for asleep.
+                let gathers = match &*own.lock() {
+                    State::Open(_) => true,
+                    State::Refused(_) => false,
                     State::Closed => return,
                 };
+                if door.set_nonblocking(gathers).is_err() {
+                    return;
+                }
                 match door.accept() {
                     Ok(line) => {
                         let own = own.clone();
@@ -87,7 +90,7 @@ impl Entrance {
                         });
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        std::thread::sleep(Duration::from_millis(pause));
+                        std::thread::sleep(Duration::from_millis(1));
                     }
                     Err(_) => return,
                 }
