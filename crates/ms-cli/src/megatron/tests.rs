@@ -17,7 +17,7 @@ options! {
         warmup: usize = "--lr-warmup-iters", "iterations of linear warm-up", group = "Learning rate", range = "[0,1000000000000]";
         seq_length: Option<usize> = "--seq-length", "tokens of a sample", group = "Batch", range = "[1,268435456]";
         hidden_dropout: Given<f64> = "--hidden-dropout", "dropout behind the embedding and every sublayer, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
-        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention's weights", group = "Model", range = "[0,1)";
+        attention_dropout: Given<f64> = "--attention-dropout", "dropout of attention's weights, the same on any topology (0 when it is not given)", group = "Model", range = "[0,1)";
         context: String = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both", group = "Parallelism";
         tp: usize = "--tensor-model-parallel-size", "ranks that share a matrix", group = "Parallelism", range = "[1,65536]";
         data: Vec<String> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples", group = "Data";
