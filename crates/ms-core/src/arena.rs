@@ -6,7 +6,7 @@
 
 use ms_kernels::memory::Block;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Counters of an [`Arena`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,10 @@ pub struct ArenaStats {
     pub peak_bytes: usize,
     /// Bytes that these tensors asked for: blocks are up to an eighth of a power of two larger.
     pub asked_bytes: usize,
+    /// Highest value of `asked_bytes` so far.
+    pub peak_asked_bytes: usize,
+    /// Bytes of the largest tensor so far.
+    pub largest_bytes: usize,
     /// Bytes taken from the system so far, in use or kept.
     pub reserved_bytes: usize,
     /// How often a block had to be taken from the system.
@@ -29,29 +33,54 @@ struct State {
     stats: ArenaStats,
 }
 
+impl ArenaStats {
+    fn took(&mut self, class: usize, bytes: usize) {
+        self.in_use_bytes += class;
+        self.asked_bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.in_use_bytes);
+        self.peak_asked_bytes = self.peak_asked_bytes.max(self.asked_bytes);
+        self.largest_bytes = self.largest_bytes.max(bytes);
+    }
+}
+
 /// A pool of memory blocks; cloning shares it.
 #[derive(Clone, Default)]
-pub struct Arena(Arc<Mutex<State>>);
+pub struct Arena {
+    state: Arc<Mutex<State>>,
+    meta: bool,
+}
 
 impl Arena {
+    /// An arena that counts tensors and gives them no memory until somebody reads or writes values one by one: what is
+    /// computed on [`MetaBackend`](crate::MetaBackend) has shapes alone.
+    pub fn meta() -> Self {
+        Self { meta: true, ..Self::default() }
+    }
+
+    /// Whether tensors of this arena are without memory.
+    pub fn is_meta(&self) -> bool {
+        self.meta
+    }
+
     /// A block of at least `bytes` bytes. Its contents are whatever its last user left there.
     pub(crate) fn take(&self, bytes: usize) -> Storage {
         let class = size_class(bytes);
         let kept = {
             let mut state = self.lock();
+            state.stats.took(class, bytes);
             let kept = state.free.get_mut(&class).and_then(Vec::pop);
-            state.stats.in_use_bytes += class;
-            state.stats.asked_bytes += bytes;
-            state.stats.peak_bytes = state.stats.peak_bytes.max(state.stats.in_use_bytes);
-            if kept.is_none() {
+            if kept.is_none() && !self.meta {
                 state.stats.reserved_bytes += class;
                 state.stats.system_allocations += 1;
             }
             kept
         };
         let fresh = kept.is_none();
-        let block = kept.unwrap_or_else(|| Block::new(class));
-        Storage { block: Some(block), asked: bytes, arena: self.clone(), fresh }
+        let block = OnceLock::new();
+        if !self.meta {
+            block.get_or_init(|| kept.unwrap_or_else(|| Block::new(class)));
+        }
+        Storage { block, class, asked: bytes, arena: self.clone(), fresh }
     }
 
     /// Counters as of now.
@@ -69,7 +98,7 @@ impl Arena {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent between statements, so a panic elsewhere does not spoil it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,7 +117,10 @@ fn size_class(bytes: usize) -> usize {
 
 /// The memory of one or more tensors; goes back to its arena when the last of them is dropped.
 pub(crate) struct Storage {
-    block: Option<Block>,
+    /// Empty in an arena without memory, until it is needed.
+    block: OnceLock<Block>,
+    /// Bytes of the block.
+    class: usize,
     /// Bytes that were asked for.
     asked: usize,
     arena: Arena,
@@ -105,22 +137,32 @@ impl Storage {
         self.fresh
     }
 
+    /// Whether there is memory behind it.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.block.get().is_some()
+    }
+
+    fn block(&self) -> &Block {
+        self.block.get_or_init(|| Block::new(self.class))
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.block.as_ref().expect("a storage holds its block until it is dropped").bytes()
+        self.block().bytes()
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.block.as_mut().expect("a storage holds its block until it is dropped").bytes_mut()
+        self.block();
+        self.block.get_mut().expect("the block was made").bytes_mut()
     }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            let mut state = self.arena.lock();
-            state.stats.in_use_bytes -= block.len();
-            state.stats.asked_bytes -= self.asked;
-            state.free.entry(block.len()).or_default().push(block);
+        let mut state = self.arena.lock();
+        state.stats.in_use_bytes -= self.class;
+        state.stats.asked_bytes -= self.asked;
+        if let Some(block) = self.block.take().filter(|_| !self.arena.meta) {
+            state.free.entry(self.class).or_default().push(block);
         }
     }
 }
@@ -142,6 +184,26 @@ mod tests {
         drop((a, b));
         arena.trim();
         assert_eq!(arena.stats().reserved_bytes, 0);
+    }
+
+    #[test]
+    fn an_arena_without_memory_counts_what_another_would_take() {
+        let (meta, real) = (Arena::meta(), Arena::default());
+        let most = |arena: &Arena| {
+            let (a, b) = (arena.take(1000), arena.take(1 << 20));
+            drop(a);
+            let c = arena.take(100);
+            assert_eq!(b.has_memory(), !arena.is_meta());
+            drop((b, c));
+            let s = arena.stats();
+            assert_eq!((s.in_use_bytes, s.asked_bytes), (0, 0));
+            (s.peak_bytes, s.peak_asked_bytes, s.largest_bytes)
+        };
+        assert_eq!(most(&meta), most(&real));
+        assert_eq!(most(&meta), ((1 << 20) + 1024, (1 << 20) + 1000, 1 << 20));
+        // Values that are looked at are zeros.
+        assert_eq!(meta.take(80).bytes()[..80], [0; 80]);
+        assert_eq!(meta.stats().system_allocations, 0);
     }
 
     #[test]

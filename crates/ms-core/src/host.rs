@@ -31,7 +31,8 @@ const PAGE: usize = 1 << 20;
 
 struct State {
     folder: PathBuf,
-    file: File,
+    /// None where only room is counted.
+    file: Option<File>,
     len: u64,
     /// Lengths of the parts of the file that are free, by their first bytes; no two of them touch, and none is the last.
     free: BTreeMap<u64, u64>,
@@ -104,14 +105,17 @@ impl Host {
         if cfg!(unix) {
             std::fs::remove_file(&path).map_err(failed)?;
         }
-        let state = State {
-            folder: folder.to_owned(),
-            file,
-            len: 0,
-            free: BTreeMap::new(),
-            stats: HostStats::default(),
-        };
-        Ok(Self(Arc::new(Mutex::new(state))))
+        Ok(Self::with(folder, Some(file)))
+    }
+
+    /// A host that counts what it is given and keeps nothing of it: for tensors without memory.
+    pub fn meta() -> Self {
+        Self::with(Path::new(""), None)
+    }
+
+    fn with(folder: &Path, file: Option<File>) -> Self {
+        let (folder, stats) = (folder.to_owned(), HostStats::default());
+        Self(Arc::new(Mutex::new(State { folder, file, len: 0, free: BTreeMap::new(), stats })))
     }
 
     /// Counters as of now.
@@ -142,14 +146,15 @@ impl Host {
     pub fn zeros(&self, dtype: DType, shape: impl Into<Shape>) -> Result<Parcel> {
         let parcel = self.room(dtype, shape);
         parcel.run(|state| {
-            state.file.seek(SeekFrom::Start(parcel.at))?;
+            state.stats.sent_bytes += parcel.bytes();
+            let Some(file) = &mut state.file else { return Ok(()) };
+            file.seek(SeekFrom::Start(parcel.at))?;
             let (zeros, mut left) = (vec![0; PAGE.min(parcel.bytes() as usize)], parcel.bytes() as usize);
             while left > 0 {
                 let now = left.min(zeros.len());
-                state.file.write_all(&zeros[..now])?;
+                file.write_all(&zeros[..now])?;
                 left -= now;
             }
-            state.stats.sent_bytes += parcel.bytes();
             Ok(())
         })?;
         Ok(parcel)
@@ -208,10 +213,10 @@ impl Parcel {
         values.expect_dtype("write to the host", self.dtype)?;
         let at = self.place(start, values.numel())?;
         self.run(|state| {
-            state.file.seek(SeekFrom::Start(at))?;
-            state.file.write_all(values.bytes())?;
-            state.stats.sent_bytes += values.bytes().len() as u64;
-            Ok(())
+            state.stats.sent_bytes += (values.numel() * values.dtype().size()) as u64;
+            let Some(file) = &mut state.file else { return Ok(()) };
+            file.seek(SeekFrom::Start(at))?;
+            file.write_all(values.bytes())
         })
     }
 
@@ -222,12 +227,11 @@ impl Parcel {
     pub fn read(&self, arena: &Arena, start: usize, len: usize) -> Result<Tensor> {
         let at = self.place(start, len)?;
         let mut values = Tensor::uninit(arena, self.dtype, [len]);
-        let bytes = values.bytes_mut()?;
         self.run(|state| {
-            state.file.seek(SeekFrom::Start(at))?;
-            state.file.read_exact(bytes)?;
-            state.stats.fetched_bytes += bytes.len() as u64;
-            Ok(())
+            state.stats.fetched_bytes += (len * self.dtype.size()) as u64;
+            let Some(file) = &mut state.file else { return Ok(()) };
+            file.seek(SeekFrom::Start(at))?;
+            file.read_exact(values.bytes_mut().map_err(io::Error::other)?)
         })?;
         Ok(values)
     }

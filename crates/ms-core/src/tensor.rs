@@ -55,6 +55,7 @@ impl Tensor {
     /// [`Error::Range`] if `values` does not fill `shape` exactly, [`Error::Unsupported`] if `dtype` is none of real numbers.
     pub fn from_reals(arena: &Arena, dtype: DType, shape: impl Into<Shape>, values: &[f64]) -> Result<Self> {
         let mut t = Self::uninit(arena, dtype, shape);
+        t.bytes_mut()?;
         t.whole_mut()?.set_reals(values)?;
         Ok(t)
     }
@@ -156,6 +157,11 @@ impl Tensor {
         Ok(&mut storage.bytes_mut()[range])
     }
 
+    /// Whether it has no memory, only a shape: so are tensors of [`Arena::meta`] until somebody looks at their values.
+    pub fn is_meta(&self) -> bool {
+        !self.storage.has_memory()
+    }
+
     /// Whether nothing else refers to the storage, so that the tensor may be written in place.
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.storage) == 1
@@ -189,8 +195,33 @@ impl Tensor {
         if end > numel {
             return Err(Error::Range { what: "tensor elements", start, end, len: numel });
         }
+        if !self.storage.has_memory() {
+            return match self.is_unique() {
+                true => Ok(TensorMut { bytes: &mut [], dtype, shape }),
+                false => Err(Error::Shared { what: "a tensor" }),
+            };
+        }
         let bytes = &mut self.bytes_mut()?[start * dtype.size()..end * dtype.size()];
         Ok(TensorMut { bytes, dtype, shape })
+    }
+
+    /// Puts the elements of `values` in the place of as many elements from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Shared`] while another
+    /// tensor uses the storage.
+    pub fn put(&mut self, start: usize, values: &Tensor) -> Result<()> {
+        self.view_mut(start, [values.numel()])?.copy_from(values)
+    }
+
+    /// The same values in memory of their own.
+    ///
+    /// # Errors
+    /// Never: fresh memory is written.
+    pub fn copied(&self) -> Result<Self> {
+        let mut copy = Self::uninit(self.arena(), self.dtype, self.shape);
+        copy.put(0, self)?;
+        Ok(copy)
     }
 
     /// The whole tensor as a writable view.
@@ -252,6 +283,7 @@ impl fmt::Debug for Tensor {
 
 /// A writable window into a tensor that nothing else refers to: one parameter's gradient inside a flat buffer.
 pub struct TensorMut<'a> {
+    /// None where the tensor has no memory.
     bytes: &'a mut [u8],
     dtype: DType,
     shape: Shape,
@@ -268,7 +300,27 @@ impl TensorMut<'_> {
         if end > len {
             return Err(Error::Range { what: "view elements", start, end, len });
         }
-        Ok(TensorMut { bytes: &mut self.bytes[start * size..end * size], dtype: self.dtype, shape })
+        let bytes = match self.bytes.is_empty() {
+            true => &mut [],
+            false => &mut self.bytes[start * size..end * size],
+        };
+        Ok(TensorMut { bytes, dtype: self.dtype, shape })
+    }
+
+    /// Copies the elements of `values`, as many of the same type; where this window has no memory there is nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if there are more or fewer, [`Error::DType`] if they are of another type.
+    pub fn copy_from(&mut self, values: &Tensor) -> Result<()> {
+        values.expect_dtype("copy", self.dtype)?;
+        let (len, end) = (self.shape.numel(), values.numel());
+        if len != end {
+            return Err(Error::Range { what: "values of a view", start: 0, end, len });
+        }
+        if !self.bytes.is_empty() {
+            self.bytes.copy_from_slice(values.bytes());
+        }
+        Ok(())
     }
 
     /// Element type.
@@ -297,7 +349,7 @@ impl TensorMut<'_> {
         self.bytes
     }
 
-    /// Fills the window with `values`, rounded to its element type.
+    /// Fills the window with `values`, rounded to its element type; one without memory stays so.
     ///
     /// # Errors
     /// [`Error::Range`] if there are more or fewer, [`Error::Unsupported`] for element types that are not real numbers.
@@ -305,6 +357,9 @@ impl TensorMut<'_> {
         if values.len() != self.shape.numel() {
             let len = self.shape.numel();
             return Err(Error::Range { what: "values of a view", start: 0, end: values.len(), len });
+        }
+        if self.bytes.is_empty() {
+            return Ok(());
         }
         match self.dtype {
             DType::F64 => self.as_mut_slice::<f64>()?.copy_from_slice(values),

@@ -336,11 +336,8 @@ fn heads_for_tokens(device: &Device, comm: &dyn Communicator, x: &Tensor) -> ms_
     let (u, (rows, width)) = (comm.size(), x.as_matrix());
     let w = width / u;
     let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [u * rows, w]);
-    let bytes = stacked.bytes_mut()?;
-    let part = rows * w * x.dtype().size();
     for j in 0..u {
-        let of_rank = device.columns(x, &[Run::Copy { start: j * w, len: w }])?;
-        bytes[j * part..(j + 1) * part].copy_from_slice(of_rank.bytes());
+        stacked.put(j * rows * w, &device.columns(x, &[Run::Copy { start: j * w, len: w }])?)?;
     }
     Ok(comm.all_to_all("heads for tokens", stacked)?.wait()?)
 }

@@ -180,9 +180,7 @@ impl<'a> Reduction<'a> {
             let mut part = part?;
             if factor != 1.0 {
                 if !part.is_unique() {
-                    let mut copy = Tensor::uninit(part.arena(), part.dtype(), part.shape());
-                    copy.bytes_mut()?.copy_from_slice(part.bytes());
-                    part = copy;
+                    part = part.copied()?;
                 }
                 device.scale(&mut part, factor)?;
             }

@@ -23,6 +23,7 @@ mod head_shares;
 mod mappings;
 #[cfg(any(test, feature = "mpi"))]
 mod messages;
+mod meta;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod naive;
@@ -32,6 +33,7 @@ mod office;
 mod reduce;
 pub mod schedule;
 pub mod threads;
+mod volume;
 
 pub use around::{Around, Exchange};
 pub use communicator::{Communicator, Fabric, Pending, ReduceOp};
@@ -43,4 +45,5 @@ pub use error::{Error, Result};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
 pub use mappings::exchange_rows;
+pub use meta::{Expected, MetaFabric};
 pub use naive::EachGradient;

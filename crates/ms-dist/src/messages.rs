@@ -10,7 +10,7 @@
 
 use crate::office::{ENDED, FAILED, Letter, Office, Topic, Wire, encode};
 use crate::reduce::reduce;
-use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use ms_core::{Arena, DType, Tensor};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -235,7 +235,7 @@ impl Communicator for MessageComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count(2 * t.bytes().len() * (size - 1) / size);
+        self.count(volume::all_reduce(&t, size));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
         let meeting = self.meeting(name, what, &about(&t))?;
         if t.bytes().len() <= SMALL_BYTES.max(size * 8) {
@@ -269,7 +269,7 @@ impl Communicator for MessageComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count(t.bytes().len() * (size - 1));
+        self.count(volume::all_gather(&t, size));
         let meeting = self.meeting(name, "all_gather", &about(&t))?;
         for to in meeting.group.others() {
             meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
@@ -293,7 +293,7 @@ impl Communicator for MessageComm {
         if numel % size != 0 {
             return Err(Error::Indivisible { name, numel, size });
         }
-        self.count(t.bytes().len() / size * (size - 1));
+        self.count(volume::parts(&t, size));
         let meeting = self.meeting(name, "reduce_scatter", &about(&t))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
         Ok(waiting("reduce_scatter", name, move || {
@@ -312,7 +312,7 @@ impl Communicator for MessageComm {
         }
         let meeting = self.meeting(name, "broadcast", &about(&t))?;
         if self.rank() == root {
-            self.count(t.bytes().len());
+            self.count(volume::bytes(&t));
             for to in meeting.group.others() {
                 meeting.post(to, 0, t.dtype(), &t.shape(), t.bytes());
             }
@@ -329,7 +329,7 @@ impl Communicator for MessageComm {
         if rows % size != 0 {
             return Err(Error::Indivisible { name, numel: rows, size });
         }
-        self.count(t.bytes().len() / size * (size - 1));
+        self.count(volume::parts(&t, size));
         let numel = t.numel();
         let meeting = self.meeting(name, "all_to_all", &about(&t))?;
         Self::scatter(&meeting, &t, |to| part(numel, to, size));
@@ -351,7 +351,7 @@ impl Communicator for MessageComm {
             return Ok(Pending::ready(t));
         }
         let row = width * t.dtype().size();
-        self.count((all - rows[rank]) * row);
+        self.count(volume::rows(&t, rows, rank));
         let meeting = self.meeting(name, "all_to_all_rows", &format!("rows of {width} x {}", t.dtype()))?;
         let starts: Vec<usize> = rows
             .iter()
@@ -375,7 +375,7 @@ impl Communicator for MessageComm {
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.group.office.check()?;
-        self.count(t.bytes().len());
+        self.count(volume::bytes(&t));
         self.group.post(to, Topic::Message { tag }, name, t.dtype(), &t.shape(), t.bytes());
         Ok(())
     }

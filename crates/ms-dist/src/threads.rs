@@ -8,7 +8,7 @@
 mod circle;
 
 use crate::reduce::reduce;
-use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result};
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use circle::{Needs, Wait, Waits};
 use ms_core::{Arena, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -431,7 +431,7 @@ impl Communicator for ThreadComm {
         if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count(2 * t.bytes().len() * (self.size() - 1) / self.size());
+        self.count(volume::all_reduce(&t, self.size()));
         let what = if op == ReduceOp::Sum { "all_reduce(sum)" } else { "all_reduce(max)" };
         self.collective(name, what, t, move |arena, all| reduce(arena, all, 0, all[0].numel(), op))
     }
@@ -440,7 +440,7 @@ impl Communicator for ThreadComm {
         if self.size() == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count(t.bytes().len() * (self.size() - 1));
+        self.count(volume::all_gather(&t, self.size()));
         self.collective(name, "all_gather", t, move |arena, all| {
             let mut shape = all[0].shape().to_vec();
             match shape.first_mut() {
@@ -465,7 +465,7 @@ impl Communicator for ThreadComm {
             return Err(Error::Indivisible { name, numel, size });
         }
         let part = numel / size;
-        self.count(t.bytes().len() / size * (size - 1));
+        self.count(volume::parts(&t, size));
         self.collective(name, "reduce_scatter", t, move |arena, all| {
             reduce(arena, all, rank * part, part, ReduceOp::Sum)
         })
@@ -476,7 +476,7 @@ impl Communicator for ThreadComm {
             return Ok(Pending::ready(t));
         }
         if self.rank() == root {
-            self.count(t.bytes().len());
+            self.count(volume::bytes(&t));
         }
         self.collective(name, &format!("broadcast from {root}"), t, move |arena, all| {
             let mut out = Tensor::uninit(arena, all[root].dtype(), all[root].shape());
@@ -493,7 +493,7 @@ impl Communicator for ThreadComm {
         if rows % size != 0 {
             return Err(Error::Indivisible { name, numel: rows, size });
         }
-        self.count(t.bytes().len() / size * (size - 1));
+        self.count(volume::parts(&t, size));
         self.collective(name, "all_to_all", t, move |arena, all| {
             let mut out = Tensor::uninit(arena, all[0].dtype(), all[0].shape());
             let part = all[0].bytes().len() / size;
@@ -514,7 +514,7 @@ impl Communicator for ThreadComm {
         if size == 1 {
             return Ok(Pending::ready(t));
         }
-        self.count((all - rows[rank]) * width * t.dtype().size());
+        self.count(volume::rows(&t, rows, rank));
         let (arena, dtype) = (t.arena().clone(), t.dtype());
         let call = format!("all_to_all_rows of {name} (rows of {width} x {dtype})");
         let meeting = self.post(Post { call, tensor: Some(t), rows: rows.to_vec() })?;
@@ -540,7 +540,7 @@ impl Communicator for ThreadComm {
 
     fn send(&self, name: &'static str, t: Tensor, to: usize, tag: u64) -> Result<()> {
         self.place.shared.check()?;
-        self.count(t.bytes().len());
+        self.count(volume::bytes(&t));
         lock(&self.place.hub.state).mail.entry((self.rank(), to, tag)).or_default().push_back((name, t));
         self.place.hub.changed.notify_all();
         Ok(())

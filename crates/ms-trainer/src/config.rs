@@ -251,6 +251,8 @@ pub enum PipelineOrder {
     ZeroBubble,
     /// Chunks from both ends.
     DualPipeV,
+    /// Any order that can be executed, drawn from this seed; for tests.
+    Drawn(u64),
 }
 
 impl Default for PipelineOrder {

@@ -96,14 +96,19 @@ impl Engine {
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
         let form = config.optimizer_form;
         let swaps = config.keeping.swap_attention || form.swapped.is_some();
-        let host = swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?;
+        let host = match device.arena().is_meta() {
+            true => swaps.then(Host::meta),
+            false => swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?,
+        };
         let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
             .with_recompute(config.recompute)
             .with_keeping(config.keeping, host.clone());
         let dp = data_parallel(&model, &ctx, &placement, config.bucket_size)?;
         let mut store =
             ParamStore::in_buckets(device.arena(), config.dtype, dp.layout().clone(), dp.bucket_ranges());
-        ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
+        if !device.arena().is_meta() {
+            ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
+        }
         let grads = GradBuckets::zeros(device.arena(), config.dtype, &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
         let of = (model.specs(), &counts[..]);
@@ -238,7 +243,7 @@ impl Engine {
     }
 
     /// The gradients of the mean loss of `micro_batches` by every element that this rank owns and that counts: parameter,
-    /// its elements, values. Nothing is updated.
+    /// its elements, values; what is drawn is drawn as in the first iteration. Nothing is updated.
     ///
     /// # Errors
     /// As [`Engine::step`].
@@ -246,7 +251,7 @@ impl Engine {
         &mut self,
         micro_batches: &[MicroBatch],
     ) -> Result<(StepReport, Vec<OwnedGradient>)> {
-        let (parts, mut report) = self.gradients(0, micro_batches)?;
+        let (parts, mut report) = self.gradients(1, micro_batches)?;
         report.grad_norm = self.grad_norm(&parts)?;
         report.experts = self.experts_report()?;
         let mut owned = Vec::new();
@@ -257,6 +262,18 @@ impl Engine {
             owned.push(OwnedGradient { name: spec.name.clone(), region, range: slice.range, values });
         }
         Ok((report, owned))
+    }
+
+    /// How close the routers' choices are on a micro-batch of `iteration`, with the weights as they are: the least by which what was
+    /// picked is ahead of what was not; infinite without routers, or where that is not watched. Nothing is updated.
+    ///
+    /// # Errors
+    /// As [`Engine::step`].
+    pub fn routing_margin(&self, iteration: u64, micro_batch: &MicroBatch) -> Result<f64> {
+        let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
+        self.pipeline.try_out(model, store, ctx, &self.device, (iteration, micro_batch))?;
+        let margin = self.experts_report()?.and_then(|report| report.margin);
+        Ok(margin.unwrap_or(f64::INFINITY))
     }
 
     /// Most bytes of tensors that forward passes have kept for their backward at one time, blocks as large as they were asked for.
@@ -298,7 +315,7 @@ impl Engine {
         }
         for part in self.optimizer.parts(&self.device, &self.store, 0, kept) {
             let (id, range, values) = part?;
-            if let Some(share) = shares.get_mut(&id.0) {
+            if let Some(share) = shares.get_mut(&id.0).filter(|_| !values.is_meta()) {
                 share[range].copy_from_slice(values.as_slice()?);
             }
         }

@@ -20,6 +20,7 @@ mod optimizer;
 pub mod parity;
 mod pipeline;
 mod reduction;
+pub mod rehearsal;
 mod run;
 mod saving;
 mod scaler;

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
-use crate::state::{Lower, OptimizerForm, State, copy};
+use crate::state::{Lower, OptimizerForm, State};
 use ms_core::{AdamW, DType, Device, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
@@ -84,9 +84,7 @@ impl Shard {
 
 /// The part of `all`, a tensor for each bucket, that `own` is: filled with `values` from its element `start` on.
 fn put(all: &mut [Tensor], (own, start): (&Owned, usize), values: &Tensor) -> Result<()> {
-    let mut to = all[own.slice.bucket].view_mut(own.slice.offset + start, [values.numel()])?;
-    to.bytes_mut().copy_from_slice(values.bytes());
-    Ok(())
+    Ok(all[own.slice.bucket].put(own.slice.offset + start, values)?)
 }
 
 impl Optimizer {
@@ -180,7 +178,7 @@ impl Optimizer {
     /// # Errors
     /// If a part is not of real numbers.
     pub fn exceeds(&self, parts: &[Tensor], most: f64) -> Result<bool> {
-        for Owned { slice, .. } in &self.shard.parts {
+        for Owned { slice, .. } in self.shard.parts.iter().filter(|own| !parts[own.slice.bucket].is_meta()) {
             let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
             let beyond = match part.dtype() {
                 DType::F32 => {
@@ -375,8 +373,8 @@ impl Optimizer {
                 Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?)
             }
             // A copy: the master weights must stay writable while the model uses its own.
-            State::Here(all) => Ok(copy(&all.slice_flat(start, [len])?)?),
-            State::Lower(_) => Ok(copy(&store.slice(home, len)?)?),
+            State::Here(all) => Ok(all.slice_flat(start, [len])?.copied()?),
+            State::Lower(_) => Ok(store.slice(home, len)?.copied()?),
             state => self.narrowed(device, state, (start, len), dtype),
         };
         self.shard.buckets.iter().zip(&self.shard.homes).map(of).collect()
@@ -395,7 +393,7 @@ impl Optimizer {
             let part = self.piece.min(len - at);
             let nothing = || Ok(Tensor::zeros(device.arena(), dtype, [0]));
             let values = device.cast(&state.read(device, (start + at, part), nothing)?, dtype)?;
-            whole.view_mut(at, [part])?.bytes_mut().copy_from_slice(values.bytes());
+            whole.put(at, &values)?;
         }
         Ok(whole)
     }

@@ -4,12 +4,16 @@
 //! and norms of all. [`compare`] names the first thing in which two runs differ. Run on a device that computes in f64, what
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
+use crate::rehearsal::{Place, Rehearsal, rehearse};
 use crate::{Engine, StepReport, TrainConfig};
-use ms_core::{DType, Device, Grid, GridRules, GridSizes, Rng};
+use ms_core::{Axis, DType, Device, Grid, GridRules, GridSizes, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_spec::{ModelConfig, Stages};
 use std::collections::BTreeMap;
+
+/// Weight decay of every step.
+const WEIGHT_DECAY: f64 = 0.1;
 
 /// A model and how it is spread over ranks.
 #[derive(Clone)]
@@ -38,6 +42,8 @@ pub struct Found {
     pub gradients: BTreeMap<String, Vec<f64>>,
     /// Of each rank the bytes that the first forward and backward sent, by group.
     pub sent: Vec<BTreeMap<&'static str, u64>>,
+    /// Of each rank the bytes that the last step sent, by group.
+    pub step_sent: Vec<BTreeMap<&'static str, u64>>,
     /// Of each rank what its tensors took.
     pub bytes: Vec<RankBytes>,
 }
@@ -47,8 +53,12 @@ pub struct Found {
 pub struct RankBytes {
     /// Most that forward passes kept at one time ([`Engine::kept_bytes`]).
     pub kept: usize,
-    /// Most that there were at one time.
+    /// Most that there were at one time, in blocks as the arena gives them.
     pub peak: usize,
+    /// Most that were asked for at one time.
+    pub peak_asked: usize,
+    /// The largest tensor.
+    pub largest: usize,
     /// Most that were with the host at one time.
     pub host: u64,
     /// The optimizer's state on the device.
@@ -86,6 +96,16 @@ pub enum Apart {
         /// What is allowed.
         bound: f64,
     },
+    /// Micro-batches on which routers choose clearly were not found.
+    #[error("step {step}: none of {tries} micro-batches keeps the routers' choices {margin:e} apart")]
+    Close {
+        /// From 1.
+        step: usize,
+        /// What was wanted.
+        margin: f64,
+        /// Micro-batches that were drawn.
+        tries: usize,
+    },
     /// A number of a step differs.
     #[error("step {step}: {what}: {want:?} on one rank, {got:?} here")]
     Step {
@@ -105,6 +125,7 @@ impl Apart {
     pub fn what(&self) -> String {
         match self {
             Self::Failed { .. } => "a run that fails".to_owned(),
+            Self::Close { step, .. } => format!("close choices of routers, step {step}"),
             Self::Ownership { name, .. } => format!("who owns `{name}`"),
             Self::Gradient { name, .. } => format!("gradient of `{name}`"),
             Self::Step { step, what, .. } => format!("{what}, step {step}"),
@@ -147,23 +168,32 @@ impl Trial {
             let (d, n) = (ctx.dp.rank(), ctx.dp.size());
             let mine = |step: &Vec<MicroBatch>| step.iter().skip(d).step_by(n).cloned().collect::<Vec<_>>();
             let mut engine = Engine::new(&self.config, device()?, ctx)?;
-            let before: BTreeMap<_, _> = engine.ctx.sent_bytes().into_iter().collect();
+            let sent_until = |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();
+            let between = |before: BTreeMap<&'static str, u64>, after: BTreeMap<&'static str, u64>| {
+                after.into_iter().map(|(name, bytes)| (name, bytes - before[name])).collect::<BTreeMap<_, _>>()
+            };
+            let before = sent_until(&engine);
             let (_, owned) = engine.owned_gradients(&mine(&steps[0]))?;
-            let after = engine.ctx.sent_bytes().into_iter();
-            let sent: BTreeMap<_, _> = after.map(|(name, bytes)| (name, bytes - before[name])).collect();
+            let sent = between(before, sent_until(&engine));
+            let mut step_sent = BTreeMap::new();
             let reals = owned.into_iter().map(|o| Ok((o.name, o.region, o.range, o.values.to_reals()?)));
             let owned = reals.collect::<ms_core::Result<Vec<_>>>()?;
             let mut reports = Vec::with_capacity(steps.len());
             for (i, step) in steps.iter().enumerate() {
-                reports.push(engine.step(i as u64 + 1, &mine(step), self.lr, 0.1)?);
+                let before = sent_until(&engine);
+                reports.push(engine.step(i as u64 + 1, &mine(step), self.lr, WEIGHT_DECAY)?);
+                step_sent = between(before, sent_until(&engine));
             }
+            let stats = engine.device.arena().stats();
             let bytes = RankBytes {
                 kept: engine.kept_bytes(),
-                peak: engine.device.arena().stats().peak_bytes,
+                peak: stats.peak_bytes,
+                peak_asked: stats.peak_asked_bytes,
+                largest: stats.largest_bytes,
                 host: engine.host_stats().map_or(0, |s| s.peak_bytes),
                 optimizer: engine.optimizer.bytes(),
             };
-            Ok((reports, owned, sent, bytes))
+            Ok((reports, owned, (sent, step_sent), bytes))
         };
         let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| Apart::Failed {
             rank,
@@ -191,10 +221,23 @@ impl Trial {
                 return Err(Apart::Ownership { name: name.clone(), element, owners: 0 });
             }
         }
-        let sent = found.iter().map(|f| f.2.clone()).collect();
+        let (sent, step_sent) = found.iter().map(|f| f.2.clone()).unzip();
         let bytes = found.iter().map(|f| f.3).collect();
         let reports = found.into_iter().next_back().map(|f| f.0).unwrap_or_default();
-        Ok(Found { reports, gradients, sent, bytes })
+        Ok(Found { reports, gradients, sent, step_sent, bytes })
+    }
+}
+
+impl Trial {
+    /// What `rank` takes and sends in an iteration of `micro` micro-batches over all ranks, without values.
+    ///
+    /// # Errors
+    /// [`Apart::Failed`] where the run itself would fail.
+    pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, Apart> {
+        let Self { grid, sequence_parallel, context, .. } = self;
+        let place = Place { grid, rank, sequence_parallel: *sequence_parallel, context: *context };
+        let each = micro / grid.size(Axis::Dp);
+        rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
     }
 }
 
@@ -211,25 +254,38 @@ pub struct Shape {
     pub packed: bool,
 }
 
-/// Steps of drawn micro-batches: random tokens and labels, a quarter of the tokens not counted, and in the first step one
-/// micro-batch without a counted token.
-pub fn batches(config: &ModelConfig, shape: Shape, steps: usize) -> Vec<Vec<MicroBatch>> {
-    let mut rng = Rng::named(7, "batches");
-    let mut draw = |n: usize| ((rng.uniform() * n as f64) as usize).min(n - 1);
-    let Shape { rows, length, micro, packed } = shape;
-    let mut one = |masked: bool| {
+/// Micro-batches of random tokens and labels, a quarter of the tokens not counted.
+struct Drawn {
+    rng: Rng,
+    vocab: usize,
+    shape: Shape,
+}
+
+impl Drawn {
+    fn of(config: &ModelConfig, shape: Shape) -> Self {
+        Self { rng: Rng::named(7, "batches"), vocab: config.vocab, shape }
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        ((self.rng.uniform() * n as f64) as usize).min(n - 1)
+    }
+
+    /// The next one; `masked`: none of its tokens counts.
+    fn next(&mut self, masked: bool) -> MicroBatch {
+        let Shape { rows, length, packed, .. } = self.shape;
         let total = rows * length;
         let mut borders = vec![0usize];
         for row in 0..rows {
             if packed && length > 1 {
-                borders.push(row * length + 1 + draw(length - 1));
+                borders.push(row * length + 1 + self.below(length - 1));
             }
             borders.push((row + 1) * length);
         }
         borders.dedup();
-        let tokens: Vec<i32> = (0..total).map(|_| draw(config.vocab) as i32).collect();
-        let labels: Vec<i32> = (0..total).map(|_| draw(config.vocab) as i32).collect();
-        let loss_mask = (0..total).map(|_| if masked || draw(4) == 0 { 0.0 } else { 1.0 }).collect();
+        let vocab = self.vocab;
+        let tokens: Vec<i32> = (0..total).map(|_| self.below(vocab) as i32).collect();
+        let labels: Vec<i32> = (0..total).map(|_| self.below(vocab) as i32).collect();
+        let loss_mask = (0..total).map(|_| if masked || self.below(4) == 0 { 0.0 } else { 1.0 }).collect();
         let lengths = borders.windows(2).map(|pair| pair[1] - pair[0]);
         MicroBatch {
             tokens,
@@ -240,8 +296,70 @@ pub fn batches(config: &ModelConfig, shape: Shape, steps: usize) -> Vec<Vec<Micr
             row_ends: (1..=rows).map(|r| r * length).collect(),
             samples: Vec::new(),
         }
-    };
-    (0..steps).map(|step| (0..micro).map(|m| one(step == 0 && m == 1)).collect()).collect()
+    }
+}
+
+/// Whether no token of this micro-batch of a step counts: of one in the first step.
+fn masked(step: usize, micro: usize) -> bool {
+    step == 0 && micro == 1
+}
+
+/// Steps of drawn micro-batches: random tokens and labels, a quarter of the tokens not counted, and in the first step one
+/// micro-batch without a counted token.
+pub fn batches(config: &ModelConfig, shape: Shape, steps: usize) -> Vec<Vec<MicroBatch>> {
+    let mut drawn = Drawn::of(config, shape);
+    (0..steps).map(|step| (0..shape.micro).map(|m| drawn.next(masked(step, m))).collect()).collect()
+}
+
+impl Trial {
+    /// [`batches`] of which each is drawn again, up to `tries` times, until every choice of the routers on it, while the steps are
+    /// trained on one rank, is `margin` ahead of what was not chosen: rounding then picks the same experts everywhere.
+    ///
+    /// # Errors
+    /// [`Apart::Failed`], also where no micro-batch has such choices.
+    pub fn batches_apart(
+        &self,
+        device: &(dyn Fn() -> ms_core::Result<Device> + Sync),
+        shape: Shape,
+        steps: usize,
+        (margin, tries): (f64, usize),
+    ) -> Result<Vec<Vec<MicroBatch>>, Apart> {
+        let mut alone = self.alone();
+        alone.config.routing.watch_margins = true;
+        let config = &alone.config;
+        let draw = |fabric: threads::ThreadFabric| -> crate::Result<_> {
+            let ctx = ParallelCtx::new(alone.grid.clone(), false, alone.context, &fabric)?;
+            let mut engine = Engine::new(config, device()?, ctx)?;
+            let mut drawn = Drawn::of(&config.model, shape);
+            let mut all = Vec::with_capacity(steps);
+            for step in 0..steps {
+                let iteration = step as u64 + 1;
+                let mut chosen = Vec::with_capacity(shape.micro);
+                for micro in 0..shape.micro {
+                    let mut found = None;
+                    for _ in 0..tries {
+                        let next = drawn.next(masked(step, micro));
+                        if engine.routing_margin(iteration, &next)? > margin {
+                            found = Some(next);
+                            break;
+                        }
+                    }
+                    match found {
+                        Some(found) => chosen.push(found),
+                        None => return Ok(Err(Apart::Close { step: step + 1, margin, tries })),
+                    }
+                }
+                engine.step(iteration, &chosen, alone.lr, WEIGHT_DECAY)?;
+                all.push(chosen);
+            }
+            Ok(Ok(all))
+        };
+        let failed = |(rank, e): (usize, threads::RankFailure<crate::Error>)| Apart::Failed {
+            rank,
+            message: e.to_string(),
+        };
+        threads::run(1, draw).map_err(failed)?.remove(0)
+    }
 }
 
 /// How far two runs of one model may be apart, relative to the value.

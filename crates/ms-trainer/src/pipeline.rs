@@ -149,6 +149,9 @@ impl Pipeline {
         for &action in &schedule.stages[run.stage] {
             let (micro, chunk) = action.place();
             let of = (&micro_batches[micro], micro_batches.len());
+            let passes = kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count();
+            let adds = matches!(action, Action::Forward { .. }) && !dropped.contains(&(micro, chunk));
+            let _span = span(action, passes + usize::from(adds)).entered();
             match action {
                 Action::Forward { .. } => {
                     let pass = match dropped.contains(&(micro, chunk)) {
@@ -197,6 +200,25 @@ impl Pipeline {
         Ok(run.losses)
     }
 
+    /// A forward pass of a micro-batch of `iteration` as it is trained, of which nothing is kept but what its routers report.
+    pub(crate) fn try_out(
+        &self,
+        model: &Gpt,
+        store: &ParamStore,
+        ctx: &ParallelCtx,
+        device: &Device,
+        (iteration, mb): (u64, &MicroBatch),
+    ) -> Result<()> {
+        let mut run = self.begin(model, store, ctx, device, Some(iteration));
+        let here = run.stage;
+        for &(_, chunk) in self.chain.iter().filter(|c| c.0 == here) {
+            let input = run.input(0, chunk)?;
+            let pass = run.recorded((mb, 1), input, chunk)?;
+            run.hand_on(&pass.output, 0, chunk)?;
+        }
+        Ok(())
+    }
+
     fn begin<'a>(
         &'a self,
         model: &'a Gpt,
@@ -212,12 +234,30 @@ impl Pipeline {
     }
 }
 
+/// What a profile shows of an action: which it is, and of how many forward passes the stage holds what they keep, this one
+/// included.
+fn span(action: Action, live: usize) -> tracing::Span {
+    let (micro, chunk) = action.place();
+    macro_rules! named {
+        ($name:literal) => {
+            tracing::trace_span!(target: "ms_step", $name, micro, chunk, live)
+        };
+    }
+    match action {
+        Action::Forward { .. } => named!("forward"),
+        Action::Backward { .. } => named!("backward"),
+        Action::BackwardInput { .. } => named!("backward by inputs"),
+        Action::BackwardWeight { .. } => named!("backward by weights"),
+    }
+}
+
 impl PipelineOrder {
     /// The schedule for as many stages and chunks.
     pub fn kind(self, stages: usize, chunks: usize) -> Kind {
         match self {
             Self::ZeroBubble if chunks == 1 => Kind::ZeroBubble,
             Self::DualPipeV => Kind::DualPipeV,
+            Self::Drawn(seed) => Kind::Drawn { seed },
             Self::Plain { group, forwards_first } if chunks > 1 => {
                 Kind::Interleaved { group: group.unwrap_or(stages), forwards_first }
             }
@@ -434,7 +474,7 @@ impl Run<'_> {
 
     /// What a message is called: the micro-batch, the place in the chain it is for, and which of its parts.
     fn tag(&self, micro: usize, to: usize, gradient: bool, part: usize) -> u64 {
-        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * 3 + part) as u64
+        (((micro * self.this.chain.len() + to) * 2 + usize::from(gradient)) * BORDER_PARTS + part) as u64
     }
 
     /// Gives `border` from place `from` of the chain to place `to`.
@@ -484,6 +524,14 @@ impl Run<'_> {
         };
         Ok(Border { stream, lent: more(1)?, picks: more(2)? })
     }
+}
+
+/// Parts of a border: the stream, and what later layers borrow, values and picks.
+const BORDER_PARTS: usize = 3;
+
+/// Whether a message at a border, of this tag, is the stream.
+pub(crate) fn is_stream(tag: u64) -> bool {
+    tag.is_multiple_of(BORDER_PARTS as u64)
 }
 
 /// A key of each token of a micro-batch `[T]`, by the seed, the iteration, its sample and its place in the sample: the same

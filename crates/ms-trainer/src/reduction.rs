@@ -135,21 +135,18 @@ impl SharedGradients {
         for (comm, ids) in &self.sums {
             let _span =
                 tracing::trace_span!(target: "ms_step", "shared gradients", rank = ctx.rank).entered();
-            let mut all = Vec::new();
-            for &id in ids {
-                all.extend_from_slice(grads.get(id)?.bytes());
+            let sizes = ids.iter().map(|&id| Ok(grads.get(id)?.numel())).collect::<Result<Vec<usize>>>()?;
+            let mut parts = Tensor::uninit(device.arena(), grads.dtype(), [sizes.iter().sum()]);
+            let mut at = 0;
+            for (&id, size) in ids.iter().zip(&sizes) {
+                parts.put(at, &grads.get(id)?)?;
+                at += size;
             }
-            let dtype = grads.dtype();
-            let mut parts = Tensor::uninit(device.arena(), dtype, [all.len() / dtype.size()]);
-            parts.bytes_mut()?.copy_from_slice(&all);
             let sum = comm.all_reduce("shared gradients", parts, ReduceOp::Sum)?.wait()?;
-            let mut rest = sum.bytes();
-            for &id in ids {
-                let mut grad = grads.whole(id)?;
-                let to = grad.bytes_mut();
-                let (mine, tail) = rest.split_at(to.len());
-                to.copy_from_slice(mine);
-                rest = tail;
+            at = 0;
+            for (&id, &size) in ids.iter().zip(&sizes) {
+                grads.whole(id)?.copy_from(&sum.slice_flat(at, [size])?)?;
+                at += size;
             }
         }
         Ok(())

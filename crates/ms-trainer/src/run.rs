@@ -77,6 +77,10 @@ pub struct Outcome {
     pub parameters: u64,
     /// Highest memory of tensors on this rank, in bytes.
     pub peak_bytes: usize,
+    /// Most bytes that its tensors asked for at one time.
+    pub peak_asked_bytes: usize,
+    /// Bytes of its largest tensor.
+    pub largest_bytes: usize,
     /// Most bytes that forward passes kept at one time on this rank, as large as they were asked for.
     pub kept_bytes: usize,
     /// Most bytes that left this rank's device at one time.
@@ -231,6 +235,8 @@ impl Loop<'_> {
             failed_saves: 0,
             parameters: ms_spec::params(&self.config.model).iter().map(|s| s.shape.numel() as u64).sum(),
             peak_bytes: 0,
+            peak_asked_bytes: 0,
+            largest_bytes: 0,
             kept_bytes: 0,
             swapped_bytes: 0,
             snapshot_bytes: 0,
@@ -320,6 +326,8 @@ impl Loop<'_> {
         outcome.consumed_samples = self.consumed;
         outcome.tokens_per_second = trained_tokens / trained_seconds.max(1e-9);
         outcome.peak_bytes = stats.peak_bytes;
+        outcome.peak_asked_bytes = stats.peak_asked_bytes;
+        outcome.largest_bytes = stats.largest_bytes;
         outcome.kept_bytes = self.engine.kept_bytes();
         outcome.swapped_bytes = self.engine.host_stats().map_or(0, |s| s.peak_bytes);
         outcome.snapshot_bytes = self.snapshot_bytes;

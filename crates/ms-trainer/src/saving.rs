@@ -9,7 +9,6 @@ use crate::config::{MegatronFiles, TrainConfig};
 use crate::engine::Engine;
 use crate::optimizer::state_names;
 use crate::scaler::LossScale;
-use crate::state::copy;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::Cut;
 use ms_ckpt::{Checkpoint, iteration_name, sharded};
@@ -234,7 +233,7 @@ fn parts(config: &TrainConfig, engine: &Engine, copied: bool) -> Result<Vec<Part
         for part in engine.optimizer.parts(&engine.device, &engine.store, which, |id| engine.counts(id)) {
             let (id, range, values) = part?;
             let (spec, region) = (&specs[id.0 as usize], regions[id.0 as usize].clone());
-            let values = if copied && !values.is_unique() { copy(&values)? } else { values };
+            let values = if copied && !values.is_unique() { values.copied()? } else { values };
             let (name, flat) = (state_name(state, spec), Some(range));
             parts.push(Part { name, shape: spec.shape, region, flat, values });
         }

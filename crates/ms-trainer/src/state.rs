@@ -87,7 +87,7 @@ impl Lower {
     fn write(&mut self, at: usize, values: &Tensor) -> Result<Tensor> {
         let mut upper = Tensor::uninit(values.arena(), DType::Bf16, values.shape());
         if let Some(whole) = self.whole.get_mut(&at) {
-            *whole = copy(values)?;
+            *whole = values.copied()?;
         }
         let (values, to) = (values.as_slice::<f32>()?, upper.as_mut_slice::<bf16>()?);
         let lower = &mut self.halves.as_mut_slice::<i16>()?[at..at + values.len()];
@@ -101,12 +101,6 @@ impl Lower {
         }
         Ok(upper)
     }
-}
-
-pub(crate) fn copy(t: &Tensor) -> ms_core::Result<Tensor> {
-    let mut copy = Tensor::uninit(t.arena(), t.dtype(), t.shape());
-    copy.bytes_mut()?.copy_from_slice(t.bytes());
-    Ok(copy)
 }
 
 impl State {
@@ -123,12 +117,12 @@ impl State {
         upper: impl FnOnce() -> Result<Tensor>,
     ) -> Result<Tensor> {
         Ok(match self {
-            Self::Here(all) => copy(&all.slice_flat(at, [len])?)?,
+            Self::Here(all) => all.slice_flat(at, [len])?.copied()?,
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
             Self::Away(all) => all.read(device.arena(), at, len)?,
             // What is kept as a whole does not wait for weights on their way.
             Self::Lower(lower) => match lower.whole.get(&at) {
-                Some(whole) => copy(whole)?,
+                Some(whole) => whole.copied()?,
                 None => lower.read(device, (at, len), &upper()?)?,
             },
         })
@@ -136,13 +130,9 @@ impl State {
 
     /// Puts `values` in the place of the elements from `at` on. Of lower halves the upper ones are returned: the model's weights.
     pub(crate) fn write(&mut self, device: &Device, at: usize, values: &Tensor) -> Result<Option<Tensor>> {
-        let put = |all: &mut Tensor, values: &Tensor| -> Result<()> {
-            all.view_mut(at, [values.numel()])?.bytes_mut().copy_from_slice(values.bytes());
-            Ok(())
-        };
         match self {
-            Self::Here(all) => put(all, values)?,
-            Self::Rounded(all) => put(all, &device.cast(values, DType::Bf16)?)?,
+            Self::Here(all) => all.put(at, values)?,
+            Self::Rounded(all) => all.put(at, &device.cast(values, DType::Bf16)?)?,
             Self::Away(all) => all.write(at, values)?,
             Self::Lower(lower) => return lower.write(at, values).map(Some),
         }
@@ -156,13 +146,14 @@ impl State {
 
     /// Bytes on the device.
     pub(crate) fn bytes(&self) -> usize {
+        let bytes = |t: &Tensor| t.numel() * t.dtype().size();
         match self {
-            Self::Here(all) | Self::Rounded(all) => all.bytes().len(),
+            Self::Here(all) | Self::Rounded(all) => bytes(all),
             Self::Away(_) => 0,
             Self::Lower(lower) => {
-                lower.halves.bytes().len()
+                bytes(&lower.halves)
                     + 8 * lower.lowered.len()
-                    + lower.whole.values().map(|t| t.bytes().len()).sum::<usize>()
+                    + lower.whole.values().map(bytes).sum::<usize>()
             }
         }
     }

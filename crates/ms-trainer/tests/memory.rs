@@ -12,8 +12,8 @@ use ms_spec::{
     Score, SharedExpert, Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
-use ms_trainer::{PipelineOrder, Replay, Routing};
-use parity::{Case, Fault, Wrong, run, run_with};
+use ms_trainer::{OptimizerForm, PipelineOrder, Replay, Routing};
+use parity::{Case, Fault, Wrong, rehearsed, run, run_with};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 32;
@@ -199,6 +199,91 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
             assert!(less.bytes[0].kept < plain.bytes[0].kept, "{way}: {case:?}");
         }
     }
+}
+
+/// How far `planned` is from `taken`, as a share of it.
+fn apart(planned: u64, taken: u64) -> f64 {
+    if planned == taken { 0.0 } else { (planned as f64 / taken.max(1) as f64 - 1.0).abs() }
+}
+
+#[test]
+fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
+    let (dense, experts, latent) = (dense(), experts(), latent());
+    // Of ranks that are threads what passes a border is memory of the sender's: so many layers that it is a small part.
+    let deep = ModelConfig { layers: 16, ..dense.clone() };
+    let deep_experts = ModelConfig { layers: 16, pattern: vec![experts.pattern[0]; 16], ..experts.clone() };
+    let chunks = |layers| Stages { pp: 2, layers_per_chunk: Some(layers), ..Stages::default() };
+    let both_ends = Stages { pp: 2, dual_pipe: true, ..Stages::default() };
+    let ring = ContextParallel::Ring { window: 1 };
+    let pp = |order| Case { order, ..Case::of(2, 1, 1, 2, 1) };
+    let one = Case::single();
+    let reuse = OptimizerForm { reuse: true, ..OptimizerForm::default() };
+    let swapped = OptimizerForm { swapped: Some(3), ..OptimizerForm::default() };
+    let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
+        ("one rank", &dense, one.clone()),
+        ("experts", &experts, one.clone()),
+        ("latent", &latent, one.clone()),
+        ("data parallel", &dense, Case::of(2, 1, 1, 1, 1)),
+        ("buckets", &dense, Case { bucket_size: Some(3000), overlap: true, ..Case::of(2, 1, 1, 1, 1) }),
+        ("weights on their way", &dense, Case { overlap_gather: true, ..Case::of(2, 1, 1, 1, 1) }),
+        ("tp", &dense, Case::of(2, 2, 1, 1, 1)),
+        ("sp", &latent, Case::of(2, 2, 1, 1, 1).sequence_parallel()),
+        ("ring", &dense, Case::of(4, 1, 4, 1, 1).context(ContextParallel::Ring { window: 2 })),
+        ("ulysses", &dense, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses)),
+        ("hybrid", &dense, Case::of(4, 1, 4, 1, 1).context(ContextParallel::Hybrid { ulysses: 2, window: 1 })),
+        ("gather", &dense, Case::of(2, 1, 2, 1, 1)),
+        ("pp", &deep, pp(PipelineOrder::default())),
+        ("zero bubble", &deep_experts, pp(PipelineOrder::ZeroBubble)),
+        ("chunks", &deep, Case { stages: chunks(4), ..Case::of(2, 1, 1, 2, 1) }),
+        ("both ends", &deep, Case { stages: both_ends, ..pp(PipelineOrder::DualPipeV) }),
+        ("ep", &experts, Case::of(2, 1, 1, 1, 2)),
+        ("etp", &experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
+        ("all", &deep_experts, Case::of(8, 2, 2, 2, 2).sequence_parallel().context(ring)),
+        ("dropout", &dense, Case { dropout: 0.1, ..one.clone() }),
+        ("lower halves", &dense, Case { form: reuse, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
+        ("swapped state", &dense, Case { form: swapped, ..one.clone() }),
+        ("recompute", &dense, Case { recompute: Recompute::Uniform(2), ..one.clone() }),
+        ("recompute", &experts, Case { recompute: Recompute::Block(1), ..one.clone() }),
+    ];
+    for (way, keeping) in ways() {
+        for c in [&dense, &experts, &latent] {
+            cases.push((way, c, Case { keeping, ..one.clone() }));
+        }
+    }
+    let routing = Routing { fixed: true, ..Routing::default() };
+    let mut wrong = Vec::new();
+    for (what, c, case) in &cases {
+        for dtype in [DType::F32, DType::Bf16] {
+            if case.form.reuse && dtype != DType::Bf16 {
+                continue;
+            }
+            let case = Case { dtype, ..case.clone() };
+            let micro = 4 * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
+            let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: false };
+            let found = run(c, &case, routing, &batches(c, shape, 3)).unwrap();
+            let rehearsed = rehearsed(c, &case, routing, shape).unwrap();
+            for (rank, planned) in rehearsed.iter().enumerate() {
+                let (bytes, sent) = (found.bytes[rank], &found.step_sent[rank]);
+                for (name, planned, taken) in [
+                    ("peak", planned.peak_bytes, bytes.peak_asked),
+                    ("peak in blocks", planned.peak_block_bytes, bytes.peak),
+                    ("largest", planned.largest_bytes, bytes.largest),
+                    ("kept", planned.kept_bytes, bytes.kept),
+                    ("with the host", planned.host_bytes as usize, bytes.host as usize),
+                ] {
+                    let apart = apart(planned as u64, taken as u64);
+                    println!("{what}, {dtype}, rank {rank}: {name}: planned {planned}, taken {taken}");
+                    if apart > 0.02 {
+                        wrong.push(format!("{what}, {dtype}, rank {rank}: {name}: planned {planned}, taken {taken}"));
+                    }
+                }
+                if planned.sent != *sent {
+                    wrong.push(format!("{what}, {dtype}, rank {rank}: planned {:?}, sent {sent:?}", planned.sent));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod plan;
 mod planted;
 mod profile;
 mod ranks;
+mod rehearse;
 mod recompute;
 mod report;
 mod resolve;
@@ -202,6 +203,8 @@ fn summary(resolved: &Resolved, o: &Outcome, seconds: f64, trace: Option<&Path>)
         "tokens_per_second": o.tokens_per_second,
         "tflops_per_second": o.tokens_per_second * c.flops_per_sample / c.seq_length as f64 / 1e12,
         "peak_tensor_bytes_per_rank": o.peak_bytes,
+        "peak_asked_bytes_per_rank": o.peak_asked_bytes,
+        "largest_tensor_bytes": o.largest_bytes,
         "kept_bytes_per_rank": o.kept_bytes,
         "swapped_bytes_per_rank": o.swapped_bytes,
         "snapshot_bytes_per_rank": o.snapshot_bytes,

@@ -11,6 +11,7 @@ use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Action, Report, Schedule};
 use ms_spec::{Activations, Attention, Item, Mixer, PassBytes, PlacedParam, Placement, memory};
 use ms_trainer::Replay;
+use ms_trainer::rehearsal::Rehearsal;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -65,7 +66,8 @@ fn plan(r: &Resolved) -> Result<Value> {
     let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
     let micro_batches = c.batch.global / (c.batch.micro * grid.size(Axis::Dp));
     let (schedule_of_stages, report) = pipeline(r, &placement, micro_batches)?;
-    let ranks = ranks(r, &placement, &stages, &schedule_of_stages)?;
+    let rehearsed = crate::rehearse::stages(r, micro_batches);
+    let ranks = ranks(r, &placement, &stages, (&schedule_of_stages, &rehearsed))?;
     let most = |key: &str| ranks.iter().filter_map(|rank| rank[key].as_u64()).max().unwrap_or(0);
     let tokens = c.seq_length * c.batch.micro;
     Ok(json!({
@@ -98,7 +100,10 @@ fn plan(r: &Resolved) -> Result<Value> {
             "activations": most("activation_bytes"),
         },
         "memory": Needs::of(r)?.to_json(),
-        "communication_bytes_per_iteration": communication(r, &stages, micro_batches, tokens)?,
+        "communication_bytes_per_iteration": match &rehearsed[0] {
+            Some(first) => sent(r, &stages, first)?,
+            None => communication(r, &stages, micro_batches, tokens)?,
+        },
         "ranks": ranks,
     }))
 }
@@ -259,7 +264,7 @@ fn ranks(
     r: &Resolved,
     placement: &Placement,
     stages: &[Vec<PlacedParam>],
-    schedule: &Schedule,
+    (schedule, rehearsed): (&Schedule, &[Option<Rehearsal>]),
 ) -> Result<Vec<Value>> {
     let mut ranks = Vec::with_capacity(r.world);
     let passes: Vec<PassBytes> =
@@ -267,6 +272,7 @@ fn ranks(
     for rank in 0..r.world {
         let stage = r.topology.grid.coord(rank, Axis::Pp);
         let (held, passes) = (of_rank(r, &stages[stage], rank)?, passes[stage]);
+        let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(of);
         ranks.push(json!({
             "rank": rank,
             "stage": stage,
@@ -276,16 +282,33 @@ fn ranks(
             "grad_bytes": held.gradients,
             "optimizer_bytes": held.master + held.moments,
             "activation_bytes": passes.kept.saturating_add(passes.again),
-            "kept_bytes": passes.kept,
-            "swapped_bytes": passes.sent,
+            "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
+            "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),
             "snapshot_bytes": crate::room::snapshot(&r.config, &r.topology.grid, rank, placement)?,
+            "peak_bytes": tried(|t| json!(t.peak_bytes)),
+            "peak_block_bytes": tried(|t| json!(t.peak_block_bytes)),
+            "largest_tensor_bytes": tried(|t| json!(t.largest_bytes)),
+            "sent_bytes": tried(|t| json!(t.sent)),
         }));
     }
     Ok(ranks)
 }
 
-/// An estimate of the bytes that a rank of the first stage sends in an iteration, by group, counted as
-/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism and for dense layers.
+/// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load of
+/// experts.
+fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<Value> {
+    let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
+    let mut sent = communication(r, stages, 0, 0)?;
+    sent["tp"] = json!(of(&["tp", "expert-tp"]));
+    sent["pp"] = json!(of(&["pp", "embedding"]));
+    sent["cp"] = json!(of(&["cp", "ulysses", "ring"]));
+    sent["ep"] = json!(of(&["ep"]));
+    Ok(sent)
+}
+
+/// An estimate of the bytes that a rank of the first stage sends in an iteration, by axis, counted as
+/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for dense layers. Layouts are compared by
+/// it; a plan is tried out.
 pub(crate) fn communication(
     r: &Resolved,
     stages: &[Vec<PlacedParam>],

@@ -55,6 +55,25 @@ fn planned_and_run(data: &std::path::Path, more: &str) -> [Value; 2] {
     })
 }
 
+/// What a plan says of a rank, and what a run says it took.
+const PLANNED: [(&str, &str); 5] = [
+    ("kept_bytes", "kept_bytes_per_rank"),
+    ("swapped_bytes", "swapped_bytes_per_rank"),
+    ("peak_bytes", "peak_asked_bytes_per_rank"),
+    ("peak_block_bytes", "peak_tensor_bytes_per_rank"),
+    ("largest_tensor_bytes", "largest_tensor_bytes"),
+];
+
+/// What is more than two percent apart.
+fn far_apart(plan: &Value, run: &Value) -> Vec<String> {
+    let far = |(planned, taken): (&str, &str)| {
+        let (plan, run) = (plan["ranks"][0][planned].as_f64().unwrap(), run[taken].as_f64().unwrap());
+        let apart = (plan - run).abs() / run.max(1.0);
+        (apart >= 0.02).then(|| format!("{planned}: planned {plan}, taken {run}"))
+    };
+    PLANNED.into_iter().filter_map(far).collect()
+}
+
 #[test]
 fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,14 +95,8 @@ fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
         "--bf16 --recompute-activation-function --swap-attention",
     ] {
         let [plan, run] = planned_and_run(&data, more);
-        for (planned, taken) in
-            [("kept_bytes", "kept_bytes_per_rank"), ("swapped_bytes", "swapped_bytes_per_rank")]
-        {
-            let (planned, taken) =
-                (plan["ranks"][0][planned].as_f64().unwrap(), run[taken].as_f64().unwrap());
-            let apart = (planned - taken).abs() / taken.max(1.0);
-            assert!(apart < 0.02, "{more}: planned {planned}, taken {taken}");
-        }
+        let far = far_apart(&plan, &run);
+        assert!(far.is_empty(), "{more}: {far:?}");
         kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
         losses.push(run["last_loss"].clone());
     }
@@ -93,7 +106,7 @@ fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
 }
 
 /// Sample models with parts that keep other things than attention and a dense network do.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 14] = [
     "goldens/models/qwen3_next",
     "goldens/models/mamba2",
     "goldens/models/minimax_m2",
@@ -105,6 +118,9 @@ const OTHERS: [&str; 11] = [
     "tests/golden/models/gpt_oss",
     "tests/golden/models/gpt2",
     "tests/golden/models/plm",
+    "goldens/models/longcat",
+    "goldens/models/deepseek_v3",
+    "goldens/models/deepseek_v32",
 ];
 
 #[test]
@@ -129,16 +145,11 @@ fn what_passes_keep_is_planned_for_every_kind_of_mixer() {
                 let done = command.assert().success();
                 serde_json::from_slice::<Value>(&done.get_output().stdout).unwrap()
             });
-            let planned = plan["ranks"][0]["kept_bytes"].as_f64().unwrap();
-            let taken = run["kept_bytes_per_rank"].as_f64().unwrap();
-            println!("{model} {more}: planned {planned}, taken {taken}");
             ran += 1;
-            if (planned - taken).abs() / taken >= 0.02 {
-                wrong.push(format!("{model} {more}: planned {planned}, taken {taken}"));
-            }
+            wrong.extend(far_apart(&plan, &run).into_iter().map(|far| format!("{model} {more}: {far}")));
         }
     }
-    assert!(ran >= 18 && wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(ran >= 16 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[cfg(target_os = "linux")]

@@ -98,9 +98,7 @@ impl AttentionBackend for CpuBackend {
         let tokens = d.as_matrix().0;
         expect("prepare_qkv_backward", "dprepared", &d, d.dtype(), &[tokens, heads.packed_width()])?;
         if !d.is_unique() {
-            let mut copy = self.uninit(d.dtype(), &[tokens, heads.packed_width()]);
-            copy.bytes_mut()?.copy_from_slice(d.bytes());
-            d = copy;
+            d = d.copied()?;
         }
         op_span!("prepare_qkv_backward", 6 * d.numel(), 3 * size(&[&d]));
         let (dq, dk): (&mut [f32], &mut [f32]) = match dnorm {

@@ -18,9 +18,8 @@ impl CompressedBackend for CpuBackend {
         inverse: bool,
     ) -> Result<Tensor> {
         let (tokens, width) = x.as_matrix();
-        let mut y = self.uninit(x.dtype(), &x.shape());
         op_span!("rotate_last", 3 * x.numel(), 2 * size(&[x]));
-        y.bytes_mut()?.copy_from_slice(x.bytes());
+        let mut y = x.copied()?;
         let heads = width.checked_div(head_dim).unwrap_or(0);
         with_float!(x.dtype(), "rotate_last", E => {
             let (y, positions) = (y.as_mut_slice::<E>()?, ids(positions)?);

@@ -64,8 +64,7 @@ struct Scale(f64);
 op!(Scale, "scale", |op, cx, dy| Ok(vec![Some(scaled(cx.device, &dy, op.0)?)]));
 
 fn scaled(device: &crate::Device, x: &Tensor, factor: f64) -> Result<Tensor> {
-    let mut y = Tensor::uninit(device.arena(), x.dtype(), x.shape());
-    y.bytes_mut()?.copy_from_slice(x.bytes());
+    let mut y = x.copied()?;
     device.scale(&mut y, factor)?;
     Ok(y)
 }

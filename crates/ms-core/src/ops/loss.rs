@@ -147,11 +147,7 @@ pub fn linear_cross_entropy(
             (x.value().rows(start, len)?, targets.rows(start, len)?, weights.rows(start, len)?);
         let mut logits = head.logits(&device, &xc)?;
         let capped = match (&gradients, head.softcap) {
-            (Some(_), Some(cap)) => {
-                let mut copy = Tensor::uninit(arena, logits.dtype(), logits.shape());
-                copy.bytes_mut()?.copy_from_slice(logits.bytes());
-                Some((copy, cap))
-            }
+            (Some(_), Some(cap)) => Some((logits.copied()?, cap)),
             _ => None,
         };
         let first = head.group.map_or(0, VocabGroup::first);
@@ -160,7 +156,7 @@ pub fn linear_cross_entropy(
             statistics = device.cross_entropy_merge(&group.gather(statistics)?, group.size())?;
         }
         let part = device.cross_entropy_nll(&statistics, &tc)?;
-        nll.bytes_mut()?[start * wide.size()..(start + len) * wide.size()].copy_from_slice(part.bytes());
+        nll.put(start, &part)?;
         if let Some(Gradients { dx, dw, db }) = &mut gradients {
             device.cross_entropy_gradient(&mut logits, &statistics, &tc, &wc, first)?;
             let mut d = logits;
@@ -174,9 +170,7 @@ pub fn linear_cross_entropy(
             if let Some(db) = db {
                 device.linear_db(db.whole_mut()?, &d)?;
             }
-            let part = device.linear_dx(&d, head.w.value())?;
-            let row = hidden * dx.dtype().size();
-            dx.bytes_mut()?[start * row..(start + len) * row].copy_from_slice(part.bytes());
+            dx.put(start * hidden, &device.linear_dx(&d, head.w.value())?)?;
         }
     }
     let each = nll.to_reals()?.into_iter().zip(weights.to_reals()?);

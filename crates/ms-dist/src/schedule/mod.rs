@@ -4,6 +4,7 @@
 //! passes a stage keeps; a trainer executes the same list. Any list that the simulation accepts gives the same
 //! gradients up to the order of sums.
 
+mod drawn;
 mod dual_pipe;
 mod interleaved;
 mod one_f_one_b;
@@ -89,6 +90,11 @@ pub enum Kind {
     },
     /// Two chunks a stage that run from both ends (DualPipeV).
     DualPipeV,
+    /// Any order that can be executed, drawn; for tests of what executes orders.
+    Drawn {
+        /// What it is drawn from: the same on every rank.
+        seed: u64,
+    },
 }
 
 /// What every stage does, in order.
@@ -143,6 +149,7 @@ impl Schedule {
                 }
                 (0..pp).map(|r| dual_pipe::stage(r, pp, micro_batches)).collect()
             }
+            Kind::Drawn { seed } => drawn::stages(chain, micro_batches, seed),
         };
         Ok(Self { stages, chain: chain.to_vec(), micro_batches })
     }

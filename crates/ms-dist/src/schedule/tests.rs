@@ -112,6 +112,16 @@ proptest! {
         let s = Schedule::new(Kind::DualPipeV, &chain(pp, 2, true), m).unwrap();
         prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
     }
+
+    #[test]
+    fn every_drawn_order_can_be_executed(pp in 1usize..6, m in 1usize..8, chunks in 1usize..4, seed: u64, dual: bool) {
+        let chain = chain(pp, if dual { 2 } else { chunks }, dual);
+        let s = Schedule::new(Kind::Drawn { seed }, &chain, m).unwrap();
+        prop_assert!(s.simulate().is_ok(), "{:?}", s.simulate());
+        // Each forward, and each backward whole or as two halves.
+        let halves = s.stages.iter().flatten().filter(|a| matches!(a, Action::BackwardWeight { .. })).count();
+        prop_assert_eq!(s.stages.iter().map(Vec::len).sum::<usize>(), 2 * chain.len() * m + halves);
+    }
 }
 
 #[test]

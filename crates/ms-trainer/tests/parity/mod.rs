@@ -9,7 +9,8 @@ use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
-use ms_trainer::parity::{Apart, Found, Trial};
+use ms_trainer::parity::{Apart, Found, Shape, Trial};
+use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
 
@@ -199,25 +200,13 @@ fn plant(ctx: ParallelCtx, fault: Fault) -> ParallelCtx {
     ctx.around(&faulty)
 }
 
-/// Runs the steps on the topology.
-pub(crate) fn run(
+/// The model on the topology, trained on rows of `length` tokens, `rows` at a time.
+fn trial(
     config: &ModelConfig,
     case: &Case,
     routing: Routing,
-    steps: &[Vec<MicroBatch>],
-) -> Result<Found, Apart> {
-    run_with(config, case, routing, steps, None)
-}
-
-/// [`run`], with a fault planted.
-pub(crate) fn run_with(
-    config: &ModelConfig,
-    case: &Case,
-    routing: Routing,
-    steps: &[Vec<MicroBatch>],
-    fault: Option<Fault>,
-) -> Result<Found, Apart> {
-    let length = steps[0][0].row_ends[0];
+    (length, rows): (usize, usize),
+) -> Result<Trial, Apart> {
     let config = TrainConfig {
         stages: case.stages.clone(),
         order: case.order,
@@ -236,12 +225,58 @@ pub(crate) fn run_with(
         optimizer_form: case.form,
         seed: case.seed,
         check_for_nan: false,
-        ..TrainConfig::steps(config.clone(), case.dtype, length, steps[0][0].row_ends.len())
+        ..TrainConfig::steps(config.clone(), case.dtype, length, rows)
     };
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
-    let trial = Trial { config, grid, sequence_parallel, context, lr };
+    Ok(Trial { config, grid, sequence_parallel, context, lr })
+}
+
+/// Steps of micro-batches on which the routers of one rank choose clearly, drawn up to `tries` times each.
+pub(crate) fn apart(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    (shape, count): (Shape, usize),
+    (margin, tries): (f64, usize),
+) -> Result<Vec<Vec<MicroBatch>>, Apart> {
+    let alone = case.alone();
+    let trial = trial(config, &alone, routing, (shape.length, shape.rows))?;
+    trial.batches_apart(&|| alone.device(), shape, count, (margin, tries))
+}
+
+/// What each rank takes and sends in a step of such micro-batches, without values.
+pub(crate) fn rehearsed(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    shape: Shape,
+) -> Result<Vec<Rehearsal>, Apart> {
+    let trial = trial(config, case, routing, (shape.length, shape.rows))?;
+    (0..case.world).map(|rank| trial.rehearse(rank, shape.micro)).collect()
+}
+
+/// Runs the steps on the topology.
+pub(crate) fn run(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    steps: &[Vec<MicroBatch>],
+) -> Result<Found, Apart> {
+    run_with(config, case, routing, steps, None)
+}
+
+/// [`run`], with a fault planted.
+pub(crate) fn run_with(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    steps: &[Vec<MicroBatch>],
+    fault: Option<Fault>,
+) -> Result<Found, Apart> {
+    let first = &steps[0][0].row_ends;
+    let trial = trial(config, case, routing, (first[0], first.len()))?;
     let planted = |ctx| match fault {
         Some(fault) => plant(ctx, fault),
         None => ctx,

@@ -1,0 +1,207 @@
+//! Groups of one rank that stands for all: what is exchanged has the sizes that it would have, and is counted.
+//!
+//! Every other rank of a group is taken to do and to hold what this one does, so a rank's part in a run of thousands of them is
+//! tried out alone.
+
+use crate::reduce::reduce;
+use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
+use ms_core::{Arena, DType, Shape, Tensor};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a message with a name and a tag is: element type and shape; `None`: what was last sent under its name.
+pub type Expected = Arc<dyn Fn(&'static str, u64) -> Option<(DType, Shape)> + Send + Sync>;
+
+/// The place of one rank among ranks that do not exist.
+#[derive(Clone)]
+pub struct MetaFabric {
+    rank: usize,
+    world: usize,
+    arena: Arena,
+    expected: Expected,
+}
+
+impl MetaFabric {
+    /// Rank `rank` of `world`, whose messages come as `expected` says, in memory of `arena`.
+    pub fn new(rank: usize, world: usize, arena: &Arena, expected: Expected) -> Self {
+        Self { rank, world, arena: arena.clone(), expected }
+    }
+}
+
+impl Fabric for MetaFabric {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
+        let place = ranks.iter().position(|&r| r == self.rank).filter(|_| ranks.iter().all(|r| *r < self.world));
+        let Some(rank) = place else {
+            return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
+        };
+        Ok(Arc::new(MetaGroup {
+            rank,
+            size: ranks.len(),
+            fabric: self.clone(),
+            sent: AtomicU64::new(0),
+            last: Mutex::default(),
+        }))
+    }
+}
+
+struct MetaGroup {
+    rank: usize,
+    size: usize,
+    fabric: MetaFabric,
+    sent: AtomicU64,
+    /// Of each name the size of the message that was last sent.
+    last: Mutex<BTreeMap<&'static str, (DType, Shape)>>,
+}
+
+impl MetaGroup {
+    fn count(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// What all ranks together have, `t` being this rank's; where `t` has values they are taken for those of all.
+    fn joined(&self, t: Tensor, make: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static) -> Pending {
+        let all = vec![t; self.size];
+        Pending::new(move || make(all[0].arena(), &all))
+    }
+}
+
+/// `parts` one after the other along the first dimension.
+fn stacked(arena: &Arena, parts: &[Tensor]) -> Result<Tensor> {
+    let rows: usize = parts.iter().map(|t| t.shape().first().copied().unwrap_or(1)).sum();
+    let mut shape = parts[0].shape().to_vec();
+    match shape.first_mut() {
+        Some(first) => *first = rows,
+        None => shape.push(rows),
+    }
+    let mut out = Tensor::uninit(arena, parts[0].dtype(), shape.as_slice());
+    if !parts[0].is_meta() {
+        out.bytes_mut()?;
+        let mut at = 0;
+        for part in parts {
+            out.put(at, part)?;
+            at += part.numel();
+        }
+    }
+    Ok(out)
+}
+
+/// Elements `start..start + len` of the reduction of all.
+fn reduced(arena: &Arena, all: &[Tensor], (start, len): (usize, usize), op: ReduceOp) -> Result<Tensor> {
+    if !all[0].is_meta() {
+        return reduce(arena, all, start, len, op);
+    }
+    let shape = if len == all[0].numel() { all[0].shape() } else { [len].into() };
+    Ok(Tensor::uninit(arena, all[0].dtype(), shape))
+}
+
+impl Communicator for MetaGroup {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&self, _: &'static str, t: Tensor, op: ReduceOp) -> Result<Pending> {
+        if self.size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.count(volume::all_reduce(&t, self.size));
+        Ok(self.joined(t, move |arena, all| reduced(arena, all, (0, all[0].numel()), op)))
+    }
+
+    fn all_gather(&self, _: &'static str, t: Tensor) -> Result<Pending> {
+        if self.size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.count(volume::all_gather(&t, self.size));
+        Ok(self.joined(t, stacked))
+    }
+
+    fn reduce_scatter(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let (rank, size, numel) = (self.rank, self.size, t.numel());
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        if numel % size != 0 {
+            return Err(Error::Indivisible { name, numel, size });
+        }
+        self.count(volume::parts(&t, size));
+        let part = numel / size;
+        Ok(self.joined(t, move |arena, all| reduced(arena, all, (rank * part, part), ReduceOp::Sum)))
+    }
+
+    fn broadcast(&self, _: &'static str, t: Tensor, root: usize) -> Result<Pending> {
+        if self.size > 1 && self.rank == root {
+            self.count(volume::bytes(&t));
+        }
+        Ok(self.joined(t, |_, all| Ok(all[0].copied()?)))
+    }
+
+    fn all_to_all(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        let (rank, size, rows) = (self.rank, self.size, t.shape().first().copied().unwrap_or(0));
+        if size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        if rows % size != 0 {
+            return Err(Error::Indivisible { name, numel: rows, size });
+        }
+        self.count(volume::parts(&t, size));
+        let part = rows / size;
+        Ok(self.joined(t, move |arena, all| {
+            let parts = all.iter().map(|t| t.rows(rank * part, part)).collect::<ms_core::Result<Vec<_>>>()?;
+            stacked(arena, &parts)
+        }))
+    }
+
+    fn all_to_all_rows(&self, _: &'static str, t: Tensor, rows: &[usize]) -> Result<Pending> {
+        let (all, total) = (t.as_matrix().0, rows.iter().sum::<usize>());
+        if rows.len() != self.size || total != all {
+            return Err(ms_core::Error::Range { what: "rows to send", start: 0, end: total, len: all }.into());
+        }
+        if self.size == 1 {
+            return Ok(Pending::ready(t));
+        }
+        self.count(volume::rows(&t, rows, self.rank));
+        let (start, mine) = (rows[..self.rank].iter().sum(), rows[self.rank]);
+        Ok(self.joined(t, move |arena, all| {
+            let parts = all.iter().map(|t| t.rows(start, mine)).collect::<ms_core::Result<Vec<_>>>()?;
+            stacked(arena, &parts)
+        }))
+    }
+
+    fn send(&self, name: &'static str, t: Tensor, _: usize, _: u64) -> Result<()> {
+        self.count(volume::bytes(&t));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.insert(name, (t.dtype(), t.shape()));
+        Ok(())
+    }
+
+    fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending> {
+        let sent = || self.last.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        let Some((dtype, shape)) = (self.fabric.expected)(name, tag).or_else(sent) else {
+            let found = "nothing: this rank has sent none".to_owned();
+            return Err(Error::Unexpected { tag, from, expected: name, found });
+        };
+        let arena = self.fabric.arena.clone();
+        Ok(Pending::new(move || Ok(Tensor::uninit(&arena, dtype, shape))))
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        Ok(())
+    }
+}

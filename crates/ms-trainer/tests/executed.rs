@@ -1,0 +1,90 @@
+//! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, with as many passes kept as
+//! the simulation finds.
+
+mod parity;
+
+use ms_dist::schedule::{Kind, Schedule};
+use ms_spec::{ModelConfig, Placement};
+use ms_trace::{Event, Recorder};
+use ms_trainer::parity::{Shape, batches};
+use ms_trainer::{PipelineOrder, Routing};
+use parity::{Case, run};
+use tracing_subscriber::prelude::*;
+
+/// An action as the schedule writes it, and the passes that were kept meanwhile.
+fn action(event: &Event) -> Option<(String, usize)> {
+    let letter = match event.name.as_str() {
+        "forward" => 'F',
+        "backward" => 'B',
+        "backward by inputs" => 'I',
+        "backward by weights" => 'W',
+        _ => return None,
+    };
+    let number = |key: &str| -> usize {
+        let fields = event.detail.split(' ').find_map(|field| field.strip_prefix(key));
+        fields.unwrap().parse().unwrap()
+    };
+    Some((format!("{letter}{}.{}", number("micro="), number("chunk=")), number("live=")))
+}
+
+#[test]
+fn stages_do_what_the_schedule_says_with_as_many_passes_kept() {
+    let recorder = Recorder::new();
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(recorder.clone())).unwrap();
+    recorder.set(true);
+    let model = |layers| ModelConfig {
+        layers,
+        hidden: 8,
+        ffn: 12,
+        heads: 2,
+        groups: 1,
+        head_dim: 4,
+        vocab: 20,
+        padded_vocab: 20,
+        max_positions: 16,
+        ..ModelConfig::default()
+    };
+    let plain = PipelineOrder::default();
+    let late = PipelineOrder::Plain { group: None, forwards_first: false };
+    let groups = PipelineOrder::Plain { group: Some(3), forwards_first: false };
+    let mut seen = 0;
+    for (pp, micro, chunks, dual, order) in [
+        (2, 4, 1, false, plain),
+        (4, 8, 1, false, plain),
+        (3, 5, 1, false, PipelineOrder::ZeroBubble),
+        (2, 4, 2, false, plain),
+        (2, 2, 2, false, plain),
+        (3, 6, 2, false, late),
+        (2, 6, 3, false, groups),
+        (3, 7, 2, true, PipelineOrder::DualPipeV),
+        (3, 4, 1, false, PipelineOrder::Drawn(5)),
+        (2, 5, 2, false, PipelineOrder::Drawn(6)),
+        (3, 3, 2, true, PipelineOrder::Drawn(7)),
+    ] {
+        let config = model(pp * chunks).validate().unwrap();
+        let mut case = Case::of(pp, 1, 1, pp, 1);
+        case.order = order;
+        case.stages.dual_pipe = dual;
+        case.stages.layers_per_chunk = (chunks > 1 && !dual).then_some(1);
+        let shape = Shape { rows: 1, length: 8, micro, packed: false };
+        let steps = batches(&config, shape, 1);
+        drop(recorder.take());
+        run(&config, &case, Routing::default(), &steps).unwrap();
+        let events = recorder.take();
+        let placement = Placement::new(&config, &case.stages).unwrap();
+        let kind: Kind = order.kind(pp, chunks);
+        let schedule = Schedule::new(kind, &placement.order(), micro).unwrap();
+        let simulated = schedule.simulate().unwrap();
+        for stage in 0..pp {
+            let of_stage = events.iter().filter(|e| e.rank == stage).filter_map(action);
+            let (actions, live): (Vec<String>, Vec<usize>) = of_stage.unzip();
+            // The gradients of the first step are looked at before it is trained.
+            let (first, second) = actions.split_at(actions.len() / 2);
+            assert_eq!(first.join(" "), schedule.text(stage), "{kind:?}, stage {stage}");
+            assert_eq!(first, second);
+            assert_eq!(live.iter().max(), Some(&simulated.max_in_flight[stage]), "{kind:?}, stage {stage}");
+            seen += first.len();
+        }
+    }
+    assert!(seen > 200, "{seen}");
+}

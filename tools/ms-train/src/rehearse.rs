@@ -1,0 +1,42 @@
+//! What ranks take and send, for the plan: one rank of every stage is tried out without values.
+
+use crate::resolve::Resolved;
+use ms_core::Axis;
+use ms_dist::ContextParallel;
+use ms_trainer::rehearsal::{Place, Rehearsal, rehearse};
+use std::thread;
+
+/// Of each stage what its first rank takes and sends in an iteration of `micro_batches` micro-batches; `None` where a run of these
+/// flags would be refused, as those are that can only be planned.
+pub(crate) fn stages(r: &Resolved, micro_batches: usize) -> Vec<Option<Rehearsal>> {
+    let grid = &r.topology.grid;
+    let stages = grid.size(Axis::Pp);
+    if r.topology.context == ContextParallel::Adaptive {
+        return vec![None; stages];
+    }
+    let of_stage = |stage: usize| {
+        let rank = (0..r.world).find(|&rank| grid.coord(rank, Axis::Pp) == stage)?;
+        let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
+        let place = Place { grid, rank, sequence_parallel, context };
+        let tried = rehearse(&r.config, &place, micro_batches);
+        tried.inspect_err(|e| tracing::warn!("stage {stage} cannot be tried out: {e}")).ok()
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(stages);
+    thread::scope(|scope| {
+        let of_stage = &of_stage;
+        let work = |worker: usize| {
+            scope.spawn(move || -> Vec<Option<Rehearsal>> {
+                (worker..stages).step_by(workers).map(of_stage).collect()
+            })
+        };
+        let running: Vec<_> = (0..workers).map(work).collect();
+        let mut all = vec![None; stages];
+        for (worker, done) in running.into_iter().enumerate() {
+            let done = done.join().expect("a rehearsal reports what it finds");
+            for (i, found) in done.into_iter().enumerate() {
+                all[worker + i * workers] = found;
+            }
+        }
+        all
+    })
+}
