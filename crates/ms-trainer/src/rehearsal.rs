@@ -4,8 +4,8 @@
 //! ([`MetaFabric`]): every part of a model, way to keep less and schedule is counted by the code that executes it. Routers spread tokens
 //! evenly here.
 
-use crate::{Engine, Result, TrainConfig};
-use ms_core::{DType, Device, Grid, Shape};
+use crate::{Engine, PipelineOrder, Result, TrainConfig};
+use ms_core::{Axis, DType, Device, Grid, Shape};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, Expected, MetaFabric, ParallelCtx};
 use std::collections::BTreeMap;
@@ -56,9 +56,10 @@ fn micro_batch(rows: usize, length: usize) -> MicroBatch {
 }
 
 /// How the messages between stages look.
-fn borders(config: &TrainConfig, place: &Place<'_>, ctx_tp: usize, cp: usize) -> Expected {
-    let tokens = config.batch.micro * config.longest_row / cp;
-    let rows = if place.sequence_parallel { tokens / ctx_tp } else { tokens };
+fn borders(config: &TrainConfig, place: &Place<'_>) -> Expected {
+    let size = |axis| place.grid.size(axis);
+    let tokens = config.batch.micro * config.longest_row / size(Axis::Cp);
+    let rows = if place.sequence_parallel { tokens / size(Axis::Tp) } else { tokens };
     let streams = config.model.hyper.as_ref().map_or(1, |h| h.streams);
     let dtype = if config.dtype == DType::F16 { DType::F32 } else { config.dtype };
     let stream = Shape::new(&[rows, config.model.hidden * streams]);
@@ -71,53 +72,54 @@ fn borders(config: &TrainConfig, place: &Place<'_>, ctx_tp: usize, cp: usize) ->
     })
 }
 
-/// Two iterations of `micro_batches` micro-batches.
-fn iterations(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
-    use ms_core::Axis;
-    let (tp, cp) = (place.grid.size(Axis::Tp), place.grid.size(Axis::Cp));
+/// How many micro-batches fill the pipeline once, so that the next ones repeat it, and how many show the most that `place`'s stage keeps.
+fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usize, usize) {
+    let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
+    let chunks = config.stages.layers_per_chunk.is_some() || config.stages.dual_pipe;
+    let (round, full) = match config.order {
+        // A stage keeps the passes of those behind it, and takes one more.
+        PipelineOrder::Plain { .. } if !chunks => (1, stages - stage + 1),
+        PipelineOrder::Plain { group, .. } => {
+            let group = group.unwrap_or(stages);
+            (group, 2 * group)
+        }
+        PipelineOrder::ZeroBubble => (1, 2 * stages),
+        PipelineOrder::DualPipeV => (2 * stages, 3 * stages),
+        PipelineOrder::Drawn(_) => (micro_batches, micro_batches),
+    };
+    (round.min(micro_batches), full.min(micro_batches))
+}
+
+/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many, the second of two iterations runs as many as
+/// fill the pipeline: the rest keeps no more, and sends what the difference of the two says.
+///
+/// # Errors
+/// As the run itself: sizes that do not fit.
+pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
+    let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
-    let expected = borders(config, place, tp, cp);
-    let fabric = MetaFabric::new(place.rank, place.grid.world(), device.arena(), expected);
+    let fabric = MetaFabric::new(place.rank, place.grid.world(), device.arena(), borders(config, place));
     let ctx = ParallelCtx::new(place.grid.clone(), place.sequence_parallel, place.context, &fabric)?;
     let mut engine = Engine::new(config, device, ctx)?;
-    let steps = vec![micro_batch(config.batch.micro, config.longest_row); micro_batches];
-    let mut before = BTreeMap::new();
-    for iteration in 1..=2 {
-        before = engine.ctx.sent_bytes().into_iter().collect();
-        engine.step(iteration, &steps, 1e-3, 0.1)?;
-    }
+    let steps = vec![micro_batch(config.batch.micro, config.longest_row); full];
+    let sent = |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();
+    let start = sent(&engine);
+    engine.step(1, &steps[..round], 1e-3, 0.1)?;
+    let first = sent(&engine);
+    engine.step(2, &steps, 1e-3, 0.1)?;
     engine.store.settle()?;
-    let after = engine.ctx.sent_bytes().into_iter();
     let stats = engine.device.arena().stats();
+    let in_all = |(group, bytes): (&'static str, u64)| {
+        let (few, many) = (first[group] - start[group], bytes - first[group]);
+        let rest = (micro_batches - full) as u64;
+        (group, many + if rest > 0 { (many - few) / (full - round) as u64 * rest } else { 0 })
+    };
     Ok(Rehearsal {
         peak_bytes: stats.peak_asked_bytes,
         peak_block_bytes: stats.peak_bytes,
         largest_bytes: stats.largest_bytes,
         kept_bytes: engine.kept_bytes(),
         host_bytes: engine.host_stats().map_or(0, |s| s.peak_bytes),
-        sent: after.map(|(group, bytes)| (group, bytes - before[group])).collect(),
+        sent: sent(&engine).into_iter().map(in_all).collect(),
     })
-}
-
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many only so many are run as fill the pipeline
-/// and one round more: what follows repeats them.
-///
-/// # Errors
-/// As the run itself: sizes that do not fit.
-pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
-    let stages = place.grid.size(ms_core::Axis::Pp);
-    let group = match config.order {
-        crate::PipelineOrder::Plain { group: Some(group), .. } => group.max(stages),
-        _ => stages,
-    };
-    // Full: two rounds of every stage's chunks. The rest repeats in rounds of a group.
-    let full = 2 * group;
-    if micro_batches <= full + group {
-        return iterations(config, place, micro_batches);
-    }
-    let rest = (micro_batches - full) % group;
-    let (few, more) = (iterations(config, place, full + rest)?, iterations(config, place, full + rest + group)?);
-    let rounds = ((micro_batches - full - rest) / group) as u64;
-    let sent = few.sent.iter().map(|(name, bytes)| (*name, bytes + (more.sent[name] - bytes) * rounds)).collect();
-    Ok(Rehearsal { sent, ..more })
 }

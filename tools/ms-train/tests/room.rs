@@ -118,7 +118,7 @@ const OTHERS: [&str; 14] = [
     "tests/golden/models/gpt_oss",
     "tests/golden/models/gpt2",
     "tests/golden/models/plm",
-    "goldens/models/longcat",
+    "tests/golden/models/longcat_flash",
     "goldens/models/deepseek_v3",
     "goldens/models/deepseek_v32",
 ];
