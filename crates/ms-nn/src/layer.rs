@@ -10,7 +10,7 @@ use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::{Batch, Carry, Error, Result};
-use ms_core::{Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
+use ms_core::{Dispatcher, Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention as Kind, Feed, LayerKeeping, Mixer, ModelConfig};
 use std::ops::Range;
@@ -101,9 +101,10 @@ impl<'a> Pass<'a> {
         Ok(entered)
     }
 
-    /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where experts are cut like dense layers.
+    /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.
     pub(crate) fn enter_experts(&mut self, x: &Var) -> ms_core::Result<Var> {
-        match self.ctx.etp.size() == self.ctx.tp.size() {
+        let gathered = self.ctx.dispatcher == Dispatcher::AllGather;
+        match gathered && self.ctx.etp.size() == self.ctx.tp.size() {
             true => self.enter(x),
             false => self.ctx.enter_experts(self.g, x),
         }

@@ -339,8 +339,8 @@ impl Engine {
         let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
         let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
         let sum = self.ctx.pp.all_reduce("expert load", sum, ReduceOp::Sum)?.wait()?;
-        // The ranks that share an expert see the same tokens.
-        let seen = 1.0 / self.ctx.etp.size() as f64;
+        // Some ranks route the same tokens.
+        let seen = 1.0 / self.ctx.router_copies() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
         let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
         for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)

@@ -5,7 +5,7 @@
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
 use crate::{Engine, StepReport, TrainConfig};
-use ms_core::{DType, Device, Grid, GridRules, GridSizes, Rng};
+use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_spec::{ModelConfig, Stages};
@@ -22,6 +22,8 @@ pub struct Trial {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// How tokens reach the ranks of their experts.
+    pub dispatcher: Dispatcher,
     /// Learning rate of every step.
     pub lr: f64,
 }
@@ -124,7 +126,8 @@ impl Trial {
             order: crate::PipelineOrder::default(),
             ..self.config.clone()
         };
-        Self { config, grid, sequence_parallel: false, context: ContextParallel::Gather, lr: self.lr }
+        let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
+        Self { config, grid, sequence_parallel: false, context, dispatcher, lr: self.lr }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -140,6 +143,7 @@ impl Trial {
     ) -> Result<Found, Apart> {
         let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
             let ctx = ParallelCtx::new(self.grid.clone(), self.sequence_parallel, self.context, &fabric)?;
+            let ctx = ctx.with_dispatcher(self.dispatcher);
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,

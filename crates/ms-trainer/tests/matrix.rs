@@ -8,8 +8,8 @@
 mod page;
 mod parity;
 
-use ms_core::Rng;
 use ms_core::ops::Auxiliary;
+use ms_core::{Dispatcher, Rng};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
@@ -239,6 +239,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
+    case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
     Some(case)
 }
 

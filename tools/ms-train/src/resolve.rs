@@ -213,7 +213,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
     };
     let (start, end) = (w.profile_start, w.profile_end);
-    let routing = routing(&o.routers, &o.model_flags, o.upstream, &model)?;
+    let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.dispatcher, &model)?;
     if let Some(moe) = model.moe.as_mut().filter(|_| o.routers.gating_in_f32) {
         moe.router.f32 = true;
     }

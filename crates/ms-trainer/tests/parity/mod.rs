@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test uses its part
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Tensor};
+use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
@@ -21,6 +21,7 @@ pub(crate) struct Case {
     pub(crate) rules: GridRules,
     pub(crate) sequence_parallel: bool,
     pub(crate) context: ContextParallel,
+    pub(crate) dispatcher: Dispatcher,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
@@ -54,6 +55,7 @@ impl Case {
             rules: GridRules::V2,
             sequence_parallel: false,
             context: ContextParallel::Gather,
+            dispatcher: Dispatcher::default(),
             stages: Stages::default(),
             order: PipelineOrder::default(),
             recompute: Recompute::None,
@@ -241,7 +243,7 @@ pub(crate) fn run_with(
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
-    let trial = Trial { config, grid, sequence_parallel, context, lr };
+    let trial = Trial { config, grid, sequence_parallel, context, dispatcher: case.dispatcher, lr };
     let planted = |ctx| match fault {
         Some(fault) => plant(ctx, fault),
         None => ctx,
