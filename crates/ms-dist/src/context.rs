@@ -17,6 +17,8 @@ pub struct ParallelCtx {
     pub context: ContextParallel,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
+    /// Experts that all tokens share work while tokens are on their way to the others.
+    pub overlap_experts: bool,
     /// Ranks that hold pieces of one matrix.
     pub tp: Arc<dyn Communicator>,
     /// Ranks that hold pieces of one sequence.
@@ -71,6 +73,7 @@ impl ParallelCtx {
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
             context,
             dispatcher: Dispatcher::default(),
+            overlap_experts: false,
             tp: group("tp")?,
             cp: group("cp")?,
             ulysses: group("ulysses")?,
@@ -88,10 +91,10 @@ impl ParallelCtx {
         })
     }
 
-    /// The same place, where tokens reach experts so.
+    /// The same place, where tokens reach experts so, while shared experts work or before.
     #[must_use]
-    pub fn with_dispatcher(self, dispatcher: Dispatcher) -> Self {
-        Self { dispatcher, ..self }
+    pub fn with_dispatcher(self, dispatcher: Dispatcher, overlap_experts: bool) -> Self {
+        Self { dispatcher, overlap_experts, ..self }
     }
 
     /// The context of a run of one rank.

@@ -4,8 +4,9 @@
 //! tokens and columns are between the two, and who routes which tokens, follows from the [`Dispatcher`].
 
 use crate::column_exchange::{self, Names};
+use crate::in_flight::Arriving;
 use crate::mappings::{Exchange, map};
-use crate::{Communicator, ParallelCtx};
+use crate::{Communicator, ParallelCtx, Pending};
 use ms_core::{BackwardCx, Device, Dispatcher, Graph, Op, Result, Run, Tensor, Var, ops};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +16,18 @@ use std::sync::Arc;
 /// # Errors
 /// If a rank fails or the rows do not add up.
 pub fn all_rows(comm: &dyn Communicator, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Tensor> {
+    Ok(begin_all_rows(comm, name, t, rows)?.wait()?)
+}
+
+/// Begins [`all_rows`].
+pub(crate) fn begin_all_rows(
+    comm: &dyn Communicator,
+    name: &'static str,
+    t: Tensor,
+    rows: &[usize],
+) -> Result<Pending> {
     if rows.iter().all(|&n| n == rows[0]) {
-        return Ok(comm.all_gather(name, t)?.wait()?);
+        return Ok(comm.all_gather(name, t)?);
     }
     let (size, mine) = (comm.size(), t.shape().first().copied().unwrap_or(0));
     let mut dims = t.shape().to_vec();
@@ -24,28 +35,31 @@ pub fn all_rows(comm: &dyn Communicator, name: &'static str, t: Tensor, rows: &[
     let mut each = Tensor::uninit(t.arena(), t.dtype(), dims.as_slice());
     let len = t.bytes().len();
     each.bytes_mut()?.chunks_exact_mut(len.max(1)).for_each(|to| to.copy_from_slice(t.bytes()));
-    Ok(comm.all_to_all_rows(name, each, &vec![mine; size])?.wait()?)
+    Ok(comm.all_to_all_rows(name, each, &vec![mine; size])?)
 }
 
-/// This rank's rows of the sum of all ranks' `t`, which has `rows[r]` rows for rank `r`. Added in rank order, unrounded.
-fn summed_rows(
-    device: &Device,
+/// Begins the sum of all ranks' `t`, of which rank `r` gets the next `rows[r]` rows. Added in rank order, unrounded.
+pub(crate) fn begin_summed_rows(
     comm: &dyn Communicator,
     name: &'static str,
     t: Tensor,
     rows: &[usize],
-) -> Result<Tensor> {
-    let (mine, width) = (rows[comm.rank()], t.as_matrix().1);
+) -> Result<Arriving> {
+    let (mine, width, size) = (rows[comm.rank()], t.as_matrix().1, comm.size());
     if rows.iter().all(|&n| n == rows[0]) {
-        return comm.reduce_scatter(name, t)?.wait()?.reshape([mine, width]);
+        let pending = comm.reduce_scatter(name, t)?;
+        return Ok(Arriving { pending, finish: Box::new(move |_, sum| sum.reshape([mine, width])) });
     }
     let dtype = t.dtype();
-    let parts = comm.all_to_all_rows(name, t, rows)?.wait()?;
-    let mut sum = device.cast(&parts.rows(0, mine)?, dtype.wide())?;
-    for rank in 1..comm.size() {
-        sum = device.add(&sum, &device.cast(&parts.rows(rank * mine, mine)?, dtype.wide())?)?;
-    }
-    device.cast(&sum, dtype)
+    let pending = comm.all_to_all_rows(name, t, rows)?;
+    let finish = move |device: &Device, parts: Tensor| -> Result<Tensor> {
+        let mut sum = device.cast(&parts.rows(0, mine)?, dtype.wide())?;
+        for rank in 1..size {
+            sum = device.add(&sum, &device.cast(&parts.rows(rank * mine, mine)?, dtype.wide())?)?;
+        }
+        device.cast(&sum, dtype)
+    };
+    Ok(Arriving { pending, finish: Box::new(finish) })
 }
 
 struct RowsOfAll {
@@ -60,7 +74,7 @@ impl RowsOfAll {
     fn apply(&self, device: &Device, t: Tensor, gather: bool) -> Result<Tensor> {
         match gather {
             true => all_rows(&*self.comm, self.names.there, t, &self.rows),
-            false => summed_rows(device, &*self.comm, self.names.back, t, &self.rows),
+            false => begin_summed_rows(&*self.comm, self.names.back, t, &self.rows)?.wait(device),
         }
     }
 }

@@ -22,6 +22,7 @@ mod error;
 mod expert_exchange;
 mod grad_buckets;
 mod head_shares;
+mod in_flight;
 mod mappings;
 #[cfg(any(test, feature = "mpi"))]
 mod messages;
@@ -45,5 +46,6 @@ pub use error::{Error, Result};
 pub use expert_exchange::{all_rows, gather_rows, sum_rows};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
+pub use in_flight::InFlight;
 pub use mappings::exchange_rows;
 pub use naive::EachGradient;

@@ -6,7 +6,7 @@
 use crate::feed::Experts;
 use crate::layer::Pass;
 use ms_core::{Dispatcher, Routes, Tensor, Var, ops};
-use ms_dist::{all_rows, exchange_rows, gather_rows, sum_rows};
+use ms_dist::{Communicator, InFlight, all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
 
 /// Number of rows of each rank, of how many each has for each expert.
@@ -37,16 +37,52 @@ impl Experts {
         weights: &Var,
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
-        if pass.ctx.dispatcher == Dispatcher::AllGather && pass.ctx.ep.size() > 1 {
-            return self.gathered(pass, x, weights, routes);
-        }
+        let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && pass.ctx.ep.size() > 1;
+        let out = match gathered {
+            true => self.gathered(pass, x, weights, routes)?,
+            false => self.sent(pass, x, weights, routes)?,
+        };
+        pass.on_their_way.drain(..).for_each(|rows| rows.forget());
+        Ok(out)
+    }
+
+    /// A row for each choice is sent to its expert and comes back, or none leaves the rank.
+    fn sent(
+        &self,
+        pass: &mut Pass<'_>,
+        x: &Var,
+        weights: &Var,
+        routes: &Arc<Routes>,
+    ) -> ms_core::Result<Var> {
         let x = pass.ctx.expert_columns(pass.g, x)?;
-        let rows = ops::dispatch(pass.g, &x, routes)?;
+        let rows = self.copied(pass, &x, routes)?;
         let out = self.with_weights(pass, &rows, routes, self.experts, |pass, rows, routes| {
             self.on_their_ranks(pass, rows, routes)
         })?;
-        let out = ops::combine(pass.g, &out, weights, routes)?;
+        let out = self.weighed(pass, &out, weights, routes)?;
         pass.ctx.whole_rows(pass.g, &out)
+    }
+
+    /// A row of `x` for each copy, sorted by expert.
+    fn copied(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
+        let rows = ops::dispatch(pass.g, x, routes)?;
+        let again = routes.clone();
+        Ok(pass.on_the_way(rows, x, move |device, x| device.dispatch(&x, &again)))
+    }
+
+    /// The weighted sums of what came back.
+    fn weighed(
+        &self,
+        pass: &mut Pass<'_>,
+        rows: &Var,
+        weights: &Var,
+        routes: &Arc<Routes>,
+    ) -> ms_core::Result<Var> {
+        let sums = ops::combine(pass.g, rows, weights, routes)?;
+        if let Some(host) = pass.host.filter(|_| pass.keeping.experts_again) {
+            rows.send(host)?;
+        }
+        Ok(sums)
     }
 
     /// Tokens, weights and choices of all ranks that share the experts are gathered; each takes the copies of its experts, and
@@ -70,7 +106,7 @@ impl Experts {
         }
         let choices = Tensor::from_slice(&arena, [choices.len() / routes.top_k, routes.top_k], &choices)?;
         let choices = all_rows(&*ep, "choices", choices, &tokens)?;
-        let x = gather_rows(pass.g, &ep, x, &tokens)?;
+        let x = self.joined_rows(pass, &ep, x, &tokens)?;
         let weights = gather_rows(pass.g, &ep, weights, &tokens)?;
         let here = self.experts / ranks;
         let first = ep.rank() * here;
@@ -86,11 +122,11 @@ impl Experts {
         let taken: Vec<Option<usize>> = choices.as_slice::<i32>()?.iter().enumerate().map(taken).collect();
         let unweighted = routes.starts.len() - 1 - self.experts;
         let routes = Arc::new(Routes::taking(&taken, routes.top_k, here + unweighted)?);
-        let rows = ops::dispatch(pass.g, &x, &routes)?;
+        let rows = self.copied(pass, &x, &routes)?;
         let out = self.with_weights(pass, &rows, &routes, here, |pass, rows, routes| {
             self.unless_empty(pass, rows, routes)
         })?;
-        let sum = ops::combine(pass.g, &out, &weights, &routes)?;
+        let sum = self.weighed(pass, &out, &weights, &routes)?;
         sum_rows(pass.g, &ep, &sum, &tokens)
     }
 
@@ -117,6 +153,7 @@ impl Experts {
         let long = ops::reshape(pass.g, rows, [1, all * width])?;
         let [head, tail] = ops::split(pass.g, &long, [end * width, (all - end) * width])?;
         let head = ops::reshape(pass.g, &head, [end, width])?;
+        let head = pass.on_the_way(head, rows, move |_, rows| rows.rows(0, end));
         let head = worked(pass, &head, &Arc::new(routes.first(experts)))?;
         let head = ops::reshape(pass.g, &head, [1, end * width])?;
         // Where the ranks that share experts sum what they make, one of them has what stays as it is.
@@ -138,7 +175,20 @@ impl Experts {
         let sent = Tensor::from_slice(pass.g.device().arena(), [self.experts], &counts)?;
         let arriving = ep.all_to_all("rows per expert", sent)?.wait()?;
         let (send, receive) = (sums(&counts, here), sums(arriving.as_slice::<i64>()?, here));
-        let arrived = exchange_rows(pass.g, &ep, rows, &send, &receive)?;
+        let mut arrived = match pass.ctx.overlap_experts && ep.size() > 1 {
+            true => {
+                let rows = InFlight::send(pass.g, &ep, rows, &send, &receive)?;
+                self.work_meanwhile(pass)?;
+                rows.arrive(pass.g)?
+            }
+            false => exchange_rows(pass.g, &ep, rows, &send, &receive)?,
+        };
+        if ep.size() > 1 {
+            let (comm, send) = (ep.clone(), send.clone());
+            arrived = pass.on_the_way(arrived, rows, move |_, rows| {
+                Ok(comm.all_to_all_rows("exchange_rows", rows, &send)?.wait()?)
+            });
+        }
         let out = match joined {
             true => self.joined(pass, &arrived, &arriving, here)?,
             false => self.sorted(pass, &arrived, arriving.as_slice::<i64>()?, here)?,
@@ -149,7 +199,7 @@ impl Experts {
     /// Rows of which `counts[i]` stand one after the other for expert `i % here`, through their experts, in the same order.
     fn sorted(&self, pass: &mut Pass<'_>, rows: &Var, counts: &[i64], here: usize) -> ms_core::Result<Var> {
         let routes = by_expert(counts, here)?;
-        let sorted = ops::dispatch(pass.g, rows, &routes)?;
+        let sorted = self.copied(pass, rows, &routes)?;
         let out = self.unless_empty(pass, &sorted, &routes)?;
         ops::restore(pass.g, &out, &routes)
     }
@@ -166,13 +216,12 @@ impl Experts {
         let etp = pass.ctx.etp.clone();
         let (ranks, (rows, width)) = (etp.size(), arrived.value().as_matrix());
         if pass.ctx.dispatcher == Dispatcher::AllToAllSeq {
-            if rows == 0 {
-                return Ok(arrived.clone());
-            }
             let (each, order): (Arc<[usize]>, _) = (vec![rows; ranks].into(), side_by_side(ranks, rows)?);
-            let all = gather_rows(pass.g, &etp, arrived, &each)?;
-            let all = ops::dispatch(pass.g, &all, &order)?;
-            let whole = ops::reshape(pass.g, &all, [rows, ranks * width])?;
+            let all = self.joined_rows(pass, &etp, arrived, &each)?;
+            let all = self.copied(pass, &all, &order)?;
+            let shape = [rows, ranks * width];
+            let whole = ops::reshape(pass.g, &all, shape)?;
+            let whole = pass.on_the_way(whole, &all, move |_, all| all.reshape(shape));
             let out = self.sorted(pass, &whole, arriving.as_slice::<i64>()?, here)?;
             let out = ops::reshape(pass.g, &out, [ranks * rows, width])?;
             let out = ops::restore(pass.g, &out, &order)?;
@@ -181,14 +230,39 @@ impl Experts {
         let counts = etp.all_gather("rows per expert", arriving.clone())?.wait()?;
         let counts = counts.as_slice::<i64>()?;
         let each: Arc<[usize]> = sums(counts, counts.len() / ranks).into();
-        let all = gather_rows(pass.g, &etp, arrived, &each)?;
+        let all = self.joined_rows(pass, &etp, arrived, &each)?;
         let out = self.sorted(pass, &all, counts, here)?;
         sum_rows(pass.g, &etp, &out, &each)
     }
 
+    /// The rows of all ranks of the group, `each[r]` of rank `r`.
+    fn joined_rows(
+        &self,
+        pass: &mut Pass<'_>,
+        comm: &Arc<dyn Communicator>,
+        x: &Var,
+        each: &Arc<[usize]>,
+    ) -> ms_core::Result<Var> {
+        if each.iter().all(|&n| n == 0) {
+            return Ok(x.clone());
+        }
+        let all = match pass.ctx.overlap_experts {
+            true => {
+                let rows = InFlight::gather(pass.g, comm, x, each)?;
+                self.work_meanwhile(pass)?;
+                rows.arrive(pass.g)?
+            }
+            false => gather_rows(pass.g, comm, x, each)?,
+        };
+        let (comm, each) = (comm.clone(), each.clone());
+        Ok(pass.on_the_way(all, x, move |_, x| all_rows(&*comm, "gather_rows", x, &each)))
+    }
+
+    /// Rows sorted by expert through their experts. Ranks without rows do nothing, but take part where rows are formed again, for
+    /// which ranks exchange them.
     fn unless_empty(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
         match rows.value().as_matrix().0 {
-            0 => Ok(rows.clone()),
+            0 if !pass.keeping.experts_again => Ok(rows.clone()),
             _ => self.both(pass, rows, routes),
         }
     }

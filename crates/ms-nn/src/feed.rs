@@ -1,6 +1,6 @@
 //! Feed-forward networks: one for all tokens, or a mixture of experts.
 
-use crate::layer::Pass;
+use crate::layer::{Meanwhile, Pass};
 use crate::params::{Linear, Scope};
 use crate::routing::Sharers;
 use ms_core::{
@@ -44,13 +44,13 @@ impl Dense {
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let x = pass.enter(x)?;
-        let inner = pass.linear(&x, self.fc1)?;
+        let before = pass.linear(&x, self.fc1)?;
+        let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+        let before = pass.inner_again(before, &x, (&w, b.as_ref()), |device, x, w, b| device.linear(x, w, b));
         let (kind, gated) = self.activation;
-        let inner = ops::activation(pass.g, &inner, kind, gated)?;
+        let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out = pass.row_parallel(&inner, self.fc2)?;
-        if pass.keeping.activations_again {
-            inner.forget();
-        }
+        pass.forget_inner(&before, &inner);
         Ok(out)
     }
 }
@@ -132,16 +132,40 @@ impl Experts {
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let entered = pass.enter_experts(x)?;
         let (weights, routes) = self.route(pass, &entered)?;
+        pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
         let out = self.dispatched(pass, &entered, &weights, &routes)?;
         let out = pass.ctx.leave_experts(pass.g, &out)?;
-        let Some((shared, gate)) = &self.shared else { return Ok(out) };
+        self.work_meanwhile(pass)?;
+        match pass.meanwhile.take() {
+            Some(Meanwhile::Done(beside)) => ops::add(pass.g, &out, &beside),
+            _ => Ok(out),
+        }
+    }
+
+    /// The experts that all tokens share, unless they have worked.
+    pub(crate) fn work_meanwhile(&self, pass: &mut Pass<'_>) -> ms_core::Result<()> {
+        if let (Some((shared, gate)), Some(Meanwhile::ToDo(x))) = (&self.shared, pass.meanwhile.clone()) {
+            pass.meanwhile = Some(Meanwhile::Done(Self::of_all(pass, &x, shared, *gate)?));
+        }
+        Ok(())
+    }
+
+    fn of_all(
+        pass: &mut Pass<'_>,
+        x: &Var,
+        shared: &Dense,
+        gate: Option<ParamId>,
+    ) -> ms_core::Result<Var> {
+        let keeping = pass.keeping;
+        pass.keeping = keeping.of_experts();
         let mut beside = shared.forward(pass, x)?;
+        pass.keeping = keeping;
         if let Some(gate) = gate {
-            let w = pass.param(*gate);
+            let w = pass.param(gate);
             let by = ops::linear(pass.g, x, &w, None)?;
             beside = ops::gate(pass.g, &beside, &by, Activation::Sigmoid)?;
         }
-        ops::add(pass.g, &out, &beside)
+        Ok(beside)
     }
 
     /// Weights `[T,K]` and routes of the tokens that this rank routes.
@@ -218,13 +242,19 @@ impl Experts {
             ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
         };
         let (kind, gated) = self.activation;
-        let inner = through(pass, x, self.fc1)?;
-        let inner = ops::activation(pass.g, &inner, kind, gated)?;
+        let keeping = pass.keeping;
+        pass.keeping = keeping.of_experts();
+        let before = through(pass, x, self.fc1)?;
+        let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+        let again = routes.clone();
+        let before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+            device.expert_linear(x, w, b, &again)
+        });
+        let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out =
             through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })?;
-        if pass.keeping.activations_again {
-            inner.forget();
-        }
+        pass.forget_inner(&before, &inner);
+        pass.keeping = keeping;
         Ok(out)
     }
 }

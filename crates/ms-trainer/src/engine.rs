@@ -95,7 +95,8 @@ impl Engine {
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
         let form = config.optimizer_form;
-        let swaps = config.keeping.swap_attention || form.swapped.is_some();
+        let keeping = config.keeping;
+        let swaps = keeping.swap_attention || keeping.experts_again || form.swapped.is_some();
         let host = swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?;
         let model = Gpt::part(&config.model, &device, seat, config.longest_row)?
             .with_recompute(config.recompute)

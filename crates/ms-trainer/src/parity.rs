@@ -24,6 +24,8 @@ pub struct Trial {
     pub context: ContextParallel,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
+    /// Shared experts work while tokens are on their way to the others.
+    pub overlap_experts: bool,
     /// Learning rate of every step.
     pub lr: f64,
 }
@@ -127,7 +129,8 @@ impl Trial {
             ..self.config.clone()
         };
         let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
-        Self { config, grid, sequence_parallel: false, context, dispatcher, lr: self.lr }
+        let overlap_experts = false;
+        Self { config, grid, sequence_parallel: false, context, dispatcher, overlap_experts, lr: self.lr }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -143,7 +146,7 @@ impl Trial {
     ) -> Result<Found, Apart> {
         let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
             let ctx = ParallelCtx::new(self.grid.clone(), self.sequence_parallel, self.context, &fabric)?;
-            let ctx = ctx.with_dispatcher(self.dispatcher);
+            let ctx = ctx.with_dispatcher(self.dispatcher, self.overlap_experts);
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,

@@ -240,6 +240,11 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
     case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
+    case.overlap_experts = draw.below(2) == 0;
+    if case.keeping.activations_again == 0 {
+        let inner = draw.of(&[0, 1, usize::MAX]);
+        (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.below(2) == 0, inner);
+    }
     Some(case)
 }
 

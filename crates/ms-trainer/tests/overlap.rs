@@ -69,7 +69,8 @@ fn train(
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
-    let trial = Trial { config, grid, sequence_parallel: false, context, dispatcher, lr: 1e-3 };
+    let (sequence_parallel, overlap_experts) = (false, false);
+    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 };
     trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
 

@@ -269,6 +269,7 @@ fn layout(
     let dp = grid.size(Axis::Dp);
     let topology = Topology {
         dispatcher,
+        overlap_experts: r.topology.overlap_experts,
         listed: grid.clone(),
         grid,
         stages,

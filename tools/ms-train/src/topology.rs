@@ -50,6 +50,8 @@ pub(crate) struct Topology {
     pub context: ContextParallel,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
+    /// Shared experts work while tokens are on their way to the others.
+    pub overlap_experts: bool,
     /// Whether the optimizer's state is shared out; where it is not, every rank of a plan holds all of it.
     pub distributed_optimizer: bool,
 }
@@ -58,6 +60,8 @@ pub(crate) struct Topology {
 pub(crate) struct Around<'a> {
     pub(crate) world: usize,
     pub(crate) upstream: Upstream,
+    /// Shared experts work while tokens are on their way to the others.
+    pub(crate) overlap_experts: bool,
     /// `--noop-layers`.
     pub(crate) noop: Option<&'a str>,
     pub(crate) seq_length: usize,
@@ -78,7 +82,7 @@ fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
 /// # Errors
 /// If sizes do not fit together, or the model cannot be cut so.
 pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Topology> {
-    let &Around { world, upstream, noop, seq_length, micro } = around;
+    let &Around { world, upstream, noop, seq_length, micro, .. } = around;
     let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
     let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
@@ -118,6 +122,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
     Ok(Topology {
         dispatcher,
+        overlap_experts: around.overlap_experts,
         grid,
         listed,
         stages,

@@ -22,6 +22,8 @@ pub(crate) struct Case {
     pub(crate) sequence_parallel: bool,
     pub(crate) context: ContextParallel,
     pub(crate) dispatcher: Dispatcher,
+    /// Shared experts work while tokens are on their way to the others.
+    pub(crate) overlap_experts: bool,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
@@ -56,6 +58,7 @@ impl Case {
             sequence_parallel: false,
             context: ContextParallel::Gather,
             dispatcher: Dispatcher::default(),
+            overlap_experts: false,
             stages: Stages::default(),
             order: PipelineOrder::default(),
             recompute: Recompute::None,
@@ -243,7 +246,8 @@ pub(crate) fn run_with(
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
-    let trial = Trial { config, grid, sequence_parallel, context, dispatcher: case.dispatcher, lr };
+    let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
+    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr };
     let planted = |ctx| match fault {
         Some(fault) => plant(ctx, fault),
         None => ctx,
