@@ -41,6 +41,14 @@ impl Var {
         self
     }
 
+    /// Sends the value to the host if an operation keeps it: to be called when all operations that take it have run.
+    ///
+    /// # Errors
+    /// If the host cannot take it.
+    pub fn send(&self, host: &Host) -> Result<()> {
+        self.saved.send(host)
+    }
+
     /// Has the value formed again in the backward pass instead of being kept, if there is a way to: to be called when all
     /// operations that take it have run.
     pub fn forget(&self) {

@@ -1,7 +1,7 @@
 //! What a rank knows about its place.
 
 use crate::{Communicator, ContextParallel, Error, Fabric, Result};
-use ms_core::{Axis, Grid};
+use ms_core::{Axis, Dispatcher, Grid};
 use std::sync::Arc;
 
 /// A rank's place in the grid and its communicators along the axes; handed down, never global.
@@ -15,6 +15,10 @@ pub struct ParallelCtx {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// How tokens reach the ranks of their experts.
+    pub dispatcher: Dispatcher,
+    /// Experts that all tokens share work while tokens are on their way to the others.
+    pub overlap_experts: bool,
     /// Ranks that hold pieces of one matrix.
     pub tp: Arc<dyn Communicator>,
     /// Ranks that hold pieces of one sequence.
@@ -44,7 +48,7 @@ pub struct ParallelCtx {
 }
 
 impl ParallelCtx {
-    /// The context of `fabric`'s rank in `grid`.
+    /// The context of `fabric`'s rank in `grid`, where ranks gather the tokens of experts.
     ///
     /// # Errors
     /// If the fabric does not have as many ranks as the grid.
@@ -68,6 +72,8 @@ impl ParallelCtx {
             rank,
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
             context,
+            dispatcher: Dispatcher::default(),
+            overlap_experts: false,
             tp: group("tp")?,
             cp: group("cp")?,
             ulysses: group("ulysses")?,
@@ -83,6 +89,12 @@ impl ParallelCtx {
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
             grid,
         })
+    }
+
+    /// The same place, where tokens reach experts so, while shared experts work or before.
+    #[must_use]
+    pub fn with_dispatcher(self, dispatcher: Dispatcher, overlap_experts: bool) -> Self {
+        Self { dispatcher, overlap_experts, ..self }
     }
 
     /// The context of a run of one rank.

@@ -5,6 +5,7 @@
 //! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
 //! right across the borders of ranks.
 
+use crate::column_exchange::{self, Names};
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Like, Op, Routes, Run,
@@ -325,49 +326,6 @@ impl Op for RingAttention {
     }
 }
 
-/// Moves between "this rank's tokens, all heads" `[T, u·W]`, the columns of each destination side by side, and "the tokens of
-/// all ranks, this rank's heads" `[u·T, W]`.
-struct HeadsForTokens {
-    comm: Arc<dyn Communicator>,
-    back: bool,
-}
-
-fn heads_for_tokens(device: &Device, comm: &dyn Communicator, x: &Tensor) -> ms_core::Result<Tensor> {
-    let (u, (rows, width)) = (comm.size(), x.as_matrix());
-    let w = width / u;
-    let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [u * rows, w]);
-    for j in 0..u {
-        stacked.put(j * rows * w, &device.columns(x, &[Run::Copy { start: j * w, len: w }])?)?;
-    }
-    Ok(comm.all_to_all("heads for tokens", stacked)?.wait()?)
-}
-
-fn tokens_for_heads(device: &Device, comm: &dyn Communicator, x: &Tensor) -> ms_core::Result<Tensor> {
-    let u = comm.size();
-    let rows = x.as_matrix().0 / u;
-    let stacked = comm.all_to_all("tokens for heads", x.clone())?.wait()?;
-    let parts = (0..u).map(|j| stacked.rows(j * rows, rows)).collect::<ms_core::Result<Vec<_>>>()?;
-    device.concat(&parts.iter().collect::<Vec<_>>())
-}
-
-impl Op for HeadsForTokens {
-    fn name(&self) -> &'static str {
-        "heads_for_tokens"
-    }
-
-    fn backward(
-        self: Box<Self>,
-        cx: &mut BackwardCx<'_>,
-        dys: Vec<Option<Tensor>>,
-    ) -> ms_core::Result<Vec<Option<Tensor>>> {
-        let back = |dy: Tensor| match self.back {
-            true => tokens_for_heads(cx.device, &*self.comm, &dy),
-            false => heads_for_tokens(cx.device, &*self.comm, &dy),
-        };
-        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
-    }
-}
-
 /// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
 /// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp. `dropout`
 /// holds the keys of the whole micro-batch, in its order.
@@ -445,13 +403,8 @@ pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> 
 }
 
 fn exchange(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, back: bool) -> Result<Var> {
-    let device = g.device().clone();
-    let y = match back {
-        false => heads_for_tokens(&device, &**comm, x.value())?,
-        true => tokens_for_heads(&device, &**comm, x.value())?,
-    };
-    // The gradient takes the other way.
-    Ok(g.apply(y, &[x], || Box::new(HeadsForTokens { comm: comm.clone(), back: !back })))
+    let names = Names { there: "heads for tokens", back: "tokens for heads" };
+    column_exchange::exchange(g, comm, x, names, back)
 }
 
 fn ring(

@@ -12,14 +12,17 @@
 
 mod around;
 pub mod buckets;
+mod column_exchange;
 mod communicator;
 mod context;
 mod context_attention;
 mod context_parallel;
 mod data_parallel;
 mod error;
+mod expert_exchange;
 mod grad_buckets;
 mod head_shares;
+mod in_flight;
 mod mappings;
 #[cfg(any(test, feature = "mpi"))]
 mod messages;
@@ -42,8 +45,10 @@ pub use context_attention::{Piece, Spread, context_attention, to_sequences, to_s
 pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
+pub use expert_exchange::{all_rows, gather_rows, sum_rows};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
+pub use in_flight::InFlight;
 pub use mappings::exchange_rows;
 pub use meta::{Expected, MetaFabric};
 pub use naive::EachGradient;

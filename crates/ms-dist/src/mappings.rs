@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// What ranks do to a value, and in the backward pass to its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exchange {
+pub(crate) enum Exchange {
     /// Nothing.
     Keep,
     /// The sum of all.
@@ -75,7 +75,8 @@ impl Op for Mapping {
     }
 }
 
-fn map(
+/// `x` as the ranks exchange it, with what they do to its gradient. Groups of one rank record nothing.
+pub(crate) fn map(
     g: &mut Graph,
     comm: &Arc<dyn Communicator>,
     x: &Var,
@@ -170,54 +171,6 @@ impl ParallelCtx {
             true => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
             false => Ok(x.clone()),
         }
-    }
-
-    /// Whether experts are cut like dense layers, so that ranks that share a matrix also share every expert.
-    fn experts_like_dense(&self) -> bool {
-        self.etp.size() == self.tp.size()
-    }
-
-    /// `x` as the input of experts and their router: all tokens of the ranks that share an expert. Their gradients are
-    /// summands. Where experts are cut less than dense layers, each tensor-parallel rank first takes its share of the
-    /// tokens.
-    ///
-    /// # Errors
-    /// If a rank fails, or the tokens do not divide.
-    pub fn enter_experts(&self, g: &mut Graph, x: &Var) -> Result<Var> {
-        if self.experts_like_dense() {
-            return self.enter_tp(g, x);
-        }
-        let x = match self.sequence_parallel {
-            true => x.clone(),
-            false => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather))?,
-        };
-        map(g, &self.etp, &x, "enter_experts", (Exchange::Gather, Exchange::SumShare))
-    }
-
-    /// The way back of [`ParallelCtx::enter_experts`]: partial products of the ranks that share an expert are summed.
-    ///
-    /// # Errors
-    /// If a rank fails, or the tokens do not divide.
-    pub fn leave_experts(&self, g: &mut Graph, y: &Var) -> Result<Var> {
-        if self.experts_like_dense() {
-            return self.leave_tp(g, y);
-        }
-        let y = map(g, &self.etp, y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
-        match self.sequence_parallel {
-            true => Ok(y),
-            false => map(g, &self.tp, &y, "all_tokens", (Exchange::Gather, Exchange::Share)),
-        }
-    }
-
-    /// Which of the tokens `0..tokens` of a batch the router of this rank sees.
-    pub fn router_tokens(&self, tokens: usize) -> std::ops::Range<usize> {
-        if self.experts_like_dense() {
-            return 0..tokens;
-        }
-        let (etp, tp) = (self.etp.size(), self.tp.size());
-        let part = tokens / tp;
-        let first = self.tp.rank() / etp * etp * part;
-        first..first + etp * part
     }
 
     /// The values of all tokens of what [`ParallelCtx::enter_tp`] would be given, without a gradient.

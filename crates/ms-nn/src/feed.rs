@@ -1,12 +1,11 @@
 //! Feed-forward networks: one for all tokens, or a mixture of experts.
 
-use crate::layer::Pass;
+use crate::layer::{Meanwhile, Pass};
 use crate::params::{Linear, Scope};
 use crate::routing::Sharers;
 use ms_core::{
     Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
 };
-use ms_dist::exchange_rows;
 use ms_spec::{Activation as Kind, GroupScore as SpecGroupScore, Limits, ModelConfig, Moe, Score};
 use std::sync::Arc;
 
@@ -45,13 +44,13 @@ impl Dense {
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let x = pass.enter(x)?;
-        let inner = pass.linear(&x, self.fc1)?;
+        let before = pass.linear(&x, self.fc1)?;
+        let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+        let before = pass.inner_again(before, &x, (&w, b.as_ref()), |device, x, w, b| device.linear(x, w, b));
         let (kind, gated) = self.activation;
-        let inner = ops::activation(pass.g, &inner, kind, gated)?;
+        let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out = pass.row_parallel(&inner, self.fc2)?;
-        if pass.keeping.activations_again {
-            inner.forget();
-        }
+        pass.forget_inner(&before, &inner);
         Ok(out)
     }
 }
@@ -65,13 +64,13 @@ pub(crate) struct Experts {
     table: Option<ParamId>,
     router: Router,
     /// Experts with weights; the router's further choices return what they are given.
-    experts: usize,
+    pub(crate) experts: usize,
     /// Logits are formed in f32.
     wide: bool,
     fc1: Linear,
     fc2: Linear,
     /// Whether this rank adds the bias of `fc2`, which the ranks that share an expert hold alike.
-    first_of_etp: bool,
+    pub(crate) first_of_etp: bool,
     activation: (Activation, bool),
     shared: Option<(Dense, Option<ParamId>)>,
 }
@@ -97,7 +96,7 @@ fn router(moe: &Moe) -> Router {
 /// The experts `[T,K]` that a table has for the tokens of the batch that the router sees.
 fn listed(pass: &Pass<'_>, table: ParamId) -> ms_core::Result<Tensor> {
     let table = pass.store.value(table);
-    let seen = pass.ctx.router_tokens(pass.batch.len());
+    let seen = pass.ctx.routed_tokens(pass.batch.len());
     let tokens = pass.batch.tokens.rows(seen.start, seen.len())?;
     let share = VocabShare::all(table.as_matrix().0);
     let rows = pass.g.device().embedding(&table, &tokens, share)?;
@@ -132,23 +131,48 @@ impl Experts {
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
         let entered = pass.enter_experts(x)?;
-        let out = self.route_and_combine(pass, &entered)?;
+        let (weights, routes) = self.route(pass, &entered)?;
+        pass.meanwhile = self.shared.is_some().then(|| Meanwhile::ToDo(x.clone()));
+        let out = self.dispatched(pass, &entered, &weights, &routes)?;
         let out = pass.ctx.leave_experts(pass.g, &out)?;
-        let Some((shared, gate)) = &self.shared else { return Ok(out) };
+        self.work_meanwhile(pass)?;
+        match pass.meanwhile.take() {
+            Some(Meanwhile::Done(beside)) => ops::add(pass.g, &out, &beside),
+            _ => Ok(out),
+        }
+    }
+
+    /// The experts that all tokens share, unless they have worked.
+    pub(crate) fn work_meanwhile(&self, pass: &mut Pass<'_>) -> ms_core::Result<()> {
+        if let (Some((shared, gate)), Some(Meanwhile::ToDo(x))) = (&self.shared, pass.meanwhile.clone()) {
+            pass.meanwhile = Some(Meanwhile::Done(Self::of_all(pass, &x, shared, *gate)?));
+        }
+        Ok(())
+    }
+
+    fn of_all(
+        pass: &mut Pass<'_>,
+        x: &Var,
+        shared: &Dense,
+        gate: Option<ParamId>,
+    ) -> ms_core::Result<Var> {
+        let keeping = pass.keeping;
+        pass.keeping = keeping.of_experts();
         let mut beside = shared.forward(pass, x)?;
+        pass.keeping = keeping;
         if let Some(gate) = gate {
-            let w = pass.param(*gate);
+            let w = pass.param(gate);
             let by = ops::linear(pass.g, x, &w, None)?;
             beside = ops::gate(pass.g, &beside, &by, Activation::Sigmoid)?;
         }
-        ops::add(pass.g, &out, &beside)
+        Ok(beside)
     }
 
-    /// Each token through the experts that its router picks: this rank's summand of the result.
-    fn route_and_combine(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
+    /// Weights `[T,K]` and routes of the tokens that this rank routes.
+    fn route(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<(Var, Arc<Routes>)> {
         let unrounded = x.value().dtype().wide();
-        let seen = pass.ctx.router_tokens(pass.batch.len());
-        let judged = pass.jitter(x, seen.clone())?;
+        let seen = pass.ctx.routed_tokens(pass.batch.len());
+        let judged = pass.jitter(x, pass.ctx.router_tokens(pass.batch.len()))?;
         let logits = if self.wide {
             let wide = ops::cast(pass.g, &judged, unrounded)?;
             let w = pass.param(self.router_weight.weight);
@@ -160,6 +184,7 @@ impl Experts {
             pass.linear(&judged, self.router_weight)?
         };
         let logits = ops::cast(pass.g, &logits, unrounded)?;
+        let logits = pass.ctx.all_logits(pass.g, &logits)?;
         let device = pass.g.device().clone();
         let bias = self.expert_bias.map(|id| device.cast(&pass.store.value(id), unrounded)).transpose()?;
         let auxiliary = pass.balance.clone();
@@ -195,9 +220,7 @@ impl Experts {
                 load.watch(pass.layer, logits.value(), bias.as_ref(), &self.router)?;
             }
         }
-        let rows = ops::dispatch(pass.g, x, &routed.routes)?;
-        let out = self.through_experts(pass, &rows, &routed.routes)?;
-        ops::combine(pass.g, &out, &weights, &routed.routes)
+        Ok((weights, routed.routes))
     }
 
     /// Of all choices `[T,K]` in turn, for tokens by their place in the micro-batch.
@@ -212,82 +235,26 @@ impl Experts {
         Tensor::from_slice(device.arena(), [places.len(), k], &experts)
     }
 
-    /// Rows sorted by expert, each through its expert. Rows of choices without weights come last and stay what they are.
-    fn through_experts(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
-        let (all, width) = rows.value().as_matrix();
-        let worked = routes.starts[self.experts];
-        if worked == all {
-            let first = match routes.starts.len() - 1 == self.experts {
-                true => routes.clone(),
-                false => Arc::new(routes.first(self.experts)),
-            };
-            return self.on_their_ranks(pass, rows, &first);
-        }
-        // Rows stand one after the other, so parts of the matrix are runs of columns of one long row.
-        let long = ops::reshape(pass.g, rows, [1, all * width])?;
-        let [head, tail] = ops::split(pass.g, &long, [worked * width, (all - worked) * width])?;
-        let head = ops::reshape(pass.g, &head, [worked, width])?;
-        let head = self.on_their_ranks(pass, &head, &Arc::new(routes.first(self.experts)))?;
-        let head = ops::reshape(pass.g, &head, [1, worked * width])?;
-        // The ranks that share experts sum what they make; of what stays as it is one of them has it.
-        let tail = ops::scale(pass.g, &tail, if self.first_of_etp { 1.0 } else { 0.0 })?;
-        let long = ops::concat(pass.g, &[&head, &tail])?;
-        ops::reshape(pass.g, &long, [all, width])
-    }
-
-    /// Rows sorted by expert, each sent to the rank that holds its expert, through it, and back.
-    ///
-    /// On arrival rows of one expert stand in the order of the ranks that sent them, and so of their tokens.
-    fn on_their_ranks(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
-        let ranks = pass.ctx.ep.size();
-        if ranks == 1 {
-            return if rows.value().as_matrix().0 == 0 {
-                Ok(rows.clone())
-            } else {
-                self.both(pass, rows, routes)
-            };
-        }
-        let here = self.experts / ranks;
-        let counts: Vec<i64> = (0..self.experts).map(|e| routes.range(e).len() as i64).collect();
-        let arena = pass.g.device().arena().clone();
-        let sent = Tensor::from_slice(&arena, [self.experts], &counts)?;
-        let arriving = pass.ctx.ep.all_to_all("rows per expert", sent)?.wait()?;
-        let arriving = arriving.as_slice::<i64>()?;
-        let sums = |counts: &[i64]| -> Vec<usize> {
-            counts.chunks_exact(here).map(|c| c.iter().sum::<i64>() as usize).collect()
-        };
-        let (send, receive) = (sums(&counts), sums(arriving));
-        let ep = pass.ctx.ep.clone();
-        let arrived = exchange_rows(pass.g, &ep, rows, &send, &receive)?;
-        let expert_of: Vec<i32> = arriving
-            .iter()
-            .enumerate()
-            .flat_map(|(i, &n)| std::iter::repeat_n((i % here) as i32, n as usize))
-            .collect();
-        let by_expert = Arc::new(Routes::new(&expert_of, 1, here)?);
-        let sorted = ops::dispatch(pass.g, &arrived, &by_expert)?;
-        let out = match expert_of.is_empty() {
-            true => sorted,
-            false => self.both(pass, &sorted, &by_expert)?,
-        };
-        let out = ops::restore(pass.g, &out, &by_expert)?;
-        exchange_rows(pass.g, &ep, &out, &receive, &send)
-    }
-
     /// Rows sorted by expert through the two layers of this rank's experts.
-    fn both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
+    pub(crate) fn both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
         let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear| {
             let (w, b) = (pass.param(layer.weight), layer.bias.map(|b| pass.param(b)));
             ops::expert_linear(pass.g, x, &w, b.as_ref(), routes)
         };
         let (kind, gated) = self.activation;
-        let inner = through(pass, x, self.fc1)?;
-        let inner = ops::activation(pass.g, &inner, kind, gated)?;
+        let keeping = pass.keeping;
+        pass.keeping = keeping.of_experts();
+        let before = through(pass, x, self.fc1)?;
+        let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+        let again = routes.clone();
+        let before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+            device.expert_linear(x, w, b, &again)
+        });
+        let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out =
             through(pass, &inner, Linear { bias: self.fc2.bias.filter(|_| self.first_of_etp), ..self.fc2 })?;
-        if pass.keeping.activations_again {
-            inner.forget();
-        }
+        pass.forget_inner(&before, &inner);
+        pass.keeping = keeping;
         Ok(out)
     }
 }

@@ -10,7 +10,7 @@ use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::{Batch, Carry, Error, Result};
-use ms_core::{Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
+use ms_core::{Device, Dispatcher, Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
 use ms_dist::ParallelCtx;
 use ms_spec::{Attention as Kind, Feed, LayerKeeping, Mixer, ModelConfig};
 use std::ops::Range;
@@ -44,6 +44,19 @@ pub(crate) struct Pass<'a> {
     pub(crate) host: Option<&'a Host>,
     /// Values that are forgotten at the end of the sublayer at hand.
     pub(crate) passing: Vec<Var>,
+    /// Rows on their way to experts that are forgotten once these have run.
+    pub(crate) on_their_way: Vec<Var>,
+    /// The shared experts of the layer at hand.
+    pub(crate) meanwhile: Option<Meanwhile>,
+}
+
+/// The work of shared experts, which may be done while tokens are on their way to others.
+#[derive(Clone, Debug)]
+pub(crate) enum Meanwhile {
+    /// Their input.
+    ToDo(Var),
+    /// What they have made of it.
+    Done(Var),
 }
 
 impl<'a> Pass<'a> {
@@ -70,6 +83,8 @@ impl<'a> Pass<'a> {
             keeping: LayerKeeping::default(),
             host: None,
             passing: Vec::new(),
+            on_their_way: Vec::new(),
+            meanwhile: None,
         }
     }
 
@@ -101,9 +116,10 @@ impl<'a> Pass<'a> {
         Ok(entered)
     }
 
-    /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where experts are cut like dense layers.
+    /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.
     pub(crate) fn enter_experts(&mut self, x: &Var) -> ms_core::Result<Var> {
-        match self.ctx.etp.size() == self.ctx.tp.size() {
+        let gathered = self.ctx.dispatcher == Dispatcher::AllGather;
+        match gathered && self.ctx.etp.size() == self.ctx.tp.size() {
             true => self.enter(x),
             false => self.ctx.enter_experts(self.g, x),
         }
@@ -112,6 +128,51 @@ impl<'a> Pass<'a> {
     pub(crate) fn linear(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
         let (w, b) = (self.param(layer.weight), layer.bias.map(|b| self.param(b)));
         ops::linear(self.g, x, &w, b.as_ref())
+    }
+
+    /// `y`, the output of a linear layer with weight and bias `of` for `x`, which `layer` forms again where the network at hand
+    /// does so.
+    pub(crate) fn inner_again(
+        &self,
+        y: Var,
+        x: &Var,
+        of: (&Var, Option<&Var>),
+        layer: impl FnOnce(&Device, &Tensor, &Tensor, Option<&Tensor>) -> ms_core::Result<Tensor> + Send + 'static,
+    ) -> Var {
+        if !self.keeping.inner_again || !self.g.records() {
+            return y;
+        }
+        let (x, w, b) = (x.saved(), of.0.saved(), of.1.map(Var::saved));
+        y.rebuilt_by(move |device| {
+            let b = b.map(|b| b.get(device)).transpose()?;
+            layer(device, &x.get(device)?, &w.get(device)?, b.as_ref())
+        })
+    }
+
+    /// Once a network has run: forgets what is formed again before its activation and behind it.
+    pub(crate) fn forget_inner(&self, before: &Var, behind: &Var) {
+        if self.keeping.activations_again {
+            behind.forget();
+        }
+        if self.keeping.inner_again {
+            before.forget();
+        }
+    }
+
+    /// `y`, which `recipe` makes of `x` on the way to experts, and again where rows on that way are not kept.
+    pub(crate) fn on_the_way(
+        &mut self,
+        y: Var,
+        x: &Var,
+        recipe: impl FnOnce(&Device, Tensor) -> ms_core::Result<Tensor> + Send + 'static,
+    ) -> Var {
+        if !self.keeping.experts_again || !self.g.records() {
+            return y;
+        }
+        let x = x.saved();
+        let y = y.rebuilt_by(move |device| recipe(device, x.get(device)?));
+        self.on_their_way.push(y.clone());
+        y
     }
 
     /// A layer whose inputs are shared out over tensor-parallel ranks; the bias is added once, after the sum.

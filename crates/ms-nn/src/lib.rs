@@ -10,6 +10,7 @@
 mod attention;
 mod batch;
 mod cache;
+mod dispatch;
 mod error;
 mod feed;
 mod gpt;

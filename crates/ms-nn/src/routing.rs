@@ -44,7 +44,7 @@ pub(crate) struct Sharers<'a>(pub(crate) &'a ParallelCtx);
 impl TokenGroup for Sharers<'_> {
     fn sum(&self, counts: Vec<i64>) -> ms_core::Result<Vec<i64>> {
         let ctx = self.0;
-        let spread = ctx.etp.size() != ctx.tp.size();
+        let spread = ctx.router_copies() != ctx.tp.size();
         let mut t = ms_core::Tensor::from_slice(&ms_core::Arena::default(), [counts.len()], &counts)?;
         if ctx.cp.size() > 1 {
             t = ctx.cp.all_reduce("tokens per expert", t, ReduceOp::Sum)?.wait()?;
@@ -52,8 +52,8 @@ impl TokenGroup for Sharers<'_> {
         if spread {
             t = ctx.tp.all_reduce("tokens per expert", t, ReduceOp::Sum)?.wait()?;
         }
-        // The ranks that share an expert count the same tokens.
-        let times = if spread { ctx.etp.size() as i64 } else { 1 };
+        // Some ranks count the same tokens.
+        let times = if spread { ctx.router_copies() as i64 } else { 1 };
         Ok(t.as_slice::<i64>()?.iter().map(|n| n / times).collect())
     }
 }
@@ -67,11 +67,11 @@ impl AuxiliaryLoss {
         sharers: &'a Sharers<'a>,
     ) -> Balance<'a> {
         let ctx = sharers.0;
-        let shared = ctx.cp.size() > 1 || ctx.etp.size() != ctx.tp.size();
+        let shared = ctx.cp.size() > 1 || ctx.router_copies() != ctx.tp.size();
         Balance {
             coefficients: self.coefficients,
-            // The ranks that share an expert have the same loss, and their gradients are summed.
-            grad_scale: self.grad_scale / ctx.etp.size() as f64,
+            // Ranks that route the same tokens have the same loss, and their gradients are summed.
+            grad_scale: self.grad_scale / ctx.router_copies() as f64,
             group_of: sequence_of,
             groups: self.sequences.max(1),
             bias: bias.filter(|_| self.biased),

@@ -5,7 +5,7 @@ use crate::matmul::{add_outer, add_rows, times, times_transposed};
 use crate::operand::{expect, expect_shape, numbers, optional, reals};
 use crate::routing::{balance, choose, weigh};
 use crate::tape::{dot, gradient};
-use ms_core::{Error, ExpertLoad, MoeBackend, Result, Router, Routes, Tensor, TensorMut};
+use ms_core::{Error, ExpertLoad, MoeBackend, NOWHERE, Result, Router, Routes, Tensor, TensorMut};
 
 /// The experts of each token.
 fn picked(experts: &Tensor, count: usize) -> Result<Vec<Vec<usize>>> {
@@ -19,6 +19,12 @@ fn picked(experts: &Tensor, count: usize) -> Result<Vec<Vec<usize>>> {
 /// Rows of each expert, with its number.
 fn by_expert(routes: &Routes) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
     (0..routes.starts.len() - 1).map(|e| (e, routes.range(e)))
+}
+
+/// Number, row and weight of each copy that an expert takes.
+fn taken<'a>(routes: &'a Routes, weights: &'a [f64]) -> impl Iterator<Item = (usize, usize, &'a f64)> {
+    let all = routes.rows.iter().zip(weights).enumerate();
+    all.filter(|(_, (row, _))| **row != NOWHERE).map(|(copy, (&row, w))| (copy, row as usize, w))
 }
 
 /// The part of stacked rows that `rows` are.
@@ -96,9 +102,9 @@ impl MoeBackend for Reference {
     fn combine(&self, x: &Tensor, weights: &Tensor, routes: &Routes) -> Result<Tensor> {
         let h = x.as_matrix().1;
         let mut y = vec![0.0; routes.tokens() * h];
-        for (copy, (&row, w)) in routes.rows.iter().zip(reals(weights)?).enumerate() {
+        for (copy, row, w) in taken(routes, reals(weights)?) {
             let to = &mut y[copy / routes.top_k * h..][..h];
-            to.iter_mut().zip(&reals(x)?[row as usize * h..][..h]).for_each(|(y, x)| *y += w * x);
+            to.iter_mut().zip(&reals(x)?[row * h..][..h]).for_each(|(y, x)| *y += w * x);
         }
         self.give(&[routes.tokens(), h], &y)
     }
@@ -111,10 +117,10 @@ impl MoeBackend for Reference {
         routes: &Routes,
     ) -> Result<(Tensor, Tensor)> {
         let h = x.as_matrix().1;
-        let (mut dx, mut dw) = (vec![0.0; x.numel()], Vec::with_capacity(weights.numel()));
-        for (copy, (&row, w)) in routes.rows.iter().zip(reals(weights)?).enumerate() {
-            let (dy, at) = (&reals(dy)?[copy / routes.top_k * h..][..h], row as usize * h);
-            dw.push(dot(dy, &reals(x)?[at..at + h]));
+        let (mut dx, mut dw) = (vec![0.0; x.numel()], vec![0.0; weights.numel()]);
+        for (copy, row, w) in taken(routes, reals(weights)?) {
+            let (dy, at) = (&reals(dy)?[copy / routes.top_k * h..][..h], row * h);
+            dw[copy] = dot(dy, &reals(x)?[at..at + h]);
             dx[at..at + h].iter_mut().zip(dy).for_each(|(dx, d)| *dx += w * d);
         }
         Ok((self.give_as(x, &dx)?, self.give_as(weights, &dw)?))

@@ -5,6 +5,7 @@ mod mixers;
 use crate::keeping::{Keeping, LayerKeeping, Recompute};
 use crate::parts::{Attention, Block, Feed, Mixer, Norm, QkNorm};
 use crate::{Item, ModelConfig};
+use ms_core::Dispatcher;
 
 /// What decides the size of what a forward pass keeps for its backward.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,12 @@ pub struct Activations {
     pub tp: usize,
     /// Whether they share the tokens between matrices.
     pub sequence_parallel: bool,
+    /// Ranks that share an expert.
+    pub etp: usize,
+    /// Ranks that share the experts.
+    pub ep: usize,
+    /// How tokens reach them.
+    pub dispatcher: Dispatcher,
     /// Which layers run again as a whole.
     pub recompute: Recompute,
     /// What the others keep less of.
@@ -43,11 +50,34 @@ struct Layer {
     sent: usize,
 }
 
+/// Tokens of a rank around experts.
+struct Tokens {
+    /// That the router's inputs are of.
+    entered: usize,
+    /// That it routes.
+    routed: usize,
+    /// That it has the weights of.
+    weighed: usize,
+    /// As many whole rows come back for each choice.
+    back: usize,
+}
+
 impl Activations {
     /// Without recomputation: a micro-batch of one row of `tokens` tokens, on one rank.
     pub fn plain(tokens: usize, element_bytes: usize) -> Self {
         let (recompute, keeping) = (Recompute::None, Keeping::default());
-        Self { tokens, row: tokens, element_bytes, tp: 1, sequence_parallel: false, recompute, keeping }
+        Self {
+            tokens,
+            row: tokens,
+            element_bytes,
+            tp: 1,
+            sequence_parallel: false,
+            etp: 1,
+            ep: 1,
+            dispatcher: Dispatcher::default(),
+            recompute,
+            keeping,
+        }
     }
 
     /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands of
@@ -190,14 +220,19 @@ impl Activations {
             // rounded ones.
             let copies = match (&c.moe, kind.feed) {
                 (Some(moe), Feed::Moe) => {
-                    let routed = usize::from(!(moe.router.f32 && element < wide));
+                    let routed = usize::from(!(moe.router.f32 && element < wide) || keeping.experts_again);
                     let shared = usize::from(moe.shared.is_some());
-                    if self.sequence_parallel { routed + shared } else { routed.max(shared) }
+                    match self.sequence_parallel {
+                        true => routed * self.of_experts().entered * c.hidden * element + shared * whole,
+                        false => routed.max(shared) * whole,
+                    }
                 }
-                _ => 1,
+                _ => whole,
             };
-            let behind = if keeping.network_again { row } else { copies * whole };
-            kept += weighed + stream + norms + normed(behind) + self.network(c, number, keeping);
+            let behind = if keeping.network_again { row } else { copies };
+            let network = self.network(c, number, keeping);
+            kept += weighed + stream + norms + normed(behind) + network.kept;
+            sent += network.sent;
         }
         if c.block == Block::Shortcut {
             // Two of everything, but the experts beside the first network take its input.
@@ -255,25 +290,49 @@ impl Activations {
         }
     }
 
-    fn network(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> usize {
+    /// Tokens of the rank around experts.
+    fn of_experts(&self) -> Tokens {
+        let (own, sharing) = (self.tokens / self.tp, self.tokens / self.tp * self.etp);
+        let alike = self.etp == self.tp && !self.sequence_parallel;
+        match self.dispatcher {
+            Dispatcher::AllGather => {
+                Tokens { entered: sharing, routed: sharing, weighed: sharing * self.ep, back: sharing }
+            }
+            Dispatcher::AllToAll => Tokens { entered: own, routed: own, weighed: own, back: own },
+            Dispatcher::AllToAllSeq => {
+                let entered = if alike { sharing } else { own };
+                Tokens { entered, routed: sharing, weighed: sharing, back: own }
+            }
+        }
+    }
+
+    fn network(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
         if keeping.network_again {
-            return 0;
+            return Layer::default();
         }
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let inside = |width: usize| self.tokens * width / self.tp * element;
         // Before the activation, with the gate's half, and behind it.
-        let before = if c.activation.gated() { 2 } else { 1 };
-        let behind = usize::from(!keeping.activations_again);
+        let of_experts = keeping.of_experts();
+        let before = match (of_experts.inner_again, c.activation.gated()) {
+            (true, _) => 0,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
+        let behind = usize::from(!of_experts.activations_again);
         let inner = |ffn: usize| inside((before + behind) * ffn);
         match (&c.moe, c.layer(number).feed) {
             (Some(moe), Feed::Moe) => {
-                let scores = self.tokens * (moe.experts + moe.zero_experts) * wide;
+                let tokens = self.of_experts();
+                let scores = tokens.routed * (moe.experts + moe.zero_experts) * wide;
                 // Experts and weights of each token; what goes into experts and what comes out of them.
-                let picks = self.tokens * moe.top_k * (4 + wide);
-                let copies = 2 * self.tokens * moe.top_k * c.hidden * element;
+                let picks = moe.top_k * (4 * tokens.routed + wide * tokens.weighed);
+                let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
+                let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
+                let (rows, sent) = if keeping.experts_again { (0, out) } else { (into + out, 0) };
                 // Scores formed unrounded need the rows and the router so.
                 let rounded = if moe.router.f32 && element < wide {
-                    (self.tokens + moe.experts + moe.zero_experts) * c.hidden * wide
+                    (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide
                 } else {
                     0
                 };
@@ -281,9 +340,10 @@ impl Activations {
                 let gate =
                     moe.shared.map_or(0, |s| usize::from(s.gate) * self.stream() * (c.hidden + 1) * element);
                 let shared = moe.shared.map_or(0, |s| inner(s.ffn)) + gate;
-                scores + picks + copies + rounded + shared + moe.top_k * inner(moe.ffn)
+                let kept = scores + picks + rows + rounded + shared + moe.top_k * inner(moe.ffn);
+                Layer { kept, sent }
             }
-            _ => self.dense(c, keeping),
+            _ => Layer { kept: self.dense(c, keeping), sent: 0 },
         }
     }
 

@@ -41,7 +41,8 @@ impl Recompute {
 ///
 /// # Source
 /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`, `should_recompute`; of `--swap-attention`,
-/// `docs/features/swap_attention.md`.
+/// `docs/features/swap_attention.md`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
+/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
     /// Attention between projections runs again (`--recompute-granularity selective`).
@@ -55,6 +56,11 @@ pub struct Keeping {
     pub swap_attention: bool,
     /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
     pub networks_again: usize,
+    /// Layers of experts form again what goes into experts and what their activation functions give, and send what comes out of
+    /// them to the host (`--moe-zero-memory level0`).
+    pub experts_again: bool,
+    /// Of those, so many of a stage also form again what goes into activation functions, shared experts' too (`level1`).
+    pub expert_inner_again: usize,
     /// Layers are counted over the chunks of a stage, taken in turns (`--enable-recompute-layers-per-pp-rank`).
     pub of_stage: bool,
     /// The last layer of the last chunk does not run again: its backward follows at once (`--recompute-in-advance`).
@@ -74,6 +80,24 @@ pub struct LayerKeeping {
     pub network_again: bool,
     /// What the norm before attention and attention keep goes to the host.
     pub swap_attention: bool,
+    /// What goes into experts is formed again, and what comes out goes to the host.
+    pub experts_again: bool,
+    /// The outputs of the first linear layers of experts are formed again.
+    pub expert_inner_again: bool,
+    /// So are those of the network at hand.
+    pub inner_again: bool,
+}
+
+impl LayerKeeping {
+    /// What the experts of the layer keep less of, those included that all tokens share.
+    #[must_use]
+    pub fn of_experts(self) -> Self {
+        Self {
+            activations_again: self.activations_again || self.experts_again,
+            inner_again: self.expert_inner_again,
+            ..self
+        }
+    }
 }
 
 impl Keeping {
@@ -92,6 +116,10 @@ impl Keeping {
             norms_again: self.norms_again > 0 && among(self.norms_again),
             network_again: place < self.networks_again,
             swap_attention: self.swap_attention,
+            experts_again: self.experts_again,
+            // Whatever the others count, these are counted over the chunks of a stage.
+            expert_inner_again: self.experts_again && layer * chunks + chunk < self.expert_inner_again,
+            inner_again: false,
         }
     }
 }

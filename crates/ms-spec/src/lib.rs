@@ -23,6 +23,7 @@
 mod activations;
 mod config;
 mod error;
+mod expert_bytes;
 mod family;
 pub mod flops;
 pub mod hf;
@@ -38,6 +39,7 @@ mod rules;
 pub use activations::{Activations, PassBytes};
 pub use config::ModelConfig;
 pub use error::{Error, Result};
+pub use expert_bytes::{ExpertBytes, ExpertExchange};
 pub use family::Family;
 pub use keeping::{Keeping, LayerKeeping, Recompute};
 pub use params::{Init, ParamSpec, Place, SumGrad, local, params};

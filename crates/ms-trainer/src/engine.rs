@@ -95,7 +95,8 @@ impl Engine {
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
         let form = config.optimizer_form;
-        let swaps = config.keeping.swap_attention || form.swapped.is_some();
+        let keeping = config.keeping;
+        let swaps = keeping.swap_attention || keeping.experts_again || form.swapped.is_some();
         let host = match device.arena().is_meta() {
             true => swaps.then(Host::meta),
             false => swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?,
@@ -356,8 +357,8 @@ impl Engine {
         let mine = Tensor::from_slice(self.device.arena(), [all.len()], &all)?;
         let sum = self.ctx.stage.all_reduce("expert load", mine, ReduceOp::Sum)?.wait()?;
         let sum = self.ctx.pp.all_reduce("expert load", sum, ReduceOp::Sum)?.wait()?;
-        // The ranks that share an expert see the same tokens.
-        let seen = 1.0 / self.ctx.etp.size() as f64;
+        // Some ranks route the same tokens.
+        let seen = 1.0 / self.ctx.router_copies() as f64;
         let passed = 1.0 / (self.ctx.tp.size() * self.ctx.cp.size()) as f64;
         let (mut losses, mut passes, mut dropped, mut tokens) = ([0.0; 4], 0.0, 0.0, BTreeMap::new());
         for (layer, row) in sum.as_slice::<f64>()?.chunks_exact(width).enumerate().filter(|(_, r)| r[4] > 0.0)

@@ -6,7 +6,7 @@
 
 use crate::rehearsal::{Place, Rehearsal, rehearse};
 use crate::{Engine, StepReport, TrainConfig};
-use ms_core::{Axis, DType, Device, Grid, GridRules, GridSizes, Rng};
+use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_spec::{ModelConfig, Stages};
@@ -26,6 +26,10 @@ pub struct Trial {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// How tokens reach the ranks of their experts.
+    pub dispatcher: Dispatcher,
+    /// Shared experts work while tokens are on their way to the others.
+    pub overlap_experts: bool,
     /// Learning rate of every step.
     pub lr: f64,
 }
@@ -145,7 +149,9 @@ impl Trial {
             order: crate::PipelineOrder::default(),
             ..self.config.clone()
         };
-        Self { config, grid, sequence_parallel: false, context: ContextParallel::Gather, lr: self.lr }
+        let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
+        let overlap_experts = false;
+        Self { config, grid, sequence_parallel: false, context, dispatcher, overlap_experts, lr: self.lr }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -161,6 +167,7 @@ impl Trial {
     ) -> Result<Found, Apart> {
         let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
             let ctx = ParallelCtx::new(self.grid.clone(), self.sequence_parallel, self.context, &fabric)?;
+            let ctx = ctx.with_dispatcher(self.dispatcher, self.overlap_experts);
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,
@@ -234,8 +241,9 @@ impl Trial {
     /// # Errors
     /// [`Apart::Failed`] where the run itself would fail.
     pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, Apart> {
-        let Self { grid, sequence_parallel, context, .. } = self;
-        let place = Place { grid, rank, sequence_parallel: *sequence_parallel, context: *context };
+        let (grid, sequence_parallel, context) = (&self.grid, self.sequence_parallel, self.context);
+        let (dispatcher, overlap_experts) = (self.dispatcher, self.overlap_experts);
+        let place = Place { grid, rank, sequence_parallel, context, dispatcher, overlap_experts };
         let each = micro / grid.size(Axis::Dp);
         rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
     }

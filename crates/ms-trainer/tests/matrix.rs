@@ -8,8 +8,8 @@
 mod page;
 mod parity;
 
-use ms_core::Rng;
 use ms_core::ops::Auxiliary;
+use ms_core::{Dispatcher, Rng};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
@@ -245,6 +245,12 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.loss_scale = draw.of(&[LossScale::None, LossScale::Constant(3.0)]);
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };
+    }
+    case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
+    case.overlap_experts = draw.below(2) == 0;
+    if case.keeping.activations_again == 0 {
+        let inner = draw.of(&[0, 1, usize::MAX]);
+        (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.below(2) == 0, inner);
     }
     Some(case)
 }

@@ -4,7 +4,7 @@
 
 mod parity;
 
-use ms_core::DType;
+use ms_core::{DType, Dispatcher};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
@@ -65,6 +65,9 @@ fn ways() -> Vec<(&'static str, Keeping)> {
         ("activations of two layers", Keeping { activations_again: 2, ..none }),
         ("norms", Keeping { norms_again: ALL, ..none }),
         ("activations and norms", Keeping { activations_again: ALL, norms_again: ALL, ..none }),
+        ("rows of experts", Keeping { experts_again: true, ..none }),
+        ("rows of experts and, in one layer, inside", Keeping { experts_again: true, expert_inner_again: 1, ..none }),
+        ("rows and insides of experts", Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none }),
         ("swap", Keeping { swap_attention: true, ..none }),
         ("swap and networks", Keeping { swap_attention: true, networks_again: 2, ..none }),
         (
@@ -110,6 +113,9 @@ fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping)
         element_bytes: case.dtype.size(),
         tp: case.sizes.tp,
         sequence_parallel: case.sequence_parallel,
+        etp: case.sizes.etp.unwrap_or(case.sizes.tp),
+        ep: case.sizes.ep,
+        dispatcher: case.dispatcher,
         recompute,
         keeping,
     };
@@ -159,7 +165,7 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                     let again = found(&c, &Case { recompute, ..case.clone() });
                     check(&format!("{recompute:?}"), &again, recompute, Keeping::default());
                 }
-                for (way, keeping) in ways() {
+                for (way, keeping) in ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again) {
                     let less = found(&c, &Case { keeping, ..case.clone() });
                     same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
                     let (a, b) = (plain.bytes[0], less.bytes[0]);
@@ -188,12 +194,15 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
         (&experts, Case::of(2, 1, 1, 1, 2)),
         (&experts, Case::of(4, 2, 1, 1, 2).sequence_parallel()),
         (&experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
+        (&experts, Case { dispatcher: Dispatcher::AllToAll, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() }),
+        (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() }),
+        (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2) }),
         (&dense, Case { order: PipelineOrder::ZeroBubble, ..Case::of(2, 1, 1, 2, 1) }),
     ];
     for (c, case) in cases {
         let case = Case { dropout: 0.1, ..case.single_precision() };
         let plain = found(c, &case);
-        for (way, keeping) in ways() {
+        for (way, keeping) in ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again) {
             let less = found(c, &Case { keeping, ..case.clone() });
             same(&format!("{way}: {case:?}"), &plain, &less);
             assert!(less.bytes[0].kept < plain.bytes[0].kept, "{way}: {case:?}");

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{DType, Device, Grid, GridRules, GridSizes};
+use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Stages};
@@ -68,8 +68,9 @@ fn train(
 ) {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let context = ContextParallel::Gather;
-    let trial = Trial { config, grid, sequence_parallel: false, context, lr: 1e-3 };
+    let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
+    let (sequence_parallel, overlap_experts) = (false, false);
+    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 };
     trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
 

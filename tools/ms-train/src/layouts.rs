@@ -260,12 +260,16 @@ fn layout(
     // Rows of the vocabulary that do not divide are filled up.
     let padded_vocab = c.model.padded_vocab.next_multiple_of(sizes.tp);
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
-    topology::check(&model, &grid, &stages, &context, sequence_parallel, c.seq_length, c.batch.micro).ok()?;
+    let dispatcher = r.topology.dispatcher;
+    let tokens = (sequence_parallel, dispatcher);
+    topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
     let order = r.config.order;
     let layer_list = stages.layer_list.clone();
     let config = TrainConfig { model, stages: stages.clone(), order, recompute, ..c.clone() };
     let dp = grid.size(Axis::Dp);
     let topology = Topology {
+        dispatcher,
+        overlap_experts: r.topology.overlap_experts,
         listed: grid.clone(),
         grid,
         stages,

@@ -27,6 +27,7 @@ gathered_options! {
         pub(crate) made: model::Made,
         pub(crate) spread: topology::Spread,
         pub(crate) again: recompute::Again,
+        pub(crate) of_experts: recompute::OfExperts,
         pub(crate) rates: schedule::Rates,
         pub(crate) routers: routing::Routers,
         pub(crate) precision: resolve::Precision,

@@ -127,8 +127,9 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         ..TrainConfig::steps(model, DType::F64, length, c.batch.micro.min(2))
     };
     let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
+    let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
     let shape = Shape { rows: c.batch.micro.min(2), length, micro, packed: true };
-    Ok((Trial { config, grid, sequence_parallel, context, lr: 1e-3 }, shape))
+    Ok((Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 }, shape))
 }
 
 /// Layers that the small model has: one or two for each chunk, and enough for one of each kind.

@@ -9,7 +9,7 @@ use ms_core::{Axis, DType, Grid, ParamId};
 use ms_dist::ContextParallel;
 use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Action, Report, Schedule};
-use ms_spec::{Activations, Attention, Item, Mixer, PassBytes, PlacedParam, Placement, memory};
+use ms_spec::{Activations, Attention, ExpertExchange, Feed, Item, Mixer, PassBytes, PlacedParam, Placement, memory};
 use ms_trainer::Replay;
 use ms_trainer::rehearsal::Rehearsal;
 use serde_json::{Map, Value, json};
@@ -238,6 +238,9 @@ pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
         element_bytes: if c.dtype == DType::F16 { 4 } else { c.dtype.size() },
         tp: grid.size(Axis::Tp),
         sequence_parallel: r.topology.sequence_parallel,
+        etp: grid.expert().size(Axis::Tp),
+        ep: grid.size(Axis::Ep),
+        dispatcher: r.topology.dispatcher,
         recompute: c.recompute,
         keeping: c.keeping,
     }
@@ -299,7 +302,8 @@ fn ranks(
 fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<Value> {
     let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
     let mut sent = communication(r, stages, 0, 0)?;
-    sent["tp"] = json!(of(&["tp", "expert-tp"]));
+    sent["tp"] = json!(of(&["tp"]));
+    sent["expert_tp"] = json!(of(&["expert-tp"]));
     sent["pp"] = json!(of(&["pp", "embedding"]));
     sent["cp"] = json!(of(&["cp", "ulysses", "ring"]));
     sent["ep"] = json!(of(&["ep"]));
@@ -307,8 +311,8 @@ fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<
 }
 
 /// An estimate of the bytes that a rank of the first stage sends in an iteration, by axis, counted as
-/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for dense layers. Layouts are compared by
-/// it; a plan is tried out.
+/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. Layouts are compared by it; a
+/// plan is tried out.
 pub(crate) fn communication(
     r: &Resolved,
     stages: &[Vec<PlacedParam>],
@@ -328,9 +332,21 @@ pub(crate) fn communication(
     let row = c.model.hidden * c.dtype.size();
     let stream = tokens / cp * row;
     let layers = c.model.layers / pp;
+    // Of the first stage, from the layers that it has of each kind.
+    let of_experts = (0..layers).filter(|&l| c.model.layer(l).feed == Feed::Moe).count();
+    let around = ExpertExchange {
+        dispatcher: r.topology.dispatcher,
+        tokens: tokens / cp,
+        element_bytes: c.dtype.size(),
+        tp,
+        etp: grid.expert().size(Axis::Tp),
+        ep: grid.size(Axis::Ep),
+        sequence_parallel: r.topology.sequence_parallel,
+    }
+    .of_layer(&c.model);
     // Each of a layer's two sublayers enters and leaves, forward and backward; so do the embedding and the output layer. A sum
-    // over all costs as much as gathering and sharing together.
-    let crossings = 2 * (4 * layers + 2);
+    // over all costs as much as gathering and sharing together. Experts are counted for themselves.
+    let crossings = 2 * (4 * layers + 2 - 2 * of_experts);
     let border = if r.topology.sequence_parallel { stream / tp } else { stream };
     let chunks =
         c.stages.layers_per_chunk.map_or(1, |n| layers / n.max(1)) * if c.stages.dual_pipe { 2 } else { 1 };
@@ -342,16 +358,14 @@ pub(crate) fn communication(
         .filter_map(|l| ms_nn::head_exchange(&c.model, l, 0, tp))
         .map(|exchange| exchange.sent_columns(0) * tokens / cp * c.dtype.size())
         .sum();
-    let top_k = c.model.moe.as_ref().map_or(0, |m| m.top_k);
-    let ep = grid.size(Axis::Ep);
     Ok(json!({
         "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
         "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
-        "tp": micro_batches * (crossings * share(stream, tp) + handed),
+        "tp": micro_batches * (crossings * share(stream, tp) + handed + of_experts * around.tp),
         "pp": micro_batches * border * messages,
         "cp": micro_batches * layers * share(4 * stream, cp),
-        // There and back, forward and backward, with an even load.
-        "ep": micro_batches * layers * 4 * top_k * share(stream, ep),
+        "ep": micro_batches * of_experts * around.ep,
+        "expert_tp": micro_batches * of_experts * around.etp,
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_core::Dispatcher;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::Stages;
 use ms_trainer::Replay;
@@ -24,6 +25,73 @@ options! {
     }
 }
 
+options! {
+    /// What layers of experts keep less of.
+    pub(crate) struct OfExperts in "Recomputation" {
+        level: String = "--moe-zero-memory", "what experts keep: level0 forms again what goes into them (tokens are sent again) and what activation functions give, and what comes out goes to a file; level1 also what goes into activation functions. Needs --moe-alltoall-overlap-comm or --moe-fb-overlap";
+        layers: Option<usize> = "--moe-zero-memory-num-layers", "level1 in the first so many layers of a stage, level0 in the others (0: level1 in all)", range = "[0,16384]";
+        pub(crate) overlapped: bool = "--moe-alltoall-overlap-comm", "tokens are on their way to experts while shared experts work";
+        overlapped_passes: bool = "--moe-fb-overlap", "as --moe-alltoall-overlap-comm: passes of other micro-batches do not work meanwhile";
+        overlapped_gathering: bool = "--moe-allgather-overlap-comm", "tokens are gathered for experts while shared experts work";
+        overlapped_shared: bool = "--moe-shared-expert-overlap", "as --moe-alltoall-overlap-comm";
+    }
+}
+
+impl OfExperts {
+    /// Whether shared experts work while tokens are on their way.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.overlapped || self.overlapped_passes || self.overlapped_gathering || self.overlapped_shared
+    }
+
+    /// In how many layers of a stage what goes into activation functions is formed again.
+    fn inner(&self, layers: usize, stages: &Stages) -> Result<usize> {
+        const FLAG: &str = "--moe-zero-memory-num-layers";
+        let of_stage = layers / stages.pp.max(1);
+        match self.layers {
+            Some(_) if self.level == "disable" => {
+                bail!(Usage(format!("{FLAG}: goes with --moe-zero-memory, as upstream has it")))
+            }
+            Some(n) if n > of_stage => {
+                bail!(Usage(format!("{FLAG}: expected at most the {of_stage} layers of a stage, found {n}")))
+            }
+            Some(n) if n > 0 && self.level == "level1" => Ok(n),
+            _ => Ok(if self.level == "level1" { usize::MAX } else { 0 }),
+        }
+    }
+
+    /// What upstream refuses.
+    ///
+    /// # Source
+    /// MindSpeed, `features_manager/moe/moe_zero_memory.py`, `moe_alltoall_overlap.py` and `moe_allgather_overlap.py`.
+    fn check(&self, full: Recompute, dispatcher: Dispatcher) -> Result<()> {
+        let gathers = dispatcher == Dispatcher::AllGather;
+        if (self.overlapped || self.overlapped_passes) && gathers {
+            let flag = if self.overlapped { "--moe-alltoall-overlap-comm" } else { "--moe-fb-overlap" };
+            bail!(Usage(format!("{flag}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather")));
+        }
+        if self.overlapped_gathering && !gathers {
+            bail!(Usage(
+                "--moe-allgather-overlap-comm: expected --moe-token-dispatcher-type allgather, found another".into()
+            ));
+        }
+        if self.level == "disable" {
+            return Ok(());
+        }
+        if !self.overlapped && !self.overlapped_passes {
+            bail!(Usage(
+                "--moe-zero-memory: needs --moe-alltoall-overlap-comm or --moe-fb-overlap, as upstream has it".into()
+            ));
+        }
+        if full != Recompute::None {
+            bail!(Usage(
+                "--moe-zero-memory: goes not with --recompute-granularity full, under which layers keep only their input"
+                    .into()
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Resolves them for a model of `layers` layers on `stages`.
 ///
 /// # Errors
@@ -33,7 +101,12 @@ options! {
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `validate_recompute_args`; MindSpeed,
 /// `features_manager/pipeline_parallel/ripipe_schedules_feature.py`; Megatron-LM `core_r0.8.0`,
 /// `megatron/core/transformer/transformer_config.py`.
-pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Recompute, Keeping, Replay)> {
+pub(crate) fn resolve(
+    o: &Again,
+    of_experts: &OfExperts,
+    (layers, dispatcher): (usize, Dispatcher),
+    stages: &Stages,
+) -> Result<(Recompute, Keeping, Replay)> {
     let method = o.method.as_deref();
     let selective = o.granularity.as_deref() == Some("selective") || o.activations;
     let count = o.layers;
@@ -55,6 +128,8 @@ pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Reco
         norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?,
         swap_attention: o.swap_attention,
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
+        experts_again: of_experts.level != "disable",
+        expert_inner_again: of_experts.inner(layers, stages)?,
         of_stage: o.of_stage,
         spare_last: o.in_advance,
     };
@@ -76,6 +151,7 @@ pub(crate) fn resolve(o: &Again, layers: usize, stages: &Stages) -> Result<(Reco
             bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into()))
         }
     };
+    of_experts.check(full, dispatcher)?;
     let counted = matches!(full, Recompute::BlockOfStage(_))
         || keeping.networks_again > 0
         || [keeping.activations_again, keeping.norms_again].iter().any(|&n| n > 0 && n < usize::MAX);

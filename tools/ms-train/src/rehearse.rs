@@ -17,7 +17,8 @@ pub(crate) fn stages(r: &Resolved, micro_batches: usize) -> Vec<Option<Rehearsal
     let of_stage = |stage: usize| {
         let rank = (0..r.world).find(|&rank| grid.coord(rank, Axis::Pp) == stage)?;
         let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
-        let place = Place { grid, rank, sequence_parallel, context };
+        let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
+        let place = Place { grid, rank, sequence_parallel, context, dispatcher, overlap_experts };
         let tried = rehearse(&r.config, &place, micro_batches);
         tried.inspect_err(|e| tracing::warn!("stage {stage} cannot be tried out: {e}")).ok()
     };

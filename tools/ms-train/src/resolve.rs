@@ -172,7 +172,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
 
     let micro = need(o.batches.micro, "--micro-batch-size")?;
     let noop = o.model_flags.noop_layers();
-    let around = Around { world, upstream: o.upstream, noop, seq_length, micro };
+    let overlap_experts = o.of_experts.overlaps();
+    let around = Around { world, upstream: o.upstream, overlap_experts, noop, seq_length, micro };
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
     let adaptive = matches!(o.spread.context.value.as_str(), "adaptive_cp_algo" | "hybrid_adaptive_cp_algo");
     if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !o.doing.dry_run {
@@ -213,7 +214,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         Upstream::Head => ms_spec::flops::head(&model, 1, seq_length),
     };
     let (start, end) = (w.profile_start, w.profile_end);
-    let routing = routing(&o.routers, &o.model_flags, o.upstream, &model)?;
+    let routing = routing(&o.routers, &o.model_flags, o.upstream, topology.dispatcher, &model)?;
     if let Some(moe) = model.moe.as_mut().filter(|_| o.routers.gating_in_f32) {
         moe.router.f32 = true;
     }
@@ -224,7 +225,12 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
-    let (recompute, keeping, replay) = crate::recompute::resolve(&o.again, model.layers, &topology.stages)?;
+    let (recompute, keeping, replay) = crate::recompute::resolve(
+        &o.again,
+        &o.of_experts,
+        (model.layers, topology.dispatcher),
+        &topology.stages,
+    )?;
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let config = TrainConfig {

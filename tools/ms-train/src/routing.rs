@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
+use ms_core::Dispatcher;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
 use ms_options::ModelFlags;
@@ -23,7 +24,6 @@ options! {
         fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
         capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
         drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
-        dispatcher: Option<String> = "--moe-token-dispatcher-type", "how tokens reach experts, with the same values; a capacity needs alltoall";
         bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
         pub(crate) gating_in_f32: bool = "--router-gating-in-fp32", "form the router's logits in float32", group = "Model";
     }
@@ -34,6 +34,7 @@ pub(crate) fn routing(
     o: &Routers,
     flags: &ModelFlags,
     upstream: Upstream,
+    dispatcher: Dispatcher,
     model: &ModelConfig,
 ) -> Result<Routing> {
     let (experts, top_k) = model.moe.as_ref().map_or((0, 0), |m| (m.experts, m.top_k));
@@ -97,7 +98,7 @@ pub(crate) fn routing(
             _ => DropPolicy::Weights,
         },
     });
-    if capacity.is_some() && o.dispatcher.as_deref().is_none_or(|t| t == "allgather") {
+    if capacity.is_some() && dispatcher == Dispatcher::AllGather {
         bail!(Usage(
             "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"
                 .into()

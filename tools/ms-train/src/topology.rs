@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_core::{Grid, GridRules, GridSizes};
+use ms_core::{Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
 use ms_dist::schedule::Schedule;
 use ms_spec::{ModelConfig, Placement, Stages};
@@ -28,6 +28,7 @@ options! {
         pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", range = "[1,16384]";
         pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", range = "[1,16384]";
         pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble";
+        pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: ranks gather all (allgather), or send each to its experts' ranks, their own tokens with all columns (alltoall since core 0.12; flex, whose fused kernels exchange the same) or all tokens with their own columns (alltoall_seq; alltoall of v2.0.0). A capacity needs one of the latter";
         group: Option<usize> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", range = "[1,16777216]";
     }
 }
@@ -47,6 +48,10 @@ pub(crate) struct Topology {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// How tokens reach the ranks of their experts.
+    pub dispatcher: Dispatcher,
+    /// Shared experts work while tokens are on their way to the others.
+    pub overlap_experts: bool,
     /// Whether the optimizer's state is shared out; where it is not, every rank of a plan holds all of it.
     pub distributed_optimizer: bool,
 }
@@ -55,6 +60,8 @@ pub(crate) struct Topology {
 pub(crate) struct Around<'a> {
     pub(crate) world: usize,
     pub(crate) upstream: Upstream,
+    /// Shared experts work while tokens are on their way to the others.
+    pub(crate) overlap_experts: bool,
     /// `--noop-layers`.
     pub(crate) noop: Option<&'a str>,
     pub(crate) seq_length: usize,
@@ -75,7 +82,7 @@ fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
 /// # Errors
 /// If sizes do not fit together, or the model cannot be cut so.
 pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Topology> {
-    let &Around { world, upstream, noop, seq_length, micro } = around;
+    let &Around { world, upstream, noop, seq_length, micro, .. } = around;
     let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
     let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
@@ -106,8 +113,16 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     let stages = stages(o, noop, model)?;
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
-    check(model, &grid, &stages, &context, sequence_parallel, seq_length, micro)?;
+    let dispatcher = match (o.dispatcher.as_str(), upstream) {
+        _ if model.moe.is_none() => Dispatcher::default(),
+        ("alltoall_seq", _) | ("alltoall", Upstream::V2_0_0) => Dispatcher::AllToAllSeq,
+        ("alltoall" | "flex", _) => Dispatcher::AllToAll,
+        _ => Dispatcher::AllGather,
+    };
+    check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
     Ok(Topology {
+        dispatcher,
+        overlap_experts: around.overlap_experts,
         grid,
         listed,
         stages,
@@ -242,7 +257,7 @@ pub(crate) fn check(
     grid: &Grid,
     stages: &Stages,
     context: &ContextParallel,
-    sequence_parallel: bool,
+    (sequence_parallel, dispatcher): (bool, Dispatcher),
     seq_length: usize,
     micro: usize,
 ) -> Result<()> {
@@ -270,9 +285,18 @@ pub(crate) fn check(
     let tokens = seq_length / cp * micro;
     let spread = if sequence_parallel {
         Some("--sequence-parallel")
+    } else if model.moe.is_some() && etp != tp {
+        Some("whole experts on tensor-parallel ranks")
     } else {
-        (model.moe.is_some() && etp != tp).then_some("whole experts on tensor-parallel ranks")
+        (dispatcher == Dispatcher::AllToAll).then_some("--moe-token-dispatcher-type alltoall")
     };
+    if dispatcher == Dispatcher::AllToAllSeq && !model.hidden.is_multiple_of(etp) {
+        bail!(Usage(format!(
+            "--moe-token-dispatcher-type: {} columns do not divide by the {etp} ranks that share an expert; allgather and \
+             Megatron-core 0.12's alltoall (--upstream head) exchange whole rows",
+            model.hidden
+        )));
+    }
     if let Some(what) = spread.filter(|_| !tokens.is_multiple_of(tp)) {
         bail!(Usage(format!(
             "{what}: {tokens} tokens of a micro-batch do not divide by --tensor-model-parallel-size {tp}"
@@ -303,7 +327,9 @@ fn placing_flag(stages: &Stages, layers: usize) -> &'static str {
 pub(crate) fn check_rows(topology: &Topology, multiple: usize, micro: usize) -> Result<()> {
     let (tp, cp) = (topology.grid.size(ms_core::Axis::Tp), topology.grid.size(ms_core::Axis::Cp));
     let pieces = if cp > 1 { topology.context.pieces(cp) } else { 1 };
-    let spread = topology.sequence_parallel || topology.grid.expert().size(ms_core::Axis::Tp) != tp;
+    let spread = topology.sequence_parallel
+        || topology.dispatcher == Dispatcher::AllToAll
+        || topology.grid.expert().size(ms_core::Axis::Tp) != tp;
     let shares = pieces * if spread { tp } else { 1 };
     if !(multiple * micro).is_multiple_of(shares) || !multiple.is_multiple_of(pieces) {
         bail!(Usage(format!(

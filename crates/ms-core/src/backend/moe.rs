@@ -50,7 +50,7 @@ pub trait MoeBackend {
         router: &Router,
         grad_scale: f64,
     ) -> Result<f64>;
-    /// A row of `x[T,H]` for every copy, sorted by expert: `[T·K,H]`.
+    /// A row of `x[T,H]` for every copy that is taken, sorted by expert: `[R,H]`, of which `R` is `T·K` where all are.
     ///
     /// # Errors
     /// If shapes do not fit.
@@ -60,7 +60,7 @@ pub trait MoeBackend {
     /// # Errors
     /// If shapes do not fit.
     fn dispatch_backward(&self, dy: &Tensor, routes: &Routes) -> Result<Tensor>;
-    /// The weighted sum of each token's copies: `[T,H]`.
+    /// The weighted sum of each token's copies that are taken: `[T,H]`.
     ///
     /// # Errors
     /// If shapes or element types do not fit.

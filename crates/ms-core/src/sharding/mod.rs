@@ -10,11 +10,13 @@
 //! # Ok::<(), ms_core::Error>(())
 //! ```
 
+mod dispatcher;
 mod grid;
 mod partition;
 mod region;
 mod topology;
 
+pub use dispatcher::Dispatcher;
 pub use grid::{Grid, GridRules, GridSizes};
 pub use partition::Partition;
 pub use region::Region;

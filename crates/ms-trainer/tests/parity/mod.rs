@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test uses its part
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{CpuBackend, DType, Device, Grid, GridRules, GridSizes, Tensor};
+use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
@@ -22,6 +22,9 @@ pub(crate) struct Case {
     pub(crate) rules: GridRules,
     pub(crate) sequence_parallel: bool,
     pub(crate) context: ContextParallel,
+    pub(crate) dispatcher: Dispatcher,
+    /// Shared experts work while tokens are on their way to the others.
+    pub(crate) overlap_experts: bool,
     pub(crate) stages: Stages,
     pub(crate) order: PipelineOrder,
     pub(crate) recompute: Recompute,
@@ -55,6 +58,8 @@ impl Case {
             rules: GridRules::V2,
             sequence_parallel: false,
             context: ContextParallel::Gather,
+            dispatcher: Dispatcher::default(),
+            overlap_experts: false,
             stages: Stages::default(),
             order: PipelineOrder::default(),
             recompute: Recompute::None,
@@ -230,7 +235,8 @@ fn trial(
     let grid = Grid::new(case.world, &case.sizes, case.rules)
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
-    Ok(Trial { config, grid, sequence_parallel, context, lr })
+    let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
+    Ok(Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr })
 }
 
 /// Steps of micro-batches on which the routers of one rank choose clearly, drawn up to `tries` times each.

@@ -1,0 +1,83 @@
+//! Tokens exchanged for columns: each rank has all columns of its tokens, or its columns of all ranks' tokens.
+
+use crate::{Communicator, Result};
+use ms_core::{BackwardCx, Device, Graph, Op, Run, Tensor, Var};
+use std::sync::Arc;
+
+/// What the two directions of an exchange are called.
+#[derive(Clone, Copy)]
+pub(crate) struct Names {
+    pub(crate) there: &'static str,
+    pub(crate) back: &'static str,
+}
+
+/// Moves between "this rank's tokens, all columns" `[T, n·W]`, the columns of each destination side by side, and "the tokens of
+/// all ranks, this rank's columns" `[n·T, W]`.
+struct ColumnExchange {
+    comm: Arc<dyn Communicator>,
+    names: Names,
+    back: bool,
+}
+
+fn to_columns(device: &Device, comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<Tensor> {
+    let (n, (rows, width)) = (comm.size(), x.as_matrix());
+    let w = width / n;
+    let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [n * rows, w]);
+    let bytes = stacked.bytes_mut()?;
+    let part = rows * w * x.dtype().size();
+    for j in 0..n {
+        let of_rank = device.columns(x, &[Run::Copy { start: j * w, len: w }])?;
+        bytes[j * part..(j + 1) * part].copy_from_slice(of_rank.bytes());
+    }
+    Ok(comm.all_to_all(name, stacked)?.wait()?)
+}
+
+fn to_tokens(device: &Device, comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<Tensor> {
+    let n = comm.size();
+    let rows = x.as_matrix().0 / n;
+    let stacked = comm.all_to_all(name, x.clone())?.wait()?;
+    let parts = (0..n).map(|j| stacked.rows(j * rows, rows)).collect::<ms_core::Result<Vec<_>>>()?;
+    device.concat(&parts.iter().collect::<Vec<_>>())
+}
+
+impl ColumnExchange {
+    fn apply(&self, device: &Device, x: &Tensor, back: bool) -> ms_core::Result<Tensor> {
+        match back {
+            false => to_columns(device, &*self.comm, self.names.there, x),
+            true => to_tokens(device, &*self.comm, self.names.back, x),
+        }
+    }
+}
+
+impl Op for ColumnExchange {
+    fn name(&self) -> &'static str {
+        self.names.there
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+        // The gradient takes the other way.
+        let other = |dy: Tensor| self.apply(cx.device, &dy, !self.back);
+        dys.into_iter().map(|dy| dy.map(other).transpose()).collect()
+    }
+}
+
+/// A rank's tokens with the columns of all ranks side by side, `[T, n·W]`, as this rank's columns of all ranks' tokens, `[n·T, W]`,
+/// in rank order; or, `back`, the other way.
+///
+/// # Errors
+/// If a rank fails, or the columns or tokens do not divide.
+pub(crate) fn exchange(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    names: Names,
+    back: bool,
+) -> Result<Var> {
+    let op = ColumnExchange { comm: comm.clone(), names, back };
+    let y = op.apply(&g.device().clone(), x.value(), back)?;
+    Ok(g.apply(y, &[x], || Box::new(op)))
+}

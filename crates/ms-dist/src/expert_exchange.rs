@@ -1,0 +1,285 @@
+//! What ranks exchange around experts, as operations of a graph.
+//!
+//! A model calls [`ParallelCtx::enter_experts`] and [`ParallelCtx::leave_experts`], as it calls the pair of dense layers; which
+//! tokens and columns are between the two, and who routes which tokens, follows from the [`Dispatcher`].
+
+use crate::column_exchange::{self, Names};
+use crate::in_flight::Arriving;
+use crate::mappings::{Exchange, map};
+use crate::{Communicator, ParallelCtx, Pending};
+use ms_core::{BackwardCx, Device, Dispatcher, Graph, Op, Result, Run, Tensor, Var, ops};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The tensors of all ranks one after the other along the first dimension, `rows[r]` of rank `r`, without a gradient.
+///
+/// # Errors
+/// If a rank fails or the rows do not add up.
+pub fn all_rows(comm: &dyn Communicator, name: &'static str, t: Tensor, rows: &[usize]) -> Result<Tensor> {
+    Ok(begin_all_rows(comm, name, t, rows)?.wait()?)
+}
+
+/// Begins [`all_rows`].
+pub(crate) fn begin_all_rows(
+    comm: &dyn Communicator,
+    name: &'static str,
+    t: Tensor,
+    rows: &[usize],
+) -> Result<Pending> {
+    if rows.iter().all(|&n| n == rows[0]) {
+        return Ok(comm.all_gather(name, t)?);
+    }
+    let (size, mine) = (comm.size(), t.shape().first().copied().unwrap_or(0));
+    let mut dims = t.shape().to_vec();
+    dims[0] = size * mine;
+    let mut each = Tensor::uninit(t.arena(), t.dtype(), dims.as_slice());
+    let len = t.bytes().len();
+    each.bytes_mut()?.chunks_exact_mut(len.max(1)).for_each(|to| to.copy_from_slice(t.bytes()));
+    Ok(comm.all_to_all_rows(name, each, &vec![mine; size])?)
+}
+
+/// Begins the sum of all ranks' `t`, of which rank `r` gets the next `rows[r]` rows. Added in rank order, unrounded.
+pub(crate) fn begin_summed_rows(
+    comm: &dyn Communicator,
+    name: &'static str,
+    t: Tensor,
+    rows: &[usize],
+) -> Result<Arriving> {
+    let (mine, width, size) = (rows[comm.rank()], t.as_matrix().1, comm.size());
+    if rows.iter().all(|&n| n == rows[0]) {
+        let pending = comm.reduce_scatter(name, t)?;
+        return Ok(Arriving { pending, finish: Box::new(move |_, sum| sum.reshape([mine, width])) });
+    }
+    let dtype = t.dtype();
+    let pending = comm.all_to_all_rows(name, t, rows)?;
+    let finish = move |device: &Device, parts: Tensor| -> Result<Tensor> {
+        let mut sum = device.cast(&parts.rows(0, mine)?, dtype.wide())?;
+        for rank in 1..size {
+            sum = device.add(&sum, &device.cast(&parts.rows(rank * mine, mine)?, dtype.wide())?)?;
+        }
+        device.cast(&sum, dtype)
+    };
+    Ok(Arriving { pending, finish: Box::new(finish) })
+}
+
+struct RowsOfAll {
+    comm: Arc<dyn Communicator>,
+    rows: Arc<[usize]>,
+    names: Names,
+    /// Whether the rows were gathered, so that gradients are summed.
+    gathered: bool,
+}
+
+impl RowsOfAll {
+    fn apply(&self, device: &Device, t: Tensor, gather: bool) -> Result<Tensor> {
+        match gather {
+            true => all_rows(&*self.comm, self.names.there, t, &self.rows),
+            false => begin_summed_rows(&*self.comm, self.names.back, t, &self.rows)?.wait(device),
+        }
+    }
+}
+
+impl Op for RowsOfAll {
+    fn name(&self) -> &'static str {
+        if self.gathered { self.names.there } else { self.names.back }
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let other = |dy: Tensor| self.apply(cx.device, dy, !self.gathered);
+        dys.into_iter().map(|dy| dy.map(other).transpose()).collect()
+    }
+}
+
+fn rows_of_all(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    rows: &Arc<[usize]>,
+    gathered: bool,
+) -> Result<Var> {
+    if comm.size() == 1 || rows.iter().all(|&n| n == 0) {
+        return Ok(x.clone());
+    }
+    let names = Names { there: "gather_rows", back: "sum_rows" };
+    let op = RowsOfAll { comm: comm.clone(), rows: rows.clone(), names, gathered };
+    let y = op.apply(&g.device().clone(), x.value().clone(), gathered)?;
+    Ok(g.apply(y, &[x], || Box::new(op)))
+}
+
+/// The rows of all ranks in rank order; rank `r` brings `rows[r]`. Gradients are summed over the ranks.
+///
+/// # Errors
+/// If a rank fails or the rows do not add up.
+pub fn gather_rows(
+    g: &mut Graph,
+    comm: &Arc<dyn Communicator>,
+    x: &Var,
+    rows: &Arc<[usize]>,
+) -> Result<Var> {
+    rows_of_all(g, comm, x, rows, true)
+}
+
+/// This rank's rows of the sum over the ranks of `x`, which has `rows[r]` rows for rank `r`: the way back of
+/// [`gather_rows`].
+///
+/// # Errors
+/// If a rank fails or the rows do not add up.
+pub fn sum_rows(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
+    rows_of_all(g, comm, x, rows, false)
+}
+
+const COLUMNS: Names = Names { there: "tokens for columns", back: "columns for tokens" };
+
+impl ParallelCtx {
+    /// Whether experts are cut like dense layers, so that ranks that share a matrix also share every expert.
+    fn experts_like_dense(&self) -> bool {
+        self.etp.size() == self.tp.size()
+    }
+
+    /// Whether tensor-parallel ranks bring the same tokens to experts that are exchanged: columns are then taken and put in
+    /// place by each for itself.
+    fn alike(&self) -> bool {
+        self.experts_like_dense() && !self.sequence_parallel
+    }
+
+    /// This rank's share of the tokens of `x`.
+    fn own_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
+        match self.sequence_parallel {
+            true => Ok(x.clone()),
+            false => map(g, &self.tp, x, "share_tokens", (Exchange::Share, Exchange::Gather)),
+        }
+    }
+
+    /// The way back of [`ParallelCtx::own_tokens`].
+    fn all_own_tokens(&self, g: &mut Graph, y: &Var) -> Result<Var> {
+        match self.sequence_parallel {
+            true => Ok(y.clone()),
+            false => map(g, &self.tp, y, "all_tokens", (Exchange::Gather, Exchange::Share)),
+        }
+    }
+
+    /// `x` as what routers and experts begin with. Where tokens are gathered, all of the ranks that share an expert; where
+    /// experts are cut less than dense layers, or ranks send their own, each tensor-parallel rank takes its share of the tokens
+    /// first. Gradients by weights that all ranks hold are summands.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn enter_experts(&self, g: &mut Graph, x: &Var) -> Result<Var> {
+        match self.dispatcher {
+            Dispatcher::AllGather if self.experts_like_dense() => self.enter_tp(g, x),
+            Dispatcher::AllGather => {
+                let own = self.own_tokens(g, x)?;
+                map(g, &self.etp, &own, "enter_experts", (Exchange::Gather, Exchange::SumShare))
+            }
+            Dispatcher::AllToAllSeq if self.alike() => self.enter_tp(g, x),
+            Dispatcher::AllToAll | Dispatcher::AllToAllSeq => self.own_tokens(g, x),
+        }
+    }
+
+    /// The way back of [`ParallelCtx::enter_experts`]. Where tokens are gathered, partial products of the ranks that share an
+    /// expert are summed.
+    ///
+    /// # Errors
+    /// If a rank fails, or the tokens do not divide.
+    pub fn leave_experts(&self, g: &mut Graph, y: &Var) -> Result<Var> {
+        match self.dispatcher {
+            Dispatcher::AllGather if self.experts_like_dense() => self.leave_tp(g, y),
+            Dispatcher::AllGather => {
+                let y = map(g, &self.etp, y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
+                self.all_own_tokens(g, &y)
+            }
+            Dispatcher::AllToAllSeq if self.alike() => self.leave_tp(g, y),
+            Dispatcher::AllToAll | Dispatcher::AllToAllSeq => self.all_own_tokens(g, y),
+        }
+    }
+
+    /// How many tensor-parallel ranks route the same tokens.
+    pub fn router_copies(&self) -> usize {
+        match self.dispatcher {
+            Dispatcher::AllToAll => 1,
+            Dispatcher::AllGather | Dispatcher::AllToAllSeq => self.etp.size(),
+        }
+    }
+
+    /// `copies` neighbouring ranks' share of `0..tokens`.
+    fn share_of(&self, copies: usize, tokens: usize) -> Range<usize> {
+        let tp = self.tp.size();
+        if copies == tp {
+            return 0..tokens;
+        }
+        let part = tokens / tp;
+        let first = self.tp.rank() / copies * copies * part;
+        first..first + copies * part
+    }
+
+    /// Which of the tokens `0..tokens` of a batch this rank routes.
+    pub fn routed_tokens(&self, tokens: usize) -> Range<usize> {
+        self.share_of(self.router_copies(), tokens)
+    }
+
+    /// Of which of the tokens `0..tokens` of a batch the router of this rank forms logits, before
+    /// [`ParallelCtx::all_logits`].
+    pub fn router_tokens(&self, tokens: usize) -> Range<usize> {
+        match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
+            true => self.share_of(1, tokens),
+            false => self.routed_tokens(tokens),
+        }
+    }
+
+    /// The logits of all tokens that this rank routes, of those that it has formed.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn all_logits(&self, g: &mut Graph, logits: &Var) -> Result<Var> {
+        match self.dispatcher == Dispatcher::AllToAllSeq && !self.alike() {
+            true => map(g, &self.etp, logits, "router logits", (Exchange::Gather, Exchange::SumShare)),
+            false => Ok(logits.clone()),
+        }
+    }
+
+    /// The columns of the tokens that this rank routes of what [`ParallelCtx::enter_experts`] gave: `[T,H]` to `[T,H/t]` where
+    /// `t` ranks exchange tokens for columns, else all.
+    ///
+    /// # Errors
+    /// If a rank fails, or columns do not divide.
+    pub fn expert_columns(&self, g: &mut Graph, x: &Var) -> Result<Var> {
+        let ranks = self.etp.size();
+        if self.dispatcher != Dispatcher::AllToAllSeq || ranks == 1 {
+            return Ok(x.clone());
+        }
+        let width = x.value().as_matrix().1;
+        if !width.is_multiple_of(ranks) {
+            return Err(crate::Error::Indivisible { name: COLUMNS.there, numel: width, size: ranks }.into());
+        }
+        if self.alike() {
+            let len = width / ranks;
+            return ops::columns(g, x, &[Run::Copy { start: self.etp.rank() * len, len }].into());
+        }
+        Ok(column_exchange::exchange(g, &self.etp, x, COLUMNS, false)?)
+    }
+
+    /// The way back of [`ParallelCtx::expert_columns`], for [`ParallelCtx::leave_experts`].
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn whole_rows(&self, g: &mut Graph, y: &Var) -> Result<Var> {
+        let (rank, ranks) = (self.etp.rank(), self.etp.size());
+        if self.dispatcher != Dispatcher::AllToAllSeq || ranks == 1 {
+            return Ok(y.clone());
+        }
+        if self.alike() {
+            let len = y.value().as_matrix().1;
+            let place = [
+                Run::Zero { len: rank * len },
+                Run::Copy { start: 0, len },
+                Run::Zero { len: (ranks - 1 - rank) * len },
+            ];
+            return ops::columns(g, y, &place.into());
+        }
+        Ok(column_exchange::exchange(g, &self.etp, y, COLUMNS, true)?)
+    }
+}

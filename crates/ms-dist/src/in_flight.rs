@@ -1,0 +1,133 @@
+//! Rows on their way to other ranks while this one works: an exchange as two operations of a graph.
+//!
+//! What is computed between [`InFlight::send`] or [`InFlight::gather`] and [`InFlight::arrive`] runs while rows are on their way;
+//! in the backward pass, while their gradients are on the way back.
+
+use crate::expert_exchange::{begin_all_rows, begin_summed_rows};
+use crate::{Communicator, Pending};
+use ms_core::{BackwardCx, Device, Graph, Op, Result, Tensor, Var};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Begins an exchange; what it gives may still have to be added up.
+type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
+
+/// An exchange that was begun.
+pub(crate) struct Arriving {
+    pub(crate) pending: Pending,
+    /// What is done to what arrives.
+    pub(crate) finish: Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>,
+}
+
+impl Arriving {
+    pub(crate) fn as_it_is(pending: Pending) -> Self {
+        Self { pending, finish: Box::new(|_, t| Ok(t)) }
+    }
+
+    pub(crate) fn wait(self, device: &Device) -> Result<Tensor> {
+        (self.finish)(device, self.pending.wait()?)
+    }
+}
+
+/// Gradients on their way back.
+type Back = Arc<Mutex<Option<Arriving>>>;
+
+/// The first half: in the backward pass it waits.
+struct Leave(Back);
+
+impl Op for Leave {
+    fn name(&self) -> &'static str {
+        "leave for other ranks"
+    }
+
+    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, _: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
+        let back = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let back = back.expect("the other half has begun the way back");
+        Ok(vec![Some(back.wait(cx.device)?)])
+    }
+}
+
+/// The second half: in the backward pass it begins the way back.
+struct Arrive {
+    back: Back,
+    begin: Begin,
+    mark: Tensor,
+}
+
+impl Op for Arrive {
+    fn name(&self) -> &'static str {
+        "arrive from other ranks"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        _: &mut BackwardCx<'_>,
+        mut dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let dy = dys.swap_remove(0).expect("a backward runs only where a gradient arrived");
+        let begun = (self.begin)(dy)?;
+        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        Ok(vec![Some(self.mark)])
+    }
+}
+
+/// Rows that are on their way.
+pub struct InFlight {
+    arriving: Arriving,
+    /// Stands for the rows in the graph until they are there.
+    mark: Var,
+    back: Back,
+    begin: Begin,
+}
+
+impl InFlight {
+    fn new(g: &mut Graph, x: &Var, arriving: Arriving, begin: Begin) -> Self {
+        let back = Back::default();
+        let mark = Tensor::zeros(g.device().arena(), x.value().dtype(), [0]);
+        let mark = g.apply(mark, &[x], || Box::new(Leave(back.clone())));
+        Self { arriving, mark, back, begin }
+    }
+
+    /// Begins [`crate::exchange_rows`].
+    ///
+    /// # Errors
+    /// If a rank failed or the rows do not add up.
+    pub fn send(
+        g: &mut Graph,
+        comm: &Arc<dyn Communicator>,
+        x: &Var,
+        send: &[usize],
+        receive: &[usize],
+    ) -> Result<Self> {
+        let pending = comm.all_to_all_rows("exchange_rows", x.value().clone(), send)?;
+        let (comm, receive) = (comm.clone(), receive.to_vec());
+        let begin = move |dy| Ok(Arriving::as_it_is(comm.all_to_all_rows("exchange_rows", dy, &receive)?));
+        Ok(Self::new(g, x, Arriving::as_it_is(pending), Box::new(begin)))
+    }
+
+    /// Begins [`crate::gather_rows`].
+    ///
+    /// # Errors
+    /// If a rank failed or the rows do not add up.
+    pub fn gather(
+        g: &mut Graph,
+        comm: &Arc<dyn Communicator>,
+        x: &Var,
+        rows: &Arc<[usize]>,
+    ) -> Result<Self> {
+        let pending = begin_all_rows(&**comm, "gather_rows", x.value().clone(), rows)?;
+        let (comm, rows) = (comm.clone(), rows.clone());
+        let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);
+        Ok(Self::new(g, x, Arriving::as_it_is(pending), Box::new(begin)))
+    }
+
+    /// The rows, once they are there.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn arrive(self, g: &mut Graph) -> Result<Var> {
+        let device = g.device().clone();
+        let y = self.arriving.wait(&device)?;
+        let (back, begin, mark) = (self.back, self.begin, self.mark.value().clone());
+        Ok(g.apply(y, &[&self.mark], || Box::new(Arrive { back, begin, mark })))
+    }
+}

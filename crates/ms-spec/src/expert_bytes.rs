@@ -1,0 +1,89 @@
+//! Bytes that ranks send around the experts of a layer.
+
+use crate::ModelConfig;
+use ms_core::Dispatcher;
+
+/// What decides how much ranks send around experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertExchange {
+    /// How tokens reach the ranks of their experts.
+    pub dispatcher: Dispatcher,
+    /// Tokens of a micro-batch that tensor-parallel ranks have together.
+    pub tokens: usize,
+    /// Bytes of an element of the stream.
+    pub element_bytes: usize,
+    /// Ranks that share a matrix.
+    pub tp: usize,
+    /// Ranks that share an expert.
+    pub etp: usize,
+    /// Ranks that share the experts.
+    pub ep: usize,
+    /// Whether tensor-parallel ranks share the tokens between matrices.
+    pub sequence_parallel: bool,
+}
+
+/// Bytes that a rank sends for a layer of experts, forward and backward, by group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpertBytes {
+    /// To ranks with other experts.
+    pub ep: usize,
+    /// To ranks that share an expert.
+    pub etp: usize,
+    /// To ranks that share a matrix, where that is not the same; shared experts included.
+    pub tp: usize,
+}
+
+impl ExpertExchange {
+    /// Of one micro-batch with an even load, none of which goes to experts without weights, and no auxiliary loss, whose counts
+    /// are a few numbers more.
+    pub fn of_layer(&self, c: &ModelConfig) -> ExpertBytes {
+        let Some(moe) = &c.moe else { return ExpertBytes::default() };
+        let Self { tokens, element_bytes, tp, etp, ep, .. } = *self;
+        let wide = element_bytes.max(4);
+        // Gathering sends a rank's rows to all others; summing and sharing out is as much.
+        let row = c.hidden * element_bytes;
+        let gathered = |ranks: usize, bytes: usize| (ranks - 1) * bytes;
+        // Of what all ranks hold alike: a share of it gathered, and all of it summed.
+        let share = tokens * row / tp;
+        let sum = 2 * gathered(tp, share);
+        // Shared experts are entered and left as dense layers are.
+        let mut sent = ExpertBytes { tp: usize::from(moe.shared.is_some()) * 2 * sum, ..ExpertBytes::default() };
+        let alike = etp == tp && !self.sequence_parallel;
+        let own_share = if self.sequence_parallel { 0 } else { sum };
+        // Tokens of a rank, and of those that share an expert.
+        let (own, all) = (tokens / tp, tokens / tp * etp);
+        let counts = 8 * moe.experts;
+        match self.dispatcher {
+            Dispatcher::AllGather => {
+                match etp == tp {
+                    true => sent.tp += 2 * sum,
+                    false => {
+                        sent.tp += own_share;
+                        sent.etp = 4 * gathered(etp, own * row);
+                    }
+                }
+                // Rows in, and their sums back; weights; choices, and how many tokens there are.
+                let numbers = all * moe.top_k * (2 * wide + 4) + 8;
+                sent.ep = gathered(ep, 4 * all * row + numbers);
+            }
+            Dispatcher::AllToAll => {
+                sent.tp += own_share;
+                let copies = own * moe.top_k;
+                sent.ep = gathered(ep, (4 * copies * row + counts) / ep);
+                sent.etp = gathered(etp, 4 * copies * row + counts);
+            }
+            Dispatcher::AllToAllSeq => {
+                sent.tp += if alike { 2 * sum } else { own_share };
+                let copies = all * moe.top_k;
+                let columns = row / etp;
+                sent.ep = gathered(ep, (4 * copies * columns + counts) / ep);
+                sent.etp = gathered(etp, 4 * copies * columns);
+                if !alike {
+                    let logits = 2 * own * (moe.experts + moe.zero_experts) * wide;
+                    sent.etp += gathered(etp, 4 * own * columns + logits);
+                }
+            }
+        }
+        sent
+    }
+}
