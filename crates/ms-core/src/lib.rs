@@ -38,6 +38,7 @@ pub use error::{Error, Result};
 pub use graph::{BackwardCx, Deferred, GradSink, Graph, Like, Op, Var};
 pub use host::{Host, HostStats, Parcel};
 pub use ms_kernels::int8::row_bytes as int8_row_bytes;
+pub use ms_kernels::matmul::FEW_ROWS;
 pub use params::{Coming, GradBuffer, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;

@@ -29,6 +29,7 @@ mod naive;
 mod norm;
 #[cfg(any(test, feature = "mpi"))]
 mod office;
+mod parallel_linear;
 mod reduce;
 pub mod schedule;
 pub mod threads;
@@ -44,3 +45,4 @@ pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
 pub use mappings::exchange_rows;
 pub use naive::EachGradient;
+pub use parallel_linear::{LinearOverlap, Pieces};

@@ -44,8 +44,7 @@ impl Dense {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let x = pass.enter(x)?;
-        let inner = pass.linear(&x, self.fc1)?;
+        let [inner] = pass.column_parallel(x, [self.fc1])?;
         let (kind, gated) = self.activation;
         let inner = ops::activation(pass.g, &inner, kind, gated)?;
         let out = pass.row_parallel(&inner, self.fc2)?;
