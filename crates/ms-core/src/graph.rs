@@ -343,8 +343,27 @@ impl Graph {
         inputs: &[&Var],
         op: impl FnOnce(&[Var; N]) -> Box<dyn Op>,
     ) -> [Var; N] {
-        let wanted = self.record && inputs.iter().any(|v| v.source.is_some());
+        let wanted = self.wants(inputs);
         self.push(outs, inputs, wanted, op)
+    }
+
+    /// [`Graph::apply_n`], for as many outputs as there are.
+    pub fn apply_each(
+        &mut self,
+        outs: Vec<Tensor>,
+        inputs: &[&Var],
+        op: impl FnOnce() -> Box<dyn Op>,
+    ) -> Vec<Var> {
+        let wanted = self.wants(inputs);
+        let mut vars = Vec::with_capacity(outs.len());
+        let first = if wanted { self.new_outputs(outs.len() as u32) } else { 0 };
+        for (value, output) in outs.into_iter().zip(first..) {
+            vars.push(Var::new(value, wanted.then_some(Source::Output(output))));
+        }
+        if wanted {
+            self.add_node(op(), first, &vars, inputs);
+        }
+        vars
     }
 
     /// Like [`Graph::apply`], for a region whose parameters are not among its inputs: recorded even when `x`
@@ -357,6 +376,11 @@ impl Graph {
     /// Records an operation that hands its input on as it is: both are one value, with one handle.
     pub fn apply_through(&mut self, x: &Var, op: impl FnOnce() -> Box<dyn Op>) -> Var {
         Var { saved: x.saved.clone(), ..self.apply(x.value.clone(), &[x], op) }
+    }
+
+    /// Whether a gradient can flow through an operation on `inputs`.
+    fn wants(&self, inputs: &[&Var]) -> bool {
+        self.record && inputs.iter().any(|v| v.source.is_some())
     }
 
     fn push<const N: usize>(
@@ -375,14 +399,18 @@ impl Graph {
             next += 1;
             Var::new(value, Some(Source::Output(next - 1)))
         });
+        self.add_node(op(&outs), first_output, &outs, inputs);
+        outs
+    }
+
+    fn add_node(&mut self, op: Box<dyn Op>, first_output: u32, outs: &[Var], inputs: &[&Var]) {
         let sources = inputs.iter().map(|v| v.source).collect();
-        self.nodes.push(Node { op: op(&outs), first_output, outputs: N as u32, inputs: sources });
+        self.nodes.push(Node { op, first_output, outputs: outs.len() as u32, inputs: sources });
         if let Some(noted) = &mut self.noted {
-            let values = inputs.iter().copied().chain(&outs);
+            let values = inputs.iter().copied().chain(outs);
             let values = values.filter(|v| matches!(v.source, Some(Source::Output(_))));
             noted.extend(values.map(|v| v.saved.clone()));
         }
-        outs
     }
 
     /// Propagates `dy`, the gradient of the loss by `root`, back to the parameters (into `sink`) and returns

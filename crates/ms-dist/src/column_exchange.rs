@@ -23,11 +23,8 @@ fn to_columns(device: &Device, comm: &dyn Communicator, name: &'static str, x: &
     let (n, (rows, width)) = (comm.size(), x.as_matrix());
     let w = width / n;
     let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [n * rows, w]);
-    let bytes = stacked.bytes_mut()?;
-    let part = rows * w * x.dtype().size();
     for j in 0..n {
-        let of_rank = device.columns(x, &[Run::Copy { start: j * w, len: w }])?;
-        bytes[j * part..(j + 1) * part].copy_from_slice(of_rank.bytes());
+        stacked.put(j * rows * w, &device.columns(x, &[Run::Copy { start: j * w, len: w }])?)?;
     }
     Ok(comm.all_to_all(name, stacked)?.wait()?)
 }

@@ -1,6 +1,6 @@
 //! What a rank knows about its place.
 
-use crate::{Communicator, ContextParallel, Error, Fabric, Result};
+use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Result};
 use ms_core::{Axis, Dispatcher, Grid};
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub struct ParallelCtx {
     pub rank: usize,
     /// Activations outside tensor-parallel layers are shares of the tokens.
     pub sequence_parallel: bool,
+    /// What layers inside tensor parallelism compute while their ranks exchange.
+    pub linears: LinearOverlap,
     /// How ranks share a sequence.
     pub context: ContextParallel,
     /// How tokens reach the ranks of their experts.
@@ -71,6 +73,7 @@ impl ParallelCtx {
         Ok(Self {
             rank,
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
+            linears: LinearOverlap::default(),
             context,
             dispatcher: Dispatcher::default(),
             overlap_experts: false,

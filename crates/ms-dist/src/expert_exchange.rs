@@ -33,8 +33,9 @@ pub(crate) fn begin_all_rows(
     let mut dims = t.shape().to_vec();
     dims[0] = size * mine;
     let mut each = Tensor::uninit(t.arena(), t.dtype(), dims.as_slice());
-    let len = t.bytes().len();
-    each.bytes_mut()?.chunks_exact_mut(len.max(1)).for_each(|to| to.copy_from_slice(t.bytes()));
+    for rank in 0..size {
+        each.put(rank * t.numel(), &t)?;
+    }
     Ok(comm.all_to_all_rows(name, each, &vec![mine; size])?)
 }
 

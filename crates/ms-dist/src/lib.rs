@@ -33,6 +33,7 @@ mod naive;
 mod norm;
 #[cfg(any(test, feature = "mpi"))]
 mod office;
+mod parallel_linear;
 mod reduce;
 pub mod schedule;
 pub mod threads;
@@ -52,3 +53,4 @@ pub use in_flight::InFlight;
 pub use mappings::exchange_rows;
 pub use meta::{Expected, MetaFabric};
 pub use naive::EachGradient;
+pub use parallel_linear::{LinearOverlap, Pieces};

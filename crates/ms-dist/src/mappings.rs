@@ -1,8 +1,9 @@
 //! Communication as operations of a graph.
 //!
-//! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`]; groups of one rank record
-//! nothing, so a model has no `if tp > 1`. Between the two calls each rank works with its own part of the weights, and
-//! gradients of what all of them hold are summands.
+//! A model calls only [`ParallelCtx::enter_tp`] and [`ParallelCtx::leave_tp`], or layers that do the same beside their products
+//! ([`ParallelCtx::column_parallel`], [`ParallelCtx::row_parallel`]); groups of one rank record nothing, so a model has no
+//! `if tp > 1`. Between the two calls each rank works with its own part of the weights, and gradients of what all of them hold
+//! are summands.
 //!
 //! # Source
 //! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/mappings.py`.

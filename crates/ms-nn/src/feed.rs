@@ -43,10 +43,18 @@ impl Dense {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let x = pass.enter(x)?;
-        let before = pass.linear(&x, self.fc1)?;
-        let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
-        let before = pass.inner_again(before, &x, (&w, b.as_ref()), |device, x, w, b| device.linear(x, w, b));
+        let before = match pass.keeping.inner_again {
+            true => {
+                let x = pass.enter(x)?;
+                let before = pass.linear(&x, self.fc1)?;
+                let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+                pass.inner_again(before, &x, (&w, b.as_ref()), |device, x, w, b| device.linear(x, w, b))
+            }
+            false => {
+                let [before] = pass.column_parallel(x, [self.fc1])?;
+                before
+            }
+        };
         let (kind, gated) = self.activation;
         let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out = pass.row_parallel(&inner, self.fc2)?;

@@ -125,8 +125,13 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Weight and bias as values of the graph.
+    fn weights(&mut self, layer: Linear) -> (Var, Option<Var>) {
+        (self.param(layer.weight), layer.bias.map(|b| self.param(b)))
+    }
+
     pub(crate) fn linear(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let (w, b) = (self.param(layer.weight), layer.bias.map(|b| self.param(b)));
+        let (w, b) = self.weights(layer);
         ops::linear(self.g, x, &w, b.as_ref())
     }
 
@@ -175,17 +180,26 @@ impl<'a> Pass<'a> {
         y
     }
 
-    /// A layer whose inputs are shared out over tensor-parallel ranks; the bias is added once, after the sum.
+    /// [`ParallelCtx::column_parallel`].
+    pub(crate) fn columns_parallel(&mut self, x: &Var, layers: &[Linear]) -> ms_core::Result<Vec<Var>> {
+        let layers: Vec<_> = layers.iter().map(|&layer| self.weights(layer)).collect();
+        self.ctx.column_parallel(self.g, x, &layers)
+    }
+
+    /// [`Pass::columns_parallel`] of a known number of layers.
+    pub(crate) fn column_parallel<const N: usize>(
+        &mut self,
+        x: &Var,
+        layers: [Linear; N],
+    ) -> ms_core::Result<[Var; N]> {
+        let made = self.columns_parallel(x, &layers)?;
+        Ok(made.try_into().expect("an output for each layer"))
+    }
+
+    /// [`ParallelCtx::row_parallel`].
     pub(crate) fn row_parallel(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let y = self.linear(x, Linear { bias: layer.bias.filter(|_| self.ctx.tp.size() == 1), ..layer })?;
-        let y = self.ctx.leave_tp(self.g, &y)?;
-        match layer.bias.filter(|_| self.ctx.tp.size() > 1) {
-            Some(bias) => {
-                let bias = self.param(bias);
-                ops::add_bias(self.g, &y, &bias)
-            }
-            None => Ok(y),
-        }
+        let (w, b) = self.weights(layer);
+        self.ctx.row_parallel(self.g, x, &w, b.as_ref())
     }
 
     /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`.
@@ -228,8 +242,7 @@ impl<'a> Pass<'a> {
     /// A layer whose outputs are shared out over tensor-parallel ranks and joined again: this rank's columns take their
     /// place in a row of zeros, and the ranks' rows are summed.
     pub(crate) fn column_parallel_whole(&mut self, x: &Var, layer: Linear) -> ms_core::Result<Var> {
-        let x = self.enter(x)?;
-        let y = self.linear(&x, layer)?;
+        let [y] = self.column_parallel(x, [layer])?;
         let (rank, size, width) = (self.ctx.tp.rank(), self.ctx.tp.size(), y.value().as_matrix().1);
         if size == 1 {
             return Ok(y);

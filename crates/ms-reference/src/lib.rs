@@ -29,14 +29,33 @@ mod trapezoid;
 use ms_core::{Arena, Backend, Choice, CpuBackend, DType, Device, Result};
 
 /// A device that computes in f64, on the thread that calls it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reference {
     arena: Arena,
+    /// Is told the multiply-adds of every linear layer's product, when it is formed.
+    watch: Option<Watch>,
 }
+
+/// Is told of work, in multiply-adds.
+pub type Watch = Box<dyn Fn(usize) + Send + Sync>;
 
 /// A reference device.
 pub fn device() -> Device {
     Device::new(Reference::default())
+}
+
+/// A reference device that tells `watch` the multiply-adds of every product of a linear layer, forward and backward: a clock that
+/// runs alike on every machine.
+pub fn watched(watch: Watch) -> Device {
+    Device::new(Reference { watch: Some(watch), ..Reference::default() })
+}
+
+impl Reference {
+    fn worked(&self, multiply_adds: usize) {
+        if let Some(watch) = &self.watch {
+            watch(multiply_adds);
+        }
+    }
 }
 
 /// The device that computes in `dtype`: this one in f64, the CPU's kernels on `threads` threads, as `choice` says, in all

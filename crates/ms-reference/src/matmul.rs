@@ -58,6 +58,7 @@ impl MatmulBackend for Reference {
         if of_bytes.is_none() {
             expect("linear", "w", w, &[n, k])?;
         }
+        self.worked(m * n * k);
         let w = of_bytes.as_deref().map_or_else(|| reals(w), Ok)?;
         let mut y = times_transposed(reals(x)?, w, k);
         if let Some(bias) = optional(bias)? {
@@ -88,6 +89,7 @@ impl MatmulBackend for Reference {
     fn linear_dx(&self, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
         let ((m, n), (_, k)) = (dy.as_matrix(), w.as_matrix());
         expect("linear_dx", "w", w, &[n, k])?;
+        self.worked(m * n * k);
         self.give(&[m, k], &times(reals(dy)?, reals(w)?, n, k))
     }
 
@@ -95,6 +97,7 @@ impl MatmulBackend for Reference {
         let ((t, n), (_, k)) = (dy.as_matrix(), x.as_matrix());
         expect("linear_dw", "x", x, &[t, k])?;
         expect_shape("linear_dw", "dw", dw.shape(), &[n, k])?;
+        self.worked(t * n * k);
         add_outer(dw.as_mut_slice()?, reals(dy)?, reals(x)?, n, k);
         Ok(())
     }

@@ -3,7 +3,7 @@
 mod mixers;
 
 use crate::keeping::{Keeping, LayerKeeping, Recompute};
-use crate::parts::{Attention, Block, Feed, Mixer, Norm, QkNorm};
+use crate::parts::{Attention, Block, Feed, Mixer, Mla, Norm, QkNorm};
 use crate::{Item, ModelConfig};
 use ms_core::Dispatcher;
 
@@ -119,7 +119,7 @@ impl Activations {
             // norm, and what the output layer's second use leaves: gradients by its rows and by what is behind the norm.
             Item::Predictor(k) => {
                 let layer = self.layer(c, c.layers + k, LayerKeeping::default()).kept;
-                let joined = 2 * self.tokens * c.hidden * self.element_bytes;
+                let joined = 2 * row;
                 let last = row + rstd + self.tokens * c.hidden * self.element_bytes;
                 4 * self.tokens + row + 2 * rstd + joined + layer + last + end
             }
@@ -186,27 +186,27 @@ impl Activations {
         let kind = c.layer(number);
         // Of a sublayer without a norm its input is kept once.
         let bare = kind.mixer == Mixer::Mamba3;
-        let normed = |bytes: usize| match c.block.norms_inputs() {
-            true if keeping.norms_again => 0,
-            true => bytes,
-            // The stream itself, gathered where ranks share its tokens.
-            false if self.sequence_parallel && !keeping.norms_again => bytes,
-            false => 0,
+        // What a sublayer takes, which layers that share out their outputs keep as ranks have it, and others (`copy`) as they
+        // have gathered it. Behind a norm it stands beside the norm's own input, else it is the stream.
+        let taken = |own: bool, copy: Option<usize>| {
+            let copy = copy.filter(|_| self.sequence_parallel).unwrap_or(0);
+            let own = own || !self.sequence_parallel;
+            let behind = usize::from(own) * row + copy;
+            match keeping.norms_again {
+                true => row,
+                false => usize::from(c.block.norms_inputs()) * row + behind,
+            }
         };
         // Of a norm before a sublayer a number for each token, of one behind it its input, too.
         let norms =
             rstd * usize::from(c.block.norms_inputs()) + (row + rstd) * usize::from(c.block.norms_outputs());
-        // What ranks have gathered of it stands for it then.
-        let gathered = !c.block.norms_inputs() && self.sequence_parallel && !keeping.norms_again;
-        let stream = if gathered { 0 } else { row };
         let weighed = c.hyper.as_ref().map_or(0, |h| self.streams(c, h, false));
         let (mut kept, mut sent) = (0, 0);
         if kind.mixer != Mixer::None {
             let (projected, attended, statistics) = self.mixer(c, number, keeping);
-            // Latents are made of a rank's own tokens.
-            let own = matches!(&c.attention, Attention::Latent(mla) if mla.q_rank.is_some());
-            let input = if bare { 0 } else { normed(if own { row } else { whole }) };
-            let large = stream + input + projected + attended;
+            let pooled = kind.mixer == Mixer::Attention && c.compressed().is_some();
+            let input = if bare { row } else { taken(!pooled, pooled.then_some(whole)) };
+            let large = input + projected + attended;
             if keeping.swap_attention {
                 sent += large;
             } else {
@@ -216,28 +216,29 @@ impl Activations {
         }
         let mixer = kept;
         if kind.feed != Feed::None {
-            // Experts and those that all tokens share gather tokens each for themselves; a router of unrounded rows needs no
-            // rounded ones.
-            let copies = match (&c.moe, kind.feed) {
-                (Some(moe), Feed::Moe) => {
-                    let routed = usize::from(!(moe.router.f32 && element < wide) || keeping.experts_again);
-                    let shared = usize::from(moe.shared.is_some());
-                    match self.sequence_parallel {
-                        true => routed * self.of_experts().entered * c.hidden * element + shared * whole,
-                        false => routed.max(shared) * whole,
+            // A router takes tokens as they reach it; one of unrounded rows needs no rounded ones.
+            let entered = self.of_experts().entered;
+            let gathered = entered > self.stream();
+            let input = match (&c.moe, kind.feed) {
+                (Some(moe), Feed::Moe) if !keeping.network_again => {
+                    let routed = !(moe.router.f32 && element < wide) || keeping.experts_again;
+                    let beside = moe.shared.is_some() || c.block == Block::Shortcut;
+                    let copy = (routed && gathered).then_some(entered * c.hidden * element);
+                    match self.sequence_parallel || routed || beside {
+                        true => taken(beside || (routed && !gathered), copy),
+                        false => row,
                     }
                 }
-                _ => whole,
+                _ => taken(true, None),
             };
-            let behind = if keeping.network_again { row } else { copies };
             let network = self.network(c, number, keeping);
-            kept += weighed + stream + norms + normed(behind) + network.kept;
+            kept += weighed + input + norms + network.kept;
             sent += network.sent;
         }
         if c.block == Block::Shortcut {
             // Two of everything, but the experts beside the first network take its input.
             let network = self.dense(c, keeping);
-            kept += mixer + 2 * network + stream + norms + normed(whole);
+            kept += mixer + 2 * network + taken(true, None) + norms;
             sent *= 2;
         }
         Layer { kept, sent }
@@ -255,10 +256,9 @@ impl Activations {
             Attention::Latent(mla) => {
                 let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
                 // Before and behind their norms; queries, keys and values of one width; outputs, and their values.
-                let raw = self.stream() * latents * element;
                 let dim = (mla.nope + mla.rope).max(mla.value);
-                let behind = self.tokens * latents * element;
-                (raw + behind + inside(3 * heads * dim), inside(heads * (dim + mla.value)))
+                let behind = self.latent_tokens(mla) * latents * element;
+                (2 * behind + inside(3 * heads * dim), inside(heads * (dim + mla.value)))
             }
             _ => {
                 let width = (heads + 2 * groups) * c.head_dim;
@@ -277,7 +277,9 @@ impl Activations {
         };
         let of_heads = |n: usize| self.tokens * n / self.tp * wide;
         let norms = match &c.attention {
-            Attention::Latent(mla) => self.stream() * (1 + usize::from(mla.q_rank.is_some())) * wide,
+            Attention::Latent(mla) => {
+                self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide
+            }
             _ => match c.qk_norm {
                 QkNorm::None => 0,
                 QkNorm::WholeProjection => 2 * self.tokens * wide,
@@ -288,6 +290,11 @@ impl Activations {
             true => (projected, 0, norms),
             false => (projected, attended, norms + of_heads(heads)),
         }
+    }
+
+    /// Tokens that a rank makes latents of: its own, or where queries have none those of all ranks.
+    fn latent_tokens(&self, mla: &Mla) -> usize {
+        if mla.q_rank.is_some() { self.stream() } else { self.tokens }
     }
 
     /// Tokens of the rank around experts.

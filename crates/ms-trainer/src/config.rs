@@ -6,6 +6,7 @@ use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
+use ms_dist::LinearOverlap;
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
@@ -74,6 +75,8 @@ pub struct TrainConfig {
     pub overlap_grad_reduce: bool,
     /// New weights are gathered from the ranks that update them while the next forward pass runs; a layer waits for its own.
     pub overlap_param_gather: bool,
+    /// What layers inside tensor parallelism compute while their ranks exchange.
+    pub tp_overlap: LinearOverlap,
     /// Stop when a loss or gradient norm is not a number.
     pub check_for_nan: bool,
     /// Validation.
@@ -150,6 +153,7 @@ impl TrainConfig {
             bucket_size: None,
             overlap_grad_reduce: false,
             overlap_param_gather: false,
+            tp_overlap: LinearOverlap::default(),
             check_for_nan: true,
             eval: Evaluation { interval: 0, iters: 0 },
             log_interval: 1,

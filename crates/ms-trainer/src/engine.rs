@@ -91,7 +91,8 @@ impl Engine {
     ///
     /// # Errors
     /// If the model cannot be built on this grid of ranks.
-    pub fn new(config: &TrainConfig, device: Device, ctx: ParallelCtx) -> Result<Self> {
+    pub fn new(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
+        ctx.linears = config.tp_overlap;
         let placement = Placement::new(&config.model, &config.stages)?;
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
         let form = config.optimizer_form;

@@ -4,7 +4,7 @@
 
 mod parity;
 
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::Recompute;
 use ms_spec::ModelConfig;
 use ms_trainer::parity::{Found, Shape, batches};
@@ -82,6 +82,26 @@ fn weights_gathered_beside_the_forward_pass_change_no_bit() {
 }
 
 #[test]
+fn what_runs_beside_exchanges_of_tensor_parallel_ranks_changes_no_bit() {
+    for case in [
+        Case::of(2, 2, 1, 1, 1),
+        Case::of(4, 4, 1, 1, 1).sequence_parallel(),
+        Case { recompute: Recompute::Block(2), ..Case::of(2, 2, 1, 1, 1).sequence_parallel() },
+        Case { order: PipelineOrder::ZeroBubble, ..Case::of(4, 2, 1, 2, 1).sequence_parallel() },
+        Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 2, 1, 1, 1).sequence_parallel() },
+    ] {
+        let waiting = LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1) };
+        let plain = found(&Case { linears: waiting, ..case.clone() }, 4);
+        for pieces in [Pieces::Number(1), Pieces::Number(2), Pieces::Finest] {
+            let linears = LinearOverlap { weight_gradients: true, pieces };
+            let got = found(&Case { linears, ..case.clone() }, 4);
+            same("overlapped exchanges", &plain, &got);
+            assert_eq!(plain.sent, got.sent, "as many bytes");
+        }
+    }
+}
+
+#[test]
 fn weight_gradients_put_off_change_no_bit() {
     let case = Case::of(2, 1, 1, 2, 1);
     let zero = Case { order: PipelineOrder::ZeroBubble, ..case.clone() };
@@ -107,9 +127,11 @@ fn tensor_parallel_ranks_send_what_the_formulas_say() {
     // A number for the sum of gradients of norms is not needed: they are equal.
     assert_eq!(plain.sent[0]["tp"], micro * (2 * crossings * all_reduce + statistics));
     let shared = found(&Case::of(2, 2, 1, 1, 1).sequence_parallel(), micro as usize);
-    // Gathering sends a rank's half, summing and sharing half of the whole: entering and leaving, both ways.
+    // Gathering sends a rank's half, summing and sharing half of the whole: entering and leaving, both ways. What enters a
+    // sublayer is gathered again for the gradients of its weights.
     let norms = ((2 * c.layers + 1) * c.hidden * 4) as u64;
-    assert_eq!(shared.sent[0]["tp"], micro * (2 * crossings * (x / 2 + x / 2) + statistics) + norms);
+    let again = 2 * c.layers as u64 * (x / 2);
+    assert_eq!(shared.sent[0]["tp"], micro * (2 * crossings * (x / 2 + x / 2) + again + statistics) + norms);
 }
 
 #[test]

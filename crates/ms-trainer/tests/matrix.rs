@@ -10,7 +10,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
-use ms_dist::ContextParallel;
+use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
     Attention, Feed, GatedDelta, GroupLimit, GroupScore, Layer, Mixer, Mla, ModelConfig, Moe, Router, Score,
@@ -255,6 +255,13 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     Some(case)
 }
 
+/// What runs beside exchanges of tensor-parallel ranks, drawn by itself.
+fn linears(kind: Model, sizes: [usize; 5], seed: u64) -> LinearOverlap {
+    let mut draw = Draw(Rng::named(seed, &format!("linears of {kind:?} {sizes:?}")));
+    let pieces = draw.of(&[Pieces::Number(1), Pieces::Number(2), Pieces::Finest]);
+    LinearOverlap { weight_gradients: draw.below(4) > 0, pieces }
+}
+
 /// The micro-batches of a step for the case: as many for each data-parallel rank as its schedule needs.
 fn shape(case: &Case, draw: &mut Draw) -> Shape {
     let cp = case.sizes.cp;
@@ -276,6 +283,7 @@ fn check(
 ) -> Result<Option<[f64; 2]>, String> {
     let mut draw = Draw(Rng::named(seed, &format!("{kind:?} {sizes:?}")));
     let Some(case) = case(kind, sizes, &mut draw) else { return Ok(None) };
+    let case = Case { linears: linears(kind, sizes, seed), ..case };
     let config = model(kind, &case, &mut draw);
     let config = config.validate().map_err(|e| format!("{kind:?} {case:?}: {e}"))?;
     let routing = Routing {
@@ -380,7 +388,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 46] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 48] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -433,6 +441,9 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 46] = [
     ("heads for tokens", Wrong::Stale, Model::Hybrid, [1, 2, 1, 1, 1]),
     ("gradients", Wrong::Stale, Model::Sinks, [1, 1, 1, 2, 1]),
     ("gradients", Wrong::Twice, Model::Experts, [1, 1, 1, 2, 2]),
+    // Inputs of column-parallel layers, gathered a second time for the gradients of their weights.
+    ("gathered again", Wrong::Reversed, Model::Dense, [2, 1, 1, 1, 1]),
+    ("gathered again", Wrong::Stale, Model::Latent, [2, 1, 1, 1, 1]),
 ];
 
 #[test]
@@ -442,6 +453,7 @@ fn every_planted_fault_is_noticed() {
         let mut draw = Draw(Rng::named(3, exchange));
         let [tp, cp, pp, dp, ep] = sizes;
         let mut case = Case::of(tp * cp * pp * dp, tp, cp, pp, ep);
+        case.sequence_parallel = exchange == "gathered again";
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads");
         case = case.context(if ulysses {
             ContextParallel::Ulysses

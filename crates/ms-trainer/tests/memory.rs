@@ -170,7 +170,7 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                     same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
                     let (a, b) = (plain.bytes[0], less.bytes[0]);
                     // Where no norm is before a sublayer there is nothing to form again.
-                    if way == "norms" && c.block == Block::Post && !case.sequence_parallel {
+                    if way == "norms" && c.block == Block::Post {
                         continue;
                     }
                     assert!(b.kept < a.kept, "{way}: {model}, {grid}: keeps {} of {}", b.kept, a.kept);
@@ -297,18 +297,26 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
 
 #[test]
 fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
-    let c = dense();
-    let keeping = Keeping { norms_again: ALL, ..Keeping::default() };
-    let case = Case { keeping, ..Case::of(2, 2, 1, 1, 1).sequence_parallel() }.single_precision();
-    let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 1, packed: true }, 1);
-    let sound = run(&c, &case, Routing::default(), &steps).unwrap();
-    for wrong in [Wrong::Reversed, Wrong::Stale, Wrong::Twice] {
-        // The exchange that a norm formed again needs, and no forward pass.
-        let fault = Fault { exchange: "all_tokens", wrong };
-        let spoilt = run_with(&c, &case, Routing::default(), &steps, Some(fault)).unwrap();
-        let differs = sound.gradients.iter().any(|(name, x)| *x != spoilt.gradients[name]);
-        assert!(differs, "{wrong:?} is not noticed");
-        assert_eq!(sound.reports[0].loss, spoilt.reports[0].loss);
+    let mut rounded = experts();
+    rounded.moe.as_mut().unwrap().router.f32 = false;
+    let norms = Keeping { norms_again: ALL, ..Keeping::default() };
+    // Exchanges that a backward pass needs and no forward pass: of a layer's input, and of that of a router behind a norm that
+    // is formed again.
+    for (exchange, c, keeping) in [
+        ("gathered again", dense(), Keeping::default()),
+        ("gathered again", dense(), norms),
+        ("all_tokens", rounded, norms),
+    ] {
+        let case = Case { keeping, ..Case::of(2, 2, 1, 1, 1).sequence_parallel() }.single_precision();
+        let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 1, packed: true }, 1);
+        let sound = run(&c, &case, Routing::default(), &steps).unwrap();
+        for wrong in [Wrong::Reversed, Wrong::Stale, Wrong::Twice] {
+            let spoilt =
+                run_with(&c, &case, Routing::default(), &steps, Some(Fault { exchange, wrong })).unwrap();
+            let differs = sound.gradients.iter().any(|(name, x)| *x != spoilt.gradients[name]);
+            assert!(differs, "{exchange} {wrong:?} is not noticed");
+            assert_eq!(sound.reports[0].loss, spoilt.reports[0].loss);
+        }
     }
 }
 

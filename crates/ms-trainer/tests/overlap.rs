@@ -1,10 +1,10 @@
-//! That sums over data-parallel ranks run beside the backward pass where they are asked to: seen in the order of what ranks
-//! exchange.
+//! That what ranks exchange runs beside what they compute where they are asked to: seen in the order of what they exchange, and
+//! in time that is counted, not measured.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
-use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
+use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_nn::Recompute;
 use ms_spec::{ModelConfig, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
@@ -204,4 +204,124 @@ fn a_step_grows_by_less_than_what_the_wire_takes_where_that_is_overlapped() {
     );
     assert!(gradients < 0.75 && weights < 0.75, "{gradients} {weights}");
     assert!(both < 0.5 && both < gradients.min(weights), "{both}");
+}
+
+/// The clock of a rank whose products take a unit for each multiply-add, and whose wire to the ranks that it shares matrices with
+/// takes so much for every byte, one exchange after the other.
+struct Work {
+    per_byte: f64,
+    /// What goes over the wire.
+    names: &'static [&'static str],
+    time: Mutex<Time>,
+}
+
+/// Delays what goes over that wire.
+struct Slow(Arc<Work>);
+
+impl Around for Slow {
+    fn exchange(
+        &self,
+        of: Exchange<'_>,
+        begin: &mut dyn FnMut() -> ms_dist::Result<Pending>,
+    ) -> ms_dist::Result<Pending> {
+        if !self.0.names.contains(&of.name) {
+            return begin();
+        }
+        let at = {
+            let mut time = self.0.time.lock().unwrap();
+            let takes = of.own.as_ref().map_or(0, |own| own.bytes().len()) as f64 * self.0.per_byte;
+            (time.free, time.wire) = (time.now.max(time.free) + takes, time.wire + takes);
+            time.free
+        };
+        let (work, pending) = (self.0.clone(), begin()?);
+        Ok(Pending::new(move || {
+            let got = pending.wait()?;
+            let mut time = work.time.lock().unwrap();
+            time.now = time.now.max(at);
+            Ok(got)
+        }))
+    }
+}
+
+/// What a step of two tensor-parallel ranks takes on the first.
+fn tensor_parallel_time(
+    names: &'static [&'static str],
+    per_byte: f64,
+    linears: LinearOverlap,
+    sequence_parallel: bool,
+) -> Time {
+    let config = TrainConfig {
+        tp_overlap: linears,
+        check_for_nan: false,
+        ..TrainConfig::steps(model(), DType::F64, 64, 1)
+    };
+    let steps = batches(&config.model, Shape { rows: 1, length: 64, micro: 2, packed: false }, 1);
+    let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
+    let context = ContextParallel::Gather;
+    let trial = Trial { config, grid, sequence_parallel, context, lr: 1e-3 };
+    let work = Arc::new(Work { per_byte, names, time: Mutex::default() });
+    let first: Mutex<Option<ThreadId>> = Mutex::new(None);
+    let watched = |ctx: ParallelCtx| {
+        if ctx.rank > 0 {
+            return ctx;
+        }
+        *first.lock().unwrap() = Some(thread::current().id());
+        let slow: Arc<dyn Around> = Arc::new(Slow(work.clone()));
+        ctx.around(&slow)
+    };
+    let device = || {
+        if *first.lock().unwrap() != Some(thread::current().id()) {
+            return Ok(ms_reference::device());
+        }
+        let work = work.clone();
+        Ok(ms_reference::watched(Box::new(move |multiply_adds| {
+            work.time.lock().unwrap().now += multiply_adds as f64;
+        })))
+    };
+    trial.run(&device, &steps, Some(&watched)).unwrap();
+    let time = work.time.lock().unwrap();
+    *time
+}
+
+/// By which share of what the wire takes a step grows, of all that products take the wire taking `share`.
+fn grown(names: &'static [&'static str], share: f64, linears: LinearOverlap, sequence_parallel: bool) -> f64 {
+    let time = |per_byte| tensor_parallel_time(names, per_byte, linears, sequence_parallel);
+    let quick = time(0.0).now;
+    let slow = time(share * quick / time(1.0).wire);
+    (slow.now - quick) / slow.wire
+}
+
+const WAITING: LinearOverlap = LinearOverlap { weight_gradients: false, pieces: Pieces::Number(1) };
+
+#[test]
+fn gradients_of_weights_are_formed_while_that_of_their_layers_input_is_on_its_way() {
+    for (sequence_parallel, names) in [(false, &["enter_tp"][..]), (true, &["enter_tp", "gathered again"])] {
+        let plain = grown(names, 0.2, WAITING, sequence_parallel);
+        assert!((plain - 1.0).abs() < 1e-9, "without overlap all of it: {plain}");
+        let beside = grown(names, 0.2, LinearOverlap::default(), sequence_parallel);
+        println!(
+            "sequence parallel {sequence_parallel}: share of the wire's time that a step waits: {beside:.2}"
+        );
+        assert!(beside < 0.5, "{beside}");
+    }
+}
+
+#[test]
+fn products_in_pieces_wait_for_less_of_what_is_exchanged_beside_them() {
+    for (sequence_parallel, names) in
+        [(false, &["enter_tp", "leave_tp"][..]), (true, &["enter_tp", "leave_tp", "gathered again"])]
+    {
+        let grown = |linears| grown(names, 0.2, linears, sequence_parallel);
+        let plain = grown(WAITING);
+        assert!((plain - 1.0).abs() < 1e-9, "without overlap all of it: {plain}");
+        let whole = grown(LinearOverlap::default());
+        let of = |pieces| grown(LinearOverlap { pieces, ..LinearOverlap::default() });
+        let (two, four, finest) = (of(Pieces::Number(2)), of(Pieces::Number(4)), of(Pieces::Finest));
+        println!(
+            "sequence parallel {sequence_parallel}: share of the wire's time that a step waits: whole {whole:.2}, in two pieces \
+             {two:.2}, four {four:.2}, finest {finest:.2}"
+        );
+        assert!(four < two && two < whole && whole < 1.0, "{whole} {two} {four}");
+        assert!(four < 0.5 && finest <= four, "{four} {finest}");
+    }
 }

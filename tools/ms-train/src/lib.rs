@@ -8,6 +8,7 @@
 #[path = "../../../crates/ms-cli/src/megatron/macros.rs"]
 mod macros;
 
+mod beside;
 mod data;
 mod fit;
 mod keep;

@@ -346,7 +346,11 @@ pub(crate) fn communication(
     .of_layer(&c.model);
     // Each of a layer's two sublayers enters and leaves, forward and backward; so do the embedding and the output layer. A sum
     // over all costs as much as gathering and sharing together. Experts are counted for themselves.
-    let crossings = 2 * (4 * layers + 2 - 2 * of_experts);
+    let mut crossings = 2 * (4 * layers + 2 - 2 * of_experts);
+    if r.topology.sequence_parallel {
+        // What enters a sublayer is gathered again for the gradients of its weights.
+        crossings += 2 * layers - of_experts;
+    }
     let border = if r.topology.sequence_parallel { stream / tp } else { stream };
     let chunks =
         c.stages.layers_per_chunk.map_or(1, |n| layers / n.max(1)) * if c.stages.dual_pipe { 2 } else { 1 };

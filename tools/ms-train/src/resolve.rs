@@ -225,6 +225,10 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
+    let tp = topology.grid.size(ms_core::Axis::Tp);
+    let all = longest_row * micro / topology.grid.size(ms_core::Axis::Cp);
+    let tokens = crate::beside::Tokens { all, tp, shared: topology.sequence_parallel };
+    let tp_overlap = crate::beside::resolve(&o.beside, o.upstream, &tokens)?;
     let (recompute, keeping, replay) = crate::recompute::resolve(
         &o.again,
         &o.of_experts,
@@ -268,6 +272,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         bucket_size: update::bucket_size(&o.update, dp * topology.grid.size(ms_core::Axis::Cp)),
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
+        tp_overlap,
         // As upstream: what is no number tells a dynamic scale to fall.
         check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         eval,

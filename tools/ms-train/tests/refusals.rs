@@ -234,6 +234,39 @@ fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
 }
 
 #[test]
+fn pieces_that_do_not_fit_are_refused() {
+    let (two, shared) = ("--nproc-per-node 2 --tensor-model-parallel-size 2", "--sequence-parallel");
+    for (flags, said) in [
+        (
+            format!("{two} --use-ascend-coc --coc-parallel-num 3"),
+            "--coc-parallel-num: expected 1, 2, 4 or 8, found 3",
+        ),
+        (
+            format!("{two} {shared} --use-ascend-coc --coc-parallel-num 8 --micro-batch-size 1"),
+            "--coc-parallel-num: expected a divisor of the 9 tokens",
+        ),
+        (format!("{two} --upstream head --use-ascend-mc2"), "--use-ascend-mc2: goes with"),
+        (format!("{two} --upstream head --use-mc2"), "--use-ascend-mc2: goes with"),
+        (
+            format!("{two} {shared} --upstream head --use-ascend-mc2 --use-ascend-coc"),
+            "--use-ascend-mc2: goes not with",
+        ),
+    ] {
+        let mut command = train(&["--dry-run", "--seq-length", "18", "--max-position-embeddings", "18"]);
+        let message = refused(command.args(flags.split_whitespace()), 2);
+        assert!(message.contains(said), "{flags}: {message}");
+    }
+    for flags in [
+        format!("{two} {shared} --use-ascend-coc --coc-fused-kernel"),
+        format!("{two} --use-ascend-coc --coc-parallel-num 4"),
+        format!("{two} {shared} --upstream head --use-mc2"),
+        format!("{two} --use-mc2"),
+    ] {
+        train(&["--dry-run"]).args(flags.split_whitespace()).assert().success();
+    }
+}
+
+#[test]
 fn a_folder_for_what_is_swapped_that_is_not_there_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 2, 4, counting);

@@ -74,6 +74,37 @@ fn far_apart(plan: &Value, run: &Value) -> Vec<String> {
     PLANNED.into_iter().filter_map(far).collect()
 }
 
+/// Checks that what passes of a run with `more` flags keep is what is planned, and returns it.
+fn as_planned(data: &std::path::Path, more: &str) -> (u64, Value) {
+    let [plan, run] = planned_and_run(data, more);
+    let far = far_apart(&plan, &run);
+    assert!(far.is_empty(), "{more}: {far:?}");
+    (run["kept_bytes_per_rank"].as_u64().unwrap(), run["last_loss"].clone())
+}
+
+#[test]
+fn what_tensor_parallel_ranks_keep_is_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    let two = "--nproc-per-node 2 --tensor-model-parallel-size 2";
+    let latent = "--multi-latent-attention --kv-lora-rank 16 --qk-nope-head-dim 16 --qk-rope-head-dim 8 --v-head-dim 16";
+    let experts = "--num-experts 4 --moe-router-topk 2 --n-shared-experts 1 --moe-intermediate-size 64";
+    for more in [
+        "",
+        "--bf16",
+        "--recompute-norm",
+        "--swap-attention",
+        latent,
+        &format!("{latent} --q-lora-rank 24"),
+        experts,
+    ] {
+        let (whole, _) = as_planned(&data, &format!("{two} {more}"));
+        let (shared, _) = as_planned(&data, &format!("{two} {more} --sequence-parallel"));
+        println!("{more}: {whole} bytes, {shared} with shared tokens");
+        assert!(shared < whole, "{more}: {shared} {whole}");
+    }
+}
+
 #[test]
 fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
     let dir = tempfile::tempdir().unwrap();
@@ -94,11 +125,9 @@ fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
         "--bf16",
         "--bf16 --recompute-activation-function --swap-attention",
     ] {
-        let [plan, run] = planned_and_run(&data, more);
-        let far = far_apart(&plan, &run);
-        assert!(far.is_empty(), "{more}: {far:?}");
-        kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
-        losses.push(run["last_loss"].clone());
+        let (bytes, loss) = as_planned(&data, more);
+        kept.push(bytes);
+        losses.push(loss);
     }
     // The same bits, whatever is kept; every way keeps less.
     assert!(losses[..9].iter().all(|loss| *loss == losses[0]) && losses[9] == losses[10], "{losses:?}");

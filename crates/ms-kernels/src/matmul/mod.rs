@@ -21,6 +21,7 @@ mod vector;
 
 use crate::error::expect_len;
 use crate::{Cpu, Element, Error, Result};
+pub use vector::MAX_ROWS as FEW_ROWS;
 
 /// Which operand is transposed; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -177,8 +177,7 @@ impl Attention {
         cache: Option<&mut LayerCache>,
         x: &Var,
     ) -> Result<Var> {
-        let x = pass.enter(x)?;
-        let (qkv, gate) = self.project(pass, &x)?;
+        let (qkv, gate, head_gate) = self.project(pass, x)?;
         let qkv = self.prepare(pass, qkv)?;
         let (heads, sinks, options) = (self.shape.heads, self.sinks, self.options);
         let (site, first_head) = (pass.attention_site(), pass.ctx.tp.rank() * heads.heads());
@@ -187,8 +186,7 @@ impl Attention {
         if let Some(gate) = gate {
             out = ops::gate(pass.g, &out, &gate, Activation::Sigmoid)?;
         }
-        if let Some(gate) = self.head_gate {
-            let gate = pass.linear(&x, gate)?;
+        if let Some(gate) = head_gate {
             let (tokens, width) = out.value().as_matrix();
             let heads = tokens * self.shape.heads.heads();
             let gate = ops::reshape(pass.g, &gate, [heads, 1])?;
@@ -199,19 +197,19 @@ impl Attention {
         pass.row_parallel(&out, self.out)
     }
 
-    /// Packed rows, normed by whole projections if the model does that, and the output gate.
-    fn project(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Option<Var>)> {
-        match self.projection {
-            Projection::Packed(qkv) => {
-                let qkv = pass.linear(x, qkv)?;
-                let qkv = self.shape.own_heads(pass, qkv)?;
-                if self.shape.lends {
-                    pass.lent = Some(qkv.clone());
-                }
-                Ok((qkv, None))
-            }
-            Projection::Borrowed { q } => {
-                let q = pass.linear(x, q)?;
+    /// Packed rows, the output gate, and a number for each head that its output is gated by.
+    fn project(&self, pass: &mut Pass<'_>, x: &Var) -> Result<(Var, Option<Var>, Option<Var>)> {
+        let mut layers = match self.projection {
+            Projection::Packed(qkv) => vec![qkv],
+            Projection::Borrowed { q } => vec![q],
+            Projection::Separate { q, k, v } => vec![q, k, v],
+        };
+        layers.extend(self.head_gate);
+        let mut made = pass.columns_parallel(x, &layers)?;
+        let head_gate = self.head_gate.and_then(|_| made.pop());
+        let (packed, gate) = match &made[..] {
+            [q, k, v] => self.packed_of(pass, [q.clone(), k.clone(), v.clone()])?,
+            [q] if matches!(self.projection, Projection::Borrowed { .. }) => {
                 let Some(lent) = pass.lent.clone() else {
                     return Err(Error::Range {
                         what: "keys and values of a layer before",
@@ -221,26 +219,35 @@ impl Attention {
                     });
                 };
                 let [_, k, v] = self.apart(pass, &lent)?;
-                let all = ops::concat(pass.g, &[&q, &k, &v])?;
-                Ok((ops::columns(pass.g, &all, &self.shape.pack)?, None))
+                let all = ops::concat(pass.g, &[q, &k, &v])?;
+                (ops::columns(pass.g, &all, &self.shape.pack)?, None)
             }
-            Projection::Separate { q, k, v } => {
-                let [q, k, v] = [q, k, v].map(|w| pass.linear(x, w));
-                let (mut q, k, v, mut gate) = (q?, k?, v?, None);
-                if self.shape.output_gate {
-                    let width = self.shape.heads.heads() * self.shape.heads.head_dim;
-                    let both = ops::columns(pass.g, &q, &self.shape.gates_apart)?;
-                    let [queries, gates] = ops::split(pass.g, &both, [width, width])?;
-                    (q, gate) = (queries, Some(gates));
+            _ => {
+                let qkv = self.shape.own_heads(pass, made.remove(0))?;
+                if self.shape.lends {
+                    pass.lent = Some(qkv.clone());
                 }
-                let all = ops::concat(pass.g, &[&q, &k, &v])?;
-                let packed = match self.shape.exchange {
-                    Some(_) => self.shape.own_heads(pass, all)?,
-                    None => ops::columns(pass.g, &all, &self.shape.pack)?,
-                };
-                Ok((packed, gate))
+                (qkv, None)
             }
+        };
+        Ok((packed, gate, head_gate))
+    }
+
+    /// Packed rows of queries, keys and values apart, and the output gate that stands beside the queries.
+    fn packed_of(&self, pass: &mut Pass<'_>, [mut q, k, v]: [Var; 3]) -> Result<(Var, Option<Var>)> {
+        let mut gate = None;
+        if self.shape.output_gate {
+            let width = self.shape.heads.heads() * self.shape.heads.head_dim;
+            let both = ops::columns(pass.g, &q, &self.shape.gates_apart)?;
+            let [queries, gates] = ops::split(pass.g, &both, [width, width])?;
+            (q, gate) = (queries, Some(gates));
         }
+        let all = ops::concat(pass.g, &[&q, &k, &v])?;
+        let packed = match self.shape.exchange {
+            Some(_) => self.shape.own_heads(pass, all)?,
+            None => ops::columns(pass.g, &all, &self.shape.pack)?,
+        };
+        Ok((packed, gate))
     }
 
     /// Norms and rotation of packed rows.

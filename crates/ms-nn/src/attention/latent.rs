@@ -114,38 +114,34 @@ impl Latent {
         let shape = &*self.shape;
         let Mla { kv_rank, rope, nope, q_rank, q_scale, kv_scale, .. } = shape.sizes;
         let (rank, ranks) = self.tp;
-        let mut q;
-        let kv;
-        let shared;
+        let (mut q, kv, shared);
         if let (Some(norm), Some(up), Some(q_rank)) = (self.q_norm, self.q_up, q_rank) {
             // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
             let down = pass.linear(x, self.down)?;
             let [latent, below, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
             let latent = shape.norm.apply(pass, norm, &latent)?;
             let below = shape.norm.apply(pass, self.kv_norm, &below)?;
-            let all = ops::concat(pass.g, &[&latent, &below, &key])?;
-            let all = pass.enter(&all)?;
-            let [latent, below, key] = ops::split(pass.g, &all, [q_rank, kv_rank, rope])?;
-            (kv, shared) = (below, key);
-            q = pass.linear(&latent, up)?;
+            let below = ops::scale(pass.g, &below, kv_scale)?;
+            [q] = pass.column_parallel(&latent, [up])?;
+            [kv] = pass.column_parallel(&below, [self.kv_up])?;
+            shared = pass.enter(&key)?;
             if let Some(indexer) = &self.indexer {
                 pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
             }
         } else {
             // Every rank makes the queries of all heads and goes on with its own.
-            let x = pass.enter(x)?;
             let width = shape.heads.groups * (nope + rope);
-            let down = pass.linear(&x, self.down)?;
+            let [down] = pass.column_parallel(x, [self.down])?;
             let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
             let [_, own, _, below, key] = ops::split(pass.g, &down, parts)?;
             if let Some(indexer) = &self.indexer {
-                pass.picks = indexer.pick(pass, cache.as_deref_mut(), &x, &x)?;
+                pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
             }
-            (q, kv, shared) = (own, shape.norm.apply(pass, self.kv_norm, &below)?, key);
+            let below = shape.norm.apply(pass, self.kv_norm, &below)?;
+            let below = ops::scale(pass.g, &below, kv_scale)?;
+            (q, kv, shared) = (own, pass.linear(&below, self.kv_up)?, key);
         }
         q = ops::scale(pass.g, &q, q_scale)?;
-        let kv = ops::scale(pass.g, &kv, kv_scale)?;
-        let kv = pass.linear(&kv, self.kv_up)?;
         let all = ops::concat(pass.g, &[&q, &kv, &shared])?;
         let packed = ops::columns(pass.g, &all, &shape.pack)?;
         let qkv = ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)?;
@@ -206,16 +202,17 @@ impl Indexer {
     ) -> Result<Option<Tensor>> {
         let (n, d) = (self.heads.heads_per_group, self.heads.head_dim);
         let device = pass.g.device().clone();
-        let tokens = latent.value().as_matrix().0;
-        // All tokens, as the latents have them.
-        let x = match x.value().as_matrix().0 == tokens {
-            true => x.value().clone(),
-            false => pass.ctx.all_tokens(x.value())?,
+        let tokens = pass.batch.len();
+        // All tokens, where the rank has its share of them.
+        let all = |rows: &Tensor| match rows.as_matrix().0 == tokens {
+            true => Ok(rows.clone()),
+            false => pass.ctx.all_tokens(rows),
         };
+        let (x, latent) = (all(x.value())?, all(latent.value())?);
         let plain = |pass: &Pass<'_>, x: &Tensor, layer: Linear| {
             device.linear(x, frozen(pass, layer.weight).value(), None)
         };
-        let q = plain(pass, latent.value(), self.queries)?;
+        let q = plain(pass, &latent, self.queries)?;
         let k = plain(pass, &x, self.key)?;
         let (w, b) = (frozen(pass, self.key_norm.weight), self.key_norm.bias.map(|b| frozen(pass, b)));
         let (k, _) = device.layer_norm(&k, w.value(), b.as_ref().map(Var::value), KEY_NORM_EPS)?;

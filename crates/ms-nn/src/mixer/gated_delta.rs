@@ -65,12 +65,10 @@ impl GatedDeltaMixer {
         let dtype = x.value().dtype();
         let s = &self.sizes;
         let (qk, values) = (s.qk_rows(), s.value_rows());
-        let x = &pass.enter(x)?;
-        let all = pass.linear(x, self.qkvz)?;
+        let [all, ba] = pass.column_parallel(x, [self.qkvz, self.ba])?;
         let all = ops::columns(pass.g, &all, &self.unpack)?;
         let [qkv, z] = ops::split(pass.g, &all, [qk + values, values])?;
         let qkv = ops::cast(pass.g, &qkv, dtype.wide())?;
-        let ba = pass.linear(x, self.ba)?;
         let ba = ops::columns(pass.g, &ba, &self.unpack_ba)?;
         let ba = ops::cast(pass.g, &ba, dtype.wide())?;
         let [b, a] = ops::split(pass.g, &ba, [s.value_heads, s.value_heads])?;

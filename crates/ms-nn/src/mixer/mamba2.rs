@@ -47,8 +47,7 @@ impl Mamba2Mixer {
         let dtype = x.value().dtype();
         let m = &self.sizes;
         let [inner, _, bc, _, heads] = m.sections();
-        let x = pass.enter(x)?;
-        let all = pass.linear(&x, self.input)?;
+        let [all] = pass.column_parallel(x, [self.input])?;
         let all = ops::cast(pass.g, &all, dtype.wide())?;
         let [z, convolved, dt] = ops::split(pass.g, &all, [inner, inner + 2 * bc, heads])?;
         let (w, b) = (wide(pass, self.conv.weight)?, self.conv.bias.map(|b| wide(pass, b)).transpose()?);

@@ -5,7 +5,7 @@
 
 use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
-use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
+use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending};
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
@@ -35,6 +35,8 @@ pub(crate) struct Case {
     pub(crate) overlap: bool,
     /// Weights are gathered while the next forward pass runs.
     pub(crate) overlap_gather: bool,
+    /// What layers inside tensor parallelism compute while ranks exchange.
+    pub(crate) linears: LinearOverlap,
     /// Threads of each rank's kernels.
     pub(crate) threads: usize,
     /// How weights follow gradients.
@@ -68,6 +70,7 @@ impl Case {
             bucket_size: None,
             overlap: false,
             overlap_gather: false,
+            linears: LinearOverlap::default(),
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
@@ -222,6 +225,7 @@ fn trial(
         bucket_size: case.bucket_size,
         overlap_grad_reduce: case.overlap,
         overlap_param_gather: case.overlap_gather,
+        tp_overlap: case.linears,
         routing,
         update: case.update,
         hidden_dropout: case.dropout,

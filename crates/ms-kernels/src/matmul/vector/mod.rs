@@ -12,8 +12,8 @@ use crate::{Cpu, Element, Isa};
 use body::CHAINS;
 use half::bf16;
 
-/// Up to so many rows of `a` it pays to leave the weight unpacked.
-pub(super) const MAX_ROWS: usize = 8;
+/// Up to so many rows of `a` it pays to leave the weight unpacked; their sums have an order of their own.
+pub const MAX_ROWS: usize = 8;
 
 /// Rows of the weight that a unit takes: about this many elements.
 const UNIT_ELEMENTS: usize = 64 * 1024;

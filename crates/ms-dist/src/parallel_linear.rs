@@ -1,0 +1,336 @@
+//! Linear layers whose weights tensor-parallel ranks share out, with what the ranks exchange beside what they compute.
+//!
+//! An exchange and the product next to it are one operation here, so that one can run while the other is on its way: the
+//! gradient of a layer's input beside the gradients of its weights, and, where products are cut into pieces along the tokens,
+//! a piece of the product beside the exchange of another. Neither changes a bit: rows of a product do not know of each other
+//! (of so few that kernels sum in another order no piece is made), and sums over ranks are formed element by element.
+//!
+//! # Source
+//! Megatron-LM `core_r0.8.0`, `megatron/core/tensor_parallel/layers.py`; pieces: MindSpeed (2026),
+//! `mindspeed/core/tensor_parallel/coc_feature`, its default form.
+
+use crate::{Communicator, ParallelCtx, Pending, ReduceOp};
+use ms_core::{BackwardCx, Device, FEW_ROWS, Graph, Op, Result, Saved, Shape, Tensor, Var, ops};
+use std::sync::Arc;
+
+/// What tensor-parallel layers compute while their ranks exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearOverlap {
+    /// Gradients of weights, while that of the layer's input is on its way. Off, every exchange is waited for at once.
+    pub weight_gradients: bool,
+    /// Into how many pieces a product is cut whose exchange comes right before or behind it.
+    pub pieces: Pieces,
+}
+
+impl Default for LinearOverlap {
+    fn default() -> Self {
+        Self { weight_gradients: true, pieces: Pieces::Number(1) }
+    }
+}
+
+/// Into how many pieces the rows of a product are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// So many where they can be, one where not.
+    Number(usize),
+    /// The most of 8, 4, 2 and 1 that can be.
+    Finest,
+}
+
+impl Pieces {
+    /// Of `rows` rows, which are `shares` ranks' shares: every piece has as many rows of each, and more than [`FEW_ROWS`].
+    pub fn of(self, rows: usize, shares: usize) -> usize {
+        let fits = |&n: &usize| n > 0 && rows.is_multiple_of(n * shares) && rows / n > FEW_ROWS;
+        match self {
+            Self::Number(n) => Some(n).filter(fits),
+            Self::Finest => [8, 4, 2].into_iter().find(fits),
+        }
+        .unwrap_or(1)
+    }
+}
+
+/// Ranks that share the weights of a layer, and how they exchange what comes in or goes out.
+#[derive(Clone)]
+struct Sharers {
+    comm: Arc<dyn Communicator>,
+    /// Outside the layer a rank has its share of the tokens only.
+    sequence_parallel: bool,
+    overlap: LinearOverlap,
+}
+
+impl Sharers {
+    /// A collective that has begun, or where nothing is to run beside it has ended.
+    fn beside(&self, pending: Pending) -> Result<Pending> {
+        match self.overlap.weight_gradients {
+            true => Ok(pending),
+            false => Ok(Pending::ready(pending.wait()?)),
+        }
+    }
+
+    /// The sum over the ranks of `t`, of all tokens or of each rank's share: begun.
+    fn begin_sum(&self, name: &'static str, t: Tensor) -> Result<Pending> {
+        if !self.sequence_parallel {
+            return Ok(self.comm.all_reduce(name, t, ReduceOp::Sum)?);
+        }
+        let (rows, size) = (t.dim(0), self.comm.size());
+        if !rows.is_multiple_of(size) {
+            return Err(crate::Error::Indivisible { name, numel: rows, size }.into());
+        }
+        let mut shape = t.shape().to_vec();
+        shape[0] = rows / size;
+        let pending = self.comm.reduce_scatter(name, t)?;
+        Ok(Pending::new(move || Ok(pending.wait()?.reshape(Shape::new(&shape))?)))
+    }
+
+    /// Shares of the tokens that ranks have outside the layer: one where every rank has all.
+    fn shares(&self) -> usize {
+        if self.sequence_parallel { self.comm.size() } else { 1 }
+    }
+
+    /// Where piece `piece` of `pieces` lies among `rows` rows of all tokens, and how many of its rows follow each other: it has
+    /// a run of each share.
+    fn places(&self, rows: usize, piece: usize, pieces: usize) -> (Vec<usize>, usize) {
+        let shares = self.shares();
+        let (share, run) = (rows / shares, rows / shares / pieces);
+        ((0..shares).map(|rank| rank * share + piece * run).collect(), run)
+    }
+
+    /// All tokens of the shares `x`, piece by piece: `made` gets the rows of one while the next is on its way, with their places.
+    fn gathered(
+        &self,
+        name: &'static str,
+        x: &Tensor,
+        mut made: impl FnMut(Tensor, &[usize], usize) -> Result<()>,
+    ) -> Result<()> {
+        let (own, all) = (x.dim(0), x.dim(0) * self.comm.size());
+        let pieces = self.overlap.pieces.of(all, self.shares());
+        let begin = |piece: usize| self.comm.all_gather(name, x.rows(piece * (own / pieces), own / pieces)?);
+        let mut next = Some(begin(0)?);
+        for piece in 0..pieces {
+            let here = next.take().expect("begun the turn before");
+            if piece + 1 < pieces {
+                next = Some(begin(piece + 1)?);
+            }
+            let (places, run) = self.places(all, piece, pieces);
+            made(here.wait()?, &places, run)?;
+        }
+        Ok(())
+    }
+
+    /// The sum over the ranks of the rows that `make` makes of rows of `x`, piece by piece: one is made while those before are
+    /// on their way.
+    fn summed(
+        &self,
+        name: &'static str,
+        x: &Tensor,
+        make: impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let (rows, own) = (x.dim(0), x.dim(0) / self.shares());
+        let pieces = self.overlap.pieces.of(rows, self.shares());
+        if pieces == 1 {
+            return Ok(self.begin_sum(name, make(x)?)?.wait()?);
+        }
+        let mut pending = Vec::with_capacity(pieces);
+        for piece in 0..pieces {
+            let (places, run) = self.places(rows, piece, pieces);
+            pending.push(self.begin_sum(name, make(&take_rows(x, &places, run)?)?)?);
+        }
+        let mut sum: Option<Tensor> = None;
+        for (piece, part) in pending.into_iter().enumerate() {
+            let part = part.wait()?;
+            let run = own / pieces;
+            put_rows(&mut sum, &part, own, &[piece * run], run)?;
+        }
+        Ok(sum.expect("there is a piece"))
+    }
+}
+
+/// Runs of `run` rows of `x` from `places` on, one after the other.
+fn take_rows(x: &Tensor, places: &[usize], run: usize) -> Result<Tensor> {
+    if let [place] = places {
+        return x.rows(*place, run);
+    }
+    let mut shape = x.shape().to_vec();
+    shape[0] = places.len() * run;
+    let mut taken = Tensor::uninit(x.arena(), x.dtype(), Shape::new(&shape));
+    let width = x.bytes().len() / x.dim(0).max(1);
+    for (to, &place) in taken.bytes_mut()?.chunks_exact_mut(run * width).zip(places) {
+        to.copy_from_slice(&x.bytes()[place * width..][..run * width]);
+    }
+    Ok(taken)
+}
+
+/// Puts rows of `part`, run after run, to their `places` among `rows` rows.
+fn put_rows(to: &mut Option<Tensor>, part: &Tensor, rows: usize, places: &[usize], run: usize) -> Result<()> {
+    if part.dim(0) == rows && places.len() * run == rows {
+        *to = Some(part.clone());
+        return Ok(());
+    }
+    let to = to.get_or_insert_with(|| {
+        let mut shape = part.shape().to_vec();
+        shape[0] = rows;
+        Tensor::uninit(part.arena(), part.dtype(), Shape::new(&shape))
+    });
+    let width = part.bytes().len() / part.dim(0).max(1);
+    let to = to.bytes_mut()?;
+    for (from, &place) in part.bytes().chunks_exact(run * width).zip(places) {
+        to[place * width..][..run * width].copy_from_slice(from);
+    }
+    Ok(())
+}
+
+/// Layers that take the same input and share out their outputs.
+struct Columns {
+    sharers: Sharers,
+    /// All tokens, or under sequence parallelism the rank's share, which is gathered again.
+    x: Saved,
+    w: Vec<Saved>,
+}
+
+impl Op for Columns {
+    fn name(&self) -> &'static str {
+        "column_parallel"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Self { sharers, x, w } = *self;
+        let device = cx.device.clone();
+        let x = x.get(&device)?;
+        let x = match sharers.sequence_parallel {
+            true => sharers.beside(sharers.comm.all_gather("gathered again", x)?)?,
+            false => Pending::ready(x),
+        };
+        let w = w.iter().map(|w| w.get(&device)).collect::<Result<Vec<_>>>()?;
+        let mut dx: Option<Tensor> = None;
+        // From the last to the first, as a tape goes back.
+        for (dy, w) in dys.iter().zip(&w).rev() {
+            let Some(dy) = dy else { continue };
+            let part = device.linear_dx(dy, w)?;
+            match &mut dx {
+                None => dx = Some(part),
+                Some(sum) => device.add_assign(sum, &part)?,
+            }
+        }
+        let dx = dx.expect("an output has a gradient");
+        let dx = sharers.beside(sharers.begin_sum("enter_tp", dx)?)?;
+        let x = x.wait()?;
+        let mut gradients = vec![None; 1 + 2 * w.len()];
+        for (k, (dy, w)) in dys.into_iter().zip(&w).enumerate() {
+            let Some(dy) = dy else { continue };
+            if let Some(db) = cx.main_grad(2 + 2 * k)? {
+                device.linear_db(db, &dy)?;
+            }
+            let x = x.clone();
+            gradients[1 + 2 * k] =
+                cx.weight_gradient(1 + 2 * k, w, move |device, dw| device.linear_dw(dw, &dy, &x))?;
+        }
+        gradients[0] = Some(dx.wait()?);
+        Ok(gradients)
+    }
+}
+
+/// A layer that shares out its inputs.
+struct Rows {
+    sharers: Sharers,
+    x: Saved,
+    w: Saved,
+}
+
+impl Rows {
+    /// The gradient by the rank's inputs, and that by its outputs for all tokens.
+    fn gradients(&self, device: &Device, w: &Tensor, dy: Tensor) -> Result<(Tensor, Tensor)> {
+        if !self.sharers.sequence_parallel {
+            return Ok((device.linear_dx(&dy, w)?, dy));
+        }
+        let all = dy.dim(0) * self.sharers.comm.size();
+        let (mut dx, mut dys) = (None, None);
+        self.sharers.gathered("leave_tp", &dy, |dy, places, run| {
+            put_rows(&mut dx, &device.linear_dx(&dy, w)?, all, places, run)?;
+            put_rows(&mut dys, &dy, all, places, run)
+        })?;
+        Ok((dx.expect("there is a piece"), dys.expect("there is a piece")))
+    }
+}
+
+impl Op for Rows {
+    fn name(&self) -> &'static str {
+        "row_parallel"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let device = cx.device.clone();
+        let w = self.w.get(&device)?;
+        let dy = dys.into_iter().flatten().next().expect("the output has a gradient");
+        let (dx, dy) = self.gradients(&device, &w, dy)?;
+        let x = self.x.get(&device)?;
+        let dw = cx.weight_gradient(1, &w, move |device, dw| device.linear_dw(dw, &dy, &x))?;
+        Ok(vec![Some(dx), dw])
+    }
+}
+
+impl ParallelCtx {
+    fn sharers(&self) -> Sharers {
+        let (comm, sequence_parallel, overlap) = (self.tp.clone(), self.sequence_parallel, self.linears);
+        Sharers { comm, sequence_parallel, overlap }
+    }
+
+    /// Linear layers of one input, whose outputs are shared out over tensor-parallel ranks: of `x[T,H]`, under sequence
+    /// parallelism of the ranks' shares `[T/tp,H]` of it, to `[T,N/tp]` for each of the `layers`, a weight `[N/tp,H]` and a bias
+    /// `[N/tp]`. Keeps `x`, of which under sequence parallelism the other ranks' shares are gathered again in the backward pass,
+    /// and the weights.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, or a rank fails.
+    pub fn column_parallel(&self, g: &mut Graph, x: &Var, layers: &[(Var, Option<Var>)]) -> Result<Vec<Var>> {
+        if self.tp.size() == 1 {
+            return layers.iter().map(|(w, b)| ops::linear(g, x, w, b.as_ref())).collect();
+        }
+        let (sharers, device) = (self.sharers(), g.device().clone());
+        let mut ys = vec![None; layers.len()];
+        let through =
+            |x: &Tensor, (w, b): &(Var, Option<Var>)| device.linear(x, w.value(), b.as_ref().map(Var::value));
+        if sharers.sequence_parallel {
+            let all = x.value().dim(0) * self.tp.size();
+            sharers.gathered("enter_tp", x.value(), |x, places, run| {
+                let mut made = ys.iter_mut().zip(layers);
+                made.try_for_each(|(y, layer)| put_rows(y, &through(&x, layer)?, all, places, run))
+            })?;
+        } else {
+            for (y, layer) in ys.iter_mut().zip(layers) {
+                *y = Some(through(x.value(), layer)?);
+            }
+        }
+        let none = g.constant(x.value().clone());
+        let weights = layers.iter().flat_map(|(w, b)| [w, b.as_ref().unwrap_or(&none)]);
+        let inputs: Vec<&Var> = std::iter::once(x).chain(weights).collect();
+        let ys = ys.into_iter().map(|y| y.expect("there is a piece")).collect();
+        let w = || layers.iter().map(|(w, _)| w.saved()).collect();
+        Ok(g.apply_each(ys, &inputs, || Box::new(Columns { sharers, x: x.saved(), w: w() })))
+    }
+
+    /// A linear layer whose inputs are shared out over tensor-parallel ranks: the sum over them of `x[T,K/tp] · w[N,K/tp]ᵀ`, whole
+    /// `[T,N]`, or under sequence parallelism this rank's share `[T/tp,N]` of it, plus `bias[N]`. Keeps `x` and `w`.
+    ///
+    /// # Errors
+    /// If shapes or element types do not fit, the tokens do not divide, or a rank fails.
+    pub fn row_parallel(&self, g: &mut Graph, x: &Var, w: &Var, bias: Option<&Var>) -> Result<Var> {
+        if self.tp.size() == 1 {
+            return ops::linear(g, x, w, bias);
+        }
+        let (sharers, device) = (self.sharers(), g.device().clone());
+        let y = sharers.summed("leave_tp", x.value(), |x| device.linear(x, w.value(), None))?;
+        let y = g.apply(y, &[x, w], || Box::new(Rows { sharers, x: x.saved(), w: w.saved() }));
+        bias.map_or_else(|| Ok(y.clone()), |bias| ops::add_bias(g, &y, bias))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What tensor-parallel layers compute while their ranks exchange: CoC, MC2, and what Megatron does without them.
+
+use anyhow::{Result, bail};
+use ms_cli::Usage;
+use ms_cli::megatron::{Given, Upstream};
+use ms_dist::{LinearOverlap, Pieces};
+
+options! {
+    /// What runs beside exchanges of tensor-parallel ranks.
+    pub(crate) struct Beside in "Parallelism" {
+        weight_gradients: bool = "--no-async-tensor-model-parallel-allreduce", "wait for the gradient of a tensor-parallel layer's input before those of its weights are formed (upstream ignores it)";
+        coc: bool = "--use-ascend-coc", "products next to exchanges of tensor-parallel ranks are cut into --coc-parallel-num pieces along the tokens: one is computed while another is on its way";
+        pieces: Given<usize> = "--coc-parallel-num", "pieces of --use-ascend-coc: 1, 2, 4 or 8, which must divide a rank's tokens of a micro-batch", range = "[1,8]";
+        mode: Given<i64> = "--coc-mode", "--use-ascend-coc: 0 and 1 compute whole products, 2 in pieces, -1 as --coc-parallel-num says", range = "[-1,2]";
+        fused: Given<bool> = "--coc-fused-kernel", "--use-ascend-coc: the most of 8, 4 and 2 pieces that divide the tokens, whatever --coc-parallel-num says";
+        mc2: bool = "--use-ascend-mc2", "as --use-ascend-coc --coc-fused-kernel, for tensor-parallel ranks that share the tokens";
+        former_mc2: bool = "--use-mc2", "--upstream head: as --use-ascend-mc2; v2.0.0 turns it off itself";
+    }
+}
+
+/// What decides how tokens can be cut.
+pub(crate) struct Tokens {
+    /// Of a micro-batch on a rank, all tensor-parallel ranks' together.
+    pub(crate) all: usize,
+    /// Ranks that share a matrix.
+    pub(crate) tp: usize,
+    /// Whether they share the tokens between matrices.
+    pub(crate) shared: bool,
+}
+
+/// Resolves them.
+///
+/// # Errors
+/// For what upstream refuses, and pieces that do not divide the tokens, of which upstream's would fail.
+///
+/// # Source
+/// MindSpeed (2026), `features_manager/tensor_parallel/mc2.py` and `locl_coc.py`,
+/// `core/tensor_parallel/coc_feature/min_comm_cfg.py` and `coc_utils.py`.
+pub(crate) fn resolve(o: &Beside, upstream: Upstream, tokens: &Tokens) -> Result<LinearOverlap> {
+    let mc2 = o.mc2 || o.former_mc2 && upstream == Upstream::Head;
+    if mc2 && o.coc {
+        bail!(Usage("--use-ascend-mc2: goes not with --use-ascend-coc; leave one of them out".into()));
+    }
+    if mc2 && !(tokens.shared && tokens.tp > 1) {
+        bail!(Usage(
+            "--use-ascend-mc2: goes with --tensor-model-parallel-size above 1 and --sequence-parallel".into()
+        ));
+    }
+    if o.former_mc2 && !mc2 {
+        tracing::warn!("--use-mc2 changes nothing: v2.0.0 turns it off; --use-ascend-coc computes in pieces");
+    }
+    let pieces = match (mc2, o.coc) {
+        (true, _) => Pieces::Finest,
+        (_, true) => coc(o, tokens)?,
+        (false, false) => {
+            for (given, flag) in [
+                (o.pieces.is_given(), "--coc-parallel-num"),
+                (o.mode.is_given(), "--coc-mode"),
+                (o.fused.is_given(), "--coc-fused-kernel"),
+            ] {
+                if given {
+                    tracing::warn!("{flag} changes nothing without --use-ascend-coc");
+                }
+            }
+            Pieces::Number(1)
+        }
+    };
+    Ok(LinearOverlap { weight_gradients: o.weight_gradients, pieces })
+}
+
+/// The pieces of `--use-ascend-coc`.
+fn coc(o: &Beside, tokens: &Tokens) -> Result<Pieces> {
+    let n = o.pieces.value;
+    if !matches!(n, 1 | 2 | 4 | 8) {
+        bail!(Usage(format!("--coc-parallel-num: expected 1, 2, 4 or 8, found {n}")));
+    }
+    if tokens.tp == 1 {
+        tracing::warn!("--use-ascend-coc changes nothing without --tensor-model-parallel-size above 1");
+        return Ok(Pieces::Number(1));
+    }
+    if o.fused.value {
+        return Ok(Pieces::Finest);
+    }
+    if n == 1 || matches!(o.mode.value, 0 | 1) {
+        tracing::warn!(
+            "--use-ascend-coc changes nothing with --coc-parallel-num {n} and --coc-mode {}: products stay whole",
+            o.mode.value
+        );
+        return Ok(Pieces::Number(1));
+    }
+    let shares = if tokens.shared { tokens.tp } else { 1 };
+    let own = tokens.all / shares;
+    if own >= n && !own.is_multiple_of(n) {
+        bail!(Usage(format!(
+            "--coc-parallel-num: expected a divisor of the {own} tokens of a micro-batch that a rank has between matrices, found {n}"
+        )));
+    }
+    if Pieces::Number(n).of(tokens.all, shares) != n {
+        tracing::warn!(
+            "--coc-parallel-num {n}: products of {} tokens are too small to be cut and stay whole",
+            tokens.all
+        );
+    }
+    Ok(Pieces::Number(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--use-ascend-coc` with so many pieces, of 192 tokens that two ranks share.
+    fn coc(n: usize, mode: i64, fused: bool) -> Pieces {
+        let beside = Beside {
+            weight_gradients: true,
+            coc: true,
+            pieces: Given { value: n, written: None },
+            mode: Given { value: mode, written: None },
+            fused: Given { value: fused, written: None },
+            mc2: false,
+            former_mc2: false,
+        };
+        let tokens = Tokens { all: 192, tp: 2, shared: true };
+        resolve(&beside, Upstream::V2_0_0, &tokens).unwrap().pieces
+    }
+
+    #[test]
+    fn modes_and_numbers_of_pieces_mean_what_they_mean_upstream() {
+        assert_eq!([1, 2, 8].map(|n| coc(n, -1, false)), [1, 2, 8].map(Pieces::Number));
+        assert_eq!([0, 1, 2].map(|mode| coc(4, mode, false)), [1, 1, 4].map(Pieces::Number));
+        assert_eq!(coc(4, -1, true), Pieces::Finest);
+    }
+
+    #[test]
+    fn mc2_cuts_as_finely_as_it_can_and_its_former_name_means_it_at_head_alone() {
+        let of = |former: bool, upstream| {
+            let none = |value| Given { value, written: None };
+            let beside = Beside {
+                weight_gradients: false,
+                coc: false,
+                pieces: Given { value: 1, written: None },
+                mode: Given { value: -1, written: None },
+                fused: none(false),
+                mc2: !former,
+                former_mc2: former,
+            };
+            resolve(&beside, upstream, &Tokens { all: 192, tp: 2, shared: true }).unwrap()
+        };
+        let finest = LinearOverlap { weight_gradients: false, pieces: Pieces::Finest };
+        assert_eq!(of(false, Upstream::Head), finest);
+        assert_eq!(of(true, Upstream::Head), finest);
+        assert_eq!(of(true, Upstream::V2_0_0).pieces, Pieces::Number(1));
+    }
+}
