@@ -1,6 +1,12 @@
-//! Floating-point operations of one iteration, as the two upstream versions count them. Recurrent mixers are not counted.
+//! Floating-point operations of one iteration, as the two upstream versions count them.
+//!
+//! Both count what is multiplied forward once and backward twice. Neither counts routers, indexers and hyper-connections, nor
+//! recurrent mixers other than head's Mamba2; the other layers of a model with attention count as attention, whatever mixes
+//! their tokens. Neither tells which layers of `--first-k-dense-replace` are dense; here the layers are those that the
+//! model has. GeGLU, whose gate upstream leaves out, counts like SwiGLU.
 
 use crate::ModelConfig;
+use crate::parts::{Feed, Mixer};
 
 /// Matrices of a gated feed-forward layer relative to a plain one.
 fn gating(config: &ModelConfig) -> f64 {
@@ -12,39 +18,100 @@ fn sharing(config: &ModelConfig) -> f64 {
     if config.heads == 0 { 0.0 } else { config.groups as f64 / config.heads as f64 }
 }
 
+/// Width of all query heads: `kv_channels * heads`.
+///
+/// Models with latent attention are described without `kv_channels`, whose default is `H / N`, rounded down.
+fn query_width(config: &ModelConfig) -> f64 {
+    let head = match (config.mla(), config.heads) {
+        (_, 0) => 0,
+        (Some(_), heads) => config.hidden / heads,
+        (None, _) => config.head_dim,
+    };
+    (head * config.heads) as f64
+}
+
 /// FLOPs of forward and backward over `batch` samples of `seq` tokens, as v2.0.0 counts them.
 ///
-/// `12 B s L h^2 ((1 + G/N + s/h) D N / h + F/h * gating + V / (2 L h))`; causality is not taken into account.
+/// `12 B s L h^2 ((1 + G/N + s/h) D N / h + K F/h * gating + V / (2 L h))` with `K` experts per token, 1 without experts. Every
+/// layer has experts then, each as wide as a dense network (`ffn_hidden_size`); shared experts, what is special of latent
+/// attention and multi-token prediction are left out, causality is not taken into account.
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `num_floating_point_operations`.
 pub fn v2_0_0(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
     let c = config;
     let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);
-    let query = c.head_dim as f64 * c.heads as f64 / h;
-    let attention = (1.0 + sharing(c) + s / h) * query;
-    let mlp = c.ffn as f64 / h * gating(c);
+    let attention = (1.0 + sharing(c) + s / h) * query_width(c) / h;
+    let routed = c.moe.as_ref().map_or(1, |m| m.top_k) as f64;
+    let mlp = c.ffn as f64 / h * routed * gating(c);
     let logits = c.padded_vocab as f64 / (2.0 * l * h);
     12.0 * b * s * l * h * h * (attention + mlp + logits)
 }
 
-/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as head counts them: attention is causal.
+/// FLOPs of forward and backward over `batch` samples of `seq` tokens, as head counts them.
+///
+/// Attention is causal. Dense layers, layers of experts (`K` routed ones of a token, and the shared) and multi-token prediction
+/// modules, which are layers like the last one, are told apart; latent attention is counted by its own projections and
+/// the norms of its latents. Models with Mamba2 layers are counted part by part, without experts and prediction modules.
 ///
 /// # Source
-/// Megatron-LM `core_v0.12.1`, `megatron/training/training.py`, `num_floating_point_operations`.
+/// Megatron-LM `core_v0.12.1`, `megatron/training/training.py`, `num_floating_point_operations`: `transformer_flops` and
+/// `hybrid_flops`.
 pub fn head(config: &ModelConfig, batch: usize, seq: usize) -> f64 {
-    let c = config;
-    let (b, s, l, h) = (batch as f64, seq as f64, c.layers as f64, c.hidden as f64);
-    let query = c.head_dim as f64 * c.heads as f64 / h;
-    let mlp = 12.0 * l * h * c.ffn as f64 * gating(c);
-    let attention = 12.0 * l * h * h * (1.0 + sharing(c) + s / (2.0 * h)) * query;
-    b * s * (mlp + attention + 6.0 * h * c.padded_vocab as f64)
+    let tokens = (batch * seq) as f64;
+    tokens * if config.has(Mixer::Mamba2) { of_hybrid(config, seq) } else { of_transformer(config, seq) }
+}
+
+/// FLOPs of a token in a model of transformer layers.
+fn of_transformer(c: &ModelConfig, seq: usize) -> f64 {
+    let (s, h, mtp) = (seq as f64, c.hidden as f64, c.mtp as f64);
+    let modules = c.layers..c.layers + c.mtp;
+    let with_experts = (0..c.layers).chain(modules).filter(|&l| c.layer(l).feed == Feed::Moe).count();
+    let layers = c.layers + c.mtp;
+    let dense = ((layers - with_experts) * c.ffn) as f64;
+    let of_token = c.moe.as_ref().map_or(0, |m| m.top_k * m.ffn + m.shared.map_or(0, |shared| shared.ffn));
+    let mlp = 12.0 * h * gating(c) * (dense + (with_experts * of_token) as f64);
+    let attention = layers as f64 * of_attention(c, s);
+    let prediction = 6.0 * mtp * (3.0 * h + 2.0 * h * h);
+    let logits = 6.0 * h * c.padded_vocab as f64 * (mtp + 1.0);
+    mlp + attention + prediction + logits
+}
+
+/// FLOPs of a token in an attention layer over `s` tokens.
+fn of_attention(c: &ModelConfig, s: f64) -> f64 {
+    let h = c.hidden as f64;
+    let Some(m) = c.mla() else {
+        return 12.0 * (h * (1.0 + sharing(c)) + s / 2.0) * query_width(c);
+    };
+    let queries = c.heads * (m.nope + m.rope);
+    let values = c.heads * m.value;
+    let query = m.q_rank.map_or(c.hidden * queries, |rank| rank * (c.hidden + queries + 1));
+    let latent = m.kv_rank * (c.hidden + c.heads * m.nope + values + 1) + c.hidden * m.rope;
+    6.0 * ((query + latent + values * c.hidden) as f64 + s * (queries + values) as f64 / 2.0)
+}
+
+/// FLOPs of a token in a model of Mamba2, attention and feed-forward layers. Mamba2 layers count as twice as wide as the
+/// stream, whatever width they have.
+fn of_hybrid(c: &ModelConfig, seq: usize) -> f64 {
+    let (s, h) = (seq as f64, c.hidden as f64);
+    let count = |is: &dyn Fn(usize) -> bool| (0..c.layers).filter(|&l| is(l)).count() as f64;
+    let attention = count(&|l| c.layer(l).mixer == Mixer::Attention) * of_attention(c, s);
+    let mlp = count(&|l| c.layer(l).feed == Feed::Dense) * 12.0 * h * c.ffn as f64 * gating(c);
+    let mamba = c.mamba2.as_ref().map_or(0.0, |m| {
+        let (inner, state) = (2.0 * h, m.state as f64);
+        let heads = (2 * c.hidden / m.head_dim.max(1)) as f64;
+        let projections = 2.0 * h * (2.0 * inner + 2.0 * m.groups as f64 * state + heads) + 2.0 * inner * h;
+        3.0 * (projections + 7.0 * inner * state)
+    });
+    let mamba = count(&|l| c.layer(l).mixer == Mixer::Mamba2) * mamba;
+    attention + mlp + mamba + 6.0 * h * c.padded_vocab as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hf;
+    use crate::parts::{Layer, Mamba2};
 
     #[test]
     fn the_matrices_of_a_model_are_counted_six_times_per_token() {
@@ -69,5 +136,109 @@ mod tests {
         let config = hf::read_config(&json).unwrap();
         let logits = 6.0 * 2.0 * 16.0 * 64.0 * 1000.0;
         assert_eq!((v2_0_0(&config, 2, 16), head(&config, 2, 16)), (logits, logits));
+    }
+
+    fn same(found: f64, want: u64) {
+        assert!((found / want as f64 - 1.0).abs() < 1e-12, "{found} is not {want}");
+    }
+
+    #[test]
+    fn of_mixtral_the_experts_of_a_token_are_counted() {
+        let json = serde_json::json!({
+            "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32_000,
+            "num_local_experts": 8, "num_experts_per_tok": 2
+        });
+        let config = hf::read_config(&json).unwrap();
+        // q and o are 4096 x 4096, k and v 4096 x 1024, each of two experts has three of 4096 x 14336:
+        // 32 * (2.5 * 4096^2 + 6 * 4096 * 14336) + 4096 * 32000 = 12_747_538_432 multiplications forward.
+        let matrices = 6 * 12_747_538_432_u64;
+        // 12 s D N of scores and their use in each of 32 layers.
+        let scores = 32 * 12 * 4096 * 4096;
+        same(v2_0_0(&config, 3, 4096), 3 * 4096 * (matrices + scores));
+        same(head(&config, 3, 4096), 3 * 4096 * (matrices + scores / 2));
+    }
+
+    #[test]
+    fn of_deepseek_v3_head_counts_latents_shared_experts_and_prediction() {
+        let json = serde_json::json!({
+            "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18_432, "num_hidden_layers": 61,
+            "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129_280, "q_lora_rank": 1536,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1,
+            "first_k_dense_replace": 3
+        });
+        let config = ModelConfig { mtp: 1, ..hf::read_config(&json).unwrap() };
+        let (h, vocab, seq) = (7168_u64, 129_280, 4096);
+        // The prediction module is a 62nd layer, with experts. The two latents' norms are counted, too.
+        let attention = h * 1536 + 1536 * 128 * 192 + 1536 // queries
+            + h * (512 + 64) + 512 * 128 * (128 + 128) + 512 // keys and values
+            + 128 * 128 * h; // output
+        let causal = seq / 2 * 128 * (192 + 128);
+        let dense = 3 * h * 18_432;
+        let experts = 9 * 3 * h * 2048; // eight routed, one shared
+        let forward =
+            62 * (attention + causal) + 3 * dense + 59 * experts + (2 * h * h + 3 * h) + 2 * h * vocab;
+        same(head(&config, 2, seq as usize), 2 * seq * 6 * forward);
+
+        // v2.0.0 knows 61 layers of plain attention with heads of 7168 / 128 = 56 elements, each token's eight experts as wide
+        // as dense layers.
+        let layer = 4 * h * h + 8 * 3 * h * 18_432;
+        let forward = 61 * (layer + 2 * seq * h) + h * vocab;
+        same(v2_0_0(&config, 2, seq as usize), 2 * seq * 6 * forward);
+    }
+
+    #[test]
+    fn a_query_without_a_latent_is_one_matrix() {
+        let json = serde_json::json!({
+            "model_type": "deepseek_v2", "hidden_size": 64, "intermediate_size": 144, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1000, "q_lora_rank": null,
+            "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 16,
+            "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "first_k_dense_replace": 2
+        });
+        let config = hf::read_config(&json).unwrap();
+        let attention = 64 * 4 * 40 + 64 * (32 + 16) + 32 * 4 * (24 + 16) + 32 + 4 * 16 * 64;
+        let causal = 8 / 2 * 4 * (40 + 16);
+        same(head(&config, 1, 8), 8 * 6 * (2 * (attention + causal + 3 * 64 * 144) + 64 * 1000));
+    }
+
+    #[test]
+    fn head_counts_a_hybrid_part_by_part() {
+        let part = |mixer, feed| Layer { mixer, feed, ..Layer::default() };
+        let config = ModelConfig {
+            layers: 4,
+            hidden: 64,
+            ffn: 96,
+            heads: 4,
+            groups: 2,
+            head_dim: 16,
+            padded_vocab: 1000,
+            pattern: vec![
+                part(Mixer::Mamba2, Feed::None),
+                part(Mixer::Attention, Feed::None),
+                part(Mixer::Mamba2, Feed::None),
+                part(Mixer::None, Feed::Dense),
+            ],
+            mamba2: Some(Mamba2 {
+                heads: 8,
+                head_dim: 16,
+                groups: 2,
+                state: 32,
+                conv: 4,
+                chunk: 8,
+                bias: false,
+                conv_bias: true,
+                dt_limit: (0.0, None),
+                dt_init: (0.001, 0.1),
+                residual_f32: false,
+                norm_eps: 1e-5,
+            }),
+            ..ModelConfig::default()
+        };
+        // A Mamba2 layer: z, x, B, C, dt in, the scan of 7 operations an element of the state, the way out.
+        let mamba = 2 * 64 * (128 + 128 + 64 + 64 + 8) + 7 * 128 * 32 + 2 * 128 * 64;
+        let attention = 2 * (64 * 64 + 2 * 64 * 32 + 64 * 64) + 4 * 64 * (16 / 2);
+        let dense = 2 * 3 * 64 * 96;
+        same(head(&config, 1, 16), 16 * 3 * (2 * mamba + attention + dense + 2 * 64 * 1000));
     }
 }
