@@ -133,24 +133,24 @@ pub const RULES: [Rule; 20] = [
     Rule {
         part: "Mamba2",
         tp: How::Shared("groups of heads"),
-        cp: How::Shared("heads for tokens"),
+        cp: How::Shared("heads for tokens; a group's keys are copied where groups do not divide"),
         ep: UNCONCERNED,
         has: |c| c.mamba2.is_some(),
         divides: |c, axis| match (axis, &c.mamba2) {
             (Axis::Tp, Some(m)) => vec![("state-space groups", m.groups)],
-            (Axis::Cp, Some(m)) => vec![("state-space groups of a rank", m.groups)],
+            (Axis::Cp, Some(m)) => vec![("state-space heads of a rank", m.heads)],
             _ => Vec::new(),
         },
     },
     Rule {
         part: "gated delta net",
         tp: How::Shared("key heads with the value heads that use them"),
-        cp: How::Shared("heads for tokens"),
+        cp: How::Shared("value heads for tokens; their keys are copied where key heads do not divide"),
         ep: UNCONCERNED,
         has: |c| c.gated_delta.is_some(),
         divides: |c, axis| match (axis, &c.gated_delta) {
             (Axis::Tp, Some(g)) => vec![("key heads of the gated delta net", g.key_heads)],
-            (Axis::Cp, Some(g)) => vec![("key heads of a rank's gated delta net", g.key_heads)],
+            (Axis::Cp, Some(g)) => vec![("value heads of a rank's gated delta net", g.value_heads)],
             _ => Vec::new(),
         },
     },
@@ -407,8 +407,10 @@ mod tests {
         let config =
             ModelConfig { gated_delta: Some(sizes), pattern: vec![mixer, Layer::default()], ..model() };
         check_context(&config, 2, 2).unwrap();
-        let said = check_context(&config, 2, 4).unwrap_err().to_string();
-        assert!(said.contains("key heads of a rank's gated delta net"), "{said}");
+        // Two key heads and four value heads on each tensor-parallel rank.
+        check_context(&config, 2, 4).unwrap();
+        let said = check_context(&config, 2, 8).unwrap_err().to_string();
+        assert!(said.contains("value heads of a rank's gated delta net"), "{said}");
         assert_eq!(rules(&config).filter(|rule| rule.part == "gated delta net").count(), 1);
         assert_eq!(rules(&model()).filter(|rule| rule.part == "gated delta net").count(), 0);
     }

@@ -6,7 +6,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
-use ms_spec::{Mixer, ModelConfig};
+use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mixer, ModelConfig};
 use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
@@ -108,4 +108,66 @@ fn context_parallel_ring() {
 #[test]
 fn context_parallel_ulysses() {
     on_all("cp 2, Ulysses", &Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses), true, 5);
+}
+
+/// A layer of a mixer with a state along the sequence, and one of attention.
+fn hybrid(mixer: Mixer, feed: Feed) -> ModelConfig {
+    let layer = |mixer, feed| Layer { mixer, feed, ..Layer::default() };
+    ModelConfig {
+        layers: 2,
+        hidden: 16,
+        ffn: 24,
+        heads: 6,
+        groups: 6,
+        head_dim: 4,
+        vocab: 32,
+        padded_vocab: 32,
+        max_positions: 64,
+        init_std: 0.1,
+        pattern: vec![layer(mixer, feed), layer(Mixer::Attention, Feed::Dense)],
+        ..ModelConfig::default()
+    }
+}
+
+fn state_space(heads: usize, groups: usize) -> ModelConfig {
+    let mixer = Mamba2 {
+        heads,
+        head_dim: 4,
+        groups,
+        state: 3,
+        conv: 3,
+        chunk: 8,
+        bias: false,
+        conv_bias: true,
+        dt_limit: (0.0, None),
+        dt_init: (0.001, 0.1),
+        residual_f32: false,
+        norm_eps: 1e-5,
+    };
+    ModelConfig { mamba2: Some(mixer), ..hybrid(Mixer::Mamba2, Feed::None) }
+}
+
+fn delta_net(value_heads: usize, key_heads: usize) -> ModelConfig {
+    let mixer = GatedDelta { key_heads, value_heads, key_dim: 4, value_dim: 3, conv: 3 };
+    ModelConfig { gated_delta: Some(mixer), ..hybrid(Mixer::GatedDelta, Feed::Dense) }
+}
+
+#[test]
+fn heads_that_share_keys_go_to_more_context_parallel_ranks_than_there_are_groups() {
+    let ring = |world, tp, cp| Case::of(world, tp, cp, 1, 1).context(ContextParallel::Ring { window: 1 });
+    for (what, c, case) in [
+        ("a group on two ranks", state_space(4, 1), ring(2, 1, 2)),
+        ("a group on three ranks", state_space(6, 1), ring(3, 1, 3)),
+        ("a copy for every head", state_space(6, 3), ring(2, 1, 2)),
+        ("groups over both axes", state_space(8, 2), ring(4, 2, 2)),
+        ("a key head on two ranks", delta_net(4, 1), ring(2, 1, 2)),
+        ("a key for every value head", delta_net(6, 3), ring(2, 1, 2)),
+    ] {
+        assert!(fits(&c, &case), "{what}");
+        let steps = batches(&c, Shape { rows: 2, length: 24, micro: 2, packed: true }, 2);
+        let run = |case: &Case| run(&c, case, Routing::default(), &steps);
+        let outcome = run(&case.alone())
+            .and_then(|want| run(&case).and_then(|got| compare(&want, &got, Bounds::of(case.dtype))));
+        outcome.unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
 }

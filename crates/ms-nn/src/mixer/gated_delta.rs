@@ -1,11 +1,11 @@
 //! Gated DeltaNet.
 
-use super::{Sections, remembered_in, wide};
+use super::{Section, Sections, remembered_in, wide};
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{Activation, DeltaRule, Norm, ParamId, Result, Run, Segment, Var, ops};
-use ms_dist::{to_sequences, to_shares};
+use ms_core::{Activation, DeltaRule, HeadLayout, Norm, ParamId, Result, Run, Segment, Var, ops};
+use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::{GatedDelta, ModelConfig};
 use std::sync::Arc;
 
@@ -104,16 +104,23 @@ impl GatedDeltaMixer {
             }
             Some(spread) => {
                 let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
-                let channels = Sections { sizes: &[qk / 2, qk / 2, values], ranks };
-                let all = Sections { sizes: &[qk / 2, qk / 2, values, s.value_heads, s.value_heads], ranks };
+                let layout = HeadLayout {
+                    groups: s.key_heads,
+                    heads_per_group: s.value_heads / s.key_heads,
+                    head_dim: s.key_dim,
+                };
+                let [value, number] = [values, s.value_heads].map(Section::Heads);
+                let key = Section::Groups(layout);
+                let channels = Sections { sections: &[key, key, value], ranks };
+                let all = Sections { sections: &[key, key, value, number, number], ranks };
                 let rows = ops::concat(pass.g, &[&qkv, &decay, &beta])?;
                 let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
                 let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
                 let heads = s.value_heads / ranks;
-                let own = channels.own().iter().sum::<usize>();
-                let [qkv, decay, beta] = ops::split(pass.g, &rows, [own, heads, heads])?;
+                let [qkv, decay, beta] = ops::split(pass.g, &rows, [channels.own(), heads, heads])?;
                 let w = channels.weight(pass, &w, rank)?;
-                let shape = DeltaRule { key_heads: s.key_heads / ranks, value_heads: heads, ..shape };
+                let key_heads = HeadShares::new(layout, ranks).own.groups;
+                let shape = DeltaRule { key_heads, value_heads: heads, ..shape };
                 let documents: Arc<[Segment]> = spread.documents.as_slice().into();
                 let y = scan(pass, None, [&qkv, &decay, &beta], &w, &shape, &documents)?;
                 to_shares(pass.g, pass.ctx, &y, &spread)?

@@ -1,11 +1,11 @@
 //! Mamba2.
 
-use super::{Sections, remembered_in, wide};
+use super::{Section, Sections, remembered_in, wide};
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::params::{Linear, Scope};
-use ms_core::{Activation, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
-use ms_dist::{to_sequences, to_shares};
+use ms_core::{Activation, HeadLayout, Norm, ParamId, Result, Segment, StateSpace, Tensor, Var, ops};
+use ms_dist::{HeadShares, to_sequences, to_shares};
 use ms_spec::Mamba2;
 use std::sync::Arc;
 
@@ -82,14 +82,17 @@ impl Mamba2Mixer {
             }
             Some(spread) => {
                 let (rank, ranks) = (pass.ctx.cp.rank(), pass.ctx.cp.size());
-                let all = Sections { sizes: &[inner, bc, bc, heads], ranks };
-                let (channels, by_head) =
-                    (Sections { sizes: &[inner, bc, bc], ranks }, Sections { sizes: &[heads], ranks });
+                let layout =
+                    HeadLayout { groups: m.groups, heads_per_group: heads / m.groups, head_dim: m.state };
+                let [channel, number] = [inner, heads].map(Section::Heads);
+                let shared = Section::Groups(layout);
+                let all = Sections { sections: &[channel, shared, shared, number], ranks };
+                let channels = Sections { sections: &[channel, shared, shared], ranks };
+                let by_head = Sections { sections: &[number], ranks };
                 let rows = ops::concat(pass.g, &[&convolved, &dt])?;
                 let rows = ops::columns(pass.g, &rows, &all.by_rank())?;
                 let rows = to_sequences(pass.g, pass.ctx, &rows, &spread)?;
-                let own = channels.own().iter().sum::<usize>();
-                let [convolved, dt] = ops::split(pass.g, &rows, [own, heads / ranks])?;
+                let [convolved, dt] = ops::split(pass.g, &rows, [channels.own(), heads / ranks])?;
                 let w = channels.weight(pass, &w, rank)?;
                 let b = b.map(|b| channels.weight(pass, &b, rank)).transpose()?;
                 let mut own = Vec::with_capacity(3);
@@ -97,7 +100,8 @@ impl Mamba2Mixer {
                     own.push(by_head.weight(pass, weight, rank)?);
                 }
                 let own: [Var; 3] = own.try_into().expect("three weights by head");
-                let shape = StateSpace { heads: heads / ranks, groups: m.groups / ranks, ..shape };
+                let groups = HeadShares::new(layout, ranks).own.groups;
+                let shape = StateSpace { heads: heads / ranks, groups, ..shape };
                 let documents: Arc<[Segment]> = spread.documents.as_slice().into();
                 let y = scan(pass, None, (&convolved, &dt), (&w, b.as_ref()), &own, &shape, &documents)?;
                 to_shares(pass.g, pass.ctx, &y, &spread)?

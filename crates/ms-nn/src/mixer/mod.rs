@@ -9,7 +9,9 @@ use crate::layer::Pass;
 pub(crate) use gated_delta::GatedDeltaMixer;
 pub(crate) use mamba2::Mamba2Mixer;
 pub(crate) use mamba3::Mamba3Mixer;
-use ms_core::{ParamId, Result, Run, Tensor, Var, ops};
+use ms_core::{HeadLayout, ParamId, Result, Run, Tensor, Var, ops};
+use ms_dist::HeadShares;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A parameter, unrounded: f32, or f64.
@@ -34,44 +36,108 @@ fn remembered_in(
     Ok(y)
 }
 
-/// Channels of a mixer by heads, in sections that lie one after the other: context-parallel ranks each take their part of
-/// every section and see whole sequences of it.
+/// A section of a mixer's channels.
+#[derive(Clone, Copy)]
+pub(super) enum Section {
+    /// So many channels by heads: ranks take equal parts.
+    Heads(usize),
+    /// Channels that the heads of a group share. A rank takes those of its heads: whole groups, or copies where groups do not
+    /// divide among the ranks.
+    Groups(HeadLayout),
+}
+
+impl Section {
+    fn size(self) -> usize {
+        match self {
+            Self::Heads(size) => size,
+            Self::Groups(all) => all.groups * all.head_dim,
+        }
+    }
+
+    /// The channels that `rank` of `ranks` takes.
+    fn of(self, rank: usize, ranks: usize) -> Vec<Range<usize>> {
+        match self {
+            Self::Heads(size) => std::iter::once(rank * size / ranks..(rank + 1) * size / ranks).collect(),
+            Self::Groups(all) => HeadShares::new(all, ranks).keys_of(rank),
+        }
+    }
+}
+
+/// Channels of a mixer in sections that lie one after the other: context-parallel ranks each take their part of every section
+/// and see whole sequences of it.
 pub(super) struct Sections<'a> {
-    pub(super) sizes: &'a [usize],
+    pub(super) sections: &'a [Section],
     pub(super) ranks: usize,
 }
 
 impl Sections<'_> {
-    /// Elements of one rank's part of every section.
-    pub(super) fn own(&self) -> Vec<usize> {
-        self.sizes.iter().map(|n| n / self.ranks).collect()
+    /// Channels of all ranks together, each counted once.
+    fn size(&self) -> usize {
+        self.sections.iter().map(|s| s.size()).sum()
     }
 
-    /// The columns of `[T, Σ sizes]`, those of each rank side by side.
+    /// The channels that `rank` takes of all sections.
+    fn of(&self, rank: usize) -> impl Iterator<Item = Range<usize>> {
+        let mut start = 0;
+        self.sections.iter().flat_map(move |section| {
+            let first = start;
+            start += section.size();
+            section.of(rank, self.ranks).into_iter().map(move |part| first + part.start..first + part.end)
+        })
+    }
+
+    /// Channels that one rank takes: as many for each.
+    pub(super) fn own(&self) -> usize {
+        self.of(0).map(|part| part.len()).sum()
+    }
+
+    /// The columns of `[T, W]`, those of each rank side by side.
     pub(super) fn by_rank(&self) -> Arc<[Run]> {
-        let of_rank = |rank: usize| {
-            let mut start = 0;
-            self.sizes.iter().map(move |&size| {
-                let len = size / self.ranks;
-                start += size;
-                Run::Copy { start: start - size + rank * len, len }
-            })
-        };
-        (0..self.ranks).flat_map(of_rank).collect()
+        let run = |part: Range<usize>| Run::Copy { start: part.start, len: part.len() };
+        (0..self.ranks).flat_map(|rank| self.of(rank).map(run)).collect()
     }
 
-    /// A rank's rows of a weight `[Σ sizes, W]`, of every section its part.
+    /// A rank's rows of a weight `[W, any]`, of every section its part.
     pub(super) fn weight(&self, pass: &mut Pass<'_>, w: &Var, rank: usize) -> Result<Var> {
-        let width = w.value().numel() / self.sizes.iter().sum::<usize>();
-        let (mut start, mut parts) = (0, Vec::with_capacity(self.sizes.len()));
-        for &size in self.sizes {
-            let len = size / self.ranks;
-            parts.push(ops::part(pass.g, w, (start + rank * len) * width, [1, len * width])?);
-            start += size;
+        let width = w.value().numel() / self.size();
+        let mut parts = Vec::new();
+        for part in self.of(rank) {
+            parts.push(ops::part(pass.g, w, part.start * width, [1, part.len() * width])?);
         }
         let joined = ops::concat(pass.g, &parts.iter().collect::<Vec<_>>())?;
         let mut shape = w.value().shape().to_vec();
-        shape[0] = self.own().iter().sum();
+        shape[0] = self.own();
         ops::reshape(pass.g, &joined, shape.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The columns that each rank gets, one number a column.
+    fn by_rank(sections: &[Section], ranks: usize) -> Vec<Vec<usize>> {
+        let sections = Sections { sections, ranks };
+        let column = |run: &Run| match *run {
+            Run::Copy { start, len } => start..start + len,
+            Run::Zero { .. } => 0..0,
+        };
+        let all: Vec<usize> = sections.by_rank().iter().flat_map(column).collect();
+        assert_eq!(all.len(), ranks * sections.own());
+        all.chunks(sections.own()).map(<[usize]>::to_vec).collect()
+    }
+
+    #[test]
+    fn ranks_take_the_channels_of_their_heads_and_of_the_groups_these_share() {
+        // Six heads of one channel, in groups that have two channels each.
+        let of = |groups: usize, ranks| {
+            let layout = HeadLayout { groups, heads_per_group: 6 / groups, head_dim: 2 };
+            by_rank(&[Section::Heads(6), Section::Groups(layout)], ranks)
+        };
+        assert_eq!(of(2, 2), [vec![0, 1, 2, 6, 7], vec![3, 4, 5, 8, 9]]);
+        // All ranks have a copy of the one group.
+        assert_eq!(of(1, 3), [vec![0, 1, 6, 7], vec![2, 3, 6, 7], vec![4, 5, 6, 7]]);
+        // Groups of two heads on ranks of three: every head has a copy of its own.
+        assert_eq!(of(3, 2), [vec![0, 1, 2, 6, 7, 6, 7, 8, 9], vec![3, 4, 5, 8, 9, 10, 11, 10, 11]]);
     }
 }
