@@ -1,7 +1,7 @@
-//! A norm over rows whose columns ranks share.
+//! Norms over rows whose columns ranks share.
 
 use crate::{Communicator, ParallelCtx, ReduceOp};
-use ms_core::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var};
+use ms_core::{BackwardCx, Device, Graph, Op, Result, Saved, Tensor, Var, ops};
 use std::sync::Arc;
 
 /// The sum over ranks of a number for each token.
@@ -13,6 +13,33 @@ fn sum(comm: &dyn Communicator, t: Tensor) -> Result<Tensor> {
 fn map(t: &Tensor, f: impl Fn(f64) -> f64) -> Result<Tensor> {
     let values: Vec<f64> = t.to_reals()?.into_iter().map(f).collect();
     Tensor::from_reals(t.arena(), t.dtype(), [values.len()], &values)
+}
+
+/// `t[T,W/tp]` less the mean of every whole row.
+fn centred(device: &Device, comm: &dyn Communicator, t: &Tensor) -> Result<Tensor> {
+    let (rows, width) = t.as_matrix();
+    let ones = Tensor::from_reals(device.arena(), t.dtype(), [rows, width], &vec![1.0; rows * width])?;
+    let whole = (width * comm.size()) as f64;
+    let less = map(&sum(comm, device.row_dot(t, &ones)?)?, |s| -s / whole)?;
+    device.add(t, &device.scale_rows(&ones, &less)?)
+}
+
+struct CentreOverTp(Arc<dyn Communicator>);
+
+impl Op for CentreOverTp {
+    fn name(&self) -> &'static str {
+        "centre_over_tp"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
+        // Taking the mean away is a projection, which is its own transpose.
+        let back = |dy: Tensor| centred(cx.device, &*self.0, &dy);
+        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
+    }
 }
 
 struct NormOverTp {
@@ -69,5 +96,27 @@ impl ParallelCtx {
             let (x, w) = (x.saved(), w.saved());
             Box::new(NormOverTp { comm: self.tp.clone(), x, w, rstd, width })
         }))
+    }
+
+    /// LayerNorm of rows whose columns the tensor-parallel ranks share, as [`ParallelCtx::rms_norm_over_tp`]: RMSNorm of the
+    /// rows less their means, with `b[W/tp]` added. Two numbers for each token are summed over the ranks, forward and backward.
+    ///
+    /// # Errors
+    /// If a rank fails or shapes do not fit.
+    pub fn layer_norm_over_tp(
+        &self,
+        g: &mut Graph,
+        x: &Var,
+        w: &Var,
+        b: Option<&Var>,
+        eps: f32,
+    ) -> Result<Var> {
+        let less = centred(g.device(), &*self.tp, x.value())?;
+        let less = g.apply(less, &[x], || Box::new(CentreOverTp(self.tp.clone())));
+        let y = self.rms_norm_over_tp(g, &less, w, eps)?;
+        match b {
+            Some(b) => ops::add_bias(g, &y, b),
+            None => Ok(y),
+        }
     }
 }

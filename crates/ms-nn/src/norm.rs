@@ -59,12 +59,31 @@ impl NormShape {
         if pass.ctx.tp.size() == 1 {
             return self.apply(pass, ids, x);
         }
-        let w = pass.param(ids.weight);
-        let part = |range: &Range<usize>| ops::part(pass.g, &w, range.start, [1, range.len()]);
-        let parts = columns.iter().map(part).collect::<Result<Vec<_>>>()?;
-        let w = ops::concat(pass.g, &parts.iter().collect::<Vec<_>>())?;
-        let w = ops::reshape(pass.g, &w, [x.value().as_matrix().1])?;
-        pass.ctx.rms_norm_over_tp(pass.g, x, &w, self.eps)
+        let (dtype, width) = (x.value().dtype(), x.value().as_matrix().1);
+        // What is added to a weight or taken from a row is not rounded before.
+        let inner = if self.kind == Kind::Rms { dtype } else { dtype.wide() };
+        let mut of_columns = |id| {
+            let whole = pass.param(id);
+            let whole = ops::cast(pass.g, &whole, inner)?;
+            let part = |range: &Range<usize>| ops::part(pass.g, &whole, range.start, [1, range.len()]);
+            let parts = columns.iter().map(part).collect::<Result<Vec<_>>>()?;
+            let joined = ops::concat(pass.g, &parts.iter().collect::<Vec<_>>())?;
+            ops::reshape(pass.g, &joined, [width])
+        };
+        let w = of_columns(ids.weight)?;
+        let b = ids.bias.map(of_columns).transpose()?;
+        let x = ops::cast(pass.g, x, inner)?;
+        let y = match self.kind {
+            Kind::Rms => pass.ctx.rms_norm_over_tp(pass.g, &x, &w, self.eps)?,
+            Kind::RmsUnitOffset => {
+                let ones = Tensor::from_reals(pass.g.device().arena(), inner, [width], &vec![1.0; width])?;
+                let ones = pass.g.constant(ones);
+                let w = ops::add(pass.g, &w, &ones)?;
+                pass.ctx.rms_norm_over_tp(pass.g, &x, &w, self.eps)?
+            }
+            Kind::LayerNorm => pass.ctx.layer_norm_over_tp(pass.g, &x, &w, b.as_ref(), self.eps)?,
+        };
+        ops::cast(pass.g, &y, dtype)
     }
 
     /// Norm of every head of `x[T,N·D]` by itself, with a weight per element of a head.

@@ -6,7 +6,7 @@
 use ms_core::Axis;
 
 use crate::parts::{Attention, Feed, Mixer};
-use crate::{Error, ModelConfig, Norm, QkNorm, Result};
+use crate::{Error, ModelConfig, QkNorm, Result};
 
 /// What an axis of parallelism does with a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +61,6 @@ fn is_latent(c: &ModelConfig) -> bool {
     c.has(Mixer::Attention) && matches!(c.attention, Attention::Latent(_))
 }
 
-fn joins_statistics(c: &ModelConfig) -> bool {
-    c.norm == Norm::Rms
-}
-
 /// Query heads, and where key/value heads do not divide the rows that ranks project in their stead.
 fn heads(c: &ModelConfig, axis: Axis) -> Vec<(&'static str, usize)> {
     if axis != Axis::Tp {
@@ -76,7 +72,7 @@ fn heads(c: &ModelConfig, axis: Axis) -> Vec<(&'static str, usize)> {
 }
 
 /// The parts of all models.
-pub const RULES: [Rule; 20] = [
+pub const RULES: [Rule; 19] = [
     Rule {
         part: "grouped attention (rotary, ALiBi, windows, sinks, softcap, gates)",
         tp: How::Shared(
@@ -88,19 +84,11 @@ pub const RULES: [Rule; 20] = [
         divides: heads,
     },
     Rule {
-        part: "RMSNorm over whole projections",
+        part: "norms over whole projections",
         tp: How::Shared("heads; statistics are summed"),
         cp: How::Shared("tokens"),
         ep: UNCONCERNED,
-        has: |c| c.qk_norm == QkNorm::WholeProjection && joins_statistics(c),
-        divides: nothing,
-    },
-    Rule {
-        part: "LayerNorm over whole projections",
-        tp: How::Refused("only RMSNorm joins the statistics of ranks"),
-        cp: How::Shared("tokens"),
-        ep: UNCONCERNED,
-        has: |c| c.qk_norm == QkNorm::WholeProjection && !joins_statistics(c),
+        has: |c| c.qk_norm == QkNorm::WholeProjection,
         divides: nothing,
     },
     Rule {
@@ -369,7 +357,7 @@ pub fn table() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::{GatedDelta, Layer};
+    use crate::parts::{GatedDelta, Indexer, Layer};
 
     fn model() -> ModelConfig {
         ModelConfig {
@@ -387,14 +375,15 @@ mod tests {
 
     #[test]
     fn what_the_table_refuses_is_refused_with_its_reason() {
-        let whole = ModelConfig { qk_norm: QkNorm::WholeProjection, norm: Norm::LayerNorm, ..model() };
-        let said = check_cut(&whole, 2).unwrap_err().to_string();
+        let scorer = Indexer { heads: 2, head_dim: 4, top_k: 2, interleaved: false };
+        let sparse = ModelConfig { indexer: Some(scorer), ..model() };
+        let said = check_context(&sparse, 1, 2).unwrap_err().to_string();
         assert_eq!(
             said,
-            "LayerNorm over whole projections cannot be shared by tp 2: only RMSNorm joins the statistics of ranks"
+            "sparse attention cannot be shared by cp 2: the indexer picks among the keys of all ranks"
         );
-        check_cut(&whole, 1).unwrap();
-        check_cut(&ModelConfig { norm: Norm::Rms, ..whole }, 2).unwrap();
+        check_context(&sparse, 1, 1).unwrap();
+        check_cut(&sparse, 2).unwrap();
         for (config, tp) in [(model(), 3), (ModelConfig { heads: 3, groups: 3, ..model() }, 2)] {
             assert!(matches!(check_cut(&config, tp), Err(Error::Cut { axis: Axis::Tp, .. })));
         }

@@ -6,7 +6,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
-use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mixer, ModelConfig};
+use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mixer, ModelConfig, Norm, QkNorm};
 use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
@@ -163,11 +163,37 @@ fn heads_that_share_keys_go_to_more_context_parallel_ranks_than_there_are_groups
         ("a key head on two ranks", delta_net(4, 1), ring(2, 1, 2)),
         ("a key for every value head", delta_net(6, 3), ring(2, 1, 2)),
     ] {
-        assert!(fits(&c, &case), "{what}");
-        let steps = batches(&c, Shape { rows: 2, length: 24, micro: 2, packed: true }, 2);
-        let run = |case: &Case| run(&c, case, Routing::default(), &steps);
-        let outcome = run(&case.alone())
-            .and_then(|want| run(&case).and_then(|got| compare(&want, &got, Bounds::of(case.dtype))));
-        outcome.unwrap_or_else(|e| panic!("{what}: {e}"));
+        as_on_one_rank(what, &c, &case);
+    }
+}
+
+/// Two steps of a model that fits the case.
+fn as_on_one_rank(what: &str, c: &ModelConfig, case: &Case) {
+    assert!(fits(c, case), "{what}");
+    let steps = batches(c, Shape { rows: 2, length: 24, micro: 2, packed: true }, 2);
+    let run = |case: &Case| run(c, case, Routing::default(), &steps);
+    let outcome = run(&case.alone())
+        .and_then(|want| run(case).and_then(|got| compare(&want, &got, Bounds::of(case.dtype))));
+    outcome.unwrap_or_else(|e| panic!("{what}: {e}"));
+}
+
+#[test]
+fn norms_over_whole_projections_join_the_statistics_of_ranks() {
+    for norm in [Norm::Rms, Norm::RmsUnitOffset, Norm::LayerNorm] {
+        let c = ModelConfig {
+            heads: 4,
+            groups: 2,
+            head_dim: 4,
+            init_std: 0.2,
+            norm,
+            qk_norm: QkNorm::WholeProjection,
+            pattern: Vec::new(),
+            ..hybrid(Mixer::Attention, Feed::Dense)
+        };
+        // Half the heads, and one head with a copy of the key that it shares.
+        as_on_one_rank(&format!("{norm:?}, tp 2"), &c, &Case::of(2, 2, 1, 1, 1));
+        as_on_one_rank(&format!("{norm:?}, tp 4"), &c, &Case::of(4, 4, 1, 1, 1).sequence_parallel());
+        // On the kernels the unrounded statistics are those of a whole row, too.
+        as_on_one_rank(&format!("{norm:?}, f32"), &c, &Case::of(2, 2, 1, 1, 1).single_precision());
     }
 }
