@@ -392,7 +392,7 @@ impl Layer {
             }
             (Mixer::Mamba3, _) => {
                 let sizes = c.mamba3.as_ref().expect("a validated model has its mixers' sizes");
-                let part = Mamba3Mixer::new(&scope.under("mixer"), sizes);
+                let part = Mamba3Mixer::new(&scope.under("mixer"), sizes, tp.1);
                 memory = part.memory();
                 Some(Mix::Trapezoid(Box::new(part)))
             }

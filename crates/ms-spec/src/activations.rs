@@ -205,7 +205,12 @@ impl Activations {
         if kind.mixer != Mixer::None {
             let (projected, attended, statistics) = self.mixer(c, number, keeping);
             let pooled = kind.mixer == Mixer::Attention && c.compressed().is_some();
-            let input = if bare { row } else { taken(!pooled, pooled.then_some(whole)) };
+            let input = match bare {
+                // What ranks have gathered of it stands for it.
+                true if self.sequence_parallel && !keeping.norms_again => whole,
+                true => row,
+                false => taken(!pooled, pooled.then_some(whole)),
+            };
             let large = input + projected + attended;
             if keeping.swap_attention {
                 sent += large;

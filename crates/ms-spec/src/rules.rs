@@ -144,11 +144,15 @@ pub const RULES: [Rule; 19] = [
     },
     Rule {
         part: "a trapezoidal mixer (Mamba3)",
-        tp: How::Refused("all heads share one set of keys"),
-        cp: How::Refused("its heads share their keys, so ranks cannot exchange heads for tokens"),
+        tp: How::Shared("heads; every rank makes the keys, queries and angles that all share"),
+        cp: How::Shared("heads for tokens, with copies of what they share"),
         ep: UNCONCERNED,
-        has: |c| c.has(Mixer::Mamba3) || c.mamba3.is_some(),
-        divides: nothing,
+        has: |c| c.mamba3.is_some(),
+        divides: |c, axis| match (axis, &c.mamba3) {
+            (Axis::Tp, Some(m)) => vec![("trapezoidal heads", m.heads)],
+            (Axis::Cp, Some(m)) => vec![("trapezoidal heads of a rank", m.heads)],
+            _ => Vec::new(),
+        },
     },
     Rule {
         part: "dense networks",

@@ -6,7 +6,7 @@ mod parity;
 
 use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
-use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mixer, ModelConfig, Norm, QkNorm};
+use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
@@ -147,6 +147,12 @@ fn state_space(heads: usize, groups: usize) -> ModelConfig {
     ModelConfig { mamba2: Some(mixer), ..hybrid(Mixer::Mamba2, Feed::None) }
 }
 
+fn trapezoid(heads: usize, ranks: Option<usize>) -> ModelConfig {
+    let mixer =
+        Mamba3 { heads, head_dim: 4, state: 4, ranks, angles: 2, rate_floor: 1e-4, dt_init: (0.001, 0.1) };
+    ModelConfig { mamba3: Some(mixer), ..hybrid(Mixer::Mamba3, Feed::None) }
+}
+
 fn delta_net(value_heads: usize, key_heads: usize) -> ModelConfig {
     let mixer = GatedDelta { key_heads, value_heads, key_dim: 4, value_dim: 3, conv: 3 };
     ModelConfig { gated_delta: Some(mixer), ..hybrid(Mixer::GatedDelta, Feed::Dense) }
@@ -162,6 +168,8 @@ fn heads_that_share_keys_go_to_more_context_parallel_ranks_than_there_are_groups
         ("groups over both axes", state_space(8, 2), ring(4, 2, 2)),
         ("a key head on two ranks", delta_net(4, 1), ring(2, 1, 2)),
         ("a key for every value head", delta_net(6, 3), ring(2, 1, 2)),
+        ("keys of all heads", trapezoid(4, None), ring(2, 1, 2)),
+        ("keys of all heads over both axes", trapezoid(4, Some(2)), ring(4, 2, 2)),
     ] {
         as_on_one_rank(what, &c, &case);
     }
@@ -175,6 +183,15 @@ fn as_on_one_rank(what: &str, c: &ModelConfig, case: &Case) {
     let outcome = run(&case.alone())
         .and_then(|want| run(case).and_then(|got| compare(&want, &got, Bounds::of(case.dtype))));
     outcome.unwrap_or_else(|e| panic!("{what}: {e}"));
+}
+
+#[test]
+fn heads_that_share_all_keys_are_cut() {
+    for ranks in [None, Some(3)] {
+        let c = trapezoid(6, ranks);
+        as_on_one_rank("tp 2", &c, &Case::of(2, 2, 1, 1, 1));
+        as_on_one_rank("tp 2 with sequence parallelism", &c, &Case::of(2, 2, 1, 1, 1).sequence_parallel());
+    }
 }
 
 #[test]

@@ -97,8 +97,11 @@ impl Sections<'_> {
         (0..self.ranks).flat_map(|rank| self.of(rank).map(run)).collect()
     }
 
-    /// A rank's rows of a weight `[W, any]`, of every section its part.
+    /// A rank's rows of a weight `[W, any]`, of every section its part; of one rank the weight itself.
     pub(super) fn weight(&self, pass: &mut Pass<'_>, w: &Var, rank: usize) -> Result<Var> {
+        if self.ranks == 1 {
+            return Ok(w.clone());
+        }
         let width = w.value().numel() / self.size();
         let mut parts = Vec::new();
         for part in self.of(rank) {

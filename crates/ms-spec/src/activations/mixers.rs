@@ -13,7 +13,7 @@ impl Activations {
         match c.layer(number).mixer {
             Mixer::GatedDelta => c.gated_delta.as_ref().map(|g| self.gated_delta(g)),
             Mixer::Mamba2 => c.mamba2.as_ref().map(|m| self.mamba2(m)),
-            Mixer::Mamba3 => c.mamba3.as_ref().map(|m| self.mamba3(m)),
+            Mixer::Mamba3 => c.mamba3.as_ref().map(|m| self.mamba3(m, c.hidden)),
             Mixer::Attention => c.compressed().map(|a| self.compressed(c, a, number)),
             _ => None,
         }
@@ -50,13 +50,16 @@ impl Activations {
     }
 
     /// All sections of the projection, keys and queries also normed, unrounded; outputs.
-    fn mamba3(&self, m: &Mamba3) -> Kept {
+    fn mamba3(&self, m: &Mamba3, hidden: usize) -> Kept {
+        let m = &Mamba3 { heads: m.heads / self.tp, ..*m };
         let sections: usize = m.sections().into_iter().sum();
+        // The rows of the projection that ranks use of the whole.
+        let projection = if self.tp > 1 { sections * hidden * self.element_bytes } else { 0 };
         let ranks = m.ranks.unwrap_or(1);
         let by_rank = if m.ranks.is_some() { 3 * ranks * m.inner() } else { 0 };
         let (wide, weights) = self.wide(2 * m.state + 2 * m.heads + 2 * m.heads * ranks * m.state + by_rank);
         let rows = (sections + 2 * m.keys()) * wide + m.inner() * self.element_bytes;
-        (self.tokens * rows + weights, self.tokens * 2 * ranks * wide)
+        (self.tokens * rows + weights + projection, self.tokens * 2 * ranks * wide)
     }
 
     /// The query latent before and behind its norm, queries before their norm and rotated, rows of keys, entries with what

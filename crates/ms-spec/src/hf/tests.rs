@@ -259,7 +259,7 @@ fn mamba3_has_the_sizes_of_its_class_where_the_file_is_silent() {
         assert_eq!(back, config);
         // Megatron has no words for it: without its config.json such a model is not read.
         assert!(crate::megatron::from_args(&crate::megatron::to_args(&config)).is_err());
-        assert!(crate::check_cut(&config, 1).is_ok() && crate::check_cut(&config, 2).is_err());
+        assert!(crate::check_cut(&config, 4).is_ok() && crate::check_cut(&config, 8).is_err());
     }
     for (field, value, says) in [
         ("is_outproj_norm", json!(true), "a norm before the output projection"),

@@ -42,21 +42,23 @@ pub(super) fn mamba2(t: &mut Table<'_>, c: &ModelConfig) {
 
 pub(super) fn mamba3(t: &mut Table<'_>, c: &ModelConfig) {
     let m = c.mamba3.as_ref().expect("validate: a trapezoidal layer needs its sizes");
-    let (whole, ranks) = (Partition::Replicated, m.ranks.unwrap_or(1));
-    let mut ones = |name: &str, shape: &[usize]| t.push(name, shape, whole, Init::Ones, SumGrad::No);
-    ones("mixer.B_bias", &[m.heads, ranks, m.state]);
-    ones("mixer.B_norm.weight", &[m.state]);
-    ones("mixer.C_bias", &[m.heads, ranks, m.state]);
-    ones("mixer.C_norm.weight", &[m.state]);
-    ones("mixer.D", &[m.heads]);
+    let (by_head, ranks) = (Table::rows(1), m.ranks.unwrap_or(1));
+    // What heads share every rank holds, and sees by its heads.
+    let (shared, sum) = (Partition::Replicated, SumGrad::OverTp);
+    for kind in ["B", "C"] {
+        let bias = [m.heads, ranks, m.state];
+        t.push(&format!("mixer.{kind}_bias"), &bias, by_head, Init::Ones, SumGrad::No);
+        t.vector(&format!("mixer.{kind}_norm.weight"), m.state, shared, Init::Ones, sum);
+    }
+    t.vector("mixer.D", m.heads, by_head, Init::Ones, SumGrad::No);
     if m.ranks.is_some() {
         for name in ["mixer.mimo_o", "mixer.mimo_x", "mixer.mimo_z"] {
-            ones(name, &[m.heads, ranks, m.head_dim]);
+            t.push(name, &[m.heads, ranks, m.head_dim], by_head, Init::Ones, SumGrad::No);
         }
     }
-    t.vector("mixer.dt_bias", m.heads, whole, dt(m.dt_init), SumGrad::No);
-    t.matrix("mixer.in_proj.weight", [m.sections().iter().sum(), c.hidden], whole, t.std());
-    t.matrix("mixer.out_proj.weight", [c.hidden, m.inner()], whole, t.std());
+    t.vector("mixer.dt_bias", m.heads, by_head, dt(m.dt_init), SumGrad::No);
+    t.push("mixer.in_proj.weight", &[m.sections().iter().sum(), c.hidden], shared, t.std(), sum);
+    t.matrix("mixer.out_proj.weight", [c.hidden, m.inner()], Table::columns(), t.std());
 }
 
 fn dt((low, high): (f64, f64)) -> Init {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use ms_spec::{
-    Attention, Indexer, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed,
+    Attention, Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, ModelConfig, Moe, SharedExpert, Stages, Windowed,
 };
 
 /// How many ranks share what, and how many layers stay.
@@ -66,6 +66,7 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
         let heads = groups * (s.heads / s.groups.max(1)).clamp(1, 2);
         Mamba2 { heads, groups, head_dim: s.head_dim.min(8), state: s.state.min(8), ..s }
     });
+    m.mamba3 = c.mamba3.map(|s| Mamba3 { heads: tp * share.cp, head_dim: s.head_dim.min(8), ..s });
     m.moe = c.moe.as_ref().map(|e| small_experts(e, share));
     // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
     let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|x| m.has(x));
