@@ -264,17 +264,26 @@ pub(crate) fn iterations(dir: &Path) -> Vec<u64> {
     all
 }
 
-/// An error in a checkpoint, with the hint that there are older ones.
+/// An error in a checkpoint, with the hint which older one is the last whole one: their files are compared with their
+/// checksums, from the newest on.
 fn or_an_older_one(dir: &Path, step: Option<u64>, error: ms_ckpt::Error) -> Error {
     let newest = step.or(ms_ckpt::latest_iteration(dir).ok().flatten());
     let older: Vec<u64> = iterations(dir).into_iter().filter(|&n| newest.is_none_or(|new| n < new)).collect();
-    match older.last() {
-        None => error.into(),
-        Some(last) => {
-            let list: Vec<String> = older.iter().map(ToString::to_string).collect();
-            Error::Damaged { source: error, older: list.join(", "), last: *last }
-        }
+    if older.is_empty() {
+        return error.into();
     }
+    let is_whole = |n: &u64| ms_ckpt::open_iteration(dir, *n).and_then(|c| c.check_sums()).is_ok();
+    let whole = older.iter().rposition(is_whole);
+    let damaged = &older[whole.map_or(0, |i| i + 1)..];
+    let damaged = damaged.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let hint = match whole.map(|i| older[i]) {
+        Some(last) if damaged.is_empty() => {
+            format!("--ckpt-step {last} loads the one before, which is whole")
+        }
+        Some(last) => format!("--ckpt-step {last} loads the last whole one; damaged, too: {damaged}"),
+        None => format!("no older one is whole: {damaged}"),
+    };
+    Error::Damaged { source: error, hint }
 }
 
 /// Whether there is something that `ms_ckpt::open` takes for a checkpoint, whole or damaged.

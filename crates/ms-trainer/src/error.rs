@@ -62,14 +62,12 @@ pub enum Error {
         expected: String,
     },
     /// A checkpoint cannot be read, but there are older ones.
-    #[error("{source}\nhint: older checkpoints: {older}; --ckpt-step {last} loads the last of them")]
+    #[error("{source}\nhint: {hint}")]
     Damaged {
         /// What is wrong with it.
         source: ms_ckpt::Error,
-        /// Their iterations.
-        older: String,
-        /// The last of them.
-        last: u64,
+        /// Which of them is whole.
+        hint: String,
     },
     /// This rank has done its part of a checkpoint, another has not.
     #[error("rank {rank} could not write its part of the checkpoint: {reason}")]

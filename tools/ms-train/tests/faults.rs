@@ -158,3 +158,32 @@ fn a_damaged_part_of_one_rank_is_named_and_an_older_checkpoint_goes_on() {
         goes_on(dir.path(), 2, "--ckpt-step 2");
     }
 }
+
+#[test]
+fn of_several_damaged_checkpoints_the_last_whole_one_is_offered() {
+    let dir = tempfile::tempdir().unwrap();
+    train(dir.path(), "4", "8", "--tp 2 --save out --save-interval 2").assert().success();
+    let damage = |iteration: u32, rank: u32| {
+        let shard = dir.path().join(format!("out/iter_{iteration:07}/rank_{rank:05}.safetensors"));
+        let mut bytes = std::fs::read(&shard).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        std::fs::write(&shard, bytes).unwrap();
+    };
+    let load = || failed(train(dir.path(), "4", "8", "--tp 2 --load out"));
+    damage(8, 3);
+    let said = load();
+    assert!(said.contains("--ckpt-step 6 loads the one before, which is whole"), "{said}");
+    damage(6, 0);
+    damage(4, 2);
+    let said = load();
+    assert!(said.contains("iter_0000008/rank_00003.safetensors"), "{said}");
+    assert!(said.contains("--ckpt-step 2 loads the last whole one; damaged, too: 4, 6"), "{said}");
+    // An older one that is asked for and damaged has one before it, too.
+    let said = failed(train(dir.path(), "4", "8", "--tp 2 --load out --ckpt-step 6"));
+    assert!(said.contains("iter_0000006/rank_00000.safetensors"), "{said}");
+    assert!(said.contains("--ckpt-step 2 loads the last whole one; damaged, too: 4"), "{said}");
+    damage(2, 1);
+    let said = load();
+    assert!(said.contains("no older one is whole: 2, 4, 6"), "{said}");
+}
