@@ -70,8 +70,9 @@ fn weight(lse: f32, max: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{random, same_everywhere};
-    use ms_testing::assert_close;
+    use crate::attention::{Heads, Options, Segment, forward};
+    use crate::trial::{cpus, random, same_everywhere};
+    use ms_testing::{Golden, assert_close, read_golden, shared};
 
     #[test]
     fn blocks_join_to_the_softmax_over_all() {
@@ -104,5 +105,70 @@ mod tests {
             }
         }
         assert!(merge(&Cpu::single(), &mut [0f32; 4], &mut [0f32; 3], &[0f32; 4], &[0f32; 3], 2).is_err());
+    }
+
+    #[test]
+    fn a_ring_of_two_blocks_joins_to_pytorchs_attention() {
+        let Some(path) = shared("goldens/ops/ring_merge.safetensors") else {
+            println!("skipped: no goldens");
+            return;
+        };
+        let (g, meta) = read_golden(&path);
+        let (tokens, heads, groups, dim) = (8, 4, 2, 8);
+        let per_group = heads / groups;
+        // An earlier block of keys, which all queries see, then the queries' own.
+        let scale = meta["scale"].parse().unwrap();
+        let own = Options { scale, window: None, softcap: None, causal: true, alibi: None };
+        let blocks = [("a", 0, Options { causal: false, ..own }), ("b", tokens, own)];
+        // `[s,b,n,d]` as `[s,n·d]`, and `[b,n,s]` as `[n,s]`.
+        let rows = |golden: &Golden, b: usize| -> Vec<f64> {
+            let row = golden.shape[2] * golden.shape[3];
+            golden.values.chunks_exact(row).skip(b).step_by(golden.shape[1]).flatten().copied().collect()
+        };
+        let statistics = |max: &str, sum: &str, b: usize| -> Vec<f64> {
+            let at = b * heads * tokens;
+            (at..at + heads * tokens).map(|i| g[max].values[i] + g[sum].values[i].ln()).collect()
+        };
+        for cpu in cpus(&[1, 2]) {
+            for b in 0..2 {
+                let [q, k, v] = ["q", "k", "v"]
+                    .map(|name| rows(&g[name], b).into_iter().map(|x| x as f32).collect::<Vec<f32>>());
+                let (mut out, mut lse) =
+                    (vec![0f32; tokens * heads * dim], vec![f32::NEG_INFINITY; heads * tokens]);
+                for (name, first, options) in blocks {
+                    let of = |data, per_group: usize| Heads {
+                        data,
+                        offset: 0,
+                        token_stride: groups * per_group * dim,
+                        group_stride: per_group * dim,
+                        head_stride: dim,
+                    };
+                    let segment =
+                        Segment { q_start: 0, q_len: tokens, k_start: first, k_len: tokens, ahead: 0 };
+                    let (mut part, mut part_lse) = (vec![0f32; out.len()], vec![0f32; lse.len()]);
+                    forward(
+                        &cpu,
+                        &mut part,
+                        Some(&mut part_lse),
+                        of(&q[..], per_group),
+                        of(&k[..], 1),
+                        of(&v[..], 1),
+                        groups,
+                        per_group,
+                        dim,
+                        &[segment],
+                        &options,
+                        None,
+                    )
+                    .unwrap();
+                    assert_close(name, &part, &rows(&g[&format!("out_{name}")], b), 1e-5, 1e-6);
+                    let want = statistics(&format!("max_{name}"), &format!("sum_{name}"), b);
+                    assert_close(name, &part_lse, &want, 1e-5, 1e-6);
+                    merge(&cpu, &mut out, &mut lse, &part, &part_lse, heads).unwrap();
+                }
+                assert_close("out", &out, &rows(&g["out"], b), 1e-5, 1e-6);
+                assert_close("lse", &lse, &statistics("softmax_max", "softmax_sum", b), 1e-5, 1e-6);
+            }
+        }
     }
 }

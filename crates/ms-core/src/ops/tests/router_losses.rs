@@ -1,7 +1,7 @@
 //! The auxiliary losses of routers against upstream's, with their gradients.
 
 use super::*;
-use crate::ops::{Auxiliary, Balance, Routed, route, route_to};
+use crate::ops::{Auxiliary, Balance, DropPolicy, Routed, drop_beyond, route, route_to};
 use crate::{GroupScore, Router, RouterScore};
 use ms_testing::{Golden, assert_close, read_golden, shared};
 use std::collections::BTreeMap;
@@ -92,4 +92,36 @@ fn a_choice_made_elsewhere_is_balanced_as_it_was_made() {
         route_to(&mut graph, &x, picks, &PLAIN, Some(Balance::whole(0.01, 1.0))).unwrap();
     close("experts", &g, "moge.aux_loss", balance.unwrap().experts);
     assert_close("weights", &weights.value().to_f32_vec().unwrap(), &g["moge.probs"].values, 2e-6, 1e-7);
+}
+
+#[test]
+fn copies_beyond_the_capacity_are_upstreams() {
+    let Some(path) = shared("goldens/ops/moe_routing.safetensors") else {
+        return println!("skipped: no goldens");
+    };
+    let (g, meta) = read_golden(&path);
+    let number = |name: &str| meta[name].parse::<f64>().unwrap();
+    let (tokens, experts) = (g["logits"].shape[0], g["logits"].shape[1]);
+    let router = Router { normalise: true, ..PLAIN };
+    let share = tokens as f64 * number("topk") / experts as f64;
+    let capacity = (share * number("capacity_factor")).ceil() as usize;
+    assert_eq!((capacity, router.top_k), (number("capacity") as usize, number("topk") as usize));
+    let device = Device::cpu(1).unwrap();
+    let logits = Tensor::from_slice(device.arena(), [tokens, experts], &g["logits"].f32()).unwrap();
+    let mut graph = Graph::train(&device);
+    let x = graph.input(logits);
+    let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
+    let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, capacity, DropPolicy::Weights).unwrap();
+    let left = left.value().to_f32_vec().unwrap();
+    let mut dense = vec![0f32; tokens * experts];
+    for e in 0..experts {
+        for &copy in &routes.copies[routes.range(e)] {
+            dense[copy as usize / router.top_k * experts + e] = left[copy as usize];
+        }
+    }
+    assert_close("weights", &dense, &g["capacity.final_probs"].values, 2e-6, 1e-7);
+    let kept: Vec<f64> = dense.iter().map(|&w| f64::from(u8::from(w > 0.0))).collect();
+    assert_eq!(kept, g["capacity.final_map"].values);
+    assert_eq!(dropped, tokens * router.top_k - kept.iter().sum::<f64>() as usize);
+    assert!(dropped > 0);
 }
