@@ -7,16 +7,10 @@ mod parity;
 use ms_core::ops::Auxiliary;
 use ms_dist::ContextParallel;
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
-use ms_testing::{golden_model, golden_models};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
+use parity::samples::samples;
 use parity::{Case, run};
-
-fn config(name: &str) -> Option<ModelConfig> {
-    let dir = golden_model(name)?;
-    let text = std::fs::read_to_string(dir.join("config.json")).ok()?;
-    ms_spec::hf::read_config(&ms_spec::hf::parse_json(&text).ok()?).ok()
-}
 
 /// Whether a model can be cut so: a refusal names a reason in the rules of its parts.
 fn fits(c: &ModelConfig, case: &Case) -> bool {
@@ -30,12 +24,10 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
         })
 }
 
-/// Runs every model on the case; at least one in `share` must fit it.
-fn on_all(what: &str, case: &Case, packed: bool, share: usize) {
+/// Runs every sample model on the case. `fitting` says which can be cut so: those and no others must be.
+fn on_all(what: &str, case: &Case, fitting: impl Fn(&str) -> bool) {
     let (mut ran, mut wrong) = (0, Vec::new());
-    let models = golden_models();
-    for name in &models {
-        let Some(mut c) = config(name) else { continue };
+    for (name, mut c) in samples() {
         let mut case = case.clone();
         let stages = case.sizes.pp;
         if stages > 1 && !c.layers.is_multiple_of(stages) {
@@ -44,17 +36,20 @@ fn on_all(what: &str, case: &Case, packed: bool, share: usize) {
             case.stages.layer_list = Some((0..stages).map(slots).collect());
         }
         let case = &case;
-        c.max_positions = c.max_positions.max(64);
         // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
         let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|m| c.has(m));
         c.init_std = if recurrent { 0.05 } else { 0.2 };
-        if !fits(&c, case) {
+        let fits = fits(&c, case);
+        if fits != fitting(&name) {
+            wrong.push(format!("{name}: {}", if fits { "is not refused" } else { "is refused" }));
+        }
+        if !fits {
             continue;
         }
         ran += 1;
         let auxiliary = Auxiliary { experts: 0.02, devices: 0.01, communication: 0.01, z: 1e-3 };
         let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
-        let steps = batches(&c, Shape { rows: 2, length: 16, micro: 4, packed }, 2);
+        let steps = batches(&c, Shape { rows: 2, length: 16, micro: 4, packed: true }, 2);
         let bounds = Bounds::of(case.dtype);
         let outcome = run(&c, &case.alone(), routing, &steps)
             .and_then(|want| run(&c, case, routing, &steps).and_then(|got| compare(&want, &got, bounds)));
@@ -62,52 +57,90 @@ fn on_all(what: &str, case: &Case, packed: bool, share: usize) {
             wrong.push(format!("{name}: {e}"));
         }
     }
-    assert!(wrong.is_empty(), "{what}: {} of {ran} models differ:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(ran * share >= models.len(), "{what}: {ran} of {} models fit", models.len());
+    assert!(wrong.is_empty(), "{what}: {ran} models ran:\n{}", wrong.join("\n"));
 }
+
+/// Six heads.
+const SIX_HEADS: [&str; 3] = ["baichuan2_13b", "baichuan2_7b", "baichuan_13b"];
+
+/// Attention that picks its keys among all.
+const PICKING: [&str; 3] = ["deepseek_v32", "deepseek_v4", "glm_moe_dsa"];
+
+const WITH_EXPERTS: [&str; 24] = [
+    "deepseek_v2",
+    "deepseek_v2_lite",
+    "deepseek_v3",
+    "deepseek_v32",
+    "deepseek_v4",
+    "glm45_air",
+    "glm_moe_dsa",
+    "gpt4_moe",
+    "gpt_oss",
+    "grok",
+    "hunyuan_large",
+    "hunyuan_v1_moe",
+    "hy_v3",
+    "kimi_k2",
+    "ling_v2",
+    "longcat_flash",
+    "minicpm_moe",
+    "minimax_m2",
+    "mixtral",
+    "phimoe",
+    "qwen2_moe",
+    "qwen3_moe",
+    "qwen3_next",
+    "step3p5",
+];
 
 #[test]
 fn tensor_parallel() {
-    on_all("tp 2", &Case::of(2, 2, 1, 1, 1), true, 4);
+    on_all("tp 2", &Case::of(2, 2, 1, 1, 1), |_| true);
 }
 
 #[test]
 fn tensor_and_sequence_parallel() {
-    on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), true, 4);
+    on_all("tp 2 with sequence parallelism", &Case::of(2, 2, 1, 1, 1).sequence_parallel(), |_| true);
 }
 
 #[test]
 fn fewer_key_heads_than_ranks() {
-    on_all("tp 4", &Case::of(4, 4, 1, 1, 1).sequence_parallel(), true, 4);
+    // Two groups of outputs, of state-space heads, of heads of a delta net; six heads of windowed layers.
+    let two = ["deepseek_v4", "hybrid", "mamba2", "qwen3_next", "step3p5"];
+    let fitting = |name: &str| !SIX_HEADS.contains(&name) && !two.contains(&name);
+    on_all("tp 4", &Case::of(4, 4, 1, 1, 1).sequence_parallel(), fitting);
     let case = Case::of(4, 2, 2, 1, 1).context(ContextParallel::Ulysses);
-    on_all("tp 2 and cp 2, Ulysses", &case, true, 5);
+    // Three heads on a rank, of all layers or of windowed ones.
+    let fitting = |name: &str| !SIX_HEADS.contains(&name) && !PICKING.contains(&name) && name != "step3p5";
+    on_all("tp 2 and cp 2, Ulysses", &case, fitting);
 }
 
 #[test]
 fn pipeline_parallel() {
-    on_all("pp 2", &Case::of(2, 1, 1, 2, 1), true, 2);
+    on_all("pp 2", &Case::of(2, 1, 1, 2, 1), |_| true);
 }
 
 #[test]
 fn expert_parallel() {
-    on_all("ep 2", &Case::of(2, 1, 1, 1, 2), true, 10);
+    on_all("ep 2", &Case::of(2, 1, 1, 1, 2), |name| WITH_EXPERTS.contains(&name));
 }
 
 #[test]
 fn experts_whole_on_tensor_parallel_ranks() {
     let case = Case::of(2, 2, 1, 1, 1).experts(2, 1).sequence_parallel();
-    on_all("tp 2, ep 2, expert tp 1", &case, true, 15);
+    on_all("tp 2, ep 2, expert tp 1", &case, |name| WITH_EXPERTS.contains(&name));
 }
 
 #[test]
 fn context_parallel_ring() {
     let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ring { window: 1 });
-    on_all("cp 2, ring", &case, true, 5);
+    on_all("cp 2, ring", &case, |name| !PICKING.contains(&name));
 }
 
 #[test]
 fn context_parallel_ulysses() {
-    on_all("cp 2, Ulysses", &Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses), true, 5);
+    let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses);
+    on_all("cp 2, Ulysses", &case, |name| !PICKING.contains(&name));
 }
 
 /// A layer of a mixer with a state along the sequence, and one of attention.

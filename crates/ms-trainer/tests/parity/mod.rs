@@ -3,6 +3,8 @@
 #![allow(dead_code)] // each test uses its part
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
+pub(crate) mod samples;
+
 use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending};
