@@ -4,11 +4,13 @@
 
 mod parity;
 
+use ms_core::DType;
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::Recompute;
-use ms_spec::ModelConfig;
+use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
+use parity::samples::samples;
 use parity::{Case, run};
 
 const ROWS: usize = 2;
@@ -106,6 +108,57 @@ fn weight_gradients_put_off_change_no_bit() {
     let case = Case::of(2, 1, 1, 2, 1);
     let zero = Case { order: PipelineOrder::ZeroBubble, ..case.clone() };
     same("zero-bubble", &found(&case, 4), &found(&zero, 4));
+}
+
+/// In both orders every chunk takes the micro-batches of its forwards and of its backwards as they are numbered, also where
+/// weight gradients are put off: each weight sums the same terms in the same order, so nothing has to be arranged. The model is
+/// not tied, or two stages would each sum a part of one gradient. Layers stand on other stages, so the squares of the norm
+/// are summed in another order, by ranks: it may differ in its last digits, which clipping hands on to the weights.
+#[test]
+fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
+    let c = ModelConfig { init_std: 0.02, ..model() };
+    assert!(!c.tied);
+    let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 6, packed: true }, 3);
+    for dtype in [DType::F32, DType::Bf16] {
+        let plain = Case { dtype, ..Case::of(2, 1, 1, 2, 1) };
+        let both_ends = Case {
+            order: PipelineOrder::DualPipeV,
+            stages: Stages { pp: 2, dual_pipe: true, ..Stages::default() },
+            ..plain.clone()
+        };
+        let [a, b] = [&plain, &both_ends].map(|case| run(&c, case, Routing::default(), &steps).unwrap());
+        for (name, x) in &a.gradients {
+            let equal = x.iter().zip(&b.gradients[name]).all(|(x, y)| x.to_bits() == y.to_bits());
+            assert!(equal, "{dtype}: the bits of the gradient of {name} differ");
+        }
+        let mut clipped_alike = true;
+        for (step, (x, y)) in a.reports.iter().zip(&b.reports).enumerate() {
+            if clipped_alike {
+                assert_eq!(x.loss.to_bits(), y.loss.to_bits(), "{dtype}: loss of step {step}");
+            }
+            assert!((x.grad_norm / y.grad_norm - 1.0).abs() < 1e-6, "{dtype}: norm of step {step}");
+            clipped_alike &= x.grad_norm < 1.0 || x.grad_norm.to_bits() == y.grad_norm.to_bits();
+        }
+    }
+}
+
+#[test]
+fn threads_change_no_bit_of_any_sample_model() {
+    for (name, mut c) in samples() {
+        let recurrent = [Mixer::Mamba2, Mixer::Mamba3, Mixer::GatedDelta].into_iter().any(|m| c.has(m));
+        c.init_std = if recurrent { 0.05 } else { 0.2 };
+        let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 1, packed: true }, 2);
+        for dtype in [DType::F32, DType::Bf16] {
+            let with = |threads| {
+                let case = Case { dtype, threads, ..Case::single() };
+                run(&c, &case, Routing::default(), &steps).unwrap_or_else(|e| panic!("{name}, {dtype}: {e}"))
+            };
+            let one = with(1);
+            for threads in [2, 5] {
+                same(&format!("{name}, {dtype}, {threads} threads"), &one, &with(threads));
+            }
+        }
+    }
 }
 
 /// Bytes of the stream of a micro-batch.
