@@ -195,7 +195,8 @@ fn swap(device: &Device, comm: &dyn Communicator, parts: &[Tensor], widths: &[us
     let all = device.concat(&flat.iter().collect::<Vec<_>>())?;
     let rows: Vec<usize> = parts.iter().map(Tensor::numel).collect();
     let all = all.reshape([rows.iter().sum::<usize>(), 1])?;
-    let came = comm.all_to_all_rows("shared heads", all, &rows)?.wait()?;
+    let coming: Vec<usize> = widths.iter().map(|width| tokens * width).collect();
+    let came = comm.exchange_known_rows("shared heads", all, &rows, &coming)?.wait()?;
     let mut start = 0;
     let blocks = widths.iter().map(|width| {
         start += tokens * width;

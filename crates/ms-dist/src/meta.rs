@@ -180,6 +180,21 @@ impl Communicator for MetaGroup {
         }))
     }
 
+    fn exchange_known_rows(
+        &self,
+        name: &'static str,
+        t: Tensor,
+        send: &[usize],
+        receive: &[usize],
+    ) -> Result<Pending> {
+        if self.size == 1 || !t.is_meta() {
+            return self.all_to_all_rows(name, t, send);
+        }
+        self.count(volume::rows(&t, send, self.rank));
+        let (dtype, width, here) = (t.dtype(), t.as_matrix().1, receive.iter().sum::<usize>());
+        Ok(self.joined(t, move |arena, _| Ok(Tensor::uninit(arena, dtype, [here, width]))))
+    }
+
     fn send(&self, name: &'static str, t: Tensor, _: usize, _: u64) -> Result<()> {
         self.count(volume::bytes(&t));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -258,7 +258,8 @@ fn tensor_parallel_time(
     let steps = batches(&config.model, Shape { rows: 1, length: 64, micro: 2, packed: false }, 1);
     let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
-    let trial = Trial { config, grid, sequence_parallel, context, lr: 1e-3 };
+    let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
+    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 };
     let work = Arc::new(Work { per_byte, names, time: Mutex::default() });
     let first: Mutex<Option<ThreadId>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
