@@ -329,7 +329,10 @@ impl Activations {
                 let picks = moe.top_k * (4 * tokens.routed + wide * tokens.weighed);
                 let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
                 let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
-                let (rows, sent) = if keeping.experts_again { (0, out) } else { (into + out, 0) };
+                // Rows are formed again from the columns that ranks have exchanged tokens for.
+                let exchanged = self.dispatcher == Dispatcher::AllToAllSeq && self.etp > 1;
+                let columns = usize::from(exchanged) * tokens.routed * (c.hidden / self.etp) * element;
+                let (rows, sent) = if keeping.experts_again { (columns, out) } else { (into + out, 0) };
                 // Scores formed unrounded need the rows and the router so.
                 let rounded = if moe.router.f32 && element < wide {
                     (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide

@@ -416,7 +416,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 46] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 53] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -469,6 +469,14 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 46] = [
     ("heads for tokens", Wrong::Stale, Model::Hybrid, [1, 2, 1, 1, 1]),
     ("gradients", Wrong::Stale, Model::Sinks, [1, 1, 1, 2, 1]),
     ("gradients", Wrong::Twice, Model::Experts, [1, 1, 1, 2, 2]),
+    // The ways of tokens to experts.
+    ("gather_rows", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
+    ("sum_rows", Wrong::Missing, Model::Experts, [1, 1, 1, 2, 2]),
+    ("sum_rows", Wrong::Stale, Model::Latent, [1, 2, 1, 1, 2]),
+    ("choices", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
+    ("tokens for columns", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
+    ("columns for tokens", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
+    ("router logits", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
 ];
 
 #[test]
@@ -484,6 +492,12 @@ fn every_planted_fault_is_noticed() {
         } else {
             ContextParallel::Ring { window: 1 }
         });
+        case.dispatcher = match exchange {
+            "exchange_rows" | "rows per expert" => Dispatcher::AllToAll,
+            "tokens for columns" | "columns for tokens" | "router logits" => Dispatcher::AllToAllSeq,
+            _ => Dispatcher::AllGather,
+        };
+        case.sequence_parallel = case.dispatcher == Dispatcher::AllToAllSeq;
         let config = model(kind, &case, &mut draw).validate().unwrap();
         let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
         let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
