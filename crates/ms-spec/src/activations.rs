@@ -220,7 +220,8 @@ impl Activations {
             // rounded ones.
             let copies = match (&c.moe, kind.feed) {
                 (Some(moe), Feed::Moe) => {
-                    let routed = usize::from(!(moe.router.f32 && element < wide) || keeping.experts_again);
+                    let again = keeping.experts_again && !self.exchanges_columns();
+                    let routed = usize::from(!(moe.router.f32 && element < wide) || again);
                     let shared = usize::from(moe.shared.is_some());
                     match self.sequence_parallel {
                         true => routed * self.of_experts().entered * c.hidden * element + shared * whole,
@@ -290,6 +291,11 @@ impl Activations {
         }
     }
 
+    /// Whether ranks exchange tokens for columns before they send them to experts.
+    fn exchanges_columns(&self) -> bool {
+        self.dispatcher == Dispatcher::AllToAllSeq && self.etp > 1
+    }
+
     /// Tokens of the rank around experts.
     fn of_experts(&self) -> Tokens {
         let (own, sharing) = (self.tokens / self.tp, self.tokens / self.tp * self.etp);
@@ -330,8 +336,7 @@ impl Activations {
                 let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
                 let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
                 // Rows are formed again from the columns that ranks have exchanged tokens for.
-                let exchanged = self.dispatcher == Dispatcher::AllToAllSeq && self.etp > 1;
-                let columns = usize::from(exchanged) * tokens.routed * (c.hidden / self.etp) * element;
+                let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
                 let (rows, sent) = if keeping.experts_again { (columns, out) } else { (into + out, 0) };
                 // Scores formed unrounded need the rows and the router so.
                 let rounded = if moe.router.f32 && element < wide {

@@ -234,7 +234,7 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
     for dispatcher in [Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq] {
         let quick = experts_time(dispatcher, false, 0.0).now;
         assert_eq!(experts_time(dispatcher, true, 0.0).now, quick, "the same products");
-        // A layer's ways there and back, forward and backward, take as long as four products; the way there has one beside it.
+        // All ways of a layer take as long as four products; the first way there and the last way back have one beside them.
         let wire = experts_time(dispatcher, false, 1.0).wire;
         let per_byte = (4 * 2 * 4 * 4) as f64 / wire;
         let grown = |overlap| {
@@ -244,6 +244,6 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
         let (plain, overlapped) = (grown(false), grown(true));
         println!("{dispatcher:?}: a step waits for {plain:.2} of the wire's time, overlapped for {overlapped:.2}");
         assert!(plain > 0.9, "{dispatcher:?}: without overlap {plain}");
-        assert!(overlapped < plain - 0.15, "{dispatcher:?}: {overlapped} of {plain}");
+        assert!(overlapped < plain - 0.1, "{dispatcher:?}: {overlapped} of {plain}");
     }
 }
