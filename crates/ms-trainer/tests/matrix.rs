@@ -283,6 +283,7 @@ fn check(
         balance_biased: draw.below(3) == 0,
         jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
+        even_choice: kind == Model::Experts && draw.below(4) == 0,
         bias_update_rate: 1e-3,
         ..Routing::default()
     };
