@@ -22,6 +22,8 @@ pub struct Batch {
     pub balance: Option<Arc<AuxiliaryLoss>>,
     /// How many copies an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
+    /// Experts are chosen so that tokens spread evenly over them (Sinkhorn), not by their scores alone.
+    pub even_choice: bool,
     /// Experts are taken in turn, by each token's place `[T]` in the whole micro-batch; `None`: as routers choose.
     pub fixed_routes: Option<Arc<[u32]>>,
     /// Where routers report.
@@ -133,6 +135,7 @@ impl Batch {
             spread: None,
             balance: None,
             capacity: None,
+            even_choice: false,
             fixed_routes: None,
             load: None,
             chance: None,

@@ -204,6 +204,7 @@ impl Experts {
         let width = logits.value().as_matrix().1;
         let fixed = pass.batch.fixed_routes.as_ref();
         let fixed = fixed.map(|places| self.in_turn(&device, width, &places[seen])).transpose()?;
+        let mut even = None;
         let routed = match (self.table, fixed) {
             (Some(_), Some(experts)) => ops::route_to(pass.g, &logits, experts, &self.router, balance)?,
             (Some(table), None) => {
@@ -212,6 +213,11 @@ impl Experts {
             }
             (None, Some(experts)) => {
                 ops::route_instead(pass.g, &logits, bias.as_ref(), &experts, &self.router, balance)?
+            }
+            (None, None) if pass.batch.even_choice => {
+                let chosen = ops::sinkhorn(logits.value(), self.router.top_k, sharers.others())?;
+                even = Some(chosen.margin);
+                ops::route_to(pass.g, &logits, chosen.experts, &self.router, balance)?
             }
             (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
@@ -225,7 +231,7 @@ impl Experts {
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
             load.add(pass.layer, routed.balance, &routed.picked, dropped);
             if self.table.is_none() {
-                load.watch(pass.layer, logits.value(), bias.as_ref(), &self.router)?;
+                load.watch(pass.layer, logits.value(), bias.as_ref(), &self.router, even)?;
             }
         }
         Ok((weights, routed.routes))

@@ -1,7 +1,7 @@
 //! What the routers of a model report while it is trained.
 
 use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup, routing_margin};
-use ms_core::{Router, Routes, Tensor};
+use ms_core::{Arena, Router, Routes, Tensor};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,20 +41,41 @@ impl Capacity {
 /// The ranks that share the tokens of a micro-batch.
 pub(crate) struct Sharers<'a>(pub(crate) &'a ParallelCtx);
 
+impl Sharers<'_> {
+    /// Those that there are beside this rank.
+    pub(crate) fn others(&self) -> Option<&dyn TokenGroup> {
+        (self.0.cp.size() > 1 || self.spread()).then_some(self as &dyn TokenGroup)
+    }
+
+    /// Whether tensor-parallel ranks route different tokens.
+    fn spread(&self) -> bool {
+        self.0.router_copies() != self.0.tp.size()
+    }
+
+    /// The sum over the ranks, and how often each token is in it.
+    fn summed(&self, name: &'static str, mut t: Tensor) -> ms_core::Result<(Tensor, usize)> {
+        let ctx = self.0;
+        if ctx.cp.size() > 1 {
+            t = ctx.cp.all_reduce(name, t, ReduceOp::Sum)?.wait()?;
+        }
+        if self.spread() {
+            t = ctx.tp.all_reduce(name, t, ReduceOp::Sum)?.wait()?;
+        }
+        Ok((t, if self.spread() { ctx.router_copies() } else { 1 }))
+    }
+}
+
 impl TokenGroup for Sharers<'_> {
     fn sum(&self, counts: Vec<i64>) -> ms_core::Result<Vec<i64>> {
-        let ctx = self.0;
-        let spread = ctx.router_copies() != ctx.tp.size();
-        let mut t = ms_core::Tensor::from_slice(&ms_core::Arena::default(), [counts.len()], &counts)?;
-        if ctx.cp.size() > 1 {
-            t = ctx.cp.all_reduce("tokens per expert", t, ReduceOp::Sum)?.wait()?;
-        }
-        if spread {
-            t = ctx.tp.all_reduce("tokens per expert", t, ReduceOp::Sum)?.wait()?;
-        }
-        // Some ranks count the same tokens.
-        let times = if spread { ctx.router_copies() as i64 } else { 1 };
-        Ok(t.as_slice::<i64>()?.iter().map(|n| n / times).collect())
+        let t = Tensor::from_slice(&Arena::default(), [counts.len()], &counts)?;
+        let (t, times) = self.summed("tokens per expert", t)?;
+        Ok(t.as_slice::<i64>()?.iter().map(|n| n / times as i64).collect())
+    }
+
+    fn sum_reals(&self, values: Vec<f64>) -> ms_core::Result<Vec<f64>> {
+        let t = Tensor::from_slice(&Arena::default(), [values.len()], &values)?;
+        let (t, times) = self.summed("tokens of experts", t)?;
+        Ok(t.as_slice::<f64>()?.iter().map(|n| n / times as f64).collect())
     }
 }
 
@@ -66,16 +87,14 @@ impl AuxiliaryLoss {
         bias: Option<&'a Tensor>,
         sharers: &'a Sharers<'a>,
     ) -> Balance<'a> {
-        let ctx = sharers.0;
-        let shared = ctx.cp.size() > 1 || ctx.router_copies() != ctx.tp.size();
         Balance {
             coefficients: self.coefficients,
             // Ranks that route the same tokens have the same loss, and their gradients are summed.
-            grad_scale: self.grad_scale / ctx.router_copies() as f64,
+            grad_scale: self.grad_scale / sharers.0.router_copies() as f64,
             group_of: sequence_of,
             groups: self.sequences.max(1),
             bias: bias.filter(|_| self.biased),
-            ranks: shared.then_some(sharers as &dyn TokenGroup),
+            ranks: sharers.others(),
         }
     }
 }
@@ -108,16 +127,17 @@ impl RouterLoad {
         Self { watches_margins: true, ..Self::default() }
     }
 
-    /// Takes in how close a router's choices are, if that is watched.
+    /// Takes in how close a router's choices are, if that is watched; `even`: those that spread tokens evenly.
     pub(crate) fn watch(
         &self,
         layer: usize,
         logits: &Tensor,
         bias: Option<&Tensor>,
         router: &Router,
+        even: Option<f64>,
     ) -> ms_core::Result<()> {
         if self.watches_margins {
-            let margin = routing_margin(logits, bias, router)?;
+            let margin = even.map_or_else(|| routing_margin(logits, bias, router), Ok)?;
             let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
             let least = &mut layers.entry(layer).or_default().margin;
             *least = Some(least.map_or(margin, |least| least.min(margin)));

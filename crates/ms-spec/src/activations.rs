@@ -226,7 +226,8 @@ impl Activations {
             let gathered = entered > self.stream();
             let input = match (&c.moe, kind.feed) {
                 (Some(moe), Feed::Moe) if !keeping.network_again => {
-                    let routed = !(moe.router.f32 && element < wide) || keeping.experts_again;
+                    let again = keeping.experts_again && !self.exchanges_columns();
+                    let routed = !(moe.router.f32 && element < wide) || again;
                     let beside = moe.shared.is_some() || c.block == Block::Shortcut;
                     let copy = (routed && gathered).then_some(entered * c.hidden * element);
                     match self.sequence_parallel || routed || beside {
@@ -302,6 +303,11 @@ impl Activations {
         if mla.q_rank.is_some() { self.stream() } else { self.tokens }
     }
 
+    /// Whether ranks exchange tokens for columns before they send them to experts.
+    fn exchanges_columns(&self) -> bool {
+        self.dispatcher == Dispatcher::AllToAllSeq && self.etp > 1
+    }
+
     /// Tokens of the rank around experts.
     fn of_experts(&self) -> Tokens {
         let (own, sharing) = (self.tokens / self.tp, self.tokens / self.tp * self.etp);
@@ -341,7 +347,9 @@ impl Activations {
                 let picks = moe.top_k * (4 * tokens.routed + wide * tokens.weighed);
                 let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
                 let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
-                let (rows, sent) = if keeping.experts_again { (0, out) } else { (into + out, 0) };
+                // Rows are formed again from the columns that ranks have exchanged tokens for.
+                let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
+                let (rows, sent) = if keeping.experts_again { (columns, out) } else { (into + out, 0) };
                 // Scores formed unrounded need the rows and the router so.
                 let rounded = if moe.router.f32 && element < wide {
                     (tokens.entered + moe.experts + moe.zero_experts) * c.hidden * wide

@@ -324,6 +324,8 @@ pub struct Routing {
     pub jitter: f64,
     /// Experts are taken in turn, whatever routers choose (`--fix-router`).
     pub fixed: bool,
+    /// Experts are chosen so that tokens spread evenly over them (`sinkhorn`).
+    pub even_choice: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
     /// How close the routers' choices are is looked at and reported ([`crate::ExpertReport::margin`]).

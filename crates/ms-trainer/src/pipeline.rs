@@ -288,6 +288,8 @@ impl Run<'_> {
             });
             batch.capacity = self.this.routing.capacity;
             let places = || share.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
+            // Only while a step is made: what is validated goes where the scores are highest.
+            batch.even_choice = self.this.routing.even_choice && self.iteration.is_some();
             batch.fixed_routes = self.this.routing.fixed.then(places);
             batch.load = Some(self.this.load.clone());
         }

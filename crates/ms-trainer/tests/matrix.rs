@@ -153,7 +153,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 48] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 55] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -209,6 +209,14 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 48] = [
     // Inputs of column-parallel layers, gathered a second time for the gradients of their weights.
     ("gathered again", Wrong::Reversed, Model::Dense, [2, 1, 1, 1, 1]),
     ("gathered again", Wrong::Stale, Model::Latent, [2, 1, 1, 1, 1]),
+    // The ways of tokens to experts.
+    ("gather_rows", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
+    ("sum_rows", Wrong::Missing, Model::Experts, [1, 1, 1, 2, 2]),
+    ("sum_rows", Wrong::Stale, Model::Latent, [1, 2, 1, 1, 2]),
+    ("choices", Wrong::Reversed, Model::Experts, [1, 1, 1, 2, 2]),
+    ("tokens for columns", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
+    ("columns for tokens", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
+    ("router logits", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
 ];
 
 #[test]
@@ -218,7 +226,13 @@ fn every_planted_fault_is_noticed() {
         let mut draw = Draw(Rng::named(3, exchange));
         let [tp, cp, pp, dp, ep] = sizes;
         let mut case = Case::of(tp * cp * pp * dp, tp, cp, pp, ep);
-        case.sequence_parallel = exchange == "gathered again";
+        case.dispatcher = match exchange {
+            "exchange_rows" | "rows per expert" => Dispatcher::AllToAll,
+            "tokens for columns" | "columns for tokens" | "router logits" => Dispatcher::AllToAllSeq,
+            _ => Dispatcher::AllGather,
+        };
+        case.sequence_parallel =
+            exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads");
         case = case.context(if ulysses {
             ContextParallel::Ulysses

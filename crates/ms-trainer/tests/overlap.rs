@@ -6,7 +6,7 @@
 use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_nn::Recompute;
-use ms_spec::{ModelConfig, Stages};
+use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
 use ms_trainer::{Replay, TrainConfig};
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ fn begun(overlap: bool) -> Vec<&'static str> {
 fn begun_by(config: TrainConfig, sizes: &GridSizes) -> Vec<&'static str> {
     let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     let noted: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-    train(config, sizes, 1, &|ctx| if ctx.rank == 0 { ctx.around(&noted) } else { ctx });
+    train(config, sizes, (Dispatcher::AllGather, false), 1, &|ctx| if ctx.rank == 0 { ctx.around(&noted) } else { ctx });
     let all = log.lock().unwrap();
     all.clone()
 }
@@ -63,13 +63,13 @@ fn begun_by(config: TrainConfig, sizes: &GridSizes) -> Vec<&'static str> {
 fn train(
     config: TrainConfig,
     sizes: &GridSizes,
+    (dispatcher, overlap_experts): (Dispatcher, bool),
     steps: usize,
     watched: &(dyn Fn(ParallelCtx) -> ParallelCtx + Sync),
 ) {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
-    let (sequence_parallel, overlap_experts) = (false, false);
+    let (context, sequence_parallel) = (ContextParallel::Gather, false);
     let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 };
     trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
@@ -142,7 +142,7 @@ impl Around for Delaying {
             "enter_tp" | "leave_tp" => time.now += 1.0,
             // The norm is that of all gradients.
             "squared norm" => time.now = time.now.max(time.there),
-            "gradients" | "weights" => {
+            "gradients" | "weights" | "exchange_rows" | "gather_rows" | "sum_rows" => {
                 let bytes = of.own.as_ref().map_or(0, |own| own.bytes().len());
                 let takes = bytes as f64 * self.0.per_byte;
                 let at = time.now.max(time.free) + takes;
@@ -170,6 +170,11 @@ fn time(per_byte: f64, overlap: [bool; 2]) -> Time {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
     config.bucket_size = Some(300);
     (config.overlap_grad_reduce, config.overlap_param_gather) = (overlap[0], overlap[1]);
+    clocked(config, 1, (Dispatcher::AllGather, false), per_byte)
+}
+
+/// What steps of a run take on rank 0, where data-parallel ranks share the experts, if there are some.
+fn clocked(config: TrainConfig, ep: usize, experts: (Dispatcher, bool), per_byte: f64) -> Time {
     let clock = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {
@@ -181,7 +186,7 @@ fn time(per_byte: f64, overlap: [bool; 2]) -> Time {
         let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
         ctx.around(&delaying)
     };
-    train(config, &GridSizes { tp: 2, ..GridSizes::default() }, 4, &watched);
+    train(config, &GridSizes { tp: 2, ep, ..GridSizes::default() }, experts, 4, &watched);
     let clock = clock.into_inner().unwrap().unwrap();
     *clock.time.lock().unwrap()
 }
@@ -324,5 +329,40 @@ fn products_in_pieces_wait_for_less_of_what_is_exchanged_beside_them() {
         );
         assert!(four < two && two < whole && whole < 1.0, "{whole} {two} {four}");
         assert!(four < 0.5 && finest <= four, "{four} {finest}");
+
+/// What steps of a model with shared experts take, where tokens go over the slow wire to the others.
+fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
+    let router = Router {
+        score: Score::SoftmaxOfChosen,
+        bias: false,
+        linear_bias: false,
+        groups: None,
+        renormalise: false,
+        scale: 1.0,
+        f32: false,
+    };
+    let shared = Some(SharedExpert { ffn: 16, gate: false });
+    let moe = Moe { experts: 4, top_k: 2, ffn: 8, router, shared, zero_experts: 0 };
+    let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
+    let model = ModelConfig { moe: Some(moe), pattern, ..model() };
+    clocked(TrainConfig::steps(model, DType::F32, 16, 1), 2, (dispatcher, overlap), per_byte)
+}
+
+#[test]
+fn shared_experts_work_while_tokens_are_on_their_way() {
+    for dispatcher in [Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq] {
+        let quick = experts_time(dispatcher, false, 0.0).now;
+        assert_eq!(experts_time(dispatcher, true, 0.0).now, quick, "the same products");
+        // All ways of a layer take as long as four products; the first way there and the last way back have one beside them.
+        let wire = experts_time(dispatcher, false, 1.0).wire;
+        let per_byte = (4 * 2 * 4 * 4) as f64 / wire;
+        let grown = |overlap| {
+            let slow = experts_time(dispatcher, overlap, per_byte);
+            (slow.now - quick) / slow.wire
+        };
+        let (plain, overlapped) = (grown(false), grown(true));
+        println!("{dispatcher:?}: a step waits for {plain:.2} of the wire's time, overlapped for {overlapped:.2}");
+        assert!(plain > 0.9, "{dispatcher:?}: without overlap {plain}");
+        assert!(overlapped < plain - 0.1, "{dispatcher:?}: {overlapped} of {plain}");
     }
 }

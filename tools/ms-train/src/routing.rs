@@ -14,7 +14,7 @@ options! {
     /// How routers are trained, as the flags say it.
     pub(crate) struct Routers in "Optimizer" {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
-        pub(crate) kind: Option<String> = "--moe-router-load-balancing-type", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none";
+        pub(crate) kind: Option<String> = "--moe-router-load-balancing-type", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), sinkhorn (experts are chosen so that tokens spread evenly; no loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none";
         by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
         of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)";
         of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)";
@@ -54,9 +54,12 @@ pub(crate) fn routing(
         Some("group_limited_greedy") => (coeff, by_sequence),
         // Upstream balances these by sequences alone.
         Some(_) if unbalanced && by_sequence => (coeff, true),
-        Some("none" | "noaux_tc" | "softmax_topk" | "sparsemixer_topk") => (0.0, false),
+        Some("sinkhorn") if coeff != 0.0 => bail!(Usage(format!(
+            "--moe-aux-loss-coeff: expected 0 beside --moe-router-load-balancing-type sinkhorn, as upstream has it, found {coeff}"
+        ))),
+        Some("none" | "noaux_tc" | "softmax_topk" | "sinkhorn" | "sparsemixer_topk") => (0.0, false),
         Some(other) => bail!(Usage(format!(
-            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, sparsemixer_topk, \
+            "--moe-router-load-balancing-type: expected aux_loss, seq_aux_loss, softmax_topk, sinkhorn, sparsemixer_topk, \
              group_limited_greedy, pai_megatron_aux_loss, noaux_tc or none, found {other}, which is not part of this version"
         ))),
     };
@@ -104,6 +107,12 @@ pub(crate) fn routing(
                 .into()
         ));
     }
+    let even_choice = kind == Some("sinkhorn");
+    if capacity.is_some() && even_choice {
+        bail!(Usage(
+            "--moe-expert-capacity-factor: goes not with --moe-router-load-balancing-type sinkhorn, as upstream has it".into()
+        ));
+    }
     let bias_update_rate = o.bias_update_rate;
     let of_softmax = |m: &ms_spec::Moe| matches!(m.router.score, Score::Softmax | Score::SoftmaxOfChosen);
     let balance_biased = unbalanced && by_sequence && !model.moe.as_ref().is_some_and(of_softmax);
@@ -113,6 +122,7 @@ pub(crate) fn routing(
         balance_biased,
         jitter,
         fixed,
+        even_choice,
         capacity,
         watch_margins: false,
         bias_update_rate,

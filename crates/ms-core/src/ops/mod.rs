@@ -15,6 +15,7 @@ mod moe;
 mod norm;
 mod recompute;
 mod recurrent;
+mod sinkhorn;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use moe::{
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use recompute::{Recomputed, recompute};
 pub use recurrent::{convolution, decay, delta_rule, state_space, trapezoid};
+pub use sinkhorn::{EvenChoice, sinkhorn};
 pub use streams::{collapse, expand, stream_weights};
 
 use crate::{Device, Result, Saved, Tensor};

@@ -62,6 +62,11 @@ pub trait TokenGroup {
     /// # Errors
     /// If a rank fails.
     fn sum(&self, counts: Vec<i64>) -> Result<Vec<i64>>;
+    /// The sums over the ranks, of real numbers.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    fn sum_reals(&self, values: Vec<f64>) -> Result<Vec<f64>>;
 }
 
 /// What a router decides.

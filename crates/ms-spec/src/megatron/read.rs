@@ -364,6 +364,9 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         ("sparsemixer_topk", _) => {
             Score::SparseMixer { jitter: f.float("moe_input_jitter_eps")?.unwrap_or(0.01) }
         }
+        // As many experts as are chosen decide what they weigh, whatever else is said of scores.
+        ("sinkhorn", _) if f.size("moe_router_topk")? == Some(1) => Score::Sigmoid,
+        ("sinkhorn", _) => Score::Softmax,
         (_, Some(score)) => score,
         ("noaux_tc", None) => Score::Sigmoid,
         ("softmax_topk" | "group_limited_greedy" | "pai_megatron_aux_loss", None) => Score::Softmax,
@@ -383,7 +386,7 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         linear_bias: false,
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
         // Upstream always divides these.
-        renormalise: on(f, "norm_topk_prob")? || score == Score::SqrtSoftplus,
+        renormalise: (on(f, "norm_topk_prob")? && kind != "sinkhorn") || score == Score::SqrtSoftplus,
         scale,
         f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
     };

@@ -69,7 +69,7 @@ impl Run {
         let mut draw = Draw(Rng::named(seed, &name));
         let case = case(kind, sizes, &mut draw)?;
         let config = model(kind, &case, &mut draw);
-        let routing = routing(&mut draw);
+        let routing = routing(kind, &mut draw);
         let shape = shape(&case, &mut draw);
         let case = Case { seed: 1 + draw.below(1000) as u64, ..case };
         Some(Self { kind, sizes, case, config, routing, shape })
@@ -145,7 +145,7 @@ impl Run {
                 ("experts", format!("{} {}", k.experts_again, k.expert_inner_again > 0)),
                 ("by sequence", self.routing.balance_by_sequence.to_string()),
                 ("jitter", (self.routing.jitter > 0.0).to_string()),
-                ("fixed routes", self.routing.fixed.to_string()),
+                ("routes", format!("fixed {}, even {}", self.routing.fixed, self.routing.even_choice)),
             ]);
         }
         values
@@ -429,7 +429,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
 }
 
 /// How routers are trained, drawn.
-fn routing(draw: &mut Draw) -> Routing {
+fn routing(kind: Model, draw: &mut Draw) -> Routing {
     Routing {
         auxiliary: Auxiliary {
             experts: 0.02,
@@ -441,6 +441,7 @@ fn routing(draw: &mut Draw) -> Routing {
         balance_biased: draw.below(3) == 0,
         jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
+        even_choice: kind == Model::Experts && draw.below(4) == 0,
         bias_update_rate: 1e-3,
         ..Routing::default()
     }
