@@ -72,7 +72,11 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     };
     let base = ModelConfig {
         layers,
-        hidden: 8 * if kind == Model::Latent { tp } else { draw.of(&[1, 2]) },
+        // Ranks that exchange tokens for columns have as many each.
+        hidden: 8 * match kind == Model::Latent || case.dispatcher == Dispatcher::AllToAllSeq {
+            true => tp,
+            false => draw.of(&[1, 2]),
+        },
         ffn: 6 * tp,
         heads,
         groups,

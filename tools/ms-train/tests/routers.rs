@@ -97,8 +97,8 @@ fn tokens_that_are_spread_evenly_go_the_same_ways_on_any_topology() {
     let (one, other) = (lines(even), lines("--moe-router-load-balancing-type none --moe-router-pre-softmax"));
     assert_ne!(losses(&one), losses(&other));
     let most = |lines: &[Value]| -> u64 {
-        let layers = lines[0]["tokens per expert"].as_object().unwrap();
-        layers.values().flat_map(|l| l.as_array().unwrap()).map(|n| n.as_u64().unwrap()).max().unwrap()
+        let layers = lines[0]["tokens per expert"].as_array().unwrap();
+        layers.iter().flat_map(|l| l.as_array().unwrap()).map(|n| n.as_u64().unwrap()).max().unwrap()
     };
     assert!(most(&one) < most(&other), "{} {}", one[0]["tokens per expert"], other[0]["tokens per expert"]);
     for topology in [

@@ -190,13 +190,13 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--adaptive-cp-manually-set-mask-list",
         ),
         (
-            "--nproc-per-node 3 --tp 3 --num-attention-heads 6 --hidden-size 20 --kv-channels 4 --ffn-hidden-size 24 \
+            "--nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 20 --kv-channels 4 --ffn-hidden-size 24 \
              --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall --seq-length 18 \
              --max-position-embeddings 18",
             "--moe-token-dispatcher-type: 20 columns do not divide by the 3 ranks",
         ),
         (
-            "--upstream head --nproc-per-node 3 --tp 3 --num-attention-heads 6 --hidden-size 24 --kv-channels 4 \
+            "--upstream head --nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 24 --kv-channels 4 \
              --ffn-hidden-size 24 --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall \
              --micro-batch-size 1",
             "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch do not divide",
