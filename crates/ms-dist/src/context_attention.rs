@@ -5,6 +5,7 @@
 //! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
 //! right across the borders of ranks.
 
+use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
@@ -64,7 +65,7 @@ impl Spread {
 
 /// Calls of the attention kernel that together let every query piece meet every key piece that it sees some of: in one
 /// call no query and no key occurs twice, and both rise.
-fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
+pub(crate) fn calls(queries: &[Piece], keys: &[Piece], options: &AttentionOptions) -> Vec<Vec<Segment>> {
     let mut calls: Vec<Vec<Segment>> = Vec::new();
     for q in queries {
         for k in keys.iter().filter(|k| k.document == q.document) {
@@ -106,18 +107,27 @@ fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> 
     AttentionDropout { keys: keys.into(), ..*dropout }
 }
 
+/// [`dropout_of`] each rank.
+fn dropout_of_ranks(
+    dropout: Option<AttentionDropout>,
+    ranks: &[Vec<Piece>],
+    spread: &Spread,
+) -> Vec<AttentionDropout> {
+    dropout.iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
+}
+
 /// Columns of packed rows and of rows of keys and values alone.
-struct Columns {
+pub(crate) struct Columns {
     /// Keys and values of packed rows.
-    kv: Vec<Run>,
+    pub(crate) kv: Vec<Run>,
     /// Queries of packed rows.
-    q: Vec<Run>,
+    pub(crate) q: Vec<Run>,
     /// Packed rows of `[packed | keys and values]`, with queries of the first and keys and values of the second.
     hybrid: Vec<Run>,
 }
 
 impl Columns {
-    fn new(h: HeadLayout) -> Self {
+    pub(crate) fn new(h: HeadLayout) -> Self {
         let (group, q, kv) =
             ((h.heads_per_group + 2) * h.head_dim, h.heads_per_group * h.head_dim, 2 * h.head_dim);
         let copy = |start, len| Run::Copy { start, len };
@@ -184,8 +194,8 @@ struct RingAttention {
     pieces: Vec<Vec<Piece>>,
     heads: HeadLayout,
     options: AttentionOptions,
-    /// Of this rank's queries.
-    dropout: Option<AttentionDropout>,
+    /// Of the queries of each rank; empty: none.
+    dropout: Vec<AttentionDropout>,
     qkv: Saved,
     out: Saved,
     lse: Tensor,
@@ -196,6 +206,18 @@ struct RingAttention {
 /// Rows with this rank's queries and the keys and values `kv` of another.
 fn hybrid(device: &Device, columns: &Columns, qkv: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
     device.columns(&device.concat(&[qkv, kv])?, &columns.hybrid)
+}
+
+/// Packed rows of queries `[T,N·D]` and of keys and values `[T,2·G·D]`.
+pub(crate) fn packed(device: &Device, h: HeadLayout, q: &Tensor, kv: &Tensor) -> ms_core::Result<Tensor> {
+    let (each, both) = (h.heads_per_group * h.head_dim, 2 * h.head_dim);
+    let all = h.groups * each;
+    let pack: Vec<Run> = (0..h.groups)
+        .flat_map(|g| {
+            [Run::Copy { start: g * each, len: each }, Run::Copy { start: all + g * both, len: both }]
+        })
+        .collect();
+    device.columns(&device.concat(&[q, kv])?, &pack)
 }
 
 impl RingAttention {
@@ -228,9 +250,18 @@ impl RingAttention {
         Ok((device.cast(&out, qkv.dtype())?, lse))
     }
 
+    fn blocks(&self) -> Blocks<'_> {
+        let Self { comm, pieces, heads, options, dropout, .. } = self;
+        Blocks { comm: &**comm, pieces, heads: *heads, options, dropout }
+    }
+
     /// Gradient of the packed rows.
     fn gradient(&self, device: &Device, dout: &Tensor, out: &Tensor) -> Result<Tensor> {
         let qkv = self.qkv.get(device)?;
+        if matches!(self.how, ContextParallel::Adaptive { .. }) {
+            let (dq, dkv) = self.blocks().gradient(device, &qkv, (dout, out, &self.lse))?;
+            return Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?);
+        }
         let (rank, size, wide) = (self.comm.rank(), self.comm.size(), qkv.dtype().wide());
         let columns = Columns::new(self.heads);
         let visits = Visits { comm: &*self.comm, how: self.how };
@@ -255,7 +286,7 @@ impl RingAttention {
                     self.heads,
                     &segments,
                     &self.options,
-                    self.dropout.as_ref(),
+                    self.dropout.get(rank),
                 )?;
                 let wide = device.cast(&d, wide)?;
                 add(&mut dq, device.columns(&wide, &columns.q)?)?;
@@ -292,13 +323,7 @@ impl RingAttention {
             None => Tensor::zeros(device.arena(), wide, [shape[0], self.heads.heads() * self.heads.head_dim]),
         };
         let dkv = sum.unwrap_or_else(zeros);
-        let (q, kv) = (self.heads.heads_per_group * self.heads.head_dim, 2 * self.heads.head_dim);
-        let all = self.heads.groups * q;
-        let pack: Vec<Run> = (0..self.heads.groups)
-            .flat_map(|g| [Run::Copy { start: g * q, len: q }, Run::Copy { start: all + g * kv, len: kv }])
-            .collect();
-        let packed = device.columns(&device.concat(&[&dq, &dkv])?, &pack)?;
-        Ok(device.cast(&packed, qkv.dtype())?)
+        Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?)
     }
 }
 
@@ -345,7 +370,7 @@ pub fn context_attention(
     let u = ctx.ulysses.size();
     if u == 1 {
         let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
-        let dropout = dropout.map(|d| dropout_of(&d, &ranks[ctx.ring.rank()], spread));
+        let dropout = dropout_of_ranks(dropout, &ranks, spread);
         return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout);
     }
     let shares = HeadShares::new(heads, u);
@@ -374,7 +399,7 @@ pub fn context_attention(
             ops::restore(g, &out, &order)?
         }
         _ => {
-            let dropout = dropout.map(|d| dropout_of(&d, &of_ring[ctx.ring.rank()], spread));
+            let dropout = dropout_of_ranks(dropout, &of_ring, spread);
             ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout)?
         }
     };
@@ -415,13 +440,23 @@ fn ring(
     sinks: Option<&Var>,
     pieces: Vec<Vec<Piece>>,
     options: AttentionOptions,
-    dropout: Option<AttentionDropout>,
+    dropout: Vec<AttentionDropout>,
 ) -> Result<Var> {
     let device = g.device().clone();
     let comm = &ctx.ring;
     let visits = Visits { comm: &**comm, how: ctx.context };
-    let (mut out, mut lse) =
-        RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options, dropout.as_ref())?;
+    let (mut out, mut lse) = match ctx.context {
+        ContextParallel::Adaptive { .. } => {
+            let (pieces, options, dropout) = (&pieces[..], &options, &dropout[..]);
+            let (out, lse) =
+                Blocks { comm: &**comm, pieces, heads, options, dropout }.forward(&device, qkv.value())?;
+            (device.cast(&out, qkv.value().dtype())?, lse)
+        }
+        _ => {
+            let dropout = dropout.get(comm.rank());
+            RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options, dropout)?
+        }
+    };
     let values = ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
     let none = g.constant(out.clone());
     let [out] = g.apply_keeping([out], &[qkv, sinks.unwrap_or(&none)], |[out]| {

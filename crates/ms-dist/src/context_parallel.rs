@@ -23,8 +23,12 @@ pub enum ContextParallel {
     },
     /// Keys and values of all ranks are gathered.
     Gather,
-    /// Blocks of the attention matrix are shared out as the mask needs them.
-    Adaptive,
+    /// Blocks of the attention matrix are shared out as the mask needs them, over groups of ranks that exchange heads for
+    /// tokens.
+    Adaptive {
+        /// Ranks of a group; 1: each for itself.
+        ulysses: usize,
+    },
 }
 
 impl ContextParallel {
@@ -32,7 +36,7 @@ impl ContextParallel {
     pub fn ulysses(&self, cp: usize) -> usize {
         match *self {
             Self::Ulysses => cp,
-            Self::Hybrid { ulysses, .. } => ulysses,
+            Self::Hybrid { ulysses, .. } | Self::Adaptive { ulysses } => ulysses,
             _ => 1,
         }
     }
@@ -47,7 +51,7 @@ impl ContextParallel {
 
     /// Whether a rank's part of a sequence is two chunks, one from each half, so that causal work is even.
     fn is_zigzag(&self) -> bool {
-        !matches!(self, Self::Ulysses | Self::Adaptive)
+        !matches!(self, Self::Ulysses | Self::Adaptive { .. })
     }
 
     /// Number of chunks that a sequence is cut into for `cp` ranks.
@@ -93,7 +97,7 @@ impl ContextParallel {
         (0..ring).map(visits).collect()
     }
 
-    /// The tasks of each round of adaptive context parallelism under a causal mask: round, then rank; a task is
+    /// The tasks of each round of adaptive context parallelism over the blocks that are needed: round, then rank; a task is
     /// `row * cp + column` of the grid of blocks, -1 none.
     ///
     /// # Source

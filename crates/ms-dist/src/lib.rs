@@ -10,6 +10,7 @@
 //! wait for each other in different groups or for messages ([`Error::Circle`]), so that nothing hangs.
 //! There is no transport of our own here: many machines are reached through MPI (feature `mpi`) or HCCL.
 
+mod adaptive_attention;
 mod around;
 pub mod buckets;
 mod column_exchange;

@@ -227,6 +227,57 @@ fn a_ring_sends_keys_and_values_and_their_gradients() {
 }
 
 #[test]
+fn ranks_that_share_out_blocks_send_what_each_needs() {
+    let (c, micro, cp) = (model(), 2u64, 4usize);
+    let case = Case::of(cp, 1, cp, 1, 1).context(ContextParallel::Adaptive { ulysses: 1 });
+    // One document a row: a block below the diagonal is needed.
+    let shape = Shape { rows: ROWS, length: LENGTH, micro: micro as usize, packed: false };
+    let found = run(&c, &case.single_precision(), Routing::default(), &batches(&c, shape, 2)).unwrap();
+    let rows = (ROWS * LENGTH / cp) as u64;
+    let (q, kv) = (rows * (c.heads * c.head_dim * 4) as u64, rows * (2 * c.groups * c.head_dim * 4) as u64);
+    let lse = rows * (c.heads * 4) as u64;
+    let causal: Vec<Vec<bool>> = (0..cp).map(|i| (0..cp).map(|j| j <= i).collect()).collect();
+    let mut bytes = vec![0; cp];
+    let mut kinds = [0, 0];
+    for round in ContextParallel::adaptive_tasks(&causal) {
+        for (worker, id) in round.into_iter().enumerate().filter(|(_, id)| *id >= 0) {
+            let (row, column) = (id as usize / cp, id as usize % cp);
+            match (row == worker, column == worker) {
+                (true, true) => {}
+                // Keys and values come, twice; their gradient goes back.
+                (true, false) => {
+                    kinds[0] += 1;
+                    bytes[column] += 2 * kv;
+                    bytes[worker] += kv;
+                }
+                // Queries come, and for the backward pass what is behind them; outputs and gradients go back.
+                _ => {
+                    kinds[1] += 1;
+                    bytes[row] += q + 3 * q + lse;
+                    bytes[worker] += q + lse + q;
+                }
+            }
+        }
+    }
+    assert!(kinds.iter().all(|&n| n > 0), "both kinds of tasks: {kinds:?}");
+    for (rank, sent) in found.sent.iter().enumerate() {
+        assert_eq!(sent["ring"], micro * c.layers as u64 * bytes[rank], "rank {rank}");
+    }
+}
+
+#[test]
+fn blocks_shared_out_over_ranks_have_the_same_bits_every_time() {
+    for ulysses in [1, 2] {
+        let case = Case { dropout: 0.1, ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses }) };
+        let plain = found(&case, 4);
+        same("a second run", &plain, &found(&case, 4));
+        same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));
+        let recompute = Recompute::Uniform(1);
+        same("recomputation", &plain, &found(&Case { recompute, ..case }, 4));
+    }
+}
+
+#[test]
 fn data_parallel_ranks_send_their_share_of_the_gradients() {
     let c = model();
     let two = found(&Case::of(2, 1, 1, 1, 1), 2);

@@ -153,7 +153,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 55] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 58] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -217,6 +217,10 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 55] = [
     ("tokens for columns", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
     ("columns for tokens", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
     ("router logits", Wrong::Reversed, Model::Experts, [2, 1, 1, 1, 1]),
+    // Blocks of attention that other ranks work at.
+    ("queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
+    ("outputs of queries", Wrong::Stale, Model::Dense, [1, 4, 1, 1, 1]),
+    ("gradients of queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
 ];
 
 #[test]
@@ -236,6 +240,8 @@ fn every_planted_fault_is_noticed() {
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads");
         case = case.context(if ulysses {
             ContextParallel::Ulysses
+        } else if exchange.ends_with("queries") {
+            ContextParallel::Adaptive { ulysses: 1 }
         } else {
             ContextParallel::Ring { window: 1 }
         });

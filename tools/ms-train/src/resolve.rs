@@ -175,14 +175,6 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let overlap_experts = o.of_experts.overlaps();
     let around = Around { world, upstream: o.upstream, overlap_experts, noop, seq_length, micro };
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
-    let adaptive = matches!(o.spread.context.value.as_str(), "adaptive_cp_algo" | "hybrid_adaptive_cp_algo");
-    if adaptive && topology.grid.size(ms_core::Axis::Cp) > 1 && !o.doing.dry_run {
-        bail!(Usage(
-            "--context-parallel-algo: only --dry-run plans adaptive_cp_algo and hybrid_adaptive_cp_algo; pass megatron_cp_algo, ulysses_cp_algo, \
-             hybrid_cp_algo or kvallgather_cp_algo"
-                .into()
-        ));
-    }
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = o.batches.global.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)? };

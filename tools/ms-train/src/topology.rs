@@ -175,10 +175,13 @@ fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
                     ulysses.map_or("none".to_owned(), |u| u.to_string())
                 )));
             };
+            if algorithm == "hybrid_adaptive_cp_algo" {
+                return Ok(ContextParallel::Adaptive { ulysses: if cp == 1 { 1 } else { ulysses } });
+            }
             check_window(window, cp / ulysses, "the ring of hybrid_cp_algo")?;
             ContextParallel::Hybrid { ulysses, window }
         }
-        "adaptive_cp_algo" => ContextParallel::Adaptive,
+        "adaptive_cp_algo" => ContextParallel::Adaptive { ulysses: 1 },
         _ => {
             check_window(window, cp, "--context-parallel-size")?;
             ContextParallel::Ring { window }

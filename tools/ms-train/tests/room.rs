@@ -134,6 +134,39 @@ fn what_passes_keep_is_planned_for_every_way_to_keep_less() {
     assert!(kept[1..9].iter().all(|&bytes| bytes < kept[0]) && kept[10] < kept[9], "{kept:?}");
 }
 
+#[test]
+fn what_experts_keep_is_planned_for_every_level_of_zero_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    let experts = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --n-shared-experts 1 \
+                   --moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm";
+    let (mut losses, mut kept, mut swapped) = (Vec::new(), Vec::new(), Vec::new());
+    for more in [
+        "",
+        "--moe-zero-memory level0",
+        "--moe-zero-memory level1 --moe-zero-memory-num-layers 1",
+        "--moe-zero-memory level1",
+        "--moe-zero-memory level1 --swap-attention --recompute-norm",
+    ] {
+        let [plan, run] = planned_and_run(&data, &format!("{experts} {more}"));
+        for (planned, taken) in
+            [("kept_bytes", "kept_bytes_per_rank"), ("swapped_bytes", "swapped_bytes_per_rank")]
+        {
+            let (planned, taken) =
+                (plan["ranks"][0][planned].as_f64().unwrap(), run[taken].as_f64().unwrap_or(0.0));
+            let apart = (planned - taken).abs() / taken.max(1.0);
+            assert!(apart < 0.02, "{more}: planned {planned}, taken {taken}");
+        }
+        kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
+        swapped.push(run["swapped_bytes_per_rank"].as_u64().unwrap_or(0));
+        losses.push(run["last_loss"].clone());
+    }
+    assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
+    // Every level keeps less than the one before, and all send the same rows away.
+    assert!(kept.windows(2).all(|pair| pair[1] < pair[0]), "{kept:?}");
+    assert!(swapped[0] == 0 && swapped[1] > 0 && swapped[1] == swapped[3] && swapped[4] > swapped[3]);
+}
+
 /// Sample models with parts that keep other things than attention and a dense network do.
 const OTHERS: [&str; 14] = [
     "goldens/models/qwen3_next",

@@ -92,6 +92,41 @@ fn kinds_without_a_loss_train_and_sequences_are_balanced_where_upstream_does() {
 }
 
 #[test]
+fn tokens_that_are_spread_evenly_go_the_same_ways_on_any_topology() {
+    let even = "--moe-router-load-balancing-type sinkhorn --moe-z-loss-coeff 0.1";
+    let (one, other) = (lines(even), lines("--moe-router-load-balancing-type none --moe-router-pre-softmax"));
+    assert_ne!(losses(&one), losses(&other));
+    let most = |lines: &[Value]| -> u64 {
+        let layers = lines[0]["tokens per expert"].as_array().unwrap();
+        layers.iter().flat_map(|l| l.as_array().unwrap()).map(|n| n.as_u64().unwrap()).max().unwrap()
+    };
+    assert!(most(&one) < most(&other), "{} {}", one[0]["tokens per expert"], other[0]["tokens per expert"]);
+    for topology in [
+        "--nproc-per-node 2 --cp 2",
+        "--nproc-per-node 4 --tp 2 --cp 2 --sequence-parallel --moe-token-dispatcher-type alltoall --upstream head",
+        "--nproc-per-node 2 --tp 2 --sequence-parallel --moe-tp-extend-ep",
+    ] {
+        let spread = lines(&format!("{even} {topology}"));
+        for (a, b) in losses(&one).into_iter().zip(losses(&spread)) {
+            assert!((a - b).abs() < 2e-5 * a, "{topology}: {a} {b}");
+        }
+        assert_eq!(one[0]["tokens per expert"], spread[0]["tokens per expert"], "{topology}");
+    }
+    for (more, words) in [
+        ("--moe-aux-loss-coeff 0.1", "--moe-aux-loss-coeff: expected 0 beside"),
+        (
+            "--moe-expert-capacity-factor 1 --moe-token-dispatcher-type alltoall",
+            "--moe-expert-capacity-factor: goes not with",
+        ),
+    ] {
+        let mut command = ms_train();
+        command.args(model()).args(EXPERTS.split_whitespace()).args(even.split_whitespace());
+        let message = refused(command.args(more.split_whitespace()).arg("--dry-run"), 2);
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn upstreams_other_flag_switches_jitter_off() {
     let plain = losses(&lines(""));
     assert_eq!(losses(&lines("--moe-input-jitter-eps 0.1 --input-jitter")), plain);

@@ -181,7 +181,44 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--upstream head --nproc-per-node 2 --expert-tensor-parallel-size 2 --moe-token-dispatcher-type alltoall",
             "--expert-tensor-parallel-size: expected a divisor",
         ),
-        ("--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo", "only --dry-run plans"),
+        (
+            "--nproc-per-node 3 --cp 3 --context-parallel-algo adaptive_cp_algo",
+            "16 tokens do not divide into 3 chunks",
+        ),
+        (
+            "--nproc-per-node 2 --cp 2 --context-parallel-algo adaptive_cp_algo --adaptive-cp-manually-set-mask-list",
+            "--adaptive-cp-manually-set-mask-list",
+        ),
+        (
+            "--nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 20 --kv-channels 4 --ffn-hidden-size 24 \
+             --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall --seq-length 18 \
+             --max-position-embeddings 18",
+            "--moe-token-dispatcher-type: 20 columns do not divide by the 3 ranks",
+        ),
+        (
+            "--upstream head --nproc-per-node 3 --tp 3 --num-attention-heads 6 --num-query-groups 6 --hidden-size 24 --kv-channels 4 \
+             --ffn-hidden-size 24 --moe-ffn-hidden-size 9 --padded-vocab-size 96 --moe-token-dispatcher-type alltoall \
+             --micro-batch-size 1",
+            "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch do not divide",
+        ),
+        ("--moe-expert-capacity-factor 1", "expected --moe-token-dispatcher-type alltoall"),
+        ("--moe-alltoall-overlap-comm", "expected --moe-token-dispatcher-type alltoall"),
+        (
+            "--moe-token-dispatcher-type alltoall --moe-allgather-overlap-comm",
+            "--moe-allgather-overlap-comm: expected --moe-token-dispatcher-type allgather",
+        ),
+        ("--moe-zero-memory level0", "--moe-zero-memory: needs --moe-alltoall-overlap-comm"),
+        ("--moe-zero-memory-num-layers 1", "goes with --moe-zero-memory"),
+        (
+            "--moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1 \
+             --recompute-granularity full --recompute-method uniform",
+            "--moe-zero-memory: goes not with --recompute-granularity full",
+        ),
+        (
+            "--moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1 \
+             --moe-zero-memory-num-layers 5",
+            "expected at most the 4 layers of a stage, found 5",
+        ),
     ] {
         let mut command = ms_train();
         command.args(MODEL.split_whitespace()).args(flags.split_whitespace());

@@ -227,7 +227,11 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     };
     let base = ModelConfig {
         layers,
-        hidden: 8 * if kind == Model::Latent { tp } else { draw.of(&[1, 2]) },
+        // Ranks that exchange tokens for columns have as many each.
+        hidden: 8 * match kind == Model::Latent || case.dispatcher == Dispatcher::AllToAllSeq {
+            true => tp,
+            false => draw.of(&[1, 2]),
+        },
         ffn: 6 * tp,
         heads,
         groups,
@@ -339,9 +343,10 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
 fn context(cp: usize, draw: &mut Draw) -> ContextParallel {
     // Rings of a ring: as many ranks as divide it, and fewer.
     let windows = |ring: usize| -> Vec<usize> { (1..ring.max(2)).filter(|w| ring.is_multiple_of(*w)).collect() };
-    let mut ways = vec![ContextParallel::Ulysses, ContextParallel::Gather];
+    let mut ways = vec![ContextParallel::Ulysses, ContextParallel::Gather, ContextParallel::Adaptive { ulysses: 1 }];
     ways.extend(windows(cp).into_iter().map(|window| ContextParallel::Ring { window }));
     for ulysses in (2..cp).filter(|u| cp.is_multiple_of(*u)) {
+        ways.push(ContextParallel::Adaptive { ulysses });
         ways.extend(
             windows(cp / ulysses).into_iter().map(|window| ContextParallel::Hybrid { ulysses, window }),
         );

@@ -1,0 +1,256 @@
+//! Attention whose blocks are shared out over ranks as the mask needs them.
+//!
+//! A block is the queries of one rank with the keys and values of another. In every round each rank works at one block at most:
+//! one of its own queries, for which keys and values come, or one of its own keys and values, for which queries come and results
+//! go back. Which blocks are needed follows from where tokens stand in their documents, so every rank knows all tasks.
+
+use crate::context_attention::{Columns, Piece, calls, packed};
+use crate::{Communicator, ContextParallel, Result};
+use ms_core::{AttentionDropout, AttentionOptions, Device, HeadLayout, Tensor};
+
+/// Messages of one rank to another, by what they are.
+const KEYS: u64 = 0;
+const QUERIES: u64 = 3;
+const BACK: u64 = 6;
+
+/// What a rank works at in a round: queries of rank `row` with keys and values of rank `column`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Task {
+    row: usize,
+    column: usize,
+}
+
+/// The tasks of all ranks, round by round.
+pub(crate) struct Rounds(Vec<Vec<Option<Task>>>);
+
+impl Rounds {
+    /// Those of the blocks that queries of `pieces` see some keys of.
+    pub(crate) fn new(pieces: &[Vec<Piece>], options: &AttentionOptions) -> Self {
+        let ranks = pieces.len();
+        let sees = |row: &Vec<Piece>| pieces.iter().map(|keys| !calls(row, keys, options).is_empty()).collect();
+        let needed: Vec<Vec<bool>> = pieces.iter().map(sees).collect();
+        let task = |id: i64| {
+            usize::try_from(id).ok().map(|id| Task { row: id / ranks, column: id % ranks })
+        };
+        let rounds = ContextParallel::adaptive_tasks(&needed).into_iter();
+        Self(rounds.map(|round| round.into_iter().map(task).collect()).collect())
+    }
+
+    /// Runs the rounds on `rank`: inputs for the next round are sent before this one is worked at, and what comes back of
+    /// another's work of a round is taken in behind it. `send(task, from, to)` sends what `to` needs for its task,
+    /// `work(task)` does this rank's, `take(task, from)` takes the result of another's for this one.
+    fn run(
+        &self,
+        rank: usize,
+        mut send: impl FnMut(Task, usize) -> Result<()>,
+        mut work: impl FnMut(Task) -> Result<()>,
+        mut take: impl FnMut(Task, usize) -> Result<()>,
+    ) -> Result<()> {
+        let tasks = |round: usize| {
+            let all = self.0.get(round).into_iter().flatten().enumerate();
+            all.filter_map(|(worker, task)| task.map(|task| (worker, task)))
+        };
+        let mut send_for = |round: usize| -> Result<()> {
+            for (worker, task) in tasks(round).filter(|(worker, _)| *worker != rank) {
+                // A worker has one of the two.
+                if (task.row == worker && task.column == rank) || (task.column == worker && task.row == rank) {
+                    send(task, worker)?;
+                }
+            }
+            Ok(())
+        };
+        send_for(0)?;
+        for round in 0..self.0.len() {
+            send_for(round + 1)?;
+            for (_, task) in tasks(round).filter(|(worker, _)| *worker == rank) {
+                work(task)?;
+            }
+            for (worker, task) in tasks(round).filter(|(worker, task)| *worker != rank && task.row == rank) {
+                take(task, worker)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What attention over shared sequences is made of.
+pub(crate) struct Blocks<'a> {
+    pub(crate) comm: &'a dyn Communicator,
+    pub(crate) pieces: &'a [Vec<Piece>],
+    pub(crate) heads: HeadLayout,
+    pub(crate) options: &'a AttentionOptions,
+    /// Of each rank's queries; empty: none.
+    pub(crate) dropout: &'a [AttentionDropout],
+}
+
+/// What the backward pass of queries needs beside keys and values.
+struct Behind {
+    q: Tensor,
+    dout: Tensor,
+    out: Tensor,
+    lse: Tensor,
+}
+
+impl Blocks<'_> {
+    fn receive(&self, name: &'static str, from: usize, tag: u64) -> Result<Tensor> {
+        self.comm.recv(name, from, tag)?.wait()
+    }
+
+    /// Output `[T,N·D]` and log-sum-exp `[N,T]`, both unrounded, for this rank's packed rows `qkv`.
+    pub(crate) fn forward(&self, device: &Device, qkv: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (rank, h) = (self.comm.rank(), self.heads);
+        let (tokens, columns, wide) = (qkv.as_matrix().0, Columns::new(h), qkv.dtype().wide());
+        let (q, kv) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
+        let empty = || -> Result<(Tensor, Tensor)> {
+            let out = Tensor::zeros(device.arena(), wide, [tokens, h.heads() * h.head_dim]);
+            let none = vec![f64::NEG_INFINITY; h.heads() * tokens];
+            Ok((out, Tensor::from_reals(device.arena(), wide, [h.heads(), tokens], &none)?))
+        };
+        let own = std::cell::RefCell::new(empty()?);
+        let merge = |to: &mut (Tensor, Tensor), part: &Tensor, lse: &Tensor| -> Result<()> {
+            Ok(device.attention_merge(&mut to.0, &mut to.1, part, lse)?)
+        };
+        let send = |task: Task, to: usize| match task.row == rank {
+            true => self.comm.send("queries", q.clone(), to, QUERIES),
+            false => self.comm.send("keys and values", kv.clone(), to, KEYS),
+        };
+        let work = |task: Task| {
+            let theirs = match (task.row == rank, task.column == rank) {
+                (true, true) => None,
+                (true, false) => Some(self.receive("keys and values", task.column, KEYS)?),
+                (false, _) => Some(self.receive("queries", task.row, QUERIES)?),
+            };
+            let rows = match (&theirs, task.row == rank) {
+                (None, _) => qkv.clone(),
+                (Some(kv), true) => packed(device, h, &q, kv)?,
+                (Some(q), false) => packed(device, h, q, &kv)?,
+            };
+            let mut of_others = if task.row == rank { None } else { Some(empty()?) };
+            for segments in calls(&self.pieces[task.row], &self.pieces[task.column], self.options) {
+                let dropout = self.dropout.get(task.row);
+                let (part, lse) = device.attention(&rows, h, &segments, self.options, dropout)?;
+                match &mut of_others {
+                    Some(of_others) => merge(of_others, &part, &lse)?,
+                    None => merge(&mut own.borrow_mut(), &part, &lse)?,
+                }
+            }
+            if let Some((out, lse)) = of_others {
+                self.comm.send("outputs of queries", device.cast(&out, qkv.dtype())?, task.row, BACK)?;
+                self.comm.send("statistics of queries", lse, task.row, BACK + 1)?;
+            }
+            Ok(())
+        };
+        let take = |_: Task, from: usize| {
+            let out = self.receive("outputs of queries", from, BACK)?;
+            let lse = self.receive("statistics of queries", from, BACK + 1)?;
+            merge(&mut own.borrow_mut(), &out, &lse)
+        };
+        Rounds::new(self.pieces, self.options).run(rank, send, work, take)?;
+        Ok(own.into_inner())
+    }
+
+    /// Unrounded gradients of this rank's queries `[T,N·D]` and of its keys and values `[T,2·G·D]`: those of blocks are added in
+    /// the order of the ranks whose keys, or queries, they are of.
+    pub(crate) fn gradient(
+        &self,
+        device: &Device,
+        qkv: &Tensor,
+        (dout, out, lse): (&Tensor, &Tensor, &Tensor),
+    ) -> Result<(Tensor, Tensor)> {
+        let (rank, h, size) = (self.comm.rank(), self.heads, self.comm.size());
+        let (tokens, columns, wide) = (qkv.as_matrix().0, Columns::new(h), qkv.dtype().wide());
+        let (q, kv) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
+        let of_columns = || (0..size).map(|_| None).collect::<Vec<Option<Tensor>>>();
+        let (dqs, dkvs) = (std::cell::RefCell::new(of_columns()), std::cell::RefCell::new(of_columns()));
+        let rounds = Rounds::new(self.pieces, self.options);
+        let send = |task: Task, to: usize| -> Result<()> {
+            if task.column == rank {
+                return self.comm.send("keys and values", kv.clone(), to, KEYS);
+            }
+            for (i, t) in [&q, dout, out, lse].into_iter().enumerate() {
+                self.comm.send("queries", t.clone(), to, QUERIES + 8 * i as u64)?;
+            }
+            Ok(())
+        };
+        let work = |task: Task| -> Result<()> {
+            let (rows, behind) = match (task.row == rank, task.column == rank) {
+                (true, own) => {
+                    let behind =
+                        Behind { q: q.clone(), dout: dout.clone(), out: out.clone(), lse: lse.clone() };
+                    let rows = match own {
+                        true => qkv.clone(),
+                        false => {
+                            let theirs = self.receive("keys and values", task.column, KEYS)?;
+                            packed(device, h, &q, &theirs)?
+                        }
+                    };
+                    (rows, behind)
+                }
+                (false, _) => {
+                    let part = |i: u64| self.receive("queries", task.row, QUERIES + 8 * i);
+                    let behind = Behind { q: part(0)?, dout: part(1)?, out: part(2)?, lse: part(3)? };
+                    (packed(device, h, &behind.q, &kv)?, behind)
+                }
+            };
+            let (mut dq, mut dkv) = (None, None);
+            for segments in calls(&self.pieces[task.row], &self.pieces[task.column], self.options) {
+                let d = device.attention_backward(
+                    &behind.dout,
+                    &rows,
+                    &behind.out,
+                    &behind.lse,
+                    h,
+                    &segments,
+                    self.options,
+                    self.dropout.get(task.row),
+                )?;
+                let d = device.cast(&d, wide)?;
+                add(device, &mut dq, device.columns(&d, &columns.q)?)?;
+                add(device, &mut dkv, device.columns(&d, &columns.kv)?)?;
+            }
+            // A block is a task because some of its keys are seen.
+            if let (Some(dq), Some(dkv)) = (dq, dkv) {
+                match task.row == rank {
+                    true => dqs.borrow_mut()[task.column] = Some(dq),
+                    false => self.comm.send("gradients of queries", dq, task.row, BACK)?,
+                }
+                match task.column == rank {
+                    true => dkvs.borrow_mut()[task.row] = Some(dkv),
+                    false => self.comm.send("gradients of keys and values", dkv, task.column, BACK + 1)?,
+                }
+            }
+            Ok(())
+        };
+        let take = |task: Task, from: usize| {
+            dqs.borrow_mut()[task.column] = Some(self.receive("gradients of queries", from, BACK)?);
+            Ok(())
+        };
+        rounds.run(rank, send, work, take)?;
+        // What other ranks have made of keys and values that went to them; of one rank in the order of its rounds.
+        for (worker, task) in rounds.0.iter().flat_map(|round| round.iter().enumerate()) {
+            if let Some(task) = task.filter(|task| task.column == rank && task.row == worker && worker != rank) {
+                dkvs.borrow_mut()[task.row] =
+                    Some(self.receive("gradients of keys and values", worker, BACK + 1)?);
+            }
+        }
+        let total = |parts: Vec<Option<Tensor>>, width: usize| -> Result<Tensor> {
+            let mut sum = None;
+            for part in parts.into_iter().flatten() {
+                add(device, &mut sum, part)?;
+            }
+            Ok(sum.unwrap_or_else(|| Tensor::zeros(device.arena(), wide, [tokens, width])))
+        };
+        Ok((
+            total(dqs.into_inner(), h.heads() * h.head_dim)?,
+            total(dkvs.into_inner(), 2 * h.groups * h.head_dim)?,
+        ))
+    }
+}
+
+fn add(device: &Device, sum: &mut Option<Tensor>, x: Tensor) -> Result<()> {
+    *sum = Some(match sum.take() {
+        None => x,
+        Some(sum) => device.add(&sum, &x)?,
+    });
+    Ok(())
+}
