@@ -43,18 +43,15 @@ impl Dense {
 
     /// `[T,H]` to `[T,H]`.
     pub(crate) fn forward(&self, pass: &mut Pass<'_>, x: &Var) -> ms_core::Result<Var> {
-        let before = match pass.keeping.inner_again {
-            true => {
-                let x = pass.enter(x)?;
-                let before = pass.linear(&x, self.fc1)?;
-                let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
-                pass.inner_again(before, &x, (&w, b.as_ref()), |device, x, w, b| device.linear(x, w, b))
-            }
-            false => {
-                let [before] = pass.column_parallel(x, [self.fc1])?;
-                before
-            }
-        };
+        let [mut before] = pass.column_parallel(x, [self.fc1])?;
+        if pass.keeping.inner_again {
+            let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
+            let ctx = pass.ctx.clone();
+            // Where ranks share the tokens they are gathered again.
+            before = pass.inner_again(before, x, (&w, b.as_ref()), move |device, x, w, b| {
+                device.linear(&ctx.all_tokens(x)?, w, b)
+            });
+        }
         let (kind, gated) = self.activation;
         let inner = ops::activation(pass.g, &before, kind, gated)?;
         let out = pass.row_parallel(&inner, self.fc2)?;

@@ -83,9 +83,11 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
     let (round, full) = match config.order {
         // A stage keeps the passes of those behind it, and takes one more.
         PipelineOrder::Plain { .. } if !chunks => (1, stages - stage + 1),
-        PipelineOrder::Plain { group, .. } => {
+        PipelineOrder::Plain { group, forwards_first } => {
             let group = group.unwrap_or(stages);
-            (group, 2 * group)
+            // As many micro-batches as stages may be another order.
+            let round = if forwards_first && group == stages { 2 * group } else { group };
+            (round, round + group)
         }
         PipelineOrder::ZeroBubble => (1, 2 * stages),
         PipelineOrder::DualPipeV => (2 * stages, 3 * stages),

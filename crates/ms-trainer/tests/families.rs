@@ -20,7 +20,7 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
         && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp).is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
         && std::iter::once(c.heads).chain(c.windowed.as_ref().map(|w| w.heads)).all(|heads| {
-            case.sizes.cp == 1 || case.context.check(heads / case.sizes.tp, case.sizes.cp, 16).is_ok()
+            case.sizes.cp == 1 || case.context.check(heads / case.sizes.tp, case.sizes.cp, 48).is_ok()
         })
 }
 

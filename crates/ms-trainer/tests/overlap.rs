@@ -329,6 +329,8 @@ fn products_in_pieces_wait_for_less_of_what_is_exchanged_beside_them() {
         );
         assert!(four < two && two < whole && whole < 1.0, "{whole} {two} {four}");
         assert!(four < 0.5 && finest <= four, "{four} {finest}");
+    }
+}
 
 /// What steps of a model with shared experts take, where tokens go over the slow wire to the others.
 fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
