@@ -2,14 +2,19 @@
 
 use crate::resolve::Resolved;
 use ms_core::Axis;
+use ms_dist::ContextParallel;
 use ms_trainer::rehearsal::{Place, Rehearsal, rehearse};
 use std::thread;
 
 /// Of each stage what its first rank takes and sends in an iteration of `micro_batches` micro-batches; `None` where a run of these
-/// flags would be refused.
+/// flags would be refused, or ranks share sequences as masks have it.
 pub(crate) fn stages(r: &Resolved, micro_batches: usize) -> Vec<Option<Rehearsal>> {
     let grid = &r.topology.grid;
     let stages = grid.size(Axis::Pp);
+    // Which blocks of attention a rank works at hangs on the masks of micro-batches.
+    if matches!(r.topology.context, ContextParallel::Adaptive { .. }) {
+        return vec![None; stages];
+    }
     let of_stage = |stage: usize| {
         let rank = (0..r.world).find(|&rank| grid.coord(rank, Axis::Pp) == stage)?;
         let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
