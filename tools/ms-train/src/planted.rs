@@ -4,12 +4,15 @@
 //! - `panic`: the rank panics;
 //! - `abort`: the process ends at once, as if it were killed;
 //! - `skip`: the rank leaves the exchange out and goes on.
+//!
+//! A warning says when, so that tests can measure how long the others take to end.
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_dist::{Around, Exchange, ParallelCtx, Pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 const VARIABLE: &str = "MS_PLANTED_FAULT";
 
@@ -54,6 +57,8 @@ impl Around for Fault {
         if of.name != self.exchange || self.left.fetch_sub(1, Ordering::Relaxed) != 1 {
             return begin();
         }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        tracing::warn!("{VARIABLE}: {:?} at {} ms after 1970", self.deed, now.as_millis());
         match (self.deed, of.own) {
             (Deed::Panic, _) => panic!("planted at {}", self.exchange),
             (Deed::Skip, Some(own)) => Ok(Pending::ready(own)),

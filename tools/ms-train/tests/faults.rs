@@ -8,11 +8,14 @@
 mod tiny;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 use tiny::{counting, metrics, model, ms_train, samples};
 
 /// No run of this file takes so long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Within this time of a fault every rank has ended.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A run of `ranks` in `dir` up to `iterations` of eight.
 fn train(dir: &Path, ranks: &str, iterations: &str, more: &str) -> assert_cmd::Command {
@@ -32,6 +35,27 @@ fn train(dir: &Path, ranks: &str, iterations: &str, more: &str) -> assert_cmd::C
 fn failed(mut command: assert_cmd::Command) -> String {
     let done = command.assert().code(1);
     String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+}
+
+/// The same of a run with a planted fault, from which on it takes less than a second to end. A machine that is busy with other
+/// tests has three tries.
+fn failed_at_once(fault: &str, command: impl Fn() -> assert_cmd::Command) -> String {
+    let mut least = Duration::MAX;
+    for _ in 0..3 {
+        let mut command = command();
+        command.env("MS_PLANTED_FAULT", fault);
+        let said = failed(command);
+        let ended = SystemTime::now();
+        let end = said.find(" ms after 1970").unwrap_or_else(|| panic!("{fault}: no deed: {said}"));
+        let deed = said[..end].rsplit(' ').next().unwrap().parse().unwrap();
+        let deed = SystemTime::UNIX_EPOCH + Duration::from_millis(deed);
+        let took = ended.duration_since(deed).unwrap_or_default();
+        if took < AT_ONCE {
+            return said;
+        }
+        least = least.min(took);
+    }
+    panic!("{fault}: every rank ends within {AT_ONCE:?} of it, found {least:?}");
 }
 
 fn latest(dir: &Path) -> String {
@@ -57,11 +81,7 @@ fn goes_on(dir: &Path, from: usize, more: &str) {
 fn a_rank_that_dies_ends_all_and_the_run_goes_on_with_fewer() {
     let dir = tempfile::tempdir().unwrap();
     let save = "--tp 2 --save out --save-interval 2";
-    let mut command = train(dir.path(), "4", "8", save);
-    let said = failed({
-        command.env("MS_PLANTED_FAULT", "2 squared norm 5 panic");
-        command
-    });
+    let said = failed_at_once("2 squared norm 5 panic", || train(dir.path(), "4", "8", save));
     assert!(said.contains("rank 2 of 4: internal error: planted at squared norm"), "{said}");
     // Iteration 5 is lost, which was not saved.
     assert_eq!(latest(dir.path()), "4");
@@ -88,11 +108,7 @@ fn an_exchange_that_one_rank_leaves_out_ends_all_and_is_named() {
         ("2 saved 2", "--tp 2 --save out --save-interval 1"),
         ("2 saving 1", "--tp 2 --save other --save-interval 1 --async-save"),
     ] {
-        let begun = Instant::now();
-        let mut command = train(dir.path(), "4", "4", flags);
-        command.env("MS_PLANTED_FAULT", format!("{what} skip"));
-        let said = failed(command);
-        assert!(begun.elapsed() < PATIENCE, "{what}: it does not hang");
+        let said = failed_at_once(&format!("{what} skip"), || train(dir.path(), "4", "4", flags));
         let name = what.split(' ').skip(1).collect::<Vec<_>>();
         let name = name[..name.len() - 1].join(" ");
         assert!(
