@@ -183,6 +183,11 @@ fn context(how: &ContextParallel, cp: usize, seq_length: usize) -> Value {
     cp_plan
 }
 
+/// The first rank of a stage.
+pub(crate) fn first_of_stage(r: &Resolved, stage: usize) -> usize {
+    (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0)
+}
+
 /// Bytes of a rank's parameters.
 fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Memory> {
     let c = &r.config;
@@ -258,8 +263,7 @@ pub(crate) fn stage_bytes(
     stage: usize,
     schedule: &Schedule,
 ) -> Result<usize> {
-    let rank = (0..r.world).find(|&rank| r.topology.grid.coord(rank, Axis::Pp) == stage).unwrap_or(0);
-    let (held, passes) = (of_rank(r, held, rank)?, passes(r, placement, stage, schedule));
+    let (held, passes) = (of_rank(r, held, first_of_stage(r, stage))?, passes(r, placement, stage, schedule));
     Ok(held.total().saturating_add(passes.kept).saturating_add(passes.again))
 }
 
@@ -273,9 +277,14 @@ fn ranks(
     let mut ranks = Vec::with_capacity(r.world);
     let passes: Vec<PassBytes> =
         (0..placement.stages()).map(|stage| passes(r, placement, stage, schedule)).collect();
+    // Parts are equal: the ranks of a stage hold as many bytes.
+    let held = (0..placement.stages()).map(|stage| of_rank(r, &stages[stage], first_of_stage(r, stage)));
+    let held = held.collect::<Result<Vec<_>>>()?;
     for rank in 0..r.world {
         let stage = r.topology.grid.coord(rank, Axis::Pp);
-        let (held, passes) = (of_rank(r, &stages[stage], rank)?, passes[stage]);
+        let (held, passes) = (held[stage], passes[stage]);
+        // Beside weights that are not rounded the master weights are a second copy of a rank's share.
+        let copies = if c.dtype == c.dtype.wide() { held.master } else { 0 };
         let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(of);
         ranks.push(json!({
             "rank": rank,
@@ -284,7 +293,8 @@ fn ranks(
             "parameters": held.elements,
             "weight_bytes": held.weights,
             "grad_bytes": held.gradients,
-            "optimizer_bytes": held.master + held.moments,
+            "optimizer_bytes": held.master + held.moments - copies,
+            "weight_copy_bytes": copies,
             "activation_bytes": passes.kept.saturating_add(passes.again),
             "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
             "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),

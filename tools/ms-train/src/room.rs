@@ -33,13 +33,14 @@ impl Needs {
         let placement = Placement::new(&c.model, &c.stages)?;
         let tokens = c.batch.micro.saturating_mul(c.longest_row);
         let mut needs = Self::default();
-        let add = |sum: &mut u64, bytes: usize| *sum = sum.saturating_add(bytes as u64);
-        for rank in 0..r.world {
-            let stage = grid.coord(rank, Axis::Pp);
+        let ranks = r.world / placement.stages();
+        // Parts are equal: every rank of a stage needs what the first one does.
+        let add = |sum: &mut u64, bytes: usize| *sum = sum.saturating_add(bytes.saturating_mul(ranks) as u64);
+        for stage in 0..placement.stages() {
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
+            let rank = crate::plan::first_of_stage(r, stage);
             let held = memory::of(&held, grid, rank, element, c.state_bytes(), true)?;
-            add(&mut needs.snapshot, snapshot(c, grid, rank, &placement)?);
             let sizes = crate::plan::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
@@ -54,6 +55,9 @@ impl Needs {
             // Tokens, labels, positions and mask of a micro-batch, and those read ahead.
             let ahead = r.data.as_ref().map_or(1, |d| d.ahead + 1);
             add(&mut needs.data, tokens.saturating_mul(16).saturating_mul(ahead));
+        }
+        for rank in 0..r.world {
+            needs.snapshot = needs.snapshot.saturating_add(snapshot(c, grid, rank, &placement)? as u64);
         }
         needs.data = needs.data.saturating_add(order_bytes(c, r.data.as_ref()));
         Ok(needs)

@@ -98,3 +98,25 @@ fn what_becomes_of_every_flag_is_explained() {
     let text = String::from_utf8_lossy(&text.get_output().stdout).into_owned();
     assert!(text.contains("refused") && text.contains("--optimizer-cpu-offload"), "{text}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_plan_of_2048_ranks_takes_less_than_a_second_and_next_to_no_memory() {
+    let layers = ["4"; 13].into_iter().chain(["3"; 3]).collect::<Vec<_>>().join(",");
+    let spread = format!(
+        "--nproc-per-node 2048 --pp 16 --num-layer-list {layers} --ep 32 --use-distributed-optimizer"
+    );
+    // A process may have two gigabytes of addresses; then the shell says what time its children took.
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -v 2000000; \"$0\" \"$@\" > /dev/null && times"]);
+    shell.arg(assert_cmd::cargo::cargo_bin("ms-train")).args(LARGE.split_whitespace());
+    shell.args(spread.split_whitespace()).args(["--dry-run", "--json"]).env("MS_NO_PROGRESS", "1");
+    let done = shell.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // `0m0.01s 0m0.00s` of the shell, then of its children: user and system.
+    let user = said.lines().nth(1).and_then(|line| line.split_whitespace().next()).unwrap();
+    let (minutes, seconds) = user.trim_end_matches('s').split_once('m').unwrap();
+    let seconds = 60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap();
+    assert!(seconds < 1.0, "{seconds} s of processor time");
+}

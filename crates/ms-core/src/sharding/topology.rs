@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A direction of the grid of ranks. ("Axis", so that "dim" always means a dimension of a tensor.)
@@ -118,8 +119,23 @@ impl Topology {
 
     /// All groups along `axes`, ordered by their first rank; every rank is in exactly one.
     pub fn groups(&self, axes: &[Axis]) -> Vec<Vec<usize>> {
-        let groups = (0..self.world()).map(|rank| self.group(rank, axes));
-        groups.enumerate().filter(|(rank, group)| group[0] == *rank).map(|(_, group)| group).collect()
+        let mut by_first: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for rank in 0..self.world() {
+            by_first.entry(self.first(rank, axes)).or_default().push(rank);
+        }
+        by_first.into_values().collect()
+    }
+
+    /// The first rank of the group of `rank` along `axes`.
+    fn first(&self, rank: usize, axes: &[Axis]) -> usize {
+        let (mut rest, mut step, mut along) = (rank, 1, 0);
+        for &(axis, size) in &self.axes {
+            if axes.contains(&axis) {
+                along += rest % size * step;
+            }
+            (rest, step) = (rest / size, step * size);
+        }
+        rank - along
     }
 
     /// `tp 2, dp 4`: the axes larger than 1, or `one rank`.
@@ -145,6 +161,21 @@ mod tests {
         }
         assert_eq!(topo.group(0, &[Axis::Dp]), [0, 2, 4]);
         assert_eq!(topo.group(7, &[Axis::Tp, Axis::Dp]), [6, 7, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn groups_are_those_of_their_ranks_in_the_order_of_the_first() {
+        let sizes = [(Axis::Tp, 2), (Axis::Cp, 3), (Axis::Dp, 2), (Axis::Pp, 2)];
+        let turned = [Axis::Tp, Axis::Pp, Axis::Dp, Axis::Cp];
+        for topo in [Topology::new(&sizes).unwrap(), Topology::with_order(&turned, &sizes).unwrap()] {
+            for axes in
+                [&[][..], &[Axis::Cp], &[Axis::Tp, Axis::Dp], &[Axis::Cp, Axis::Pp], &Axis::DEFAULT_ORDER]
+            {
+                let all = (0..topo.world()).map(|rank| topo.group(rank, axes)).enumerate();
+                let want: Vec<_> = all.filter(|(rank, g)| g[0] == *rank).map(|(_, g)| g).collect();
+                assert_eq!(topo.groups(axes), want, "{topo:?} along {axes:?}");
+            }
+        }
     }
 
     #[test]
