@@ -97,6 +97,7 @@ fn plan(r: &Resolved) -> Result<Value> {
             "weights": most("weight_bytes"),
             "gradients": most("grad_bytes"),
             "optimizer": most("optimizer_bytes"),
+            "weight_copies": most("weight_copy_bytes"),
             "activations": most("activation_bytes"),
         },
         "memory": Needs::of(r)?.to_json(),

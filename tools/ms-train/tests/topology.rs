@@ -96,6 +96,68 @@ fn in_float64_a_run_goes_on_on_another_topology_to_ten_digits() {
     }
 }
 
+/// A data set of documents, whose samples are shuffled, and the flags that read it.
+fn documents(dir: &Path) -> std::path::PathBuf {
+    let prefix = dir.join("documents");
+    let mut writer =
+        ms_data::indexed::IndexedWriter::create(&prefix, ms_data::indexed::TokenType::I32).unwrap();
+    for document in 0..60 {
+        writer.sequence(&(0..40).map(|place| counting(document, place)).collect::<Vec<_>>()).unwrap();
+        writer.end_document().unwrap();
+    }
+    writer.finish().unwrap();
+    prefix
+}
+
+/// All weights of a checkpoint, in float64.
+fn weights(folder: &Path) -> Vec<(String, Vec<f64>)> {
+    let checkpoint = ms_ckpt::open(folder).unwrap();
+    let read = |spec: &ms_spec::ParamSpec| {
+        let mut bytes = vec![0u8; 8 * spec.shape.numel()];
+        let whole = ms_core::Region::whole(&spec.shape);
+        checkpoint.read(spec, &whole, ms_core::DType::F64, &mut bytes).unwrap();
+        bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    ms_spec::params(checkpoint.config()).iter().map(|spec| (spec.name.clone(), read(spec))).collect()
+}
+
+#[test]
+fn routers_biases_and_a_shuffled_order_go_on_on_another_topology() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = documents(dir.path());
+    let flags = "--fp64 --split 100,0,0 --tokenizer-type NullTokenizer --moe-router-score-function sigmoid \
+                 --moe-router-enable-expert-bias --moe-router-load-balancing-type none --moe-router-bias-update-rate 1e-2";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let path = |name: String| dir.path().join(name).to_str().unwrap().to_owned();
+    let run = |topology: &str, more: &[&str]| {
+        let rows = train(dir.path(), &data, topology, 6, &[&flags, more].concat());
+        let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
+        rows.iter().map(|row| [number(row, "lm loss"), number(row, "grad norm")]).collect::<Vec<_>>()
+    };
+    let save = path("straight".into());
+    let straight = run("", &["--save", &save]);
+    let want = weights(Path::new(&save));
+    let biases = want.iter().filter(|(name, _)| name.ends_with("router.expert_bias"));
+    assert!(biases.clone().count() == 4 && biases.flat_map(|b| &b.1).any(|b| *b != 0.0), "biases move");
+    for (i, first) in TOPOLOGIES.into_iter().enumerate() {
+        let second = TOPOLOGIES[(i + 2) % 5];
+        let (half, end) = (path(format!("half-{i}")), path(format!("end-{i}")));
+        let begun = run(first, &["--save", &half, "--exit-interval", "3"]);
+        let rest = run(second, &["--load", &half, "--save", &end]);
+        assert_eq!((begun.len(), rest.len()), (3, 3), "{first} then {second}");
+        for (got, want) in begun.iter().chain(&rest).zip(&straight) {
+            for (got, want) in got.iter().zip(want) {
+                assert!((got - want).abs() < 1e-10, "{first} then {second}: {got}, expected {want}");
+            }
+        }
+        for ((name, got), (other, want)) in weights(Path::new(&end)).iter().zip(&want) {
+            assert_eq!((name, got.len()), (other, want.len()));
+            let apart = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(apart < 1e-9, "{first} then {second}: {name} differs by {apart:e}");
+        }
+    }
+}
+
 #[test]
 fn megatrons_files_are_the_same_from_any_topology() {
     let dir = tempfile::tempdir().unwrap();
