@@ -22,15 +22,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use ms_core::{DType, Region, Shape};
-use ms_spec::{ModelConfig, ParamSpec};
+use ms_spec::ModelConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::adapter::Adapters;
 use crate::checkpoint::{Checkpoint, Global, Kind, Piece as Part, Stored};
-use crate::layout::mcore::Cut;
 use crate::layout::{hf, iteration_name, write_tracker};
-use crate::plan;
+use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
 use crate::staging::{self, Folder};
 use crate::{Error, Mapped, Result, dcp, safetensors, sums};
@@ -177,36 +176,13 @@ impl Writer {
         staging::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)
     }
 
-    /// Puts the weights into the same folder a second time, as Megatron-core's rank files, so that Megatron reads them
-    /// where this toolchain reads its own form. `bytes` and `more` are those of [`crate::layout::mcore::write`].
+    /// Puts what the ranks have written into the same folder a second time, as a plan of Megatron's files has it, so that Megatron
+    /// reads it where this toolchain reads its own form. `sealed` is what [`Writer::seal`] returned.
     ///
     /// # Errors
-    /// A cut that does not divide; what the operating system refuses.
-    pub fn write_megatron(
-        &self,
-        config: &ModelConfig,
-        cut: &Cut,
-        dtype: DType,
-        more: &Map<String, Value>,
-        bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
-    ) -> Result<()> {
-        let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
-        plan::write_mcore_ranks(&self.folder, self.iteration, &config, cut, dtype, more, bytes)
-    }
-
-    /// The same as a distributed checkpoint (`torch_dist`): `.metadata` and the chunks of one rank.
-    ///
-    /// # Errors
-    /// What the operating system refuses.
-    pub fn write_torch_dist(
-        &self,
-        config: &ModelConfig,
-        dtype: DType,
-        more: &Map<String, Value>,
-        bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
-    ) -> Result<()> {
-        let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
-        plan::write_torch_dist_chunks(&self.folder, self.iteration, &config, dtype, more, bytes)
+    /// A tensor that is missing; what the operating system refuses.
+    pub fn write_megatron(&self, plan: &Plan, sealed: &Checkpoint) -> Result<()> {
+        plan::write_from(plan, sealed, &self.folder, self.iteration)
     }
 
     /// Completes the checkpoint: manifest, final name, tracker file.

@@ -10,11 +10,12 @@ use crate::engine::Engine;
 use crate::optimizer::state_names;
 use crate::scaler::LossScale;
 use crate::{Error, Result};
-use ms_ckpt::layout::mcore::Cut;
-use ms_ckpt::{Checkpoint, iteration_name, sharded};
-use ms_core::{DType, ParamId, Region, Tensor};
+use ms_ckpt::layout::mcore::{Cut, ExpertTp, Spelling};
+use ms_ckpt::layout::torch_dist::Modules;
+use ms_ckpt::{ArgsForm, Checkpoint, Plan, Run, iteration_name, sharded};
+use ms_core::{Axis, DType, Grid, ParamId, Region, Tensor};
 use ms_dist::ReduceOp;
-use ms_spec::ParamSpec;
+use ms_spec::{ModelConfig, Stages};
 use serde_json::json;
 use std::ops::Range;
 use std::path::Path;
@@ -92,6 +93,8 @@ struct Last {
     state: RunState,
     stored: Stored,
     dtype: DType,
+    /// Of Megatron's files.
+    cut: Cut,
 }
 
 impl Saving {
@@ -119,7 +122,8 @@ impl Saving {
         let held_bytes = if beside { parts.iter().map(|part| part.values.bytes().len()).sum() } else { 0 };
         let last = first.then(|| {
             let stored = stored(config, engine, state);
-            Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype: engine.dtype() })
+            let (dtype, cut) = (engine.dtype(), cut(config, &engine.ctx.grid));
+            Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype, cut })
         });
         let (rank, to) = (engine.ctx.rank, writer.clone());
         let now = Job::new(beside, move || write(&to, rank, &parts));
@@ -258,11 +262,11 @@ fn write(writer: &sharded::Writer, rank: usize, parts: &[Part]) -> Result<()> {
 
 impl Last {
     fn seal(self, writer: &sharded::Writer) -> Result<()> {
-        let Self { config, state, stored, dtype } = self;
+        let Self { config, state, stored, dtype, cut } = self;
         let stored = serde_json::to_value(stored).expect("plain numbers and JSON");
         let sealed = writer.seal(&config.model, &stored)?;
         if config.checkpoint.megatron_files != MegatronFiles::Absent {
-            write_megatron(&config, &sealed, &state, dtype, writer)?;
+            write_megatron(&config, &cut, &sealed, dtype, writer)?;
         }
         drop(sealed);
         writer.publish()?;
@@ -297,27 +301,49 @@ fn remove_older(dir: &Path, newest: u64, keep: u64) {
     }
 }
 
-/// Megatron's files, made by the first rank from what all have written.
+/// The ranks of the run as Megatron cuts its files for them. A cut that Megatron does not know is none: whole files.
+fn cut(config: &TrainConfig, grid: &Grid) -> Cut {
+    let (tp, ep, etp) = (grid.size(Axis::Tp), grid.size(Axis::Ep), grid.expert().size(Axis::Tp));
+    if ms_spec::check_whole_heads(&config.model, tp).is_err() {
+        return Cut::default();
+    }
+    let extended = config.args.get("moe_tp_extend_ep") == Some(&json!(true));
+    let (ep, expert_tp) = match etp {
+        _ if etp == tp || config.model.moe.is_none() => (ep, ExpertTp::Cut),
+        1 if extended => (ep / tp, ExpertTp::Extend),
+        1 => (ep, ExpertTp::Whole),
+        _ => return Cut::default(),
+    };
+    let Stages { pp, layers_per_chunk, layer_list, noop, dual_pipe } = config.stages.clone();
+    Cut { tp, pp, ep, expert_tp, layers_per_chunk, layer_list, noop, dual_pipe }
+}
+
+/// Megatron's files, made by the first rank from what all have written: cut for the run's own ranks, with the state of AdamW.
 fn write_megatron(
     config: &TrainConfig,
+    cut: &Cut,
     sealed: &Checkpoint,
-    state: &RunState,
     dtype: DType,
     writer: &sharded::Writer,
 ) -> Result<()> {
-    let mut more = config.args.clone();
-    more.insert("consumed_train_samples".into(), json!(state.consumed_train_samples));
-    more.insert("consumed_valid_samples".into(), json!(state.consumed_valid_samples));
-    let mut bytes = |spec: &ParamSpec| {
-        let dtype = if spec.trained { dtype } else { DType::F32 };
-        let mut whole = vec![0; spec.shape.numel() * dtype.size()];
-        sealed.read(spec, &Region::whole(&spec.shape), dtype, &mut whole)?;
-        Ok(whole)
+    let model = ModelConfig { dtype: Some(dtype), ..config.model.clone() };
+    let mut run = Run::of(sealed);
+    // Megatron's optimizers have no weights wider than float32.
+    run.optimizer &= dtype != DType::F64;
+    run.args.entry("use_distributed_optimizer").or_insert(json!(false));
+    let dtype_of = |name: &str| sealed.dtype(name);
+    let plan = |cut: &Cut| match config.checkpoint.megatron_files {
+        MegatronFiles::Distributed => {
+            Plan::torch_dist(&model, cut, Modules::default(), ArgsForm::Namespace, &dtype_of, &run)
+        }
+        _ => Plan::mcore(&model, cut, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run),
     };
-    let model = &config.model;
-    match config.checkpoint.megatron_files {
-        MegatronFiles::Distributed => writer.write_torch_dist(model, dtype, &more, &mut bytes)?,
-        _ => writer.write_megatron(model, &Cut::default(), dtype, &more, &mut bytes)?,
-    }
-    Ok(())
+    let plan = match plan(cut) {
+        Err(e) if *cut != Cut::default() => {
+            tracing::warn!("--ckpt-format: Megatron's files are written whole: {e}");
+            plan(&Cut::default())?
+        }
+        plan => plan?,
+    };
+    Ok(writer.write_megatron(&plan, sealed)?)
 }

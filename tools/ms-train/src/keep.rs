@@ -58,7 +58,9 @@ fn probe(dir: &Path) -> Result<()> {
 fn checkpoint_bytes(config: &TrainConfig) -> u64 {
     let parameters: u64 = ms_spec::params(&config.model).iter().map(|s| s.shape.numel() as u64).sum();
     let weight = config.dtype.size() as u64;
-    let again = if config.checkpoint.megatron_files == MegatronFiles::Absent { 0 } else { weight };
+    // Megatron's files have the weights again, and float32 masters and moments.
+    let state = if config.checkpoint.no_save_optim { 0 } else { 12 };
+    let again = if config.checkpoint.megatron_files == MegatronFiles::Absent { 0 } else { weight + state };
     // Moments, and master weights where the weights themselves are narrower.
     let wide = config.dtype.wide();
     let kept = config.update.state_names().len() + usize::from(config.dtype != wide);

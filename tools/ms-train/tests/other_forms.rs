@@ -1,6 +1,8 @@
 //! A run goes on from the forms that Megatron writes, on another grid of ranks, as if it had not been interrupted.
 #![allow(clippy::unwrap_used)] // tests
 
+mod tiny;
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -91,6 +93,52 @@ fn a_run_goes_on_from_megatrons_files_on_another_grid_as_if_uninterrupted() {
                         "{name} {ranks}: {got:?} {want:?}"
                     );
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn megatrons_files_of_any_topology_go_on_with_the_optimizer_they_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    let data = samples(dir.path(), 6);
+    let whole = train(&data, &path("whole.jsonl"), &[]);
+    let two = ["mp_rank_00", "mp_rank_01"].as_slice();
+    let pipelined = ["mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"].as_slice();
+    for (i, (topology, folders)) in [
+        ("", &["mp_rank_00"][..]),
+        ("--nproc-per-node 2 --tensor-model-parallel-size 2 --sequence-parallel", two),
+        ("--nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2", pipelined),
+        (
+            "--nproc-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --use-distributed-optimizer",
+            pipelined,
+        ),
+        // Four ranks share two key/value heads, for which Megatron has no cut.
+        ("--nproc-per-node 4 --tensor-model-parallel-size 4", &["mp_rank_00"][..]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (save, alone) = (text(&format!("save-{i}")), path(&format!("alone-{i}")));
+        let more = ["--save", &save, "--exit-interval", "3", "--ckpt-format", "torch"];
+        let flags: Vec<&str> = topology.split_whitespace().chain(more).collect();
+        let begun = train(&data, &path(&format!("begun-{i}.jsonl")), &flags);
+        assert_eq!(begun.len(), 3, "{topology}");
+        assert_eq!(tiny::for_megatron(&path(&format!("save-{i}")), 3, &alone), folders, "{topology}");
+        let flat = alone.join("iter_0000003").join(folders[0]).join("distrib_optim.pt");
+        assert_eq!(flat.is_file(), topology.contains("distributed-optimizer"), "{topology}");
+        let source = open(&alone).unwrap();
+        assert_eq!((source.kind(), source.iteration(), source.has_optimizer()), (Kind::Mcore, 3, true));
+        for ranks in ["1", "2"] {
+            let metrics = path(&format!("rest-{i}-{ranks}.jsonl"));
+            let load = alone.to_str().unwrap();
+            let rest = train(&data, &metrics, &["--load", load, "--nproc-per-node", ranks]);
+            assert_eq!(rest.iter().map(|r| r.0).collect::<Vec<_>>(), [4, 5, 6], "{topology}, {ranks}");
+            for (got, want) in begun.iter().chain(&rest).zip(&whole) {
+                assert!((got.1 - want.1).abs() < 2e-5, "{topology}, {ranks}: {got:?} {want:?}");
+                assert!((got.2 / want.2 - 1.0).abs() < 1e-4, "{topology}, {ranks}: {got:?} {want:?}");
             }
         }
     }

@@ -35,7 +35,7 @@ use crate::{Error, Result};
 pub use hf::{HF_LAYOUT, HfLayout};
 pub use run::{Beside, Run};
 use write::{make_parent, write_in_parts, write_one};
-pub(crate) use write::{write_hf, write_mcore, write_mcore_ranks, write_torch_dist_chunks};
+pub(crate) use write::{write_from, write_hf, write_mcore};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]

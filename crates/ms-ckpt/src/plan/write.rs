@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::items::Item;
 use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
 use crate::cast::cast;
+use crate::checkpoint::Checkpoint;
 use crate::layout::mcore::{Cut, Spelling};
-use crate::layout::torch_dist::Modules;
 use crate::layout::{iteration_name, write_tracker};
 use crate::safetensors::write_header;
 use crate::staging::{Folder, sync_folder, write_file};
@@ -305,50 +305,34 @@ pub(crate) fn write_mcore(
 ) -> Result<()> {
     fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
     let folder = Folder::create(&root.join(iteration_name(iteration)), true)?;
-    write_mcore_ranks(folder.path(), iteration, config, cut, dtype, more, bytes)?;
+    let run = Run { iteration, args: more.clone(), ..Run::default() };
+    let dtype_of = kept_types(config, dtype);
+    let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
+    write_held(&plan, folder.path(), &iteration_name(iteration), config, bytes)?;
     folder.commit(true)?;
     write_tracker(root, iteration)
 }
 
-/// The rank folders of [`write_mcore`], in the folder of an iteration that is being written.
-pub(crate) fn write_mcore_ranks(
-    folder: &Path,
-    iteration: u64,
-    config: &ModelConfig,
-    cut: &Cut,
-    dtype: DType,
-    more: &Map<String, Value>,
-    bytes: Held<'_>,
-) -> Result<()> {
-    let run = Run { iteration, args: more.clone(), ..Run::default() };
-    let dtype_of = kept_types(config, dtype);
-    let plan = Plan::mcore(config, cut, Spelling::default(), ArgsForm::Namespace, &dtype_of, &run)?;
-    write_held(&plan, folder, &iteration_name(iteration), config, bytes)
-}
-
-/// The chunks of a distributed checkpoint with these weights, and what describes them, in the folder of an iteration that
-/// is being written.
-pub(crate) fn write_torch_dist_chunks(
-    folder: &Path,
-    iteration: u64,
-    config: &ModelConfig,
-    dtype: DType,
-    more: &Map<String, Value>,
-    bytes: Held<'_>,
-) -> Result<()> {
-    let run = Run { iteration, args: more.clone(), ..Run::default() };
-    let dtype_of = kept_types(config, dtype);
-    let (cut, modules) = (Cut::default(), Modules::default());
-    let plan = Plan::torch_dist(config, &cut, modules, ArgsForm::Namespace, &dtype_of, &run)?;
+/// The files of a plan of Megatron's, in the folder of an iteration that is being written, of what `source` holds.
+pub(crate) fn write_from(plan: &Plan, source: &Checkpoint, folder: &Path, iteration: u64) -> Result<()> {
     let prefix = iteration_name(iteration);
-    write_held(&plan, folder, &prefix, config, bytes)?;
+    let mut sums: BTreeMap<PathBuf, Sum> = BTreeMap::new();
+    for file in &plan.files {
+        let path = file.path.strip_prefix(&prefix).unwrap_or(&file.path).to_owned();
+        let file = FilePlan { path, ..file.clone() };
+        let sum = write_one(&file, folder, true, &mut |t, sink| match t.transposed {
+            false => source.copy(&t.parameter, &t.region, None, t.dtype, sink),
+            true => source.copy_transposed(&t.parameter, &t.region, t.dtype, sink),
+        })?;
+        sums.insert(file.path, sum);
+    }
     for (path, text) in &plan.texts {
         // The tracker stands above the folder, and is written when that is complete.
         if let Ok(name) = path.strip_prefix(&prefix) {
             write_file(&folder.join(name), text)?;
         }
     }
-    Ok(())
+    sums::note(folder, &sums)
 }
 
 #[cfg(test)]

@@ -62,3 +62,24 @@ pub(crate) fn refused(command: &mut Command, code: i32) -> String {
     assert!(!message.contains("panicked") && !message.contains("internal error"), "{message}");
     message
 }
+
+/// Copies Megatron's folders of an iteration from `save` to `alone`, as if there were no others, and names them.
+pub(crate) fn for_megatron(save: &Path, iteration: u64, alone: &Path) -> Vec<String> {
+    let name = format!("iter_{iteration:07}");
+    let mut found = Vec::new();
+    for folder in std::fs::read_dir(save.join(&name)).unwrap().map(|entry| entry.unwrap().path()) {
+        let of_rank = folder.file_name().unwrap().to_string_lossy().into_owned();
+        if !of_rank.starts_with("mp_rank_") {
+            continue;
+        }
+        let to = alone.join(&name).join(&of_rank);
+        std::fs::create_dir_all(&to).unwrap();
+        for file in std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap()) {
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+        found.push(of_rank);
+    }
+    std::fs::write(alone.join("latest_checkpointed_iteration.txt"), iteration.to_string()).unwrap();
+    found.sort();
+    found
+}
