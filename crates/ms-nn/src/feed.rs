@@ -254,7 +254,7 @@ impl Experts {
         };
         let (kind, gated) = self.activation;
         let keeping = pass.keeping;
-        pass.keeping = keeping.of_experts();
+        pass.keeping = keeping.of_routed_experts();
         let before = through(pass, x, self.fc1)?;
         let (w, b) = (pass.param(self.fc1.weight), self.fc1.bias.map(|b| pass.param(b)));
         let again = routes.clone();

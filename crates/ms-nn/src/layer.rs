@@ -538,8 +538,13 @@ impl Layer {
 
     /// The network, or its second run only, behind its norm.
     fn run_network(&self, pass: &mut Pass<'_>, network: &Sub<Network>, h: &Var) -> ms_core::Result<Var> {
+        let again = match &network.part {
+            Network::Dense(_) => pass.keeping.dense_networks_again,
+            Network::Experts(_) => pass.keeping.expert_networks_again,
+            Network::DenseAndAside(..) | Network::DenseThenAside(_) => false,
+        };
         let out = match &network.part {
-            Network::Dense(_) | Network::Experts(_) if pass.keeping.network_again && pass.g.records() => {
+            Network::Dense(_) | Network::Experts(_) if again && pass.g.records() => {
                 let (part, store, ctx, batch) =
                     (network.part.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
                 let layer = self.number;

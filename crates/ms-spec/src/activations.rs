@@ -225,7 +225,7 @@ impl Activations {
             let entered = self.of_experts().entered;
             let gathered = entered > self.stream();
             let input = match (&c.moe, kind.feed) {
-                (Some(moe), Feed::Moe) if !keeping.network_again => {
+                (Some(moe), Feed::Moe) if !keeping.network_again(kind.feed) => {
                     let again = keeping.experts_again && !self.exchanges_columns();
                     let routed = !(moe.router.f32 && element < wide) || again;
                     let beside = moe.shared.is_some() || c.block == Block::Shortcut;
@@ -325,20 +325,20 @@ impl Activations {
     }
 
     fn network(&self, c: &ModelConfig, number: usize, keeping: LayerKeeping) -> Layer {
-        if keeping.network_again {
+        if keeping.network_again(c.layer(number).feed) {
             return Layer::default();
         }
         let (element, wide) = (self.element_bytes, self.element_bytes.max(4));
         let inside = |width: usize| self.tokens * width / self.tp * element;
         // Before the activation, with the gate's half, and behind it.
-        let of_experts = keeping.of_experts();
-        let before = match (of_experts.inner_again, c.activation.gated()) {
-            (true, _) => 0,
-            (false, true) => 2,
-            (false, false) => 1,
+        let inner = |ffn: usize, keeping: LayerKeeping| {
+            let before = match (keeping.inner_again, c.activation.gated()) {
+                (true, _) => 0,
+                (false, true) => 2,
+                (false, false) => 1,
+            };
+            inside((before + usize::from(!keeping.activations_again)) * ffn)
         };
-        let behind = usize::from(!of_experts.activations_again);
-        let inner = |ffn: usize| inside((before + behind) * ffn);
         match (&c.moe, c.layer(number).feed) {
             (Some(moe), Feed::Moe) => {
                 let tokens = self.of_experts();
@@ -359,8 +359,9 @@ impl Activations {
                 // A gate of the shared experts takes their output.
                 let gate =
                     moe.shared.map_or(0, |s| usize::from(s.gate) * self.stream() * (c.hidden + 1) * element);
-                let shared = moe.shared.map_or(0, |s| inner(s.ffn)) + gate;
-                let kept = scores + picks + rows + rounded + shared + moe.top_k * inner(moe.ffn);
+                let shared = moe.shared.map_or(0, |s| inner(s.ffn, keeping.of_experts())) + gate;
+                let routed = moe.top_k * inner(moe.ffn, keeping.of_routed_experts());
+                let kept = scores + picks + rows + rounded + shared + routed;
                 Layer { kept, sent }
             }
             _ => Layer { kept: self.dense(c, keeping), sent: 0 },

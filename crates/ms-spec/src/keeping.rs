@@ -1,5 +1,7 @@
 //! What a forward pass keeps for its backward: which layers run again, and what the others form again or send away.
 
+use crate::parts::Feed;
+
 /// Which layers keep only their input and run again in the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
@@ -41,7 +43,8 @@ impl Recompute {
 ///
 /// # Source
 /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`, `should_recompute`; of `--swap-attention`,
-/// `docs/features/swap_attention.md`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
+/// `docs/features/swap_attention.md`; of `--recompute-modules`, Megatron-LM `core_v0.12.1`,
+/// `megatron/core/transformer/transformer_config.py`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
 /// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
@@ -52,6 +55,12 @@ pub struct Keeping {
     pub activations_again: usize,
     /// So are the outputs of the norms before mixer and network (`--recompute-norm`).
     pub norms_again: usize,
+    /// Outputs of the activation functions of routed experts are formed again in all layers (`--recompute-modules moe_act`).
+    pub expert_activations_again: bool,
+    /// Dense networks run again (`--recompute-modules mlp`).
+    pub dense_networks_again: bool,
+    /// Experts run again, with their router and those that all tokens share (`--recompute-modules moe`).
+    pub expert_networks_again: bool,
     /// What the norm before attention and attention keep goes to the host (`--swap-attention`).
     pub swap_attention: bool,
     /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
@@ -72,12 +81,16 @@ pub struct Keeping {
 pub struct LayerKeeping {
     /// Attention between projections runs again.
     pub core_attention_again: bool,
-    /// The outputs of activation functions are formed again.
+    /// The outputs of activation functions are formed again, but those of routed experts.
     pub activations_again: bool,
+    /// The outputs of the activation functions of routed experts are formed again.
+    pub expert_activations_again: bool,
     /// The outputs of the norms before mixer and network are formed again.
     pub norms_again: bool,
-    /// The network runs again.
-    pub network_again: bool,
+    /// A dense network runs again.
+    pub dense_networks_again: bool,
+    /// Experts run again.
+    pub expert_networks_again: bool,
     /// What the norm before attention and attention keep goes to the host.
     pub swap_attention: bool,
     /// What goes into experts is formed again, and what comes out goes to the host.
@@ -98,6 +111,22 @@ impl LayerKeeping {
             ..self
         }
     }
+
+    /// What those of them keep less of that tokens are sent to.
+    #[must_use]
+    pub fn of_routed_experts(self) -> Self {
+        let of_all = self.of_experts();
+        Self { activations_again: of_all.activations_again || self.expert_activations_again, ..of_all }
+    }
+
+    /// Whether the network runs again, which is of this kind.
+    pub fn network_again(&self, feed: Feed) -> bool {
+        match feed {
+            Feed::Dense => self.dense_networks_again,
+            Feed::Moe => self.expert_networks_again,
+            Feed::None => false,
+        }
+    }
 }
 
 impl Keeping {
@@ -109,12 +138,16 @@ impl Keeping {
             Recompute::None => 0,
             Recompute::Block(n) | Recompute::BlockOfStage(n) | Recompute::Uniform(n) => n,
         };
-        let among = |n: usize| place < whole.saturating_add(n);
+        let among = |n: usize| n > 0 && place < whole.saturating_add(n);
+        let activations_again = among(self.activations_again);
+        let network_again = place < self.networks_again;
         LayerKeeping {
             core_attention_again: self.core_attention_again,
-            activations_again: self.activations_again > 0 && among(self.activations_again),
-            norms_again: self.norms_again > 0 && among(self.norms_again),
-            network_again: place < self.networks_again,
+            activations_again,
+            expert_activations_again: activations_again || self.expert_activations_again,
+            norms_again: among(self.norms_again),
+            dense_networks_again: network_again || self.dense_networks_again,
+            expert_networks_again: network_again || self.expert_networks_again,
             swap_attention: self.swap_attention,
             experts_again: self.experts_again,
             // Whatever the others count, these are counted over the chunks of a stage.
@@ -135,11 +168,28 @@ mod tests {
         let some: Vec<bool> = (0..5).map(|l| of(l).activations_again).collect();
         // The first one runs again whatever is said of it here.
         assert_eq!(some, [true, true, true, false, false]);
-        assert!(of(4).norms_again && !of(0).network_again);
+        assert!(of(4).norms_again && !of(0).network_again(Feed::Dense));
         // Two chunks of two layers in turns: the places are 0 and 2, 1 and 3.
         let keeping = Keeping { activations_again: 3, of_stage: true, ..Keeping::default() };
         let of = |layer, chunk| keeping.of_layer(Recompute::None, layer, (chunk, 2)).activations_again;
         assert_eq!([of(0, 0), of(0, 1), of(1, 0), of(1, 1)], [true, true, true, false]);
         assert!(!Keeping::default().of_layer(Recompute::Block(3), 3, (0, 1)).activations_again);
+    }
+
+    #[test]
+    fn networks_run_again_by_their_kind_or_by_their_place() {
+        let kinds = |keeping: Keeping, layer| {
+            let layer = keeping.of_layer(Recompute::None, layer, (0, 1));
+            [Feed::Dense, Feed::Moe, Feed::None].map(|feed| layer.network_again(feed))
+        };
+        assert_eq!(kinds(Keeping { dense_networks_again: true, ..Keeping::default() }, 5), [true, false, false]);
+        assert_eq!(kinds(Keeping { expert_networks_again: true, ..Keeping::default() }, 5), [false, true, false]);
+        let first = Keeping { networks_again: 1, ..Keeping::default() };
+        assert_eq!([kinds(first, 0), kinds(first, 1)], [[true, true, false], [false; 3]]);
+        let experts = Keeping { expert_activations_again: true, ..Keeping::default() };
+        let layer = experts.of_layer(Recompute::None, 0, (0, 1));
+        assert!(layer.expert_activations_again && !layer.activations_again);
+        let all = Keeping { activations_again: usize::MAX, ..Keeping::default() };
+        assert!(all.of_layer(Recompute::None, 0, (0, 1)).expert_activations_again);
     }
 }

@@ -84,6 +84,18 @@ fn ways() -> Vec<(&'static str, Keeping)> {
     ]
 }
 
+/// What the networks of a model may keep less of.
+fn ways_of_networks(c: &ModelConfig) -> Vec<(&'static str, Keeping)> {
+    let none = Keeping::default();
+    match c.moe {
+        None => vec![("dense networks", Keeping { dense_networks_again: true, ..none })],
+        Some(_) => vec![
+            ("activations of experts", Keeping { expert_activations_again: true, ..none }),
+            ("experts", Keeping { expert_networks_again: true, ..none }),
+        ],
+    }
+}
+
 /// Two steps of as many micro-batches as there are stages: while one stage works at its first, no other is done with the last.
 fn found(c: &ModelConfig, case: &Case) -> Found {
     found_of(c, case, case.sizes.pp)
@@ -169,7 +181,8 @@ fn layers_that_keep_less_give_the_same_bits_and_keep_what_the_plan_says() {
                     let again = found(&c, &Case { recompute, ..case.clone() });
                     check(&format!("{recompute:?}"), &again, recompute, Keeping::default());
                 }
-                for (way, keeping) in ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again) {
+                let ways = ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again);
+                for (way, keeping) in ways.chain(ways_of_networks(&c)) {
                     let less = found(&c, &Case { keeping, ..case.clone() });
                     same(&format!("{way}: {model}, {grid}, {dtype}"), &plain, &less);
                     let (a, b) = (plain.bytes[0], less.bytes[0]);
@@ -206,7 +219,8 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
     for (c, case) in cases {
         let case = Case { dropout: 0.1, ..case.single_precision() };
         let plain = found(c, &case);
-        for (way, keeping) in ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again) {
+        let ways = ways().into_iter().filter(|w| c.moe.is_some() || !w.1.experts_again);
+        for (way, keeping) in ways.chain(ways_of_networks(c)) {
             let less = found(c, &Case { keeping, ..case.clone() });
             same(&format!("{way}: {case:?}"), &plain, &less);
             assert!(less.bytes[0].kept < plain.bytes[0].kept, "{way}: {case:?}");

@@ -285,7 +285,7 @@ fn ranks(
         let stage = r.topology.grid.coord(rank, Axis::Pp);
         let (held, passes) = (held[stage], passes[stage]);
         // Beside weights that are not rounded the master weights are a second copy of a rank's share.
-        let copies = if c.dtype == c.dtype.wide() { held.master } else { 0 };
+        let copies = if r.config.dtype == r.config.dtype.wide() { held.master } else { 0 };
         let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(of);
         ranks.push(json!({
             "rank": rank,

@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_cli::megatron::{Given, Upstream};
 use ms_core::Dispatcher;
 use ms_nn::{Keeping, Recompute};
-use ms_spec::Stages;
+use ms_spec::{Block, ModelConfig, Stages};
 use ms_trainer::Replay;
 
 options! {
@@ -15,6 +16,8 @@ options! {
         layers: Option<usize> = "--recompute-num-layers", "how many layers are recomputed", range = "[1,16384]";
         of_stage: bool = "--enable-recompute-layers-per-pp-rank", "--recompute-num-layers counts the layers of a stage, not of each of its chunks (--recompute-method block)";
         activations: bool = "--recompute-activations", "as --recompute-granularity selective";
+        modules: Given<Vec<String>> = "--recompute-modules", "what --recompute-granularity selective runs again: core_attn (alone where nothing is said), layernorm, moe_act, mlp, moe; what mla_up_proj makes is kept";
+        moe_layer: bool = "--moe-layer-recompute", "experts run again; at head it is --recompute-granularity selective with moe besides";
         activation_function: bool = "--recompute-activation-function", "outputs of activation functions are formed again";
         activation_function_layers: Option<usize> = "--recompute-activation-function-num-layers", "--recompute-activation-function in so many layers, behind those that run again as a whole", range = "[0,16384]";
         norm: bool = "--recompute-norm", "outputs of the norms before attention and network are formed again";
@@ -22,6 +25,7 @@ options! {
         in_advance: bool = "--recompute-in-advance", "layers run again while their gradient is on its way, in chunks of one layer; the last one of all not at all";
         in_bubble: bool = "--recompute-in-bubble", "forward passes beyond as many as the pipeline has chunks run again while their gradient is on its way";
         swap_attention: bool = "--swap-attention", "what attention and the norm before it keep goes to a file; --recompute-num-layers then counts the layers whose network runs again";
+        swap_modules: Option<String> = "--swap-modules", "what --swap-attention swaps: upstream's default, attention and the norm before it, and nothing else";
     }
 }
 
@@ -92,21 +96,25 @@ impl OfExperts {
     }
 }
 
-/// Resolves them for a model of `layers` layers on `stages`.
+/// Resolves them for `model` on `stages`.
 ///
 /// # Errors
 /// For choices that exclude each other, as upstream refuses them.
 ///
 /// # Source
 /// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `validate_recompute_args`; MindSpeed,
-/// `features_manager/pipeline_parallel/ripipe_schedules_feature.py`; Megatron-LM `core_r0.8.0`,
+/// `features_manager/pipeline_parallel/ripipe_schedules_feature.py`; Megatron-LM `core_r0.8.0` and `core_v0.12.1`,
 /// `megatron/core/transformer/transformer_config.py`.
 pub(crate) fn resolve(
     o: &Again,
     of_experts: &OfExperts,
-    (layers, dispatcher): (usize, Dispatcher),
+    (model, dispatcher): (&ModelConfig, Dispatcher),
+    upstream: Upstream,
     stages: &Stages,
 ) -> Result<(Recompute, Keeping, Replay)> {
+    let layers = model.layers;
+    swapped(o)?;
+    let modules = modules(o, model, upstream)?;
     let method = o.method.as_deref();
     let selective = o.granularity.as_deref() == Some("selective") || o.activations;
     let count = o.layers;
@@ -117,7 +125,6 @@ pub(crate) fn resolve(
         ));
     }
     let keeping = Keeping {
-        core_attention_again: selective,
         activations_again: partly(
             o,
             "--recompute-activation-function",
@@ -125,13 +132,15 @@ pub(crate) fn resolve(
             layers,
             selective,
         )?,
-        norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?,
+        norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?
+            .max(modules.norms_again),
         swap_attention: o.swap_attention,
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
         experts_again: of_experts.level != "disable",
         expert_inner_again: of_experts.inner(layers, stages)?,
         of_stage: o.of_stage,
         spare_last: o.in_advance,
+        ..modules
     };
     if keeping.swap_attention && method == Some("uniform") {
         tracing::warn!(
@@ -164,6 +173,77 @@ pub(crate) fn resolve(
         tracing::warn!("--recompute-in-advance changes nothing without --recompute-granularity full");
     }
     Ok((full, keeping, replay))
+}
+
+/// What upstream swaps where nothing is said: in v2.0.0, and in its older layers and at head. Names that a layer does not have
+/// are passed over there.
+const SWAPPED: [&str; 2] = [
+    "input_layernorm,self_attention,pre_cross_attn_layernorm",
+    "input_norm,self_attention,post_attention_norm",
+];
+
+/// Checks what `--swap-modules` names.
+fn swapped(o: &Again) -> Result<()> {
+    match &o.swap_modules {
+        Some(named) if !SWAPPED.contains(&named.as_str()) => bail!(Usage(format!(
+            "--swap-modules: what is swapped is attention and the norm before it: expected {}, or nothing, found {named}",
+            SWAPPED.join(" or ")
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What runs again in every layer: `--recompute-granularity selective`, which `--recompute-modules` makes precise.
+fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping> {
+    let mut keeping = Keeping { expert_networks_again: o.moe_layer, ..Keeping::default() };
+    let head = upstream == Upstream::Head;
+    if o.moe_layer && head && o.granularity.as_deref() == Some("full") {
+        bail!(Usage("--moe-layer-recompute: goes not with --recompute-granularity full".into()));
+    }
+    let selective = o.granularity.as_deref() == Some("selective") || o.activations || (head && o.moe_layer);
+    let Some(named) = o.modules.given() else {
+        keeping.core_attention_again = selective;
+        return apart(model, keeping);
+    };
+    if !selective {
+        tracing::warn!("--recompute-modules changes nothing without --recompute-granularity selective");
+        return apart(model, keeping);
+    }
+    for module in named {
+        match module.as_str() {
+            "core_attn" => keeping.core_attention_again = true,
+            "layernorm" => keeping.norms_again = usize::MAX,
+            "moe_act" => keeping.expert_activations_again = true,
+            "mlp" => keeping.dense_networks_again = true,
+            "moe" => keeping.expert_networks_again = true,
+            "mla_up_proj" if model.mla().is_some() => {
+                tracing::warn!(
+                    "--recompute-modules mla_up_proj changes nothing: what latent attention projects up is kept"
+                );
+            }
+            "mla_up_proj" => {
+                bail!(Usage(
+                    "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have".into()
+                ))
+            }
+            other => bail!(Usage(format!(
+                "--recompute-modules: expected core_attn, layernorm, moe_act, mla_up_proj, mlp or moe, found {other}"
+            ))),
+        }
+    }
+    apart(model, keeping)
+}
+
+/// Refuses to run networks again one by one where experts join the stream behind the next network.
+fn apart(model: &ModelConfig, keeping: Keeping) -> Result<Keeping> {
+    if model.block == Block::Shortcut && (keeping.dense_networks_again || keeping.expert_networks_again) {
+        bail!(Usage(
+            "--recompute-modules: mlp and moe go not with blocks whose experts stand beside a dense network; pass \
+             --recompute-granularity full"
+                .into()
+        ));
+    }
+    Ok(keeping)
 }
 
 /// How many layers form again what `flag` says.

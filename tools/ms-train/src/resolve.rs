@@ -224,9 +224,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let (recompute, keeping, replay) = crate::recompute::resolve(
         &o.again,
         &o.of_experts,
-        (model.layers, topology.dispatcher),
+        (&model, topology.dispatcher),
+        o.upstream,
         &topology.stages,
     )?;
+    update::say_untrained(&o.update, &model);
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
     let config = TrainConfig {

@@ -221,6 +221,18 @@ fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
         (format!("{chunks} {full} block --recompute-in-advance"), "--recompute-in-advance"),
         (format!("{chunks} --recompute-num-layers 1 --recompute-in-bubble"), "--recompute-in-bubble"),
         ("--swap-attention --swap-modules self_attention".to_owned(), "--swap-modules"),
+        (
+            "--upstream head --recompute-granularity selective --recompute-modules core_attn mlps".to_owned(),
+            "--recompute-modules",
+        ),
+        (
+            "--upstream head --recompute-granularity selective --recompute-modules mla_up_proj".to_owned(),
+            "--recompute-modules",
+        ),
+        (
+            format!("--upstream head {full} block --recompute-num-layers 1 --moe-layer-recompute"),
+            "--moe-layer-recompute",
+        ),
     ] {
         let message = refused(train(&["--dry-run"]).args(flags.split_whitespace()), 2);
         assert!(message.starts_with(&format!("ms-train: {flag}: ")), "{flags}: {message}");
@@ -228,6 +240,9 @@ fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
     for flags in [
         format!("{chunks} {full} block --recompute-num-layers 1 --recompute-in-advance"),
         format!("{chunks} --recompute-in-bubble --recompute-activation-function"),
+        "--swap-attention --swap-modules input_layernorm,self_attention,pre_cross_attn_layernorm".to_owned(),
+        "--upstream head --swap-attention --swap-modules input_norm,self_attention,post_attention_norm"
+            .to_owned(),
     ] {
         train(&["--dry-run"]).args(flags.split_whitespace()).assert().success();
     }

@@ -167,6 +167,42 @@ fn what_experts_keep_is_planned_for_every_level_of_zero_memory() {
     assert!(swapped[0] == 0 && swapped[1] > 0 && swapped[1] == swapped[3] && swapped[4] > swapped[3]);
 }
 
+#[test]
+fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    // The first layer is a dense one, the others have experts, of which all tokens pass one.
+    let experts = "--upstream head --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --moe-layer-freq [0,1,1,1] \
+                   --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --moe-token-dispatcher-type alltoall";
+    let selective = "--recompute-granularity selective --recompute-modules";
+    let mut kept = Vec::new();
+    let mut losses = Vec::new();
+    for more in [
+        String::new(),
+        format!("{selective} core_attn"),
+        format!("{selective} layernorm"),
+        format!("{selective} moe_act"),
+        format!("{selective} mlp"),
+        format!("{selective} moe"),
+        "--moe-layer-recompute".to_owned(),
+        format!("{selective} core_attn moe"),
+        format!("{selective} core_attn layernorm mlp moe"),
+    ] {
+        let [plan, run] = planned_and_run(&data, &format!("{experts} {more}"));
+        let (planned, taken) =
+            (plan["ranks"][0]["kept_bytes"].as_u64().unwrap(), run["kept_bytes_per_rank"].as_u64().unwrap());
+        let apart = (planned as f64 / taken as f64 - 1.0).abs();
+        assert!(apart < 0.02, "{more}: planned {planned}, taken {taken}");
+        kept.push(taken);
+        losses.push(run["last_loss"].clone());
+    }
+    assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
+    assert!(kept[1..].iter().all(|&bytes| bytes < kept[0]), "{kept:?}");
+    // Head's older flag means attention and experts; all modules together keep the least.
+    assert_eq!(kept[6], kept[7]);
+    assert!(kept[1..8].iter().all(|&bytes| bytes > kept[8]), "{kept:?}");
+}
+
 /// Sample models with parts that keep other things than attention and a dense network do.
 const OTHERS: [&str; 14] = [
     "goldens/models/qwen3_next",

@@ -3,6 +3,7 @@
 use super::Precision;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_spec::ModelConfig;
 use ms_trainer::{Adam, LossScale, OptimizerForm, UpdateRule};
 
 options! {
@@ -16,6 +17,7 @@ options! {
         pub(super) clip: f64 = "--clip-grad", "largest gradient norm; 0 turns clipping off", range = "[0,)";
         pub(super) per_token: bool = "--calculate-per-token-loss", "average over tokens instead of micro-batches";
         pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
+        indexer_loss: f64 = "--indexer-loss-coeff", "upstream trains the indexer of sparse attention by a loss of its own with this coefficient; here it is not trained, which the start says", range = "[0,)";
         pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks while the backward pass still runs (zero-bubble and DualPipeV put gradients off: after it)", group = "Parallelism";
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
@@ -30,6 +32,17 @@ options! {
         min_scale: f64 = "--min-loss-scale", "--fp16: the smallest one", group = "Precision", range = "(0,)";
         scale_window: f64 = "--loss-scale-window", "--fp16: iterations without an overflow until it doubles", group = "Precision", range = "[1,)";
         hysteresis: u64 = "--hysteresis", "--fp16: overflows until it halves", group = "Precision", range = "[1,1000000]";
+    }
+}
+
+/// Says that the indexer of sparse attention is not trained, where upstream would train it.
+pub(super) fn say_untrained(o: &Update, model: &ModelConfig) {
+    if model.indexer.is_some() && o.indexer_loss > 0.0 {
+        tracing::warn!(
+            "--indexer-loss-coeff {}: the indexer gets no gradient here, upstream trains it by a loss of its own; \
+             --indexer-loss-coeff 0 says so",
+            o.indexer_loss
+        );
     }
 }
 
