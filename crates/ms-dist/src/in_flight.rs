@@ -39,7 +39,11 @@ impl Op for Leave {
         "leave for other ranks"
     }
 
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, _: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        _: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
         let back = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let back = back.expect("the other half has begun the way back");
         Ok(vec![Some(back.wait(cx.device)?)])
@@ -108,12 +112,7 @@ impl InFlight {
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
-    pub fn gather(
-        g: &mut Graph,
-        comm: &Arc<dyn Communicator>,
-        x: &Var,
-        rows: &Arc<[usize]>,
-    ) -> Result<Self> {
+    pub fn gather(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Self> {
         let pending = begin_all_rows(&**comm, "gather_rows", x.value().clone(), rows)?;
         let (comm, rows) = (comm.clone(), rows.clone());
         let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);

@@ -39,7 +39,8 @@ impl Fabric for MetaFabric {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Arc<dyn Communicator>> {
-        let place = ranks.iter().position(|&r| r == self.rank).filter(|_| ranks.iter().all(|r| *r < self.world));
+        let place =
+            ranks.iter().position(|&r| r == self.rank).filter(|_| ranks.iter().all(|r| *r < self.world));
         let Some(rank) = place else {
             return Err(Error::Group { rank: self.rank, world: self.world, group: ranks.to_vec() });
         };
@@ -68,7 +69,11 @@ impl MetaGroup {
     }
 
     /// What all ranks together have, `t` being this rank's; where `t` has values they are taken for those of all.
-    fn joined(&self, t: Tensor, make: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static) -> Pending {
+    fn joined(
+        &self,
+        t: Tensor,
+        make: impl FnOnce(&Arena, &[Tensor]) -> Result<Tensor> + Send + 'static,
+    ) -> Pending {
         let all = vec![t; self.size];
         Pending::new(move || make(all[0].arena(), &all))
     }

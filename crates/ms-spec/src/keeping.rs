@@ -182,8 +182,14 @@ mod tests {
             let layer = keeping.of_layer(Recompute::None, layer, (0, 1));
             [Feed::Dense, Feed::Moe, Feed::None].map(|feed| layer.network_again(feed))
         };
-        assert_eq!(kinds(Keeping { dense_networks_again: true, ..Keeping::default() }, 5), [true, false, false]);
-        assert_eq!(kinds(Keeping { expert_networks_again: true, ..Keeping::default() }, 5), [false, true, false]);
+        assert_eq!(
+            kinds(Keeping { dense_networks_again: true, ..Keeping::default() }, 5),
+            [true, false, false]
+        );
+        assert_eq!(
+            kinds(Keeping { expert_networks_again: true, ..Keeping::default() }, 5),
+            [false, true, false]
+        );
         let first = Keeping { networks_again: 1, ..Keeping::default() };
         assert_eq!([kinds(first, 0), kinds(first, 1)], [[true, true, false], [false; 3]]);
         let experts = Keeping { expert_activations_again: true, ..Keeping::default() };

@@ -175,9 +175,13 @@ impl Trial {
             let (d, n) = (ctx.dp.rank(), ctx.dp.size());
             let mine = |step: &Vec<MicroBatch>| step.iter().skip(d).step_by(n).cloned().collect::<Vec<_>>();
             let mut engine = Engine::new(&self.config, device()?, ctx)?;
-            let sent_until = |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();
+            let sent_until =
+                |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();
             let between = |before: BTreeMap<&'static str, u64>, after: BTreeMap<&'static str, u64>| {
-                after.into_iter().map(|(name, bytes)| (name, bytes - before[name])).collect::<BTreeMap<_, _>>()
+                after
+                    .into_iter()
+                    .map(|(name, bytes)| (name, bytes - before[name]))
+                    .collect::<BTreeMap<_, _>>()
             };
             let before = sent_until(&engine);
             let (_, owned) = engine.owned_gradients(&mine(&steps[0]))?;

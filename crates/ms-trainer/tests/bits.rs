@@ -268,7 +268,8 @@ fn ranks_that_share_out_blocks_send_what_each_needs() {
 #[test]
 fn blocks_shared_out_over_ranks_have_the_same_bits_every_time() {
     for ulysses in [1, 2] {
-        let case = Case { dropout: 0.1, ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses }) };
+        let case =
+            Case { dropout: 0.1, ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses }) };
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));
         same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));

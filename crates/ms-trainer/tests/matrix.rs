@@ -127,7 +127,10 @@ fn any_topology_trains_as_one_rank() {
             match check(drawn, count, also_single) {
                 Ok(shown) => {
                     equal += 1;
-                    least.iter_mut().zip(shown.margins).for_each(|(least, margin)| *least = least.min(margin));
+                    least
+                        .iter_mut()
+                        .zip(shown.margins)
+                        .for_each(|(least, margin)| *least = least.min(margin));
                     without_tokens += usize::from(shown.without_tokens);
                     counted += usize::from(shown.counted);
                 }
@@ -136,7 +139,11 @@ fn any_topology_trains_as_one_rank() {
         }
         rows += &format!("| {kind:?} | {equal} | {} |\n", wrong.len() - before);
     }
-    println!("seed {seed}: {} runs, {} differ; {refused} choices are refused by a rule", runs.len(), wrong.len());
+    println!(
+        "seed {seed}: {} runs, {} differ; {refused} choices are refused by a rule",
+        runs.len(),
+        wrong.len()
+    );
     println!("pairs of values: {} of {}; bytes counted in {counted} runs", seen.len(), pairs.len());
     println!("an expert got no token in {without_tokens} runs");
     println!("least margin of the routers' choices: {:.1e} in f64, {:.1e} in f32", least[0], least[1]);
@@ -243,8 +250,7 @@ fn every_planted_fault_is_noticed() {
             "tokens for columns" | "columns for tokens" | "router logits" => Dispatcher::AllToAllSeq,
             _ => Dispatcher::AllGather,
         };
-        case.sequence_parallel =
-            exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
+        case.sequence_parallel = exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads");
         case = case.context(if ulysses {
             ContextParallel::Ulysses

@@ -66,8 +66,14 @@ fn ways() -> Vec<(&'static str, Keeping)> {
         ("norms", Keeping { norms_again: ALL, ..none }),
         ("activations and norms", Keeping { activations_again: ALL, norms_again: ALL, ..none }),
         ("rows of experts", Keeping { experts_again: true, ..none }),
-        ("rows of experts and, in one layer, inside", Keeping { experts_again: true, expert_inner_again: 1, ..none }),
-        ("rows and insides of experts", Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none }),
+        (
+            "rows of experts and, in one layer, inside",
+            Keeping { experts_again: true, expert_inner_again: 1, ..none },
+        ),
+        (
+            "rows and insides of experts",
+            Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none },
+        ),
         ("swap", Keeping { swap_attention: true, ..none }),
         ("swap and networks", Keeping { swap_attention: true, networks_again: 2, ..none }),
         (
@@ -212,7 +218,10 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
         (&experts, Case::of(4, 2, 1, 1, 2).sequence_parallel()),
         (&experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
         (&experts, Case { dispatcher: Dispatcher::AllToAll, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() }),
-        (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() }),
+        (
+            &experts,
+            Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() },
+        ),
         (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2) }),
         (&dense, Case { order: PipelineOrder::ZeroBubble, ..Case::of(2, 1, 1, 2, 1) }),
     ];
@@ -257,7 +266,11 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("sp", &latent, Case::of(2, 2, 1, 1, 1).sequence_parallel()),
         ("ring", &dense, Case::of(4, 1, 4, 1, 1).context(ContextParallel::Ring { window: 2 })),
         ("ulysses", &dense, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses)),
-        ("hybrid", &dense, Case::of(4, 1, 4, 1, 1).context(ContextParallel::Hybrid { ulysses: 2, window: 1 })),
+        (
+            "hybrid",
+            &dense,
+            Case::of(4, 1, 4, 1, 1).context(ContextParallel::Hybrid { ulysses: 2, window: 1 }),
+        ),
         ("gather", &dense, Case::of(2, 1, 2, 1, 1)),
         ("pp", &deep, pp(PipelineOrder::default())),
         ("zero bubble", &deep_experts, pp(PipelineOrder::ZeroBubble)),
@@ -301,11 +314,16 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
                     let apart = apart(planned as u64, taken as u64);
                     println!("{what}, {dtype}, rank {rank}: {name}: planned {planned}, taken {taken}");
                     if apart > 0.02 {
-                        wrong.push(format!("{what}, {dtype}, rank {rank}: {name}: planned {planned}, taken {taken}"));
+                        wrong.push(format!(
+                            "{what}, {dtype}, rank {rank}: {name}: planned {planned}, taken {taken}"
+                        ));
                     }
                 }
                 if planned.sent != *sent {
-                    wrong.push(format!("{what}, {dtype}, rank {rank}: planned {:?}, sent {sent:?}", planned.sent));
+                    wrong.push(format!(
+                        "{what}, {dtype}, rank {rank}: planned {:?}, sent {sent:?}",
+                        planned.sent
+                    ));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use super::MetaBackend;
 use crate::{
-    AttentionBackend, AttentionDropout, AttentionOptions, CompressedBackend, DType, HeadLayout, IndexerInputs,
-    Pooling, QkNorm, Result, Rotary, Segment, Sight, Tensor, TensorMut, Window,
+    AttentionBackend, AttentionDropout, AttentionOptions, CompressedBackend, DType, HeadLayout,
+    IndexerInputs, Pooling, QkNorm, Result, Rotary, Segment, Sight, Tensor, TensorMut, Window,
 };
 
 impl MetaBackend {

@@ -6,8 +6,7 @@ use crate::{ExpertLoad, MoeBackend, Result, Router, Routes, Tensor, TensorMut};
 impl MoeBackend for MetaBackend {
     fn route(&self, logits: &Tensor, _: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)> {
         let (tokens, count) = logits.as_matrix();
-        let numbers: Vec<i32> =
-            (0..tokens * router.top_k).map(|i| (i % count.max(1)) as i32).collect();
+        let numbers: Vec<i32> = (0..tokens * router.top_k).map(|i| (i % count.max(1)) as i32).collect();
         let experts = Tensor::from_slice(&self.arena, [tokens, router.top_k], &numbers)?;
         Ok((experts, self.wide(&[tokens, router.top_k])))
     }
@@ -20,14 +19,7 @@ impl MoeBackend for MetaBackend {
         Ok(self.wide_like(logits))
     }
 
-    fn balance(
-        &self,
-        _: Option<&mut Tensor>,
-        _: &Tensor,
-        _: &ExpertLoad,
-        _: &Router,
-        _: f64,
-    ) -> Result<f64> {
+    fn balance(&self, _: Option<&mut Tensor>, _: &Tensor, _: &ExpertLoad, _: &Router, _: f64) -> Result<f64> {
         Ok(0.0)
     }
 

@@ -9,8 +9,8 @@ mod rows;
 mod states;
 
 use crate::{
-    AdamW, Arena, Backend, DType, Device, LossBackend, MatmulBackend, OptimBackend, Result, Sgd, Shape, Tensor,
-    TensorMut,
+    AdamW, Arena, Backend, DType, Device, LossBackend, MatmulBackend, OptimBackend, Result, Sgd, Shape,
+    Tensor, TensorMut,
 };
 
 /// A device without values, for weights of one element type.

@@ -2,8 +2,8 @@
 
 use super::{MetaBackend, with_width};
 use crate::{
-    ActBackend, Activation, DType, EmbedBackend, LayoutBackend, Noise, Norm, NormBackend, Result, Run, Tensor,
-    TensorMut, VocabShare,
+    ActBackend, Activation, DType, EmbedBackend, LayoutBackend, Noise, Norm, NormBackend, Result, Run,
+    Tensor, TensorMut, VocabShare,
 };
 
 impl NormBackend for MetaBackend {
@@ -11,13 +11,7 @@ impl NormBackend for MetaBackend {
         Ok((self.like(x), self.wide(&[x.as_matrix().0])))
     }
 
-    fn add_rms_norm(
-        &self,
-        x: &Tensor,
-        _: &Tensor,
-        _: &Tensor,
-        _: &Norm,
-    ) -> Result<(Tensor, Tensor, Tensor)> {
+    fn add_rms_norm(&self, x: &Tensor, _: &Tensor, _: &Tensor, _: &Norm) -> Result<(Tensor, Tensor, Tensor)> {
         Ok((self.like(x), self.like(x), self.wide(&[x.as_matrix().0])))
     }
 

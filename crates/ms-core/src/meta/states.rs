@@ -94,7 +94,13 @@ impl RecurrentBackend for MetaBackend {
         Ok(self.uninit(self.wide, &with_width(a, a.as_matrix().1)))
     }
 
-    fn decay_backward(&self, _: &Tensor, a: &Tensor, a_log: &Tensor, dt_bias: &Tensor) -> Result<[Tensor; 3]> {
+    fn decay_backward(
+        &self,
+        _: &Tensor,
+        a: &Tensor,
+        a_log: &Tensor,
+        dt_bias: &Tensor,
+    ) -> Result<[Tensor; 3]> {
         Ok([a, a_log, dt_bias].map(|t| self.wide_like(t)))
     }
 }

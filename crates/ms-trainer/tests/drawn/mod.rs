@@ -342,8 +342,10 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
 /// A way for `cp` ranks to share sequences.
 fn context(cp: usize, draw: &mut Draw) -> ContextParallel {
     // Rings of a ring: as many ranks as divide it, and fewer.
-    let windows = |ring: usize| -> Vec<usize> { (1..ring.max(2)).filter(|w| ring.is_multiple_of(*w)).collect() };
-    let mut ways = vec![ContextParallel::Ulysses, ContextParallel::Gather, ContextParallel::Adaptive { ulysses: 1 }];
+    let windows =
+        |ring: usize| -> Vec<usize> { (1..ring.max(2)).filter(|w| ring.is_multiple_of(*w)).collect() };
+    let mut ways =
+        vec![ContextParallel::Ulysses, ContextParallel::Gather, ContextParallel::Adaptive { ulysses: 1 }];
     ways.extend(windows(cp).into_iter().map(|window| ContextParallel::Ring { window }));
     for ulysses in (2..cp).filter(|u| cp.is_multiple_of(*u)) {
         ways.push(ContextParallel::Adaptive { ulysses });
@@ -459,7 +461,8 @@ pub(crate) fn shape(case: &Case, draw: &mut Draw) -> Shape {
     let length = (2 * cp * case.sizes.tp).next_multiple_of(case.context.pieces(cp)) * draw.of(&[1, 2]);
     let length = if length < 16 { length * 16usize.div_ceil(length) } else { length };
     // As many as there are stages make some orders another one.
-    let grouped = matches!(case.order, PipelineOrder::Plain { group: Some(_), .. } | PipelineOrder::DualPipeV);
+    let grouped =
+        matches!(case.order, PipelineOrder::Plain { group: Some(_), .. } | PipelineOrder::DualPipeV);
     let rounds = if grouped || case.sizes.pp == 1 { 2 } else { draw.of(&[1, 2, 2]) };
     let micro = rounds * case.sizes.pp;
     Shape { rows: draw.of(&[1, 2]), length, micro: micro * dp, packed: draw.coin() }
