@@ -12,9 +12,10 @@ mod parity;
 use drawn::{Draw, MODELS, Model, Run, covering, model, shape, sizes};
 use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
+use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
 use ms_trainer::Routing;
-use ms_trainer::parity::{Apart, Bounds, Found, batches, compare};
+use ms_trainer::parity::{Apart, Bounds, Found, Shape, batches, compare};
 use parity::{Case, Fault, Wrong, apart, rehearsed, run, run_with};
 use std::collections::BTreeSet;
 
@@ -284,4 +285,59 @@ fn every_planted_fault_is_noticed() {
     let head = "| exchange | what goes wrong | model | tp, cp, pp, dp, ep | first seen in |\n|---|---|---|---|---|\n";
     page::write("faults", &format!("{head}{found}"));
     assert!(unnoticed.is_empty(), "{} faults are not noticed:\n{}", unnoticed.len(), unnoticed.join("\n"));
+}
+
+/// What ranks may get wrong without an exchange: on the topology alone, masks and positions cut in the wrong place (7452's finding 5),
+/// borders of documents forgotten, factors of the ranks in a loss or an update, dropout drawn for other samples.
+type Slip = fn(&mut Case, &mut Routing, &mut [Vec<MicroBatch>]);
+
+const SLIPS: [(&str, Model, [usize; 5], Slip); 8] = [
+    ("masks one token on", Model::Latent, [2, 1, 2, 1, 1], |_, _, steps| {
+        steps[0][0].loss_mask.rotate_left(1);
+    }),
+    ("labels one token on", Model::Dense, [1, 2, 1, 1, 1], |_, _, steps| steps[0][0].labels.rotate_left(1)),
+    ("positions one on", Model::Dense, [1, 2, 1, 1, 1], |_, _, steps| {
+        steps[0][0].position_ids.iter_mut().skip(3).for_each(|p| *p += 1);
+    }),
+    ("documents that see each other", Model::Hybrid, [1, 2, 1, 1, 1], |_, _, steps| {
+        let one = &mut steps[0][0];
+        let ends: Vec<i32> = one.row_ends.iter().map(|&e| e as i32).collect();
+        one.cu_seqlens = std::iter::once(0).chain(ends).collect();
+    }),
+    ("a loss of routers for each rank", Model::Experts, [2, 1, 1, 1, 1], |_, routing, _| {
+        routing.auxiliary.experts *= 2.0;
+    }),
+    ("logits kept small by each rank", Model::Experts, [1, 2, 1, 1, 1], |_, routing, _| {
+        routing.auxiliary.z *= 2.0;
+    }),
+    ("biases moved by each rank", Model::Latent, [1, 1, 1, 2, 1], |_, routing, _| {
+        routing.bias_update_rate *= 100.0;
+    }),
+    ("dropout of other samples", Model::Dense, [2, 1, 1, 1, 1], |_, _, steps| {
+        let one = &mut steps[0][0];
+        one.samples = (1..=one.row_ends.len() as u64).collect();
+    }),
+];
+
+#[test]
+fn every_slip_without_an_exchange_is_noticed() {
+    for (what, kind, sizes, slip) in SLIPS {
+        let mut draw = Draw(Rng::named(5, what));
+        let [tp, cp, pp, dp, ep] = sizes;
+        let mut case = Case { dropout: 0.1, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
+            .context(ContextParallel::Ring { window: 1 });
+        let config = model(kind, &case, &mut draw).validate().unwrap();
+        let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
+        let mut routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
+        let shape = Shape { packed: true, ..shape(&case, &mut draw) };
+        let mut steps = batches(&config, shape, 3);
+        let want = run(&config, &case.alone(), routing, &steps).unwrap();
+        let sound = run(&config, &case, routing, &steps).unwrap();
+        compare(&want, &sound, Bounds::of(case.dtype)).unwrap();
+        slip(&mut case, &mut routing, &mut steps);
+        let outcome = run(&config, &case, routing, &steps)
+            .and_then(|got| compare(&want, &got, Bounds::of(case.dtype)));
+        println!("{what}: {}", outcome.as_ref().err().map_or("nothing".into(), Apart::what));
+        assert!(outcome.is_err(), "{what} on {kind:?} {sizes:?} is not noticed");
+    }
 }

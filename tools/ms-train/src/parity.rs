@@ -9,6 +9,7 @@ use crate::resolve::Resolved;
 use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
+use ms_dist::ParallelCtx;
 use ms_spec::{Placement, Stages};
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
 use ms_trainer::{OptimizerForm, PipelineOrder, Routing, TrainConfig};
@@ -30,7 +31,9 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
     tracing::info!("one rank, {STEPS} steps in f64");
     let want = alone.run(&device, &steps, None)?;
     tracing::info!("{} ranks, {STEPS} steps in f64", r.world);
-    let got = trial.run(&device, &steps, None)?;
+    crate::planted::check()?;
+    let planted = |ctx: ParallelCtx| crate::planted::plant(ctx).expect("the variable was looked at");
+    let got = trial.run(&device, &steps, Some(&planted))?;
     let (name, relative) = worst(&want, &got);
     let outcome = compare(&want, &got, Bounds::of(DType::F64));
     let model = &trial.config.model;

@@ -3,12 +3,14 @@
 //!
 //! - `panic`: the rank panics;
 //! - `abort`: the process ends at once, as if it were killed;
-//! - `skip`: the rank leaves the exchange out and goes on.
+//! - `skip`: the rank leaves the exchange out and goes on;
+//! - `double`: the rank goes on with twice what came.
 //!
 //! A warning says when, so that tests can measure how long the others take to end.
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
+use ms_core::Tensor;
 use ms_dist::{Around, Exchange, ParallelCtx, Pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +23,7 @@ enum Deed {
     Panic,
     Abort,
     Skip,
+    Double,
 }
 
 #[derive(Debug)]
@@ -41,6 +44,7 @@ impl Fault {
             "panic" => Deed::Panic,
             "abort" => Deed::Abort,
             "skip" => Deed::Skip,
+            "double" => Deed::Double,
             _ => return None,
         };
         let (rank, left) = (rank.parse().ok()?, AtomicU64::new(time.parse().ok()?));
@@ -62,9 +66,22 @@ impl Around for Fault {
         match (self.deed, of.own) {
             (Deed::Panic, _) => panic!("planted at {}", self.exchange),
             (Deed::Skip, Some(own)) => Ok(Pending::ready(own)),
+            (Deed::Double, _) => {
+                let got = begin()?.wait()?;
+                let twice: Vec<f64> = got.to_reals()?.iter().map(|x| 2.0 * x).collect();
+                Ok(Pending::ready(Tensor::from_reals(got.arena(), got.dtype(), got.shape(), &twice)?))
+            }
             (Deed::Abort | Deed::Skip, _) => std::process::abort(),
         }
     }
+}
+
+/// Checks what the variable says.
+///
+/// # Errors
+/// If it does not say what it must.
+pub(crate) fn check() -> Result<()> {
+    plant(ParallelCtx::single()).map(drop)
 }
 
 /// The rank's place with the fault in it, if one is planted there.

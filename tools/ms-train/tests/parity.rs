@@ -39,6 +39,30 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
 }
 
 #[test]
+fn the_first_gradient_that_differs_is_named() {
+    let tp = "--nproc-per-node 2 --tensor-model-parallel-size 2";
+    let spoilt = |fault: &str| {
+        let mut command = ms_train();
+        command.arg("parity").args(MODEL.split_whitespace()).args(tp.split_whitespace());
+        let done = command.env("MS_PLANTED_FAULT", fault).assert().code(1);
+        String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+    };
+    // One product of one rank is twice what it should be: what comes before it in the model has another gradient, and behind
+    // it the network that it goes through.
+    let said = spoilt("1 leave_tp 2 double");
+    assert!(said.contains("differ: the gradient of ") && said.contains("of its norm, allowed are 1e-10"), "{said}");
+    // The gradient of one exchange alone: layers behind it are as they should be.
+    let last = said.lines().find(|line| line.contains("the gradient of ")).unwrap().to_owned();
+    let said = spoilt("1 enter_tp 1 double");
+    let first = said.lines().find(|line| line.contains("the gradient of ")).unwrap();
+    println!("{last}\n{first}");
+    assert!(first.contains("decoder.layers.1.") || first.contains("final_layernorm"), "{first}");
+    let mut command = ms_train();
+    command.arg("parity").args(MODEL.split_whitespace()).env("MS_PLANTED_FAULT", "1 leave_tp");
+    assert!(refused(&mut command, 2).contains("MS_PLANTED_FAULT: expected RANK EXCHANGE TIME DEED"));
+}
+
+#[test]
 fn every_family_can_be_made_small_and_compared() {
     for name in ms_testing::golden_models() {
         let Some(dir) = ms_testing::golden_model(&name) else { continue };
