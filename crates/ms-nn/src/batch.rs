@@ -22,6 +22,9 @@ pub struct Batch {
     pub balance: Option<Arc<AuxiliaryLoss>>,
     /// How many copies an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
+    /// Of each token `[T]` the share of the batch in which it is counted for that, where one rank stands for several; empty: all are
+    /// counted together.
+    pub capacity_shares: Arc<[u32]>,
     /// Experts are chosen so that tokens spread evenly over them (Sinkhorn), not by their scores alone.
     pub even_choice: bool,
     /// Experts are taken in turn, by each token's place `[T]` in the whole micro-batch; `None`: as routers choose.
@@ -135,6 +138,7 @@ impl Batch {
             spread: None,
             balance: None,
             capacity: None,
+            capacity_shares: Arc::default(),
             even_choice: false,
             fixed_routes: None,
             load: None,

@@ -215,9 +215,13 @@ impl Experts {
         };
         let (mut weights, mut dropped) = (routed.weights, 0);
         if let Some(capacity) = pass.batch.capacity {
-            let tokens = logits.value().as_matrix().0;
+            let share_of = &pass.batch.capacity_shares;
+            let shares = share_of.iter().max().map_or(1, |last| *last as usize + 1);
+            let tokens = logits.value().as_matrix().0 / shares;
             let most = capacity.copies(tokens, self.router.top_k, routed.routes.starts.len() - 1);
-            (weights, dropped) = ops::drop_beyond(pass.g, &weights, &routed.routes, most, capacity.policy)?;
+            let of_shares = (most, &share_of[..]);
+            (weights, dropped) =
+                ops::drop_beyond(pass.g, &weights, &routed.routes, of_shares, capacity.policy)?;
         }
         // Once a step: where a layer is recomputed only its second run records.
         if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {

@@ -6,7 +6,7 @@ use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_dist::LinearOverlap;
+use ms_dist::{ContextParallel, LinearOverlap};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
@@ -328,10 +328,23 @@ pub struct Routing {
     pub even_choice: bool,
     /// How many copies of tokens an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
+    /// That is counted over shares of the tokens, as these ranks route them: on one rank, to compare it with them.
+    pub capacity_shares: Option<CapacityShares>,
     /// How close the routers' choices are is looked at and reported ([`crate::ExpertReport::margin`]).
     pub watch_margins: bool,
     /// Step of the experts' biases towards equal load, for routers that have such biases.
     pub bias_update_rate: f64,
+}
+
+/// How ranks share the tokens of a micro-batch that they route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityShares {
+    /// How they share sequences.
+    pub context: ContextParallel,
+    /// Ranks that share sequences.
+    pub cp: usize,
+    /// Parts of each of their shares that others route.
+    pub parts: usize,
 }
 
 /// Validation during and after training.

@@ -29,7 +29,7 @@ mod share;
 mod state;
 
 pub use config::{
-    Adam, BatchSizes, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay, Routing,
+    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay, Routing,
     TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};

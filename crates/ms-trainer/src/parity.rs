@@ -5,7 +5,7 @@
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
 use crate::rehearsal::{Place, Rehearsal, rehearse};
-use crate::{Engine, StepReport, TrainConfig};
+use crate::{CapacityShares, Engine, StepReport, TrainConfig};
 use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
@@ -140,17 +140,30 @@ impl Apart {
 }
 
 impl Trial {
+    /// How its ranks share the tokens that they route: over these an expert's capacity is counted.
+    pub fn capacity_shares(&self) -> CapacityShares {
+        let (tp, cp) = (self.grid.size(Axis::Tp), self.grid.size(Axis::Cp));
+        let etp = self.grid.expert().size(Axis::Tp);
+        // As `ParallelCtx::routed_tokens` has it.
+        let parts = match self.dispatcher {
+            Dispatcher::AllToAll => tp,
+            Dispatcher::AllGather | Dispatcher::AllToAllSeq => tp / etp.min(tp),
+        };
+        CapacityShares { context: self.context, cp, parts }
+    }
+
     /// The same on one rank, with all layers in one chunk.
     ///
     /// # Panics
     /// Never: one rank is a grid.
     pub fn alone(&self) -> Self {
         let grid = Grid::new(1, &GridSizes::default(), GridRules::V2).expect("one rank is a grid");
-        let config = TrainConfig {
+        let mut config = TrainConfig {
             stages: Stages::default(),
             order: crate::PipelineOrder::default(),
             ..self.config.clone()
         };
+        config.routing.capacity_shares = Some(self.capacity_shares());
         let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
         let overlap_experts = false;
         Self { config, grid, sequence_parallel: false, context, dispatcher, overlap_experts, lr: self.lr }
@@ -340,6 +353,8 @@ impl Trial {
         (margin, tries): (f64, usize),
     ) -> Result<Vec<Vec<MicroBatch>>, Apart> {
         let mut alone = self.alone();
+        let shares = self.config.routing.capacity_shares;
+        alone.config.routing.capacity_shares = shares.or(alone.config.routing.capacity_shares);
         alone.config.routing.watch_margins = true;
         let config = &alone.config;
         let draw = |fabric: threads::ThreadFabric| -> crate::Result<_> {

@@ -287,6 +287,9 @@ impl Run<'_> {
                 Arc::new(AuxiliaryLoss { coefficients, grad_scale, biased, sequence_of, sequences })
             });
             batch.capacity = self.this.routing.capacity;
+            if let (Some(_), Some(shares)) = (batch.capacity, &self.this.routing.capacity_shares) {
+                batch.capacity_shares = crate::share::of_tokens(mb, shares)?.into();
+            }
             let places = || share.take(&(0..mb.tokens.len() as u32).collect::<Vec<_>>()).into();
             // Only while a step is made: what is validated goes where the scores are highest.
             batch.even_choice = self.this.routing.even_choice && self.iteration.is_some();

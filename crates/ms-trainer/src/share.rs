@@ -1,5 +1,6 @@
 //! The share of a micro-batch that a context-parallel rank has.
 
+use crate::config::CapacityShares;
 use crate::{Error, Result};
 use ms_core::{Arena, Segment};
 use ms_data::MicroBatch;
@@ -64,6 +65,25 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<usiz
     let rows = tokens[0].len();
     let spread = Spread { documents, pieces: tokens.iter().map(of_rank).collect(), rows };
     Ok((tokens, spread))
+}
+
+/// Of each token of a micro-batch the share that it stands in.
+///
+/// # Errors
+/// If a row does not divide into equal chunks.
+pub(crate) fn of_tokens(mb: &MicroBatch, shares: &CapacityShares) -> Result<Vec<u32>> {
+    let CapacityShares { context, cp, parts } = *shares;
+    let mut share_of = vec![0; mb.tokens.len()];
+    let tokens = match cp {
+        1 => vec![(0..share_of.len()).collect()],
+        _ => cut(mb, context, cp)?.0,
+    };
+    for (rank, tokens) in tokens.iter().enumerate() {
+        for (part, tokens) in tokens.chunks(tokens.len().div_ceil(parts).max(1)).enumerate() {
+            tokens.iter().for_each(|&t| share_of[t] = (rank * parts + part) as u32);
+        }
+    }
+    Ok(share_of)
 }
 
 impl Share {

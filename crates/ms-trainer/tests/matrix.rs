@@ -16,7 +16,7 @@ use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
 use ms_trainer::Routing;
 use ms_trainer::parity::{Apart, Bounds, Found, Shape, batches, compare};
-use parity::{Case, Fault, Wrong, apart, rehearsed, run, run_with};
+use parity::{Case, Fault, Wrong, alone_routing, apart, rehearsed, run, run_with};
 use std::collections::BTreeSet;
 
 /// What a run that equals one rank's has shown besides.
@@ -48,7 +48,8 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
         let margins = found.reports.iter().filter_map(|r| r.experts.as_ref()?.margin);
         margins.fold(f64::INFINITY, f64::min)
     };
-    let want = run(&config, &case.alone(), routing, &steps).map_err(told)?;
+    let of_one = alone_routing(&config, case, routing, (shape.length, shape.rows)).map_err(told)?;
+    let want = run(&config, &case.alone(), of_one, &steps).map_err(told)?;
     let mut margins = [least(&want), f64::INFINITY];
     let got = run(&config, case, routing, &steps).map_err(told)?;
     compare(&want, &got, Bounds::of(case.dtype)).map_err(told)?;
@@ -75,7 +76,7 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     if also_single {
         let case = case.clone().single_precision();
         let told = |e: Apart| format!("in f32: {what}: {e}");
-        let want = run(&config, &case.alone(), routing, &steps).map_err(told)?;
+        let want = run(&config, &case.alone(), of_one, &steps).map_err(told)?;
         margins[1] = least(&want);
         let got = run(&config, &case, routing, &steps).map_err(told)?;
         let mut bounds = Bounds::of(case.dtype);

@@ -12,7 +12,7 @@ use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
 use ms_spec::{Placement, Stages};
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
-use ms_trainer::{OptimizerForm, PipelineOrder, Routing, TrainConfig};
+use ms_trainer::{OptimizerForm, PipelineOrder, TrainConfig};
 use serde_json::json;
 use std::io::Write;
 
@@ -102,11 +102,6 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         _ => pp,
     };
     let micro = (2 * pp).next_multiple_of(group.max(1)) * dp;
-    if c.routing.capacity.is_some() {
-        tracing::warn!(
-            "--moe-expert-capacity-factor is left out: what it drops hangs on the layout, as upstream"
-        );
-    }
     let config = TrainConfig {
         stages,
         order,
@@ -116,7 +111,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         swap_folder: c.swap_folder.clone(),
         // In float64 there are no halves to keep, and nothing is rounded.
         optimizer_form: OptimizerForm { swapped: c.optimizer_form.swapped, ..OptimizerForm::default() },
-        routing: Routing { capacity: None, ..c.routing },
+        routing: c.routing,
         update: c.update,
         hidden_dropout: c.hidden_dropout,
         attention_dropout: c.attention_dropout,

@@ -124,6 +124,7 @@ pub(crate) fn routing(
         fixed,
         even_choice,
         capacity,
+        capacity_shares: None,
         watch_margins: false,
         bias_update_rate,
     })

@@ -282,7 +282,8 @@ pub enum DropPolicy {
 }
 
 /// The weights `[T,K]` of a router whose experts take at most `capacity` copies each: those beyond weigh 0, the others what
-/// they did. Returns them with the number of dropped copies. Keeps a number for each weight.
+/// they did. Where tokens stand in shares, `share_of[T]`, so many are taken of each; empty: all are one share. Returns them with the
+/// number of dropped copies. Keeps a number for each weight.
 ///
 /// # Errors
 /// If shapes do not fit.
@@ -293,11 +294,11 @@ pub fn drop_beyond(
     g: &mut Graph,
     weights: &Var,
     routes: &Routes,
-    capacity: usize,
+    (capacity, share_of): (usize, &[u32]),
     policy: DropPolicy,
 ) -> Result<(Var, usize)> {
     let device = g.device().clone();
-    let values = weights.value().to_reals()?;
+    let (values, width) = (weights.value().to_reals()?, weights.value().as_matrix().1);
     let mut kept = vec![1.0; values.len()];
     let mut dropped = 0;
     for expert in 0..routes.starts.len() - 1 {
@@ -309,9 +310,15 @@ pub fn drop_beyond(
         if policy == DropPolicy::Weights {
             copies.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]));
         }
-        for &copy in &copies[capacity..] {
-            kept[copy as usize] = 0.0;
-            dropped += 1;
+        let mut taken = std::collections::BTreeMap::new();
+        for copy in copies {
+            let share = share_of.get(copy as usize / width.max(1)).copied().unwrap_or(0);
+            let taken = taken.entry(share).or_insert(0);
+            *taken += 1;
+            if *taken > capacity {
+                kept[copy as usize] = 0.0;
+                dropped += 1;
+            }
         }
     }
     let value = weights.value();

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
 use crate::parity::Case;
-use ms_core::ops::Auxiliary;
+use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_core::{Dispatcher, GridRules, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
-use ms_nn::{Keeping, Recompute};
+use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{
     Attention, Feed, GatedDelta, GroupLimit, GroupScore, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, Router,
     Score, Scores, SharedExpert,
@@ -69,7 +69,7 @@ impl Run {
         let mut draw = Draw(Rng::named(seed, &name));
         let case = case(kind, sizes, &mut draw)?;
         let config = model(kind, &case, &mut draw);
-        let routing = routing(kind, &mut draw);
+        let routing = routing(kind, &case, &mut draw);
         let shape = shape(&case, &mut draw);
         let case = Case { seed: 1 + draw.below(1000) as u64, ..case };
         Some(Self { kind, sizes, case, config, routing, shape })
@@ -143,6 +143,7 @@ impl Run {
                 ("shared experts meanwhile", c.overlap_experts.to_string()),
                 ("whole experts on tensor-parallel ranks", s.etp.is_some().to_string()),
                 ("experts", format!("{} {}", k.experts_again, k.expert_inner_again > 0)),
+                ("capacity", format!("{:?}", self.routing.capacity.map(|c| c.policy))),
                 ("by sequence", self.routing.balance_by_sequence.to_string()),
                 ("jitter", (self.routing.jitter > 0.0).to_string()),
                 ("routes", format!("fixed {}, even {}", self.routing.fixed, self.routing.even_choice)),
@@ -436,8 +437,14 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
 }
 
 /// How routers are trained, drawn.
-fn routing(kind: Model, draw: &mut Draw) -> Routing {
+fn routing(kind: Model, case: &Case, draw: &mut Draw) -> Routing {
+    let policy = draw.of(&[DropPolicy::Weights, DropPolicy::Position]);
+    let capacity = draw.of(&[None, Some(Capacity { factor: 1.0, policy }), Some(Capacity { factor: 1.5, policy })]);
+    let even_choice = kind == Model::Experts && draw.below(4) == 0;
     Routing {
+        // As upstream: where tokens are sent, and experts chosen by scores.
+        capacity: capacity.filter(|_| case.dispatcher != Dispatcher::AllGather && !even_choice),
+
         auxiliary: Auxiliary {
             experts: 0.02,
             devices: draw.of(&[0.0, 0.03]),
@@ -448,7 +455,7 @@ fn routing(kind: Model, draw: &mut Draw) -> Routing {
         balance_biased: draw.below(3) == 0,
         jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
-        even_choice: kind == Model::Experts && draw.below(4) == 0,
+        even_choice,
         bias_update_rate: 1e-3,
         ..Routing::default()
     }

@@ -245,6 +245,17 @@ fn trial(
     Ok(Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr })
 }
 
+/// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.
+pub(crate) fn alone_routing(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    rows: (usize, usize),
+) -> Result<Routing, Apart> {
+    let shares = trial(config, case, routing, rows)?.capacity_shares();
+    Ok(Routing { capacity_shares: Some(shares), ..routing })
+}
+
 /// Steps of micro-batches on which the routers of one rank choose clearly, drawn up to `tries` times each.
 pub(crate) fn apart(
     config: &ModelConfig,
@@ -254,6 +265,7 @@ pub(crate) fn apart(
     (margin, tries): (f64, usize),
 ) -> Result<Vec<Vec<MicroBatch>>, Apart> {
     let alone = case.alone();
+    let routing = alone_routing(config, case, routing, (shape.length, shape.rows))?;
     let trial = trial(config, &alone, routing, (shape.length, shape.rows))?;
     trial.batches_apart(&|| alone.device(), shape, count, (margin, tries))
 }
