@@ -5,7 +5,7 @@
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
 use crate::{Engine, StepReport, TrainConfig};
-use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, Rng};
+use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_spec::{ModelConfig, Stages};
@@ -22,6 +22,8 @@ pub struct Trial {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// What layers keep of the keys and values that ranks pass around.
+    pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
@@ -129,8 +131,16 @@ impl Trial {
             ..self.config.clone()
         };
         let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
-        let overlap_experts = false;
-        Self { config, grid, sequence_parallel: false, context, dispatcher, overlap_experts, lr: self.lr }
+        Self {
+            config,
+            grid,
+            sequence_parallel: false,
+            context,
+            ring_cache: RingCache::default(),
+            dispatcher,
+            overlap_experts: false,
+            lr: self.lr,
+        }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -147,6 +157,7 @@ impl Trial {
         let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
             let ctx = ParallelCtx::new(self.grid.clone(), self.sequence_parallel, self.context, &fabric)?;
             let ctx = ctx.with_dispatcher(self.dispatcher, self.overlap_experts);
+            let ctx = ctx.with_ring_cache(self.ring_cache);
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,

@@ -9,7 +9,7 @@ mod page;
 mod parity;
 
 use ms_core::ops::Auxiliary;
-use ms_core::{Dispatcher, Rng};
+use ms_core::{Dispatcher, KeptOfRing, RingCache, Rng};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
@@ -72,10 +72,11 @@ fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     };
     let base = ModelConfig {
         layers,
-        // Ranks that exchange tokens for columns have as many each.
-        hidden: 8 * match kind == Model::Latent || case.dispatcher == Dispatcher::AllToAllSeq {
-            true => tp,
-            false => draw.of(&[1, 2]),
+        hidden: 8 * match (kind, case.dispatcher) {
+            (Model::Latent, _) => tp,
+            // Ranks that exchange tokens for columns have as many each.
+            (Model::Experts, Dispatcher::AllToAllSeq) => tp * draw.of(&[1, 2]),
+            _ => draw.of(&[1, 2]),
         },
         ffn: 6 * tp,
         heads,
@@ -188,7 +189,12 @@ fn sizes() -> Vec<[usize; 5]> {
 }
 
 /// The ways in which the ranks of these sizes work together, drawn.
-fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Option<Case> {
+fn case(
+    kind: Model,
+    [tp, cp, pp, dp, ep]: [usize; 5],
+    draw: &mut Draw,
+    exchanges: &mut Draw,
+) -> Option<Case> {
     let has_experts = matches!(kind, Model::Experts | Model::Latent);
     if ep > 1 && !has_experts {
         return None;
@@ -196,13 +202,15 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     let mut case = Case::of(tp * cp * pp * dp, tp, cp, pp, ep);
     case.sequence_parallel = tp > 1 && draw.below(2) == 0;
     let rings = ContextParallel::Ring { window: if cp % 2 == 0 && cp > 2 { draw.of(&[1, 2]) } else { 1 } };
-    let mut ways =
-        vec![rings, ContextParallel::Ulysses, ContextParallel::Gather, ContextParallel::Adaptive { ulysses: 1 }];
+    let mut ways = vec![rings, ContextParallel::Ulysses, ContextParallel::Gather];
     if cp == 4 || cp == 6 || cp == 8 {
-        ways.push(ContextParallel::Adaptive { ulysses: 2 });
         ways.push(ContextParallel::Hybrid { ulysses: 2, window: 1 });
     }
     case = case.context(draw.of(&ways));
+    if exchanges.below(4) == 0 {
+        let ulysses = if ways.len() > 3 { exchanges.of(&[1, 2]) } else { 1 };
+        case = case.context(ContextParallel::Adaptive { ulysses });
+    }
     if pp > 1 {
         match draw.below(5) {
             0 => case.order = PipelineOrder::ZeroBubble,
@@ -245,12 +253,12 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     if draw.below(3) == 0 {
         case.update = UpdateRule::Sgd { momentum: 0.9 };
     }
-    case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
-    case.overlap_experts = draw.below(2) == 0;
-    if case.keeping.activations_again == 0 {
-        let inner = draw.of(&[0, 1, usize::MAX]);
-        (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.below(2) == 0, inner);
-    }
+    case.dispatcher = exchanges.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
+    case.overlap_experts = exchanges.below(2) == 0;
+    let kept = exchanges.of(&[KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues]);
+    case.ring_cache = RingCache { kept, interval: exchanges.below(2) };
+    case.keeping.experts_again = exchanges.below(2) == 0;
+    case.keeping.expert_inner_again = exchanges.of(&[0, 1, usize::MAX]);
     Some(case)
 }
 
@@ -275,7 +283,8 @@ fn check(
     also_single: bool,
 ) -> Result<Option<[f64; 2]>, String> {
     let mut draw = Draw(Rng::named(seed, &format!("{kind:?} {sizes:?}")));
-    let Some(case) = case(kind, sizes, &mut draw) else { return Ok(None) };
+    let mut exchanges = Draw(Rng::named(seed, &format!("exchanges of {kind:?} {sizes:?}")));
+    let Some(case) = case(kind, sizes, &mut draw, &mut exchanges) else { return Ok(None) };
     let config = model(kind, &case, &mut draw);
     let config = config.validate().map_err(|e| format!("{kind:?} {case:?}: {e}"))?;
     let routing = Routing {
@@ -289,7 +298,7 @@ fn check(
         balance_biased: draw.below(3) == 0,
         jitter: draw.of(&[0.0, 0.0, 0.1]),
         fixed: draw.below(8) == 0,
-        even_choice: kind == Model::Experts && draw.below(4) == 0,
+        even_choice: kind == Model::Experts && exchanges.below(4) == 0,
         bias_update_rate: 1e-3,
         ..Routing::default()
     };

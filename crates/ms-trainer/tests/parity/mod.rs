@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test uses its part
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Tensor};
+use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, ParallelCtx, Pending};
 use ms_kernels::Isa;
@@ -21,6 +21,7 @@ pub(crate) struct Case {
     pub(crate) rules: GridRules,
     pub(crate) sequence_parallel: bool,
     pub(crate) context: ContextParallel,
+    pub(crate) ring_cache: RingCache,
     pub(crate) dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
@@ -57,6 +58,7 @@ impl Case {
             rules: GridRules::V2,
             sequence_parallel: false,
             context: ContextParallel::Gather,
+            ring_cache: RingCache::default(),
             dispatcher: Dispatcher::default(),
             overlap_experts: false,
             stages: Stages::default(),
@@ -247,7 +249,9 @@ pub(crate) fn run_with(
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
     let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
-    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr };
+    let ring_cache = case.ring_cache;
+    let trial =
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
     let planted = |ctx| match fault {
         Some(fault) => plant(ctx, fault),
         None => ctx,
