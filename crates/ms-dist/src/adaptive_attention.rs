@@ -27,11 +27,10 @@ impl Rounds {
     /// Those of the blocks that queries of `pieces` see some keys of.
     pub(crate) fn new(pieces: &[Vec<Piece>], options: &AttentionOptions) -> Self {
         let ranks = pieces.len();
-        let sees = |row: &Vec<Piece>| pieces.iter().map(|keys| !calls(row, keys, options).is_empty()).collect();
+        let sees =
+            |row: &Vec<Piece>| pieces.iter().map(|keys| !calls(row, keys, options).is_empty()).collect();
         let needed: Vec<Vec<bool>> = pieces.iter().map(sees).collect();
-        let task = |id: i64| {
-            usize::try_from(id).ok().map(|id| Task { row: id / ranks, column: id % ranks })
-        };
+        let task = |id: i64| usize::try_from(id).ok().map(|id| Task { row: id / ranks, column: id % ranks });
         let rounds = ContextParallel::adaptive_tasks(&needed).into_iter();
         Self(rounds.map(|round| round.into_iter().map(task).collect()).collect())
     }
@@ -53,7 +52,8 @@ impl Rounds {
         let mut send_for = |round: usize| -> Result<()> {
             for (worker, task) in tasks(round).filter(|(worker, _)| *worker != rank) {
                 // A worker has one of the two.
-                if (task.row == worker && task.column == rank) || (task.column == worker && task.row == rank) {
+                if (task.row == worker && task.column == rank) || (task.column == worker && task.row == rank)
+                {
                     send(task, worker)?;
                 }
             }
@@ -228,7 +228,9 @@ impl Blocks<'_> {
         rounds.run(rank, send, work, take)?;
         // What other ranks have made of keys and values that went to them; of one rank in the order of its rounds.
         for (worker, task) in rounds.0.iter().flat_map(|round| round.iter().enumerate()) {
-            if let Some(task) = task.filter(|task| task.column == rank && task.row == worker && worker != rank) {
+            if let Some(task) =
+                task.filter(|task| task.column == rank && task.row == worker && worker != rank)
+            {
                 dkvs.borrow_mut()[task.row] =
                     Some(self.receive("gradients of keys and values", worker, BACK + 1)?);
             }

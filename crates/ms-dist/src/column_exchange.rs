@@ -19,7 +19,12 @@ struct ColumnExchange {
     back: bool,
 }
 
-fn to_columns(device: &Device, comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<Tensor> {
+fn to_columns(
+    device: &Device,
+    comm: &dyn Communicator,
+    name: &'static str,
+    x: &Tensor,
+) -> ms_core::Result<Tensor> {
     let (n, (rows, width)) = (comm.size(), x.as_matrix());
     let w = width / n;
     let mut stacked = Tensor::uninit(device.arena(), x.dtype(), [n * rows, w]);
@@ -32,7 +37,12 @@ fn to_columns(device: &Device, comm: &dyn Communicator, name: &'static str, x: &
     Ok(comm.all_to_all(name, stacked)?.wait()?)
 }
 
-fn to_tokens(device: &Device, comm: &dyn Communicator, name: &'static str, x: &Tensor) -> ms_core::Result<Tensor> {
+fn to_tokens(
+    device: &Device,
+    comm: &dyn Communicator,
+    name: &'static str,
+    x: &Tensor,
+) -> ms_core::Result<Tensor> {
     let n = comm.size();
     let rows = x.as_matrix().0 / n;
     let stacked = comm.all_to_all(name, x.clone())?.wait()?;

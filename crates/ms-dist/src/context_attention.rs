@@ -9,8 +9,8 @@ use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
-    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, KeptOfRing, Like, Op, Routes, Run,
-    Saved, Segment, Tensor, Var, ops,
+    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, KeptOfRing, Like, Op,
+    Routes, Run, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -109,11 +109,11 @@ fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> 
 
 /// [`dropout_of`] each rank.
 fn dropout_of_ranks(
-    dropout: Option<AttentionDropout>,
+    dropout: Option<&AttentionDropout>,
     ranks: &[Vec<Piece>],
     spread: &Spread,
 ) -> Vec<AttentionDropout> {
-    dropout.iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
+    dropout.into_iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
 }
 
 /// Columns of packed rows and of rows of keys and values alone.
@@ -200,6 +200,9 @@ impl Visits<'_> {
     }
 }
 
+/// What is kept of the blocks of a ring, in the order of visits, with the ranks that they are of; `None`: this rank's own.
+type Kept = Vec<(usize, Option<Tensor>)>;
+
 struct RingAttention {
     comm: Arc<dyn Communicator>,
     how: ContextParallel,
@@ -214,8 +217,8 @@ struct RingAttention {
     lse: Tensor,
     /// What is kept of the keys and values of other ranks.
     cache: KeptOfRing,
-    /// Of each block in the order of visits; `None`: this rank's own.
-    kept: Vec<(usize, Option<Tensor>)>,
+    /// Of each block.
+    kept: Kept,
     /// What the parameter is like, and its values.
     sinks: Option<(Like, Tensor)>,
 }
@@ -248,7 +251,7 @@ impl RingAttention {
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
         cache: KeptOfRing,
-    ) -> Result<(Tensor, Tensor, Vec<(usize, Option<Tensor>)>)> {
+    ) -> Result<(Tensor, Tensor, Kept)> {
         let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
         let columns = Columns::new(heads);
         let wide = qkv.dtype().wide();
@@ -427,7 +430,7 @@ pub fn context_attention(
     let u = ctx.ulysses.size();
     if u == 1 {
         let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
-        let dropout = dropout_of_ranks(dropout, &ranks, spread);
+        let dropout = dropout_of_ranks(dropout.as_ref(), &ranks, spread);
         return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout, cache);
     }
     let shares = HeadShares::new(heads, u);
@@ -456,7 +459,7 @@ pub fn context_attention(
             ops::restore(g, &out, &order)?
         }
         _ => {
-            let dropout = dropout_of_ranks(dropout, &of_ring, spread);
+            let dropout = dropout_of_ranks(dropout.as_ref(), &of_ring, spread);
             ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout, cache)?
         }
     };

@@ -114,12 +114,7 @@ fn rows_of_all(
 ///
 /// # Errors
 /// If a rank fails or the rows do not add up.
-pub fn gather_rows(
-    g: &mut Graph,
-    comm: &Arc<dyn Communicator>,
-    x: &Var,
-    rows: &Arc<[usize]>,
-) -> Result<Var> {
+pub fn gather_rows(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Var> {
     rows_of_all(g, comm, x, rows, true)
 }
 

@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Begins an exchange; what it gives may still have to be added up.
 type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
 
+/// What is done to what arrives.
+type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
+
 /// An exchange that was begun.
 pub(crate) struct Arriving {
     pub(crate) pending: Pending,
-    /// What is done to what arrives.
-    pub(crate) finish: Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>,
+    pub(crate) finish: Finish,
 }
 
 impl Arriving {
@@ -39,7 +41,11 @@ impl Op for Leave {
         "leave for other ranks"
     }
 
-    fn backward(self: Box<Self>, cx: &mut BackwardCx<'_>, _: Vec<Option<Tensor>>) -> Result<Vec<Option<Tensor>>> {
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        _: Vec<Option<Tensor>>,
+    ) -> Result<Vec<Option<Tensor>>> {
         let back = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let back = back.expect("the other half has begun the way back");
         Ok(vec![Some(back.wait(cx.device)?)])
@@ -108,12 +114,7 @@ impl InFlight {
     ///
     /// # Errors
     /// If a rank failed or the rows do not add up.
-    pub fn gather(
-        g: &mut Graph,
-        comm: &Arc<dyn Communicator>,
-        x: &Var,
-        rows: &Arc<[usize]>,
-    ) -> Result<Self> {
+    pub fn gather(g: &mut Graph, comm: &Arc<dyn Communicator>, x: &Var, rows: &Arc<[usize]>) -> Result<Self> {
         let pending = begin_all_rows(&**comm, "gather_rows", x.value().clone(), rows)?;
         let (comm, rows) = (comm.clone(), rows.clone());
         let begin = move |dy| begin_summed_rows(&*comm, "sum_rows", dy, &rows);

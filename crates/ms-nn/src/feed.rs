@@ -150,12 +150,7 @@ impl Experts {
         Ok(())
     }
 
-    fn of_all(
-        pass: &mut Pass<'_>,
-        x: &Var,
-        shared: &Dense,
-        gate: Option<ParamId>,
-    ) -> ms_core::Result<Var> {
+    fn of_all(pass: &mut Pass<'_>, x: &Var, shared: &Dense, gate: Option<ParamId>) -> ms_core::Result<Var> {
         let keeping = pass.keeping;
         pass.keeping = keeping.of_experts();
         let mut beside = shared.forward(pass, x)?;

@@ -359,7 +359,8 @@ impl Activations {
                 let copies = |tokens: usize| tokens * moe.top_k * c.hidden * element;
                 let (into, out) = (copies(self.tokens / self.tp * self.etp), copies(tokens.back));
                 // Rows are formed again from the columns that ranks have exchanged tokens for.
-                let columns = usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
+                let columns =
+                    usize::from(self.exchanges_columns()) * tokens.routed * (c.hidden / self.etp) * element;
                 let (rows, sent) = if keeping.experts_again { (columns, out) } else { (into + out, 0) };
                 // Scores formed unrounded need the rows and the router so.
                 let rounded = if moe.router.f32 && element < wide {

@@ -47,7 +47,8 @@ impl ExpertExchange {
         let share = tokens * row / tp;
         let sum = 2 * gathered(tp, share);
         // Shared experts are entered and left as dense layers are.
-        let mut sent = ExpertBytes { tp: usize::from(moe.shared.is_some()) * 2 * sum, ..ExpertBytes::default() };
+        let mut sent =
+            ExpertBytes { tp: usize::from(moe.shared.is_some()) * 2 * sum, ..ExpertBytes::default() };
         let alike = etp == tp && !self.sequence_parallel;
         let own_share = if self.sequence_parallel { 0 } else { sum };
         // Tokens of a rank, and of those that share an expert.

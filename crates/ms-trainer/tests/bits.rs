@@ -177,7 +177,11 @@ fn keys_and_values_that_are_kept_do_not_come_again() {
             let layers = (c.layers as u64).div_ceil(interval as u64 + 1);
             let spared = block / if kept == KeptOfRing::Keys { 2 } else { 1 };
             for (a, b) in plain.sent.iter().zip(&less.sent) {
-                assert_eq!(a["ring"] - b["ring"], micro * layers * (ring - 1) * spared, "{context:?} {kept:?}");
+                assert_eq!(
+                    a["ring"] - b["ring"],
+                    micro * layers * (ring - 1) * spared,
+                    "{context:?} {kept:?}"
+                );
             }
             assert!(less.bytes[0].kept > plain.bytes[0].kept, "{context:?} {kept:?}");
         }
@@ -226,7 +230,8 @@ fn ranks_that_share_out_blocks_send_what_each_needs() {
 #[test]
 fn blocks_shared_out_over_ranks_have_the_same_bits_every_time() {
     for ulysses in [1, 2] {
-        let case = Case { dropout: 0.1, ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses }) };
+        let case =
+            Case { dropout: 0.1, ..Case::of(4, 1, 4, 1, 1).context(ContextParallel::Adaptive { ulysses }) };
         let plain = found(&case, 4);
         same("a second run", &plain, &found(&case, 4));
         same("three threads", &plain, &found(&Case { threads: 3, ..case.clone() }, 4));

@@ -70,8 +70,14 @@ fn ways() -> Vec<(&'static str, Keeping)> {
         ("norms", Keeping { norms_again: ALL, ..none }),
         ("activations and norms", Keeping { activations_again: ALL, norms_again: ALL, ..none }),
         ("rows of experts", Keeping { experts_again: true, ..none }),
-        ("rows of experts and, in one layer, inside", Keeping { experts_again: true, expert_inner_again: 1, ..none }),
-        ("rows and insides of experts", Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none }),
+        (
+            "rows of experts and, in one layer, inside",
+            Keeping { experts_again: true, expert_inner_again: 1, ..none },
+        ),
+        (
+            "rows and insides of experts",
+            Keeping { experts_again: true, expert_inner_again: ALL, norms_again: 2, ..none },
+        ),
         ("swap", Keeping { swap_attention: true, ..none }),
         ("swap and networks", Keeping { swap_attention: true, networks_again: 2, ..none }),
         (
@@ -205,7 +211,10 @@ fn ranks_that_share_sequences_or_experts_keep_less_with_the_same_bits() {
         (&experts, Case::of(4, 2, 1, 1, 2).sequence_parallel()),
         (&experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
         (&experts, Case { dispatcher: Dispatcher::AllToAll, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() }),
-        (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() }),
+        (
+            &experts,
+            Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2).sequence_parallel() },
+        ),
         (&experts, Case { dispatcher: Dispatcher::AllToAllSeq, ..Case::of(4, 2, 1, 1, 2) }),
         (&dense, Case { order: PipelineOrder::ZeroBubble, ..Case::of(2, 1, 1, 2, 1) }),
     ];
@@ -226,13 +235,20 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
         for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
             for interval in [0, 2] {
                 for dtype in [DType::F32, DType::Bf16] {
-                    let how = if interval == 0 { ContextParallel::Ring { window: 1 } } else { ContextParallel::Gather };
+                    let how = if interval == 0 {
+                        ContextParallel::Ring { window: 1 }
+                    } else {
+                        ContextParallel::Gather
+                    };
                     let case = Case::of(4, 1, 4, 1, 1).context(how);
                     let case = Case { ring_cache: RingCache { kept, interval }, dtype, ..case };
                     let measured = found(&c, &case).bytes[0].kept as f64;
                     let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
                     let apart = (planned as f64 / measured - 1.0).abs();
-                    assert!(apart < 0.02, "{kept:?} {interval} {dtype}: planned {planned}, measured {measured}");
+                    assert!(
+                        apart < 0.02,
+                        "{kept:?} {interval} {dtype}: planned {planned}, measured {measured}"
+                    );
                 }
             }
         }

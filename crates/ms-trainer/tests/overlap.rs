@@ -54,7 +54,9 @@ fn begun(overlap: bool) -> Vec<&'static str> {
 fn begun_by(config: TrainConfig, sizes: &GridSizes) -> Vec<&'static str> {
     let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     let noted: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-    train(config, sizes, (Dispatcher::AllGather, false), 1, &|ctx| if ctx.rank == 0 { ctx.around(&noted) } else { ctx });
+    train(config, sizes, (Dispatcher::AllGather, false), 1, &|ctx| {
+        if ctx.rank == 0 { ctx.around(&noted) } else { ctx }
+    });
     let all = log.lock().unwrap();
     all.clone()
 }
@@ -244,7 +246,9 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
             (slow.now - quick) / slow.wire
         };
         let (plain, overlapped) = (grown(false), grown(true));
-        println!("{dispatcher:?}: a step waits for {plain:.2} of the wire's time, overlapped for {overlapped:.2}");
+        println!(
+            "{dispatcher:?}: a step waits for {plain:.2} of the wire's time, overlapped for {overlapped:.2}"
+        );
         assert!(plain > 0.9, "{dispatcher:?}: without overlap {plain}");
         assert!(overlapped < plain - 0.1, "{dispatcher:?}: {overlapped} of {plain}");
     }

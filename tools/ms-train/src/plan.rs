@@ -9,7 +9,9 @@ use ms_core::{Axis, DType, Grid, ParamId};
 use ms_dist::ContextParallel;
 use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Action, Report, Schedule};
-use ms_spec::{Activations, Attention, ExpertExchange, Feed, Item, Mixer, PassBytes, PlacedParam, Placement, memory};
+use ms_spec::{
+    Activations, Attention, ExpertExchange, Feed, Item, Mixer, PassBytes, PlacedParam, Placement, memory,
+};
 use ms_trainer::Replay;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;

@@ -67,11 +67,14 @@ impl OfExperts {
         let gathers = dispatcher == Dispatcher::AllGather;
         if (self.overlapped || self.overlapped_passes) && gathers {
             let flag = if self.overlapped { "--moe-alltoall-overlap-comm" } else { "--moe-fb-overlap" };
-            bail!(Usage(format!("{flag}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather")));
+            bail!(Usage(format!(
+                "{flag}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather"
+            )));
         }
         if self.overlapped_gathering && !gathers {
             bail!(Usage(
-                "--moe-allgather-overlap-comm: expected --moe-token-dispatcher-type allgather, found another".into()
+                "--moe-allgather-overlap-comm: expected --moe-token-dispatcher-type allgather, found another"
+                    .into()
             ));
         }
         if self.level == "disable" {

@@ -66,7 +66,9 @@ mod tests {
 
     fn logits(tokens: usize, count: usize, towards: f64) -> Vec<f64> {
         let mut rng = Rng::named(5, "sinkhorn");
-        (0..tokens * count).map(|i| rng.uniform() * 4.0 + if i % count == 0 { towards } else { 0.0 }).collect()
+        (0..tokens * count)
+            .map(|i| rng.uniform() * 4.0 + if i % count == 0 { towards } else { 0.0 })
+            .collect()
     }
 
     fn choose(values: &[f64], count: usize, top_k: usize) -> Vec<i32> {
