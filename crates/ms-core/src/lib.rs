@@ -46,5 +46,7 @@ pub use params::{Coming, GradBuffer, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;
 pub use shape::{MAX_RANK, Shape};
-pub use sharding::{Axis, Dispatcher, Grid, GridRules, GridSizes, Partition, Region, Topology};
+pub use sharding::{
+    Axis, Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, Partition, Region, RingCache, Topology,
+};
 pub use tensor::{Tensor, TensorMut};

@@ -1,7 +1,7 @@
 //! What a rank knows about its place.
 
 use crate::{Communicator, ContextParallel, Error, Fabric, LinearOverlap, Result};
-use ms_core::{Axis, Dispatcher, Grid};
+use ms_core::{Axis, Dispatcher, Grid, RingCache};
 use std::sync::Arc;
 
 /// A rank's place in the grid and its communicators along the axes; handed down, never global.
@@ -17,6 +17,8 @@ pub struct ParallelCtx {
     pub linears: LinearOverlap,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// What layers keep of the keys and values that ranks pass around.
+    pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
     /// Experts that all tokens share work while tokens are on their way to the others.
@@ -75,6 +77,7 @@ impl ParallelCtx {
             sequence_parallel: sequence_parallel && grid.size(Axis::Tp) > 1,
             linears: LinearOverlap::default(),
             context,
+            ring_cache: RingCache::default(),
             dispatcher: Dispatcher::default(),
             overlap_experts: false,
             tp: group("tp")?,
@@ -92,6 +95,12 @@ impl ParallelCtx {
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
             grid,
         })
+    }
+
+    /// The same place, where layers keep so much of the keys and values that ranks pass around.
+    #[must_use]
+    pub fn with_ring_cache(self, ring_cache: RingCache) -> Self {
+        Self { ring_cache, ..self }
     }
 
     /// The same place, where tokens reach experts so, while shared experts work or before.

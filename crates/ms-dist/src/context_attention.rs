@@ -9,8 +9,8 @@ use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
 use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
 use ms_core::{
-    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, Like, Op, Routes, Run,
-    Saved, Segment, Tensor, Var, ops,
+    Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, KeptOfRing, Like, Op,
+    Routes, Run, Saved, Segment, Tensor, Var, ops,
 };
 use std::sync::Arc;
 
@@ -109,11 +109,11 @@ fn dropout_of(dropout: &AttentionDropout, pieces: &[Piece], spread: &Spread) -> 
 
 /// [`dropout_of`] each rank.
 fn dropout_of_ranks(
-    dropout: Option<AttentionDropout>,
+    dropout: Option<&AttentionDropout>,
     ranks: &[Vec<Piece>],
     spread: &Spread,
 ) -> Vec<AttentionDropout> {
-    dropout.iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
+    dropout.into_iter().flat_map(|d| ranks.iter().map(|pieces| dropout_of(d, pieces, spread))).collect()
 }
 
 /// Columns of packed rows and of rows of keys and values alone.
@@ -139,6 +139,19 @@ impl Columns {
                 .collect(),
         }
     }
+}
+
+/// Columns of keys, and of values, of rows of both.
+fn halves(h: HeadLayout) -> [Vec<Run>; 2] {
+    let (len, each) = (h.head_dim, 2 * h.head_dim);
+    [0, len].map(|at| (0..h.groups).map(|g| Run::Copy { start: g * each + at, len }).collect())
+}
+
+/// Columns of rows of both, of keys and behind them values.
+fn joined(h: HeadLayout) -> Vec<Run> {
+    let (len, all) = (h.head_dim, h.groups * h.head_dim);
+    let of_group = |g| [Run::Copy { start: g * len, len }, Run::Copy { start: all + g * len, len }];
+    (0..h.groups).flat_map(of_group).collect()
 }
 
 /// Whose keys and values a rank of the ring meets, and how it gets them.
@@ -187,6 +200,9 @@ impl Visits<'_> {
     }
 }
 
+/// What is kept of the blocks of a ring, in the order of visits, with the ranks that they are of; `None`: this rank's own.
+type Kept = Vec<(usize, Option<Tensor>)>;
+
 struct RingAttention {
     comm: Arc<dyn Communicator>,
     how: ContextParallel,
@@ -199,6 +215,10 @@ struct RingAttention {
     qkv: Saved,
     out: Saved,
     lse: Tensor,
+    /// What is kept of the keys and values of other ranks.
+    cache: KeptOfRing,
+    /// Of each block.
+    kept: Kept,
     /// What the parameter is like, and its values.
     sinks: Option<(Like, Tensor)>,
 }
@@ -221,7 +241,7 @@ pub(crate) fn packed(device: &Device, h: HeadLayout, q: &Tensor, kv: &Tensor) ->
 }
 
 impl RingAttention {
-    /// Output `[T,N·D]` of the type of `qkv` and log-sum-exp `[N,T]`.
+    /// Output `[T,N·D]` of the type of `qkv`, log-sum-exp `[N,T]`, and what `cache` keeps of the blocks that were met.
     fn forward(
         device: &Device,
         visits: &Visits<'_>,
@@ -230,7 +250,8 @@ impl RingAttention {
         heads: HeadLayout,
         options: &AttentionOptions,
         dropout: Option<&AttentionDropout>,
-    ) -> Result<(Tensor, Tensor)> {
+        cache: KeptOfRing,
+    ) -> Result<(Tensor, Tensor, Kept)> {
         let (tokens, width) = (qkv.as_matrix().0, heads.heads() * heads.head_dim);
         let columns = Columns::new(heads);
         let wide = qkv.dtype().wide();
@@ -238,8 +259,18 @@ impl RingAttention {
         let none = vec![f64::NEG_INFINITY; heads.heads() * tokens];
         let mut lse = Tensor::from_reals(device.arena(), wide, [heads.heads(), tokens], &none)?;
         let own = device.columns(qkv, &columns.kv)?;
-        let rank = visits.comm.rank();
+        let (rank, mut kept) = (visits.comm.rank(), Vec::new());
         visits.run(&own, |block, kv| {
+            match cache {
+                KeptOfRing::Nothing => {}
+                _ if block == rank => kept.push((block, None)),
+                KeptOfRing::Keys => kept.push((block, Some(device.columns(kv, &halves(heads)[0])?))),
+                // A copy: what has come may be part of what is gathered, or the memory of a thread that sent it.
+                KeptOfRing::KeysAndValues => {
+                    let len = kv.as_matrix().1;
+                    kept.push((block, Some(device.columns(kv, &[Run::Copy { start: 0, len }])?)));
+                }
+            }
             let rows = hybrid(device, &columns, qkv, kv)?;
             for segments in calls(&pieces[rank], &pieces[block], options) {
                 let (part, part_lse) = device.attention(&rows, heads, &segments, options, dropout)?;
@@ -247,7 +278,34 @@ impl RingAttention {
             }
             Ok(())
         })?;
-        Ok((device.cast(&out, qkv.dtype())?, lse))
+        Ok((device.cast(&out, qkv.dtype())?, lse, kept))
+    }
+
+    /// [`Visits::run`] for the backward pass, in the same order, with what is kept of the blocks.
+    fn visit_again(
+        &self,
+        device: &Device,
+        own: &Tensor,
+        mut meet: impl FnMut(usize, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let visits = Visits { comm: &*self.comm, how: self.how };
+        match self.cache {
+            KeptOfRing::Nothing => visits.run(own, meet),
+            KeptOfRing::KeysAndValues => {
+                self.kept.iter().try_for_each(|(block, kv)| meet(*block, kv.as_ref().unwrap_or(own)))
+            }
+            KeptOfRing::Keys => {
+                let [_, values] = halves(self.heads);
+                let mut kept = self.kept.iter();
+                visits.run(&device.columns(own, &values)?, |block, values| match kept.next() {
+                    Some((_, Some(keys))) => {
+                        let both = device.concat(&[keys, values])?;
+                        meet(block, &device.columns(&both, &joined(self.heads))?)
+                    }
+                    _ => meet(block, own),
+                })
+            }
+        }
     }
 
     fn blocks(&self) -> Blocks<'_> {
@@ -264,7 +322,6 @@ impl RingAttention {
         }
         let (rank, size, wide) = (self.comm.rank(), self.comm.size(), qkv.dtype().wide());
         let columns = Columns::new(self.heads);
-        let visits = Visits { comm: &*self.comm, how: self.how };
         let own = device.columns(&qkv, &columns.kv)?;
         let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
             match sum {
@@ -274,7 +331,7 @@ impl RingAttention {
             Ok(())
         };
         let (mut dq, mut of_blocks) = (None, Vec::with_capacity(size));
-        visits.run(&own, |block, kv| {
+        self.visit_again(device, &own, |block, kv| {
             let rows = hybrid(device, &columns, &qkv, kv)?;
             let mut dkv = None;
             for segments in calls(&self.pieces[rank], &self.pieces[block], &self.options) {
@@ -353,7 +410,8 @@ impl Op for RingAttention {
 
 /// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
 /// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp. `dropout`
-/// holds the keys of the whole micro-batch, in its order.
+/// holds the keys of the whole micro-batch, in its order. `layer` is the number of the layer: of some the keys and values of other
+/// ranks are kept ([`ParallelCtx::ring_cache`]).
 ///
 /// # Errors
 /// If a rank fails, or heads do not divide among the ranks that exchange them.
@@ -366,12 +424,14 @@ pub fn context_attention(
     spread: &Spread,
     options: AttentionOptions,
     dropout: Option<AttentionDropout>,
+    layer: usize,
 ) -> Result<Var> {
+    let cache = ctx.ring_cache.of_layer(layer);
     let u = ctx.ulysses.size();
     if u == 1 {
         let ranks: Vec<Vec<Piece>> = spread.pieces.clone();
-        let dropout = dropout_of_ranks(dropout, &ranks, spread);
-        return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout);
+        let dropout = dropout_of_ranks(dropout.as_ref(), &ranks, spread);
+        return ring(g, ctx, qkv, heads, sinks, ranks, options, dropout, cache);
     }
     let shares = HeadShares::new(heads, u);
     let (own, each) = (shares.own, shares.own.heads());
@@ -399,8 +459,8 @@ pub fn context_attention(
             ops::restore(g, &out, &order)?
         }
         _ => {
-            let dropout = dropout_of_ranks(dropout, &of_ring, spread);
-            ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout)?
+            let dropout = dropout_of_ranks(dropout.as_ref(), &of_ring, spread);
+            ring(g, ctx, &gathered, own, sinks.as_ref(), of_ring, options, dropout, cache)?
         }
     };
     exchange(g, &ctx.ulysses, &out, true)
@@ -441,20 +501,21 @@ fn ring(
     pieces: Vec<Vec<Piece>>,
     options: AttentionOptions,
     dropout: Vec<AttentionDropout>,
+    cache: KeptOfRing,
 ) -> Result<Var> {
     let device = g.device().clone();
     let comm = &ctx.ring;
     let visits = Visits { comm: &**comm, how: ctx.context };
-    let (mut out, mut lse) = match ctx.context {
+    let (mut out, mut lse, kept) = match ctx.context {
         ContextParallel::Adaptive { .. } => {
             let (pieces, options, dropout) = (&pieces[..], &options, &dropout[..]);
             let (out, lse) =
                 Blocks { comm: &**comm, pieces, heads, options, dropout }.forward(&device, qkv.value())?;
-            (device.cast(&out, qkv.value().dtype())?, lse)
+            (device.cast(&out, qkv.value().dtype())?, lse, Vec::new())
         }
         _ => {
             let dropout = dropout.get(comm.rank());
-            RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options, dropout)?
+            RingAttention::forward(&device, &visits, &pieces, qkv.value(), heads, &options, dropout, cache)?
         }
     };
     let values = ops::join_sinks(&device, &mut out, &mut lse, sinks.map(Var::value))?;
@@ -470,6 +531,8 @@ fn ring(
             qkv: qkv.saved(),
             out: out.saved(),
             lse,
+            cache,
+            kept,
             sinks: sinks.map(|s| s.value().into()).zip(values),
         })
     });

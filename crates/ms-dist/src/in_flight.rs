@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Begins an exchange; what it gives may still have to be added up.
 type Begin = Box<dyn FnOnce(Tensor) -> Result<Arriving> + Send>;
 
+/// What is done to what arrives.
+type Finish = Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>;
+
 /// An exchange that was begun.
 pub(crate) struct Arriving {
     pub(crate) pending: Pending,
-    /// What is done to what arrives.
-    pub(crate) finish: Box<dyn FnOnce(&Device, Tensor) -> Result<Tensor> + Send>,
+    pub(crate) finish: Finish,
 }
 
 impl Arriving {

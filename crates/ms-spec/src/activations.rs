@@ -5,7 +5,7 @@ mod mixers;
 use crate::keeping::{Keeping, LayerKeeping, Recompute};
 use crate::parts::{Attention, Block, Feed, Mixer, Mla, Norm, QkNorm};
 use crate::{Item, ModelConfig};
-use ms_core::Dispatcher;
+use ms_core::{Dispatcher, KeptOfRing, RingCache};
 
 /// What decides the size of what a forward pass keeps for its backward.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,10 @@ pub struct Activations {
     pub ep: usize,
     /// How tokens reach them.
     pub dispatcher: Dispatcher,
+    /// Ranks that exchange heads for tokens, and those that pass keys and values around.
+    pub ulysses_and_ring: (usize, usize),
+    /// What layers keep of the latter.
+    pub ring_cache: RingCache,
     /// Which layers run again as a whole.
     pub recompute: Recompute,
     /// What the others keep less of.
@@ -75,6 +79,8 @@ impl Activations {
             etp: 1,
             ep: 1,
             dispatcher: Dispatcher::default(),
+            ulysses_and_ring: (1, 1),
+            ring_cache: RingCache::default(),
             recompute,
             keeping,
         }
@@ -294,7 +300,24 @@ impl Activations {
         };
         match keeping.core_attention_again {
             true => (projected, 0, norms),
-            false => (projected, attended, norms + of_heads(heads)),
+            false => (projected, attended, norms + of_heads(heads) + self.of_ring(c, number)),
+        }
+    }
+
+    /// Bytes of the keys and values of other ranks that a layer of attention keeps.
+    fn of_ring(&self, c: &ModelConfig, number: usize) -> usize {
+        let (ulysses, ring) = self.ulysses_and_ring;
+        let dim = match &c.attention {
+            Attention::Latent(mla) => (mla.nope + mla.rope).max(mla.value),
+            _ => c.head_dim,
+        };
+        // Where there are fewer heads of keys than ranks that exchange heads, these have one each.
+        let groups = (c.heads_of(number).1 / self.tp).max(ulysses);
+        let half = self.tokens * groups * dim * self.element_bytes;
+        match self.ring_cache.of_layer(number) {
+            KeptOfRing::Nothing => 0,
+            KeptOfRing::Keys => (ring - 1) * half,
+            KeptOfRing::KeysAndValues => (ring - 1) * 2 * half,
         }
     }
 

@@ -6,7 +6,7 @@
 
 use crate::rehearsal::{Place, Rehearsal, rehearse};
 use crate::{CapacityShares, Engine, StepReport, TrainConfig};
-use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Rng};
+use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
 use ms_spec::{ModelConfig, Stages};
@@ -26,6 +26,8 @@ pub struct Trial {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// What layers keep of the keys and values that ranks pass around.
+    pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
@@ -165,8 +167,16 @@ impl Trial {
         };
         config.routing.capacity_shares = Some(self.capacity_shares());
         let (context, dispatcher) = (ContextParallel::Gather, Dispatcher::default());
-        let overlap_experts = false;
-        Self { config, grid, sequence_parallel: false, context, dispatcher, overlap_experts, lr: self.lr }
+        Self {
+            config,
+            grid,
+            sequence_parallel: false,
+            context,
+            ring_cache: RingCache::default(),
+            dispatcher,
+            overlap_experts: false,
+            lr: self.lr,
+        }
     }
 
     /// Runs the steps. Data-parallel rank `d` of `n` takes the micro-batches `d`, `d + n`, ... of each. Every rank computes on
@@ -183,6 +193,7 @@ impl Trial {
         let rank = |fabric: threads::ThreadFabric| -> crate::Result<_> {
             let ctx = ParallelCtx::new(self.grid.clone(), self.sequence_parallel, self.context, &fabric)?;
             let ctx = ctx.with_dispatcher(self.dispatcher, self.overlap_experts);
+            let ctx = ctx.with_ring_cache(self.ring_cache);
             let ctx = match plant {
                 Some(plant) => plant(ctx),
                 None => ctx,
@@ -263,7 +274,9 @@ impl Trial {
     pub fn rehearse(&self, rank: usize, micro: usize) -> Result<Rehearsal, Apart> {
         let (grid, sequence_parallel, context) = (&self.grid, self.sequence_parallel, self.context);
         let (dispatcher, overlap_experts) = (self.dispatcher, self.overlap_experts);
-        let place = Place { grid, rank, sequence_parallel, context, dispatcher, overlap_experts };
+        let ring_cache = self.ring_cache;
+        let place =
+            Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
         let each = micro / grid.size(Axis::Dp);
         rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
     }

@@ -5,7 +5,7 @@
 //! evenly here.
 
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
-use ms_core::{Axis, DType, Device, Dispatcher, Grid, Shape};
+use ms_core::{Axis, DType, Device, Dispatcher, Grid, RingCache, Shape};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, Expected, MetaFabric, ParallelCtx};
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub struct Place<'a> {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// What layers keep of the keys and values that ranks pass around.
+    pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
@@ -106,7 +108,7 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
     let device = Device::meta(config.dtype);
     let fabric = MetaFabric::new(place.rank, place.grid.world(), device.arena(), borders(config, place));
     let ctx = ParallelCtx::new(place.grid.clone(), place.sequence_parallel, place.context, &fabric)?;
-    let ctx = ctx.with_dispatcher(place.dispatcher, place.overlap_experts);
+    let ctx = ctx.with_dispatcher(place.dispatcher, place.overlap_experts).with_ring_cache(place.ring_cache);
     let mut engine = Engine::new(config, device, ctx)?;
     let steps = vec![micro_batch(config.batch.micro, config.longest_row); full];
     let sent = |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();

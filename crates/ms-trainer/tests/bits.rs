@@ -4,7 +4,7 @@
 
 mod parity;
 
-use ms_core::DType;
+use ms_core::{DType, KeptOfRing, RingCache};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::Recompute;
 use ms_spec::{Mixer, ModelConfig, Stages};
@@ -223,6 +223,42 @@ fn a_ring_sends_keys_and_values_and_their_gradients() {
     let passes = 3 * (cp - 1) * c.layers as u64;
     for sent in &ring.sent {
         assert_eq!(sent["ring"], micro * passes * block);
+    }
+}
+
+#[test]
+fn keys_and_values_that_are_kept_do_not_come_again() {
+    let (c, micro, cp) = (model(), 2u64, 4u64);
+    let block = (ROWS * LENGTH / 4 * 2 * c.groups * c.head_dim * 4) as u64;
+    for context in [
+        ContextParallel::Ring { window: 1 },
+        ContextParallel::Ring { window: 2 },
+        ContextParallel::Gather,
+        ContextParallel::Hybrid { ulysses: 2, window: 1 },
+    ] {
+        let case = Case::of(4, 1, cp as usize, 1, 1).context(context);
+        let plain = found(&case, micro as usize);
+        let ring = cp / case.sizes.ulysses as u64;
+        for (kept, interval) in [
+            (KeptOfRing::Keys, 0),
+            (KeptOfRing::KeysAndValues, 0),
+            (KeptOfRing::KeysAndValues, 1),
+            (KeptOfRing::Keys, 2),
+        ] {
+            let case = Case { ring_cache: RingCache { kept, interval }, ..case.clone() };
+            let less = found(&case, micro as usize);
+            same(&format!("{context:?} {kept:?} {interval}"), &plain, &less);
+            let layers = (c.layers as u64).div_ceil(interval as u64 + 1);
+            let spared = block / if kept == KeptOfRing::Keys { 2 } else { 1 };
+            for (a, b) in plain.sent.iter().zip(&less.sent) {
+                assert_eq!(
+                    a["ring"] - b["ring"],
+                    micro * layers * (ring - 1) * spared,
+                    "{context:?} {kept:?}"
+                );
+            }
+            assert!(less.bytes[0].kept > plain.bytes[0].kept, "{context:?} {kept:?}");
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod parity;
 
-use ms_core::{DType, Dispatcher};
+use ms_core::{DType, Dispatcher, KeptOfRing, RingCache};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
@@ -33,6 +33,10 @@ fn dense() -> ModelConfig {
         init_std: 0.3,
         ..ModelConfig::default()
     }
+}
+
+fn dense_of_few_keys() -> ModelConfig {
+    ModelConfig { groups: 1, ..dense() }
 }
 
 fn experts() -> ModelConfig {
@@ -134,6 +138,8 @@ fn planned(c: &ModelConfig, case: &Case, recompute: Recompute, keeping: Keeping)
         etp: case.sizes.etp.unwrap_or(case.sizes.tp),
         ep: case.sizes.ep,
         dispatcher: case.dispatcher,
+        ulysses_and_ring: (case.sizes.ulysses, case.sizes.cp / case.sizes.ulysses),
+        ring_cache: case.ring_cache,
         recompute,
         keeping,
     };
@@ -329,6 +335,32 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
+    for c in [dense(), dense_of_few_keys()] {
+        for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
+            for interval in [0, 2] {
+                for dtype in [DType::F32, DType::Bf16] {
+                    let how = if interval == 0 {
+                        ContextParallel::Ring { window: 1 }
+                    } else {
+                        ContextParallel::Gather
+                    };
+                    let case = Case::of(4, 1, 4, 1, 1).context(how);
+                    let case = Case { ring_cache: RingCache { kept, interval }, dtype, ..case };
+                    let measured = found(&c, &case).bytes[0].kept as f64;
+                    let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
+                    let apart = (planned as f64 / measured - 1.0).abs();
+                    assert!(
+                        apart < 0.02,
+                        "{kept:?} {interval} {dtype}: planned {planned}, measured {measured}"
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
-use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes};
+use ms_core::{DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache};
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending, Pieces};
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
@@ -72,7 +72,9 @@ fn train(
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
     let (context, sequence_parallel) = (ContextParallel::Gather, false);
-    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 };
+    let (lr, ring_cache) = (1e-3, RingCache::default());
+    let trial =
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
     trial.run(&|| Device::cpu(1), &steps, Some(watched)).unwrap();
 }
 

@@ -268,6 +268,7 @@ fn layout(
     let config = TrainConfig { model, stages: stages.clone(), order, recompute, ..c.clone() };
     let dp = grid.size(Axis::Dp);
     let topology = Topology {
+        ring_cache: r.topology.ring_cache,
         dispatcher,
         overlap_experts: r.topology.overlap_experts,
         listed: grid.clone(),

@@ -162,6 +162,7 @@ fn train(
     let rank = |fabric: &dyn Fabric| -> Result<Outcome> {
         let ctx =
             ParallelCtx::new(topology.grid.clone(), topology.sequence_parallel, topology.context, fabric)?;
+        let ctx = ctx.with_ring_cache(topology.ring_cache);
         let ctx = planted::plant(ctx.with_dispatcher(topology.dispatcher, topology.overlap_experts))?;
         let choice = agreed(choice, &ctx, resolved.config.dtype)?;
         taken.get_or_init(|| choice);

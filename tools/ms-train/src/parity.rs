@@ -126,8 +126,11 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     };
     let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
     let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
+    let (lr, ring_cache) = (1e-3, r.topology.ring_cache);
     let shape = Shape { rows: c.batch.micro.min(2), length, micro, packed: true };
-    Ok((Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 }, shape))
+    let trial =
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+    Ok((trial, shape))
 }
 
 /// Layers that the small model has: one or two for each chunk, and enough for one of each kind.

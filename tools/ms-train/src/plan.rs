@@ -250,6 +250,8 @@ pub(crate) fn activations(r: &Resolved, length: usize) -> Activations {
         etp: grid.expert().size(Axis::Tp),
         ep: grid.size(Axis::Ep),
         dispatcher: r.topology.dispatcher,
+        ulysses_and_ring: r.topology.ulysses_and_ring(),
+        ring_cache: r.topology.ring_cache,
         recompute: c.recompute,
         keeping: c.keeping,
     }

@@ -175,6 +175,9 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let overlap_experts = o.of_experts.overlaps();
     let around = Around { world, upstream: o.upstream, overlap_experts, noop, seq_length, micro };
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
+    if !o.doing.dry_run {
+        crate::topology::check_run(&o.spread, &topology)?;
+    }
     let dp = topology.grid.size(ms_core::Axis::Dp);
     let global = o.batches.global.unwrap_or(micro * dp);
     let batch = BatchSizes { micro, global, rampup: rampup(&o.batches.rampup)? };

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_core::{Dispatcher, Grid, GridRules, GridSizes};
+use ms_core::{Dispatcher, Grid, GridRules, GridSizes, KeptOfRing, RingCache};
 use ms_dist::ContextParallel;
 use ms_dist::schedule::Schedule;
 use ms_spec::{ModelConfig, Placement, Stages};
@@ -28,6 +28,9 @@ options! {
         pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", range = "[1,16384]";
         pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", range = "[1,16384]";
         pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble";
+        masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "refused in training with adaptive_cp_algo, as upstream unless its code is changed: masks are those of documents and windows";
+        kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "what a rank keeps of the keys and values of other ranks, so that they need not come again in the backward pass: both (full) or keys (half)";
+        cache_interval: usize = "--context-parallel-cache-interval", "layers that keep nothing of them between two that do", range = "[0,16384]";
         pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: ranks gather all (allgather), or send each to its experts' ranks, their own tokens with all columns (alltoall since core 0.12; flex, whose fused kernels exchange the same) or all tokens with their own columns (alltoall_seq; alltoall of v2.0.0). A capacity needs one of the latter";
         group: Option<usize> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", range = "[1,16777216]";
     }
@@ -48,6 +51,8 @@ pub(crate) struct Topology {
     pub sequence_parallel: bool,
     /// How ranks share a sequence.
     pub context: ContextParallel,
+    /// What layers keep of the keys and values that ranks pass around.
+    pub ring_cache: RingCache,
     /// How tokens reach the ranks of their experts.
     pub dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
@@ -121,6 +126,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     };
     check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
     Ok(Topology {
+        ring_cache: ring_cache(o, &context, model.layers)?,
         dispatcher,
         overlap_experts: around.overlap_experts,
         grid,
@@ -131,6 +137,68 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         context,
         distributed_optimizer: o.distributed_optimizer,
     })
+}
+
+/// Checks what only a run needs.
+///
+/// # Errors
+/// If masks are to come from code that is not there.
+pub(crate) fn check_run(o: &Spread, topology: &Topology) -> Result<()> {
+    if o.masks_of_code && o.cp > 1 && matches!(topology.context, ContextParallel::Adaptive { .. }) {
+        bail!(Usage(
+            "--adaptive-cp-manually-set-mask-list: nothing sets masks here, as in upstream until its code is changed; they are those of \
+             documents and windows\nhint: leave it out"
+                .into()
+        ));
+    }
+    Ok(())
+}
+
+impl Topology {
+    /// Ranks that exchange heads for tokens, and those that pass keys and values around.
+    pub(crate) fn ulysses_and_ring(&self) -> (usize, usize) {
+        let cp = self.grid.size(ms_core::Axis::Cp);
+        let ulysses = self.context.ulysses(cp).max(1);
+        (ulysses, cp / ulysses)
+    }
+}
+
+/// What layers keep of the keys and values of other ranks.
+///
+/// # Errors
+/// As upstream: without other ranks, or with an interval that is as long as the model.
+///
+/// # Source
+/// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
+fn ring_cache(o: &Spread, context: &ContextParallel, layers: usize) -> Result<RingCache> {
+    const POLICY: &str = "--context-parallel-kv-cache-policy";
+    const INTERVAL: &str = "--context-parallel-cache-interval";
+    let interval = o.cache_interval;
+    let Some(policy) = o.kept_of_ring.as_deref() else {
+        if interval != 0 {
+            bail!(Usage(format!("{INTERVAL}: goes with {POLICY}, as upstream has it")));
+        }
+        return Ok(RingCache::default());
+    };
+    if o.cp == 1 {
+        bail!(Usage(format!("{POLICY}: expected --context-parallel-size above 1, found 1")));
+    }
+    if interval >= layers {
+        bail!(Usage(format!("{INTERVAL}: expected less than the {layers} layers, found {interval}")));
+    }
+    match context {
+        ContextParallel::Ulysses => {
+            tracing::warn!("{POLICY} changes nothing with ulysses_cp_algo: what is exchanged once is kept");
+            return Ok(RingCache::default());
+        }
+        ContextParallel::Adaptive { .. } => {
+            tracing::warn!("{POLICY} changes nothing with adaptive context parallelism, as upstream");
+            return Ok(RingCache::default());
+        }
+        ContextParallel::Ring { .. } | ContextParallel::Hybrid { .. } | ContextParallel::Gather => {}
+    }
+    let kept = if policy == "half" { KeptOfRing::Keys } else { KeptOfRing::KeysAndValues };
+    Ok(RingCache { kept, interval })
 }
 
 /// Most ranks of a plan.

@@ -26,6 +26,8 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
     for topology in [
         "--nproc-per-node 4 --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2",
         "--nproc-per-node 8 --tensor-model-parallel-size 2 --context-parallel-size 2 --context-parallel-algo megatron_cp_algo",
+        "--upstream head --nproc-per-node 4 --cp 4 --context-parallel-algo megatron_cp_algo --context-parallel-kv-cache-policy half",
+        "--nproc-per-node 4 --cp 4 --context-parallel-algo hybrid_adaptive_cp_algo --ulysses-degree-in-cp 2",
         "--nproc-per-node 4 --pipeline-model-parallel-size 4 --num-layer-list 8,8,6,6",
         "--nproc-per-node 4 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 7 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
     ] {
@@ -33,9 +35,11 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
         assert_eq!(found["equal"], Value::Bool(true), "{topology}: {found}");
         assert!(found["worst_gradient"]["relative"].as_f64().unwrap() < 1e-10, "{topology}: {found}");
     }
-    let experts = "--nproc-per-node 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall";
-    let found = parity(&format!("{MODEL} {EXPERTS} {experts}"));
-    assert_eq!(found["equal"], Value::Bool(true), "{found}");
+    for how in ["allgather", "alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1"] {
+        let experts = "--nproc-per-node 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type";
+        let found = parity(&format!("{MODEL} {EXPERTS} {experts} {how}"));
+        assert_eq!(found["equal"], Value::Bool(true), "{how}: {found}");
+    }
 }
 
 #[test]

@@ -269,6 +269,19 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
              --micro-batch-size 1",
             "--moe-token-dispatcher-type alltoall: 16 tokens of a micro-batch do not divide",
         ),
+        (
+            "--upstream head --context-parallel-kv-cache-policy full",
+            "expected --context-parallel-size above 1",
+        ),
+        (
+            "--upstream head --context-parallel-cache-interval 1",
+            "goes with --context-parallel-kv-cache-policy",
+        ),
+        (
+            "--upstream head --nproc-per-node 2 --cp 2 --context-parallel-algo megatron_cp_algo \
+             --context-parallel-kv-cache-policy half --context-parallel-cache-interval 4",
+            "--context-parallel-cache-interval: expected less than the 4 layers",
+        ),
         ("--moe-expert-capacity-factor 1", "expected --moe-token-dispatcher-type alltoall"),
         ("--moe-alltoall-overlap-comm", "expected --moe-token-dispatcher-type alltoall"),
         (

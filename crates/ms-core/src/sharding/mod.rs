@@ -14,10 +14,12 @@ mod dispatcher;
 mod grid;
 mod partition;
 mod region;
+mod ring_cache;
 mod topology;
 
 pub use dispatcher::Dispatcher;
 pub use grid::{Grid, GridRules, GridSizes};
 pub use partition::Partition;
 pub use region::Region;
+pub use ring_cache::{KeptOfRing, RingCache};
 pub use topology::{Axis, Topology};

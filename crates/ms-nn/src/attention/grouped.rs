@@ -324,8 +324,11 @@ impl CoreAttention {
         }
         let (this, store, ctx, batch) =
             (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
-        let again =
-            move |g: &mut Graph, qkv: &Var| this.attend(&mut Pass::new(g, &store, &ctx, &batch), None, qkv);
+        let layer = pass.layer;
+        let again = move |g: &mut Graph, qkv: &Var| {
+            let mut pass = Pass { layer, ..Pass::new(g, &store, &ctx, &batch) };
+            this.attend(&mut pass, None, qkv)
+        };
         let out = ops::recompute(pass.g, qkv, Arc::new(again))?;
         pass.passing.push(out.clone());
         Ok(out)
@@ -362,6 +365,7 @@ impl CoreAttention {
                 spread,
                 options,
                 dropout,
+                pass.layer,
             )?);
         }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {

@@ -4,7 +4,7 @@
 
 use crate::parity::Case;
 use ms_core::ops::{Auxiliary, DropPolicy};
-use ms_core::{Dispatcher, GridRules, Rng};
+use ms_core::{Dispatcher, GridRules, KeptOfRing, RingCache, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{
@@ -135,6 +135,7 @@ impl Run {
         }
         if s.cp > 1 {
             values.push(("context", format!("{:?}", c.context)));
+            values.push(("kept of rings", format!("{:?} {}", c.ring_cache.kept, c.ring_cache.interval)));
         }
         if has_experts {
             values.extend([
@@ -228,10 +229,11 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     };
     let base = ModelConfig {
         layers,
-        // Ranks that exchange tokens for columns have as many each.
-        hidden: 8 * match kind == Model::Latent || case.dispatcher == Dispatcher::AllToAllSeq {
-            true => tp,
-            false => draw.of(&[1, 2]),
+        hidden: 8 * match (kind, case.dispatcher) {
+            (Model::Latent, _) => tp,
+            // Ranks that exchange tokens for columns have as many each.
+            (Model::Experts, Dispatcher::AllToAllSeq) => tp * draw.of(&[1, 2]),
+            _ => draw.of(&[1, 2]),
         },
         ffn: 6 * tp,
         heads,
@@ -429,10 +431,10 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.linears = LinearOverlap { weight_gradients: draw.below(4) > 0, pieces };
     case.dispatcher = draw.of(&[Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq]);
     case.overlap_experts = draw.coin();
-    if case.keeping.activations_again == 0 {
-        let inner = draw.of(&[0, 1, usize::MAX]);
-        (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.coin(), inner);
-    }
+    let kept = draw.of(&[KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues]);
+    case.ring_cache = RingCache { kept, interval: draw.below(2) };
+    let inner = draw.of(&[0, 1, usize::MAX]);
+    (case.keeping.experts_again, case.keeping.expert_inner_again) = (draw.coin(), inner);
     Some(case)
 }
 

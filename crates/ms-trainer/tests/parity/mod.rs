@@ -5,7 +5,7 @@
 
 pub(crate) mod samples;
 
-use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, Tensor};
+use ms_core::{CpuBackend, DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending};
 use ms_kernels::Isa;
@@ -24,6 +24,7 @@ pub(crate) struct Case {
     pub(crate) rules: GridRules,
     pub(crate) sequence_parallel: bool,
     pub(crate) context: ContextParallel,
+    pub(crate) ring_cache: RingCache,
     pub(crate) dispatcher: Dispatcher,
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
@@ -62,6 +63,7 @@ impl Case {
             rules: GridRules::V2,
             sequence_parallel: false,
             context: ContextParallel::Gather,
+            ring_cache: RingCache::default(),
             dispatcher: Dispatcher::default(),
             overlap_experts: false,
             stages: Stages::default(),
@@ -242,7 +244,8 @@ fn trial(
         .map_err(|e| Apart::Failed { rank: 0, message: e.to_string() })?;
     let (sequence_parallel, context, lr) = (case.sequence_parallel, case.context, case.lr());
     let (dispatcher, overlap_experts) = (case.dispatcher, case.overlap_experts);
-    Ok(Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr })
+    let ring_cache = case.ring_cache;
+    Ok(Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr })
 }
 
 /// How one rank routes to be compared with the ranks of the case: what hangs on their shares of the tokens is counted over these.
