@@ -221,9 +221,7 @@ impl Op for Columns {
         let mut gradients = vec![None; 1 + 2 * w.len()];
         for (k, (dy, w)) in dys.into_iter().zip(&w).enumerate() {
             let Some(dy) = dy else { continue };
-            if let Some(db) = cx.main_grad(2 + 2 * k)? {
-                device.linear_db(db, &dy)?;
-            }
+            cx.with_gradient(2 + 2 * k, |db| db.map_or(Ok(()), |db| device.linear_db(db, &dy)))?;
             let x = x.clone();
             gradients[1 + 2 * k] =
                 cx.weight_gradient(1 + 2 * k, w, move |device, dw| device.linear_dw(dw, &dy, &x))?;

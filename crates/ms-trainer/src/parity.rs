@@ -155,7 +155,7 @@ impl Trial {
             let owned = reals.collect::<ms_core::Result<Vec<_>>>()?;
             let mut reports = Vec::with_capacity(steps.len());
             for (i, step) in steps.iter().enumerate() {
-                reports.push(engine.step(i as u64 + 1, &mine(step), self.lr, 0.1)?);
+                reports.push(engine.step(i as u64 + 1, &mine(step), (self.lr, 0.1))?);
             }
             let bytes = RankBytes {
                 kept: engine.kept_bytes(),
