@@ -75,6 +75,8 @@ pub(crate) struct Held {
     pub(crate) numel: usize,
     /// It has weight decay: neither a bias nor a vector.
     pub(crate) decay: bool,
+    /// It is a table of words, which can have a learning rate of its own.
+    pub(crate) words: bool,
     /// It belongs to experts that other ranks do not have.
     pub(crate) expert: bool,
     /// It is shared with another stage, and has a bucket of its own.
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     fn held(numel: usize, shared: bool) -> Held {
-        Held { chunk: 0, dtype: DType::Bf16, numel, decay: true, expert: false, shared }
+        Held { chunk: 0, dtype: DType::Bf16, numel, decay: true, words: false, expert: false, shared }
     }
 
     #[test]

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +40,7 @@ const FORMAT: &str = "ms-sharded";
 const VERSION: u32 = 1;
 
 /// A part of a global tensor that a rank holds.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Piece<'a> {
     /// Name of the global tensor: a parameter's canonical name, or any other for optimizer state.
     pub name: &'a str,
@@ -53,7 +53,42 @@ pub struct Piece<'a> {
     /// Which elements of the region, in its local order, `bytes` holds; `None`: all.
     pub flat: Option<Range<usize>>,
     /// The elements, little-endian.
-    pub bytes: &'a [u8],
+    pub bytes: Bytes<'a>,
+}
+
+/// The bytes of a piece.
+#[derive(Clone, Copy)]
+pub enum Bytes<'a> {
+    /// In memory.
+    Here(&'a [u8]),
+    /// Brought when they are written, run after run.
+    Coming(&'a Runs<'a>),
+}
+
+/// Hands run after run of bytes to what it is given.
+pub type Runs<'a> = dyn Fn(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> + 'a;
+
+impl<'a> From<&'a [u8]> for Bytes<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Here(bytes)
+    }
+}
+
+impl Bytes<'_> {
+    /// Writes them; how many there are.
+    fn write(&self, out: &mut impl io::Write) -> io::Result<usize> {
+        match self {
+            Self::Here(bytes) => out.write_all(bytes).map(|()| bytes.len()),
+            Self::Coming(runs) => {
+                let mut written = 0;
+                runs(&mut |bytes| {
+                    written += bytes.len();
+                    out.write_all(bytes)
+                })?;
+                Ok(written)
+            }
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -129,7 +164,7 @@ impl Writer {
     pub fn write_rank(&self, rank: usize, pieces: &[Piece<'_>]) -> Result<()> {
         let file = format!("rank_{rank:05}.safetensors");
         let mut used: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut list = Vec::with_capacity(pieces.len());
+        let (mut list, mut sizes) = (Vec::with_capacity(pieces.len()), Vec::with_capacity(pieces.len()));
         let mut tensors = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let local = piece.region.local_shape();
@@ -144,11 +179,10 @@ impl Writer {
                     vec![range.len()]
                 }
             };
-            let want = shape.iter().product::<usize>() * piece.dtype.size();
-            assert_eq!(piece.bytes.len(), want, "{}: bytes of its region", piece.name);
             let times = used.entry(piece.name).or_default();
             let key = if *times == 0 { piece.name.to_owned() } else { format!("{}#{times}", piece.name) };
             *times += 1;
+            sizes.push(shape.iter().product::<usize>() * piece.dtype.size());
             list.push((key.clone(), piece.dtype, shape));
             tensors.push(Tensor {
                 name: piece.name.to_owned(),
@@ -167,8 +201,9 @@ impl Writer {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(io("create"))?);
         let header = safetensors::make_header(&list, &[("format", FORMAT)]);
         safetensors::write_header(&mut out, &header).map_err(io("write"))?;
-        for piece in pieces {
-            out.write_all(piece.bytes).map_err(io("write"))?;
+        for (piece, want) in pieces.iter().zip(sizes) {
+            let written = piece.bytes.write(&mut out).map_err(io("write"))?;
+            assert_eq!(written, want, "{}: bytes of its region", piece.name);
         }
         let out = out.into_inner().map_err(|e| io("write")(e.into_error()))?;
         out.sync_all().map_err(io("sync"))?;

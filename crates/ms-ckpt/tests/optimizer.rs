@@ -43,8 +43,9 @@ fn values(name: &str, n: usize, size: usize) -> Vec<u8> {
     (0..n).flat_map(|_| next()).collect()
 }
 
-/// A training checkpoint of iteration 5, as ms-train would have saved it on one rank.
-fn train(dir: &Path, config: &ModelConfig, distributed: bool) {
+/// A training checkpoint of iteration 5, as ms-train would have saved it on one rank; `decoupled`: tables of words have a
+/// learning rate of their own.
+fn train(dir: &Path, config: &ModelConfig, distributed: bool, decoupled: bool) {
     let mut held: Vec<(String, ParamSpec, DType)> = Vec::new();
     for spec in params(config) {
         for state in STATES {
@@ -65,15 +66,21 @@ fn train(dir: &Path, config: &ModelConfig, distributed: bool) {
             dtype: *dtype,
             region: Region::whole(shape),
             flat: None,
-            bytes,
+            bytes: bytes[..].into(),
         })
         .collect();
     let writer = Writer::create(dir, 5).unwrap();
     writer.write_rank(0, &pieces).unwrap();
     let group = |m: f64| json!({"wd_mult": m, "lr_mult": 1.0, "lr": 0.25, "betas": [0.9, 0.95], "step": 5});
+    let mut groups = vec![group(1.0), group(0.0)];
+    if decoupled {
+        let mut own = group(1.0);
+        (own["is_decoupled_lr"], own["lr"]) = (json!(true), json!(0.75));
+        groups.push(own);
+    }
     let state = json!({
         "args": {"use_distributed_optimizer": distributed, "consumed_train_samples": 40, "lr": 0.5},
-        "optimizer": {"optimizer": {"param_groups": [group(1.0), group(0.0)]}},
+        "optimizer": {"optimizer": {"param_groups": groups}},
         "opt_param_scheduler": {"num_steps": 40, "max_lr": 0.5}
     });
     writer.finish(config, &state).unwrap();
@@ -145,7 +152,7 @@ proptest! {
 
     #[test]
     fn by_way_of_another_cut_or_directly_the_state_is_the_same(
-        (experts, tied, distributed, grouped) in any::<(bool, bool, bool, bool)>(),
+        (experts, tied, distributed, grouped, decoupled) in any::<(bool, bool, bool, bool, bool)>(),
         (a, b) in (some_cut(true), some_cut(true)),
         form in prop::sample::select(vec![Kind::Mcore, Kind::Sharded, Kind::TorchDist]),
     ) {
@@ -154,7 +161,7 @@ proptest! {
         let c = config(experts, tied, 4);
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        train(&path("run"), &c, distributed);
+        train(&path("run"), &c, distributed, decoupled);
         check(&path("run"));
         convert(&path("run"), &path("a"), &a, form, grouped);
         check(&path("a"));
@@ -175,7 +182,7 @@ proptest! {
 fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    train(&path("run"), &config(true, false, 2), true);
+    train(&path("run"), &config(true, false, 2), true, false);
     convert(&path("run"), &path("out"), &Cut { ep: 2, ..Cut::default() }, Kind::Mcore, true);
     let file = path("out/iter_0000005/mp_rank_00_000/distrib_optim.pt");
     let file = TorchFile::open(&file).unwrap();
@@ -189,11 +196,32 @@ fn a_distributed_optimizers_file_has_whole_buffers_by_chunk_and_type() {
 }
 
 #[test]
+fn tables_of_words_with_a_rate_of_their_own_are_a_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for (distributed, tied) in [(false, false), (false, true), (true, false)] {
+        let [run, out] = ["run", "out"].map(|name| path(&format!("{name} {distributed} {tied}")));
+        train(&run, &config(false, tied, 2), distributed, true);
+        convert(&run, &out, &Cut::default(), Kind::Mcore, false);
+        let file = TorchFile::open(&out.join("iter_0000005/mp_rank_00/model_optim_rng.pt")).unwrap();
+        let groups = file.root().get("optimizer").unwrap().get("optimizer").unwrap().get("param_groups");
+        let groups = groups.unwrap().to_json();
+        let own = |group: &&serde_json::Value| group["is_decoupled_lr"] == true;
+        let [own] = groups.as_array().unwrap().iter().filter(own).collect::<Vec<_>>()[..] else {
+            panic!("one group has a rate of its own: {groups}")
+        };
+        assert_eq!((&own["lr"], groups.as_array().unwrap().len()), (&json!(0.75), 3));
+        let tables = own["params"].as_array().map(Vec::len);
+        assert_eq!(tables, (!distributed).then_some(if tied { 1 } else { 2 }));
+    }
+}
+
+#[test]
 fn state_of_another_model_is_refused_with_the_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     for (name, layers) in [("two", 2), ("three", 3)] {
-        train(&path(name), &config(false, false, layers), true);
+        train(&path(name), &config(false, false, layers), true, false);
         convert(&path(name), &path(&format!("{name}.pt")), &Cut::default(), Kind::Mcore, false);
     }
     let file = "iter_0000005/mp_rank_00/distrib_optim.pt";

@@ -179,7 +179,7 @@ proptest! {
                 }
             }
             let pieces: Vec<Piece<'_>> = held.iter().map(|(name, spec, region, flat, bytes)| Piece {
-                name, shape: spec.shape, dtype: DType::Bf16, region: region.clone(), flat: flat.clone(), bytes,
+                name, shape: spec.shape, dtype: DType::Bf16, region: region.clone(), flat: flat.clone(), bytes: bytes[..].into(),
             }).collect();
             writer.write_rank(rank, &pieces).unwrap();
         }
@@ -248,8 +248,14 @@ fn a_checkpoint_with_a_gap_is_refused_and_never_appears() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::create(dir.path(), 1).unwrap();
     let region = Region::along(&[4, 2].into(), 0, std::iter::once(0..3));
-    let piece =
-        Piece { name: "w", shape: [4, 2].into(), dtype: DType::U8, region, flat: None, bytes: &[0; 6] };
+    let piece = Piece {
+        name: "w",
+        shape: [4, 2].into(),
+        dtype: DType::U8,
+        region,
+        flat: None,
+        bytes: [0; 6][..].into(),
+    };
     writer.write_rank(0, &[piece]).unwrap();
     let error = writer.finish(&small(), &serde_json::Value::Null).unwrap_err().to_string();
     assert!(error.ends_with("tensor w: no rank wrote element 6 of 8"), "{error}");

@@ -104,11 +104,13 @@ impl From<&Tensor> for Like {
 
 /// Where parameter gradients go as soon as they exist. Data parallelism lives behind this trait.
 pub trait GradSink {
-    /// The gradient of `p` in [`crate::DType::wide`] of its type, to be added to, or `None` if the parameter is frozen.
+    /// Adds to the gradient of `p` what `work`, which is called once, adds to the buffer that it is given, in
+    /// [`crate::DType::wide`] of the weight's type: the gradient itself or, where gradients are kept rounded, zeros. Of a frozen
+    /// parameter it is not called.
     ///
     /// # Errors
-    /// If the gradient buffer is in use elsewhere.
-    fn main_grad(&mut self, p: ParamId) -> Result<Option<TensorMut<'_>>>;
+    /// As `work`; if the gradient buffer is in use elsewhere.
+    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()>;
 
     /// The backward pass that runs will add nothing more to the gradient of `p`.
     ///
@@ -134,11 +136,14 @@ impl Deferred {
     /// # Errors
     /// As the kernels that do it.
     pub fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
-        match sink.main_grad(self.param)? {
-            Some(grad) => (self.work)(device, grad),
-            None => Ok(()),
-        }
+        let mut work = Some(self.work);
+        sink.add(self.param, &mut |grad| once(&mut work)(device, grad))
     }
+}
+
+/// What is called once.
+fn once<F>(work: &mut Option<F>) -> F {
+    work.take().expect("a gradient is added once")
 }
 
 /// What an operation may use in its backward.
@@ -168,10 +173,8 @@ impl BackwardCx<'_> {
             later.push(Deferred { param, work: Box::new(work) });
             return Ok(());
         }
-        match self.sink.main_grad(param)? {
-            Some(grad) => work(self.device, grad),
-            None => Ok(()),
-        }
+        let (device, mut work) = (self.device, Some(work));
+        self.sink.add(param, &mut |grad| once(&mut work)(device, grad))
     }
 
     /// The gradient of weight `k`, of the shape and type of `weight`: for a parameter as
@@ -194,16 +197,24 @@ impl BackwardCx<'_> {
         self.device.cast(&sum, dtype).map(Some)
     }
 
-    /// Like [`BackwardCx::accumulate`], at once and with the borrow of the caller: for small gradients that a
-    /// fused kernel produces together with the input gradient. `None` for a frozen or non-parameter input.
+    /// Like [`BackwardCx::accumulate`], at once, for small gradients that a fused kernel forms together with the input's, which
+    /// `work` returns. It is given nothing for a frozen or non-parameter input.
     ///
     /// # Errors
-    /// If the gradient buffer is in use elsewhere.
-    pub fn main_grad(&mut self, k: usize) -> Result<Option<TensorMut<'_>>> {
-        match self.params[k] {
-            Some(param) => self.sink.main_grad(param),
-            None => Ok(None),
+    /// As `work`; if the gradient buffer is in use elsewhere.
+    pub fn with_gradient<T>(
+        &mut self,
+        k: usize,
+        work: impl FnOnce(Option<TensorMut<'_>>) -> Result<T>,
+    ) -> Result<T> {
+        let (mut work, mut made) = (Some(work), None);
+        if let Some(param) = self.params[k] {
+            self.sink.add(param, &mut |grad| {
+                made = Some(once(&mut work)(Some(grad))?);
+                Ok(())
+            })?;
         }
+        made.map_or_else(|| once(&mut work)(None), Ok)
     }
 
     /// Runs the backward of an inner graph with the same sink; recomputation needs it.

@@ -392,7 +392,7 @@ impl GradBuffer {
 }
 
 impl GradSink for GradBuffer {
-    fn main_grad(&mut self, p: ParamId) -> Result<Option<TensorMut<'_>>> {
-        self.whole(p).map(Some)
+    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()> {
+        work(self.whole(p)?)
     }
 }

@@ -1,6 +1,7 @@
 //! Main gradients in buckets, each in memory of its own, and their reduction while the backward pass still runs.
 
 use crate::{DataParallel, Pending, Result};
+use half::bf16;
 use ms_core::{Arena, DType, Device, Error, GradSink, ParamId, Shape, Tensor, TensorMut};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -13,8 +14,9 @@ struct Place {
     shape: Shape,
 }
 
-/// The main gradients of one model copy, of the type [`DType::wide`] says, cut as data parallelism reduces them. One bucket can
-/// be on its way to other ranks while another is written.
+/// The main gradients of one model copy, cut as data parallelism reduces them. One bucket can be on its way to other ranks while
+/// another is written. They are of the type that [`DType::wide`] says of the weights', or bf16, and then every gradient that is
+/// added is rounded, and so is the sum.
 #[derive(Debug)]
 pub struct GradBuckets {
     arena: Arena,
@@ -26,7 +28,7 @@ pub struct GradBuckets {
 }
 
 impl GradBuckets {
-    /// Zeros for weights of type `dtype`, cut as `dp` has it.
+    /// Zeros of type `dtype`, cut as `dp` has it.
     ///
     /// # Panics
     /// Never: every parameter lies in a bucket.
@@ -40,7 +42,6 @@ impl GradBuckets {
             Place { bucket, offset: start - ranges[bucket].start, shape: layout.shape(id) }
         };
         let sizes: Vec<usize> = ranges.iter().map(std::ops::Range::len).collect();
-        let dtype = dtype.wide();
         let buckets = sizes.iter().map(|&n| Some(Tensor::zeros(arena, dtype, [n]))).collect();
         Self { arena: arena.clone(), dtype, places: layout.ids().map(place).collect(), buckets, sizes }
     }
@@ -90,8 +91,24 @@ impl GradBuckets {
 const HANDED_OVER: Error = Error::Shared { what: "a gradient that other ranks have already got" };
 
 impl GradSink for GradBuckets {
-    fn main_grad(&mut self, p: ParamId) -> ms_core::Result<Option<TensorMut<'_>>> {
-        self.whole(p).map(Some)
+    fn add(
+        &mut self,
+        p: ParamId,
+        work: &mut dyn FnMut(TensorMut<'_>) -> ms_core::Result<()>,
+    ) -> ms_core::Result<()> {
+        if self.dtype != DType::Bf16 {
+            return work(self.whole(p)?);
+        }
+        let mut added = Tensor::zeros(&self.arena, DType::F32, self.places[p.0 as usize].shape);
+        work(added.whole_mut()?)?;
+        if added.is_meta() {
+            return Ok(());
+        }
+        let mut whole = self.whole(p)?;
+        for (sum, added) in whole.as_mut_slice::<bf16>()?.iter_mut().zip(added.as_slice::<f32>()?) {
+            *sum = bf16::from_f32(sum.to_f32() + bf16::from_f32(*added).to_f32());
+        }
+        Ok(())
     }
 }
 
@@ -204,8 +221,12 @@ impl<'a> Reduction<'a> {
 }
 
 impl GradSink for Reduction<'_> {
-    fn main_grad(&mut self, p: ParamId) -> ms_core::Result<Option<TensorMut<'_>>> {
-        self.grads.main_grad(p)
+    fn add(
+        &mut self,
+        p: ParamId,
+        work: &mut dyn FnMut(TensorMut<'_>) -> ms_core::Result<()>,
+    ) -> ms_core::Result<()> {
+        self.grads.add(p, work)
     }
 
     fn finished(&mut self, p: ParamId) -> ms_core::Result<()> {

@@ -27,8 +27,12 @@ impl EachGradient {
 }
 
 impl GradSink for EachGradient {
-    fn main_grad(&mut self, p: ParamId) -> ms_core::Result<Option<TensorMut<'_>>> {
-        self.0[p.0 as usize].whole_mut().map(Some)
+    fn add(
+        &mut self,
+        p: ParamId,
+        work: &mut dyn FnMut(TensorMut<'_>) -> ms_core::Result<()>,
+    ) -> ms_core::Result<()> {
+        work(self.0[p.0 as usize].whole_mut()?)
     }
 }
 
@@ -46,11 +50,12 @@ mod tests {
             // As a backward pass does: the last parameters first.
             for (i, shape) in shapes.iter().enumerate().rev() {
                 let id = ParamId(i as u32);
-                if let Some(mut grad) = sink.main_grad(id)? {
+                sink.add(id, &mut |mut grad| {
                     let values = grad.as_mut_slice::<f32>()?;
                     values.iter_mut().for_each(|v| *v += rng.uniform() as f32 - 0.5);
                     assert_eq!(values.len(), shape.numel());
-                }
+                    Ok(())
+                })?;
                 sink.finished(id)?;
             }
         }

@@ -153,9 +153,9 @@ fn take_rows(x: &Tensor, places: &[usize], run: usize) -> Result<Tensor> {
     let mut shape = x.shape().to_vec();
     shape[0] = places.len() * run;
     let mut taken = Tensor::uninit(x.arena(), x.dtype(), Shape::new(&shape));
-    let width = x.bytes().len() / x.dim(0).max(1);
-    for (to, &place) in taken.bytes_mut()?.chunks_exact_mut(run * width).zip(places) {
-        to.copy_from_slice(&x.bytes()[place * width..][..run * width]);
+    let width = x.numel() / x.dim(0).max(1);
+    for (i, &place) in places.iter().enumerate() {
+        taken.put(i * run * width, &x.rows(place, run)?)?;
     }
     Ok(taken)
 }
@@ -171,10 +171,9 @@ fn put_rows(to: &mut Option<Tensor>, part: &Tensor, rows: usize, places: &[usize
         shape[0] = rows;
         Tensor::uninit(part.arena(), part.dtype(), Shape::new(&shape))
     });
-    let width = part.bytes().len() / part.dim(0).max(1);
-    let to = to.bytes_mut()?;
-    for (from, &place) in part.bytes().chunks_exact(run * width).zip(places) {
-        to[place * width..][..run * width].copy_from_slice(from);
+    let width = part.numel() / part.dim(0).max(1);
+    for (i, &place) in places.iter().enumerate() {
+        to.put(place * width, &part.rows(i * run, run)?)?;
     }
     Ok(())
 }
@@ -221,9 +220,7 @@ impl Op for Columns {
         let mut gradients = vec![None; 1 + 2 * w.len()];
         for (k, (dy, w)) in dys.into_iter().zip(&w).enumerate() {
             let Some(dy) = dy else { continue };
-            if let Some(db) = cx.main_grad(2 + 2 * k)? {
-                device.linear_db(db, &dy)?;
-            }
+            cx.with_gradient(2 + 2 * k, |db| db.map_or(Ok(()), |db| device.linear_db(db, &dy)))?;
             let x = x.clone();
             gradients[1 + 2 * k] =
                 cx.weight_gradient(1 + 2 * k, w, move |device, dw| device.linear_dw(dw, &dy, &x))?;

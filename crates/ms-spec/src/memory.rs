@@ -12,7 +12,7 @@ pub struct Memory {
     pub elements: usize,
     /// Weights that the forward pass reads.
     pub weights: usize,
-    /// Accumulated gradients, float32 (beside float64 weights float64).
+    /// Accumulated gradients.
     pub gradients: usize,
     /// Float32 copy of the weights, when they are of a shorter type, or its lower halves.
     pub master: usize,
@@ -27,8 +27,8 @@ impl Memory {
     }
 }
 
-/// Bytes that the parameters `held` take on `rank`, with weights of `weight_bytes` bytes and of each element `master` bytes of its
-/// master copy and `moments` bytes of what else the optimizer keeps.
+/// Bytes that the parameters `held` take on `rank`: of each element those of the weight and of its gradient, and those of its
+/// master copy and of what else the optimizer keeps, its moments.
 ///
 /// With `distributed_optimizer` the master copy and the moments are shared by the ranks that hold the same: data and
 /// context parallel ranks, of experts the ranks with the same experts.
@@ -39,7 +39,7 @@ pub fn of(
     held: &[PlacedParam],
     grid: &Grid,
     rank: usize,
-    weight_bytes: usize,
+    (weight, gradient): (usize, usize),
     (master, moments): (usize, usize),
     distributed_optimizer: bool,
 ) -> Result<Memory> {
@@ -56,9 +56,8 @@ pub fn of(
             *sum = sum.saturating_add(count.saturating_mul(bytes));
         };
         add(&mut memory.elements, elements, 1);
-        add(&mut memory.weights, elements, weight_bytes);
-        // Gradients are f32, or f64 beside f64 weights.
-        add(&mut memory.gradients, elements, weight_bytes.max(4));
+        add(&mut memory.weights, elements, weight);
+        add(&mut memory.gradients, elements, gradient);
         add(&mut memory.master, owned, master);
         add(&mut memory.moments, owned, moments);
     }

@@ -243,6 +243,11 @@ pub fn local(spec: &ParamSpec, grid: &Grid, rank: usize) -> Result<Region> {
 }
 
 impl ParamSpec {
+    /// Whether it is the word embedding's table or the output layer's, which can have a learning rate of their own.
+    pub fn is_word_table(&self) -> bool {
+        matches!(self.name.as_str(), crate::placement::EMBEDDING | "output_layer.weight")
+    }
+
     /// Whether experts share it out: the expert topology says who holds what and whose gradients are summed.
     pub fn of_experts(&self) -> bool {
         matches!(self.partition, Partition::Experts { .. } | Partition::Split { axis: Axis::Ep, .. })

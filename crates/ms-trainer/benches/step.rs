@@ -101,7 +101,7 @@ fn by_line(s: &Size, dtype: DType, choice: Choice, threads: usize) {
     let mut iteration = 0;
     let mut step = || {
         iteration += 1;
-        engine.step(iteration, &batch, 1e-3, 0.1).expect("the step is sound").loss
+        engine.step(iteration, &batch, (1e-3, 0.1)).expect("the step is sound").loss
     };
     for _ in 0..3 {
         step();
@@ -132,7 +132,7 @@ fn run(s: &Size, dtype: DType, choice: Choice, threads: usize, json: bool) {
     let mut iteration = 0;
     let mut step = |engine: &mut Engine| {
         iteration += 1;
-        engine.step(iteration, &batch, 1e-3, 0.1).expect("the step is sound").loss
+        engine.step(iteration, &batch, (1e-3, 0.1)).expect("the step is sound").loss
     };
     let warm = if s.name == "A" { 10 } else { 3 };
     let first = step(&mut engine);

@@ -8,7 +8,7 @@ use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;
 use crate::optimizer::{MASTER, state_names};
 use crate::scaler::{LossScale, Scaler};
-use crate::schedule::Schedule;
+use crate::schedule::{Decoupled, Schedule};
 use crate::{Error, Result};
 use ms_ckpt::{Checkpoint, Kind, TRACKER, iteration_name, sharded};
 use ms_core::{DType, ParamId, Region};
@@ -124,11 +124,14 @@ pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u
     let s = &state.schedule;
     let samples = state.scheduled_samples;
     let warmup = if s.warmup.fract() == 0.0 { json!(s.warmup as u64) } else { json!(s.warmup) };
-    let group = |multiplier: f64| {
+    let rates = s.rates(samples);
+    let group = |multiplier: f64, decoupled: Option<Decoupled>| {
+        let Decoupled { max_lr, min_lr } =
+            decoupled.unwrap_or(Decoupled { max_lr: s.max_lr, min_lr: s.min_lr });
         let mut group = json!({
-            "wd_mult": multiplier, "lr_mult": 1.0, "is_expert_parallel": false, "is_decoupled_lr": false,
-            "lr": s.lr(samples), "max_lr": s.max_lr, "min_lr": s.min_lr, "step": step,
-            "weight_decay": s.weight_decay(samples) * multiplier
+            "wd_mult": multiplier, "lr_mult": 1.0, "is_expert_parallel": false, "is_decoupled_lr": decoupled.is_some(),
+            "lr": rates.decoupled_lr.filter(|_| decoupled.is_some()).unwrap_or(rates.lr),
+            "max_lr": max_lr, "min_lr": min_lr, "step": step, "weight_decay": rates.weight_decay * multiplier
         });
         match config.update {
             UpdateRule::AdamW(adam) => {
@@ -145,7 +148,9 @@ pub(crate) fn in_megatrons_words(config: &TrainConfig, state: &RunState, step: u
         "lr_decay_steps": s.decay, "min_lr": s.min_lr, "start_wd": s.start_weight_decay,
         "end_wd": s.end_weight_decay, "wd_incr_style": s.weight_decay_style, "wd_incr_steps": s.weight_decay_samples
     });
-    (json!({"optimizer": {"param_groups": [group(1.0), group(0.0)]}}), schedule)
+    let mut groups = vec![group(1.0, None), group(0.0, None)];
+    groups.extend(s.decoupled.map(|d| group(1.0, Some(d))));
+    (json!({"optimizer": {"param_groups": groups}}), schedule)
 }
 
 pub(crate) fn state_name(state: &str, spec: &ParamSpec) -> String {

@@ -77,6 +77,8 @@ pub struct TrainConfig {
     pub overlap_param_gather: bool,
     /// What layers inside tensor parallelism compute while their ranks exchange.
     pub tp_overlap: LinearOverlap,
+    /// Gradients are kept in bf16, of bf16 weights: every micro-batch's is rounded when it is added (`--o2-gradient`).
+    pub rounded_gradients: bool,
     /// Stop when a loss or gradient norm is not a number.
     pub check_for_nan: bool,
     /// Validation.
@@ -132,6 +134,7 @@ impl TrainConfig {
                 end_weight_decay: 0.1,
                 weight_decay_samples: 0,
                 weight_decay_style: WeightDecayStyle::Constant,
+                decoupled: None,
             },
             update: UpdateRule::AdamW(Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8 }),
             optimizer_form: OptimizerForm::default(),
@@ -154,6 +157,7 @@ impl TrainConfig {
             overlap_grad_reduce: false,
             overlap_param_gather: false,
             tp_overlap: LinearOverlap::default(),
+            rounded_gradients: false,
             check_for_nan: true,
             eval: Evaluation { interval: 0, iters: 0 },
             log_interval: 1,
@@ -173,6 +177,16 @@ impl TrainConfig {
     /// Bytes of an element's master weight and of what else the optimizer keeps of it on the device.
     pub fn state_bytes(&self) -> (usize, usize) {
         self.optimizer_form.bytes(self.dtype, self.update.state_names().len())
+    }
+
+    /// Bytes of an element's weight and of its gradient.
+    pub fn element_bytes(&self) -> (usize, usize) {
+        (self.dtype.size(), self.gradient_dtype().size())
+    }
+
+    /// Element type of the gradients that are kept.
+    pub fn gradient_dtype(&self) -> DType {
+        if self.rounded_gradients { DType::Bf16 } else { self.dtype.wide() }
     }
 }
 

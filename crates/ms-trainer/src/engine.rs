@@ -5,6 +5,7 @@ use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::scaler::{LossScale, Scaler};
+use crate::schedule::Rates;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
 use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
@@ -111,7 +112,7 @@ impl Engine {
         if !device.arena().is_meta() {
             ms_nn::init_params(&mut store, model.specs(), config.seed, ctx.rank, &ctx.grid)?;
         }
-        let grads = GradBuckets::zeros(device.arena(), config.dtype, &dp);
+        let grads = GradBuckets::zeros(device.arena(), config.gradient_dtype(), &dp);
         let counts: Vec<bool> = model.held().iter().map(|p| counts(p, &ctx)).collect();
         let of = (model.specs(), &counts[..]);
         let optimizer = Optimizer::new(&device, &dp, of, &store, config.update, (form, host.as_ref()))?;
@@ -160,8 +161,7 @@ impl Engine {
         &mut self,
         iteration: u64,
         micro_batches: &[MicroBatch],
-        lr: f64,
-        weight_decay: f64,
+        rates: impl Into<Rates>,
     ) -> Result<StepReport> {
         let (parts, mut report) = self.gradients(iteration, micro_batches)?;
         let _span = tracing::trace_span!(target: "ms_step", "optimizer").entered();
@@ -187,7 +187,7 @@ impl Engine {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        let weights = self.optimizer.update(&self.device, &parts, clip, (lr, weight_decay), &self.store)?;
+        let weights = self.optimizer.update(&self.device, &parts, clip, rates.into(), &self.store)?;
         if self.overlap_gather {
             self.dp.begin_gathering(&mut self.store, weights)?;
         } else {

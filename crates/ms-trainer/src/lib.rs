@@ -39,5 +39,5 @@ pub use optimizer::Optimizer;
 pub use reduction::{BufferSpec, buffers, shared_by_stages};
 pub use run::{Batches, DataSource, Hooks, Observer, Outcome, run};
 pub use scaler::LossScale;
-pub use schedule::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+pub use schedule::{DecayStyle, Decoupled, Rates, Schedule, WeightDecayStyle, WsdStyle};
 pub use state::OptimizerForm;

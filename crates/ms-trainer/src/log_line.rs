@@ -21,6 +21,8 @@ pub struct LogLine {
     pub throughput: Option<f64>,
     /// Learning rate of the next iteration.
     pub learning_rate: f64,
+    /// That of the word embedding and the output layer, where they have their own.
+    pub decoupled_learning_rate: Option<f64>,
     /// Samples per iteration.
     pub global_batch_size: usize,
     /// Mean loss since the last line; left out when it is not above 0, as Megatron does.
@@ -50,6 +52,9 @@ impl LogLine {
             let _ = write!(s, " throughput per GPU (TFLOP/s/GPU): {t:.1} |");
         }
         let _ = write!(s, " learning rate: {} |", exponent(self.learning_rate));
+        if let Some(lr) = self.decoupled_learning_rate {
+            let _ = write!(s, " decoupled learning rate: {} |", exponent(lr));
+        }
         let _ = write!(s, " global batch size: {:5} |", self.global_batch_size);
         if self.loss > 0.0 {
             let _ = write!(s, " lm loss: {} |", exponent(self.loss));
@@ -128,6 +133,7 @@ mod tests {
             iteration_ms: 1234.56,
             throughput: Some(1.25),
             learning_rate: 1.25e-6,
+            decoupled_learning_rate: None,
             global_batch_size: 16,
             loss: 10.5,
             ahead: vec![11.0],
@@ -146,6 +152,7 @@ mod tests {
              | number of skipped iterations:   0 | number of nan iterations:   0 |"
         );
         let skipped = LogLine {
+            decoupled_learning_rate: Some(2.5e-6),
             loss: 0.0,
             ahead: vec![],
             loss_scale: 65536.0,
@@ -154,10 +161,10 @@ mod tests {
             ..line
         };
         let text = skipped.format(leap_day);
-        let end = &text[text.find("batch size").unwrap()..];
+        let end = &text[text.find("1.25").unwrap()..];
         assert_eq!(
             end,
-            "batch size:    16 | loss scale: 65536.0 | number of skipped iterations:   1 | number of nan iterations:   0 |"
+            "1.250000E-06 | decoupled learning rate: 2.500000E-06 | global batch size:    16 | loss scale: 65536.0 | number of skipped iterations:   1 | number of nan iterations:   0 |"
         );
         assert_eq!(exponent(0.0), "0.000000E+00");
         assert_eq!(exponent(2.5e-130), "2.500000E-130");

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
+use crate::schedule::Rates;
 use crate::state::{Lower, OptimizerForm, State};
 use ms_core::{AdamW, DType, Device, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
@@ -41,6 +42,8 @@ struct Owned {
     at: usize,
     /// Whether weight decay applies.
     decay: bool,
+    /// Whether it is a table of words, which can have a learning rate of its own.
+    words: bool,
     /// Whether this rank's elements count in a norm over all ranks: of equal copies one does.
     counts: bool,
 }
@@ -68,6 +71,7 @@ impl Shard {
         let own = |slice: ParamSlice| Owned {
             at: buckets[slice.bucket].0 + slice.offset,
             decay: specs[slice.param].decay,
+            words: specs[slice.param].is_word_table(),
             counts: counts[slice.param],
             slice,
         };
@@ -85,6 +89,12 @@ impl Shard {
 /// The part of `all`, a tensor for each bucket, that `own` is: filled with `values` from its element `start` on.
 fn put(all: &mut [Tensor], (own, start): (&Owned, usize), values: &Tensor) -> Result<()> {
     Ok(all[own.slice.bucket].put(own.slice.offset + start, values)?)
+}
+
+/// The part of gradients, a tensor for each bucket, that `slice` is, in the type that is computed with.
+fn unrounded(device: &Device, grads: &[Tensor], slice: &ParamSlice) -> Result<Tensor> {
+    let part = grads[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+    Ok(device.cast(&part, part.dtype().wide())?)
 }
 
 impl Optimizer {
@@ -168,7 +178,7 @@ impl Optimizer {
     pub fn sum_squares(&self, device: &Device, parts: &[Tensor]) -> Result<f64> {
         let mut sum = 0.0;
         for Owned { slice, .. } in self.shard.parts.iter().filter(|p| p.counts) {
-            sum += device.sum_squares(&parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?)?;
+            sum += device.sum_squares(&unrounded(device, parts, slice)?)?;
         }
         Ok(sum)
     }
@@ -229,15 +239,20 @@ impl Optimizer {
         which: usize,
         wanted: impl Fn(ParamId) -> bool + 'a,
     ) -> impl Iterator<Item = Result<(ParamId, std::ops::Range<usize>, Tensor)>> + 'a {
-        let parts = self.shard.parts.iter().filter(move |own| wanted(ParamId(own.slice.param as u32)));
-        parts.map(move |own| {
-            let s = &own.slice;
-            let values = match &self.state[which] {
-                State::Here(all) => all.slice_flat(own.at, [s.range.len()])?,
-                _ => self.read(device, store, which, own)?,
-            };
-            Ok((ParamId(s.param as u32), s.range.clone(), values))
+        self.shares(which, wanted).map(move |share| {
+            let s = &share.own.slice;
+            Ok((ParamId(s.param as u32), s.range.clone(), share.values(device, store)?))
         })
+    }
+
+    /// [`Optimizer::parts`], of which nothing has been read.
+    pub(crate) fn shares(
+        &self,
+        which: usize,
+        wanted: impl Fn(ParamId) -> bool,
+    ) -> impl Iterator<Item = Share<'_>> {
+        let parts = self.shard.parts.iter().filter(move |own| wanted(ParamId(own.slice.param as u32)));
+        parts.map(move |own| Share { optimizer: self, which, own })
     }
 
     /// Fills state tensor `which` part by part: `read` gets the parameter, its elements and where to put them.
@@ -316,16 +331,18 @@ impl Optimizer {
         device: &Device,
         grads: &[Tensor],
         grad_scale: f64,
-        (lr, weight_decay): (f64, f64),
+        rates: Rates,
         store: &ParamStore,
     ) -> Result<Vec<Tensor>> {
         self.step += 1;
-        let numbers = StepNumbers { rule: self.rule, step: self.step, lr, grad_scale };
+        let all = StepNumbers { rule: self.rule, step: self.step, lr: rates.lr, grad_scale };
         let mut new = self.new_weights(device, 0);
         for own in &self.shard.parts {
             let (s, len) = (&own.slice, own.slice.range.len());
-            let weight_decay = if own.decay { weight_decay } else { 0.0 };
-            let grad = grads[s.bucket].slice_flat(s.offset, [len])?;
+            let weight_decay = if own.decay { rates.weight_decay } else { 0.0 };
+            let lr = rates.decoupled_lr.filter(|_| own.words).unwrap_or(rates.lr);
+            let numbers = StepNumbers { lr, ..all };
+            let grad = unrounded(device, grads, s)?;
             if self.state.iter().all(|state| matches!(state, State::Here(_))) {
                 let windows = self.state.iter_mut().map(|state| match state {
                     State::Here(all) => all.view_mut(own.at, [len]),
@@ -404,7 +421,61 @@ impl Optimizer {
     }
 }
 
-/// The numbers of a step, for all elements alike.
+/// A part of a parameter's state.
+#[derive(Clone, Copy)]
+pub(crate) struct Share<'a> {
+    optimizer: &'a Optimizer,
+    which: usize,
+    own: &'a Owned,
+}
+
+impl Share<'_> {
+    pub(crate) fn param(&self) -> ParamId {
+        ParamId(self.own.slice.param as u32)
+    }
+
+    /// Its elements of the parameter's on this rank.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        self.own.slice.range.clone()
+    }
+
+    /// Whether it is with the host.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.optimizer.state[self.which], State::Away(_))
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.optimizer.dtype
+    }
+
+    /// Its values.
+    pub(crate) fn values(&self, device: &Device, store: &ParamStore) -> Result<Tensor> {
+        match &self.optimizer.state[self.which] {
+            State::Here(all) => Ok(all.slice_flat(self.own.at, [self.own.slice.range.len()])?),
+            _ => self.optimizer.read(device, store, self.which, self.own),
+        }
+    }
+
+    /// Hands on its values, with the host, a piece at a time: as many as are here at once in an update.
+    pub(crate) fn each_piece(
+        &self,
+        device: &Device,
+        mut take: impl FnMut(&Tensor) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let Self { optimizer, which, own } = *self;
+        let len = own.slice.range.len();
+        for start in (0..len).step_by(optimizer.piece) {
+            let part = (own.at + start, optimizer.piece.min(len - start));
+            let nothing = || Ok(Tensor::zeros(device.arena(), optimizer.dtype, [0]));
+            let values = optimizer.state[which].read(device, part, nothing);
+            take(&values.map_err(std::io::Error::other)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of a step.
+#[derive(Clone, Copy)]
 struct StepNumbers {
     rule: UpdateRule,
     step: u64,

@@ -218,7 +218,7 @@ impl Trial {
             let mut reports = Vec::with_capacity(steps.len());
             for (i, step) in steps.iter().enumerate() {
                 let before = sent_until(&engine);
-                reports.push(engine.step(i as u64 + 1, &mine(step), self.lr, WEIGHT_DECAY)?);
+                reports.push(engine.step(i as u64 + 1, &mine(step), (self.lr, WEIGHT_DECAY))?);
                 step_sent = between(before, sent_until(&engine));
             }
             let stats = engine.device.arena().stats();
@@ -392,7 +392,7 @@ impl Trial {
                         None => return Ok(Err(Apart::Close { step: step + 1, margin, tries })),
                     }
                 }
-                engine.step(iteration, &chosen, alone.lr, WEIGHT_DECAY)?;
+                engine.step(iteration, &chosen, (alone.lr, WEIGHT_DECAY))?;
                 all.push(chosen);
             }
             Ok(Ok(all))

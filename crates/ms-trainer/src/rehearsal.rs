@@ -113,9 +113,9 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
     let steps = vec![micro_batch(config.batch.micro, config.longest_row); full];
     let sent = |engine: &Engine| engine.ctx.sent_bytes().into_iter().collect::<BTreeMap<_, _>>();
     let start = sent(&engine);
-    engine.step(1, &steps[..round], 1e-3, 0.1)?;
+    engine.step(1, &steps[..round], (1e-3, 0.1))?;
     let first = sent(&engine);
-    engine.step(2, &steps, 1e-3, 0.1)?;
+    engine.step(2, &steps, (1e-3, 0.1))?;
     engine.store.settle()?;
     let stats = engine.device.arena().stats();
     let in_all = |(group, bytes): (&'static str, u64)| {

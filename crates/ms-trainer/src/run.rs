@@ -6,7 +6,7 @@ use crate::engine::{Engine, ExpertReport};
 use crate::interval::Interval;
 use crate::log_line::{LogLine, validation};
 use crate::saving::Saving;
-use crate::schedule::Schedule;
+use crate::schedule::{Rates, Schedule};
 use crate::{Error, Result};
 use ms_core::{Device, Tensor};
 use ms_data::MicroBatch;
@@ -253,6 +253,7 @@ impl Loop<'_> {
                 // As upstream: a batch that grows is a new phase of the run.
                 self.save()?;
             }
+            let rates = self.schedule.rates(self.scheduled);
             let step_start = Instant::now();
             self.record(true);
             let report = {
@@ -260,14 +261,10 @@ impl Loop<'_> {
                 let _span =
                     tracing::trace_span!(target: "ms_step", "iteration", number = iteration).entered();
                 let micro_batches = take(&mut batches, global / micro, "training", iteration)?;
-                let lr = self.schedule.lr(self.scheduled);
-                let wd = self.schedule.weight_decay(self.scheduled);
-                self.engine.step(iteration, &micro_batches, lr, wd)?
+                self.engine.step(iteration, &micro_batches, rates)?
             };
             self.record(false);
             let seconds = step_start.elapsed().as_secs_f64();
-            let (lr_used, wd_used) =
-                (self.schedule.lr(self.scheduled), self.schedule.weight_decay(self.scheduled));
             self.iteration += 1;
             self.consumed += global as u64;
             if !report.skipped {
@@ -281,7 +278,7 @@ impl Loop<'_> {
             if self.reports {
                 self.hooks.observer.iteration(self.iteration);
             }
-            self.write_metrics(&report, [lr_used, wd_used], seconds, global)?;
+            self.write_metrics(&report, rates, seconds, global)?;
             if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, &report, global)?;
             }
@@ -496,7 +493,7 @@ impl Loop<'_> {
     fn write_metrics(
         &mut self,
         report: &crate::StepReport,
-        [lr, weight_decay]: [f64; 2],
+        Rates { lr, decoupled_lr, weight_decay }: Rates,
         seconds: f64,
         global: usize,
     ) -> Result<()> {
@@ -514,6 +511,7 @@ impl Loop<'_> {
                 "tokens": report.tokens,
                 "seconds": seconds,
             }));
+            line.extend(decoupled_lr.map(|lr| ("decoupled learning rate".to_owned(), json!(lr))));
             for (k, loss) in report.ahead.iter().enumerate() {
                 line.insert(format!("mtp_{} loss", k + 1), json!(loss));
             }
@@ -540,6 +538,7 @@ impl Loop<'_> {
             let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
             let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
             values.extend(balance);
+            values.extend(decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
             // A skipped iteration has no norm.
             values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));
             values.extend(self.config.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)));
@@ -558,13 +557,15 @@ impl Loop<'_> {
         let per_iteration = seconds / iterations.max(1) as f64;
         let flops = self.config.flops_per_sample * global as f64;
         let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.grid.world() as f64);
+        let rates = self.schedule.rates(self.scheduled);
         let line = LogLine {
             iteration: self.iteration,
             train_iters: self.config.train_iters,
             consumed_samples: self.consumed,
             iteration_ms: per_iteration * 1e3,
             throughput: self.config.log_throughput.then_some(throughput),
-            learning_rate: self.schedule.lr(self.scheduled),
+            learning_rate: rates.lr,
+            decoupled_learning_rate: rates.decoupled_lr,
             global_batch_size: global,
             loss: loss / counted,
             ahead: ahead.iter().map(|sum| sum / counted).collect(),

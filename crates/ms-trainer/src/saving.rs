@@ -7,13 +7,13 @@
 use crate::checkpoint::{RunState, Stored, in_megatrons_words, iterations, region, state_name};
 use crate::config::{MegatronFiles, TrainConfig};
 use crate::engine::Engine;
-use crate::optimizer::state_names;
+use crate::optimizer::{Share, state_names};
 use crate::scaler::LossScale;
 use crate::{Error, Result};
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Spelling};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, Checkpoint, Plan, Run, iteration_name, sharded};
-use ms_core::{Axis, DType, Grid, ParamId, Region, Tensor};
+use ms_core::{Axis, DType, Device, Grid, ParamId, Region, Tensor};
 use ms_dist::ReduceOp;
 use ms_spec::{ModelConfig, Stages};
 use serde_json::json;
@@ -78,13 +78,41 @@ impl Job {
     }
 }
 
-/// A part of a tensor, in memory of its own or the engine's.
-struct Part {
+/// A part of a tensor.
+struct Part<'a> {
     name: String,
     shape: ms_core::Shape,
     region: Region,
     flat: Option<Range<usize>>,
-    values: Tensor,
+    values: Values<'a>,
+}
+
+/// Where its values are.
+enum Values<'a> {
+    /// In memory of their own or the engine's.
+    Here(Tensor),
+    /// With the host, from where they come a piece at a time.
+    Away(&'a Device, Share<'a>),
+}
+
+impl Part<'_> {
+    /// The same in memory that nobody changes. Weights are never changed where they lie.
+    fn held(self, engine: &Engine) -> Result<Part<'static>> {
+        let Self { name, shape, region, flat, values } = self;
+        let values = match values {
+            Values::Here(values) if flat.is_some() && !values.is_unique() => values.copied()?,
+            Values::Here(values) => values,
+            Values::Away(device, share) => share.values(device, &engine.store)?,
+        };
+        Ok(Part { name, shape, region, flat, values: Values::Here(values) })
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.values {
+            Values::Here(values) => values.bytes().len(),
+            Values::Away(_, share) => share.range().len() * share.dtype().size(),
+        }
+    }
 }
 
 /// The first rank's last step: what is beside the tensors, and the final name.
@@ -118,15 +146,20 @@ impl Saving {
         };
         let made = together(engine, made)?;
         let writer = Arc::new(made.unwrap_or_else(|| sharded::Writer::join(dir, state.iteration)));
-        let parts = parts(config, engine, beside)?;
-        let held_bytes = if beside { parts.iter().map(|part| part.values.bytes().len()).sum() } else { 0 };
         let last = first.then(|| {
             let stored = stored(config, engine, state);
             let (dtype, cut) = (engine.dtype(), cut(config, &engine.ctx.grid));
             Box::new(Last { config: config.clone(), state: state.clone(), stored, dtype, cut })
         });
         let (rank, to) = (engine.ctx.rank, writer.clone());
-        let now = Job::new(beside, move || write(&to, rank, &parts));
+        let parts = parts(config, engine)?;
+        let (now, held_bytes) = if beside {
+            let parts = parts.into_iter().map(|part| part.held(engine)).collect::<Result<Vec<_>>>()?;
+            let bytes = parts.iter().map(Part::bytes).sum();
+            (Job::new(true, move || write(&to, rank, &parts)), bytes)
+        } else {
+            (Job::Done(write(&to, rank, &parts)), 0)
+        };
         let stage = Stage::Parts(last);
         Ok(Self { iteration: state.iteration, held_bytes, beside, stage, writer, now })
     }
@@ -213,9 +246,8 @@ fn stored(config: &TrainConfig, engine: &Engine, state: &RunState) -> Stored {
     }
 }
 
-/// What this rank writes. Weights are never changed where they lie, so they are kept as they are; `copied`: what the
-/// optimizer changes is in memory of its own.
-fn parts(config: &TrainConfig, engine: &Engine, copied: bool) -> Result<Vec<Part>> {
+/// What this rank writes.
+fn parts<'a>(config: &TrainConfig, engine: &'a Engine) -> Result<Vec<Part<'a>>> {
     let specs = engine.model.specs();
     let regions = specs.iter().map(|spec| region(engine, spec)).collect::<Result<Vec<_>>>()?;
     let mut parts = Vec::new();
@@ -225,7 +257,8 @@ fn parts(config: &TrainConfig, engine: &Engine, copied: bool) -> Result<Vec<Part
         let alike = if spec.of_experts() { &engine.ctx.edp } else { &engine.ctx.dp_cp };
         if engine.counts(id) && alike.rank() == 0 {
             let (name, region) = (spec.name.clone(), region.clone());
-            parts.push(Part { name, shape: spec.shape, region, flat: None, values: engine.store.get(id) });
+            let values = Values::Here(engine.store.get(id));
+            parts.push(Part { name, shape: spec.shape, region, flat: None, values });
         }
     }
     if config.checkpoint.no_save_optim {
@@ -234,29 +267,39 @@ fn parts(config: &TrainConfig, engine: &Engine, copied: bool) -> Result<Vec<Part
     // In f32 and f64 the master weights are the weights.
     let first = usize::from(engine.dtype() == engine.dtype().wide());
     for (which, state) in state_names(config.update).into_iter().enumerate().skip(first) {
-        for part in engine.optimizer.parts(&engine.device, &engine.store, which, |id| engine.counts(id)) {
-            let (id, range, values) = part?;
-            let (spec, region) = (&specs[id.0 as usize], regions[id.0 as usize].clone());
-            let values = if copied && !values.is_unique() { values.copied()? } else { values };
-            let (name, flat) = (state_name(state, spec), Some(range));
+        for share in engine.optimizer.shares(which, |id| engine.counts(id)) {
+            let id = share.param().0 as usize;
+            let (spec, region) = (&specs[id], regions[id].clone());
+            let values = match share.is_away() {
+                true => Values::Away(&engine.device, share),
+                false => Values::Here(share.values(&engine.device, &engine.store)?),
+            };
+            let (name, flat) = (state_name(state, spec), Some(share.range()));
             parts.push(Part { name, shape: spec.shape, region, flat, values });
         }
     }
     Ok(parts)
 }
 
-fn write(writer: &sharded::Writer, rank: usize, parts: &[Part]) -> Result<()> {
-    fn piece(part: &Part) -> sharded::Piece<'_> {
-        sharded::Piece {
-            name: &part.name,
-            shape: part.shape,
-            dtype: part.values.dtype(),
-            region: part.region.clone(),
-            flat: part.flat.clone(),
-            bytes: part.values.bytes(),
-        }
+/// What brings the values that are with the host.
+fn runs<'a>(part: &Part<'a>) -> Option<Box<sharded::Runs<'a>>> {
+    let Values::Away(device, share) = part.values else { return None };
+    Some(Box::new(move |take| share.each_piece(device, |values| take(values.bytes()))))
+}
+
+fn write(writer: &sharded::Writer, rank: usize, parts: &[Part<'_>]) -> Result<()> {
+    let runs: Vec<_> = parts.iter().map(runs).collect();
+    let mut pieces = Vec::with_capacity(parts.len());
+    for (part, runs) in parts.iter().zip(&runs) {
+        let (dtype, bytes) = match (&part.values, runs) {
+            (Values::Here(values), _) => (values.dtype(), sharded::Bytes::Here(values.bytes())),
+            (Values::Away(_, share), Some(runs)) => (share.dtype(), sharded::Bytes::Coming(&**runs)),
+            (Values::Away(..), None) => unreachable!("what is away comes in runs"),
+        };
+        let (name, shape) = (part.name.as_str(), part.shape);
+        let (region, flat) = (part.region.clone(), part.flat.clone());
+        pieces.push(sharded::Piece { name, shape, dtype, region, flat, bytes });
     }
-    let pieces: Vec<_> = parts.iter().map(piece).collect();
     Ok(writer.write_rank(rank, &pieces)?)
 }
 

@@ -80,9 +80,47 @@ pub struct Schedule {
     pub weight_decay_samples: u64,
     /// How it moves.
     pub weight_decay_style: WeightDecayStyle,
+    /// Learning rates of the tables of words (`--decoupled-lr`), over the same samples in the same shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decoupled: Option<Decoupled>,
+}
+
+/// Learning rates of the word embedding and the output layer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decoupled {
+    /// Largest.
+    pub max_lr: f64,
+    /// Smallest.
+    pub min_lr: f64,
+}
+
+/// What updates weights in one iteration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Learning rate.
+    pub lr: f64,
+    /// That of the word embedding and the output layer; `None`: as all.
+    pub decoupled_lr: Option<f64>,
+    /// Weight decay.
+    pub weight_decay: f64,
+}
+
+impl From<(f64, f64)> for Rates {
+    /// One learning rate, and weight decay.
+    fn from((lr, weight_decay): (f64, f64)) -> Self {
+        Self { lr, decoupled_lr: None, weight_decay }
+    }
 }
 
 impl Schedule {
+    /// The rates to use after `samples` samples.
+    pub fn rates(&self, samples: u64) -> Rates {
+        let decoupled =
+            |d: Decoupled| Self { max_lr: d.max_lr, min_lr: d.min_lr, ..self.clone() }.lr(samples);
+        let (lr, weight_decay) = (self.lr(samples), self.weight_decay(samples));
+        Rates { lr, decoupled_lr: self.decoupled.map(decoupled), weight_decay }
+    }
+
     /// Checks that the numbers fit together.
     ///
     /// # Errors
@@ -194,6 +232,7 @@ mod tests {
                 end_weight_decay: 0.1,
                 weight_decay_samples: 0,
                 weight_decay_style: WeightDecayStyle::Constant,
+                decoupled: None,
             };
             for (i, want) in values.as_array().unwrap().iter().enumerate() {
                 let (got, want) = (schedule.lr(i as u64 * gbs), want.as_f64().unwrap());
@@ -218,6 +257,7 @@ mod tests {
             end_weight_decay: 0.2,
             weight_decay_samples: 100,
             weight_decay_style: WeightDecayStyle::Linear,
+            decoupled: None,
         }
     }
 

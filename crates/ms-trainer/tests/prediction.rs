@@ -54,7 +54,7 @@ fn step(golden: &BTreeMap<String, Golden>, change: impl FnOnce(&mut TrainConfig)
         row_ends: vec![9, 18],
         samples: Vec::new(),
     };
-    engine.step(1, &[batch], 0.0, 0.0).unwrap()
+    engine.step(1, &[batch], (0.0, 0.0)).unwrap()
 }
 
 #[test]

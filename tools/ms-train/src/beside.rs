@@ -1,4 +1,4 @@
-//! What tensor-parallel layers compute while their ranks exchange: CoC, MC2, and what Megatron does without them.
+//! What tensor-parallel layers compute while their ranks exchange, as the flags of Megatron and MindSpeed say it.
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;

@@ -75,6 +75,7 @@ pub fn main(interrupt: &ms_cli::Interrupt) -> Result<()> {
     let mut args = parse_or_exit(line(), &argv)?;
     ConfigFile::layer(&mut args)?;
     let doing: Doing = args.read()?;
+    args.keep_to_level(doing.level);
     if doing.explain {
         return report::explain(&args);
     }

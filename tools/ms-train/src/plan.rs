@@ -194,8 +194,8 @@ pub(crate) fn first_of_stage(r: &Resolved, stage: usize) -> usize {
 /// Bytes of a rank's parameters.
 fn of_rank(r: &Resolved, held: &[PlacedParam], rank: usize) -> Result<memory::Memory> {
     let c = &r.config;
-    let (grid, element) = (&r.topology.grid, c.dtype.size());
-    Ok(memory::of(held, grid, rank, element, c.state_bytes(), r.topology.distributed_optimizer)?)
+    let shared = r.topology.distributed_optimizer;
+    Ok(memory::of(held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes(), shared)?)
 }
 
 /// What the passes of a stage keep at most, and what runs again in a backward pass.
@@ -341,7 +341,7 @@ pub(crate) fn communication(
     let of = |experts: bool| {
         let held: Vec<PlacedParam> =
             stages[0].iter().filter(|p| p.spec.of_experts() == experts).cloned().collect();
-        memory::of(&held, grid, 0, c.dtype.size(), c.state_bytes(), true)
+        memory::of(&held, grid, 0, c.element_bytes(), c.state_bytes(), true)
     };
     let (dense, experts) = (of(false)?, of(true)?);
     let (dp, edp) = (grid.size(Axis::Dp) * cp, grid.expert().size(Axis::Dp));

@@ -270,6 +270,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
         tp_overlap,
+        rounded_gradients: update::rounded_gradients(&o.update, p)?,
         // As upstream: what is no number tells a dynamic scale to fall.
         check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
         eval,

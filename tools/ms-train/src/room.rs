@@ -29,7 +29,7 @@ impl Needs {
     /// If the model cannot be cut as the run wants it.
     pub(crate) fn of(r: &Resolved) -> Result<Self> {
         let c = &r.config;
-        let (grid, element) = (&r.topology.grid, c.dtype.size());
+        let grid = &r.topology.grid;
         let placement = Placement::new(&c.model, &c.stages)?;
         let tokens = c.batch.micro.saturating_mul(c.longest_row);
         let mut needs = Self::default();
@@ -40,7 +40,7 @@ impl Needs {
             let held = placement.params(&c.model, stage);
             // The state is shared out over the ranks whatever the flag says: that changes no value.
             let rank = crate::plan::first_of_stage(r, stage);
-            let held = memory::of(&held, grid, rank, element, c.state_bytes(), true)?;
+            let held = memory::of(&held, grid, rank, c.element_bytes(), c.state_bytes(), true)?;
             let sizes = crate::plan::activations(r, c.longest_row);
             let chunks = placement.stage(stage);
             let of_chunk = |(k, items): (usize, &Vec<_>)| {
@@ -119,7 +119,7 @@ pub(crate) fn snapshot(c: &TrainConfig, grid: &Grid, rank: usize, placement: &Pl
     };
     let of = |wanted: &dyn Fn(&PlacedParam) -> bool, (weight, master, moments)| {
         let held: Vec<PlacedParam> = held.iter().filter(|p| wanted(p)).cloned().collect();
-        memory::of(&held, grid, rank, weight, (master, moments), true)
+        memory::of(&held, grid, rank, (weight, 0), (master, moments), true)
     };
     let weights = of(&|p| first(p).1, (c.dtype.size(), 0, 0))?.weights;
     if c.checkpoint.no_save_optim {

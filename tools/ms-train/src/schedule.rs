@@ -10,7 +10,7 @@
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::Given;
-use ms_trainer::{DecayStyle, Schedule, WeightDecayStyle, WsdStyle};
+use ms_trainer::{DecayStyle, Decoupled, Schedule, WeightDecayStyle, WsdStyle};
 
 options! {
     /// How learning rate and weight decay change.
@@ -27,6 +27,8 @@ options! {
         wsd_style: String = "--lr-wsd-decay-style", "shape of the last part of WSD";
         wsd_iters: Given<Option<u64>> = "--lr-wsd-decay-iters", "iterations of the last part of WSD", range = "[1,1000000000000]";
         wsd_samples: Given<Option<u64>> = "--lr-wsd-decay-samples", "samples of the last part of WSD", range = "[1,1000000000000]";
+        decoupled_lr: Option<f64> = "--decoupled-lr", "largest learning rate of the word embedding and the output layer", range = "[0,)";
+        decoupled_min_lr: Option<f64> = "--decoupled-min-lr", "their smallest (default: --min-lr)", range = "[0,)";
         weight_decay: f64 = "--weight-decay", "decoupled weight decay", group = "Optimizer", range = "[0,)";
         start_weight_decay: Option<f64> = "--start-weight-decay", "weight decay at the start", group = "Optimizer", range = "[0,)";
         end_weight_decay: Option<f64> = "--end-weight-decay", "weight decay at the end", group = "Optimizer", range = "[0,)";
@@ -152,7 +154,20 @@ pub(crate) fn resolve(rates: &Rates, run: &Run, global: u64) -> Result<Schedule>
         end_weight_decay,
         weight_decay_samples: total,
         weight_decay_style,
+        decoupled: decoupled(rates),
     })
+}
+
+/// Rates of the word embedding and the output layer.
+///
+/// # Source
+/// Megatron-LM `core_r0.8.0`, `megatron/core/optimizer/__init__.py`, `_update_min_and_max_lr_in_param_groups`.
+fn decoupled(rates: &Rates) -> Option<Decoupled> {
+    if rates.decoupled_lr.is_none() && rates.decoupled_min_lr.is_some() {
+        tracing::warn!("--decoupled-min-lr changes nothing without --decoupled-lr");
+    }
+    let min_lr = rates.decoupled_min_lr.unwrap_or(rates.min_lr);
+    rates.decoupled_lr.map(|max_lr| Decoupled { max_lr, min_lr })
 }
 
 /// Weight decay at the start and at the end, and the way between.

@@ -5,7 +5,7 @@
 mod tiny;
 
 use serde_json::Value;
-use tiny::{ms_train, refused};
+use tiny::{model, ms_train, refused};
 
 /// The shape of DeepSeek-V3 (671 B), by its flags.
 const LARGE: &str = "--num-layers 61 --hidden-size 7168 --num-attention-heads 128 --ffn-hidden-size 18432 --normalization RMSNorm \
@@ -74,6 +74,64 @@ fn more_recomputation_means_fewer_bytes_of_activations() {
     let (none, block) = (bytes(""), bytes(&format!("{full} block --recompute-num-layers 4")));
     let uniform = bytes(&format!("{full} uniform --recompute-num-layers 1"));
     assert!(uniform < block && block < none, "{uniform} {block} {none}");
+}
+
+#[test]
+fn flags_above_the_level_of_optimization_are_passed_over_and_named() {
+    let flags = "--bf16 --swap-optimizer --recompute-norm --use-ascend-coc --noop-layers 0 --num-layers 2";
+    let of = |level: &str, what: &str| -> (Value, String) {
+        let mut command = ms_train();
+        command.args(model()).args(flags.split_whitespace()).args(["--lr", "1e-3", "--upstream", "head"]);
+        let done = command.args(["--optimization-level", level, what, "--json"]).assert().success();
+        let said = String::from_utf8_lossy(&done.get_output().stderr).into_owned();
+        (serde_json::from_slice(&done.get_output().stdout).unwrap(), said)
+    };
+    let above = ["--noop-layers", "--recompute-norm", "--swap-optimizer", "--use-ascend-coc"];
+    for level in ["0", "1", "2"] {
+        let (plan, said) = of(level, "--dry-run");
+        let acts = level == "2";
+        assert_eq!(plan["bytes_per_rank"]["optimizer"] == 0, acts, "{level}: {plan}");
+        let (explained, _) = of(level, "--explain");
+        for flag in above {
+            assert_eq!(
+                said.contains(&format!("{flag} has no effect here: it is of")),
+                !acts,
+                "{level}: {said}"
+            );
+            let rows = explained["flags"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["flag"] == flag).unwrap();
+            assert_eq!(row["status"], if acts { "acts" } else { "no effect" });
+            assert!(row["note"].as_str().unwrap().contains("--optimization-level 2"), "{row}");
+        }
+    }
+}
+
+#[test]
+fn the_short_help_is_a_screen() {
+    for upstream in ["v2.0.0", "head"] {
+        let help = ms_train().args(["--upstream", upstream, "-h"]).assert().success();
+        let lines = String::from_utf8_lossy(&help.get_output().stdout).lines().count();
+        assert!(lines < 60, "{upstream}: {lines} lines");
+    }
+}
+
+#[test]
+fn every_flag_of_the_highest_level_acts() {
+    let listed = include_str!("../../../crates/ms-cli/src/megatron/levels.rs").lines();
+    let listed: Vec<&str> =
+        listed.filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\",")).collect();
+    assert!(listed.len() > 20);
+    let help = [&["--help"][..], &["--help", "model"]].map(|words| {
+        let help = ms_train().args(["--upstream", "head"]).args(words).assert().success();
+        String::from_utf8_lossy(&help.get_output().stdout).into_owned()
+    });
+    let help = help.concat();
+    for flag in listed {
+        assert!(
+            help.split_whitespace().any(|word| word.trim_end_matches(',') == flag),
+            "{flag} is no option"
+        );
+    }
 }
 
 #[test]

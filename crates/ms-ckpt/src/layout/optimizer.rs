@@ -76,6 +76,8 @@ pub(super) fn flat_buffers(path: &Path, optimizer: &Node, view: View<'_>) -> Res
 #[derive(Debug)]
 struct Group {
     decay: bool,
+    /// Of tables of words, with a learning rate of their own.
+    decoupled: bool,
     params: Vec<[Option<Stored>; 3]>,
 }
 
@@ -141,7 +143,9 @@ impl States {
                         stored(name("exp_avg_sq"), own.and_then(|n| n.get("exp_avg_sq")))?,
                     ]);
                 }
-                groups.push(Group { decay: number("wd_mult").unwrap_or(1.0) != 0.0, params });
+                let decay = number("wd_mult").unwrap_or(1.0) != 0.0;
+                let decoupled = group.get("is_decoupled_lr").map(Node::to_json) == Some(Value::Bool(true));
+                groups.push(Group { decay, decoupled, params });
             }
             all.push(Optimizer::Each(groups));
         }
@@ -171,9 +175,12 @@ impl States {
                 Optimizer::Absent => {}
                 Optimizer::Flat(buffers) => self.take(buffers, &mine, held, shapes, args, stage, &mut out)?,
                 Optimizer::Each(groups) => {
-                    for decay in [true, false] {
-                        let wanted = mine.iter().copied().filter(|&i| held[i].decay == decay);
-                        let found = groups.iter().filter(|g| g.decay == decay).flat_map(|g| &g.params);
+                    let apart = groups.iter().any(|g| g.decoupled);
+                    let of = |held: &Held| (held.decay, apart && held.words);
+                    for key in [(true, false), (false, false), (true, true), (false, true)] {
+                        let wanted = mine.iter().copied().filter(|&i| of(&held[i]) == key);
+                        let found = groups.iter().filter(|g| (g.decay, g.decoupled) == key);
+                        let found = found.flat_map(|g| &g.params);
                         let (wanted, found): (Vec<usize>, Vec<_>) = (wanted.collect(), found.collect());
                         let fits = wanted.len() == found.len()
                             && wanted

@@ -69,6 +69,7 @@ impl Local {
             dtype,
             numel: self.lens.shape.iter().product(),
             decay: Held::decays(&self.name, &self.lens.shape),
+            words: self.spec.is_word_table(),
             // Only where each rank has experts of its own they are reduced apart.
             expert: cut.ep > 1 && self.spec.name.contains(".mlp.experts."),
             shared: embedding && self.tied && cut.pp > 1,

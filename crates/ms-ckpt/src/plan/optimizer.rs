@@ -114,8 +114,8 @@ impl Run {
             };
             let (mut states, mut masters, mut described) = (Vec::new(), Vec::new(), Vec::new());
             let mut half = false;
-            for (decay, mut fields) in groups {
-                let of_group = mine.iter().filter(|p| p.held.decay == decay);
+            for (key, mut fields) in groups {
+                let of_group = mine.iter().filter(|p| self.group_of(&p.held) == key);
                 let from = states.len();
                 let mut wide = Vec::new();
                 for parameter in of_group {
@@ -155,28 +155,41 @@ impl Run {
         (end, tensors)
     }
 
+    /// The groups that the run's state describes.
+    fn known_groups(&self) -> &[Value] {
+        self.state["optimizer"]["optimizer"]["param_groups"].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// What decides the group of a parameter: its weight decay, and whether it has a learning rate of its own.
+    fn group_of(&self, held: &Held) -> (bool, bool) {
+        (held.decay, held.words && self.known_groups().iter().any(is_decoupled))
+    }
+
     /// Parameter groups in the order in which the parameters of a rank ask for them, with the run's own numbers.
-    fn groups(&self, mine: &[&Parameter<'_>]) -> Vec<(bool, Map<String, Value>)> {
-        let known = self.state["optimizer"]["optimizer"]["param_groups"].as_array();
-        let mut groups: Vec<(bool, Map<String, Value>)> = Vec::new();
+    fn groups(&self, mine: &[&Parameter<'_>]) -> Vec<((bool, bool), Map<String, Value>)> {
+        let known = self.known_groups();
+        let mut groups: Vec<((bool, bool), Map<String, Value>)> = Vec::new();
         for parameter in mine {
-            let decay = parameter.held.decay;
-            if groups.iter().any(|g| g.0 == decay) {
+            let key @ (decay, decoupled) = self.group_of(&parameter.held);
+            if groups.iter().any(|g| g.0 == key) {
                 continue;
             }
-            let multiplier = |g: &Value| g["wd_mult"].as_f64().unwrap_or(1.0) != 0.0;
-            let mut list = known.into_iter().flatten();
-            let found = list.find(|g| multiplier(g) == decay).or_else(|| known.and_then(|g| g.first()));
+            let key_of = |g: &Value| (g["wd_mult"].as_f64().unwrap_or(1.0) != 0.0, is_decoupled(g));
+            let found = known.iter().find(|g| key_of(g) == key).or_else(|| known.first());
             let mut fields = found.and_then(Value::as_object).cloned().unwrap_or_default();
             fields.remove("params");
             fields.insert("wd_mult".to_owned(), json!(if decay { 1.0 } else { 0.0 }));
             fields.entry("lr_mult").or_insert(json!(1.0));
             fields.insert("is_expert_parallel".to_owned(), json!(parameter.held.expert));
-            fields.entry("is_decoupled_lr").or_insert(json!(false));
-            groups.push((decay, fields));
+            fields.insert("is_decoupled_lr".to_owned(), json!(decoupled));
+            groups.push((key, fields));
         }
         groups
     }
+}
+
+fn is_decoupled(group: &Value) -> bool {
+    group["is_decoupled_lr"] == Value::Bool(true)
 }
 
 /// The parameters of each optimizer: one for all, or one for dense parameters and one for experts that other ranks do

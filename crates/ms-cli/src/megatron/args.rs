@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::convert::python_float;
+use super::levels::{HIGHEST, OF_HIGHEST};
 use super::options::{Options, Reader};
 use super::parse::{read_toml, unknown};
 use super::table::{Arity, Flag, Kind, Line, Program, Status, Upstream};
@@ -72,6 +73,8 @@ pub struct Args {
     origin: BTreeMap<String, (Origin, &'static str)>,
     tolerated: Vec<String>,
     extended: Vec<String>,
+    /// Flags above the level of optimization that was asked for, as they were given.
+    above: Vec<Explained>,
 }
 
 impl Args {
@@ -83,6 +86,7 @@ impl Args {
             origin: BTreeMap::new(),
             tolerated: Vec::new(),
             extended: Vec::new(),
+            above: Vec::new(),
         }
     }
 
@@ -236,6 +240,22 @@ impl Args {
         Ok(())
     }
 
+    /// Passes over given flags of features above `level` (`--optimization-level`), as upstream does.
+    pub fn keep_to_level(&mut self, level: u64) {
+        let above = if level < HIGHEST { &OF_HIGHEST[..] } else { &[] };
+        for name in above {
+            let Some(dest) = self.line.find(name, self.upstream).map(|flag| flag.dest(self.upstream)) else {
+                continue;
+            };
+            let (Some(value), Some((_, flag))) = (self.given.remove(dest), self.origin.remove(dest)) else {
+                continue;
+            };
+            let note =
+                format!("it is of --optimization-level {HIGHEST}, above the {level} that is asked for");
+            self.above.push(Explained { flag, value, status: "no effect", note });
+        }
+    }
+
     /// What becomes of each given flag, in the order of the table: what it does, or why it does nothing.
     pub fn explained(&self) -> Vec<Explained> {
         let of = |(flag, value): (&'static Flag, &Value)| {
@@ -245,15 +265,27 @@ impl Args {
                 Status::Refused if harmless(flag, value, self.upstream) => ("no effect", "asks for nothing"),
                 Status::Refused => ("refused", flag.note.as_str()),
             };
-            Explained { flag: self.spelling(flag), value: value.clone(), status, note: note.to_owned() }
+            let level = match OF_HIGHEST.contains(&flag.flag) {
+                true => format!(" (--optimization-level {HIGHEST})"),
+                false => String::new(),
+            };
+            Explained {
+                flag: self.spelling(flag),
+                value: value.clone(),
+                status,
+                note: format!("{note}{level}"),
+            }
         };
-        self.rows().map(of).collect()
+        self.rows().map(of).chain(self.above.iter().cloned()).collect()
     }
 
     /// Given flags that change nothing in this program, with the reason.
     pub fn without_effect(&self) -> Vec<Notice> {
         let rows = self.rows().filter(|(flag, _)| flag.status == Status::Accepted);
-        rows.map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note.clone(), loud: flag.loud }).collect()
+        let rows =
+            rows.map(|(flag, _)| Notice { flag: flag.flag, reason: flag.note.clone(), loud: flag.loud });
+        let above = self.above.iter().map(|a| Notice { flag: a.flag, reason: a.note.clone(), loud: true });
+        rows.chain(above).collect()
     }
 
     /// Given flags that ask for something this version does not do.

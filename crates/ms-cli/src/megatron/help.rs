@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 
 use super::table::{Arity, Flag, Kind, Line, Status, Upstream};
 
-/// The group of flags that only some models need; there are many, so the short help counts them.
+/// The group of flags that only some models need.
 const FAMILIES: &str = "Model families";
+
+/// The group of flags that trade time for memory.
+const MEMORY: &str = "Recomputation";
 
 /// Headings in the order of the work.
 const GROUPS: [&str; 24] = [
@@ -23,7 +26,7 @@ const GROUPS: [&str; 24] = [
     "Precision",
     "Optimizer",
     "Learning rate",
-    "Recomputation",
+    MEMORY,
     "Checkpoint",
     "Packing",
     "Evaluation",
@@ -69,8 +72,14 @@ pub fn short_help(program: &Line, upstream: Upstream) -> String {
         if rows.is_empty() {
             continue;
         }
-        if group == FAMILIES {
-            let _ = writeln!(out, "{group}: {} flags that some families need: --help model", rows.len());
+        // Of these there are many, which most runs leave alone.
+        let counted = match group {
+            FAMILIES => Some("that some families need: --help model".to_owned()),
+            MEMORY => Some(format!("that save memory: {name} help {}", MEMORY.to_lowercase())),
+            _ => None,
+        };
+        if let Some(what) = counted {
+            let _ = writeln!(out, "{group}: {} flags {what}", rows.len());
             continue;
         }
         let mut line = format!("{group}:");

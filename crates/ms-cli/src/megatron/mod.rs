@@ -9,6 +9,7 @@ mod args;
 mod common;
 mod convert;
 mod help;
+mod levels;
 mod options;
 mod parse;
 mod range;

@@ -24,9 +24,7 @@ impl Op for Linear {
         let device = cx.device.clone();
         let w = w.get(&device)?;
         let dx = device.linear_dx(&dy, &w)?;
-        if let Some(db) = cx.main_grad(2)? {
-            device.linear_db(db, &dy)?;
-        }
+        cx.with_gradient(2, |db| db.map_or(Ok(()), |db| device.linear_db(db, &dy)))?;
         let x = x.get(&device)?;
         let dw = cx.weight_gradient(1, &w, move |device, dw| device.linear_dw(dw, &dy, &x))?;
         Ok(vec![Some(dx), dw, None])

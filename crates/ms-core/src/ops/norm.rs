@@ -21,7 +21,7 @@ impl RmsNorm {
         let Self { x, w, rstd, norm } = self;
         let device = cx.device.clone();
         let (x, w) = (x.get(&device)?, w.get(&device)?);
-        device.rms_norm_backward(cx.main_grad(weight)?, dy, &x, &w, &rstd, dsum, &norm)
+        cx.with_gradient(weight, |dw| device.rms_norm_backward(dw, dy, &x, &w, &rstd, dsum, &norm))
     }
 }
 

@@ -1,3 +1,5 @@
+//! Layers apart from their exchanges and together with them: the same bits, in another order.
+
 use super::*;
 use crate::{Around, ContextParallel, Exchange, threads};
 use ms_core::{
@@ -42,9 +44,13 @@ impl Around for Noted {
 struct Sink(GradBuffer, Log);
 
 impl GradSink for Sink {
-    fn main_grad(&mut self, p: ParamId) -> ms_core::Result<Option<TensorMut<'_>>> {
+    fn add(
+        &mut self,
+        p: ParamId,
+        work: &mut dyn FnMut(TensorMut<'_>) -> ms_core::Result<()>,
+    ) -> ms_core::Result<()> {
         self.1.lock().unwrap().push(format!("weight {}", p.0));
-        self.0.main_grad(p)
+        self.0.add(p, work)
     }
 }
 

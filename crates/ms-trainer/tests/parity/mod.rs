@@ -48,6 +48,8 @@ pub(crate) struct Case {
     pub(crate) dropout: f64,
     pub(crate) loss_scale: LossScale,
     pub(crate) form: OptimizerForm,
+    /// Gradients are kept in bf16.
+    pub(crate) rounded_gradients: bool,
     /// Seed of the weights and of what is drawn while they are trained.
     pub(crate) seed: u64,
     /// Element type of the weights: f64 on the reference device, others on the CPU's kernels.
@@ -80,6 +82,7 @@ impl Case {
             dropout: 0.0,
             loss_scale: LossScale::None,
             form: OptimizerForm::default(),
+            rounded_gradients: false,
             seed: 1,
             dtype: DType::F64,
         }
@@ -236,6 +239,7 @@ fn trial(
         attention_dropout: case.dropout,
         loss_scale: case.loss_scale,
         optimizer_form: case.form,
+        rounded_gradients: case.rounded_gradients,
         seed: case.seed,
         check_for_nan: false,
         ..TrainConfig::steps(config.clone(), case.dtype, length, rows)

@@ -23,6 +23,9 @@ options! {
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";
         rounded: bool = "--o2-optimizer", "--bf16: the optimizer keeps moments in bfloat16 and updates them in float32", group = "Precision";
+        rounded_gradients: bool = "--o2-gradient", "--bf16: gradients are kept and summed over ranks in bfloat16 (with --no-gradient-accumulation-fusion)", group = "Precision";
+        reduced_rounded: bool = "--grad-reduce-in-bf16", "--upstream head: as --o2-gradient", group = "Precision";
+        fused_gradients: bool = "--no-gradient-accumulation-fusion", "--o2-gradient needs it, as upstream; gradients in float32 are added unrounded with and without it", group = "Precision";
         ties_to_even: bool = "--use-deter-comp", "with --reuse-fp32-param weights are rounded to even at ties; sums have one order always", group = "Precision";
         npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
         swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
@@ -78,6 +81,31 @@ pub(super) fn optimizer_form(o: &Update, precision: &Precision) -> Result<Optimi
         rounded_moments: rounded,
         swapped: swap.then_some(o.swap_parts),
     })
+}
+
+/// Whether gradients are kept in bfloat16.
+///
+/// # Errors
+/// For what upstream refuses.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/training/arguments.py`, `_validate_o2`; Megatron-LM `core_v0.12.1`,
+/// `megatron/training/arguments.py`.
+pub(super) fn rounded_gradients(o: &Update, precision: &Precision) -> Result<bool> {
+    for (given, flag) in
+        [(o.rounded_gradients, "--o2-gradient"), (o.reduced_rounded, "--grad-reduce-in-bf16")]
+    {
+        if given && !precision.bf16 {
+            bail!(Usage(format!("{flag}: goes with --bf16, whose gradients it rounds")));
+        }
+    }
+    if o.rounded_gradients && o.fused_gradients {
+        bail!(Usage(
+            "--o2-gradient: needs --no-gradient-accumulation-fusion, as upstream, whose fused products add in float32"
+                .into()
+        ));
+    }
+    Ok(o.rounded_gradients || o.reduced_rounded)
 }
 
 /// The factor of the loss: what `--loss-scale` says, and of float16 weights a dynamic one otherwise.

@@ -1,0 +1,45 @@
+//! `--optimization-level`: which flags upstream passes over below its highest level.
+//!
+//! Upstream puts every feature on a level from 0, what Megatron needs on an NPU, to 2, and applies those up to the level that is
+//! asked for, 2 where none is. Flags of features above it are read and mean nothing. Those that act here are all of level 2; the
+//! flags that name a tokenizer are left out, for without it there is nothing to train on.
+//!
+//! # Source
+//! MindSpeed (2026), `mindspeed/features_manager/feature.py`, `is_need_apply`; MindSpeed-LLM (2026),
+//! `mindspeed_llm/features_manager/__init__.py`, `create_features_list`, and the features' `__init__` and `register_args`.
+
+/// The level that has every feature.
+pub(super) const HIGHEST: u64 = 2;
+
+/// Flags of features of the highest level that a program acts on.
+pub(super) const OF_HIGHEST: [&str; 29] = [
+    "--coc-fused-kernel",
+    "--coc-mode",
+    "--coc-parallel-num",
+    "--context-parallel-algo",
+    "--cp-window-size",
+    "--enable-mla-scale-kv-lora",
+    "--enable-mla-scale-q-lora",
+    "--enable-recompute-layers-per-pp-rank",
+    "--fix-sub-seq-length",
+    "--interleave-sliding-window",
+    "--moe-tp-extend-ep",
+    "--noop-layers",
+    "--npu-deterministic",
+    "--num-layer-list",
+    "--recompute-activation-function",
+    "--recompute-activation-function-num-layers",
+    "--recompute-in-advance",
+    "--recompute-in-bubble",
+    "--recompute-norm",
+    "--recompute-norm-num-layers",
+    "--reuse-fp32-param",
+    "--schedules-method",
+    "--sliding-window",
+    "--swap-attention",
+    "--swap-optimizer",
+    "--swap-optimizer-times",
+    "--ulysses-degree-in-cp",
+    "--use-ascend-coc",
+    "--use-ascend-mc2",
+];
