@@ -268,7 +268,8 @@ fn tensor_parallel_time(
     let grid = Grid::new(2, &GridSizes { tp: 2, ..GridSizes::default() }, GridRules::V2).unwrap();
     let context = ContextParallel::Gather;
     let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
-    let trial = Trial { config, grid, sequence_parallel, context, dispatcher, overlap_experts, lr: 1e-3 };
+    let (lr, ring_cache) = (1e-3, RingCache::default());
+    let trial = Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
     let work = Arc::new(Work { per_byte, names, time: Mutex::default() });
     let first: Mutex<Option<ThreadId>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
