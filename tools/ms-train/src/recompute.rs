@@ -31,7 +31,7 @@ options! {
 
 options! {
     /// What layers of experts keep less of.
-    pub(crate) struct OfExperts in "Recomputation" {
+    pub(crate) struct OfExperts in "Model families" {
         level: String = "--moe-zero-memory", "what experts keep: level0 forms again what goes into them (tokens are sent again) and what activation functions give, and what comes out goes to a file; level1 also what goes into activation functions. Needs --moe-alltoall-overlap-comm or --moe-fb-overlap";
         layers: Option<usize> = "--moe-zero-memory-num-layers", "level1 in the first so many layers of a stage, level0 in the others (0: level1 in all)", range = "[0,16384]";
         pub(crate) overlapped: bool = "--moe-alltoall-overlap-comm", "tokens are on their way to experts while shared experts work";

@@ -16,8 +16,8 @@ options! {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
         pub(crate) kind: Option<String> = "--moe-router-load-balancing-type", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), sinkhorn (experts are chosen so that tokens spread evenly; no loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none";
         by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
-        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)";
-        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)";
+        of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
+        of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
         z: Option<f64> = "--moe-z-loss-coeff", "coefficient of the loss that keeps routers' logits small", range = "[0,)";
         pub(crate) jitter: Option<f64> = "--moe-input-jitter-eps", "a router's inputs are multiplied by factors of 1 - eps to 1 + eps while it is trained", range = "[0,1)";
         jitters: bool = "--input-jitter", "v2.0.0: routers' inputs are not jittered, whatever --moe-input-jitter-eps says";
