@@ -119,9 +119,12 @@ impl Experts {
                 false => mine.contains(&copy).then_some(here + e.wrapping_sub(self.experts)),
             }
         };
-        let taken: Vec<Option<usize>> = choices.as_slice::<i32>()?.iter().enumerate().map(taken).collect();
-        let unweighted = routes.starts.len() - 1 - self.experts;
-        let routes = Arc::new(Routes::taking(&taken, routes.top_k, here + unweighted)?);
+        let choices = choices.as_slice::<i32>()?;
+        let (count, top_k) = (here + routes.starts.len() - 1 - self.experts, routes.top_k);
+        let routes = pass.g.device().routes("gathered", [choices.len(), top_k, count], &mut || {
+            let taken: Vec<Option<usize>> = choices.iter().enumerate().map(taken).collect();
+            Ok(Routes::taking(&taken, top_k, count)?)
+        })?;
         let rows = self.copied(pass, &x, &routes)?;
         let out = self.with_weights(pass, &rows, &routes, here, |pass, rows, routes| {
             self.unless_empty(pass, rows, routes)

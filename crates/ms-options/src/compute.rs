@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 options! {
     /// Where and how values are computed.
     pub struct Compute in "Parallelism" {
-        arithmetic: Option<String> = "--arithmetic", "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that instruction set's own)", own = own_of("arithmetic", "null", "pair,tile32");
+        arithmetic: Option<String> = "--arithmetic", "order in which products of bf16 matrices are summed: repeats the bits of a machine whose fastest order is another (default: the fastest here, kept in the user's cache folder; with MS_ISA that instruction set's own)", group = "Precision", own = own_of("arithmetic", "null", "pair,tile32");
         device: String = "--device", "where to compute", own = own_of("device", "\"cpu\"", "cpu,npu");
         threads: Option<usize> = "--threads", "threads of each rank's kernels", range = "[1,1024]", own = own("threads");
     }

@@ -18,10 +18,9 @@ impl MetaBackend {
         self.uninit(x.dtype(), &[tokens, heads.packed_width()])
     }
 
-    /// Keys that are picked: their numbers are looked at, the first ones.
-    fn picks(&self, tokens: usize, places: usize) -> Result<Tensor> {
-        let numbers: Vec<i32> = (0..tokens).flat_map(|_| 0..places as i32).collect();
-        Tensor::from_slice(&self.arena, [tokens, places], &numbers)
+    /// Keys that are picked: whoever looks at their numbers finds the first key.
+    fn picks(&self, tokens: usize, places: usize) -> Tensor {
+        self.uninit(DType::I32, &[tokens, places])
     }
 }
 
@@ -111,7 +110,7 @@ impl AttentionBackend for MetaBackend {
     }
 
     fn pick_keys(&self, inputs: &IndexerInputs<'_>, _: &[Segment], places: usize) -> Result<Tensor> {
-        self.picks(inputs.w.as_matrix().0, places)
+        Ok(self.picks(inputs.w.as_matrix().0, places))
     }
 
     fn attention_picked(
@@ -180,7 +179,7 @@ impl CompressedBackend for MetaBackend {
     }
 
     fn pick_seen(&self, inputs: &IndexerInputs<'_>, _: &[Sight], places: usize) -> Result<Tensor> {
-        self.picks(inputs.w.as_matrix().0, places)
+        Ok(self.picks(inputs.w.as_matrix().0, places))
     }
 
     fn attention_shared(

@@ -246,9 +246,13 @@ fn routed(
     let device = g.device().clone();
     let count = logits.value().as_matrix().1;
     let picks = weighed.as_slice::<i32>()?;
-    let picked = Arc::new(Routes::new(picks, router.top_k, count)?);
+    let sizes = [picks.len(), router.top_k, count];
+    let picked = device.routes("picked", sizes, &mut || Ok(Routes::new(picks, router.top_k, count)?))?;
     let routes = match taken {
-        Some(taken) => Arc::new(Routes::new(taken.as_slice::<i32>()?, router.top_k, count)?),
+        Some(taken) => {
+            let taken = taken.as_slice::<i32>()?;
+            device.routes("taken", sizes, &mut || Ok(Routes::new(taken, router.top_k, count)?))?
+        }
         None => picked.clone(),
     };
     let mut loss = None;
