@@ -334,6 +334,9 @@ pub(crate) fn widened(stored: &Tensor) -> Tensor {
         return stored.clone();
     }
     let mut wide = Tensor::uninit(stored.arena(), DType::F32, stored.shape());
+    if stored.is_meta() {
+        return wide;
+    }
     let to = wide.as_mut_slice().expect("a fresh tensor is unique and of the type it was made with");
     stored.as_slice::<f16>().expect("the type was looked at").convert_to_f32_slice(to);
     wide

@@ -102,7 +102,9 @@ pub const RULES: [Rule; 19] = [
     Rule {
         part: "sparse attention",
         tp: How::Shared("every rank scores all keys"),
-        cp: How::Refused("the indexer picks among the keys of all ranks"),
+        cp: How::Refused(
+            "the keys that the indexer picks among are not gathered in this version; upstream gathers them (kvallgather_cp_algo)",
+        ),
         ep: UNCONCERNED,
         has: |c| c.indexer.is_some(),
         divides: nothing,
@@ -110,7 +112,9 @@ pub const RULES: [Rule; 19] = [
     Rule {
         part: "attention to pooled entries",
         tp: How::Shared("heads and groups of outputs"),
-        cp: How::Refused("windows of entries and of tokens cross the borders of ranks"),
+        cp: How::Refused(
+            "rows of windows are not gathered in this version; upstream gathers them (kvallgather_cp_algo)",
+        ),
         ep: UNCONCERNED,
         has: |c| c.compressed().is_some(),
         divides: |c, axis| match (axis, c.compressed()) {
@@ -384,7 +388,7 @@ mod tests {
         let said = check_context(&sparse, 1, 2).unwrap_err().to_string();
         assert_eq!(
             said,
-            "sparse attention cannot be shared by cp 2: the indexer picks among the keys of all ranks"
+            "sparse attention cannot be shared by cp 2: the keys that the indexer picks among are not gathered in this version; upstream gathers them (kvallgather_cp_algo)"
         );
         check_context(&sparse, 1, 1).unwrap();
         check_cut(&sparse, 2).unwrap();

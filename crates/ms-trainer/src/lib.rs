@@ -29,8 +29,8 @@ mod share;
 mod state;
 
 pub use config::{
-    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay, Routing,
-    TrainConfig, UpdateRule,
+    Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay,
+    Routing, TrainConfig, UpdateRule,
 };
 pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
 pub use error::{Error, Result};

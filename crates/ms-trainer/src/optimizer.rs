@@ -24,6 +24,12 @@ pub struct Optimizer {
     unpublished: Option<Vec<Tensor>>,
 }
 
+/// First elements of the pieces of `len` elements. Without values all are alike: the first stands for them.
+fn pieces(device: &Device, len: usize, piece: usize) -> impl Iterator<Item = usize> + use<> {
+    let most = if device.arena().is_meta() { 1 } else { usize::MAX };
+    (0..len).step_by(piece).take(most)
+}
+
 /// Elements of which unrounded copies are made at one time, where the state is kept in another form.
 const PIECE: usize = 1 << 14;
 
@@ -145,7 +151,7 @@ impl Optimizer {
     pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
         self.unpublished = None;
         for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
-            for at in (0..len).step_by(self.piece) {
+            for at in pieces(device, len, self.piece) {
                 let part = store.slice(own.start + at, self.piece.min(len - at))?;
                 self.state[0].write(device, start + at, &device.cast(&part, self.dtype)?)?;
             }
@@ -354,7 +360,7 @@ impl Optimizer {
             }
             // The rule works element by element, so pieces give the same bits.
             let piece = if self.state[0].is_whole(own.at) { len.max(1) } else { self.piece };
-            for start in (0..len).step_by(piece) {
+            for start in pieces(device, len, piece) {
                 let (at, part) = (own.at + start, piece.min(len - start));
                 let upper = || Ok(store.slice(self.shard.home(own) + start, part)?);
                 let read = |state: &State| state.read(device, (at, part), upper);
@@ -406,7 +412,7 @@ impl Optimizer {
         dtype: DType,
     ) -> Result<Tensor> {
         let mut whole = Tensor::uninit(device.arena(), dtype, [len]);
-        for at in (0..len).step_by(self.piece) {
+        for at in pieces(device, len, self.piece) {
             let part = self.piece.min(len - at);
             let nothing = || Ok(Tensor::zeros(device.arena(), dtype, [0]));
             let values = device.cast(&state.read(device, (start + at, part), nothing)?, dtype)?;

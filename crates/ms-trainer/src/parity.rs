@@ -275,8 +275,7 @@ impl Trial {
         let (grid, sequence_parallel, context) = (&self.grid, self.sequence_parallel, self.context);
         let (dispatcher, overlap_experts) = (self.dispatcher, self.overlap_experts);
         let ring_cache = self.ring_cache;
-        let place =
-            Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+        let place = Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
         let each = micro / grid.size(Axis::Dp);
         rehearse(&self.config, &place, each).map_err(|e| Apart::Failed { rank, message: e.to_string() })
     }

@@ -98,12 +98,54 @@ fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usi
     (round.min(micro_batches), full.min(micro_batches))
 }
 
+/// Tokens of a rank up to which they are all tried out.
+const MOST: usize = 1 << 13;
+
+/// A line through two values, at a point behind the second that is as far from it as `beyond` times their distance.
+fn stretched(few: usize, many: usize, beyond: usize) -> usize {
+    many.saturating_add(many.saturating_sub(few).saturating_mul(beyond))
+}
+
+/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of rows that leave a rank more than some thousand
+/// tokens two shorter lengths are tried: everything grows with the tokens from there on.
+///
+/// # Errors
+/// As the run itself: sizes that do not fit.
+pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
+    let size = |axis| place.grid.size(axis);
+    let unit = 2 * size(Axis::Cp) * size(Axis::Tp);
+    let (mut length, mut parts) = (config.longest_row, 1);
+    while length * config.batch.micro / size(Axis::Cp) > MOST && length.is_multiple_of(4 * unit) {
+        (length, parts) = (length / 2, parts * 2);
+    }
+    if parts == 1 {
+        return rehearse_whole(config, place, micro_batches);
+    }
+    let of =
+        |length| rehearse_whole(&TrainConfig { longest_row: length, ..config.clone() }, place, micro_batches);
+    let (few, many) = (of(length / 2)?, of(length)?);
+    // Behind the second length, in halves of it.
+    let beyond = 2 * (parts - 1);
+    let sent = many
+        .sent
+        .iter()
+        .map(|(group, &bytes)| (*group, stretched(few.sent[group] as usize, bytes as usize, beyond) as u64));
+    Ok(Rehearsal {
+        peak_bytes: stretched(few.peak_bytes, many.peak_bytes, beyond),
+        peak_block_bytes: stretched(few.peak_block_bytes, many.peak_block_bytes, beyond),
+        largest_bytes: stretched(few.largest_bytes, many.largest_bytes, beyond),
+        kept_bytes: stretched(few.kept_bytes, many.kept_bytes, beyond),
+        host_bytes: stretched(few.host_bytes as usize, many.host_bytes as usize, beyond) as u64,
+        sent: sent.collect(),
+    })
+}
+
 /// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many, the second of two iterations runs as many as
 /// fill the pipeline: the rest keeps no more, and sends what the difference of the two says.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
-pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
+fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> Result<Rehearsal> {
     let (round, full) = rounds(config, place, micro_batches);
     let device = Device::meta(config.dtype);
     let fabric = MetaFabric::new(place.rank, place.grid.world(), device.arena(), borders(config, place));
@@ -131,4 +173,42 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
         host_bytes: engine.host_stats().map_or(0, |s| s.peak_bytes),
         sent: sent(&engine).into_iter().map(in_all).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ms_core::GridRules;
+    use ms_spec::ModelConfig;
+
+    #[test]
+    fn long_rows_take_what_two_shorter_ones_say() {
+        let model = ModelConfig {
+            layers: 2,
+            hidden: 8,
+            ffn: 16,
+            heads: 2,
+            groups: 1,
+            head_dim: 4,
+            vocab: 32,
+            padded_vocab: 32,
+            max_positions: 1 << 16,
+            ..ModelConfig::default()
+        };
+        let sizes = ms_core::GridSizes { tp: 2, ..Default::default() };
+        let grid = Grid::new(2, &sizes, GridRules::V2).unwrap();
+        let config = TrainConfig::steps(model.validate().unwrap(), DType::Bf16, 1 << 15, 1);
+        let place = Place {
+            grid: &grid,
+            rank: 0,
+            sequence_parallel: true,
+            context: ContextParallel::Gather,
+            ring_cache: RingCache::default(),
+            dispatcher: Dispatcher::default(),
+            overlap_experts: false,
+        };
+        let (whole, stretched) =
+            (rehearse_whole(&config, &place, 2).unwrap(), rehearse(&config, &place, 2).unwrap());
+        assert_eq!(whole, stretched);
+    }
 }

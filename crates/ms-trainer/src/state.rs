@@ -59,7 +59,8 @@ pub(crate) struct Lower {
 impl Lower {
     pub(crate) fn new(device: &Device, numel: usize, ties_to_even: bool) -> Self {
         let halves = Tensor::zeros(device.arena(), DType::I16, [numel]);
-        let lowered = if ties_to_even { vec![0; numel.div_ceil(64)] } else { Vec::new() };
+        let counted = ties_to_even && !halves.is_meta();
+        let lowered = if counted { vec![0; numel.div_ceil(64)] } else { Vec::new() };
         Self { ties_to_even, halves, lowered, whole: BTreeMap::new() }
     }
 
@@ -74,6 +75,9 @@ impl Lower {
 
     fn read(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
         let lower = self.halves.slice_flat(at, [len])?;
+        if lower.is_meta() {
+            return Ok(Tensor::uninit(device.arena(), DType::F32, [len]));
+        }
         let (upper, lower) = (upper.as_slice::<bf16>()?, lower.as_slice::<i16>()?);
         let mut values = Tensor::uninit(device.arena(), DType::F32, [len]);
         let each = upper.iter().zip(lower).enumerate();
@@ -88,6 +92,9 @@ impl Lower {
         let mut upper = Tensor::uninit(values.arena(), DType::Bf16, values.shape());
         if let Some(whole) = self.whole.get_mut(&at) {
             *whole = values.copied()?;
+        }
+        if self.halves.is_meta() {
+            return Ok(upper);
         }
         let (values, to) = (values.as_slice::<f32>()?, upper.as_mut_slice::<bf16>()?);
         let lower = &mut self.halves.as_mut_slice::<i16>()?[at..at + values.len()];

@@ -340,8 +340,8 @@ fn every_slip_without_an_exchange_is_noticed() {
         let sound = run(&config, &case, routing, &steps).unwrap();
         compare(&want, &sound, Bounds::of(case.dtype)).unwrap();
         slip(&mut case, &mut routing, &mut steps);
-        let outcome = run(&config, &case, routing, &steps)
-            .and_then(|got| compare(&want, &got, Bounds::of(case.dtype)));
+        let outcome =
+            run(&config, &case, routing, &steps).and_then(|got| compare(&want, &got, Bounds::of(case.dtype)));
         println!("{what}: {}", outcome.as_ref().err().map_or("nothing".into(), Apart::what));
         assert!(outcome.is_err(), "{what} on {kind:?} {sizes:?} is not noticed");
     }

@@ -269,7 +269,8 @@ fn tensor_parallel_time(
     let context = ContextParallel::Gather;
     let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
     let (lr, ring_cache) = (1e-3, RingCache::default());
-    let trial = Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+    let trial =
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
     let work = Arc::new(Work { per_byte, names, time: Mutex::default() });
     let first: Mutex<Option<ThreadId>> = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {

@@ -20,8 +20,7 @@ pub(crate) fn stages(r: &Resolved, micro_batches: usize) -> Vec<Option<Rehearsal
         let (sequence_parallel, context) = (r.topology.sequence_parallel, r.topology.context);
         let (dispatcher, overlap_experts) = (r.topology.dispatcher, r.topology.overlap_experts);
         let ring_cache = r.topology.ring_cache;
-        let place =
-            Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
+        let place = Place { grid, rank, sequence_parallel, context, ring_cache, dispatcher, overlap_experts };
         let tried = rehearse(&r.config, &place, micro_batches);
         tried.inspect_err(|e| tracing::warn!("stage {stage} cannot be tried out: {e}")).ok()
     };

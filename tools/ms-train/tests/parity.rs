@@ -54,7 +54,10 @@ fn the_first_gradient_that_differs_is_named() {
     // One product of one rank is twice what it should be: what comes before it in the model has another gradient, and behind
     // it the network that it goes through.
     let said = spoilt("1 leave_tp 2 double");
-    assert!(said.contains("differ: the gradient of ") && said.contains("of its norm, allowed are 1e-10"), "{said}");
+    assert!(
+        said.contains("differ: the gradient of ") && said.contains("of its norm, allowed are 1e-10"),
+        "{said}"
+    );
     // The gradient of one exchange alone: layers behind it are as they should be.
     let last = said.lines().find(|line| line.contains("the gradient of ")).unwrap().to_owned();
     let said = spoilt("1 enter_tp 1 double");

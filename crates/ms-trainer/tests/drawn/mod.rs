@@ -441,7 +441,8 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
 /// How routers are trained, drawn.
 fn routing(kind: Model, case: &Case, draw: &mut Draw) -> Routing {
     let policy = draw.of(&[DropPolicy::Weights, DropPolicy::Position]);
-    let capacity = draw.of(&[None, Some(Capacity { factor: 1.0, policy }), Some(Capacity { factor: 1.5, policy })]);
+    let capacity =
+        draw.of(&[None, Some(Capacity { factor: 1.0, policy }), Some(Capacity { factor: 1.5, policy })]);
     let even_choice = kind == Model::Experts && draw.below(4) == 0;
     Routing {
         // As upstream: where tokens are sent, and experts chosen by scores.

@@ -111,7 +111,8 @@ fn copies_beyond_the_capacity_are_upstreams() {
     let mut graph = Graph::train(&device);
     let x = graph.input(logits);
     let Routed { weights, routes, .. } = route(&mut graph, &x, None, &router, None).unwrap();
-    let (left, dropped) = drop_beyond(&mut graph, &weights, &routes, (capacity, &[]), DropPolicy::Weights).unwrap();
+    let (left, dropped) =
+        drop_beyond(&mut graph, &weights, &routes, (capacity, &[]), DropPolicy::Weights).unwrap();
     let left = left.value().to_f32_vec().unwrap();
     let mut dense = vec![0f32; tokens * experts];
     for e in 0..experts {
