@@ -3,7 +3,7 @@
 //! Both count what is multiplied forward once and backward twice. Neither counts routers, indexers and hyper-connections, nor
 //! recurrent mixers other than head's Mamba2; the other layers of a model with attention count as attention, whatever mixes
 //! their tokens. Neither tells which layers of `--first-k-dense-replace` are dense; here the layers are those that the
-//! model has. GeGLU, whose gate upstream leaves out, counts like SwiGLU.
+//! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
 use crate::parts::{Feed, Mixer};

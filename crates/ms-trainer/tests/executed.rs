@@ -1,6 +1,8 @@
 //! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, with as many passes kept as
 //! the simulation finds.
 
+#![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
+
 mod parity;
 
 use ms_dist::schedule::{Kind, Schedule};

@@ -15,6 +15,9 @@ use crate::{
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+/// What was sorted: its name and sizes.
+type Sorted = (&'static str, [usize; 3]);
+
 /// A device without values, for weights of one element type.
 #[derive(Debug)]
 pub struct MetaBackend {
@@ -22,7 +25,7 @@ pub struct MetaBackend {
     /// Element type of what is kept unrounded.
     wide: DType,
     /// What was sorted, which is the same every time.
-    routes: Mutex<BTreeMap<(&'static str, [usize; 3]), Arc<Routes>>>,
+    routes: Mutex<BTreeMap<Sorted, Arc<Routes>>>,
 }
 
 impl Device {

@@ -328,7 +328,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                 }
             };
             let pattern = |l: usize| Layer {
-                mixer: if l % 2 == 0 { mixer } else { Mixer::Attention },
+                mixer: if l.is_multiple_of(2) { mixer } else { Mixer::Attention },
                 ..Layer::default()
             };
             ModelConfig { gated_delta, mamba2, pattern: (0..layers).map(pattern).collect(), ..base }
