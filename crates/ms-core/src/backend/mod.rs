@@ -76,6 +76,20 @@ pub trait Backend:
     fn table_dtype(&self) -> DType {
         DType::F32
     }
+    /// What `make` sorts. A device without values chooses alike every time: it takes again what it has made under this name and these
+    /// sizes.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    fn routes(
+        &self,
+        name: &'static str,
+        sizes: [usize; 3],
+        make: &mut dyn FnMut() -> Result<Routes>,
+    ) -> Result<Arc<Routes>> {
+        let _ = (name, sizes);
+        make().map(Arc::new)
+    }
     /// Waits until everything that was started has finished.
     fn synchronize(&self) -> Result<()>;
 }

@@ -1,7 +1,6 @@
 //! Mixtures of experts of a device.
 
 use crate::{Result, Tensor, TensorMut};
-use std::sync::Arc;
 
 /// A router of a mixture of experts.
 pub type Router = ms_kernels::routing::Router;
@@ -16,20 +15,6 @@ pub type Routes = ms_kernels::experts::Routes;
 
 /// Mixtures of experts. `K` experts per token of `E`.
 pub trait MoeBackend {
-    /// What `make` sorts. A device without values chooses alike every time: it takes again what it has made under this name and these
-    /// sizes.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    fn routes(
-        &self,
-        name: &'static str,
-        sizes: [usize; 3],
-        make: &mut dyn FnMut() -> Result<Routes>,
-    ) -> Result<Arc<Routes>> {
-        let _ = (name, sizes);
-        make().map(Arc::new)
-    }
     /// Experts `[T,K]` i32 and weights `[T,K]` f32 of tokens with router logits `[T,E]` f32; `bias[E]` f32 takes part
     /// in the choice.
     ///

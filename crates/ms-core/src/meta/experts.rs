@@ -2,24 +2,8 @@
 
 use super::MetaBackend;
 use crate::{ExpertLoad, MoeBackend, Result, Router, Routes, Tensor, TensorMut};
-use std::sync::{Arc, PoisonError};
 
 impl MoeBackend for MetaBackend {
-    fn routes(
-        &self,
-        name: &'static str,
-        sizes: [usize; 3],
-        make: &mut dyn FnMut() -> Result<Routes>,
-    ) -> Result<Arc<Routes>> {
-        let mut made = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = made.get(&(name, sizes)) {
-            return Ok(made.clone());
-        }
-        let new = Arc::new(make()?);
-        made.insert((name, sizes), new.clone());
-        Ok(new)
-    }
-
     fn route(&self, logits: &Tensor, _: Option<&Tensor>, router: &Router) -> Result<(Tensor, Tensor)> {
         let (tokens, count) = logits.as_matrix();
         let numbers: Vec<i32> = (0..tokens * router.top_k).map(|i| (i % count.max(1)) as i32).collect();

@@ -13,7 +13,7 @@ use crate::{
     Shape, Tensor, TensorMut,
 };
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What was sorted: its name and sizes.
 type Sorted = (&'static str, [usize; 3]);
@@ -75,6 +75,21 @@ impl Backend for MetaBackend {
 
     fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn routes(
+        &self,
+        name: &'static str,
+        sizes: [usize; 3],
+        make: &mut dyn FnMut() -> Result<Routes>,
+    ) -> Result<Arc<Routes>> {
+        let mut made = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.get(&(name, sizes)) {
+            return Ok(made.clone());
+        }
+        let new = Arc::new(make()?);
+        made.insert((name, sizes), new.clone());
+        Ok(new)
     }
 }
 
