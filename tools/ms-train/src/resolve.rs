@@ -66,9 +66,9 @@ options! {
         eval_interval: u64 = "--eval-interval", "iterations between validations", group = "Evaluation", range = "[0,1000000000000]";
         eval_iters: u64 = "--eval-iters", "batches of one validation", group = "Evaluation", range = "[0,1000000000000]";
         skip_train: bool = "--skip-train", "only validate and test", group = "Evaluation";
-        exit_interval: Option<u64> = "--exit-interval", "save and stop at a multiple of this iteration", group = "Stopping", range = "[0,1000000000000]";
-        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this time", group = "Stopping", range = "[0,)";
-        pub(crate) handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Stopping";
+        exit_interval: Option<u64> = "--exit-interval", "save and stop at a multiple of this iteration", group = "Checkpoint", range = "[0,1000000000000]";
+        exit_minutes: Option<f64> = "--exit-duration-in-mins", "save and stop after this time", group = "Checkpoint", range = "[0,)";
+        pub(crate) handle_signal: bool = "--exit-signal-handler", "save and stop on SIGTERM", group = "Checkpoint";
         pub(crate) profile: bool = "--profile", "record a trace", group = "Profiling";
         profile_start: u64 = "--profile-step-start", "first iteration of the trace", group = "Profiling", range = "[0,1000000000000]";
         profile_end: u64 = "--profile-step-end", "iteration after the trace", group = "Profiling", range = "[0,1000000000000]";

@@ -12,7 +12,7 @@ const FAMILIES: &str = "Model families";
 const MEMORY: &str = "Recomputation";
 
 /// Headings in the order of the work.
-const GROUPS: [&str; 24] = [
+const GROUPS: [&str; 23] = [
     "Task",
     "Input",
     "Selection",
@@ -31,7 +31,6 @@ const GROUPS: [&str; 24] = [
     "Packing",
     "Evaluation",
     "Generation",
-    "Stopping",
     "Profiling",
     "Output",
     "Logging",
