@@ -2,8 +2,8 @@
 //!
 //! A dev-dependency only; no product crate depends on it.
 //!
-//! Reference values that were made by running other software live beside the project in a folder `shared`,
-//! which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
+//! Reference values that were made by running other software live in `tests/golden`, where [`golden`] finds them, as far as they
+//! are small and numbers. The others live beside the project in a folder `shared`, which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
 //! `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test cannot be skipped unnoticed.
 
 mod families;
@@ -33,6 +33,22 @@ pub fn shared(relative: &str) -> Option<PathBuf> {
         path.display()
     );
     None
+}
+
+/// A file or folder of the reference values that every clone has, those in `tests/golden`.
+///
+/// # Panics
+/// If it is not there.
+pub fn golden(relative: &str) -> PathBuf {
+    let path = workspace_root().join("tests/golden").join(relative);
+    assert!(path.exists(), "{}: expected reference values", path.display());
+    path
+}
+
+/// A file or folder of reference values: the repository's own or, where it has none, the shared one.
+pub fn golden_or_shared(relative: &str) -> Option<PathBuf> {
+    let own = workspace_root().join("tests/golden").join(relative);
+    if own.exists() { Some(own) } else { shared(&format!("goldens/{relative}")) }
 }
 
 /// One tensor of a golden file, widened for comparison.
