@@ -3,8 +3,9 @@
 //! A dev-dependency only; no product crate depends on it.
 //!
 //! Reference values that were made by running other software live in `tests/golden`, where [`golden`] finds them, as far as they
-//! are small and numbers. The others live beside the project in a folder `shared`, which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
-//! `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test cannot be skipped unnoticed.
+//! are small and numbers. The others live beside the project in a folder `shared`, which users do not have. [`shared`] finds it;
+//! a test that needs it returns early when it is absent, unless `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test
+//! cannot be skipped unnoticed.
 
 mod families;
 

@@ -85,7 +85,8 @@ fn they_do_not_depend_on_the_topology_but_for_their_rounding() {
         let case = Case { rounded_gradients: true, dtype: DType::F32, ..case };
         let (name, apart) = worst(&want, &found(&case, &two()));
         assert!(apart < 0.01, "{case:?}: {name} differs by {apart}");
-        // Ranks that share tokens sum gradients of norms that each has rounded; of two with a micro-batch each the sum is the same.
+        // Ranks that share tokens sum gradients of norms that each has rounded; of two with a micro-batch each the sum is the
+        // same.
         assert_eq!(apart > 0.0, case.sizes.tp > 1, "{case:?}: {name} differs by {apart}");
     }
 }

@@ -1,7 +1,7 @@
 //! Names of Hugging Face tensors, family by family: data, read in both directions.
 //!
-//! A scheme inherits its parent's rows. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in `.weight` also names
-//! the bias, which ends in `.bias`; one that does not has its bias under `…_bias`.
+//! A scheme inherits its parent's rows. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
+//! `.weight` also names the bias, which ends in `.bias`; one that does not has its bias under `…_bias`.
 
 use ms_spec::Family;
 
