@@ -52,6 +52,25 @@ pub fn golden_or_shared(relative: &str) -> Option<PathBuf> {
     if own.exists() { Some(own) } else { shared(&format!("goldens/{relative}")) }
 }
 
+/// The bytes of every file below a folder, by its path in it.
+///
+/// # Panics
+/// If the folder or a file in it cannot be read.
+pub fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let read = |e: std::io::Error, path: &Path| -> ! { panic!("{}: {e}", path.display()) };
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|e| read(e, folder)) {
+        let path = entry.unwrap_or_else(|e| read(e, folder)).path();
+        let name = PathBuf::from(path.file_name().expect("entries of a folder have names"));
+        if path.is_dir() {
+            all.extend(tree(&path).into_iter().map(|(inner, bytes)| (name.join(inner), bytes)));
+        } else {
+            all.insert(name, std::fs::read(&path).unwrap_or_else(|e| read(e, &path)));
+        }
+    }
+    all
+}
+
 /// One tensor of a golden file, widened for comparison.
 #[derive(Clone, Debug)]
 pub struct Golden {

@@ -3,10 +3,10 @@
 
 mod upstream;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use assert_cmd::Command;
+use ms_testing::tree;
 
 fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
     Command::cargo_bin("ms-convert").unwrap().args(args).assert()
@@ -22,21 +22,6 @@ fn stdout(assert: &assert_cmd::assert::Assert) -> String {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// Every file below a folder, by its path in it.
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = PathBuf::from(path.file_name().unwrap());
-        if path.is_dir() {
-            all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b)));
-        } else {
-            all.insert(name, std::fs::read(&path).unwrap());
-        }
-    }
-    all
 }
 
 /// A model of our own making, so that these tests need nothing from outside.

@@ -1,6 +1,7 @@
 //! Upstream's own command lines, unchanged.
 
-use super::{ms_convert, stdout, text, tree};
+use super::{ms_convert, stdout, text};
+use ms_testing::tree;
 
 #[test]
 fn upstreams_argument_lists_work_unchanged() {
