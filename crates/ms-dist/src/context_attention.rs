@@ -36,11 +36,13 @@ pub struct Spread {
     pub pieces: Vec<Vec<Piece>>,
     /// Rows of each rank.
     pub rows: usize,
+    /// Position of each token of the whole micro-batch, in its order.
+    pub positions: Vec<i32>,
 }
 
 impl Spread {
     /// The pieces of several ranks whose rows stand one after the other.
-    fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
+    pub(crate) fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
         let of = |(i, &rank): (usize, &usize)| {
             let shift = i * self.rows;
             self.pieces[rank].iter().map(move |p| Piece { row: p.row + shift, ..*p })
@@ -49,7 +51,7 @@ impl Spread {
     }
 
     /// Routes that put the rows of `pieces`, which together are the whole micro-batch, into its own order.
-    fn in_order(&self, pieces: &[Piece]) -> ms_core::Result<Routes> {
+    pub(crate) fn in_order(&self, pieces: &[Piece]) -> ms_core::Result<Routes> {
         let total: usize = self.documents.iter().map(|d| d.q_len).sum();
         // Which row stands at each place; a row is an "expert" of its own.
         let mut place_of = vec![0i32; total];

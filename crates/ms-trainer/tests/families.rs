@@ -17,7 +17,8 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
     let etp = case.sizes.etp.unwrap_or(case.sizes.tp);
     ms_spec::check_cut(c, case.sizes.tp).is_ok()
         && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
-        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp).is_ok()
+        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp, case.context == ContextParallel::Gather)
+            .is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
         && std::iter::once(c.heads).chain(c.windowed.as_ref().map(|w| w.heads)).all(|heads| {
             case.sizes.cp == 1 || case.context.check(heads / case.sizes.tp, case.sizes.cp, 48).is_ok()
@@ -141,6 +142,11 @@ fn context_parallel_ring() {
 fn context_parallel_ulysses() {
     let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses);
     on_all("cp 2, Ulysses", &case, |name| !PICKING.contains(&name));
+}
+
+#[test]
+fn context_parallel_gathered() {
+    on_all("cp 2, gathered", &Case::of(2, 1, 2, 1, 1), |_| true);
 }
 
 /// A layer of a mixer with a state along the sequence, and one of attention.

@@ -239,6 +239,34 @@ pub trait AttentionBackend {
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<Tensor>;
+    /// Attention of queries `q[T,N·D]` over `picks[T,P]` (or -1) of the rows `kv[C,2·G·D]`, which hold of each group the key and
+    /// behind it the value: `(out[T,N·D], lse[N,T] f32)`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_apart(
+        &self,
+        q: &Tensor,
+        kv: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradients of [`AttentionBackend::attention_picked_apart`] by `q` and `kv`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_apart_backward(
+        &self,
+        dout: &Tensor,
+        q: &Tensor,
+        kv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
     /// Copies the key and value heads of prepared rows `qkv[T,..]` into cache rows `places[t]`.
     ///
     /// # Errors

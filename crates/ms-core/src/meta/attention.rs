@@ -137,6 +137,31 @@ impl AttentionBackend for MetaBackend {
         Ok(self.packed(x, picks.as_matrix().0, heads))
     }
 
+    fn attention_picked_apart(
+        &self,
+        q: &Tensor,
+        _: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        _: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        Ok(self.heads_out(q, picks.as_matrix().0, heads))
+    }
+
+    fn attention_picked_apart_backward(
+        &self,
+        _: &Tensor,
+        q: &Tensor,
+        kv: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        _: HeadLayout,
+        _: &Tensor,
+        _: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        Ok((self.like(q), self.like(kv)))
+    }
+
     fn cache_append(
         &self,
         _: &mut Tensor,

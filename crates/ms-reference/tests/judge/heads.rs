@@ -144,6 +144,16 @@ pub(crate) const CASES: &[Case] = &[
         let (cached, _) = b.device.attention_picked(&qkv, Some((&keys, &values)), HEADS, &picks, &o)?;
         Ok(vec![out, lse, dx, cached])
     }),
+    ("attention_picked_apart attention_picked_apart_backward", |b| {
+        // More keys than queries.
+        let (q, kv, dout) = (b.x(&[TOKENS, 48]), b.x(&[TOKENS + 5, 32]), b.x(&[TOKENS, 48]));
+        let picks = picks(b, TOKENS + 5);
+        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
+        let (out, lse) = b.device.attention_picked_apart(&q, &kv, HEADS, &picks, &o)?;
+        let (dq, dkv) =
+            b.device.attention_picked_apart_backward(&dout, &q, &kv, &out, &lse, HEADS, &picks, &o)?;
+        Ok(vec![out, lse, dq, dkv])
+    }),
     ("rotate_last", |b| {
         let (x, positions, rotary) = (b.x(&[TOKENS, 24]), b.draw_ids(TOKENS, 20), rotary(b, 4));
         let turned = b.device.rotate_last(&x, 8, &rotary, &positions, false)?;
