@@ -42,7 +42,7 @@ pub struct Spread {
 
 impl Spread {
     /// The pieces of several ranks whose rows stand one after the other.
-    pub(crate) fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
+    fn joined(&self, ranks: &[usize]) -> Vec<Piece> {
         let of = |(i, &rank): (usize, &usize)| {
             let shift = i * self.rows;
             self.pieces[rank].iter().map(move |p| Piece { row: p.row + shift, ..*p })
@@ -51,7 +51,7 @@ impl Spread {
     }
 
     /// Routes that put the rows of `pieces`, which together are the whole micro-batch, into its own order.
-    pub(crate) fn in_order(&self, pieces: &[Piece]) -> ms_core::Result<Routes> {
+    fn in_order(&self, pieces: &[Piece]) -> ms_core::Result<Routes> {
         let total: usize = self.documents.iter().map(|d| d.q_len).sum();
         // Which row stands at each place; a row is an "expert" of its own.
         let mut place_of = vec![0i32; total];
@@ -62,6 +62,11 @@ impl Spread {
             }
         }
         Ok(Routes::new(&place_of, 1, total)?)
+    }
+
+    /// [`Spread::in_order`] for the rows of all ranks, one after the other.
+    pub(crate) fn order_of_all(&self) -> ms_core::Result<Routes> {
+        self.in_order(&self.joined(&(0..self.pieces.len()).collect::<Vec<_>>()))
     }
 }
 
@@ -474,7 +479,7 @@ pub fn context_attention(
 /// # Errors
 /// If a rank fails.
 pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
-    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let order = Arc::new(spread.order_of_all()?);
     let all = exchange(g, &ctx.cp, x, false)?;
     Ok(ops::dispatch(g, &all, &order)?)
 }
@@ -484,7 +489,7 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) 
 /// # Errors
 /// If a rank fails.
 pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
-    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let order = Arc::new(spread.order_of_all()?);
     let all = ops::restore(g, y, &order)?;
     exchange(g, &ctx.cp, &all, true)
 }

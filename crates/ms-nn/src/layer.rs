@@ -13,7 +13,7 @@ use crate::{Batch, Carry, Error, Result};
 use ms_core::{
     Device, Dispatcher, Graph, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
 };
-use ms_dist::{ParallelCtx, gather_rows_of_documents, rows_of_documents};
+use ms_dist::{GatheredRows, ParallelCtx};
 use ms_spec::{Attention as Kind, Feed, LayerKeeping, Mixer, ModelConfig};
 use std::ops::Range;
 use std::sync::Arc;
@@ -121,15 +121,14 @@ impl<'a> Pass<'a> {
     /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the order
     /// of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are gathered again
     /// in the backward pass.
-    pub(crate) fn rows_of_all(&mut self, x: &Var, name: &'static str) -> ms_core::Result<Var> {
+    pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
         let Some(spread) = self.batch.spread.clone() else { return Ok(x.clone()) };
-        let all = gather_rows_of_documents(self.g, self.ctx, x, &spread, name)?;
+        let all = of.gather(self.g, self.ctx, x, &spread)?;
         if !self.g.records() || self.ctx.ring_cache.of_layer(self.layer) == KeptOfRing::KeysAndValues {
             return Ok(all);
         }
         let (ctx, x) = (self.ctx.clone(), x.saved());
-        let all = all
-            .rebuilt_by(move |device| Ok(rows_of_documents(device, &ctx, &x.get(device)?, &spread, name)?));
+        let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &spread)?));
         self.passing.push(all.clone());
         Ok(all)
     }

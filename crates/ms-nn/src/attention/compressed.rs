@@ -17,8 +17,16 @@ use crate::layer::Pass;
 use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
 use ms_core::{Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Sight, Tensor, Var, ops};
+use ms_dist::GatheredRows;
 use ms_spec::{Compressed, ModelConfig, Pooled};
 use std::sync::Arc;
+
+/// Rows that are key and value of all heads.
+static ROWS: GatheredRows = GatheredRows {
+    rows: "rows of tokens",
+    again: "rows of tokens again",
+    gradients: "gradients of rows of tokens",
+};
 
 /// What all layers share.
 #[derive(Clone, Debug)]
@@ -134,7 +142,7 @@ impl CompressedAttention {
                 let [pool, index] = &mut **pools;
                 (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
             }
-            _ => (pass.rows_of_all(&row, "rows of tokens")?, [None, None]),
+            _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
         };
         let (far, seen) = match &self.compressor {
             Some(compressor) => {

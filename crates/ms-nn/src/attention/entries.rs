@@ -5,7 +5,22 @@ use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{ParamId, Pooling, Result, Rotary, Tensor, Var, Window, ops};
+use ms_dist::GatheredRows;
 use std::sync::Arc;
+
+/// Rows that windows are pooled of.
+static ROWS_TO_POOL: GatheredRows = GatheredRows {
+    rows: "rows to pool",
+    again: "rows to pool again",
+    gradients: "gradients of rows to pool",
+};
+
+/// By what their softmax weighs them.
+static GATES: GatheredRows = GatheredRows {
+    rows: "gates of rows",
+    again: "gates of rows again",
+    gradients: "gradients of gates of rows",
+};
 
 /// One compressor.
 #[derive(Clone, Debug)]
@@ -66,8 +81,7 @@ impl Compressor {
     ) -> Result<Entries> {
         let (kv, gate) = (pass.linear(x, self.kv)?, pass.linear(x, self.gate)?);
         let Some(cache) = cache else {
-            let (kv, gate) =
-                (pass.rows_of_all(&kv, "rows to pool")?, pass.rows_of_all(&gate, "gates of rows")?);
+            let (kv, gate) = (pass.rows_of_all(&kv, &ROWS_TO_POOL)?, pass.rows_of_all(&gate, &GATES)?);
             let complete = self.windows_of_documents(pass)?;
             let rows = self.pool(pass, &kv, &gate, &complete)?;
             return Ok(Entries { rows, documents: complete.documents });

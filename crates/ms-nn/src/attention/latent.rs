@@ -12,9 +12,20 @@ use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{AttentionOptions, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops};
-use ms_dist::rows_of_documents;
+use ms_dist::{GatheredRows, rows_of_documents};
 use ms_spec::{Mla, ModelConfig};
 use std::sync::Arc;
+
+/// Latents that keys and values are made of.
+static LATENTS: GatheredRows =
+    GatheredRows { rows: "latents", again: "latents again", gradients: "gradients of latents" };
+
+/// Parts of keys that all heads share.
+static ROTATED_KEYS: GatheredRows = GatheredRows {
+    rows: "rotated keys",
+    again: "rotated keys again",
+    gradients: "gradients of rotated keys",
+};
 
 /// Latent attention of one layer.
 #[derive(Clone, Debug)]
@@ -186,8 +197,8 @@ impl Latent {
         let q = ops::rotate_last(pass.g, &q, nope + rope, &shape.rotary, &positions, false)?;
         let q = ops::columns(pass.g, &q, &shape.queries)?;
         let shared = ops::rotate_last(pass.g, shared, rope, &shape.rotary, &positions, false)?;
-        let below = pass.rows_of_all(below, "latents")?;
-        let shared = pass.rows_of_all(&shared, "rotated keys")?;
+        let below = pass.rows_of_all(below, &LATENTS)?;
+        let shared = pass.rows_of_all(&shared, &ROTATED_KEYS)?;
         let (weight, bias) = (self.kv_up.weight, self.kv_up.bias);
         let (weight, bias) = (pass.param(weight), bias.map(|b| pass.param(b)));
         let up = ops::linear(pass.g, &below, &weight, bias.as_ref())?;
