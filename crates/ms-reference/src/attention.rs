@@ -394,14 +394,6 @@ impl AttentionBackend for Reference {
         )
     }
 
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
-        let sight =
-            |s: &Segment, i: usize| Sight { start: s.k_start, seen: i + s.k_len - s.q_len + 1, all: s.k_len };
-        let sights: Vec<Sight> =
-            segments.iter().flat_map(|s| (0..s.q_len).map(move |i| sight(s, i))).collect();
-        self.picks(inputs, &sights, places)
-    }
-
     fn attention_picked(
         &self,
         qkv: &Tensor,

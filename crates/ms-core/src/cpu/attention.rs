@@ -2,8 +2,8 @@
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, IndexerInputs, QkNorm,
-    Result, Rotary, Scalar, Segment, Tensor, TensorMut,
+    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary,
+    Scalar, Segment, Tensor, TensorMut,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
@@ -267,18 +267,6 @@ impl AttentionBackend for CpuBackend {
             Ok(())
         })?;
         Ok((out, lse))
-    }
-
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
-        let ((tokens, heads), (_, dim)) = (inputs.w.as_matrix(), inputs.k.as_matrix());
-        expect("pick_keys", "q", inputs.q, DType::F32, &[tokens, heads * dim])?;
-        let keys: usize = segments.iter().map(|s| s.q_len * s.k_len).sum();
-        op_span!("pick_keys", 2 * keys * heads * dim, size(&[inputs.q, inputs.k, inputs.w]));
-        let mut picks = self.uninit(DType::I32, &[tokens, places]);
-        let (q, k, w) = (inputs.q.as_slice()?, inputs.k.as_slice()?, inputs.w.as_slice()?);
-        let indexer = selected::Indexer { q, k, w, heads, dim, segments };
-        selected::pick(&self.cpu, picks.as_mut_slice()?, places, &indexer)?;
-        Ok(picks)
     }
 
     fn attention_picked(

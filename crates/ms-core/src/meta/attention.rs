@@ -109,10 +109,6 @@ impl AttentionBackend for MetaBackend {
         Ok(self.heads_out(x, x.as_matrix().0, heads))
     }
 
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, _: &[Segment], places: usize) -> Result<Tensor> {
-        Ok(self.picks(inputs.w.as_matrix().0, places))
-    }
-
     fn attention_picked(
         &self,
         x: &Tensor,

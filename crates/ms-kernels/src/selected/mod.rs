@@ -5,7 +5,7 @@ pub mod shared;
 mod tests;
 mod top;
 
-use crate::attention::{Heads, Options, Segment};
+use crate::attention::{Heads, Options};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::float::{exp, ln};
@@ -20,7 +20,7 @@ pub const NONE: i32 = -1;
 pub struct Indexer<'a> {
     /// Queries `[T,N·D]` f32.
     pub q: &'a [f32],
-    /// Keys `[C,D]` f32, one head; segments say which rows belong to a document.
+    /// Keys `[C,D]` f32, one head.
     pub k: &'a [f32],
     /// Weights of the heads, `[T,N]` f32, all factors included.
     pub w: &'a [f32],
@@ -28,8 +28,6 @@ pub struct Indexer<'a> {
     pub heads: usize,
     /// Size of a head `D`.
     pub dim: usize,
-    /// Documents.
-    pub segments: &'a [Segment],
 }
 
 /// The keys that a query may see.
@@ -43,30 +41,7 @@ pub struct Sight {
     pub all: usize,
 }
 
-/// For each query the `P` keys of its document with the highest scores, among those up to itself.
-///
-/// As [`pick_seen`].
-///
-/// # Errors
-/// [`Error::Shape`] or [`Error::Segments`] if an operand does not fit.
-pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) -> Result<()> {
-    const OP: &str = "selected::pick";
-    let Indexer { w, heads, dim, segments, k, .. } = *indexer;
-    let tokens = w.len().checked_div(heads).unwrap_or(0);
-    crate::state_space::expect_covered(OP, segments, tokens)?;
-    for s in segments {
-        if s.k_len < s.q_len {
-            let want = (s.k_start + s.q_len) * dim;
-            return Err(Error::Shape { op: OP, name: "k", want, got: k.len() });
-        }
-    }
-    let sight =
-        |s: &Segment, t: usize| Sight { start: s.k_start, seen: t + s.k_len - s.q_len + 1, all: s.k_len };
-    let sights: Vec<Sight> = segments.iter().flat_map(|s| (0..s.q_len).map(|t| sight(s, t))).collect();
-    pick_seen(cpu, picks, places, indexer, &sights)
-}
-
-/// For each query the `P` keys with the highest scores, among those it sees; the indexer's segments are not looked at.
+/// For each query the `P` keys with the highest scores, among those it sees.
 ///
 /// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Scores are often
 /// equal, namely 0 where no head's product is positive; of equal scores those win that `torch.topk` on a CPU picks.
@@ -83,8 +58,8 @@ pub fn pick_seen(
     indexer: &Indexer<'_>,
     sights: &[Sight],
 ) -> Result<()> {
-    const OP: &str = "selected::pick";
-    let Indexer { q, k, w, heads, dim, .. } = *indexer;
+    const OP: &str = "selected::pick_seen";
+    let Indexer { q, k, w, heads, dim } = *indexer;
     let tokens = w.len().checked_div(heads).unwrap_or(0);
     expect_len(OP, "w", tokens * heads, w.len())?;
     expect_len(OP, "q", tokens * heads * dim, q.len())?;

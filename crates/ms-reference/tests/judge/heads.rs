@@ -126,10 +126,6 @@ pub(crate) const CASES: &[Case] = &[
         let (out, lse) = b.device.attention_cached(&qkv, &keys, &values, HEADS, &segments, &o)?;
         Ok(vec![keys, values, out, lse])
     }),
-    ("pick_keys", |b| {
-        let ([q, k, w], segments) = (indexer(b), b.documents(TOKENS));
-        Ok(vec![b.device.pick_keys(&IndexerInputs { q: &q, k: &k, w: &w }, &segments, 3)?])
-    }),
     ("pick_seen", |b| {
         let [q, k, w] = indexer(b);
         let sights: Vec<Sight> = (0..TOKENS).map(|t| Sight { start: t / 4, seen: t / 2, all: 8 }).collect();
