@@ -419,6 +419,44 @@ fn what_layers_keep_of_documents_that_ranks_gather_is_planned() {
 }
 
 #[test]
+fn ranks_send_each_other_what_is_gathered_of_documents() {
+    let (picked, pooled) = (picked(), pooled());
+    let Attention::Latent(mla) = picked.attention else { unreachable!("a latent model") };
+    let indexer = |c: &ModelConfig| c.indexer.as_ref().unwrap().head_dim;
+    // Elements of a token in all layers: gathered with a gradient, and once more without.
+    let latents = (picked.layers * (mla.kv_rank + mla.rope), picked.layers * indexer(&picked));
+    let (mut rows, mut quiet) = (0, 0);
+    for layer in &pooled.pattern {
+        rows += pooled.head_dim;
+        if let Some(pooled_by) = layer.pooled {
+            let series = 1 + usize::from(pooled_by.picked);
+            rows += 2 * series * pooled.head_dim;
+            quiet += usize::from(pooled_by.picked) * 2 * series * indexer(&pooled);
+        }
+    }
+    for (name, c, (with_gradient, without)) in
+        [("picked", &picked, latents), ("pooled", &pooled, (rows, quiet))]
+    {
+        for cp in [2, 4] {
+            for (dtype, element) in [(DType::F32, 4), (DType::Bf16, 2)] {
+                for (kept, times) in [(KeptOfRing::Nothing, 3), (KeptOfRing::KeysAndValues, 2)] {
+                    let ring_cache = RingCache { kept, interval: 0 };
+                    let case = Case { ring_cache, dtype, ..Case::of(cp, 1, cp, 1, 1) };
+                    let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
+                    let found = run(c, &case, Routing::default(), &batches(c, shape, 1)).unwrap();
+                    // To each other rank this rank's tokens, forward, again, and as many gradients.
+                    let to_others = (cp - 1) * ROWS * LENGTH / cp * element;
+                    let want = to_others * (times * with_gradient + without);
+                    for sent in &found.sent {
+                        assert_eq!(sent["cp"], want as u64, "{name}, cp {cp}, {dtype}, {kept:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_gathered_again_from_the_wrong_ranks_are_noticed() {
     let mut rounded = experts();
     rounded.moe.as_mut().unwrap().router.f32 = false;
