@@ -190,7 +190,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 58] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 82] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -258,6 +258,32 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 58] = [
     ("queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
     ("outputs of queries", Wrong::Stale, Model::Dense, [1, 4, 1, 1, 1]),
     ("gradients of queries", Wrong::Twice, Model::Dense, [1, 4, 1, 1, 1]),
+    // What is gathered of documents for queries that pick keys or see pooled entries.
+    ("latents", Wrong::Reversed, Model::Picked, [1, 2, 1, 1, 1]),
+    ("latents", Wrong::Twice, Model::Picked, [2, 2, 1, 1, 1]),
+    ("latents", Wrong::Stale, Model::Picked, [1, 3, 1, 1, 1]),
+    ("rotated keys", Wrong::Reversed, Model::Picked, [1, 2, 1, 1, 1]),
+    ("rotated keys", Wrong::Stale, Model::Picked, [1, 2, 1, 1, 1]),
+    ("keys to pick", Wrong::Reversed, Model::Picked, [1, 2, 1, 1, 1]),
+    ("keys to pick", Wrong::Stale, Model::Picked, [1, 3, 1, 1, 1]),
+    ("rows of tokens", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("rows of tokens", Wrong::Twice, Model::Pooled, [1, 3, 1, 1, 1]),
+    ("rows of tokens", Wrong::Stale, Model::Pooled, [2, 2, 1, 1, 1]),
+    ("rows to pool", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("rows to pool", Wrong::Stale, Model::Pooled, [1, 3, 1, 1, 1]),
+    ("gates of rows", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("gates of rows", Wrong::Twice, Model::Pooled, [1, 2, 1, 1, 1]),
+    // Of the backward pass alone.
+    ("latents again", Wrong::Reversed, Model::Picked, [1, 2, 1, 1, 1]),
+    ("rotated keys again", Wrong::Stale, Model::Picked, [1, 2, 1, 1, 1]),
+    ("gradients of latents", Wrong::Twice, Model::Picked, [1, 2, 1, 1, 1]),
+    ("gradients of rotated keys", Wrong::Stale, Model::Picked, [2, 2, 1, 1, 1]),
+    ("rows of tokens again", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("gradients of rows of tokens", Wrong::Twice, Model::Pooled, [1, 3, 1, 1, 1]),
+    ("rows to pool again", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("gradients of rows to pool", Wrong::Twice, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("gates of rows again", Wrong::Reversed, Model::Pooled, [1, 2, 1, 1, 1]),
+    ("gradients of gates of rows", Wrong::Twice, Model::Pooled, [1, 3, 1, 1, 1]),
 ];
 
 #[test]
@@ -276,6 +302,8 @@ fn every_planted_fault_is_noticed() {
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads");
         case = case.context(if ulysses {
             ContextParallel::Ulysses
+        } else if matches!(kind, Model::Picked | Model::Pooled) {
+            ContextParallel::Gather
         } else if exchange.ends_with("queries") {
             ContextParallel::Adaptive { ulysses: 1 }
         } else {
