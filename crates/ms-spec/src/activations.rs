@@ -86,8 +86,8 @@ impl Activations {
         }
     }
 
-    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands of
-    /// every operation that has a backward; of layers that run again their input.
+    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands
+    /// of every operation that has a backward; of layers that run again their input.
     ///
     /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none
     /// returned its input. Sparse attention counts as dense where documents are not shared by ranks.

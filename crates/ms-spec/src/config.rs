@@ -166,6 +166,31 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// A Llama of two layers to try things with, small enough for a test: grouped attention, sizes that two ranks divide, and
+    /// weights wide enough that every part of it counts.
+    ///
+    /// ```
+    /// use ms_spec::{ModelConfig, params};
+    /// let config = ModelConfig { layers: 4, ..ModelConfig::tiny() }.validate()?;
+    /// assert_eq!(params(&config).iter().map(|p| p.shape.numel()).sum::<usize>(), 8848);
+    /// # Ok::<(), ms_spec::Error>(())
+    /// ```
+    pub fn tiny() -> Self {
+        Self {
+            layers: 2,
+            hidden: 16,
+            ffn: 24,
+            heads: 4,
+            groups: 2,
+            head_dim: 4,
+            vocab: 32,
+            padded_vocab: 32,
+            max_positions: 64,
+            init_std: 0.3,
+            ..Self::default()
+        }
+    }
+
     /// Checks that the sizes fit together.
     ///
     /// # Errors

@@ -9,8 +9,9 @@ use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form that [`OptimizerForm`]
-/// says; read and updated they are f32 (f64 beside f64 weights). Weights of that type are the master weights themselves.
+/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form that
+/// [`OptimizerForm`] says; read and updated they are f32 (f64 beside f64 weights). Weights of that type are the master weights
+/// themselves.
 pub struct Optimizer {
     rule: UpdateRule,
     step: u64,
@@ -223,7 +224,7 @@ impl Optimizer {
     /// The sum of the squares of the master weights that count.
     ///
     /// # Errors
-    /// Never in a sound program.
+    /// As an item of [`Optimizer::parts`].
     pub fn masters_squared(&self, device: &Device, store: &ParamStore) -> Result<f64> {
         let mut sum = 0.0;
         for own in self.shard.parts.iter().filter(|p| p.counts) {
@@ -247,7 +248,7 @@ impl Optimizer {
     /// `which` (see [`state_names`]). What is with the host, or in another form, is read as the iterator comes to it.
     ///
     /// # Errors
-    /// Never in a sound program; the values are checked parts.
+    /// An item is one if its values cannot be brought from the host or widened on `device`.
     pub fn parts<'a>(
         &'a self,
         device: &'a Device,

@@ -1,9 +1,9 @@
 //! Drawn models on drawn topologies: every gradient, loss and norm as on one rank, to ten digits on the reference device and as
 //! far as float32 goes on the kernels; and planted faults, each of which must be noticed.
 //!
-//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for every
-//! pair of values to occur; without it some thirty small ones, chosen for their pairs, run three.
-//! `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
+//! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
+//! every pair of values to occur; without it some thirty small ones, chosen for their pairs, run three. `MS_PARITY_SEED` draws
+//! others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
 
 mod drawn;
 mod page;
@@ -336,8 +336,8 @@ fn every_planted_fault_is_noticed() {
     assert!(unnoticed.is_empty(), "{} faults are not noticed:\n{}", unnoticed.len(), unnoticed.join("\n"));
 }
 
-/// What ranks may get wrong without an exchange: on the topology alone, masks and positions cut in the wrong place (7452's finding 5),
-/// borders of documents forgotten, factors of the ranks in a loss or an update, dropout drawn for other samples.
+/// What ranks may get wrong without an exchange: on the topology alone, masks and positions cut in the wrong place (7452's
+/// finding 5), borders of documents forgotten, factors of the ranks in a loss or an update, dropout drawn for other samples.
 type Slip = fn(&mut Case, &mut Routing, &mut [Vec<MicroBatch>]);
 
 const SLIPS: [(&str, Model, [usize; 5], Slip); 8] = [

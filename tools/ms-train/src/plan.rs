@@ -309,8 +309,8 @@ fn ranks(
     Ok(ranks)
 }
 
-/// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load of
-/// experts.
+/// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load
+/// of experts.
 fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<Value> {
     let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
     let mut sent = communication(r, stages, 0, 0)?;
@@ -323,8 +323,8 @@ fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<
 }
 
 /// An estimate of the bytes that a rank of the first stage sends in an iteration, by axis, counted as
-/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. Layouts are compared by it; a
-/// plan is tried out.
+/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. Layouts are
+/// compared by it; a plan is tried out.
 pub(crate) fn communication(
     r: &Resolved,
     stages: &[Vec<PlacedParam>],

@@ -407,9 +407,9 @@ pub struct Load {
 /// The auxiliary losses of a router, and their gradient added to `dlogits`.
 ///
 /// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus
-/// `bias`, normalised to sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] ·
-/// Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a group for each sequence it is the mean of the
-/// sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
+/// `bias`, normalised to sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) ·
+/// Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a group for each sequence it is the mean of
+/// the sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
 /// `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |

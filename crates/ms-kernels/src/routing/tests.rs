@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden, read_golden};
 
 const PLAIN: Router = Router { score: Score::Softmax, top_k: 4, groups: None, normalise: false, scale: 1.0 };
 
@@ -27,10 +27,7 @@ const CASES: [(&str, Router, bool); 5] = [
 
 #[test]
 fn upstream_routers_pick_the_same_experts_with_the_same_weights_and_gradients() {
-    let Some(path) = shared("goldens/ops/moe_routing.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/moe_routing.safetensors");
     let (g, meta) = read_golden(&path);
     let logits = g["logits"].f32();
     let (tokens, count) = (g["logits"].shape[0], g["logits"].shape[1]);
