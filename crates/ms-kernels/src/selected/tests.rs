@@ -158,8 +158,7 @@ fn rows_that_are_key_and_value_give_the_attention_of_one_group_and_its_gradient(
 #[test]
 fn the_best_of_the_keys_that_are_seen_are_picked() {
     let sight = |seen| Sight { start: 1, seen, all: 3 };
-    let indexer =
-        Indexer { q: &[1.0; 3], k: &[9.0, 1.0, 3.0, 2.0], w: &[1.0; 3], heads: 1, dim: 1, segments: &[] };
+    let indexer = Indexer { q: &[1.0; 3], k: &[9.0, 1.0, 3.0, 2.0], w: &[1.0; 3], heads: 1, dim: 1 };
     let mut picks = vec![0; 6];
     pick_seen(&Cpu::single(), &mut picks, 2, &indexer, &[sight(0), sight(1), sight(3)]).unwrap();
     assert_eq!(picks, [NONE, NONE, 1, NONE, 2, 3]);
