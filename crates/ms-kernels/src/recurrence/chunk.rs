@@ -135,12 +135,6 @@ impl<'a> Work<'a> {
         self.steps.len() * self.sizes.ranks
     }
 
-    /// Factors of what its rows write, at its end.
-    fn at_end(&self) -> &[f32] {
-        let n = self.rows();
-        &self.l[(n - 1) * self.sizes.rows()..][..n]
-    }
-
     /// `L`, rows [`Sizes::rows`] apart.
     pub(crate) fn factors(&self) -> &[f32] {
         self.l
@@ -170,18 +164,18 @@ impl<'a> Work<'a> {
 
     /// First part of the way back: the gradients by values, those by queries and keys through the states, and those by scores.
     ///
-    /// `dy` is `[n,P]`; `h` the state in front of the chunk, unless that is zero; `dh` the gradient by the state behind it, unless
+    /// `dy` is `[n,P]`, rows so far apart as it says; `h` the state in front of the chunk, unless that is zero; `dh` the gradient by the state behind it, unless
     /// nothing is.
     pub(crate) fn back<K: Kernel<Packed = f32>>(
         &mut self,
         to: &mut ToRows<'_>,
         rows: &Rows<'_>,
-        dy: &[f32],
+        (dy, stride): (&[f32], usize),
         h: Option<&[f32]>,
         dh: Option<&[f32]>,
     ) {
         let (isa, n, ld, Sizes { s, p, ranks }) = (self.isa, self.rows(), self.sizes.rows(), self.sizes);
-        product::<K>((self.d, ld), false, View::of(dy, p), View::of(rows.v, p).t(), [n, n, p], Band::All);
+        product::<K>((self.d, ld), false, View::of(dy, stride), View::of(rows.v, p).t(), [n, n, p], Band::All);
         weigh(isa, self.m, rows.scores, self.l, n, ld);
         gather(isa, self.c, to.scores, self.d, rows.scores, self.l, n, ld, false);
         if let Some(dh) = dh {
@@ -193,11 +187,11 @@ impl<'a> Work<'a> {
         } else {
             self.by_row[..n].fill(0.0);
         }
-        product::<K>((to.v, p), dh.is_some(), View::of(self.m, ld).t(), View::of(dy, p), [n, p, n], Band::From(ranks));
+        product::<K>((to.v, p), dh.is_some(), View::of(self.m, ld).t(), View::of(dy, stride), [n, p, n], Band::From(ranks));
         self.f[..n].fill(0.0);
         self.by_start = 0.0;
         if let Some(h) = h {
-            product::<K>((self.wide, s), false, View::of(dy, p), View::of(h, p).t(), [n, s, p], Band::All);
+            product::<K>((self.wide, s), false, View::of(dy, stride), View::of(h, p).t(), [n, s, p], Band::All);
             for (i, f) in self.f[..n].iter_mut().enumerate() {
                 *f = rows.q.dot_row(isa, i, &self.wide[i * s..][..s]);
             }
@@ -213,12 +207,12 @@ impl<'a> Work<'a> {
         &mut self,
         d: &mut [Step],
         rows: &Rows<'_>,
-        dy: &[f32],
+        (dy, stride): (&[f32], usize),
         dh: &mut [f32],
         ended: bool,
     ) {
         let (isa, n, ld, Sizes { s, p, ranks }) = (self.isa, self.rows(), self.sizes.rows(), self.sizes);
-        scaled_rows(isa, &mut self.wide[..n * p], p, dy, p, self.p, ranks);
+        scaled_rows(isa, &mut self.wide[..n * p], p, dy, stride, self.p, ranks);
         if !ended {
             scale_rows(isa, dh, s * p, &self.p[self.steps.len() - 1..], 1);
         }
@@ -231,4 +225,9 @@ impl<'a> Work<'a> {
 /// Copies a state `[P,S]` to `[S,P]`, or the other way with the sizes exchanged.
 pub(crate) fn transpose(isa: Isa, to: &mut [f32], from: &[f32], columns: usize) {
     transposed(isa, to, from, columns);
+}
+
+/// `to = by · from`, rows of `width`, those of `from` `stride` apart.
+pub(crate) fn rows_times(isa: Isa, to: &mut [f32], width: usize, (from, stride): (&[f32], usize), by: &[f32]) {
+    scaled_rows(isa, to, width, from, stride, by, 1);
 }

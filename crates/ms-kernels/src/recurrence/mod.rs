@@ -19,7 +19,6 @@ pub(crate) mod body;
 pub(crate) mod chunk;
 pub(crate) mod product;
 
-use crate::Isa;
 use crate::isa::instances;
 
 /// Rows of a chunk, at most: of all tokens and their rows.

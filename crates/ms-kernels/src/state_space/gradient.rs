@@ -1,12 +1,12 @@
 //! The way back through the state space.
 
-use super::{Heads, Scan, Shape, exp, expect_len};
+use super::{Heads, Scan, Shape, Steps, blend, exp, expect_len};
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::Step;
-use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, take};
+use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
 use crate::{Cpu, Result};
 
@@ -87,12 +87,9 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
     Ok(())
 }
 
-/// What a token's step is made of: itself, the decay, its slope by `dt`.
-type Steps = (f32, f32, f32);
-
 /// One head's way, where it is in the scratch of a unit.
 struct Head<'a> {
-    steps: &'a [Steps],
+    steps: &'a Steps,
     /// The state in front of each chunk, `[chunks,S,P]`.
     fronts: &'a mut [f32],
     /// Gradient by the state, `[S,P]`.
@@ -111,11 +108,9 @@ fn back<K: Kernel<Packed = f32>>(
     let (isa, sizes) = (cpu.isa(), scan.shape.sizes());
     let (size, most) = (sizes.s * sizes.p, sizes.rows());
     let chunks = segment.q_len.div_ceil(most);
-    let steps: Vec<Vec<Steps>> = (of.first..of.first + of.count)
-        .map(|n| (segment.q_start..segment.q_start + segment.q_len).map(|t| scan.step(t, n)).collect())
-        .collect();
+    let steps: Vec<Steps> = (0..of.count).map(|i| scan.steps(isa, segment, of.first + i)).collect();
     let of_head = lines(chunks * size) + lines(size);
-    let room = Work::len(&sizes) + of.count * of_head + 2 * lines(most * most) + 3 * lines(most * sizes.p);
+    let room = Work::len(&sizes) + of.count * of_head + 2 * lines(most * most) + 2 * lines(most * sizes.p);
     with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
         let mut work = Work::new(isa, sizes, &mut rest);
         let mut chunk = Chunk::new(&mut rest, &sizes);
@@ -141,7 +136,6 @@ struct Chunk<'a> {
     d_scores: &'a mut [f32],
     v: &'a mut [f32],
     dv: &'a mut [f32],
-    dy: &'a mut [f32],
 }
 
 impl<'a> Chunk<'a> {
@@ -153,7 +147,6 @@ impl<'a> Chunk<'a> {
             d_scores: take(rest, n * n),
             v: take(rest, n * sizes.p),
             dv: take(rest, n * sizes.p),
-            dy: take(rest, n * sizes.p),
         }
     }
 
@@ -169,9 +162,9 @@ impl<'a> Chunk<'a> {
         let Sizes { s, p, .. } = self.sizes;
         let (most, size) = (self.sizes.rows(), s * p);
         let t = segment.q_start + c * most;
-        let steps = &head.steps[c * most..][..most];
-        scan.written(self.v, steps.iter().map(|s| s.0), t, n);
-        work.begin(steps.iter().map(|&(_, decay, _)| Step { decay, unit: 1.0, extra: 0.0 }));
+        let inside = c * most..(c + 1) * most;
+        rows_times(work.isa(), self.v, p, scan.rows_x(t, n), &head.steps.step[inside.clone()]);
+        work.begin(head.steps.of(inside));
         let (before, after) = head.fronts.split_at_mut((c + 1) * size);
         let h = &mut after[..size];
         if c > 0 {
@@ -193,7 +186,7 @@ impl<'a> Chunk<'a> {
         (unit, of): (usize, Heads),
     ) {
         let Sizes { s, p, .. } = self.sizes;
-        let (all, most, size) = (scan.shape.heads, self.sizes.rows(), s * p);
+        let (isa, all, most, size) = (work.isa(), scan.shape.heads, self.sizes.rows(), s * p);
         let n = most.min(segment.q_len - c * most);
         let t = segment.q_start + c * most;
         let ended = (c + 1) * most >= segment.q_len;
@@ -210,13 +203,11 @@ impl<'a> Chunk<'a> {
         dq.fill(0.0);
         let mut d = [Step::default(); crate::recurrence::ROWS];
         for (head, number) in heads.iter_mut().zip(of.first..) {
-            let steps = &head.steps[c * most..][..n];
-            let (v, dv, own_dy) = (&mut self.v[..n * p], &mut self.dv[..n * p], &mut self.dy[..n * p]);
-            scan.written(v, steps.iter().map(|s| s.0), t, number);
-            for (i, row) in own_dy.chunks_exact_mut(p).enumerate() {
-                row.copy_from_slice(&dy[((t + i) * all + number) * p..][..p]);
-            }
-            work.begin(steps.iter().map(|&(_, decay, _)| Step { decay, unit: 1.0, extra: 0.0 }));
+            let (inside, steps) = (c * most..c * most + n, head.steps);
+            let (v, dv) = (&mut self.v[..n * p], &mut self.dv[..n * p]);
+            let own_dy = (&dy[(t * all + number) * p..], all * p);
+            rows_times(isa, v, p, scan.rows_x(t, number), &steps.step[inside.clone()]);
+            work.begin(steps.of(inside));
             let rows = Rows { q, k, scores: self.scores, v };
             let mut to_rows = ToRows { q: &mut *dq, k: &mut *dk, scores: self.d_scores, v: dv };
             let front = (c > 0).then(|| &head.fronts[c * size..][..size]);
@@ -226,18 +217,17 @@ impl<'a> Chunk<'a> {
             // SAFETY: a unit takes the sums of its heads of its document.
             let sum = unsafe { to.sums.part(3 * (document * all + number), 3) };
             let (rate, skip) = (exp(scan.a_log[number]), scan.d[number]);
-            for (i, &(step, _, slope)) in steps.iter().enumerate() {
-                let (x, dy, dv) = (scan.x(t + i, number), &own_dy[i * p..][..p], &dv[i * p..][..p]);
+            for (i, dv) in dv.chunks_exact(p).enumerate() {
+                let (step, slope) = (steps.step[c * most + i], steps.slope[c * most + i]);
+                let (x, dy) = (scan.x(t + i, number), &own_dy.0[i * own_dy.1..][..p]);
                 // SAFETY: a unit takes its heads of its document's tokens.
                 let (dx, ddt) =
                     unsafe { (to.x.part(((t + i) * all + number) * p, p), to.dt.part((t + i) * all + number, 1)) };
-                for j in 0..p {
-                    dx[j] = step * dv[j] + skip * dy[j];
-                }
+                blend(isa, dx, step, dv, skip, dy);
                 // log a = −rate·step
                 sum[0] -= d[i].decay * rate * step;
-                sum[1] += crate::lanes::dot(work.isa(), x, dy);
-                ddt[0] = (crate::lanes::dot(work.isa(), x, dv) - d[i].decay * rate) * slope;
+                sum[1] += crate::lanes::dot(isa, x, dy);
+                ddt[0] = (crate::lanes::dot(isa, x, dv) - d[i].decay * rate) * slope;
                 sum[2] += ddt[0];
             }
         }

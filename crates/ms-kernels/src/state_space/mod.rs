@@ -10,13 +10,14 @@ mod tests;
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, sigmoid, softplus};
+use crate::float::exp;
+use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::Step;
-use crate::recurrence::chunk::{Rows, Sizes, Work, lines, take, transpose};
+use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, transpose};
 use crate::recurrence::product::{Band, View, product, with_f32_kernel};
-use crate::{Cpu, Error, Result};
+use crate::{Cpu, Error, Isa, Result};
 pub use gradient::{Gradients, backward};
 
 /// Sizes of a scan.
@@ -55,6 +56,53 @@ pub struct Scan<'a> {
     pub segments: &'a [Segment],
     /// Sizes.
     pub shape: Shape,
+}
+
+mod body {
+    use crate::float::{exp, sigmoid, softplus};
+
+    /// From `dt + dt_bias` to the step, the decay and the step's slope.
+    #[inline(always)]
+    pub(super) fn steps(
+        (step, decay, slope): (&mut [f32], &mut [f32], &mut [f32]),
+        raw: &[f32],
+        rate: f32,
+        (low, high): (f32, f32),
+    ) {
+        for i in 0..raw.len() {
+            let soft = softplus(raw[i]);
+            let inside = if soft < low || soft > high { 0.0 } else { 1.0 };
+            let limited = if soft < low { low } else { soft };
+            let limited = if limited > high { high } else { limited };
+            step[i] = limited;
+            decay[i] = exp(-rate * limited);
+            slope[i] = inside * sigmoid(raw[i]);
+        }
+    }
+
+    /// `to = a · x + b · y`.
+    #[inline(always)]
+    pub(super) fn blend(to: &mut [f32], a: f32, x: &[f32], b: f32, y: &[f32]) {
+        for ((to, x), y) in to.iter_mut().zip(x).zip(y) {
+            *to = a * x + b * y;
+        }
+    }
+}
+
+instances! {
+    fn steps_of(
+        to: (&mut [f32], &mut [f32], &mut [f32]), raw: &[f32], rate: f32, limits: (f32, f32),
+    ) = body::steps;
+    fn blend(to: &mut [f32], a: f32, x: &[f32], b: f32, y: &[f32]) = body::blend;
+}
+
+/// A head's steps, one for each token.
+struct Steps {
+    step: Vec<f32>,
+    /// `a_t`.
+    decay: Vec<f32>,
+    /// Of the step, by `dt`.
+    slope: Vec<f32>,
 }
 
 /// Heads of a group that go through a document together, at most.
@@ -115,21 +163,29 @@ impl<'a> Scan<'a> {
         View::of(&of[(t * groups + group) * state..], groups * state)
     }
 
-    /// What head `n` writes at the tokens from `t` on, a row each: their steps times their inputs.
-    fn written(&self, v: &mut [f32], steps: impl Iterator<Item = f32>, t: usize, n: usize) {
-        for (i, (v, step)) in v.chunks_exact_mut(self.shape.head_dim).zip(steps).enumerate() {
-            v.iter_mut().zip(self.x(t + i, n)).for_each(|(v, x)| *v = step * x);
-        }
+    /// A head's rows of `x` from token `t` on, and how far apart they are.
+    fn rows_x(&self, t: usize, n: usize) -> (&'a [f32], usize) {
+        let Shape { heads, head_dim, .. } = self.shape;
+        (&self.x[(t * heads + n) * head_dim..], heads * head_dim)
     }
 
-    /// Step and decay of head `n` at token `t`: `(step, a, slope of the step by dt)`.
-    fn step(&self, t: usize, n: usize) -> (f32, f32, f32) {
-        let raw = self.dt[t * self.shape.heads + n] + self.dt_bias[n];
-        let soft = softplus(raw);
-        let (low, high) = self.shape.step_limit;
-        let step = soft.clamp(low, high);
-        let slope = if soft < low || soft > high { 0.0 } else { sigmoid(raw) };
-        (step, exp(-exp(self.a_log[n]) * step), slope)
+    /// Steps of head `n` in a document.
+    fn steps(&self, isa: Isa, segment: &Segment, n: usize) -> Steps {
+        let tokens = segment.q_start..segment.q_start + segment.q_len;
+        let raw: Vec<f32> =
+            tokens.map(|t| self.dt[t * self.shape.heads + n] + self.dt_bias[n]).collect();
+        let new = || vec![0f32; raw.len()];
+        let (mut step, mut decay, mut slope) = (new(), new(), new());
+        let rate = exp(self.a_log[n]);
+        steps_of(isa, (&mut step, &mut decay, &mut slope), &raw, rate, self.shape.step_limit);
+        Steps { step, decay, slope }
+    }
+}
+
+impl Steps {
+    /// What tokens of a document do to the state.
+    fn of(&self, tokens: std::ops::Range<usize>) -> impl Iterator<Item = Step> {
+        self.decay[tokens].iter().map(|&decay| Step { decay, unit: 1.0, extra: 0.0 })
     }
 }
 
@@ -201,7 +257,7 @@ fn through<K: Kernel<Packed = f32>>(
         let scores = take(&mut rest, most * most);
         let (v, out) = (take(&mut rest, most * p), take(&mut rest, most * p));
         let mut fresh = states.is_empty();
-        let mut steps = Vec::with_capacity(most);
+        let steps: Vec<Steps> = (0..of.count).map(|i| scan.steps(isa, segment, of.first + i)).collect();
         for (h, state) in rest.chunks_exact_mut(lines(size)).zip(states.chunks_exact(size)) {
             transpose(isa, &mut h[..size], state, s);
         }
@@ -210,23 +266,20 @@ fn through<K: Kernel<Packed = f32>>(
             let n = most.min(end - t);
             let (q, k) = (scan.bc(scan.c, t, of.group), scan.bc(scan.b, t, of.group));
             product::<K>((scores, most), false, q, k.t(), [n, n, s], Band::All);
-            for (h, head) in rest.chunks_exact_mut(lines(size)).take(of.count).zip(of.first..) {
+            let inside = t - segment.q_start..t - segment.q_start + n;
+            for ((h, steps), head) in
+                rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..)
+            {
                 let h = &mut h[..size];
-                steps.clear();
-                steps.extend((t..t + n).map(|t| {
-                    let (step, a, _) = scan.step(t, head);
-                    (step, a)
-                }));
-                scan.written(&mut v[..n * p], steps.iter().map(|s| s.0), t, head);
-                work.begin(steps.iter().map(|&(_, decay)| Step { decay, unit: 1.0, extra: 0.0 }));
+                rows_times(isa, &mut v[..n * p], p, scan.rows_x(t, head), &steps.step[inside.clone()]);
+                work.begin(steps.of(inside.clone()));
                 let rows = Rows { q, k, scores, v: &v[..n * p] };
                 let before = if fresh { None } else { Some(&*h) };
                 work.outputs::<K>(&mut out[..n * p], &rows, before);
                 for (i, out) in out.chunks_exact(p).take(n).enumerate() {
                     // SAFETY: a unit takes its heads of its document's tokens.
                     let y = unsafe { y.part(((t + i) * heads + head) * p, p) };
-                    let (x, d) = (scan.x(t + i, head), scan.d[head]);
-                    y.iter_mut().zip(out).zip(x).for_each(|((y, out), x)| *y = out + d * x);
+                    blend(isa, y, 1.0, out, scan.d[head], scan.x(t + i, head));
                 }
                 if t + n < end || !states.is_empty() {
                     work.carry::<K>(h, &rows, fresh);
