@@ -8,7 +8,7 @@ const LANES: usize = 16;
 
 /// `Σ_i a[i] · b[i]` in sixteen lanes.
 #[inline(always)]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut acc = [0f32; LANES];
     let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for (a, b) in a.iter().zip(b) {
@@ -159,6 +159,20 @@ pub(super) fn add_scaled_rows(to: &mut [f32], width: usize, from: &[f32], by: &[
         let by = by[i / ranks];
         to.iter_mut().zip(from).for_each(|(to, from)| *to += by * from);
     }
+}
+
+/// `x = from − x`, rows of `from` `stride` apart.
+#[inline(always)]
+pub(super) fn subtract_from(x: &mut [f32], width: usize, from: &[f32], stride: usize) {
+    for (i, x) in x.chunks_exact_mut(width).enumerate() {
+        x.iter_mut().zip(&from[i * stride..][..width]).for_each(|(x, from)| *x = from - *x);
+    }
+}
+
+/// `to = −from`.
+#[inline(always)]
+pub(super) fn negative(to: &mut [f32], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = -from);
 }
 
 /// `out[i] = Σ_j a[i,j] · b[i,j]`.

@@ -72,31 +72,33 @@ pub(crate) struct ToRows<'a> {
 
 /// What a chunk needs besides, of one head after the other.
 pub(crate) struct Work<'a> {
-    isa: Isa,
-    sizes: Sizes,
+    pub(super) isa: Isa,
+    pub(super) sizes: Sizes,
     steps: Vec<Step>,
     /// `L`, `[n,n]`.
-    l: &'a mut [f32],
+    pub(super) l: &'a mut [f32],
     /// `p`, a token each.
-    pub(crate) p: &'a mut [f32],
+    pub(super) p: &'a mut [f32],
     /// `scores ∘ L`.
-    m: &'a mut [f32],
+    pub(super) m: &'a mut [f32],
     /// Gradients by that, and by `L`.
-    d: &'a mut [f32],
-    c: &'a mut [f32],
+    pub(super) d: &'a mut [f32],
+    pub(super) c: &'a mut [f32],
     /// Gradients by `p`, `w`, a row each.
-    f: &'a mut [f32],
+    pub(super) f: &'a mut [f32],
     by_row: &'a mut [f32],
     by_start: f32,
     /// `[n, max(S,P)]`.
-    wide: &'a mut [f32],
+    pub(super) wide: &'a mut [f32],
+    /// `[n,P]`.
+    pub(super) own: &'a mut [f32],
 }
 
 impl<'a> Work<'a> {
     /// Elements of [`Work::new`].
     pub(crate) fn len(sizes: &Sizes) -> usize {
         let n = sizes.rows();
-        4 * lines(n * n) + 3 * lines(n) + lines(n * sizes.s.max(sizes.p))
+        4 * lines(n * n) + 3 * lines(n) + lines(n * sizes.s.max(sizes.p)) + lines(n * sizes.p)
     }
 
     /// In the first [`Work::len`] elements of `rest`, which are cut off.
@@ -115,6 +117,7 @@ impl<'a> Work<'a> {
             by_row: take(rest, n),
             by_start: 0.0,
             wide: take(rest, n * sizes.s.max(sizes.p)),
+            own: take(rest, n * sizes.p),
         }
     }
 
@@ -131,13 +134,8 @@ impl<'a> Work<'a> {
     }
 
     /// Rows of the chunk.
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.steps.len() * self.sizes.ranks
-    }
-
-    /// `L`, rows [`Sizes::rows`] apart.
-    pub(crate) fn factors(&self) -> &[f32] {
-        self.l
     }
 
     /// `y = M v + p ∘ (q h)`, `[n,P]`; `h` is the state `[S,P]` in front of the chunk, or nothing if that is zero.

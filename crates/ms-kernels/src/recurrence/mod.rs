@@ -18,6 +18,7 @@
 pub(crate) mod body;
 pub(crate) mod chunk;
 pub(crate) mod product;
+pub(crate) mod system;
 
 use crate::isa::instances;
 
@@ -48,6 +49,8 @@ instances! {
     fn scale_rows(x: &mut [f32], width: usize, by: &[f32], ranks: usize) = body::scale_rows;
     fn scaled_rows(to: &mut [f32], width: usize, from: &[f32], stride: usize, by: &[f32], ranks: usize) = body::scaled_rows;
     fn add_scaled_rows(to: &mut [f32], width: usize, from: &[f32], by: &[f32], ranks: usize) = body::add_scaled_rows;
+    fn subtract_from(x: &mut [f32], width: usize, from: &[f32], stride: usize) = body::subtract_from;
+    fn negative(to: &mut [f32], from: &[f32]) = body::negative;
     fn row_dots(
         out: &mut [f32], a: &[f32], a_stride: usize, b: &[f32], b_stride: usize, width: usize,
     ) = body::row_dots;
