@@ -242,8 +242,10 @@ impl<'a> Chunk<'a> {
             work.back::<K>(&mut rows_to, &rows, own_dy, front, dh);
             let system_to = (&mut *self.d_overlaps, &mut dbeta[..n]);
             work.back_solve::<K>(&mut rows_to, system_to, &rows, e, &system, front);
-            work.back_through::<K>(&mut d, &rows, own_dy, head.dh, ended);
-            work.taken_off::<K>(k, head.dh);
+            work.back_through::<K>(&mut d, &rows, own_dy, (c > 0).then_some(&mut *head.dh), ended);
+            if c > 0 {
+                work.taken_off::<K>(k, head.dh);
+            }
             for (i, row) in dv.chunks_exact(p).enumerate() {
                 let at = (t + i) * all + number;
                 // SAFETY: a unit takes its heads of its document's tokens.

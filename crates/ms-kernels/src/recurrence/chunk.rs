@@ -200,23 +200,27 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Second part: the gradient by the state in front of the chunk, in the place of that behind it, and those by the steps.
+    /// Second part: the gradient by the state in front of the chunk in `dh`, in the place of that behind it, unless nothing asks for
+    /// it; and the gradients by the steps. `ended` says that nothing is behind the chunk.
     pub(crate) fn back_through<K: Kernel<Packed = f32>>(
         &mut self,
         d: &mut [Step],
         rows: &Rows<'_>,
         (dy, stride): (&[f32], usize),
-        dh: &mut [f32],
+        dh: Option<&mut [f32]>,
         ended: bool,
     ) {
         let (isa, n, ld, Sizes { s, p, ranks }) = (self.isa, self.rows(), self.sizes.rows(), self.sizes);
-        scaled_rows(isa, &mut self.wide[..n * p], p, dy, stride, self.p, ranks);
-        if !ended {
-            scale_rows(isa, dh, s * p, &self.p[self.steps.len() - 1..], 1);
+        if let Some(dh) = dh {
+            scaled_rows(isa, &mut self.wide[..n * p], p, dy, stride, self.p, ranks);
+            if !ended {
+                scale_rows(isa, dh, s * p, &self.p[self.steps.len() - 1..], 1);
+            }
+            product::<K>((dh, p), !ended, rows.q.t(), View::of(self.wide, p), [s, p, n], Band::All);
         }
-        product::<K>((dh, p), !ended, rows.q.t(), View::of(self.wide, p), [s, p, n], Band::All);
         let d = &mut d[..self.steps.len()];
-        adjoint(isa, d, &mut self.by_row[..n], self.by_start, self.c, self.f, self.l, ld, self.p, &self.steps, ranks);
+        let by_row = &mut self.by_row[..n];
+        adjoint(isa, d, by_row, self.by_start, self.c, self.f, self.l, ld, self.p, &self.steps, ranks);
     }
 }
 

@@ -213,7 +213,7 @@ impl<'a> Chunk<'a> {
             let front = (c > 0).then(|| &head.fronts[c * size..][..size]);
             let dh = (!ended).then_some(&*head.dh);
             work.back::<K>(&mut to_rows, &rows, own_dy, front, dh);
-            work.back_through::<K>(&mut d, &rows, own_dy, head.dh, ended);
+            work.back_through::<K>(&mut d, &rows, own_dy, (c > 0).then_some(&mut *head.dh), ended);
             // SAFETY: a unit takes the sums of its heads of its document.
             let sum = unsafe { to.sums.part(3 * (document * all + number), 3) };
             let (rate, skip) = (exp(scan.a_log[number]), scan.d[number]);
