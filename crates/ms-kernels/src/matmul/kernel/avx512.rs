@@ -393,6 +393,18 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
                 }
                 left -= STEPS_PER_ROW;
             }
+        } else {
+            while left >= UNROLL {
+                fetch_row(next);
+                next = next.wrapping_add(next_stride);
+                step!(0);
+                step!(1);
+                step!(2);
+                step!(3);
+                a = a.add(UNROLL * a_step);
+                b = b.add(UNROLL * NR);
+                left -= UNROLL;
+            }
         }
         while left > 0 {
             step!(0);
