@@ -1,8 +1,8 @@
 //! The way back through a scan.
 
 use super::body::{self, Gated};
-use super::head::{Document, Head, Walk};
-use super::{Cpu, Disjoint, NAMES, Operands, Pairs, Result, Scan, Shape, expect_len};
+use super::head::{Document, Head, State, Walk};
+use super::{Cpu, Disjoint, NAMES, Operands, Pairs, Result, Scan, Shape, TOGETHER, expect_len};
 use crate::attention::Segment;
 use crate::isa::instances;
 use crate::matmul::kernel::Kernel;
@@ -26,9 +26,6 @@ instances! {
     fn angles_back(to: &mut [f32], by_angle: &[f32], speeds: &[f32], step: f32) -> f32 = body::angles_back;
     fn add(to: &mut [f32], from: &[f32]) = body::add;
 }
-
-/// Heads that go through a document one after the other, at most: their sums of what all heads share are one.
-const TOGETHER: usize = 4;
 
 /// Where heads put the gradients of tokens.
 struct To<'a> {
@@ -70,24 +67,37 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// What a head has kept of each chunk on its way forward.
-struct Fronts<'a> {
+/// One head's way: what it has kept of each chunk on its way forward, and what a chunk's successors say.
+struct One<'a> {
+    head: Head,
+    sums: Sums<'a>,
+    state: State<'a>,
     /// States `[chunks,S,P]`, with what the chunk's first token writes again.
-    states: &'a mut [f32],
-    /// Keys `[chunks,R,S]` of the token before it.
-    keys: &'a mut [f32],
+    fronts: &'a mut [f32],
+    /// Keys `[chunks,R,S]` of the token in front of it.
+    before: &'a mut [f32],
     /// Angles behind every token `[T,A]`.
     angles: &'a mut [f32],
-}
-
-/// What a chunk's successors say, and what is found of it.
-struct Back<'a> {
     /// By the state `[S,P]`.
     dh: &'a mut [f32],
-    /// By keys and values `[R,S]` and `[R,P]` of its last token, through what the next one writes again.
+    /// By keys and values `[R,S]` and `[R,P]` of the last token, through what the next one writes again.
     keys: &'a mut [f32],
     values: &'a mut [f32],
     by_angle: Vec<f32>,
+}
+
+impl<'a> One<'a> {
+    /// Elements of scratch in a document of so many tokens.
+    fn len(shape: &Shape, tokens: usize) -> usize {
+        let (sizes, chunks) = (shape.sizes(), tokens.div_ceil(shape.sizes().tokens()));
+        let (state, keys, values) = (sizes.s * sizes.p, sizes.ranks * sizes.s, sizes.ranks * sizes.p);
+        let kept = lines(chunks * state) + lines(chunks * keys) + lines(tokens * shape.angles);
+        State::len(&sizes) + kept + lines(state) + lines(keys) + lines(values)
+    }
+}
+
+/// What is found of one head in one chunk.
+struct Back<'a> {
     d_out: &'a mut [f32],
     dv: &'a mut [f32],
     dq: &'a mut [f32],
@@ -97,27 +107,23 @@ struct Back<'a> {
 
 impl<'a> Back<'a> {
     fn len(sizes: &Sizes) -> usize {
-        let (n, Sizes { s, p, ranks }) = (sizes.rows(), *sizes);
-        lines(s * p) + lines(ranks * s) + lines(ranks * p) + 2 * lines(n * p) + 2 * lines(n * s) + lines(n * n)
+        let n = sizes.rows();
+        2 * lines(n * sizes.p) + 2 * lines(n * sizes.s) + lines(n * n)
     }
 
-    fn new(rest: &mut &'a mut [f32], sizes: &Sizes, angles: usize) -> Self {
-        let (n, Sizes { s, p, ranks }) = (sizes.rows(), *sizes);
+    fn new(rest: &mut &'a mut [f32], sizes: &Sizes) -> Self {
+        let n = sizes.rows();
         Self {
-            dh: take(rest, s * p),
-            keys: take(rest, ranks * s),
-            values: take(rest, ranks * p),
-            by_angle: vec![0.0; angles],
-            d_out: take(rest, n * p),
-            dv: take(rest, n * p),
-            dq: take(rest, n * s),
-            dk: take(rest, n * s),
+            d_out: take(rest, n * sizes.p),
+            dv: take(rest, n * sizes.p),
+            dq: take(rest, n * sizes.s),
+            dk: take(rest, n * sizes.s),
             d_scores: take(rest, n * n),
         }
     }
 }
 
-/// A head's way back: what does not change from chunk to chunk.
+/// The way back of a unit's heads through a document.
 struct Way<'a> {
     cpu: &'a Cpu,
     scan: &'a Scan<'a>,
@@ -125,67 +131,77 @@ struct Way<'a> {
     to: &'a To<'a>,
     segment: &'a Segment,
     document: &'a Document,
-    head: &'a Head,
     unit: usize,
-    /// Whether a head of the unit was there before.
-    add: bool,
 }
 
 impl Way<'_> {
-    /// Goes through the document and back.
-    fn go<K: Kernel<Packed = f32>>(&self, sums: &mut Sums<'_>) {
-        let (isa, sizes, a) = (self.cpu.isa(), self.scan.shape.sizes(), self.scan.shape.angles);
+    /// Goes through the document and back with the heads `numbers`, whose sums are `sums`, one after the other.
+    fn go<K: Kernel<Packed = f32>>(&self, numbers: Range<usize>, sums: &mut [f32]) {
+        let (isa, scan, sizes, a) = (self.cpu.isa(), self.scan, self.scan.shape.sizes(), self.scan.shape.angles);
         let (size, keys, len) = (sizes.s * sizes.p, sizes.ranks * sizes.s, self.segment.q_len);
         let chunks = len.div_ceil(sizes.tokens());
-        let kept = lines(chunks * size) + lines(chunks * keys) + lines(len * a);
-        let room = Walk::len(&sizes) + Back::len(&sizes) + kept;
+        let room = Walk::len(&sizes) + Back::len(&sizes) + numbers.len() * One::len(&scan.shape, len);
         with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
-            let own = take(&mut rest, Walk::len(&sizes));
-            let mut back = Back::new(&mut rest, &sizes, a);
-            let fronts = Fronts {
-                states: take(&mut rest, chunks * size),
-                keys: take(&mut rest, chunks * keys),
-                angles: take(&mut rest, len * a),
-            };
-            let mut walk = Walk::new(isa, self.scan, own, &[], &[]);
+            let mut walk = Walk::new(isa, scan, &mut rest);
+            let mut back = Back::new(&mut rest, &sizes);
+            let mut heads: Vec<One<'_>> = numbers
+                .zip(sums.chunks_exact_mut(Sums::size(&scan.shape)))
+                .map(|(n, sums)| One {
+                    head: Head::new(isa, scan, self.segment, n),
+                    sums: Sums::of(&scan.shape, sums),
+                    state: State::new(isa, scan, &mut rest, &[], &[]),
+                    fronts: take(&mut rest, chunks * size),
+                    before: take(&mut rest, chunks * keys),
+                    angles: take(&mut rest, len * a),
+                    dh: take(&mut rest, size),
+                    keys: take(&mut rest, keys),
+                    values: take(&mut rest, sizes.ranks * sizes.p),
+                    by_angle: vec![0.0; a],
+                })
+                .collect();
             for (c, tokens) in walk.chunks(self.segment).enumerate() {
-                if c > 0 {
-                    walk.leave::<K>();
-                    fronts.keys[c * keys..][..keys].copy_from_slice(&walk.last_keys);
+                for one in &mut heads {
+                    walk.enter::<K>(scan, self.document, &one.head, &mut one.state, tokens.clone());
+                    one.angles[tokens.start * a..tokens.end * a].copy_from_slice(walk.kept(a));
+                    if c > 0 {
+                        one.fronts[c * size..][..size].copy_from_slice(one.state.h);
+                        one.before[c * keys..][..keys].copy_from_slice(&one.state.last_keys);
+                    }
+                    if tokens.end < len {
+                        walk.leave::<K>(&mut one.state);
+                    }
                 }
-                walk.enter::<K>(self.scan, self.document, self.head, tokens.clone());
-                if c > 0 {
-                    fronts.states[c * size..][..size].copy_from_slice(walk.h);
-                }
-                fronts.angles[tokens.start * a..tokens.end * a].copy_from_slice(walk.kept(a));
             }
-            let tokens: Vec<Range<usize>> = walk.chunks(self.segment).collect();
-            for (c, tokens) in tokens.into_iter().enumerate().rev() {
-                walk.fresh = c == 0;
-                if c > 0 {
-                    walk.h.copy_from_slice(&fronts.states[c * size..][..size]);
+            let chunks: Vec<Range<usize>> = walk.chunks(self.segment).collect();
+            for (c, tokens) in chunks.into_iter().enumerate().rev() {
+                for (i, one) in heads.iter_mut().enumerate() {
+                    one.state.fresh = c == 0;
+                    if c > 0 {
+                        one.state.h.copy_from_slice(&one.fronts[c * size..][..size]);
+                    }
+                    let angles = &one.angles[tokens.start * a..tokens.end * a];
+                    walk.again::<K>(scan, &one.head, tokens.clone(), angles);
+                    walk.outputs::<K>(&one.state);
+                    self.chunk::<K>(&mut walk, &mut back, one, (c, tokens.clone()), i > 0);
                 }
-                let angles = &fronts.angles[tokens.start * a..tokens.end * a];
-                walk.again::<K>(self.scan, self.head, tokens.clone(), angles);
-                walk.outputs::<K>();
-                self.chunk::<K>(&mut walk, &mut back, &fronts.keys[c * keys..][..keys], tokens, sums);
             }
         });
     }
 
-    /// Goes back over a chunk; `before` are the keys of the token in front of it.
+    /// Goes back over chunk `c` with one head; `add` says whether a head of the unit was there before.
     fn chunk<K: Kernel<Packed = f32>>(
         &self,
         walk: &mut Walk<'_>,
         back: &mut Back<'_>,
-        before: &[f32],
-        tokens: Range<usize>,
-        sums: &mut Sums<'_>,
+        one: &mut One<'_>,
+        (c, tokens): (usize, Range<usize>),
+        add_to: bool,
     ) {
-        let (isa, scan, o, head) = (self.cpu.isa(), self.scan, &self.scan.operands, self.head);
+        let (isa, scan, o) = (self.cpu.isa(), self.scan, &self.scan.operands);
+        let One { head, sums, state, before, dh, keys: by_keys, values: by_values, by_angle, .. } = one;
         let Sizes { s, p, ranks } = walk.sizes;
         let (n, ld, heads, skip) = (walk.n, walk.sizes.rows(), scan.shape.heads, o.d[head.n]);
-        let (first, ended) = (tokens.start == 0, tokens.end == self.segment.q_len);
+        let (first, ended) = (c == 0, tokens.end == self.segment.q_len);
         let (values, keys) = (ranks * p, ranks * s);
         for (i, token) in tokens.clone().enumerate() {
             let at = (self.segment.q_start + token) * heads + head.n;
@@ -211,30 +227,30 @@ impl Way<'_> {
         back.d_scores.fill(0.0);
         let mut d = [Step::default(); ROWS];
         let mut rows_to = ToRows { q: &mut *dq, k: &mut *dk, scores: back.d_scores, v: &mut *dv };
-        walk.work.back::<K>(&mut rows_to, &rows, d_out, (!first).then_some(&*walk.h), (!ended).then_some(&*back.dh));
-        walk.work.back_through::<K>(&mut d, &rows, d_out, (!first).then_some(&mut *back.dh), ended);
+        walk.work.back::<K>(&mut rows_to, &rows, d_out, (!first).then_some(&*state.h), (!ended).then_some(&**dh));
+        walk.work.back_through::<K>(&mut d, &rows, d_out, (!first).then_some(&mut **dh), ended);
         let d_scores = View::of(back.d_scores, ld);
         product::<K>((dq, s), true, d_scores, k, [n, s, n], Band::UpTo(ranks));
         product::<K>((dk, s), true, d_scores.t(), q, [n, s, n], Band::From(ranks));
         if !ended {
-            add(isa, &mut dk[n * s - keys..], back.keys);
-            add(isa, &mut dv[n * p - values..], back.values);
+            add(isa, &mut dk[n * s - keys..], by_keys);
+            add(isa, &mut dv[n * p - values..], by_values);
         }
         if !first {
             let (step, end) = (head.numbers.step[tokens.start], head.numbers.end[tokens.start]);
             let again = step * (1.0 - end);
             let x = scan.channels(o.x, self.segment.q_start + tokens.start - 1, head.n);
             by_rank(isa, &mut walk.last_values, p, x, p, &head.factors[0]);
-            let dh = View::of(back.dh, p);
-            product::<K>((back.keys, s), false, View::of(&walk.last_values, p), dh.t(), [ranks, s, p], Band::All);
-            product::<K>((back.values, p), false, View::of(before, s), dh, [ranks, p, s], Band::All);
-            d[0].extra = crate::lanes::dot(isa, back.keys, before);
-            back.keys.iter_mut().chain(back.values.iter_mut()).for_each(|v| *v *= again);
+            let (dh, before) = (View::of(dh, p), &before[c * keys..][..keys]);
+            product::<K>((by_keys, s), false, View::of(&walk.last_values, p), dh.t(), [ranks, s, p], Band::All);
+            product::<K>((by_values, p), false, View::of(before, s), dh, [ranks, p, s], Band::All);
+            d[0].extra = crate::lanes::dot(isa, by_keys, before);
+            by_keys.iter_mut().chain(by_values.iter_mut()).for_each(|v| *v *= again);
         }
         for (i, token) in tokens.enumerate().rev() {
             let rows = (&mut dk[i * keys..][..keys], &mut dq[i * keys..][..keys]);
-            let by_values = (&dv[i * values..][..values], &back.d_out[i * values..][..values]);
-            self.token(walk, &mut back.by_angle, rows, by_values, &d[i], (token, i), sums);
+            let by = (&dv[i * values..][..values], &back.d_out[i * values..][..values]);
+            self.token(walk, head, by_angle, rows, by, &d[i], (token, i), sums, add_to);
         }
     }
 
@@ -242,14 +258,16 @@ impl Way<'_> {
     fn token(
         &self,
         walk: &Walk<'_>,
+        head: &Head,
         by_angle: &mut [f32],
         (dk, dq): (&mut [f32], &mut [f32]),
         (dv, d_out): (&[f32], &[f32]),
         d: &Step,
         (token, i): (usize, usize),
         sums: &mut Sums<'_>,
+        add_to: bool,
     ) {
-        let (isa, scan, head, numbers) = (self.cpu.isa(), self.scan, self.head, &self.head.numbers);
+        let (isa, scan, numbers) = (self.cpu.isa(), self.scan, &head.numbers);
         let Shape { heads, head_dim: p, state: s, ranks, angles: a, .. } = scan.shape;
         let (t, keys) = (self.segment.q_start + token, ranks * s);
         let (at, shared) = (t * heads + head.n, 2 * keys + a);
@@ -264,7 +282,7 @@ impl Way<'_> {
                 self.to.shared.part((self.unit * tokens + t) * shared, shared),
             )
         };
-        if !self.add {
+        if !add_to {
             shared.fill(0.0);
         }
         let (b, rest) = shared.split_at_mut(keys);
@@ -318,15 +336,11 @@ pub fn backward(cpu: &Cpu, grads: Operands<&mut [f32]>, dy: &[f32], scan: &Scan<
             let (at, unit) = (u / units, u % units);
             let segment = &scan.segments[at];
             let document = Document::new(cpu.isa(), scan, segment);
-            let first = unit * TOGETHER;
-            for n in first..heads.min(first + TOGETHER) {
-                // SAFETY: a unit takes the sums of its heads.
-                let mut sums = Sums::of(&scan.shape, unsafe { to.sums.part((at * heads + n) * size, size) });
-                let head = Head::new(cpu.isa(), scan, segment, n);
-                let (document, head) = (&document, &head);
-                let way = Way { cpu, scan, dy, to: &to, segment, document, head, unit, add: n > first };
-                with_f32_kernel!(cpu.isa(), K => way.go::<K>(&mut sums));
-            }
+            let heads_of = unit * TOGETHER..heads.min((unit + 1) * TOGETHER);
+            // SAFETY: a unit takes the sums of its heads.
+            let sums = unsafe { to.sums.part((at * heads + heads_of.start) * size, heads_of.len() * size) };
+            let way = Way { cpu, scan, dy, to: &to, segment, document: &document, unit };
+            with_f32_kernel!(cpu.isa(), K => way.go::<K>(heads_of, sums));
         });
         let parts = &*parts;
         for (to, from, len) in [(b, 0, r * s), (c, r * s, r * s), (angle, 2 * r * s, angles)] {

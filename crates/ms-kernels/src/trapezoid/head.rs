@@ -75,27 +75,63 @@ impl Head {
     }
 }
 
-/// A head inside a document: the state and the last token in front of a chunk, then its rows.
-pub(super) struct Walk<'a> {
-    isa: Isa,
-    pub(super) sizes: Sizes,
-    pub(super) work: Work<'a>,
-    /// `[S,P]`; with what the chunk's first token writes again of the token before it.
+/// What a head is in front of a chunk.
+pub(super) struct State<'a> {
+    /// `[S,P]`; inside a chunk with what its first token writes again of the token before it.
     pub(super) h: &'a mut [f32],
     /// Whether there is nothing in it.
     pub(super) fresh: bool,
     pub(super) angles: Vec<f32>,
-    /// Turned keys `[R,S]` and inputs `[R,P]` of the token in front of the chunk, and its `[P]` channels.
+    /// Turned keys `[R,S]` of the token in front of the chunk, and its channels `[P]`.
     pub(super) last_keys: Vec<f32>,
-    pub(super) last_values: Vec<f32>,
     last_x: Vec<f32>,
-    /// Rows of this chunk.
+}
+
+impl<'a> State<'a> {
+    /// Elements of scratch.
+    pub(super) fn len(sizes: &Sizes) -> usize {
+        lines(sizes.s * sizes.p)
+    }
+
+    /// Before a document, or behind what `last` and `h`, the state `[P,S]`, have kept of it.
+    pub(super) fn new(isa: Isa, scan: &Scan<'_>, rest: &mut &'a mut [f32], last: &[f32], h: &[f32]) -> Self {
+        let (Sizes { s, p, ranks }, a) = (scan.shape.sizes(), scan.shape.angles);
+        let fresh = last.is_empty();
+        let part = |from: usize, len: usize| if fresh { vec![0.0; len] } else { last[from..][..len].to_vec() };
+        let state = Self {
+            h: take(rest, s * p),
+            fresh,
+            angles: part(0, a),
+            last_keys: part(a, ranks * s),
+            last_x: part(a + ranks * s, p),
+        };
+        if !fresh {
+            transpose(isa, state.h, h, s);
+        }
+        state
+    }
+
+    /// What [`State::new`] needs to go on.
+    pub(super) fn keep(&self, isa: Isa, last: &mut [f32], h: &mut [f32], p: usize) {
+        let parts = [&self.angles, &self.last_keys, &self.last_x];
+        last.iter_mut().zip(parts.into_iter().flatten()).for_each(|(to, from)| *to = *from);
+        transpose(isa, h, self.h, p);
+    }
+}
+
+/// The rows of one head in one chunk.
+pub(super) struct Walk<'a> {
+    isa: Isa,
+    pub(super) sizes: Sizes,
+    pub(super) work: Work<'a>,
     pub(super) n: usize,
     pub(super) q: &'a mut [f32],
     pub(super) k: &'a mut [f32],
     pub(super) v: &'a mut [f32],
     pub(super) scores: &'a mut [f32],
     pub(super) out: &'a mut [f32],
+    /// Values `[R,P]` of the token in front of the chunk.
+    pub(super) last_values: Vec<f32>,
     /// Angles behind each token, their cosines and sines, `[T,A]` each.
     kept: Vec<f32>,
     pub(super) cos: Vec<f32>,
@@ -106,41 +142,28 @@ impl<'a> Walk<'a> {
     /// Elements of scratch.
     pub(super) fn len(sizes: &Sizes) -> usize {
         let n = sizes.rows();
-        let own = lines(sizes.s * sizes.p) + 2 * lines(n * sizes.s) + 2 * lines(n * sizes.p) + lines(n * n);
-        Work::len(sizes) + own
+        Work::len(sizes) + 2 * lines(n * sizes.s) + 2 * lines(n * sizes.p) + lines(n * n)
     }
 
-    /// Before a document, or behind what `last` and `h`, the state `[P,S]`, have kept of it.
-    pub(super) fn new(isa: Isa, scan: &Scan<'_>, mut rest: &'a mut [f32], last: &[f32], h: &[f32]) -> Self {
-        let (sizes, a) = (scan.shape.sizes(), scan.shape.angles);
-        let Sizes { s, p, ranks } = sizes;
-        let (most, fresh) = (sizes.rows(), last.is_empty());
-        let part = |from: usize, len: usize| if fresh { vec![0.0; len] } else { last[from..][..len].to_vec() };
-        let tokens = sizes.tokens() * a;
-        let walk = Self {
+    pub(super) fn new(isa: Isa, scan: &Scan<'_>, rest: &mut &'a mut [f32]) -> Self {
+        let sizes = scan.shape.sizes();
+        let (most, Sizes { s, p, ranks }) = (sizes.rows(), sizes);
+        let numbers = || vec![0.0; sizes.tokens() * scan.shape.angles];
+        Self {
             isa,
             sizes,
-            work: Work::new(isa, sizes, &mut rest),
-            h: take(&mut rest, s * p),
-            fresh,
-            angles: part(0, a),
-            last_keys: part(a, ranks * s),
-            last_values: vec![0.0; ranks * p],
-            last_x: part(a + ranks * s, p),
+            work: Work::new(isa, sizes, rest),
             n: 0,
-            q: take(&mut rest, most * s),
-            k: take(&mut rest, most * s),
-            v: take(&mut rest, most * p),
-            scores: take(&mut rest, most * most),
-            out: take(&mut rest, most * p),
-            kept: vec![0.0; tokens],
-            cos: vec![0.0; tokens],
-            sin: vec![0.0; tokens],
-        };
-        if !fresh {
-            transpose(isa, walk.h, h, s);
+            q: take(rest, most * s),
+            k: take(rest, most * s),
+            v: take(rest, most * p),
+            scores: take(rest, most * most),
+            out: take(rest, most * p),
+            last_values: vec![0.0; ranks * p],
+            kept: numbers(),
+            cos: numbers(),
+            sin: numbers(),
         }
-        walk
     }
 
     /// Tokens of each chunk of a document.
@@ -149,36 +172,31 @@ impl<'a> Walk<'a> {
         (0..len).step_by(most).map(move |t| t..len.min(t + most))
     }
 
-    /// What [`Walk::new`] needs to go on.
-    pub(super) fn keep(&self, last: &mut [f32], h: &mut [f32]) {
-        let parts = [&self.angles, &self.last_keys, &self.last_x];
-        last.iter_mut().zip(parts.into_iter().flatten()).for_each(|(to, from)| *to = *from);
-        transpose(self.isa, h, self.h, self.sizes.p);
-    }
-
     /// Forms the rows of a chunk, and adds to the state what its first token writes again.
     pub(super) fn enter<K: Kernel<Packed = f32>>(
         &mut self,
         scan: &Scan<'_>,
         document: &Document,
         head: &Head,
+        state: &mut State<'_>,
         tokens: Range<usize>,
     ) {
         let (isa, a) = (self.isa, scan.shape.angles);
         let Sizes { s, p, ranks } = self.sizes;
         let (step, end) = (&head.numbers.step, &head.numbers.end);
-        if !self.fresh {
-            by_rank(isa, &mut self.last_values, p, &self.last_x, p, &head.factors[0]);
+        if !state.fresh {
+            by_rank(isa, &mut self.last_values, p, &state.last_x, p, &head.factors[0]);
             let again = [step[tokens.start] * (1.0 - end[tokens.start])].repeat(ranks);
             let written = &mut self.out[..ranks * p];
             rows_times(isa, written, p, (&self.last_values, p), &again);
-            let keys = View::of(&self.last_keys, s).t();
-            product::<K>((self.h, p), true, keys, View::of(written, p), [s, p, ranks], Band::All);
+            let keys = View::of(&state.last_keys, s).t();
+            product::<K>((state.h, p), true, keys, View::of(written, p), [s, p, ranks], Band::All);
         }
         self.n = tokens.len() * ranks;
         let (of_angles, speeds) = (tokens.len() * a, &document.speeds[tokens.start * a..tokens.end * a]);
         let [kept, cos, sin] = [&mut self.kept, &mut self.cos, &mut self.sin].map(|v| &mut v[..of_angles]);
-        turn(isa, &mut self.angles, (kept, cos, sin), speeds, &step[tokens.clone()]);
+        turn(isa, &mut state.angles, (kept, cos, sin), speeds, &step[tokens.clone()]);
+        state.last_x.copy_from_slice(scan.channels(scan.operands.x, head.start + tokens.end - 1, head.n));
         self.rows::<K>(scan, head, tokens);
     }
 
@@ -214,16 +232,15 @@ impl<'a> Walk<'a> {
         by_rank(isa, &mut self.v[..n * p], p, &o.x[(t * heads + head.n) * p..], heads * p, &head.factors[0]);
         let (q, k) = (View::of(self.q, s), View::of(self.k, s));
         product::<K>((self.scores, self.sizes.rows()), false, q, k.t(), [n, n, s], Band::All);
-        self.work.begin(head.steps(tokens.clone()));
-        self.last_x.copy_from_slice(scan.channels(o.x, head.start + tokens.end - 1, head.n));
+        self.work.begin(head.steps(tokens));
     }
 
     /// Outputs of the chunk's rows.
-    pub(super) fn outputs<K: Kernel<Packed = f32>>(&mut self) {
+    pub(super) fn outputs<K: Kernel<Packed = f32>>(&mut self, state: &State<'_>) {
         let Sizes { s, p, .. } = self.sizes;
         let (q, k) = (View::of(self.q, s), View::of(self.k, s));
         let rows = Rows { q, k, scores: self.scores, v: &self.v[..self.n * p] };
-        self.work.outputs::<K>(&mut self.out[..self.n * p], &rows, (!self.fresh).then_some(&*self.h));
+        self.work.outputs::<K>(&mut self.out[..self.n * p], &rows, (!state.fresh).then_some(&*state.h));
     }
 
     /// The output of token `t`, the `i`-th of the chunk.
@@ -235,12 +252,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes to the end of the chunk.
-    pub(super) fn leave<K: Kernel<Packed = f32>>(&mut self) {
+    pub(super) fn leave<K: Kernel<Packed = f32>>(&mut self, state: &mut State<'_>) {
         let Sizes { s, p, ranks } = self.sizes;
         let (q, k) = (View::of(self.q, s), View::of(self.k, s));
         let rows = Rows { q, k, scores: self.scores, v: &self.v[..self.n * p] };
-        self.work.carry::<K>(self.h, &rows, self.fresh);
-        self.fresh = false;
-        self.last_keys.copy_from_slice(&self.k[(self.n - ranks) * s..self.n * s]);
+        self.work.carry::<K>(state.h, &rows, state.fresh);
+        state.fresh = false;
+        state.last_keys.copy_from_slice(&self.k[(self.n - ranks) * s..self.n * s]);
     }
 }

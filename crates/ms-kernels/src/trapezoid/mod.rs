@@ -1,7 +1,8 @@
 //! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles, several ranks of inputs and
 //! outputs.
 //!
-//! A head goes through a document by chunks of 64 rows of keys: [`crate::recurrence`].
+//! Four heads go through a document together by chunks of 64 rows of keys: [`crate::recurrence`]. They read the same keys and
+//! queries, and sum their gradients.
 
 mod body;
 mod gradient;
@@ -12,13 +13,15 @@ mod tests;
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
+use crate::matmul::kernel::Kernel;
 use crate::memory::{Scratch, with_scratch};
 use crate::recurrence::chunk::Sizes;
 use crate::recurrence::product::with_f32_kernel;
 use crate::state_space::expect_covered;
 use crate::{Cpu, Error, Result};
 pub use gradient::backward;
-use head::{Document, Head, Walk};
+use std::ops::Range;
+use head::{Document, Head, State, Walk};
 
 /// Which elements of a key are turned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,41 +221,73 @@ pub fn forward(
     let o = &scan.operands;
     expect_len(OP, "y", o.x.len(), y.len())?;
     let Shape { heads, head_dim: p, state: s, .. } = scan.shape;
-    let (size, width, units) = (p * s, scan.shape.last(), scan.segments.len() * heads);
+    let (size, width, units) = (p * s, scan.shape.last(), heads.div_ceil(TOGETHER));
     let kept = !last.is_empty();
-    expect_len(OP, "last", if kept { units * width } else { 0 }, last.len())?;
-    expect_len(OP, "states", if kept { units * size } else { 0 }, states.len())?;
+    let remembered = if kept { scan.segments.len() * heads } else { 0 };
+    expect_len(OP, "last", remembered * width, last.len())?;
+    expect_len(OP, "states", remembered * size, states.len())?;
     let (y, last, states) = (Disjoint::new(y), Disjoint::new(last), Disjoint::new(states));
-    cpu.for_each_unit(units, |u| {
-        let (segment, n) = (&scan.segments[u / heads], u % heads);
+    cpu.for_each_unit(scan.segments.len() * units, |u| {
+        let (document, unit) = (u / units, u % units);
+        let numbers = unit * TOGETHER..heads.min((unit + 1) * TOGETHER);
+        let (at, count) = (document * heads + numbers.start, numbers.len());
         let (mut none, mut nothing) = ([], []);
-        let (last, state) = match kept {
-            // SAFETY: a unit takes its own memory.
-            true => unsafe { (last.part(u * width, width), states.part(u * size, size)) },
+        let (last, states) = match kept {
+            // SAFETY: a unit takes the memory of its heads of its document.
+            true => unsafe { (last.part(at * width, count * width), states.part(at * size, count * size)) },
             false => (&mut none[..], &mut nothing[..]),
         };
-        let sizes = scan.shape.sizes();
-        let (document, head) = (Document::new(cpu.isa(), scan, segment), Head::new(cpu.isa(), scan, segment, n));
-        with_f32_kernel!(cpu.isa(), K => {
-            with_scratch(Scratch::Keys, Walk::len(&sizes), |rest: &mut [f32]| {
-                let mut walk = Walk::new(cpu.isa(), scan, rest, last, state);
-                for tokens in walk.chunks(segment) {
-                    walk.enter::<K>(scan, &document, &head, tokens.clone());
-                    walk.outputs::<K>();
-                    for (i, t) in tokens.clone().enumerate() {
-                        // SAFETY: a unit takes one head of its document's tokens.
-                        let y = unsafe { y.part(((segment.q_start + t) * heads + n) * p, p) };
-                        walk.gated(scan, &head, y, segment.q_start + t, i);
-                    }
-                    if kept || tokens.end < segment.q_len {
-                        walk.leave::<K>();
-                    }
-                }
-                if kept {
-                    walk.keep(last, state);
-                }
-            });
-        });
+        let segment = &scan.segments[document];
+        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, (last, states), segment, numbers));
     });
     Ok(())
+}
+
+/// Heads that go through a document together, at most.
+const TOGETHER: usize = 4;
+
+/// Takes some heads through a document.
+fn through<K: Kernel<Packed = f32>>(
+    cpu: &Cpu,
+    scan: &Scan<'_>,
+    y: &Disjoint<'_, f32>,
+    (last, states): (&mut [f32], &mut [f32]),
+    segment: &Segment,
+    numbers: Range<usize>,
+) {
+    let (isa, sizes, Shape { heads, head_dim: p, .. }) = (cpu.isa(), scan.shape.sizes(), scan.shape);
+    let (size, width, kept) = (p * sizes.s, scan.shape.last(), !last.is_empty());
+    let document = Document::new(isa, scan, segment);
+    let of: Vec<Head> = numbers.map(|n| Head::new(isa, scan, segment, n)).collect();
+    let room = Walk::len(&sizes) + of.len() * State::len(&sizes);
+    with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
+        let mut walk = Walk::new(isa, scan, &mut rest);
+        let part = |of: &[f32], i: usize, len: usize| -> Vec<f32> {
+            if kept { of[i * len..][..len].to_vec() } else { Vec::new() }
+        };
+        let mut inside: Vec<State<'_>> = (0..of.len())
+            .map(|i| State::new(isa, scan, &mut rest, &part(last, i, width), &part(states, i, size)))
+            .collect();
+        for tokens in walk.chunks(segment) {
+            for (head, state) in of.iter().zip(&mut inside) {
+                walk.enter::<K>(scan, &document, head, state, tokens.clone());
+                walk.outputs::<K>(state);
+                for (i, token) in tokens.clone().enumerate() {
+                    let t = segment.q_start + token;
+                    // SAFETY: a unit takes its heads of its document's tokens.
+                    let y = unsafe { y.part((t * heads + head.n) * p, p) };
+                    walk.gated(scan, head, y, t, i);
+                }
+                if kept || tokens.end < segment.q_len {
+                    walk.leave::<K>(state);
+                }
+            }
+        }
+        if kept {
+            let memory = last.chunks_exact_mut(width).zip(states.chunks_exact_mut(size));
+            for (state, (last, h)) in inside.iter().zip(memory) {
+                state.keep(isa, last, h, p);
+            }
+        }
+    });
 }
