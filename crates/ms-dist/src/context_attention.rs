@@ -36,6 +36,8 @@ pub struct Spread {
     pub pieces: Vec<Vec<Piece>>,
     /// Rows of each rank.
     pub rows: usize,
+    /// Position of each token of the whole micro-batch, in its order.
+    pub positions: Vec<i32>,
 }
 
 impl Spread {
@@ -60,6 +62,11 @@ impl Spread {
             }
         }
         Ok(Routes::new(&place_of, 1, total)?)
+    }
+
+    /// [`Spread::in_order`] for the rows of all ranks, one after the other.
+    pub(crate) fn order_of_all(&self) -> ms_core::Result<Routes> {
+        self.in_order(&self.joined(&(0..self.pieces.len()).collect::<Vec<_>>()))
     }
 }
 
@@ -472,7 +479,7 @@ pub fn context_attention(
 /// # Errors
 /// If a rank fails.
 pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
-    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let order = Arc::new(spread.order_of_all()?);
     let all = exchange(g, &ctx.cp, x, false)?;
     Ok(ops::dispatch(g, &all, &order)?)
 }
@@ -482,7 +489,7 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) 
 /// # Errors
 /// If a rank fails.
 pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
-    let order = Arc::new(spread.in_order(&spread.joined(&(0..ctx.cp.size()).collect::<Vec<_>>()))?);
+    let order = Arc::new(spread.order_of_all()?);
     let all = ops::restore(g, y, &order)?;
     exchange(g, &ctx.cp, &all, true)
 }

@@ -28,7 +28,7 @@ pub(crate) enum Exchange {
 }
 
 impl Exchange {
-    fn apply(self, comm: &dyn Communicator, name: &'static str, t: Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(self, comm: &dyn Communicator, name: &'static str, t: Tensor) -> Result<Tensor> {
         let (rank, size) = (comm.rank(), comm.size());
         let rows = t.shape().first().copied().unwrap_or(0);
         let share = |t: &Tensor| -> Result<Shape> {

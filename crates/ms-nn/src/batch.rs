@@ -2,7 +2,7 @@
 
 use crate::{AuxiliaryLoss, Capacity, Error, Result, RouterLoad};
 use ms_core::{Arena, Segment, Tensor};
-use ms_dist::Spread;
+use ms_dist::{ParallelCtx, Spread};
 use std::sync::Arc;
 
 /// Tokens of one forward pass, packed: `T` tokens of one or more sequences, one after the other.
@@ -74,6 +74,23 @@ impl Place {
         };
         4 * layer as u64 + kind
     }
+}
+
+/// A run of queries of one document, and where the document's keys are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    /// First row.
+    pub(crate) row: usize,
+    /// Queries.
+    pub(crate) len: usize,
+    /// Number of the document among [`Batch::documents`].
+    pub(crate) document: usize,
+    /// Where the run begins in its document.
+    pub(crate) place: usize,
+    /// Row of the document's first key.
+    pub(crate) start: usize,
+    /// Keys of the document.
+    pub(crate) keys: usize,
 }
 
 impl Batch {
@@ -159,6 +176,48 @@ impl Batch {
             });
         }
         Ok(Self { spread: Some(spread), ..Self::from_segments(arena, tokens, positions, Vec::new())? })
+    }
+
+    /// The documents whose keys this rank's queries may see, and the position of each of their rows: those of the batch, or with
+    /// [`Batch::spread`] those of the whole micro-batch.
+    pub(crate) fn documents(&self) -> ms_core::Result<(&[Segment], &[i32])> {
+        Ok(match &self.spread {
+            Some(spread) => (&spread.documents, &spread.positions),
+            None => (&self.segments, self.positions.as_slice::<i32>()?),
+        })
+    }
+
+    /// The runs of documents that this rank has queries of, in the order of its rows.
+    pub(crate) fn stretches(&self, ctx: &ParallelCtx) -> Vec<Stretch> {
+        match &self.spread {
+            None => self
+                .segments
+                .iter()
+                .enumerate()
+                .map(|(document, s)| Stretch {
+                    row: s.q_start,
+                    len: s.q_len,
+                    document,
+                    place: s.k_len - s.q_len,
+                    start: s.k_start,
+                    keys: s.k_len,
+                })
+                .collect(),
+            Some(spread) => spread.pieces[ctx.cp.rank()]
+                .iter()
+                .map(|p| {
+                    let document = &spread.documents[p.document];
+                    Stretch {
+                        row: p.row,
+                        len: p.len,
+                        document: p.document,
+                        place: p.place,
+                        start: document.k_start,
+                        keys: document.k_len,
+                    }
+                })
+                .collect(),
+        }
     }
 
     /// Tokens `T`.

@@ -12,7 +12,7 @@ use crate::predict::Predictor;
 use crate::{Batch, Error, Result, rotary};
 use ms_core::ops::{self, LossVar};
 use ms_core::{Axis, DType, Device, Graph, Grid, Host, ParamId, ParamStore, Tensor, Var, VocabShare};
-use ms_dist::ParallelCtx;
+use ms_dist::{ContextParallel, ParallelCtx};
 use ms_spec::{
     Attention, Block, Item, Keeping, Mixer, ModelConfig, Norm, ParamSpec, Place as Home, PlacedParam,
     Placement, Position, Recompute,
@@ -70,6 +70,8 @@ pub struct Seat<'a> {
     pub rank: usize,
     /// What each stage holds.
     pub placement: &'a Placement,
+    /// How ranks share a sequence.
+    pub context: ContextParallel,
 }
 
 /// What a layer hands to the next beside the graph: the stream, and values that later layers borrow. It survives the border
@@ -93,7 +95,8 @@ impl Gpt {
     /// If the configuration is not sound or asks for something this version cannot compute.
     pub fn new(config: &ModelConfig, device: &Device, max_position: usize) -> Result<Self> {
         let (grid, placement) = (Grid::single(), Placement::whole(config));
-        Self::part(config, device, Seat { grid: &grid, rank: 0, placement: &placement }, max_position)
+        let seat = Seat { grid: &grid, rank: 0, placement: &placement, context: ContextParallel::Gather };
+        Self::part(config, device, seat, max_position)
     }
 
     /// The part of the decoder that a rank holds.
@@ -104,7 +107,8 @@ impl Gpt {
         let tp = (seat.grid.coord(seat.rank, Axis::Tp), seat.grid.size(Axis::Tp));
         ms_spec::check_cut(config, tp.1)?;
         ms_spec::check_expert_cut(config, seat.grid.size(Axis::Ep), seat.grid.expert().size(Axis::Tp))?;
-        ms_spec::check_context(config, tp.1, seat.grid.size(Axis::Cp))?;
+        let gathered = seat.context == ContextParallel::Gather;
+        ms_spec::check_context(config, tp.1, seat.grid.size(Axis::Cp), gathered)?;
         if config.reward {
             return Err(Error::Unsupported {
                 family: config.family,

@@ -12,8 +12,8 @@ use crate::norm::NormShape;
 use crate::params::Linear;
 use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::{Batch, Carry};
-use ms_core::{Device, Dispatcher, Graph, Host, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
-use ms_dist::ParallelCtx;
+use ms_core::{Device, Dispatcher, Graph, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
+use ms_dist::{GatheredRows, ParallelCtx};
 use ms_spec::LayerKeeping;
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,6 +116,21 @@ impl<'a> Pass<'a> {
         let entered = entered.rebuilt_by(move |device| ctx.all_tokens(&x.get(device)?));
         self.passing.push(entered.clone());
         Ok(entered)
+    }
+
+    /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the order
+    /// of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are gathered again
+    /// in the backward pass.
+    pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
+        let Some(spread) = self.batch.spread.clone() else { return Ok(x.clone()) };
+        let all = of.gather(self.g, self.ctx, x, &spread)?;
+        if !self.g.records() || self.ctx.ring_cache.of_layer(self.layer) == KeptOfRing::KeysAndValues {
+            return Ok(all);
+        }
+        let (ctx, x) = (self.ctx.clone(), x.saved());
+        let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &spread)?));
+        self.passing.push(all.clone());
+        Ok(all)
     }
 
     /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.

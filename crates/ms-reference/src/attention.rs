@@ -32,35 +32,54 @@ impl View {
         Self { row: heads.groups * heads.head_dim, offset: 0, group: heads.head_dim, dim: heads.head_dim }
     }
 
+    /// Rows of queries alone.
+    fn queries(heads: HeadLayout) -> Self {
+        let group = heads.heads_per_group * heads.head_dim;
+        Self { row: heads.groups * group, offset: 0, group, dim: heads.head_dim }
+    }
+
+    /// Rows that hold a key and behind it a value of each group.
+    fn both(heads: HeadLayout) -> [Self; 2] {
+        let (row, dim) = (2 * heads.groups * heads.head_dim, heads.head_dim);
+        [0, dim].map(|offset| Self { row, offset, group: 2 * dim, dim })
+    }
+
     fn at(&self, t: usize, group: usize, head: usize) -> std::ops::Range<usize> {
         let start = t * self.row + self.offset + group * self.group + head * self.dim;
         start..start + self.dim
     }
 }
 
-/// Query rows, and where their keys and values are.
+/// Where queries, keys and values are.
 struct Operands<'a> {
     heads: HeadLayout,
-    rows: &'a [f64],
+    queries: (&'a [f64], View),
     keys: (&'a [f64], View),
     values: (&'a [f64], View),
 }
 
 impl<'a> Operands<'a> {
     fn packed(rows: &'a Tensor, heads: HeadLayout) -> Result<Self> {
-        let [_, k, v] = View::packed(heads);
+        let [q, k, v] = View::packed(heads);
         let rows = reals(rows)?;
-        Ok(Self { heads, rows, keys: (rows, k), values: (rows, v) })
+        Ok(Self { heads, queries: (rows, q), keys: (rows, k), values: (rows, v) })
     }
 
     fn cached(rows: &'a Tensor, keys: &'a Tensor, values: &'a Tensor, heads: HeadLayout) -> Result<Self> {
-        let view = View::apart(heads);
-        Ok(Self { heads, rows: reals(rows)?, keys: (reals(keys)?, view), values: (reals(values)?, view) })
+        let ([q, ..], view) = (View::packed(heads), View::apart(heads));
+        let queries = (reals(rows)?, q);
+        Ok(Self { heads, queries, keys: (reals(keys)?, view), values: (reals(values)?, view) })
+    }
+
+    fn apart(q: &'a Tensor, kv: &'a Tensor, heads: HeadLayout) -> Result<Self> {
+        let (rows, [k, v]) = (reals(kv)?, View::both(heads));
+        let queries = (reals(q)?, View::queries(heads));
+        Ok(Self { heads, queries, keys: (rows, k), values: (rows, v) })
     }
 
     fn query(&self, t: usize, n: usize) -> &'a [f64] {
         let per = self.heads.heads_per_group;
-        &self.rows[View::packed(self.heads)[0].at(t, n / per, n % per)]
+        &self.queries.0[self.queries.1.at(t, n / per, n % per)]
     }
 
     fn key(&self, row: usize, n: usize) -> &'a [f64] {
@@ -157,8 +176,8 @@ fn attend(
     (out, lse)
 }
 
-/// Gradient of packed rows, with the output and denominators of all the keys that the softmax ran over, which may be more
-/// than those at hand.
+/// Gradients by queries, keys and values, each in rows as its operand's with zeros elsewhere, with the output and denominators of
+/// all the keys that the softmax ran over, which may be more than those at hand.
 fn attend_backward(
     dout: &[f64],
     x: &Operands<'_>,
@@ -166,11 +185,10 @@ fn attend_backward(
     queries: &Queries,
     o: &AttentionOptions,
     dropout: Option<&AttentionDropout>,
-) -> Vec<f64> {
+) -> [Vec<f64>; 3] {
     let (heads, d, per) = (x.heads.heads(), x.heads.head_dim, x.heads.heads_per_group);
     let tokens = lse.len() / heads.max(1);
-    let [q_view, k_view, v_view] = View::packed(x.heads);
-    let mut dx = vec![0.0; x.rows.len()];
+    let [mut dq, mut dk, mut dv] = [x.queries.0, x.keys.0, x.values.0].map(|rows| vec![0.0; rows.len()]);
     let add =
         |to: &mut [f64], factor: f64, row: &[f64]| to.iter_mut().zip(row).for_each(|(t, r)| *t += factor * r);
     for (t, seen) in queries {
@@ -184,13 +202,20 @@ fn attend_backward(
                 let p = (score - lse[n * tokens + t]).exp();
                 let m = thinned(dropout, *t, n, s);
                 let ds = p * (m * dot(dout, v) - along) * slope * f64::from(o.scale);
-                add(&mut dx[q_view.at(*t, n / per, n % per)], ds, k);
-                add(&mut dx[k_view.at(s.row, n / per, 0)], ds, q);
-                add(&mut dx[v_view.at(s.row, n / per, 0)], m * p, dout);
+                add(&mut dq[x.queries.1.at(*t, n / per, n % per)], ds, k);
+                add(&mut dk[x.keys.1.at(s.row, n / per, 0)], ds, q);
+                add(&mut dv[x.values.1.at(s.row, n / per, 0)], m * p, dout);
             }
         }
     }
-    dx
+    [dq, dk, dv]
+}
+
+/// The sum of gradients in rows of one kind.
+fn together<const N: usize>(parts: [Vec<f64>; N]) -> Vec<f64> {
+    let mut sum = vec![0.0; parts[0].len()];
+    parts.iter().for_each(|part| sum.iter_mut().zip(part).for_each(|(s, x)| *s += x));
+    sum
 }
 
 impl Reference {
@@ -290,7 +315,8 @@ impl AttentionBackend for Reference {
         let tokens = qkv.as_matrix().0;
         let queries = queries(segments, tokens, tokens, options)?;
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
-        self.give_as(qkv, &attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout))
+        let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout);
+        self.give_as(qkv, &together(gradients))
     }
 
     fn attention_merge(
@@ -368,14 +394,6 @@ impl AttentionBackend for Reference {
         )
     }
 
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
-        let sight =
-            |s: &Segment, i: usize| Sight { start: s.k_start, seen: i + s.k_len - s.q_len + 1, all: s.k_len };
-        let sights: Vec<Sight> =
-            segments.iter().flat_map(|s| (0..s.q_len).map(move |i| sight(s, i))).collect();
-        self.picks(inputs, &sights, places)
-    }
-
     fn attention_picked(
         &self,
         qkv: &Tensor,
@@ -405,7 +423,38 @@ impl AttentionBackend for Reference {
     ) -> Result<Tensor> {
         let queries = picked(picks, qkv.as_matrix().0)?;
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
-        self.give_as(qkv, &attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None))
+        let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None);
+        self.give_as(qkv, &together(gradients))
+    }
+
+    fn attention_picked_apart(
+        &self,
+        q: &Tensor,
+        kv: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let queries = picked(picks, kv.as_matrix().0)?;
+        let operands = Operands::apart(q, kv, heads)?;
+        self.given(heads, attend(&operands, &queries, q.as_matrix().0, &plain(options), None))
+    }
+
+    fn attention_picked_apart_backward(
+        &self,
+        dout: &Tensor,
+        q: &Tensor,
+        kv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let queries = picked(picks, kv.as_matrix().0)?;
+        let (operands, kept) = (Operands::apart(q, kv, heads)?, (reals(out)?, reals(lse)?));
+        let [dq, dk, dv] = attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None);
+        Ok((self.give_as(q, &dq)?, self.give_as(kv, &together([dk, dv]))?))
     }
 
     fn cache_append(

@@ -90,7 +90,7 @@ impl Activations {
     /// of every operation that has a backward; of layers that run again their input.
     ///
     /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none
-    /// returned its input. Sparse attention counts as dense.
+    /// returned its input. Sparse attention counts as dense where documents are not shared by ranks.
     pub fn of_items(&self, c: &ModelConfig, items: &[Item], place: (usize, usize)) -> PassBytes {
         // What is asked for may be absurd: the sum of fewer tokens, stretched, does not overflow.
         const MOST: usize = 1 << 12;
@@ -270,6 +270,19 @@ impl Activations {
                 // Before and behind their norms; queries, keys and values of one width; outputs, and their values.
                 let dim = (mla.nope + mla.rope).max(mla.value);
                 let behind = self.latent_tokens(mla) * latents * element;
+                if let Some(picks) = self.picks_of_documents(c, number) {
+                    // Queries alone; of keys and values what other ranks gather.
+                    let mine = self.tokens * (mla.kv_rank + mla.rope) * element;
+                    let others =
+                        if self.keeps_gathered(number) { (self.context_ranks() - 1) * mine } else { 0 };
+                    let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
+                    let rows = behind + queries + mine + others + inside(heads * dim);
+                    let attended =
+                        if keeping.core_attention_again { 0 } else { inside(heads * (dim + mla.value)) };
+                    let latents = 1 + usize::from(mla.q_rank.is_some());
+                    let norms = self.latent_tokens(mla) * latents * wide;
+                    return (rows, attended, norms + picks + self.tokens * heads / self.tp * wide);
+                }
                 (2 * behind + inside(3 * heads * dim), inside(heads * (dim + mla.value)))
             }
             _ => {
@@ -302,6 +315,24 @@ impl Activations {
             true => (projected, 0, norms),
             false => (projected, attended, norms + of_heads(heads) + self.of_ring(c, number)),
         }
+    }
+
+    /// Ranks that share a sequence.
+    fn context_ranks(&self) -> usize {
+        self.ulysses_and_ring.0 * self.ulysses_and_ring.1
+    }
+
+    /// Whether a layer keeps what it has gathered of other ranks' tokens.
+    fn keeps_gathered(&self, number: usize) -> bool {
+        self.ring_cache.of_layer(number) == KeptOfRing::KeysAndValues
+    }
+
+    /// Bytes of the keys that queries have picked, of a layer that picks them in documents that ranks share; `None`: no such layer.
+    /// Layers that borrow picks refer to the same ones.
+    fn picks_of_documents(&self, c: &ModelConfig, number: usize) -> Option<usize> {
+        let shared = self.context_ranks() > 1;
+        let indexer = c.indexer.as_ref().filter(|i| shared && self.row * self.context_ranks() > i.top_k)?;
+        Some(if c.layer(number).borrows_index { 0 } else { 4 * self.tokens * indexer.top_k })
     }
 
     /// Bytes of the keys and values of other ranks that a layer of attention keeps.

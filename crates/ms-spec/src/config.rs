@@ -4,8 +4,8 @@ use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{
-    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, HyperConnections, Indexer, Layer,
-    Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
+    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupScore, HyperConnections,
+    Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };
 use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
@@ -272,6 +272,9 @@ impl ModelConfig {
             }
             if let Some(g) = &m.router.groups {
                 divides("experts", m.experts, "groups", g.groups)?;
+                if g.by == GroupScore::Alike {
+                    divides("experts per token", m.top_k, "groups that give as many each", g.groups)?;
+                }
             }
         }
         if let Some(a) = self.compressed() {

@@ -419,7 +419,7 @@ pub enum Score {
     },
 }
 
-/// Only experts of the best groups can be chosen.
+/// Only experts of the best groups can be chosen, or as many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupLimit {
     /// Groups of neighbouring experts.
@@ -438,6 +438,8 @@ pub enum GroupScore {
     Best,
     /// The sum of the best two choices (with bias); the others cannot be chosen.
     BestTwo,
+    /// None: all groups stay, and each gives as many experts as any other (MoGE, Pangu Pro MoE).
+    Alike,
 }
 
 /// Constant factors.

@@ -13,6 +13,13 @@ use crate::{Error, ModelConfig, QkNorm, Result};
 pub enum How {
     /// Ranks share it so.
     Shared(&'static str),
+    /// Context-parallel ranks share it so where each gathers what it needs of the others' tokens; otherwise it is refused.
+    Gathered {
+        /// How they share it.
+        how: &'static str,
+        /// Why not otherwise.
+        otherwise: &'static str,
+    },
     /// The axis has nothing to do with it.
     Unconcerned,
     /// It is refused, for this reason.
@@ -48,6 +55,9 @@ impl Rule {
 }
 
 const UNCONCERNED: How = How::Unconcerned;
+
+/// Why rings and exchanges of heads do not serve attention that picks or pools its keys.
+const ONLY_GATHERED: &str = "a query picks among all keys before it, and windows reach over ranks: keys are gathered (kvallgather_cp_algo), not passed around, nor are heads exchanged for them";
 
 fn nothing(_: &ModelConfig, _: Axis) -> Vec<(&'static str, usize)> {
     Vec::new()
@@ -102,9 +112,10 @@ pub const RULES: [Rule; 19] = [
     Rule {
         part: "sparse attention",
         tp: How::Shared("every rank scores all keys"),
-        cp: How::Refused(
-            "the keys that the indexer picks among are not gathered in this version; upstream gathers them (kvallgather_cp_algo)",
-        ),
+        cp: How::Gathered {
+            how: "gathered: latents and the indexer's keys; queries pick among the keys of whole documents",
+            otherwise: ONLY_GATHERED,
+        },
         ep: UNCONCERNED,
         has: |c| c.indexer.is_some(),
         divides: nothing,
@@ -112,9 +123,10 @@ pub const RULES: [Rule; 19] = [
     Rule {
         part: "attention to pooled entries",
         tp: How::Shared("heads and groups of outputs"),
-        cp: How::Refused(
-            "rows of windows are not gathered in this version; upstream gathers them (kvallgather_cp_algo)",
-        ),
+        cp: How::Gathered {
+            how: "gathered: rows of tokens; every rank pools the windows of whole documents",
+            otherwise: ONLY_GATHERED,
+        },
         ep: UNCONCERNED,
         has: |c| c.compressed().is_some(),
         divides: |c, axis| match (axis, c.compressed()) {
@@ -267,10 +279,16 @@ pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
     RULES.iter().filter(|rule| (rule.has)(config))
 }
 
-/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces.
-fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize) -> Result<()> {
+/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `gathered`: they gather
+/// what they need of each other's tokens.
+fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, gathered: bool) -> Result<()> {
     for rule in rules(config) {
-        if let (How::Refused(reason), true) = (rule.along(axis), ranks > 1) {
+        let refused = match rule.along(axis) {
+            How::Refused(reason) => Some(reason),
+            How::Gathered { otherwise, .. } if !gathered => Some(otherwise),
+            _ => None,
+        };
+        if let (Some(reason), true) = (refused, ranks > 1) {
             return Err(Error::Rule { part: rule.part, axis, ranks, reason });
         }
         for (what, size) in (rule.divides)(config, axis) {
@@ -289,7 +307,7 @@ fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize) -> Result<(
 /// [`Error::Cut`] naming what does not divide, [`Error::Rule`] with the part that cannot be cut, and why.
 pub fn check_cut(config: &ModelConfig, tp: usize) -> Result<()> {
     let c = config;
-    check(c, Axis::Tp, tp, 1)?;
+    check(c, Axis::Tp, tp, 1, false)?;
     if !c.has(Mixer::Attention) || c.compressed().is_some() {
         return Ok(());
     }
@@ -334,26 +352,27 @@ pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<(
             _ => Err(Error::Cut { what: "experts", size: 0, axis: Axis::Ep, ranks: ep }),
         };
     };
-    check(config, Axis::Ep, ep, 1)?;
+    check(config, Axis::Ep, ep, 1, false)?;
     match etp == 0 || !moe.ffn.is_multiple_of(etp) {
         true => Err(Error::Cut { what: "expert ffn size", size: moe.ffn, axis: Axis::Tp, ranks: etp }),
         false => Ok(()),
     }
 }
 
-/// Checks that context-parallel ranks can share the sequences of a model.
+/// Checks that context-parallel ranks can share the sequences of a model; `gathered`: each gathers the keys of all.
 ///
 /// # Errors
 /// [`Error::Rule`] with the part that sees whole sequences in a way that this version cannot share, and why; [`Error::Cut`]
 /// where heads of mixers with a state do not divide.
-pub fn check_context(config: &ModelConfig, tp: usize, cp: usize) -> Result<()> {
-    if cp == 1 { Ok(()) } else { check(config, Axis::Cp, cp, tp) }
+pub fn check_context(config: &ModelConfig, tp: usize, cp: usize, gathered: bool) -> Result<()> {
+    if cp == 1 { Ok(()) } else { check(config, Axis::Cp, cp, tp, gathered) }
 }
 
 /// The rules as a table of Markdown.
 pub fn table() -> String {
     let cell = |how: How| match how {
         How::Shared(how) => how.to_owned(),
+        How::Gathered { how, otherwise } => format!("{how}; otherwise refused: {otherwise}"),
         How::Unconcerned => "-".to_owned(),
         How::Refused(reason) => format!("refused: {reason}"),
     };
@@ -385,12 +404,11 @@ mod tests {
     fn what_the_table_refuses_is_refused_with_its_reason() {
         let scorer = Indexer { heads: 2, head_dim: 4, top_k: 2, interleaved: false };
         let sparse = ModelConfig { indexer: Some(scorer), ..model() };
-        let said = check_context(&sparse, 1, 2).unwrap_err().to_string();
-        assert_eq!(
-            said,
-            "sparse attention cannot be shared by cp 2: the keys that the indexer picks among are not gathered in this version; upstream gathers them (kvallgather_cp_algo)"
-        );
-        check_context(&sparse, 1, 1).unwrap();
+        let said = check_context(&sparse, 1, 2, false).unwrap_err().to_string();
+        assert_eq!(said, format!("sparse attention cannot be shared by cp 2: {ONLY_GATHERED}"));
+        assert!(said.contains("kvallgather_cp_algo"));
+        check_context(&sparse, 1, 2, true).unwrap();
+        check_context(&sparse, 1, 1, false).unwrap();
         check_cut(&sparse, 2).unwrap();
         for (config, tp) in [(model(), 3), (ModelConfig { heads: 3, groups: 3, ..model() }, 2)] {
             assert!(matches!(check_cut(&config, tp), Err(Error::Cut { axis: Axis::Tp, .. })));
@@ -403,10 +421,10 @@ mod tests {
         let sizes = GatedDelta { key_heads: 4, value_heads: 8, key_dim: 4, value_dim: 4, conv: 3 };
         let config =
             ModelConfig { gated_delta: Some(sizes), pattern: vec![mixer, Layer::default()], ..model() };
-        check_context(&config, 2, 2).unwrap();
+        check_context(&config, 2, 2, false).unwrap();
         // Two key heads and four value heads on each tensor-parallel rank.
-        check_context(&config, 2, 4).unwrap();
-        let said = check_context(&config, 2, 8).unwrap_err().to_string();
+        check_context(&config, 2, 4, true).unwrap();
+        let said = check_context(&config, 2, 8, true).unwrap_err().to_string();
         assert!(said.contains("value heads of a rank's gated delta net"), "{said}");
         assert_eq!(rules(&config).filter(|rule| rule.part == "gated delta net").count(), 1);
         assert_eq!(rules(&model()).filter(|rule| rule.part == "gated delta net").count(), 0);

@@ -95,7 +95,7 @@ impl Engine {
     pub fn new(config: &TrainConfig, device: Device, mut ctx: ParallelCtx) -> Result<Self> {
         ctx.linears = config.tp_overlap;
         let placement = Placement::new(&config.model, &config.stages)?;
-        let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement };
+        let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
         let form = config.optimizer_form;
         let keeping = config.keeping;
         let swaps = keeping.swap_attention || keeping.experts_again || form.swapped.is_some();

@@ -63,7 +63,8 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<usiz
         pieces
     };
     let rows = tokens[0].len();
-    let spread = Spread { documents, pieces: tokens.iter().map(of_rank).collect(), rows };
+    let pieces = tokens.iter().map(of_rank).collect();
+    let spread = Spread { documents, pieces, rows, positions: mb.position_ids.clone() };
     Ok((tokens, spread))
 }
 

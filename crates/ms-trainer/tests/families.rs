@@ -5,7 +5,9 @@
 mod parity;
 
 use ms_core::ops::Auxiliary;
+use ms_core::{KeptOfRing, RingCache};
 use ms_dist::ContextParallel;
+use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, GatedDelta, Layer, Mamba2, Mamba3, Mixer, ModelConfig, Norm, QkNorm};
 use ms_trainer::Routing;
 use ms_trainer::parity::{Bounds, Shape, batches, compare};
@@ -17,7 +19,8 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
     let etp = case.sizes.etp.unwrap_or(case.sizes.tp);
     ms_spec::check_cut(c, case.sizes.tp).is_ok()
         && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
-        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp).is_ok()
+        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp, case.context == ContextParallel::Gather)
+            .is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
         && std::iter::once(c.heads).chain(c.windowed.as_ref().map(|w| w.heads)).all(|heads| {
             case.sizes.cp == 1 || case.context.check(heads / case.sizes.tp, case.sizes.cp, 48).is_ok()
@@ -141,6 +144,81 @@ fn context_parallel_ring() {
 fn context_parallel_ulysses() {
     let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses);
     on_all("cp 2, Ulysses", &case, |name| !PICKING.contains(&name));
+}
+
+#[test]
+fn context_parallel_gathered() {
+    on_all("cp 2, gathered", &Case::of(2, 1, 2, 1, 1), |_| true);
+}
+
+/// Cases of context parallelism for attention that picks or pools its keys.
+fn gathered_cases() -> Vec<(&'static str, Case)> {
+    let pp = |world, tp, cp| Case { recompute: Recompute::Uniform(1), ..Case::of(world, tp, cp, 2, 1) };
+    let full = RingCache { kept: KeptOfRing::KeysAndValues, interval: 1 };
+    let again = Keeping { core_attention_again: true, norms_again: 2, ..Keeping::default() };
+    vec![
+        ("cp 3", Case::of(3, 1, 3, 1, 1)),
+        ("cp 4, dp 2", Case::of(8, 1, 4, 1, 1)),
+        ("tp 2, cp 2", Case::of(4, 2, 2, 1, 1)),
+        ("tp 2, cp 2, sequence parallel", Case::of(4, 2, 2, 1, 1).sequence_parallel()),
+        ("tp 2, cp 3, experts whole", Case::of(6, 2, 3, 1, 1).experts(2, 1).sequence_parallel()),
+        ("pp 2, cp 2", Case::of(4, 1, 2, 2, 1)),
+        ("pp 2, tp 2, cp 2, layers run again", pp(8, 2, 2).sequence_parallel()),
+        (
+            "ep 2, cp 2, a layer runs again",
+            Case { recompute: Recompute::Block(1), ..Case::of(2, 1, 2, 1, 2) },
+        ),
+        ("cp 2, what is gathered is kept", Case { ring_cache: full, ..Case::of(2, 1, 2, 1, 1) }),
+        ("cp 2, attention runs again", Case { keeping: again, ..Case::of(2, 1, 2, 1, 1) }),
+        (
+            "cp 3, swapped",
+            Case { keeping: Keeping { swap_attention: true, ..again }, ..Case::of(3, 1, 3, 1, 1) },
+        ),
+        ("cp 2, dropout", Case { dropout: 0.1, ..Case::of(2, 1, 2, 1, 1) }),
+    ]
+}
+
+#[test]
+fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
+    let shape = Shape { rows: 2, length: 24, micro: 4, packed: true };
+    let mut wrong = Vec::new();
+    for (name, mut c) in samples().into_iter().filter(|(name, _)| PICKING.contains(&name.as_str())) {
+        c.init_std = 0.2;
+        for (what, mut case) in gathered_cases() {
+            if case.sizes.pp > 1 && !c.layers.is_multiple_of(2) {
+                case.stages.layer_list = Some(vec![c.layers.div_ceil(2), c.layers / 2]);
+            }
+            // What borrowed picks would lose is refused.
+            if c.pattern.iter().any(|layer| layer.borrows_index) {
+                case.recompute = Recompute::None;
+            }
+            let packed = what != "cp 4, dp 2" && what != "tp 2, cp 2";
+            let steps = batches(&c, Shape { packed, ..shape }, 2);
+            let run = |case: &Case| run(&c, case, Routing::default(), &steps);
+            let outcome = run(&case.alone())
+                .and_then(|want| run(&case).and_then(|got| compare(&want, &got, Bounds::of(case.dtype))));
+            if let Err(e) = outcome {
+                wrong.push(format!("{name}, {what}: {e}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn picked_and_pooled_keys_are_refused_unless_they_are_gathered() {
+    for (name, c) in samples().into_iter().filter(|(name, _)| PICKING.contains(&name.as_str())) {
+        for context in [
+            ContextParallel::Ring { window: 1 },
+            ContextParallel::Ulysses,
+            ContextParallel::Adaptive { ulysses: 1 },
+        ] {
+            let steps = batches(&c, Shape { rows: 1, length: 16, micro: 1, packed: false }, 1);
+            let case = Case::of(2, 1, 2, 1, 1).context(context);
+            let said = run(&c, &case, Routing::default(), &steps).unwrap_err().to_string();
+            assert!(said.contains("kvallgather_cp_algo"), "{name}: {said}");
+        }
+    }
 }
 
 /// A layer of a mixer with a state along the sequence, and one of attention.

@@ -8,8 +8,8 @@ use ms_core::{DType, Dispatcher, KeptOfRing, RingCache};
 use ms_dist::ContextParallel;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{
-    Activations, Attention, Block, Feed, Item, Layer, Mla, ModelConfig, Moe, Placement, QkNorm, Router,
-    Score, SharedExpert, Stages,
+    Activations, Attention, Block, Compressed, Feed, Indexer, Item, Layer, Mla, ModelConfig, Moe, Placement,
+    Pooled, QkNorm, Rope, Router, Score, Scores, SharedExpert, Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{OptimizerForm, PipelineOrder, Replay, Routing};
@@ -46,6 +46,28 @@ fn experts() -> ModelConfig {
 fn latent() -> ModelConfig {
     let mla = Mla { q_rank: Some(16), kv_rank: 8, nope: 6, rope: 2, value: 8, q_scale: 1.0, kv_scale: 1.0 };
     ModelConfig { attention: Attention::Latent(mla), groups: 4, ..dense() }
+}
+
+/// Queries pick among more keys than they see.
+fn picked() -> ModelConfig {
+    let indexer = Indexer { heads: 2, head_dim: 8, top_k: 8, interleaved: false };
+    ModelConfig { indexer: Some(indexer), ..latent() }
+}
+
+/// A window, and beside it pooled entries, picked or all.
+fn pooled() -> ModelConfig {
+    let rope = Rope { fraction: 0.5, interleaved: true, ..dense().rope };
+    let layer = |picked, ratio| Layer { pooled: Some(Pooled { ratio, picked }), ..Layer::default() };
+    ModelConfig {
+        groups: 1,
+        sliding_window: Some(6),
+        rope: rope.clone(),
+        scores: Scores { sinks: true, ..Scores::default() },
+        attention: Attention::Compressed(Compressed { q_rank: 16, out_groups: 2, out_rank: 8, rope }),
+        indexer: Some(Indexer { heads: 2, head_dim: 8, top_k: 3, interleaved: true }),
+        pattern: vec![layer(true, 4), layer(false, 8), Layer::default(), layer(true, 2)],
+        ..dense()
+    }
 }
 
 /// What layers may keep less of, one by one and together.
@@ -238,7 +260,7 @@ fn apart(planned: u64, taken: u64) -> f64 {
 
 #[test]
 fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
-    let (dense, experts, latent) = (dense(), experts(), latent());
+    let (dense, experts, latent, picked, pooled) = (dense(), experts(), latent(), picked(), pooled());
     // Of ranks that are threads what passes a border is memory of the sender's: so many layers that it is a small part.
     let deep = ModelConfig { layers: 16, ..dense.clone() };
     let deep_experts = ModelConfig { layers: 16, pattern: vec![experts.pattern[0]; 16], ..experts.clone() };
@@ -247,6 +269,8 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let ring = ContextParallel::Ring { window: 1 };
     let pp = |order| Case { order, ..Case::of(2, 1, 1, 2, 1) };
     let one = Case::single();
+    let full = RingCache { kept: KeptOfRing::KeysAndValues, interval: 1 };
+    let again = Keeping { core_attention_again: true, ..Keeping::default() };
     let reuse = OptimizerForm { reuse: true, ..OptimizerForm::default() };
     let swapped = OptimizerForm { swapped: Some(3), ..OptimizerForm::default() };
     let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
@@ -266,6 +290,14 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
             Case::of(4, 1, 4, 1, 1).context(ContextParallel::Hybrid { ulysses: 2, window: 1 }),
         ),
         ("gather", &dense, Case::of(2, 1, 2, 1, 1)),
+        ("picked keys", &picked, Case::of(2, 1, 2, 1, 1)),
+        ("picked keys", &picked, Case::of(4, 2, 2, 1, 1).sequence_parallel()),
+        ("picked keys, kept", &picked, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
+        ("picked keys, attention again", &picked, Case { keeping: again, ..Case::of(2, 1, 2, 1, 1) }),
+        ("pooled entries", &pooled, Case::of(2, 1, 2, 1, 1)),
+        ("pooled entries", &pooled, Case::of(4, 2, 2, 1, 1).sequence_parallel()),
+        ("pooled entries, kept", &pooled, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
+        ("pooled entries", &pooled, Case { recompute: Recompute::Uniform(2), ..Case::of(2, 1, 2, 1, 1) }),
         ("pp", &deep, pp(PipelineOrder::default())),
         ("zero bubble", &deep_experts, pp(PipelineOrder::ZeroBubble)),
         ("chunks", &deep, Case { stages: chunks(4), ..Case::of(2, 1, 1, 2, 1) }),
@@ -345,6 +377,67 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
                         apart < 0.02,
                         "{kept:?} {interval} {dtype}: planned {planned}, measured {measured}"
                     );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_layers_keep_of_documents_that_ranks_gather_is_planned() {
+    for (name, c) in [("picked", picked()), ("pooled", pooled())] {
+        for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
+            for (dtype, cp) in [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 4), (DType::Bf16, 4)] {
+                let case =
+                    Case { ring_cache: RingCache { kept, interval: 1 }, dtype, ..Case::of(cp, 1, cp, 1, 1) };
+                // Whole rows, as the plan has them.
+                let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
+                let found = run(&c, &case, Routing::default(), &batches(&c, shape, 1)).unwrap();
+                let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
+                let measured = found.bytes[0].kept;
+                let apart = apart(planned as u64, measured as u64);
+                println!("{name}, {kept:?}, {dtype}, cp {cp}: planned {planned}, measured {measured}");
+                assert!(
+                    apart < 0.02,
+                    "{name}, {kept:?}, {dtype}, cp {cp}: planned {planned}, measured {measured}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_send_each_other_what_is_gathered_of_documents() {
+    let (picked, pooled) = (picked(), pooled());
+    let Attention::Latent(mla) = picked.attention else { unreachable!("a latent model") };
+    let indexer = |c: &ModelConfig| c.indexer.as_ref().unwrap().head_dim;
+    // Elements of a token in all layers: gathered with a gradient, and once more without.
+    let latents = (picked.layers * (mla.kv_rank + mla.rope), picked.layers * indexer(&picked));
+    let (mut rows, mut quiet) = (0, 0);
+    for layer in &pooled.pattern {
+        rows += pooled.head_dim;
+        if let Some(pooled_by) = layer.pooled {
+            let series = 1 + usize::from(pooled_by.picked);
+            rows += 2 * series * pooled.head_dim;
+            quiet += usize::from(pooled_by.picked) * 2 * series * indexer(&pooled);
+        }
+    }
+    for (name, c, (with_gradient, without)) in
+        [("picked", &picked, latents), ("pooled", &pooled, (rows, quiet))]
+    {
+        for cp in [2, 4] {
+            for (dtype, element) in [(DType::F32, 4), (DType::Bf16, 2)] {
+                for (kept, times) in [(KeptOfRing::Nothing, 3), (KeptOfRing::KeysAndValues, 2)] {
+                    let ring_cache = RingCache { kept, interval: 0 };
+                    let case = Case { ring_cache, dtype, ..Case::of(cp, 1, cp, 1, 1) };
+                    let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
+                    let found = run(c, &case, Routing::default(), &batches(c, shape, 1)).unwrap();
+                    // To each other rank this rank's tokens, forward, again, and as many gradients.
+                    let to_others = (cp - 1) * ROWS * LENGTH / cp * element;
+                    let want = to_others * (times * with_gradient + without);
+                    for sent in &found.sent {
+                        assert_eq!(sent["cp"], want as u64, "{name}, cp {cp}, {dtype}, {kept:?}");
+                    }
                 }
             }
         }

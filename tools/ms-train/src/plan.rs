@@ -99,7 +99,6 @@ fn plan(r: &Resolved) -> Result<Value> {
             "weights": most("weight_bytes"),
             "gradients": most("grad_bytes"),
             "optimizer": most("optimizer_bytes"),
-            "weight_copies": most("weight_copy_bytes"),
             "activations": most("activation_bytes"),
         },
         "memory": Needs::of(r)?.to_json(),
@@ -288,8 +287,6 @@ fn ranks(
     for rank in 0..r.world {
         let stage = r.topology.grid.coord(rank, Axis::Pp);
         let (held, passes) = (held[stage], passes[stage]);
-        // Beside weights that are not rounded the master weights are a second copy of a rank's share.
-        let copies = if r.config.dtype == r.config.dtype.wide() { held.master } else { 0 };
         let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(of);
         ranks.push(json!({
             "rank": rank,
@@ -298,8 +295,7 @@ fn ranks(
             "parameters": held.elements,
             "weight_bytes": held.weights,
             "grad_bytes": held.gradients,
-            "optimizer_bytes": held.master + held.moments - copies,
-            "weight_copy_bytes": copies,
+            "optimizer_bytes": held.master + held.moments,
             "activation_bytes": passes.kept.saturating_add(passes.again),
             "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
             "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),

@@ -341,7 +341,10 @@ pub(crate) fn check(
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| usage(placing_flag(stages, model.layers), &e))?;
     let cp = grid.size(Cp);
-    ms_spec::check_context(model, tp, cp).map_err(|e| usage("--context-parallel-size", &e))?;
+    let gathered = *context == ContextParallel::Gather;
+    for (flag, gathered) in [("--context-parallel-size", true), ("--context-parallel-algo", gathered)] {
+        ms_spec::check_context(model, tp, cp, gathered).map_err(|e| usage(flag, &e))?;
+    }
     if cp > 1 {
         let windowed = model.windowed.as_ref().map(|w| w.heads);
         for heads in std::iter::once(model.heads).chain(windowed) {

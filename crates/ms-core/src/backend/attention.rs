@@ -97,7 +97,7 @@ pub type Alibi = ms_kernels::attention::Alibi;
 pub struct IndexerInputs<'a> {
     /// Queries.
     pub q: &'a Tensor,
-    /// Keys; segments count their rows.
+    /// Keys.
     pub k: &'a Tensor,
     /// Weights of the heads.
     pub w: &'a Tensor,
@@ -207,11 +207,6 @@ pub trait AttentionBackend {
         segments: &[Segment],
         options: &AttentionOptions,
     ) -> Result<(Tensor, Tensor)>;
-    /// The `places` best keys of each query, `[T,places]` i32: rising rows of `inputs.k`, then -1.
-    ///
-    /// # Errors
-    /// If shapes, element types or segments do not fit.
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor>;
     /// Attention of packed rows over `picks[T,P]` alone: `(out[T,N·D], lse[N,T] f32)`. Keys and values are those of
     /// `cached` if given, `[C,G·D]` each, otherwise of the rows themselves.
     ///
@@ -239,6 +234,34 @@ pub trait AttentionBackend {
         picks: &Tensor,
         options: &AttentionOptions,
     ) -> Result<Tensor>;
+    /// Attention of queries `q[T,N·D]` over `picks[T,P]` (or -1) of the rows `kv[C,2·G·D]`, which hold of each group the key and
+    /// behind it the value: `(out[T,N·D], lse[N,T] f32)`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_apart(
+        &self,
+        q: &Tensor,
+        kv: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
+    /// Gradients of [`AttentionBackend::attention_picked_apart`] by `q` and `kv`.
+    ///
+    /// # Errors
+    /// If shapes, element types or picks do not fit.
+    fn attention_picked_apart_backward(
+        &self,
+        dout: &Tensor,
+        q: &Tensor,
+        kv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        options: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)>;
     /// Copies the key and value heads of prepared rows `qkv[T,..]` into cache rows `places[t]`.
     ///
     /// # Errors

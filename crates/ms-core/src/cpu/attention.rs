@@ -2,8 +2,8 @@
 
 use super::{CpuBackend, expect, ids, op_span, size, with_float};
 use crate::{
-    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, IndexerInputs, QkNorm,
-    Result, Rotary, Scalar, Segment, Tensor, TensorMut,
+    AttentionBackend, AttentionDropout, AttentionOptions, DType, Error, HeadLayout, QkNorm, Result, Rotary,
+    Scalar, Segment, Tensor, TensorMut,
 };
 use ms_kernels::attention::{self, Heads, Options};
 use ms_kernels::qkv::{self, Packed};
@@ -269,18 +269,6 @@ impl AttentionBackend for CpuBackend {
         Ok((out, lse))
     }
 
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, segments: &[Segment], places: usize) -> Result<Tensor> {
-        let ((tokens, heads), (_, dim)) = (inputs.w.as_matrix(), inputs.k.as_matrix());
-        expect("pick_keys", "q", inputs.q, DType::F32, &[tokens, heads * dim])?;
-        let keys: usize = segments.iter().map(|s| s.q_len * s.k_len).sum();
-        op_span!("pick_keys", 2 * keys * heads * dim, size(&[inputs.q, inputs.k, inputs.w]));
-        let mut picks = self.uninit(DType::I32, &[tokens, places]);
-        let (q, k, w) = (inputs.q.as_slice()?, inputs.k.as_slice()?, inputs.w.as_slice()?);
-        let indexer = selected::Indexer { q, k, w, heads, dim, segments };
-        selected::pick(&self.cpu, picks.as_mut_slice()?, places, &indexer)?;
-        Ok(picks)
-    }
-
     fn attention_picked(
         &self,
         x: &Tensor,
@@ -347,6 +335,72 @@ impl AttentionBackend for CpuBackend {
             Ok(())
         })?;
         Ok(dqkv)
+    }
+
+    fn attention_picked_apart(
+        &self,
+        q: &Tensor,
+        kv: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        o: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        const OP: &str = "attention_picked_apart";
+        let ((tokens, places), keys) = (picks.as_matrix(), kv.as_matrix().0);
+        let (shape, width) = (packed(heads, tokens), heads.heads() * heads.head_dim);
+        expect(OP, "q", q, q.dtype(), &[tokens, width])?;
+        expect(OP, "kv", kv, q.dtype(), &[keys, 2 * heads.groups * heads.head_dim])?;
+        let mut out = self.uninit(q.dtype(), &[tokens, width]);
+        let mut lse = self.uninit(DType::F32, &[heads.heads(), tokens]);
+        op_span!("attention_picked_apart", 4 * picks.numel() * width, size(&[q, kv, picks, &out]));
+        with_float!(q.dtype(), "attention_picked_apart", E => {
+            let [k, v] = selected::keys_and_values(kv.as_slice::<E>()?, &shape);
+            let q = selected::queries_apart(q.as_slice::<E>()?, &shape);
+            let (out, lse) = (out.as_mut_slice()?, lse.as_mut_slice()?);
+            let sizes = (heads.groups, heads.heads_per_group, heads.head_dim);
+            let options = options(o);
+            selected::forward(&self.cpu, out, lse, q, k, v, sizes, ids(picks)?, places, keys, &options)?;
+            Ok(())
+        })?;
+        Ok((out, lse))
+    }
+
+    fn attention_picked_apart_backward(
+        &self,
+        dout: &Tensor,
+        q: &Tensor,
+        kv: &Tensor,
+        out: &Tensor,
+        lse: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        o: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        let (tokens, places) = picks.as_matrix();
+        let width = heads.heads() * heads.head_dim;
+        expect("attention_picked_apart_backward", "dout", dout, q.dtype(), &[tokens, width])?;
+        let (mut dq, mut dkv) = (self.uninit(q.dtype(), &q.shape()), self.uninit(q.dtype(), &kv.shape()));
+        op_span!(
+            "attention_picked_apart_backward",
+            10 * picks.numel() * width,
+            size(&[q, kv, dout, out, &dq, &dkv])
+        );
+        with_float!(q.dtype(), "attention_picked_apart_backward", E => {
+            selected::backward_apart(
+                &self.cpu,
+                (dq.as_mut_slice::<E>()?, dkv.as_mut_slice()?),
+                dout.as_slice()?,
+                (q.as_slice()?, kv.as_slice()?),
+                out.as_slice()?,
+                lse.as_slice()?,
+                &packed(heads, tokens),
+                ids(picks)?,
+                places,
+                &options(o),
+            )?;
+            Ok(())
+        })?;
+        Ok((dq, dkv))
     }
 
     fn cache_append(

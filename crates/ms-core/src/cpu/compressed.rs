@@ -78,7 +78,7 @@ impl CompressedBackend for CpuBackend {
         op_span!("pick_seen", 2 * seen * heads * dim, size(&[inputs.q, inputs.k, inputs.w]));
         let mut picks = self.uninit(DType::I32, &[tokens, places]);
         let (q, k, w) = (inputs.q.as_slice()?, inputs.k.as_slice()?, inputs.w.as_slice()?);
-        let indexer = selected::Indexer { q, k, w, heads, dim, segments: &[] };
+        let indexer = selected::Indexer { q, k, w, heads, dim };
         selected::pick_seen(&self.cpu, picks.as_mut_slice()?, places, &indexer, sights)?;
         Ok(picks)
     }

@@ -109,10 +109,6 @@ impl AttentionBackend for MetaBackend {
         Ok(self.heads_out(x, x.as_matrix().0, heads))
     }
 
-    fn pick_keys(&self, inputs: &IndexerInputs<'_>, _: &[Segment], places: usize) -> Result<Tensor> {
-        Ok(self.picks(inputs.w.as_matrix().0, places))
-    }
-
     fn attention_picked(
         &self,
         x: &Tensor,
@@ -135,6 +131,31 @@ impl AttentionBackend for MetaBackend {
         _: &AttentionOptions,
     ) -> Result<Tensor> {
         Ok(self.packed(x, picks.as_matrix().0, heads))
+    }
+
+    fn attention_picked_apart(
+        &self,
+        q: &Tensor,
+        _: &Tensor,
+        heads: HeadLayout,
+        picks: &Tensor,
+        _: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        Ok(self.heads_out(q, picks.as_matrix().0, heads))
+    }
+
+    fn attention_picked_apart_backward(
+        &self,
+        _: &Tensor,
+        q: &Tensor,
+        kv: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        _: HeadLayout,
+        _: &Tensor,
+        _: &AttentionOptions,
+    ) -> Result<(Tensor, Tensor)> {
+        Ok((self.like(q), self.like(kv)))
     }
 
     fn cache_append(

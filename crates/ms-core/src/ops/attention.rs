@@ -215,3 +215,42 @@ pub fn attention_picked(
     });
     Ok(out)
 }
+
+struct PickedApart {
+    q: Saved,
+    kv: Saved,
+    out: Saved,
+    lse: Tensor,
+    heads: HeadLayout,
+    picks: Tensor,
+    options: AttentionOptions,
+}
+op!(PickedApart, "attention_picked_apart", |op, cx, dy| {
+    let PickedApart { q, kv, out, lse, heads, picks, options } = op;
+    let (q, kv, out) = (q.get(cx.device)?, kv.get(cx.device)?, out.get(cx.device)?);
+    let device = cx.device;
+    let (dq, dkv) =
+        device.attention_picked_apart_backward(&dy, &q, &kv, &out, &lse, heads, &picks, &options)?;
+    Ok(vec![Some(dq), Some(dkv)])
+});
+
+/// [`attention_picked`] of prepared queries `q[T,N·D]` over rows of keys and values `kv[C,2·G·D]`, of which there may be more than
+/// queries: of each group the key, and behind it the value. Keeps both, the output and the log of each row's softmax sum.
+///
+/// # Errors
+/// If shapes, element types or picks do not fit.
+pub fn attention_picked_apart(
+    g: &mut Graph,
+    [q, kv]: [&Var; 2],
+    heads: HeadLayout,
+    picks: &Tensor,
+    options: AttentionOptions,
+) -> Result<Var> {
+    let (out, lse) = g.device().attention_picked_apart(q.value(), kv.value(), heads, picks, &options)?;
+    let picks = picks.clone();
+    let [out] = g.apply_keeping([out], &[q, kv], |[out]| {
+        let (q, kv) = (q.saved(), kv.saved());
+        Box::new(PickedApart { q, kv, out: out.saved(), lse, heads, picks, options })
+    });
+    Ok(out)
+}

@@ -5,7 +5,7 @@ pub mod shared;
 mod tests;
 mod top;
 
-use crate::attention::{Heads, Options, Segment};
+use crate::attention::{Heads, Options};
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
 use crate::float::{exp, ln};
@@ -20,7 +20,7 @@ pub const NONE: i32 = -1;
 pub struct Indexer<'a> {
     /// Queries `[T,N·D]` f32.
     pub q: &'a [f32],
-    /// Keys `[C,D]` f32, one head; segments say which rows belong to a document.
+    /// Keys `[C,D]` f32, one head.
     pub k: &'a [f32],
     /// Weights of the heads, `[T,N]` f32, all factors included.
     pub w: &'a [f32],
@@ -28,8 +28,6 @@ pub struct Indexer<'a> {
     pub heads: usize,
     /// Size of a head `D`.
     pub dim: usize,
-    /// Documents.
-    pub segments: &'a [Segment],
 }
 
 /// The keys that a query may see.
@@ -43,30 +41,7 @@ pub struct Sight {
     pub all: usize,
 }
 
-/// For each query the `P` keys of its document with the highest scores, among those up to itself.
-///
-/// As [`pick_seen`].
-///
-/// # Errors
-/// [`Error::Shape`] or [`Error::Segments`] if an operand does not fit.
-pub fn pick(cpu: &Cpu, picks: &mut [i32], places: usize, indexer: &Indexer<'_>) -> Result<()> {
-    const OP: &str = "selected::pick";
-    let Indexer { w, heads, dim, segments, k, .. } = *indexer;
-    let tokens = w.len().checked_div(heads).unwrap_or(0);
-    crate::state_space::expect_covered(OP, segments, tokens)?;
-    for s in segments {
-        if s.k_len < s.q_len {
-            let want = (s.k_start + s.q_len) * dim;
-            return Err(Error::Shape { op: OP, name: "k", want, got: k.len() });
-        }
-    }
-    let sight =
-        |s: &Segment, t: usize| Sight { start: s.k_start, seen: t + s.k_len - s.q_len + 1, all: s.k_len };
-    let sights: Vec<Sight> = segments.iter().flat_map(|s| (0..s.q_len).map(|t| sight(s, t))).collect();
-    pick_seen(cpu, picks, places, indexer, &sights)
-}
-
-/// For each query the `P` keys with the highest scores, among those it sees; the indexer's segments are not looked at.
+/// For each query the `P` keys with the highest scores, among those it sees.
 ///
 /// `picks` is `[T,P]` i32: rising key rows, then [`NONE`] where there are fewer keys than places. Scores are often
 /// equal, namely 0 where no head's product is positive; of equal scores those win that `torch.topk` on a CPU picks.
@@ -83,8 +58,8 @@ pub fn pick_seen(
     indexer: &Indexer<'_>,
     sights: &[Sight],
 ) -> Result<()> {
-    const OP: &str = "selected::pick";
-    let Indexer { q, k, w, heads, dim, .. } = *indexer;
+    const OP: &str = "selected::pick_seen";
+    let Indexer { q, k, w, heads, dim } = *indexer;
     let tokens = w.len().checked_div(heads).unwrap_or(0);
     expect_len(OP, "w", tokens * heads, w.len())?;
     expect_len(OP, "q", tokens * heads * dim, q.len())?;
@@ -219,29 +194,102 @@ pub fn backward<E: Element>(
     options: &Options,
 ) -> Result<()> {
     const OP: &str = "selected::backward";
-    let (tokens, heads, dim, width) = (shape.tokens, shape.heads(), shape.head_dim, shape.width());
+    let (tokens, width) = (shape.tokens, shape.width());
     expect_len(OP, "dqkv", tokens * width, dqkv.len())?;
     expect_len(OP, "qkv", tokens * width, qkv.len())?;
-    expect_len(OP, "dout", tokens * heads * dim, dout.len())?;
-    expect_len(OP, "out", tokens * heads * dim, out.len())?;
-    expect_len(OP, "lse", tokens * heads, lse.len())?;
-    check_picks(OP, picks, places, tokens, tokens)?;
-    let (q, k, v) = (Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape));
+    let operands = [Heads::queries(qkv, shape), Heads::keys(qkv, shape), Heads::values(qkv, shape)];
     let dqkv = Disjoint::new(dqkv);
+    gradients(OP, cpu, [&dqkv, &dqkv], dout, operands, (out, lse), shape, tokens, (picks, places), options)
+}
+
+/// Gradients of [`forward`] of queries apart from keys and values, of which there may be more.
+///
+/// | arg       | shape      | dtype | meaning                                                   |
+/// |-----------|------------|-------|-----------------------------------------------------------|
+/// | `dq`, `q` | `[T,N·D]`  | `E`   | queries and their gradient                                |
+/// | `dkv`, `kv` | `[C,2·G·D]` | `E` | of each group the key and behind it the value             |
+/// | `dout`, `out` | `[T,N·D]` | `E` | the output and its gradient                               |
+/// | `lse`     | `[N,T]`    | f32   | of [`forward`]                                            |
+/// | `picks`   | `[T,P]`    | i32   | rows of `kv`, or [`NONE`]                                 |
+///
+/// Keys that nobody picked get zeros. `shape` counts the queries.
+///
+/// # Errors
+/// As [`forward`].
+pub fn backward_apart<E: Element>(
+    cpu: &Cpu,
+    (dq, dkv): (&mut [E], &mut [E]),
+    dout: &[E],
+    (q, kv): (&[E], &[E]),
+    out: &[E],
+    lse: &[f32],
+    shape: &Packed,
+    picks: &[i32],
+    places: usize,
+    options: &Options,
+) -> Result<()> {
+    const OP: &str = "selected::backward_apart";
+    let keys = crate::error::expect_rows(OP, "kv", 2 * shape.groups * shape.head_dim, kv.len())?;
+    expect_len(OP, "q", shape.tokens * shape.heads() * shape.head_dim, q.len())?;
+    expect_len(OP, "dq", q.len(), dq.len())?;
+    expect_len(OP, "dkv", kv.len(), dkv.len())?;
+    let [k, v] = keys_and_values(kv, shape);
+    let operands = [queries_apart(q, shape), k, v];
+    let (dq, dkv) = (Disjoint::new(dq), Disjoint::new(dkv));
+    gradients(OP, cpu, [&dq, &dkv], dout, operands, (out, lse), shape, keys, (picks, places), options)
+}
+
+/// Queries that stand alone in rows `[T,N·D]`.
+pub fn queries_apart<'a, E>(data: &'a [E], shape: &Packed) -> Heads<'a, E> {
+    let (d, group_stride) = (shape.head_dim, shape.heads_per_group * shape.head_dim);
+    Heads { data, offset: 0, token_stride: shape.groups * group_stride, group_stride, head_stride: d }
+}
+
+/// Keys and values of rows `[C,2·G·D]`, each group's key before its value.
+pub fn keys_and_values<'a, E>(data: &'a [E], shape: &Packed) -> [Heads<'a, E>; 2] {
+    let (d, each) = (shape.head_dim, 2 * shape.head_dim);
+    [0, d].map(|offset| Heads {
+        data,
+        offset,
+        token_stride: shape.groups * each,
+        group_stride: each,
+        head_stride: d,
+    })
+}
+
+/// Writes the gradients of queries, and of keys and values, where their operands stand in arrays of the same shapes.
+fn gradients<E: Element>(
+    op: &'static str,
+    cpu: &Cpu,
+    [dq_to, dkv_to]: [&Disjoint<'_, E>; 2],
+    dout: &[E],
+    [q, k, v]: [Heads<'_, E>; 3],
+    (out, lse): (&[E], &[f32]),
+    shape: &Packed,
+    keys: usize,
+    (picks, places): (&[i32], usize),
+    options: &Options,
+) -> Result<()> {
+    let (tokens, heads, dim) = (shape.tokens, shape.heads(), shape.head_dim);
+    expect_len(op, "dout", tokens * heads * dim, dout.len())?;
+    expect_len(op, "out", tokens * heads * dim, out.len())?;
+    expect_len(op, "lse", tokens * heads, lse.len())?;
+    check_picks(op, picks, places, tokens, keys)?;
     // A unit is one group: its keys' gradients are summed over its queries in order.
     cpu.for_each_unit(shape.groups, |group| {
-        let (mut dk, mut dv) = (vec![0f32; tokens * dim], vec![0f32; tokens * dim]);
+        let (mut dk, mut dv) = (vec![0f32; keys * dim], vec![0f32; keys * dim]);
         let mut dq = vec![0f32; dim];
         for t in 0..tokens {
             for head in 0..shape.heads_per_group {
                 let n = group * shape.heads_per_group + head;
-                let query = &qkv[q.at(t, group, head)..][..dim];
+                let query = &q.data[q.at(t, group, head)..][..dim];
                 let at = (t * heads + n) * dim;
                 let (dout, out) = (&dout[at..][..dim], &out[at..][..dim]);
                 let delta = dot(dout, out);
                 dq.fill(0.0);
                 for j in row(picks, places, t) {
-                    let (key, value) = (&qkv[k.at(j, group, 0)..][..dim], &qkv[v.at(j, group, 0)..][..dim]);
+                    let key = &k.data[k.at(j, group, 0)..][..dim];
+                    let value = &v.data[v.at(j, group, 0)..][..dim];
                     let p = exp(options.scale * dot(query, key) - lse[n * tokens + t]);
                     let ds = p * (dot(dout, value) - delta) * options.scale;
                     for d in 0..dim {
@@ -251,14 +299,14 @@ pub fn backward<E: Element>(
                     }
                 }
                 // SAFETY: a unit takes the heads of its group.
-                let to = unsafe { dqkv.part(q.at(t, group, head), dim) };
+                let to = unsafe { dq_to.part(q.at(t, group, head), dim) };
                 to.iter_mut().zip(&dq).for_each(|(o, d)| *o = E::from_f32(*d));
             }
         }
         for (heads, sums) in [(k, &dk), (v, &dv)] {
-            for t in 0..tokens {
+            for t in 0..keys {
                 // SAFETY: as above.
-                let to = unsafe { dqkv.part(heads.at(t, group, 0), dim) };
+                let to = unsafe { dkv_to.part(heads.at(t, group, 0), dim) };
                 to.iter_mut().zip(&sums[t * dim..]).for_each(|(o, d)| *o = E::from_f32(*d));
             }
         }

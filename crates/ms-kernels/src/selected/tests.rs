@@ -1,7 +1,7 @@
 //! Against causal attention where every key is picked, and the definition of a pick.
 
 use super::*;
-use crate::attention;
+use crate::attention::{self, Segment};
 use crate::trial::{assert_same_gradient, finite_differences, random, same_everywhere, wide64};
 use ms_testing::assert_close;
 
@@ -12,12 +12,17 @@ fn segments() -> [Segment; 2] {
     [Segment::of(0, 7), Segment::of(7, 4)]
 }
 
+/// Every query sees the keys of its document up to itself.
+fn sights(segments: &[Segment]) -> Vec<Sight> {
+    let sight = |s: &Segment, t: usize| Sight { start: s.k_start, seen: t + 1, all: s.k_len };
+    segments.iter().flat_map(|s| (0..s.q_len).map(move |t| sight(s, t))).collect()
+}
+
 /// Scores that make every key of a document up to the query win.
 fn all_keys() -> Vec<i32> {
-    let indexer =
-        Indexer { q: &[1.0; 11], k: &[1.0; 11], w: &[1.0; 11], heads: 1, dim: 1, segments: &segments() };
+    let indexer = Indexer { q: &[1.0; 11], k: &[1.0; 11], w: &[1.0; 11], heads: 1, dim: 1 };
     let mut picks = vec![0; 11 * 7];
-    pick(&Cpu::single(), &mut picks, 7, &indexer).unwrap();
+    pick_seen(&Cpu::single(), &mut picks, 7, &indexer, &sights(&segments())).unwrap();
     picks
 }
 
@@ -51,10 +56,53 @@ fn with_every_key_picked_it_is_causal_attention_with_its_gradient() {
 fn the_best_keys_of_the_own_document_are_picked() {
     let k = [0.5, 3.0, 1.0, 2.0, 9.0, 9.0];
     let segments = [Segment::of(0, 4), Segment::of(4, 2)];
-    let indexer = Indexer { q: &[1.0; 6], k: &k, w: &[1.0; 6], heads: 1, dim: 1, segments: &segments };
+    let indexer = Indexer { q: &[1.0; 6], k: &k, w: &[1.0; 6], heads: 1, dim: 1 };
     let mut picks = vec![0; 12];
-    pick(&Cpu::single(), &mut picks, 2, &indexer).unwrap();
+    pick_seen(&Cpu::single(), &mut picks, 2, &indexer, &sights(&segments)).unwrap();
     assert_eq!(picks, [0, NONE, 0, 1, 1, 2, 1, 3, 4, NONE, 4, 5]);
+}
+
+#[test]
+fn queries_apart_from_more_keys_have_the_gradient_of_their_share_of_a_document() {
+    // The last four queries, over the keys of all.
+    let (qkv, dout) = (random::<f32>(11 * SHAPE.width(), 1), random::<f32>(4 * 16, 2));
+    let first = 7;
+    let columns = |t: usize, group: usize| &qkv[t * SHAPE.width() + group * 16..][..16];
+    let q: Vec<f32> =
+        (first..11).flat_map(|t| (0..2).flat_map(move |g| columns(t, g)[..8].to_vec())).collect();
+    let kv: Vec<f32> = (0..11).flat_map(|t| (0..2).flat_map(move |g| columns(t, g)[8..].to_vec())).collect();
+    let picks: Vec<i32> = vec![0, 3, 7, NONE, 1, 8, NONE, NONE, 2, 6, 9, NONE, 0, 4, 7, 10];
+    let shape = Packed { tokens: 4, ..SHAPE };
+    let (out, [dq, dkv]) = same_everywhere("selected apart", |cpu| {
+        let (mut out, mut lse) = (vec![0f32; 4 * 16], vec![0f32; 4 * 4]);
+        let [k, v] = keys_and_values(&kv, &shape);
+        let queries = queries_apart(&q, &shape);
+        forward(cpu, &mut out, &mut lse, queries, k, v, (2, 2, 4), &picks, 4, 11, &OPTIONS).unwrap();
+        let (mut dq, mut dkv) = (vec![0f32; q.len()], vec![0f32; kv.len()]);
+        let to = (&mut dq[..], &mut dkv[..]);
+        backward_apart(cpu, to, &dout, (&q, &kv), &out, &lse, &shape, &picks, 4, &OPTIONS).unwrap();
+        (out, [dq, dkv])
+    });
+    // The same of packed rows, where the other queries pick nothing.
+    let cpu = Cpu::single();
+    let all: Vec<i32> = std::iter::repeat_n(NONE, first * 4).chain(picks.iter().copied()).collect();
+    let (mut want, mut lse) = (vec![0f32; 11 * 16], vec![0f32; 11 * 4]);
+    let (queries, keys) = (Heads::queries(&qkv, &SHAPE), Heads::keys(&qkv, &SHAPE));
+    let values = Heads::values(&qkv, &SHAPE);
+    forward(&cpu, &mut want, &mut lse, queries, keys, values, (2, 2, 4), &all, 4, 11, &OPTIONS).unwrap();
+    let mut dwant = vec![0f32; qkv.len()];
+    let dall = [vec![0f32; first * 16], dout].concat();
+    backward(&cpu, &mut dwant, &dall, &qkv, &want, &lse, &SHAPE, &all, 4, &OPTIONS).unwrap();
+    assert_eq!(out, want[first * 16..]);
+    for t in 0..11 {
+        for g in 0..2 {
+            let want = &dwant[t * SHAPE.width() + g * 16..][..16];
+            if t >= first {
+                assert_eq!(dq[((t - first) * 2 + g) * 8..][..8], want[..8]);
+            }
+            assert_eq!(dkv[(t * 2 + g) * 8..][..8], want[8..]);
+        }
+    }
 }
 
 #[test]
@@ -110,8 +158,7 @@ fn rows_that_are_key_and_value_give_the_attention_of_one_group_and_its_gradient(
 #[test]
 fn the_best_of_the_keys_that_are_seen_are_picked() {
     let sight = |seen| Sight { start: 1, seen, all: 3 };
-    let indexer =
-        Indexer { q: &[1.0; 3], k: &[9.0, 1.0, 3.0, 2.0], w: &[1.0; 3], heads: 1, dim: 1, segments: &[] };
+    let indexer = Indexer { q: &[1.0; 3], k: &[9.0, 1.0, 3.0, 2.0], w: &[1.0; 3], heads: 1, dim: 1 };
     let mut picks = vec![0; 6];
     pick_seen(&Cpu::single(), &mut picks, 2, &indexer, &[sight(0), sight(1), sight(3)]).unwrap();
     assert_eq!(picks, [NONE, NONE, 1, NONE, 2, 3]);

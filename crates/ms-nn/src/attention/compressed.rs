@@ -11,15 +11,22 @@
 
 use super::entries::{Compressor, Entries};
 use super::grouped::frozen;
+use crate::batch::Stretch;
 use crate::cache::{LayerCache, PoolCache};
 use crate::layer::Pass;
 use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
-use ms_core::{
-    Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
-};
+use ms_core::{Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Sight, Tensor, Var, ops};
+use ms_dist::GatheredRows;
 use ms_spec::{Compressed, ModelConfig, Pooled};
 use std::sync::Arc;
+
+/// Rows that are key and value of all heads.
+static ROWS: GatheredRows = GatheredRows {
+    rows: "rows of tokens",
+    again: "rows of tokens again",
+    gradients: "gradients of rows of tokens",
+};
 
 /// What all layers share.
 #[derive(Clone, Debug)]
@@ -135,7 +142,7 @@ impl CompressedAttention {
                 let [pool, index] = &mut **pools;
                 (pass.g.constant(rows.clone()), [pool.as_mut(), index.as_mut()])
             }
-            _ => (row, [None, None]),
+            _ => (pass.rows_of_all(&row, &ROWS)?, [None, None]),
         };
         let (far, seen) = match &self.compressor {
             Some(compressor) => {
@@ -167,7 +174,7 @@ impl CompressedAttention {
         entries: &Entries,
     ) -> Result<Vec<Vec<i32>>> {
         let ratio = self.compressor.as_ref().map_or(1, |c| c.shape().ratio);
-        let sights = sights(&pass.batch.segments, &entries.segments, ratio);
+        let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
         if let Some(indexer) = &self.indexer
             && let Some(picked) = indexer.pick(pass, index, x, latent, ratio)?
         {
@@ -182,12 +189,12 @@ impl CompressedAttention {
     /// The rows that each token sees, `[T,P]`: those of its window, then entries, which count on from `rows`.
     fn picks(&self, pass: &Pass<'_>, rows: usize, seen: &[Vec<i32>]) -> Result<Tensor> {
         let mut all: Vec<Vec<i32>> = Vec::with_capacity(seen.len());
-        for s in pass.batch.segments.iter() {
-            for t in 0..s.q_len {
-                let last = s.k_len - s.q_len + t;
+        for s in pass.batch.stretches(pass.ctx) {
+            for t in 0..s.len {
+                let last = s.place + t;
                 let first = (last + 1).saturating_sub(self.shape.window);
-                let near = (first..=last).map(|p| (s.k_start + p) as i32);
-                let far = seen[s.q_start + t].iter().map(|&e| rows as i32 + e);
+                let near = (first..=last).map(|p| (s.start + p) as i32);
+                let far = seen[s.row + t].iter().map(|&e| rows as i32 + e);
                 all.push(near.chain(far).collect());
             }
         }
@@ -205,12 +212,12 @@ fn pooling(p: Pooled, dim: usize) -> Pooling {
 }
 
 /// The entries of windows that are complete at each token.
-fn sights(segments: &[Segment], entries: &[(usize, usize)], ratio: usize) -> Vec<Sight> {
-    let of = |(s, &(start, all)): (&Segment, &(usize, usize))| {
-        let seen = s.k_len - s.q_len;
-        (0..s.q_len).map(move |t| Sight { start, seen: (seen + t + 1) / ratio, all })
+fn sights(stretches: &[Stretch], entries: &[(usize, usize)], ratio: usize) -> Vec<Sight> {
+    let of = |s: &Stretch| {
+        let (place, (start, all)) = (s.place, entries[s.document]);
+        (0..s.len).map(move |t| Sight { start, seen: (place + t + 1) / ratio, all })
     };
-    segments.iter().zip(entries).flat_map(of).collect()
+    stretches.iter().flat_map(of).collect()
 }
 
 /// Puts the rows of new tokens at their places.
@@ -263,7 +270,7 @@ impl Indexer {
         ratio: usize,
     ) -> Result<Option<Tensor>> {
         let cached = cache.is_some();
-        let few = pass.batch.segments.iter().all(|s| s.k_len / ratio <= self.places);
+        let few = pass.batch.documents()?.0.iter().all(|s| s.k_len / ratio <= self.places);
         if few && !cached {
             return Ok(None);
         }
@@ -291,7 +298,7 @@ impl Indexer {
             w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
         }
         device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
-        let sights = sights(&pass.batch.segments, &entries.segments, ratio);
+        let sights = sights(&pass.batch.stretches(pass.ctx), &entries.documents, ratio);
         device.pick_seen(&IndexerInputs { q: &q, k: &k, w: &w }, &sights, self.places).map(Some)
     }
 }

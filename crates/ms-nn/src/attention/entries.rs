@@ -5,7 +5,22 @@ use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
 use ms_core::{ParamId, Pooling, Result, Rotary, Tensor, Var, Window, ops};
+use ms_dist::GatheredRows;
 use std::sync::Arc;
+
+/// Rows that windows are pooled of.
+static ROWS_TO_POOL: GatheredRows = GatheredRows {
+    rows: "rows to pool",
+    again: "rows to pool again",
+    gradients: "gradients of rows to pool",
+};
+
+/// By what their softmax weighs them.
+static GATES: GatheredRows = GatheredRows {
+    rows: "gates of rows",
+    again: "gates of rows again",
+    gradients: "gradients of gates of rows",
+};
 
 /// One compressor.
 #[derive(Clone, Debug)]
@@ -23,8 +38,8 @@ pub(crate) struct Compressor {
 pub(crate) struct Entries {
     /// `[B,D]`.
     pub(crate) rows: Var,
-    /// Of each segment: the row of its first entry, and how many it has.
-    pub(crate) segments: Vec<(usize, usize)>,
+    /// Of each document: the row of its first entry, and how many it has.
+    pub(crate) documents: Vec<(usize, usize)>,
 }
 
 /// Windows that a pass completes.
@@ -35,8 +50,8 @@ struct Complete {
     positions: Vec<i32>,
     /// Where entries are kept, with a cache.
     places: Vec<usize>,
-    /// Of each segment: the row of its first entry, and how many it has in the end.
-    segments: Vec<(usize, usize)>,
+    /// Of each document: the row of its first entry, and how many it has in the end.
+    documents: Vec<(usize, usize)>,
 }
 
 impl Compressor {
@@ -56,7 +71,8 @@ impl Compressor {
         self.shape
     }
 
-    /// The entries of every segment, of the stream `x[T,H]` and what the cache remembers.
+    /// The entries of every document, of the stream `x[T,H]` and what the cache remembers. Where context-parallel ranks share documents,
+    /// rows are gathered and every rank forms all entries: windows lie as on one rank, wherever a rank's tokens begin.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
@@ -65,25 +81,26 @@ impl Compressor {
     ) -> Result<Entries> {
         let (kv, gate) = (pass.linear(x, self.kv)?, pass.linear(x, self.gate)?);
         let Some(cache) = cache else {
-            let complete = self.windows_of_segments(pass)?;
+            let (kv, gate) = (pass.rows_of_all(&kv, &ROWS_TO_POOL)?, pass.rows_of_all(&gate, &GATES)?);
+            let complete = self.windows_of_documents(pass)?;
             let rows = self.pool(pass, &kv, &gate, &complete)?;
-            return Ok(Entries { rows, segments: complete.segments });
+            return Ok(Entries { rows, documents: complete.documents });
         };
         let (complete, rows) = self.join(pass, cache, [kv.value(), gate.value()])?;
         let [kv, gate] = rows.map(|rows| pass.g.constant(rows));
         let new = self.pool(pass, &kv, &gate, &complete)?;
         cache.keep(new.value(), &complete.places)?;
-        Ok(Entries { rows: pass.g.constant(cache.entries().clone()), segments: complete.segments })
+        Ok(Entries { rows: pass.g.constant(cache.entries().clone()), documents: complete.documents })
     }
 
-    /// All windows of segments that the pass holds from their beginning.
-    fn windows_of_segments(&self, pass: &Pass<'_>) -> Result<Complete> {
+    /// All windows of documents that ranks hold from their beginning.
+    fn windows_of_documents(&self, pass: &Pass<'_>) -> Result<Complete> {
         let ratio = self.shape.ratio;
-        let positions = pass.batch.positions.as_slice::<i32>()?;
+        let (documents, positions) = pass.batch.documents()?;
         let mut complete = Complete::default();
-        for s in pass.batch.segments.iter() {
+        for s in documents {
             let count = s.q_len / ratio;
-            complete.segments.push((complete.windows.len(), count));
+            complete.documents.push((complete.windows.len(), count));
             for w in 0..count {
                 let own = s.q_start + w * ratio;
                 complete.windows.push(self.window(own, w));
@@ -119,7 +136,7 @@ impl Compressor {
                 complete.positions.push((w * ratio) as i32);
                 complete.places.push(cache.place(slot, w));
             }
-            complete.segments.push((cache.place(slot, 0), last));
+            complete.documents.push((cache.place(slot, 0), last));
         }
         let rows = [cache.rows(0, new[0], &sources)?, cache.rows(1, new[1], &sources)?];
         for (s, &slot) in pass.batch.segments.iter().zip(pass.slots) {

@@ -1,16 +1,31 @@
 //! Multi-head latent attention (DeepSeek), and the indexer of its sparse form.
 //!
 //! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
-//! value, and go through the same kernels as any other attention.
+//! value, and go through the same kernels as any other attention. Where context-parallel ranks share a document and keys are picked,
+//! ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes those of its
+//! heads for all tokens.
 
 use super::grouped::{CoreAttention, frozen, score_options};
+use crate::batch::Stretch;
 use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
-use ms_core::{AttentionOptions, HeadLayout, IndexerInputs, Result, Rotary, Run, Tensor, Var, ops};
+use ms_core::{AttentionOptions, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops};
+use ms_dist::{GatheredRows, rows_of_documents};
 use ms_spec::{Mla, ModelConfig};
 use std::sync::Arc;
+
+/// Latents that keys and values are made of.
+static LATENTS: GatheredRows =
+    GatheredRows { rows: "latents", again: "latents again", gradients: "gradients of latents" };
+
+/// Parts of keys that all heads share.
+static ROTATED_KEYS: GatheredRows = GatheredRows {
+    rows: "rotated keys",
+    again: "rotated keys again",
+    gradients: "gradients of rotated keys",
+};
 
 /// Latent attention of one layer.
 #[derive(Clone, Debug)]
@@ -38,6 +53,10 @@ pub(crate) struct LatentShape {
     pack: Arc<[Run]>,
     /// Columns of the heads' outputs that are values.
     values: Arc<[Run]>,
+    /// Columns of queries in the order of a packed row.
+    queries: Arc<[Run]>,
+    /// Columns of `[keys and values | rotated key]` as a head's key and behind it its value.
+    keys_and_values: Arc<[Run]>,
 }
 
 impl LatentShape {
@@ -47,20 +66,14 @@ impl LatentShape {
         let dim = key.max(value);
         let copy = |start, len| Run::Copy { start, len };
         let pad = |len| Run::Zero { len: dim - len };
-        let (kv, shared) = (n * key, n * key + n * (nope + value));
-        let pack = (0..n).flat_map(|i| {
-            let (q, kv) = (i * key, kv + i * (nope + value));
-            [
-                copy(q + nope, rope),
-                copy(q, nope),
-                pad(key),
-                copy(shared, rope),
-                copy(kv, nope),
-                pad(key),
-                copy(kv + nope, value),
-                pad(value),
-            ]
-        });
+        let query = |i| [copy(i * key + nope, rope), copy(i * key, nope), pad(key)];
+        // `[keys and values | rotated key]` begins at `first`.
+        let both = |i, first| {
+            let (kv, shared) = (first + i * (nope + value), first + n * (nope + value));
+            let key = [copy(shared, rope), copy(kv, nope), pad(key)];
+            key.into_iter().chain([copy(kv + nope, value), pad(value)])
+        };
+        let pack = (0..n).flat_map(|i| query(i).into_iter().chain(both(i, n * key)));
         Self {
             sizes: *sizes,
             heads: HeadLayout { groups: n, heads_per_group: 1, head_dim: dim },
@@ -68,6 +81,8 @@ impl LatentShape {
             rotary,
             pack: pack.collect(),
             values: (0..n).map(|i| copy(i * dim, value)).collect(),
+            queries: (0..n).flat_map(query).collect(),
+            keys_and_values: (0..n).flat_map(|i| both(i, 0)).collect(),
         }
     }
 
@@ -114,16 +129,15 @@ impl Latent {
         let shape = &*self.shape;
         let Mla { kv_rank, rope, nope, q_rank, q_scale, kv_scale, .. } = shape.sizes;
         let (rank, ranks) = self.tp;
-        let (mut q, kv, shared);
+        let (mut q, mut below, shared);
+        let latent_queries = self.q_up.is_some();
         if let (Some(norm), Some(up), Some(q_rank)) = (self.q_norm, self.q_up, q_rank) {
             // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
             let down = pass.linear(x, self.down)?;
-            let [latent, below, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
+            let [latent, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
             let latent = shape.norm.apply(pass, norm, &latent)?;
-            let below = shape.norm.apply(pass, self.kv_norm, &below)?;
-            let below = ops::scale(pass.g, &below, kv_scale)?;
+            below = shape.norm.apply(pass, self.kv_norm, &low)?;
             [q] = pass.column_parallel(&latent, [up])?;
-            [kv] = pass.column_parallel(&below, [self.kv_up])?;
             shared = pass.enter(&key)?;
             if let Some(indexer) = &self.indexer {
                 pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
@@ -133,15 +147,26 @@ impl Latent {
             let width = shape.heads.groups * (nope + rope);
             let [down] = pass.column_parallel(x, [self.down])?;
             let parts = [rank * width, width, (ranks - 1 - rank) * width, kv_rank, rope];
-            let [_, own, _, below, key] = ops::split(pass.g, &down, parts)?;
+            let [_, own, _, low, key] = ops::split(pass.g, &down, parts)?;
             if let Some(indexer) = &self.indexer {
                 pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
             }
-            let below = shape.norm.apply(pass, self.kv_norm, &below)?;
-            let below = ops::scale(pass.g, &below, kv_scale)?;
-            (q, kv, shared) = (own, pass.linear(&below, self.kv_up)?, key);
+            below = shape.norm.apply(pass, self.kv_norm, &low)?;
+            (q, shared) = (own, key);
         }
+        below = ops::scale(pass.g, &below, kv_scale)?;
         q = ops::scale(pass.g, &q, q_scale)?;
+        if let (Some(picks), Some(_)) = (pass.picks.clone(), &pass.batch.spread) {
+            if latent_queries {
+                below = pass.enter(&below)?;
+            }
+            let out = self.over_documents(pass, q, [&below, &shared], &picks)?;
+            return pass.row_parallel(&out, self.out);
+        }
+        let kv = match latent_queries {
+            true => pass.column_parallel(&below, [self.kv_up])?.into_iter().next().expect("one layer"),
+            false => pass.linear(&below, self.kv_up)?,
+        };
         let all = ops::concat(pass.g, &[&q, &kv, &shared])?;
         let packed = ops::columns(pass.g, &all, &shape.pack)?;
         let qkv = ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)?;
@@ -156,6 +181,57 @@ impl Latent {
         };
         let out = core.run(pass, cache, &qkv)?;
         pass.row_parallel(&out, self.out)
+    }
+
+    /// The values of the heads, of this rank's queries over picked keys of all tokens, of which context-parallel ranks have their
+    /// share of latents `below[T,·]` and keys `shared[T,·]` that are to be rotated. Nothing of all tokens is kept.
+    fn over_documents(
+        &self,
+        pass: &mut Pass<'_>,
+        q: Var,
+        [below, shared]: [&Var; 2],
+        picks: &Tensor,
+    ) -> Result<Var> {
+        let shape = &*self.shape;
+        let (Mla { rope, nope, .. }, positions) = (shape.sizes, pass.batch.positions.clone());
+        let q = ops::rotate_last(pass.g, &q, nope + rope, &shape.rotary, &positions, false)?;
+        let q = ops::columns(pass.g, &q, &shape.queries)?;
+        let shared = ops::rotate_last(pass.g, shared, rope, &shape.rotary, &positions, false)?;
+        let below = pass.rows_of_all(below, &LATENTS)?;
+        let shared = pass.rows_of_all(&shared, &ROTATED_KEYS)?;
+        let (weight, bias) = (self.kv_up.weight, self.kv_up.bias);
+        let (weight, bias) = (pass.param(weight), bias.map(|b| pass.param(b)));
+        let up = ops::linear(pass.g, &below, &weight, bias.as_ref())?;
+        let kv = ops::concat(pass.g, &[&up, &shared])?;
+        let mut kv = ops::columns(pass.g, &kv, &shape.keys_and_values)?;
+        if pass.g.records() {
+            let (below, shared, weight) = (below.saved(), shared.saved(), weight.saved());
+            let (bias, pack) = (bias.map(|b| b.saved()), shape.keys_and_values.clone());
+            kv = kv.rebuilt_by(move |device| {
+                let bias = bias.map(|b| b.get(device)).transpose()?;
+                let up = device.linear(&below.get(device)?, &weight.get(device)?, bias.as_ref())?;
+                device.columns(&device.concat(&[&up, &shared.get(device)?])?, &pack)
+            });
+            pass.passing.push(kv.clone());
+        }
+        let (heads, options) = (shape.heads, self.options);
+        let mut out = ops::attention_picked_apart(pass.g, [&q, &kv], heads, picks, options)?;
+        let again = pass.keeping.core_attention_again && pass.g.records();
+        if again {
+            let (q, kv, picks) = (q.saved(), kv.saved(), picks.clone());
+            out = out.rebuilt_by(move |device| {
+                let (q, kv) = (q.get(device)?, kv.get(device)?);
+                Ok(device.attention_picked_apart(&q, &kv, heads, &picks, &options)?.0)
+            });
+            pass.passing.push(out.clone());
+        }
+        let mut values = ops::columns(pass.g, &out, &shape.values)?;
+        if again {
+            let (out, pack) = (out.saved(), shape.values.clone());
+            values = values.rebuilt_by(move |device| device.columns(&out.get(device)?, &pack));
+            pass.passing.push(values.clone());
+        }
+        Ok(values)
     }
 }
 
@@ -219,19 +295,28 @@ impl Indexer {
         let packed = device.columns(&device.concat(&[&q, &k])?, &self.pack)?;
         let (turned, _) =
             device.prepare_qkv(&packed, self.heads, None, &self.rotary, &pass.batch.positions)?;
-        let turned = device.cast(&turned, x.dtype().wide())?;
         let q = device.columns(&turned, &[Run::Copy { start: 0, len: n * d }])?;
-        let k = device.columns(&turned, &[Run::Copy { start: n * d, len: d }])?;
+        let q = device.cast(&q, x.dtype().wide())?;
+        let mut k = device.columns(&turned, &[Run::Copy { start: n * d, len: d }])?;
+        if let Some(spread) = &pass.batch.spread {
+            k = rows_of_documents(&device, pass.ctx, &k, spread, "keys to pick")?;
+        }
+        let k = device.cast(&k, x.dtype().wide())?;
         let mut w = device.cast(&plain(pass, &x, self.weights)?, x.dtype().wide())?;
         if !w.is_unique() {
             w = device.columns(&w, &[Run::Copy { start: 0, len: n }])?;
         }
         device.scale(&mut w, f64::from(((n * d) as f32).powf(-0.5)))?;
         let pick = |k: &Tensor| {
-            if pass.batch.segments.iter().all(|s| s.k_len <= self.places) {
+            if pass.batch.documents()?.0.iter().all(|s| s.k_len <= self.places) {
                 return Ok(None);
             }
-            device.pick_keys(&IndexerInputs { q: &q, k, w: &w }, &pass.batch.segments, self.places).map(Some)
+            // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there are.
+            let sights = |s: Stretch| {
+                (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })
+            };
+            let sights: Vec<Sight> = pass.batch.stretches(pass.ctx).into_iter().flat_map(sights).collect();
+            device.pick_seen(&IndexerInputs { q: &q, k, w: &w }, &sights, self.places).map(Some)
         };
         match cache.and_then(LayerCache::index_keys) {
             None => pick(&k),

@@ -126,10 +126,6 @@ pub(crate) const CASES: &[Case] = &[
         let (out, lse) = b.device.attention_cached(&qkv, &keys, &values, HEADS, &segments, &o)?;
         Ok(vec![keys, values, out, lse])
     }),
-    ("pick_keys", |b| {
-        let ([q, k, w], segments) = (indexer(b), b.documents(TOKENS));
-        Ok(vec![b.device.pick_keys(&IndexerInputs { q: &q, k: &k, w: &w }, &segments, 3)?])
-    }),
     ("pick_seen", |b| {
         let [q, k, w] = indexer(b);
         let sights: Vec<Sight> = (0..TOKENS).map(|t| Sight { start: t / 4, seen: t / 2, all: 8 }).collect();
@@ -143,6 +139,16 @@ pub(crate) const CASES: &[Case] = &[
         let (keys, values) = (b.x(&[TOKENS, 16]), b.x(&[TOKENS, 16]));
         let (cached, _) = b.device.attention_picked(&qkv, Some((&keys, &values)), HEADS, &picks, &o)?;
         Ok(vec![out, lse, dx, cached])
+    }),
+    ("attention_picked_apart attention_picked_apart_backward", |b| {
+        // More keys than queries.
+        let (q, kv, dout) = (b.x(&[TOKENS, 48]), b.x(&[TOKENS + 5, 32]), b.x(&[TOKENS, 48]));
+        let picks = picks(b, TOKENS + 5);
+        let o = AttentionOptions { scale: 0.35, window: None, softcap: None, alibi: None };
+        let (out, lse) = b.device.attention_picked_apart(&q, &kv, HEADS, &picks, &o)?;
+        let (dq, dkv) =
+            b.device.attention_picked_apart_backward(&dout, &q, &kv, &out, &lse, HEADS, &picks, &o)?;
+        Ok(vec![out, lse, dq, dkv])
     }),
     ("rotate_last", |b| {
         let (x, positions, rotary) = (b.x(&[TOKENS, 24]), b.draw_ids(TOKENS, 20), rotary(b, 4));

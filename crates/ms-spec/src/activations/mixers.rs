@@ -63,7 +63,8 @@ impl Activations {
     }
 
     /// The query latent before and behind its norm, queries before their norm and rotated, rows of keys, entries with what
-    /// they are pooled from, outputs before and behind the rotation back, and of each group; the rows that a token sees.
+    /// they are pooled from, outputs before and behind the rotation back, and of each group; the rows that a token sees. Ranks that
+    /// share documents have all entries, and of others' rows what the layer is told to keep.
     fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
         let (tokens, element, dim) = (self.tokens, self.element_bytes, c.head_dim);
         let heads = c.heads / self.tp;
@@ -71,17 +72,20 @@ impl Activations {
         let outputs = a.out_groups / self.tp * a.out_rank;
         let mut rows = tokens * (2 * a.q_rank + 4 * heads * dim + 2 * dim + outputs) * element + ones;
         let mut norms = tokens * (1 + heads + 1) * wide;
-        let of_row = self.row.clamp(1, tokens.max(1));
-        let window = c.sliding_window.unwrap_or(of_row).min(of_row);
-        let mut seen = window;
+        let (of_row, ranks) = (self.row.clamp(1, tokens.max(1)), self.context_ranks());
+        let whole = of_row * ranks;
+        let mut seen = c.sliding_window.unwrap_or(whole).min(whole);
+        let gathered = if self.keeps_gathered(number) { (ranks - 1) * tokens * element } else { 0 };
+        rows += gathered * dim;
         if let Some(pooled) = c.layer(number).pooled {
-            let entries = tokens / of_row * (of_row / pooled.ratio);
+            let entries = tokens / of_row * (whole / pooled.ratio);
             let series = if pooled.picked { 2 } else { 1 };
             let (_, added) = self.wide(pooled.ratio * series * dim);
             // Of every entry its sums and its rotated row, and where it stands.
-            rows += 2 * tokens * series * dim * element + entries * (2 * dim * element + 4) + added;
+            rows += 2 * series * dim * (tokens * element + gathered);
+            rows += entries * (2 * dim * element + 4) + added;
             norms += entries * wide;
-            let all = of_row / pooled.ratio;
+            let all = whole / pooled.ratio;
             seen += match c.indexer.as_ref().filter(|_| pooled.picked) {
                 Some(indexer) if indexer.top_k < all => indexer.top_k,
                 _ => all,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::{SOURCE, hybrid, noop_layers};
+use super::{BALANCED_GROUPS, SOURCE, hybrid, noop_layers};
 use crate::hf::{Fields, read_fields};
 use crate::parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
@@ -375,8 +375,13 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let bias = noaux || on(f, "moe_router_enable_expert_bias")?;
     let groups = f.size_of(&["moe_router_num_groups", "n_group"])?;
     let keep = f.size_of(&["moe_router_group_topk", "topk_group"])?;
-    let by = if kind == "group_limited_greedy" { GroupScore::Best } else { GroupScore::BestTwo };
-    let limited = kind == "group_limited_greedy" || score != Score::Softmax;
+    let alike = on(f, BALANCED_GROUPS)?;
+    let (by, limited) = match kind {
+        _ if alike => (GroupScore::Alike, true),
+        "group_limited_greedy" => (GroupScore::Best, true),
+        _ => (GroupScore::BestTwo, score != Score::Softmax),
+    };
+    let keep = if alike { groups } else { keep };
     let groups = groups.zip(keep).filter(|g| g.0 > 1 && limited);
     let scale = f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0);
     let router = Router {

@@ -8,8 +8,8 @@ use ms_core::{Dispatcher, GridRules, KeptOfRing, RingCache, Rng};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{
-    Attention, Feed, GatedDelta, GroupLimit, GroupScore, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, Router,
-    Score, Scores, SharedExpert,
+    Attention, Compressed, Feed, GatedDelta, GroupLimit, GroupScore, Indexer, Layer, Mamba2, Mixer, Mla,
+    ModelConfig, Moe, Pooled, Rope, Router, Score, Scores, SharedExpert,
 };
 use ms_trainer::parity::Shape;
 use ms_trainer::{LossScale, PipelineOrder, Replay, Routing, UpdateRule};
@@ -28,6 +28,10 @@ pub(crate) enum Model {
     Hybrid,
     /// Attention with sinks, windowed in every other layer.
     Sinks,
+    /// Latent attention to picked keys. Not among the drawn: what is picked on the kernels may hang on rounding.
+    Picked,
+    /// Attention to a window and to pooled entries, picked or all. Not among the drawn, for the same reason.
+    Pooled,
 }
 
 pub(crate) const MODELS: [Model; 5] =
@@ -203,6 +207,13 @@ pub(crate) fn covering(pool: &[Run], seen: &mut BTreeSet<String>, most: usize) -
     chosen
 }
 
+/// Weights wide enough that the gradients of all parts count, and not so wide that what rounding leaves grows from layer to layer and step
+/// to step: narrower the more of them are summed and the more layers stand on each other, and where a state runs along a sequence.
+fn init_std(kind: Model, c: &ModelConfig) -> f64 {
+    let widest = if kind == Model::Hybrid { 0.1 } else { 0.4 };
+    widest * (16.0 / (c.hidden.max(c.ffn) * c.layers.max(2)) as f64).sqrt()
+}
+
 /// A model of this kind that `case` can share out.
 pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp) = (case.sizes.tp, case.sizes.cp);
@@ -242,10 +253,9 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         vocab: 12 * tp - draw.below(3),
         padded_vocab: 12 * tp,
         max_positions: 64,
-        // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
-        init_std: if kind == Model::Hybrid { 0.1 } else { 0.4 },
         ..ModelConfig::default()
     };
+    let base = ModelConfig { init_std: init_std(kind, &base), ..base };
     let router = Router {
         score: Score::SoftmaxOfChosen,
         bias: false,
@@ -269,7 +279,8 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             moe: Some({
                 let mut experts = moe(2);
                 let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best };
-                experts.router.groups = draw.of(&[None, Some(limit)]);
+                let alike = GroupLimit { groups: 2, keep: 2, by: GroupScore::Alike };
+                experts.router.groups = draw.of(&[None, Some(limit), Some(alike)]);
                 experts
             }),
             pattern: (0..layers).map(|_| Layer { feed: Feed::Moe, ..Layer::default() }).collect(),
@@ -339,6 +350,44 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             pattern: (0..layers).map(|l| Layer { global: l % 2 == 1, ..Layer::default() }).collect(),
             ..base
         },
+        Model::Picked => ModelConfig {
+            groups: heads,
+            head_dim: 6,
+            attention: Attention::Latent(Mla {
+                q_rank: draw.of(&[None, Some(8)]),
+                kv_rank: 8,
+                nope: 4,
+                rope: 2,
+                value: 4,
+                q_scale: 1.0,
+                kv_scale: 1.0,
+            }),
+            indexer: Some(Indexer { heads: 2, head_dim: 4, top_k: 3, interleaved: false }),
+            ..base
+        },
+        Model::Pooled => {
+            let pooled = |l: usize| match l % 2 {
+                0 => Pooled { ratio: 2, picked: true },
+                _ => Pooled { ratio: 3, picked: false },
+            };
+            let rotated = Rope { fraction: 0.5, interleaved: true, ..base.rope.clone() };
+            ModelConfig {
+                heads: 2 * tp,
+                groups: 1,
+                sliding_window: Some(3),
+                rope: rotated.clone(),
+                scores: Scores { sinks: true, ..Scores::default() },
+                attention: Attention::Compressed(Compressed {
+                    q_rank: 8,
+                    out_groups: tp,
+                    out_rank: 4,
+                    rope: rotated,
+                }),
+                indexer: Some(Indexer { heads: 2, head_dim: 4, top_k: 2, interleaved: true }),
+                pattern: (0..layers).map(|l| Layer { pooled: Some(pooled(l)), ..Layer::default() }).collect(),
+                ..base
+            }
+        }
     }
 }
 

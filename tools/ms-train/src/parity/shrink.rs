@@ -54,6 +54,10 @@ pub(super) fn model(c: &ModelConfig, share: &Share) -> Result<ModelConfig> {
         m.attention = Attention::Latent(Mla { q_rank: mla.q_rank.map(|_| 16), kv_rank: 16, ..mla });
     }
     m.indexer = c.indexer.map(|i| Indexer { heads: 2, top_k: i.top_k.min(4), ..i });
+    // So few tokens that short rows have windows, and more than an indexer picks.
+    for pooled in m.pattern.iter_mut().filter_map(|layer| layer.pooled.as_mut()) {
+        pooled.ratio = pooled.ratio.min(if pooled.picked { 2 } else { 3 });
+    }
     m.gated_delta = c.gated_delta.map(|mut g| {
         let ratio = (g.value_heads / g.key_heads.max(1)).clamp(1, 2);
         g.key_heads = tp * share.cp;

@@ -108,6 +108,13 @@ fn attention_over_picked_keys() {
         let picks = Tensor::from_slice(g.device().arena(), [4, 2], &picks)?;
         attention_picked(g, x, heads, &picks, options)
     });
+    // Three queries over six keys.
+    check("picked apart", &[3, 48], &[], &move |g, _, x| {
+        let [q, kv] = split(g, x, [16, 32])?;
+        let kv = reshape(g, &kv, [6, 16])?;
+        let picks = Tensor::from_slice(g.device().arena(), [3, 2], &[4, -1, 0, 1, 2, 5i32])?;
+        attention_picked_apart(g, [&q, &kv], heads, &picks, options)
+    });
 }
 
 fn router(score: RouterScore) -> Router {

@@ -1,0 +1,90 @@
+//! Rows of all ranks in the order of their documents.
+//!
+//! Attention that picks its keys, or pools them, needs more of a document than the keys that come around a ring: a query scores all
+//! keys before it, and a window of tokens may begin on one rank and end on another. So the rows that keys are made of are gathered,
+//! and numbered as one rank would number them; queries stay with their rank.
+//!
+//! # Source
+//! MindSpeed, `mindspeed/te/pytorch/attention/dot_product_attention/kvallgather_context_parallel.py` (`kvallgather_cp_algo`).
+//! MindSpeed-LLM (2026) gathers so the latents of DeepSeek's sparse attention (`tasks/models/transformer/dsa_indexer.py`), and rows and
+//! pooled entries of DeepSeek-V4's (`tasks/models/transformer/deepseek4/g2_attention.py`); there the chunks of ranks are taken to
+//! begin with a window.
+
+use crate::mappings::Exchange;
+use crate::{Communicator, ParallelCtx, Result, Spread};
+use ms_core::{BackwardCx, Device, Graph, Op, Routes, Tensor, Var};
+use std::sync::Arc;
+
+/// Names of what ranks exchange of one kind of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct GatheredRows {
+    /// The rows.
+    pub rows: &'static str,
+    /// The same in a backward pass, where they are not kept.
+    pub again: &'static str,
+    /// Their gradients.
+    pub gradients: &'static str,
+}
+
+struct Gathered {
+    comm: Arc<dyn Communicator>,
+    order: Routes,
+    gradients: &'static str,
+}
+
+impl Op for Gathered {
+    fn name(&self) -> &'static str {
+        "gather_rows"
+    }
+
+    fn backward(
+        self: Box<Self>,
+        cx: &mut BackwardCx<'_>,
+        dys: Vec<Option<Tensor>>,
+    ) -> ms_core::Result<Vec<Option<Tensor>>> {
+        let back = |dy: Tensor| {
+            let by_rank = cx.device.dispatch_backward(&dy, &self.order)?;
+            drop(dy);
+            Exchange::SumShare.apply(&*self.comm, self.gradients, by_rank)
+        };
+        dys.into_iter().map(|dy| dy.map(back).transpose()).collect()
+    }
+}
+
+impl GatheredRows {
+    /// Of the rows `x[T,W]` of each context-parallel rank all, in the order of the whole micro-batch: `[A,W]`. Gradients of a row are
+    /// summed over the ranks, in its element type as those of tensor-parallel ranks are, and the sum goes to the rank that has the row.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn gather(&self, g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
+        let order = spread.order_of_all()?;
+        let all = Exchange::Gather.apply(&*ctx.cp, self.rows, x.value().clone())?;
+        let y = g.device().dispatch(&all, &order)?;
+        let (comm, gradients) = (ctx.cp.clone(), self.gradients);
+        Ok(g.apply(y, &[x], || Box::new(Gathered { comm, order, gradients })))
+    }
+
+    /// The values of [`GatheredRows::gather`] once more, for a backward pass.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn again(&self, device: &Device, ctx: &ParallelCtx, x: &Tensor, spread: &Spread) -> Result<Tensor> {
+        rows_of_documents(device, ctx, x, spread, self.again)
+    }
+}
+
+/// The values of [`GatheredRows::gather`] of what has no gradient.
+///
+/// # Errors
+/// If a rank fails.
+pub fn rows_of_documents(
+    device: &Device,
+    ctx: &ParallelCtx,
+    x: &Tensor,
+    spread: &Spread,
+    name: &'static str,
+) -> Result<Tensor> {
+    let all = Exchange::Gather.apply(&*ctx.cp, name, x.clone())?;
+    Ok(device.dispatch(&all, &spread.order_of_all()?)?)
+}
