@@ -12,7 +12,9 @@ use crate::norm::NormShape;
 use crate::params::Linear;
 use crate::routing::{AuxiliaryLoss, RouterLoad};
 use crate::{Batch, Carry};
-use ms_core::{Device, Dispatcher, Graph, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops};
+use ms_core::{
+    Device, Dispatcher, Graph, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
+};
 use ms_dist::{GatheredRows, ParallelCtx};
 use ms_spec::LayerKeeping;
 use std::ops::Range;
@@ -118,9 +120,9 @@ impl<'a> Pass<'a> {
         Ok(entered)
     }
 
-    /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the order
-    /// of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are gathered again
-    /// in the backward pass.
+    /// The rows that queries of the batch may see, of which `x` holds this rank's: those of all context-parallel ranks in the
+    /// order of the whole micro-batch. Unless the layer keeps keys and values of others (these rows are both at once), they are
+    /// gathered again in the backward pass.
     pub(crate) fn rows_of_all(&mut self, x: &Var, of: &'static GatheredRows) -> ms_core::Result<Var> {
         let Some(spread) = self.batch.spread.clone() else { return Ok(x.clone()) };
         let all = of.gather(self.g, self.ctx, x, &spread)?;

@@ -117,8 +117,8 @@ pub struct LayerLoad {
     pub tokens: Vec<u64>,
     /// Of those, copies that experts did not take.
     pub dropped: u64,
-    /// The least by which what was picked was ahead of what was not ([`ms_core::ops::routing_margin`]), and what an expert took of what it did not
-    /// ([`ms_core::ops::drop_margin`]), where that is watched.
+    /// The least by which what was picked was ahead of what was not ([`ms_core::ops::routing_margin`]), and what an expert took
+    /// of what it did not ([`ms_core::ops::drop_margin`]), where that is watched.
     pub margin: Option<f64>,
 }
 

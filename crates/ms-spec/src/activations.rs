@@ -327,8 +327,8 @@ impl Activations {
         self.ring_cache.of_layer(number) == KeptOfRing::KeysAndValues
     }
 
-    /// Bytes of the keys that queries have picked, of a layer that picks them in documents that ranks share; `None`: no such layer.
-    /// Layers that borrow picks refer to the same ones.
+    /// Bytes of the keys that queries have picked, of a layer that picks them in documents that ranks share; `None`: no such
+    /// layer. Layers that borrow picks refer to the same ones.
     fn picks_of_documents(&self, c: &ModelConfig, number: usize) -> Option<usize> {
         let shared = self.context_ranks() > 1;
         let indexer = c.indexer.as_ref().filter(|i| shared && self.row * self.context_ranks() > i.top_k)?;

@@ -313,7 +313,8 @@ impl Optimizer {
         held.then(|| self.shard.buckets.iter().map(zeros).collect())
     }
 
-    /// This rank's part of the model's weights in each bucket, in memory of its own: these stay writable while the model uses them.
+    /// This rank's part of the model's weights in each bucket, in memory of its own: these stay writable while the model uses
+    /// them.
     fn copies(&self, store: &ParamStore) -> Result<Vec<Tensor>> {
         let copy = |(&(_, len), &home): (&(usize, usize), &usize)| Ok(store.slice(home, len)?.copied()?);
         self.shard.buckets.iter().zip(&self.shard.homes).map(copy).collect()

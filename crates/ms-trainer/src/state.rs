@@ -21,8 +21,8 @@ pub struct OptimizerForm {
 }
 
 impl OptimizerForm {
-    /// Bytes of an element's master weight and of its `moments`, on the device, beside weights of type `weights`: weights that are not
-    /// rounded are the master weights themselves.
+    /// Bytes of an element's master weight and of its `moments`, on the device, beside weights of type `weights`: weights that
+    /// are not rounded are the master weights themselves.
     pub fn bytes(&self, weights: DType, moments: usize) -> (usize, usize) {
         let wide = weights.wide();
         let master = match self {

@@ -71,9 +71,9 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
     Ok(least)
 }
 
-/// Over all experts that take at most `capacity` copies of tokens, those of greatest weight, the least by which the weight of one that is
-/// taken is ahead of one that is not. `weights[T,K]`, `routes` and `share_of[T]` are those of [`super::drop_beyond`]. Infinite where
-/// every expert takes all.
+/// Over all experts that take at most `capacity` copies of tokens, those of greatest weight, the least by which the weight of one
+/// that is taken is ahead of one that is not. `weights[T,K]`, `routes` and `share_of[T]` are those of [`super::drop_beyond`].
+/// Infinite where every expert takes all.
 ///
 /// # Errors
 /// If the weights are not real numbers.

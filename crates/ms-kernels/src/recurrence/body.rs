@@ -94,8 +94,8 @@ pub(super) fn gather(
 
 /// Gradients by the steps: `d`.
 ///
-/// `by_row` holds those by `w`, `by_start` that by the last `p`; `c[i,j]` those by `L`, `f` those by `p`, a row each. `by_row` and
-/// what is above the diagonal of `c` are used up.
+/// `by_row` holds those by `w`, `by_start` that by the last `p`; `c[i,j]` those by `L`, `f` those by `p`, a row each. `by_row`
+/// and what is above the diagonal of `c` are used up.
 #[inline(always)]
 pub(super) fn adjoint(
     d: &mut [Step],

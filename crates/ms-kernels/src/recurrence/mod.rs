@@ -5,10 +5,10 @@
 //!
 //! `y_t = p_t q_t H_0 + Σ_{j≤t} L[t,j] (q_t·k_j) v_j`, `H = p H_0 + Σ_j w_j k_j ⊗ v_j`,
 //!
-//! with `p_t = Π_{i≤t} a_i`, `L[t,j] = unit_j Π_{j<i≤t} a_i`, and `p` and `w` the last of `p_t` and the last row of `L`. So all but
-//! the factors are products of matrices, and there are as many chunks, not tokens, that wait for each other. A token may also add
-//! `extra_t` times what the token before it wrote, before it multiplies, and may have several rows of queries, keys and values,
-//! which see each other.
+//! with `p_t = Π_{i≤t} a_i`, `L[t,j] = unit_j Π_{j<i≤t} a_i`, and `p` and `w` the last of `p_t` and the last row of `L`. So all
+//! but the factors are products of matrices, and there are as many chunks, not tokens, that wait for each other. A token may also
+//! add `extra_t` times what the token before it wrote, before it multiplies, and may have several rows of queries, keys and
+//! values, which see each other.
 //!
 //! The factors are products of the decays themselves, from row to row: none is above what the recurrence has, nothing overflows,
 //! and no two sums of logarithms cancel.

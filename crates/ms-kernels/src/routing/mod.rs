@@ -220,7 +220,8 @@ const STEP: usize = 64;
 /// [`Error::Shape`] or [`Error::Size`] if an operand or the router does not fit.
 ///
 /// # Source
-/// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2); Tang et al., arXiv:2505.21411 (MoGE).
+/// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2); Tang et al., arXiv:2505.21411
+/// (MoGE).
 pub fn forward(
     cpu: &Cpu,
     experts: &mut [i32],

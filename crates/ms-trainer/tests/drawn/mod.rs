@@ -207,8 +207,9 @@ pub(crate) fn covering(pool: &[Run], seen: &mut BTreeSet<String>, most: usize) -
     chosen
 }
 
-/// Weights wide enough that the gradients of all parts count, and not so wide that what rounding leaves grows from layer to layer and step
-/// to step: narrower the more of them are summed and the more layers stand on each other, and where a state runs along a sequence.
+/// Weights wide enough that the gradients of all parts count, and not so wide that what rounding leaves grows from layer to layer
+/// and step to step: narrower the more of them are summed and the more layers stand on each other, and where a state runs along a
+/// sequence.
 fn init_std(kind: Model, c: &ModelConfig) -> f64 {
     let widest = if kind == Model::Hybrid { 0.1 } else { 0.4 };
     widest * (16.0 / (c.hidden.max(c.ffn) * c.layers.max(2)) as f64).sqrt()
