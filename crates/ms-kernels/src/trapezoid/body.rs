@@ -182,6 +182,7 @@ pub(super) fn by_rank(v: &mut [f32], p: usize, x: &[f32], stride: usize, factors
 #[inline(always)]
 pub(super) fn gated(y: &mut [f32], out: &[f32], v: &[f32], z: &[f32], rank_z: &[f32], rank_o: &[f32], d: f32) {
     let p = y.len();
+    let z = &z[..p];
     y.fill(0.0);
     for r in (0..out.len()).step_by(p) {
         let (out, v) = (&out[r..][..p], &v[r..][..p]);
