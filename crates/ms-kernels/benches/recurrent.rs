@@ -1,7 +1,7 @@
 //! Recurrent mixers over 2048 tokens, as a share of the f32 multiply-add peak.
 //!
 //! Work is that of the chunked form with 64 rows a chunk: products with the states, and triangles of scores as half squares;
-//! what heads share counts once. The states that the backward pass forms again count.
+//! what heads share counts once. The states that the backward pass forms again count, and the outputs in front of Mamba-3's gate.
 //!
 //! `cargo bench -p ms-kernels --bench recurrent -- [--json] [--threads N] [--quick] [mamba2|delta|mamba3] [forward|backward]`
 #![allow(clippy::print_stdout)] // its output
@@ -161,6 +161,7 @@ fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usi
     let scan = trapezoid::Scan { operands: trapezoid::Operands::of(operands), segments: &segments, shape };
     let dy = random::<f32>(inner, 20);
     let (forward, backward) = work(heads, heads, state, head_dim, ranks);
+    let again = ((2 * state + 64) * head_dim * heads * TOKENS * ranks) as f64 / 1e9;
     let cpu = bench.cpu.clone();
     let mut y = vec![0f32; inner];
     let name = format!("forward {what}");
@@ -172,7 +173,7 @@ fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usi
     let name = format!("backward {what}");
     if bench.wants(&name) {
         let mut grads: Vec<Vec<f32>> = lengths.iter().map(|&n| vec![0f32; n]).collect();
-        bench.case(&name, Peak::F32, backward, || {
+        bench.case(&name, Peak::F32, backward + again, || {
             let mut rest = grads.iter_mut();
             let to: [&mut [f32]; 15] = std::array::from_fn(|_| &mut rest.next().expect("fifteen")[..]);
             trapezoid::backward(&cpu, trapezoid::Operands::of(to), &dy, &scan).expect("sizes fit");

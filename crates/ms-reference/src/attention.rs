@@ -212,7 +212,7 @@ fn attend_backward(
 }
 
 /// The sum of gradients in rows of one kind.
-fn together<const N: usize>(parts: [Vec<f64>; N]) -> Vec<f64> {
+fn together(parts: &[Vec<f64>]) -> Vec<f64> {
     let mut sum = vec![0.0; parts[0].len()];
     parts.iter().for_each(|part| sum.iter_mut().zip(part).for_each(|(s, x)| *s += x));
     sum
@@ -316,7 +316,7 @@ impl AttentionBackend for Reference {
         let queries = queries(segments, tokens, tokens, options)?;
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
         let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout);
-        self.give_as(qkv, &together(gradients))
+        self.give_as(qkv, &together(&gradients))
     }
 
     fn attention_merge(
@@ -424,7 +424,7 @@ impl AttentionBackend for Reference {
         let queries = picked(picks, qkv.as_matrix().0)?;
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
         let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None);
-        self.give_as(qkv, &together(gradients))
+        self.give_as(qkv, &together(&gradients))
     }
 
     fn attention_picked_apart(
@@ -454,7 +454,7 @@ impl AttentionBackend for Reference {
         let queries = picked(picks, kv.as_matrix().0)?;
         let (operands, kept) = (Operands::apart(q, kv, heads)?, (reals(out)?, reals(lse)?));
         let [dq, dk, dv] = attend_backward(reals(dout)?, &operands, kept, &queries, &plain(options), None);
-        Ok((self.give_as(q, &dq)?, self.give_as(kv, &together([dk, dv]))?))
+        Ok((self.give_as(q, &dq)?, self.give_as(kv, &together(&[dk, dv]))?))
     }
 
     fn cache_append(

@@ -252,6 +252,31 @@ fn what_passes_keep_is_planned_for_every_kind_of_mixer() {
     assert!(ran >= 16 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn what_ranks_gather_of_documents_is_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 4, counting);
+    for model in ["tests/golden/models/glm_moe_dsa", "tests/golden/models/deepseek_v4"] {
+        for cut in
+            ["--nproc-per-node 2 --cp 2 --bf16", "--nproc-per-node 4 --cp 2 --tp 2 --sequence-parallel"]
+        {
+            let [plan, run] = [&["--dry-run"][..], &[]].map(|extra| {
+                let mut command = ms_train();
+                command.arg("--load").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(model));
+                command.args(
+                    "--seq-length 16 --micro-batch-size 2 --global-batch-size 4 --train-iters 2 --lr 1e-4 --json \
+                     --no-load-optim --context-parallel-algo kvallgather_cp_algo --fix-router"
+                        .split_whitespace(),
+                );
+                command.args(cut.split(' ')).args(extra).arg("--data-path").arg(&data);
+                serde_json::from_slice::<Value>(&command.assert().success().get_output().stdout).unwrap()
+            });
+            let far = far_apart(&plan, &run);
+            assert!(far.is_empty(), "{model} {cut}: {far:?}");
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_run_that_cannot_fit_is_refused_with_what_to_lower() {

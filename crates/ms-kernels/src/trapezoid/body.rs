@@ -193,6 +193,7 @@ pub(super) fn gated(
     d: f32,
 ) {
     let p = y.len();
+    let z = &z[..p];
     y.fill(0.0);
     for r in (0..out.len()).step_by(p) {
         let (out, v) = (&out[r..][..p], &v[r..][..p]);
