@@ -438,7 +438,7 @@ pub enum GroupScore {
     Best,
     /// The sum of the best two choices (with bias); the others cannot be chosen.
     BestTwo,
-    /// None: all groups stay, and each gives as many experts as any other (MoGE, Pangu Pro MoE).
+    /// None: all groups stay, and each gives as many experts as any other (`MoGE`, Pangu Pro MoE).
     Alike,
 }
 

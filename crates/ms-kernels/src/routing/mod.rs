@@ -32,7 +32,7 @@ pub enum GroupScore {
     Best,
     /// The sum of its two best (DeepSeek-V3).
     BestTwo,
-    /// Not at all: every group stays and gives as many experts as any other (MoGE, Pangu Pro MoE).
+    /// Not at all: every group stays and gives as many experts as any other (`MoGE`, Pangu Pro MoE).
     Alike,
 }
 
@@ -221,7 +221,7 @@ const STEP: usize = 64;
 ///
 /// # Source
 /// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2); Tang et al., arXiv:2505.21411
-/// (MoGE).
+/// (`MoGE`).
 pub fn forward(
     cpu: &Cpu,
     experts: &mut [i32],
