@@ -66,6 +66,14 @@ bench-attention *ARGS:
 bench-fused *ARGS:
     cargo bench -p ms-kernels --bench fused -- {{ARGS}}
 
+# Recurrent mixers against the measured peak.
+bench-recurrent *ARGS:
+    cargo bench -p ms-kernels --bench recurrent -- {{ARGS}}
+
+# Are kernels slower than the committed shares of their peaks, beyond the noise stated there? (`--record` commits new ones)
+bench-guard *ARGS:
+    python3 docs/benchmarks/guard.py {{ARGS}}
+
 # A whole training step on one thread: tokens per second and MFU.
 bench-step *ARGS:
     cargo bench -p ms-trainer --bench step -- {{ARGS}}

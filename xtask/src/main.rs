@@ -6,6 +6,7 @@ mod docs;
 mod layers;
 mod models;
 mod sources;
+mod unused;
 
 use anyhow::{Context, Result, bail};
 use std::io::Write;
@@ -28,6 +29,7 @@ fn tidy(root: &Path) -> Result<()> {
     let mut findings = layers::check(root)?;
     let files = tracked_sources(root)?;
     findings.extend(sources::check(root, &files)?);
+    findings.extend(unused::check(root, &files)?);
     findings.extend(docs::check(root)?);
     let mut err = std::io::stderr().lock();
     for finding in &findings {

@@ -4,7 +4,11 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// A file with more lines than this hides a second concept.
-const MAX_LINES: usize = 700;
+const MAX_LINES: usize = 600;
+/// Columns of a line of comments; code is wrapped sooner, by rustfmt.
+const COMMENT_WIDTH: usize = 130;
+/// Tables of a C interface, a row a function: nobody reads them from top to bottom either.
+const TABLES: &str = "crates/hccl-sys/src/tables/";
 
 /// What is wrong with the sources, as sentences.
 pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
@@ -33,14 +37,60 @@ pub(crate) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         }
         // Written by a program from a table: nobody reads it from top to bottom.
         let generated = text.lines().next().is_some_and(|l| l.contains("do not edit"));
-        if rust && !generated && text.lines().count() > MAX_LINES {
+        if rust && !generated && !name.starts_with(TABLES) && text.lines().count() > MAX_LINES {
             findings.push(format!("{name}: {} lines; split it by concept", text.lines().count()));
+        }
+        if rust {
+            let lines: Vec<&str> = text.lines().collect();
+            let found = wide_comments(&lines).into_iter().map(|n| (n, "a comment of more than 130 columns"));
+            let silent =
+                silent_errors(&lines).into_iter().map(|n| (n, "an # Errors section that says nothing"));
+            findings.extend(found.chain(silent).map(|(n, what)| format!("{name}:{}: {what}", n + 1)));
         }
         if rust && !text.trim_start().starts_with("//!") && !text.trim_start().starts_with("#!") {
             findings.push(format!("{name}: no module documentation"));
         }
     }
     Ok(findings)
+}
+
+/// The text of a line of comments, without its marks; `None` for code.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.strip_prefix(['/', '!']).unwrap_or(text))
+}
+
+/// Lines of comments that are too wide, from 0; rows of tables, examples and addresses cannot be wrapped.
+fn wide_comments(lines: &[&str]) -> Vec<usize> {
+    let (mut wide, mut example) = (Vec::new(), false);
+    for (i, line) in lines.iter().enumerate() {
+        let Some(text) = comment(line).map(str::trim_start) else {
+            example = false;
+            continue;
+        };
+        example ^= text.starts_with("```");
+        let whole = example || text.starts_with('|') || text.contains("http");
+        if !whole && line.chars().count() > COMMENT_WIDTH {
+            wide.push(i);
+        }
+    }
+    wide
+}
+
+/// Headings of sections on errors, from 0, that do not say when there is one or which.
+fn silent_errors(lines: &[&str]) -> Vec<usize> {
+    let heading = |i: &usize| comment(lines[*i]).is_some_and(|text| text.trim() == "# Errors");
+    let says = |i: &usize| {
+        let words = lines[i + 1..].iter().map_while(|line| comment(line).map(str::trim));
+        let words: Vec<&str> = words.take_while(|text| !text.is_empty() && !text.starts_with("# ")).collect();
+        let text = words.join(" ").to_lowercase();
+        let text = text.trim_end_matches('.');
+        let empty =
+            ["if it fails", "if this fails", "if that fails", "if anything fails", "if something goes wrong"];
+        let empty = empty.contains(&text) || matches!(text, "" | "[`error`]" | "an error" | "on failure");
+        !empty && !(text == "never" || text.starts_with("never in"))
+    };
+    (0..lines.len()).filter(heading).filter(|i| !says(i)).collect()
 }
 
 fn uses_unsafe(line: &str) -> bool {
@@ -65,4 +115,40 @@ fn names_folder(line: &str, folder: &str) -> bool {
         let before = line[..at].chars().next_back();
         before.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '-' | '/' | '$' | '}' | '{'))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_are_wrapped_but_tables_examples_and_addresses_are_not() {
+        let long = "word ".repeat(30);
+        let text = format!(
+            "/// {long}\n//! | {long}\n// See https://example.org {long}\n/// ```\n/// {long}\n/// ```\n    // {long}\n{long}"
+        );
+        assert_eq!(wide_comments(&text.lines().collect::<Vec<_>>()), [0, 6]);
+        // Columns are characters, not bytes.
+        assert_eq!(wide_comments(&[&format!("// {}", "·".repeat(COMMENT_WIDTH - 3))]), [0; 0]);
+        assert_eq!(wide_comments(&[&format!("// {}", "·".repeat(COMMENT_WIDTH - 2))]), [0]);
+    }
+
+    #[test]
+    fn sections_on_errors_say_when_or_which() {
+        let section = |said: &str| format!("/// # Errors\n{said}\npub fn f() {{}}");
+        let silent = |said: &str| !silent_errors(&section(said).lines().collect::<Vec<_>>()).is_empty();
+        for said in
+            ["/// If it fails.", "/// [`Error`].", "///", "/// Never in a sound program.", "/// On failure."]
+        {
+            assert!(silent(said), "{said}");
+        }
+        for said in [
+            "/// [`Error::Io`].",
+            "/// If a rank fails.",
+            "/// If it fails\n/// to open the file.",
+            "/// As [`g`].",
+        ] {
+            assert!(!silent(said), "{said}");
+        }
+    }
 }

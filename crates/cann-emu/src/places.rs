@@ -43,12 +43,6 @@ impl Places {
     pub fn give(&mut self, at: usize) -> bool {
         at != 0 && self.taken.remove(&at).is_some()
     }
-
-    /// The piece that holds a place: start and length.
-    pub fn holding(&self, at: usize) -> Option<(usize, usize)> {
-        let (start, len) = self.taken.range(..=at).next_back()?;
-        (at < start + len).then_some((*start, *len))
-    }
 }
 
 #[cfg(test)]
@@ -68,8 +62,6 @@ mod tests {
         assert_eq!(places.take(20, 8), Some(16), "behind the first again, aligned");
         assert_eq!(places.take(20, 1), None);
         assert_eq!(places.take(4, 1), Some(36));
-        assert_eq!(places.holding(39), Some((36, 4)));
-        assert_eq!(places.holding(13), None);
         assert_eq!(places.take(usize::MAX, 1), None);
     }
 }

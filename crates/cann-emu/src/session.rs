@@ -1,7 +1,7 @@
 //! Devices that processes share: with `CANN_EMU_SESSION=NAME` those that say the same name have the same devices.
 //!
-//! The bytes of a device lie in one file in memory for all of them, each process at places of its own, and a page at its front says
-//! who uses how much: what one process holds, another cannot have. A process that has gone holds nothing.
+//! The bytes of a device lie in one file in memory for all of them, each process at places of its own, and a page at its front
+//! says who uses how much: what one process holds, another cannot have. A process that has gone holds nothing.
 
 use crate::knobs::knobs;
 use std::ffi::CString;

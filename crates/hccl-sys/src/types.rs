@@ -150,8 +150,8 @@ pub struct HcclSendRecvItem {
     pub remote_rank: u32,
 }
 
-/// What a C function with a variable list is given: on x86-64 an array, which becomes its address, on aarch64 a struct of 32 bytes, of
-/// which the address of a copy is passed.
+/// What a C function with a variable list is given: on x86-64 an array, which becomes its address, on aarch64 a struct of 32
+/// bytes, of which the address of a copy is passed.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct va_list(pub *mut c_void);

@@ -211,8 +211,8 @@ impl Writer {
         staging::write_file(&self.folder.join(format!("rank_{rank:05}.json")), &index)
     }
 
-    /// Puts what the ranks have written into the same folder a second time, as a plan of Megatron's files has it, so that Megatron
-    /// reads it where this toolchain reads its own form. `sealed` is what [`Writer::seal`] returned.
+    /// Puts what the ranks have written into the same folder a second time, as a plan of Megatron's files has it, so that
+    /// Megatron reads it where this toolchain reads its own form. `sealed` is what [`Writer::seal`] returned.
     ///
     /// # Errors
     /// A tensor that is missing; what the operating system refuses.

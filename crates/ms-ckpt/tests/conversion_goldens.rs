@@ -9,6 +9,7 @@ use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{ArgsForm, HfLayout, Mapped, Plan, Run, RunOptions, Sharding, open, safetensors};
 use ms_core::DType;
 use ms_spec::ModelConfig;
+use ms_testing::golden;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -94,6 +95,11 @@ fn compare(case: &Path, out: &Path) -> usize {
     count
 }
 
+/// The folder of a case that the repository has, or that is beside it.
+fn manifest_of(case: &str) -> PathBuf {
+    ms_testing::golden_or_shared(&format!("convert/{case}")).unwrap()
+}
+
 struct Case {
     name: &'static str,
     source: &'static str,
@@ -128,7 +134,6 @@ fn convert(source: &Path, case: &Case, out: &Path) -> ModelConfig {
 
 #[test]
 fn hugging_face_to_megatron_equals_upstreams_converters() {
-    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
     let (llama, vocab1003, qwen2, qwen3) =
         ("models/llama2_mha", "convert/src/llama_vocab1003", "models/qwen2", "models/qwen3");
     let mut cases = vec![
@@ -152,19 +157,23 @@ fn hugging_face_to_megatron_equals_upstreams_converters() {
     cases[6].divisor = 64;
     cases[7].cut.layers_per_chunk = Some(1);
     cases[10].spelling.transformer_engine = true;
+    let mut ran = 0;
     for case in cases {
+        // The repository has two of the models; the others are beside it.
+        let Some(source) = ms_testing::golden_or_shared(case.source) else { continue };
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        convert(&root.join(case.source), &case, &out);
-        let count = compare(&root.join("convert").join(case.name), &out);
+        convert(&source, &case, &out);
+        let count = compare(&manifest_of(case.name), &out);
         println!("{}: {count} tensors", case.name);
         assert!(count > 20);
+        ran += 1;
     }
+    assert!(ran >= 8);
 }
 
 #[test]
 fn megatron_to_hugging_face_and_to_other_cuts_equals_upstreams_converters() {
-    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let stored = |source: &ms_ckpt::Checkpoint| {
@@ -172,28 +181,29 @@ fn megatron_to_hugging_face_and_to_other_cuts_equals_upstreams_converters() {
         move |name: &str| Ok(dtypes[name])
     };
 
-    convert(&root.join("models/qwen3"), &case("head", "", 2, 2), &path("qwen3"));
-    let source = open(&path("qwen3")).unwrap();
-    let plan = Plan::hf(source.config(), &stored(&source), Sharding::PerLayer).unwrap();
-    plan.run(&source, &path("qwen3_hf"), &RUN, &|_| ()).unwrap();
-    assert!(compare(&root.join("convert/head_qwen3_mcore2hf"), &path("qwen3_hf")) > 20);
+    if let Some(qwen3) = ms_testing::golden_or_shared("models/qwen3") {
+        convert(&qwen3, &case("head", "", 2, 2), &path("qwen3"));
+        let source = open(&path("qwen3")).unwrap();
+        let plan = Plan::hf(source.config(), &stored(&source), Sharding::PerLayer).unwrap();
+        plan.run(&source, &path("qwen3_hf"), &RUN, &|_| ()).unwrap();
+        assert!(compare(&manifest_of("head_qwen3_mcore2hf"), &path("qwen3_hf")) > 20);
+    }
 
-    convert(&root.join("models/llama2_mha"), &case("v200", "", 2, 2), &path("llama2"));
+    convert(&golden("models/llama2_mha"), &case("v200", "", 2, 2), &path("llama2"));
     let source = open(&path("llama2")).unwrap();
     let plan = Plan::hf(source.config(), &|_| Ok(DType::F16), Sharding::Bytes(1 << 40)).unwrap();
     plan.run(&source, &path("llama2_hf"), &RUN, &|_| ()).unwrap();
-    assert!(compare(&root.join("convert/v200_llama2_mcore2hf"), &path("llama2_hf")) > 20);
+    assert!(compare(&manifest_of("v200_llama2_mcore2hf"), &path("llama2_hf")) > 20);
 
     convert(&path("llama2"), &case("v200", "", 1, 4), &path("llama2_pp4"));
-    assert!(compare(&root.join("convert/v200_llama2_mcore2mcore_tp1pp4"), &path("llama2_pp4")) > 20);
+    assert!(compare(&manifest_of("v200_llama2_mcore2mcore_tp1pp4"), &path("llama2_pp4")) > 20);
 }
 
 #[test]
 fn upstreams_own_files_are_read_whatever_wrote_them() {
-    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
     for name in ["v200_llama2_hf2mcore_tp2", "head_llama2_hf2mcore_tp2pp2"] {
-        let original = open(&root.join("models/llama2_mha")).unwrap();
-        let theirs = open(&root.join("convert").join(name).join("output")).unwrap();
+        let original = open(&golden("models/llama2_mha")).unwrap();
+        let theirs = open(&golden(&format!("convert/{name}/output"))).unwrap();
         assert_eq!(theirs.iteration(), 1);
         assert_eq!(theirs.config().layers, 4);
         for spec in ms_spec::params(original.config()) {
@@ -217,12 +227,9 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn a_hugging_face_folder_comes_back_byte_for_byte() {
-    let Some(root) = ms_testing::shared("goldens/models") else {
-        return println!("skipped: no shared folder");
-    };
     for model in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
+        let Some(original) = ms_testing::golden_model(model) else { continue };
         let dir = tempfile::tempdir().unwrap();
-        let original = root.join(model);
         let layout = HfLayout::find(&original).unwrap().unwrap();
         convert(&original, &case("head", "", 2, 2), &dir.path().join("mcore"));
         let source = open(&dir.path().join("mcore")).unwrap();

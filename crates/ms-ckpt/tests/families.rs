@@ -1,14 +1,14 @@
 //! Any family, any legal cut, any way round: the same bytes.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ms_ckpt::layout::mcore::{Cut, ExpertTp, Experts, Hints, Spelling, Version};
 use ms_ckpt::layout::torch_dist::Modules;
 use ms_ckpt::{ArgsForm, HfLayout, Plan, Run, RunOptions, Sharding, open, open_with};
 use ms_core::DType;
 use ms_spec::{Block, ModelConfig, hf};
+use ms_testing::tree;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -198,20 +198,6 @@ fn make(dir: &Path, config: &ModelConfig) {
             .collect())
     })
     .unwrap();
-}
-
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = PathBuf::from(path.file_name().unwrap());
-        if path.is_dir() {
-            all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b)));
-        } else {
-            all.insert(name, std::fs::read(&path).unwrap());
-        }
-    }
-    all
 }
 
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ use ms_ckpt::torch::{Node, TorchFile};
 use ms_ckpt::{ArgsForm, Checkpoint, Kind, Plan, Run, RunOptions, open};
 use ms_core::{DType, Region};
 use ms_spec::{ModelConfig, ParamSpec, params};
+use ms_testing::tree;
 use proptest::prelude::*;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -98,19 +99,6 @@ fn convert(from: &Path, to: &Path, cut: &Cut, form: Kind, grouped: bool) {
         _ => Plan::mcore(c, cut, Spelling { experts, ..Spelling::default() }, args, &dtype, &run),
     };
     plan.unwrap().run(&source, to, &RUN, &|_| ()).unwrap();
-}
-
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = PathBuf::from(path.file_name().unwrap());
-        match path.is_dir() {
-            true => all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b))),
-            false => drop(all.insert(name, std::fs::read(&path).unwrap())),
-        }
-    }
-    all
 }
 
 fn check(dir: &Path) {

@@ -35,9 +35,7 @@ fn walk(file: &TorchFile, path: &str, node: &Node, out: &mut BTreeMap<String, (V
 
 #[test]
 fn tensors_with_strides_views_sharing_and_every_type_are_read() {
-    let Some(dir) = ms_testing::shared("goldens/convert/pt_samples") else {
-        return println!("skipped: no shared folder");
-    };
+    let dir = ms_testing::golden("convert/pt_samples");
     for (sample, expected) in [
         ("tensors.pt", "tensors.expected.json"),
         ("tensors_old_format.pt", "tensors.expected.json"),
@@ -70,9 +68,7 @@ fn tensors_with_strides_views_sharing_and_every_type_are_read() {
 
 #[test]
 fn hostile_files_are_refused_with_what_and_where() {
-    let Some(dir) = ms_testing::shared("goldens/convert/pt_samples") else {
-        return println!("skipped: no shared folder");
-    };
+    let dir = ms_testing::golden("convert/pt_samples");
     for sample in ["unsafe_reduce.pt", "unsafe_eval.pt"] {
         let error = TorchFile::open(&dir.join(sample)).unwrap_err();
         assert!(matches!(error, Error::Pickle { .. }), "{error}");
@@ -91,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn changed_or_cut_files_never_panic(at in any::<prop::sample::Index>(), value in any::<u8>(), cut in 0usize..300, head in any::<bool>()) {
-        let Some(samples) = ms_testing::shared("goldens/convert/pt_samples") else { return Ok(()) };
+        let samples = ms_testing::golden("convert/pt_samples");
         let dir = tempfile::tempdir().unwrap();
         let mut bytes = std::fs::read(samples.join("tensors.pt")).unwrap();
         // Half of the changes hit the pickle and the headers near the start, half the directory at the end.

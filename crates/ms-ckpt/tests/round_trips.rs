@@ -11,6 +11,7 @@ use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{Axis, DType, Grid, GridRules, GridSizes, Region};
 use ms_spec::{ModelConfig, ParamSpec, local, params};
+use ms_testing::tree;
 use proptest::prelude::*;
 
 const RUN: RunOptions = RunOptions { threads: 2, sync: false, replace: false };
@@ -23,20 +24,6 @@ fn values(spec: &ParamSpec) -> Vec<u8> {
         ((x >> 16) as u16 & 0xbfff).to_le_bytes()
     };
     (0..spec.shape.numel()).flat_map(|_| next()).collect()
-}
-
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = PathBuf::from(path.file_name().unwrap());
-        if path.is_dir() {
-            all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b)));
-        } else {
-            all.insert(name, std::fs::read(&path).unwrap());
-        }
-    }
-    all
 }
 
 fn weights(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

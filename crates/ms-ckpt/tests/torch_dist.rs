@@ -70,7 +70,7 @@ fn what_megatron_core_wrote_is_read_element_by_element() {
 
 #[test]
 fn a_folder_without_a_whole_description_is_read_with_a_configuration() {
-    let Some(folder) = ms_testing::shared("goldens/convert/torch_dist_tp2") else { return };
+    let folder = ms_testing::golden("convert/torch_dist_tp2");
     let without = open(&folder).unwrap_err().to_string();
     assert!(without.contains("num_attention_heads"), "{without}");
     let config = json!({

@@ -25,9 +25,6 @@ pub const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
 /// The active Conda environment; as [`VIRTUAL_ENV`].
 pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
 
-/// Tests only. `1`: a test whose reference values are absent fails instead of being skipped.
-pub const MS_REQUIRE_SHARED: &str = "MS_REQUIRE_SHARED";
-
 /// Folder where large tokenizers are kept in a form that loads at once, instead of `ms-tools/tokenizers` in the user's cache
 /// folder; `off`: none are.
 pub const MS_TOKENIZER_CACHE: &str = "MS_TOKENIZER_CACHE";

@@ -207,8 +207,8 @@ impl Parcel {
     /// Puts `values` in the place of elements `start..` of the flattened tensor.
     ///
     /// # Errors
-    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Host`] if they cannot be
-    /// written.
+    /// [`Error::Range`] if they do not lie inside, [`Error::DType`] if they are of another type, [`Error::Host`] if they cannot
+    /// be written.
     pub fn write(&self, start: usize, values: &Tensor) -> Result<()> {
         values.expect_dtype("write to the host", self.dtype)?;
         let at = self.place(start, values.numel())?;

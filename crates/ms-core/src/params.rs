@@ -174,8 +174,8 @@ impl ParamStore {
         Ok(())
     }
 
-    /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is their
-    /// tensor, which linear layers take.
+    /// Keeps one matrix `[N,K]` as `bytes`, [`MatmulBackend::quantize`](crate::MatmulBackend::quantize)'s: from now on it is
+    /// their tensor, which linear layers take.
     ///
     /// # Errors
     /// If shape or element type do not fit.

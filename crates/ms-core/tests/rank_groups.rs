@@ -5,10 +5,10 @@
 use ms_core::{Grid, GridRules, GridSizes};
 use serde_json::Value;
 
-fn golden(name: &str) -> Option<Vec<Value>> {
-    let path = ms_testing::shared(&format!("goldens/topology/{name}.json"))?;
+fn golden(name: &str) -> Vec<Value> {
+    let path = ms_testing::golden(&format!("topology/{name}.json"));
     let value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    Some(value.as_array().unwrap().clone())
+    value.as_array().unwrap().clone()
 }
 
 fn check(grid: &Grid, case: &Value) {
@@ -23,7 +23,7 @@ fn check(grid: &Grid, case: &Value) {
 
 #[test]
 fn groups_are_those_of_version_2() {
-    for case in golden("rank_groups").into_iter().flatten() {
+    for case in golden("rank_groups") {
         let size = |name: &str| case[name][0].as_array().unwrap().len();
         let sizes = GridSizes {
             tp: size("tp"),
@@ -41,7 +41,7 @@ fn groups_are_those_of_version_2() {
 
 #[test]
 fn groups_are_those_of_the_head() {
-    for case in golden("rank_groups_head").into_iter().flatten() {
+    for case in golden("rank_groups_head") {
         let size = |name: &str| case["flags"][name].as_u64().unwrap() as usize;
         let sizes = GridSizes {
             tp: size("tensor-model-parallel-size"),

@@ -84,11 +84,6 @@ impl BucketPlan {
         start + rank * part..start + (rank + 1) * part
     }
 
-    /// Elements that one rank owns over all buckets.
-    pub fn shard_numel(&self) -> usize {
-        self.layout.numel() / self.dp
-    }
-
     /// The parts of parameters that `rank` owns, in buffer order.
     pub fn slices(&self, rank: usize) -> Vec<ParamSlice> {
         let mut by_start: Vec<usize> = (0..self.layout.len()).collect();
@@ -132,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_megatrons() {
-        let Some(path) = ms_testing::shared("goldens/topology/zero1_layout.json") else { return };
+        let path = ms_testing::golden("topology/zero1_layout.json");
         let cases: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         for case in cases.as_array().unwrap() {
             let named: Vec<(&str, Shape)> = case["shapes"]
@@ -173,6 +168,6 @@ mod tests {
         let plan = BucketPlan::new(&[p(100, true), p(70, false), p(10, false)], 2, None);
         assert_eq!(plan.buckets, [0..256, 256..384]);
         assert_eq!(plan.layout.start(ms_core::ParamId(0)), 256);
-        assert_eq!(plan.shard_numel(), 192);
+        assert_eq!(plan.layout.numel(), 384);
     }
 }

@@ -72,8 +72,8 @@ impl Op for ColumnExchange {
     }
 }
 
-/// A rank's tokens with the columns of all ranks side by side, `[T, n·W]`, as this rank's columns of all ranks' tokens, `[n·T, W]`,
-/// in rank order; or, `back`, the other way.
+/// A rank's tokens with the columns of all ranks side by side, `[T, n·W]`, as this rank's columns of all ranks' tokens, `[n·T,
+/// W]`, in rank order; or, `back`, the other way.
 ///
 /// # Errors
 /// If a rank fails, or the columns or tokens do not divide.

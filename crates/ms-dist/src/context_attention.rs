@@ -417,8 +417,8 @@ impl Op for RingAttention {
 
 /// Attention of prepared packed rows `qkv[T,(N+2G)D]` of a rank's tokens over the whole sequences that the ranks of a
 /// context-parallel group share: `[T,N·D]`. `sinks[N]` is one more score a head. Keeps rows, output and log-sum-exp. `dropout`
-/// holds the keys of the whole micro-batch, in its order. `layer` is the number of the layer: of some the keys and values of other
-/// ranks are kept ([`ParallelCtx::ring_cache`]).
+/// holds the keys of the whole micro-batch, in its order. `layer` is the number of the layer: of some the keys and values of
+/// other ranks are kept ([`ParallelCtx::ring_cache`]).
 ///
 /// # Errors
 /// If a rank fails, or heads do not divide among the ranks that exchange them.

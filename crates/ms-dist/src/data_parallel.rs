@@ -76,11 +76,6 @@ impl DataParallel {
         &self.layout
     }
 
-    /// The plans of all buffers.
-    pub fn plans(&self) -> impl Iterator<Item = &BucketPlan> {
-        self.buffers.iter().map(|b| &b.plan)
-    }
-
     fn buckets(&self) -> impl Iterator<Item = (&Buffer, usize)> {
         self.buffers.iter().flat_map(|b| (0..b.plan.buckets.len()).map(move |i| (b, i)))
     }

@@ -1,14 +1,14 @@
 //! Rows of all ranks in the order of their documents.
 //!
-//! Attention that picks its keys, or pools them, needs more of a document than the keys that come around a ring: a query scores all
-//! keys before it, and a window of tokens may begin on one rank and end on another. So the rows that keys are made of are gathered,
-//! and numbered as one rank would number them; queries stay with their rank.
+//! Attention that picks its keys, or pools them, needs more of a document than the keys that come around a ring: a query scores
+//! all keys before it, and a window of tokens may begin on one rank and end on another. So the rows that keys are made of are
+//! gathered, and numbered as one rank would number them; queries stay with their rank.
 //!
 //! # Source
 //! MindSpeed, `mindspeed/te/pytorch/attention/dot_product_attention/kvallgather_context_parallel.py` (`kvallgather_cp_algo`).
-//! MindSpeed-LLM (2026) gathers so the latents of DeepSeek's sparse attention (`tasks/models/transformer/dsa_indexer.py`), and rows and
-//! pooled entries of DeepSeek-V4's (`tasks/models/transformer/deepseek4/g2_attention.py`); there the chunks of ranks are taken to
-//! begin with a window.
+//! MindSpeed-LLM (2026) gathers so the latents of DeepSeek's sparse attention (`tasks/models/transformer/dsa_indexer.py`), and
+//! rows and pooled entries of DeepSeek-V4's (`tasks/models/transformer/deepseek4/g2_attention.py`); there the chunks of ranks are
+//! taken to begin with a window.
 
 use crate::mappings::Exchange;
 use crate::{Communicator, ParallelCtx, Result, Spread};
@@ -52,8 +52,9 @@ impl Op for Gathered {
 }
 
 impl GatheredRows {
-    /// Of the rows `x[T,W]` of each context-parallel rank all, in the order of the whole micro-batch: `[A,W]`. Gradients of a row are
-    /// summed over the ranks, in its element type as those of tensor-parallel ranks are, and the sum goes to the rank that has the row.
+    /// Of the rows `x[T,W]` of each context-parallel rank all, in the order of the whole micro-batch: `[A,W]`. Gradients of a row
+    /// are summed over the ranks, in its element type as those of tensor-parallel ranks are, and the sum goes to the rank that
+    /// has the row.
     ///
     /// # Errors
     /// If a rank fails.

@@ -31,6 +31,7 @@ mod messages;
 mod meta;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(test)]
 mod naive;
 mod norm;
 #[cfg(any(test, feature = "mpi"))]
@@ -55,5 +56,4 @@ pub use head_shares::{ColumnExchange, HeadShares};
 pub use in_flight::InFlight;
 pub use mappings::exchange_rows;
 pub use meta::{Expected, MetaFabric};
-pub use naive::EachGradient;
 pub use parallel_linear::{LinearOverlap, Pieces};

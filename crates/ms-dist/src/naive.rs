@@ -1,22 +1,22 @@
 //! Data parallelism without buckets: what the bucketed one is compared with.
 
-use crate::{Communicator, ReduceOp, Result};
-use ms_core::{Arena, DType, GradSink, ParamId, Shape, Tensor, TensorMut};
+use crate::buckets::Placed;
+use crate::{
+    Communicator, DataParallel, Fabric as _, Family, GradBuckets, ReduceOp, Reduction, Result, threads,
+};
+use ms_core::{Arena, DType, Device, GradSink, ParamId, Rng, Shape, Tensor, TensorMut};
 
 /// A gradient of its own for each parameter, all of which every rank gets whole.
-pub struct EachGradient(Vec<Tensor>);
+struct EachGradient(Vec<Tensor>);
 
 impl EachGradient {
     /// Zeros of type `dtype` for parameters of these shapes.
-    pub fn zeros(arena: &Arena, dtype: DType, shapes: impl IntoIterator<Item = Shape>) -> Self {
+    fn zeros(arena: &Arena, dtype: DType, shapes: impl IntoIterator<Item = Shape>) -> Self {
         Self(shapes.into_iter().map(|shape| Tensor::zeros(arena, dtype, shape)).collect())
     }
 
     /// The sums over the ranks of `comm`, times `factor`.
-    ///
-    /// # Errors
-    /// If a rank fails.
-    pub fn finish(self, comm: &dyn Communicator, factor: f64) -> Result<Vec<Tensor>> {
+    fn finish(self, comm: &dyn Communicator, factor: f64) -> Result<Vec<Tensor>> {
         let sum = |grad: Tensor| -> Result<Tensor> {
             let sum = comm.all_reduce("a gradient", grad, ReduceOp::Sum)?.wait()?;
             let scaled = sum.to_reals()?.iter().map(|x| x * factor).collect::<Vec<f64>>();
@@ -36,71 +36,56 @@ impl GradSink for EachGradient {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::buckets::Placed;
-    use crate::{DataParallel, Fabric as _, Family, GradBuckets, Reduction, threads};
-    use ms_core::{Device, Rng};
-
-    /// Adds what rank `rank` has found of every parameter in two passes.
-    fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Result<()> {
-        let mut rng = Rng::named(rank as u64, "gradients");
-        for _ in 0..2 {
-            // As a backward pass does: the last parameters first.
-            for (i, shape) in shapes.iter().enumerate().rev() {
-                let id = ParamId(i as u32);
-                sink.add(id, &mut |mut grad| {
-                    let values = grad.as_mut_slice::<f32>()?;
-                    values.iter_mut().for_each(|v| *v += rng.uniform() as f32 - 0.5);
-                    assert_eq!(values.len(), shape.numel());
-                    Ok(())
-                })?;
-                sink.finished(id)?;
-            }
+/// Adds what rank `rank` has found of every parameter in two passes.
+fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Result<()> {
+    let mut rng = Rng::named(rank as u64, "gradients");
+    for _ in 0..2 {
+        // As a backward pass does: the last parameters first.
+        for (i, shape) in shapes.iter().enumerate().rev() {
+            let id = ParamId(i as u32);
+            sink.add(id, &mut |mut grad| {
+                let values = grad.as_mut_slice::<f32>()?;
+                values.iter_mut().for_each(|v| *v += rng.uniform() as f32 - 0.5);
+                assert_eq!(values.len(), shape.numel());
+                Ok(())
+            })?;
+            sink.finished(id)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    #[test]
-    fn buckets_give_the_bits_of_gradients_one_by_one() {
-        let shapes: Vec<Shape> =
-            [&[40, 3][..], &[7], &[64, 2], &[1], &[129], &[33, 5]].map(Shape::new).into();
-        for world in 1..=5 {
-            for (bucket_size, overlap) in [(None, false), (Some(100), false), (Some(100), true)] {
-                threads::run(world, |fabric| -> Result<()> {
-                    let comm = fabric.group(&(0..world).collect::<Vec<_>>())?;
-                    let device = Device::cpu(1)?;
-                    let mut each = EachGradient::zeros(device.arena(), DType::F32, shapes.clone());
-                    fill(&mut each, &shapes, comm.rank())?;
-                    let want = each.finish(&*comm, 0.25)?;
-                    let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
-                    let params = (0..shapes.len()).collect();
-                    let family = Family { comm, params, placed, bucket_size };
-                    let dp = DataParallel::new(shapes.len(), vec![family]);
-                    let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
-                    let mut sink = Reduction::overlapped(&dp, &mut grads, |_| overlap.then_some(2));
-                    fill(&mut sink, &shapes, fabric.rank())?;
-                    let got = sink.finish(&device, 0.25)?;
-                    for slice in dp.slices() {
-                        let (want, got) =
-                            (want[slice.param].as_slice::<f32>()?, got[slice.bucket].as_slice::<f32>()?);
-                        let got = &got[slice.offset..slice.offset + slice.range.len()];
-                        let same = want[slice.range.clone()]
-                            .iter()
-                            .zip(got)
-                            .all(|(a, b)| a.to_bits() == b.to_bits());
-                        assert!(
-                            same,
-                            "parameter {} on {world} ranks, {bucket_size:?} {overlap}",
-                            slice.param
-                        );
-                    }
-                    Ok(())
-                })
-                .map_err(|(rank, e)| format!("rank {rank}: {e}"))
-                .unwrap();
-            }
+#[test]
+fn buckets_give_the_bits_of_gradients_one_by_one() {
+    let shapes: Vec<Shape> = [&[40, 3][..], &[7], &[64, 2], &[1], &[129], &[33, 5]].map(Shape::new).into();
+    for world in 1..=5 {
+        for (bucket_size, overlap) in [(None, false), (Some(100), false), (Some(100), true)] {
+            threads::run(world, |fabric| -> Result<()> {
+                let comm = fabric.group(&(0..world).collect::<Vec<_>>())?;
+                let device = Device::cpu(1)?;
+                let mut each = EachGradient::zeros(device.arena(), DType::F32, shapes.clone());
+                fill(&mut each, &shapes, comm.rank())?;
+                let want = each.finish(&*comm, 0.25)?;
+                let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
+                let params = (0..shapes.len()).collect();
+                let family = Family { comm, params, placed, bucket_size };
+                let dp = DataParallel::new(shapes.len(), vec![family]);
+                let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
+                let mut sink = Reduction::overlapped(&dp, &mut grads, |_| overlap.then_some(2));
+                fill(&mut sink, &shapes, fabric.rank())?;
+                let got = sink.finish(&device, 0.25)?;
+                for slice in dp.slices() {
+                    let (want, got) =
+                        (want[slice.param].as_slice::<f32>()?, got[slice.bucket].as_slice::<f32>()?);
+                    let got = &got[slice.offset..slice.offset + slice.range.len()];
+                    let same =
+                        want[slice.range.clone()].iter().zip(got).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "parameter {} on {world} ranks, {bucket_size:?} {overlap}", slice.param);
+                }
+                Ok(())
+            })
+            .map_err(|(rank, e)| format!("rank {rank}: {e}"))
+            .unwrap();
         }
     }
 }

@@ -313,8 +313,8 @@ impl ParallelCtx {
         Ok(g.apply_each(ys, &inputs, || Box::new(Columns { sharers, x: x.saved(), w: w() })))
     }
 
-    /// A linear layer whose inputs are shared out over tensor-parallel ranks: the sum over them of `x[T,K/tp] · w[N,K/tp]ᵀ`, whole
-    /// `[T,N]`, or under sequence parallelism this rank's share `[T/tp,N]` of it, plus `bias[N]`. Keeps `x` and `w`.
+    /// A linear layer whose inputs are shared out over tensor-parallel ranks: the sum over them of `x[T,K/tp] · w[N,K/tp]ᵀ`,
+    /// whole `[T,N]`, or under sequence parallelism this rank's share `[T/tp,N]` of it, plus `bias[N]`. Keeps `x` and `w`.
     ///
     /// # Errors
     /// If shapes or element types do not fit, the tokens do not divide, or a rank fails.

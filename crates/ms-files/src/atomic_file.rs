@@ -30,7 +30,7 @@ impl AtomicFile {
     /// Opens the temporary file beside `path`, in a folder that is made if missing.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the folder or the temporary file cannot be made.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -107,7 +107,7 @@ impl AtomicFile {
     /// Writes out what is buffered, syncs, and gives the file its name.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the file cannot be written, synced or renamed.
     pub fn commit(self) -> Result<()> {
         self.settle()?.publish()
     }
@@ -116,7 +116,7 @@ impl AtomicFile {
     /// all before the first of them gets its name.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the file cannot be written or synced.
     pub fn settle(mut self) -> Result<Settled> {
         let writer = self.writer.take().expect("the writer is there until commit");
         let file = writer.into_inner().map_err(|e| Error::io(&self.path, "write")(e.into_error()))?;
@@ -135,7 +135,7 @@ impl Settled {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`] if the file cannot be renamed.
     pub fn publish(self) -> Result<()> {
         std::fs::rename(&self.0.temporary, &self.0.path).map_err(Error::io(&self.0.path, "rename"))
     }

@@ -167,7 +167,8 @@ impl LoadedModel {
 /// Threads that read weights at the same time, at most: a few use up what memory gives.
 const READERS: usize = 4;
 
-/// Reads every weight but those that are kept elsewhere, several at a time: from files that the system has in memory this is copying alone.
+/// Reads every weight but those that are kept elsewhere, several at a time: from files that the system has in memory this is
+/// copying alone.
 ///
 /// # Errors
 /// If the checkpoint lacks a weight or has it in another shape; of several the one of the first parameter.

@@ -1,6 +1,7 @@
 //! Matrix products at the shapes of small language models, as a share of the multiply-add peak.
 //!
-//! `cargo bench -p ms-kernels --bench matmul -- [--json] [--threads N] [--arithmetic pair|tile32] [--quick] [bf16|f32] [nt|nn|tn]`
+//! `cargo bench -p ms-kernels --bench matmul -- [--json] [--threads N] [--arithmetic pair|tile32] [--quick] [bf16|f32]
+//! [nt|nn|tn]`
 #![allow(clippy::print_stdout)] // its output
 
 #[allow(dead_code)] // each benchmark uses its part of it

@@ -56,8 +56,10 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 }
 
 /// `ln(1 + exp(x))`; its slope is [`sigmoid`].
+#[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { ln(1.0 + f64::from(exp(x))) as f32 }
+    let soft = ln(1.0 + f64::from(exp(x))) as f32;
+    if x > 20.0 { x } else { soft }
 }
 
 /// `tanh(x)`, relative error below 1e-6.

@@ -33,6 +33,7 @@ mod float;
 mod isa;
 mod lanes;
 mod narrow;
+mod recurrence;
 #[cfg(test)]
 mod trial;
 

@@ -22,8 +22,8 @@ pub struct Batch {
     pub balance: Option<Arc<AuxiliaryLoss>>,
     /// How many copies an expert takes; `None`: all that come.
     pub capacity: Option<Capacity>,
-    /// Of each token `[T]` the share of the batch in which it is counted for that, where one rank stands for several; empty: all are
-    /// counted together.
+    /// Of each token `[T]` the share of the batch in which it is counted for that, where one rank stands for several; empty: all
+    /// are counted together.
     pub capacity_shares: Arc<[u32]>,
     /// Experts are chosen so that tokens spread evenly over them (Sinkhorn), not by their scores alone.
     pub even_choice: bool,

@@ -3,6 +3,7 @@
 use crate::layer::{Meanwhile, Pass};
 use crate::params::{Linear, Scope};
 use crate::routing::Sharers;
+use ms_core::ops::DropPolicy;
 use ms_core::{
     Activation, Device, GroupScore, ParamId, Router, RouterScore, Routes, Tensor, Var, VocabShare, ops,
 };
@@ -93,6 +94,7 @@ fn router(moe: &Moe) -> Router {
     let judge = |by| match by {
         SpecGroupScore::Best => GroupScore::Best,
         SpecGroupScore::BestTwo => GroupScore::BestTwo,
+        SpecGroupScore::Alike => GroupScore::Alike,
     };
     let groups = r.groups.map(|g| (g.groups, g.keep, judge(g.by)));
     Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
@@ -214,20 +216,25 @@ impl Experts {
             (None, None) => ops::route(pass.g, &logits, bias.as_ref(), &self.router, balance)?,
         };
         let (mut weights, mut dropped) = (routed.weights, 0);
+        // Once a step: where a layer is recomputed only its second run records.
+        let load = pass.load.clone().filter(|_| pass.g.records());
         if let Some(capacity) = pass.batch.capacity {
             let share_of = &pass.batch.capacity_shares;
             let shares = share_of.iter().max().map_or(1, |last| *last as usize + 1);
             let tokens = logits.value().as_matrix().0 / shares;
             let most = capacity.copies(tokens, self.router.top_k, routed.routes.starts.len() - 1);
             let of_shares = (most, &share_of[..]);
+            if let (Some(load), DropPolicy::Weights) = (&load, capacity.policy) {
+                load.watch(pass.layer, || ops::drop_margin(weights.value(), &routed.routes, of_shares))?;
+            }
             (weights, dropped) =
                 ops::drop_beyond(pass.g, &weights, &routed.routes, of_shares, capacity.policy)?;
         }
-        // Once a step: where a layer is recomputed only its second run records.
-        if let Some(load) = pass.load.as_ref().filter(|_| pass.g.records()) {
+        if let Some(load) = load {
             load.add(pass.layer, routed.balance, &routed.picked, dropped);
             if self.table.is_none() {
-                load.watch(pass.layer, logits.value(), bias.as_ref(), &self.router, even)?;
+                let of_router = || ops::routing_margin(logits.value(), bias.as_ref(), &self.router);
+                load.watch(pass.layer, || even.map_or_else(of_router, Ok))?;
             }
         }
         Ok((weights, routed.routes))

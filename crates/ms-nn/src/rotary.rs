@@ -6,7 +6,8 @@ use ms_spec::ModelConfig;
 
 /// Cosines and sines `[max_position, R/2]` of the device's type of tables. Angles are formed in f32, as `transformers` does.
 ///
-/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's `--seq-length` has it.
+/// `layer` is any of those that share the tables. Stretchings that look at the length of a sequence see `length`, as upstream's
+/// `--seq-length` has it.
 pub(crate) fn tables(
     config: &ModelConfig,
     layer: usize,

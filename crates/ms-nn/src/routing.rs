@@ -1,7 +1,7 @@
 //! What the routers of a model report while it is trained.
 
-use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup, routing_margin};
-use ms_core::{Arena, Router, Routes, Tensor};
+use ms_core::ops::{Auxiliary, Balance, DropPolicy, TokenGroup};
+use ms_core::{Arena, Routes, Tensor};
 use ms_dist::{ParallelCtx, ReduceOp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -117,7 +117,8 @@ pub struct LayerLoad {
     pub tokens: Vec<u64>,
     /// Of those, copies that experts did not take.
     pub dropped: u64,
-    /// The least by which what was picked was ahead of what was not ([`routing_margin`]), where that is watched.
+    /// The least by which what was picked was ahead of what was not ([`ms_core::ops::routing_margin`]), and what an expert took
+    /// of what it did not ([`ms_core::ops::drop_margin`]), where that is watched.
     pub margin: Option<f64>,
 }
 
@@ -127,17 +128,14 @@ impl RouterLoad {
         Self { watches_margins: true, ..Self::default() }
     }
 
-    /// Takes in how close a router's choices are, if that is watched; `even`: those that spread tokens evenly.
+    /// Takes in how close choices in a layer are, if that is watched: what `margin` finds.
     pub(crate) fn watch(
         &self,
         layer: usize,
-        logits: &Tensor,
-        bias: Option<&Tensor>,
-        router: &Router,
-        even: Option<f64>,
+        margin: impl FnOnce() -> ms_core::Result<f64>,
     ) -> ms_core::Result<()> {
         if self.watches_margins {
-            let margin = even.map_or_else(|| routing_margin(logits, bias, router), Ok)?;
+            let margin = margin()?;
             let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
             let least = &mut layers.entry(layer).or_default().margin;
             *least = Some(least.map_or(margin, |least| least.min(margin)));

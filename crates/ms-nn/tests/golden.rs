@@ -9,7 +9,7 @@ use ms_core::{DType, Device, GradBuffer, Graph, ParamId, ParamLayout, ParamStore
 use ms_dist::ParallelCtx;
 use ms_nn::{Batch, Gpt};
 use ms_spec::{ModelConfig, params};
-use ms_testing::{Golden, assert_close, read_golden, shared};
+use ms_testing::{Golden, assert_close, golden_model, golden_or_shared, read_golden};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn logits(m: &Loaded, ids: &[i32], seq: usize) -> Vec<f32> {
 #[test]
 fn logits_are_those_of_transformers() {
     for family in ["llama2_mha", "llama3_gqa", "qwen2", "qwen3"] {
-        let Some(dir) = shared(&format!("goldens/models/{family}")) else { return };
+        let Some(dir) = golden_model(family) else { continue };
         let (reference, _) = read_golden(&dir.join("reference.safetensors"));
         let (ids, want) = (&reference["input_ids"], &reference["logits"]);
         let seq = *ids.shape.last().unwrap();
@@ -140,9 +140,12 @@ fn logits_are_those_of_transformers() {
 }
 
 #[test]
-fn the_first_training_step_has_pytorchs_loss_and_gradient_norm() {
-    for case in ["llama-tiny", "llama-tiny-sft"] {
-        let Some(dir) = shared(&format!("goldens/train/{case}")) else { return };
+fn the_first_training_step_has_the_golden_loss_and_gradient_norm() {
+    for case in ["dense", "masked", "llama-tiny", "llama-tiny-sft"] {
+        let Some(dir) = golden_or_shared(&format!("train/{case}")) else {
+            assert!(case.contains("tiny"), "{case} is the repository's own");
+            continue;
+        };
         let golden: serde_json::Value =
             serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
         let (data, _) = read_golden(&dir.join("data.safetensors"));

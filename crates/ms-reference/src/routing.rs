@@ -58,6 +58,16 @@ pub(crate) fn choose(router: &Router, logits: &[f64], bias: Option<&[f64]>) -> R
         return Err(Error::Range { what: "groups of experts", start: keep, end: groups, len: count });
     }
     let size = count / groups;
+    if judge == GroupScore::Alike {
+        if keep != groups || !router.top_k.is_multiple_of(groups) {
+            let (start, end) = (router.top_k, groups);
+            return Err(Error::Range { what: "experts of groups alike", start, end, len: count });
+        }
+        let of_group = |g: usize| top(&choice, router.top_k / groups, |e| e / size == g);
+        let mut picks: Vec<usize> = (0..groups).flat_map(of_group).collect();
+        picks.sort_by(|a, b| choice[*b].total_cmp(&choice[*a]));
+        return Ok(picks);
+    }
     let judged: Vec<f64> = choice
         .chunks_exact(size)
         .map(|group| {

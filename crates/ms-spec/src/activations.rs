@@ -86,8 +86,8 @@ impl Activations {
         }
     }
 
-    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands of
-    /// every operation that has a backward; of layers that run again their input.
+    /// Of one forward pass through `items`, which are chunk `place.0` of the `place.1` chunks of a stage. Kept are the operands
+    /// of every operation that has a backward; of layers that run again their input.
     ///
     /// Every part is counted as it is; of experts as if tokens were spread evenly over ranks and none
     /// returned its input. Sparse attention counts as dense where documents are not shared by ranks.
@@ -327,8 +327,8 @@ impl Activations {
         self.ring_cache.of_layer(number) == KeptOfRing::KeysAndValues
     }
 
-    /// Bytes of the keys that queries have picked, of a layer that picks them in documents that ranks share; `None`: no such layer.
-    /// Layers that borrow picks refer to the same ones.
+    /// Bytes of the keys that queries have picked, of a layer that picks them in documents that ranks share; `None`: no such
+    /// layer. Layers that borrow picks refer to the same ones.
     fn picks_of_documents(&self, c: &ModelConfig, number: usize) -> Option<usize> {
         let shared = self.context_ranks() > 1;
         let indexer = c.indexer.as_ref().filter(|i| shared && self.row * self.context_ranks() > i.top_k)?;

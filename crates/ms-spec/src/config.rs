@@ -4,8 +4,8 @@ use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::parts::{
-    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, HyperConnections, Indexer, Layer,
-    Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
+    Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupScore, HyperConnections,
+    Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };
 use crate::{Error, Family, Frequencies, Result, Rope, RopeScaling};
 
@@ -166,6 +166,31 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// A Llama of two layers to try things with, small enough for a test: grouped attention, sizes that two ranks divide, and
+    /// weights wide enough that every part of it counts.
+    ///
+    /// ```
+    /// use ms_spec::{ModelConfig, params};
+    /// let config = ModelConfig { layers: 4, ..ModelConfig::tiny() }.validate()?;
+    /// assert_eq!(params(&config).iter().map(|p| p.shape.numel()).sum::<usize>(), 8848);
+    /// # Ok::<(), ms_spec::Error>(())
+    /// ```
+    pub fn tiny() -> Self {
+        Self {
+            layers: 2,
+            hidden: 16,
+            ffn: 24,
+            heads: 4,
+            groups: 2,
+            head_dim: 4,
+            vocab: 32,
+            padded_vocab: 32,
+            max_positions: 64,
+            init_std: 0.3,
+            ..Self::default()
+        }
+    }
+
     /// Checks that the sizes fit together.
     ///
     /// # Errors
@@ -247,6 +272,9 @@ impl ModelConfig {
             }
             if let Some(g) = &m.router.groups {
                 divides("experts", m.experts, "groups", g.groups)?;
+                if g.by == GroupScore::Alike {
+                    divides("experts per token", m.top_k, "groups that give as many each", g.groups)?;
+                }
             }
         }
         if let Some(a) = self.compressed() {

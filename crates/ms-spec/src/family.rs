@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ModelConfig;
 use crate::hf::CLASSES;
 
 macro_rules! families {
@@ -73,5 +74,10 @@ impl Family {
     /// `model_type` of the family's `config.json`; `None` for one without a Hugging Face class.
     pub fn model_type(self) -> Option<&'static str> {
         CLASSES.iter().filter(|c| c.family == self).map(|c| c.model_type()).next_back()
+    }
+
+    /// The first whose Hugging Face class can say such a model; [`Family::Megatron`] if none can.
+    pub(crate) fn of(c: &ModelConfig) -> Self {
+        CLASSES.iter().find(|class| class.says(c)).map_or(Self::Megatron, |class| class.family)
     }
 }

@@ -46,7 +46,7 @@ pub use params::{Init, ParamSpec, Place, SumGrad, local, params};
 pub use parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
-    QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed, alibi_slopes,
+    QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed,
 };
 pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
 pub use rope::{Frequencies, Rope, RopeScaling};

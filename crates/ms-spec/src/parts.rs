@@ -89,30 +89,12 @@ pub enum Position {
     /// Queries and keys are rotated: [`crate::Rope`].
     #[default]
     Rope,
-    /// Scores get `slope * key position`, one slope per head: [`alibi_slopes`].
+    /// Scores get `slope * key position`, one slope per head: Press et al., arXiv:2108.12409.
     Alibi,
     /// A learned vector per position is added to the embedding.
     Learned,
     /// Not at all: the layers are recurrent.
     None,
-}
-
-/// ALiBi slopes of `heads` heads.
-///
-/// `2^(-8k/n)` for the largest power of two `n <= heads`, then the odd ones of the series of `2n`.
-///
-/// # Source
-/// Press, Smith, Lewis, arXiv:2108.12409, and the authors' code for head counts that are no power of two.
-///
-/// ```
-/// assert_eq!(ms_spec::alibi_slopes(3), [0.0625, 0.00390625, 0.25]);
-/// ```
-pub fn alibi_slopes(heads: usize) -> Vec<f64> {
-    let n = if heads == 0 { 1 } else { 1 << heads.ilog2() };
-    let series = |n: usize, k: usize| (-8.0 * k as f64 / n as f64).exp2();
-    let even = (1..=n).map(|k| series(n, k));
-    let odd = (0..).map(|k| series(2 * n, 2 * k + 1));
-    even.chain(odd).take(heads).collect()
 }
 
 /// How queries, keys and values are made.
@@ -437,7 +419,7 @@ pub enum Score {
     },
 }
 
-/// Only experts of the best groups can be chosen.
+/// Only experts of the best groups can be chosen, or as many of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupLimit {
     /// Groups of neighbouring experts.
@@ -456,6 +438,8 @@ pub enum GroupScore {
     Best,
     /// The sum of the best two choices (with bias); the others cannot be chosen.
     BestTwo,
+    /// None: all groups stay, and each gives as many experts as any other (MoGE, Pangu Pro MoE).
+    Alike,
 }
 
 /// Constant factors.

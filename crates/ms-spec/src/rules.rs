@@ -279,8 +279,8 @@ pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
     RULES.iter().filter(|rule| (rule.has)(config))
 }
 
-/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `gathered`: they gather
-/// what they need of each other's tokens.
+/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `gathered`: they
+/// gather what they need of each other's tokens.
 fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, gathered: bool) -> Result<()> {
     for rule in rules(config) {
         let refused = match rule.along(axis) {

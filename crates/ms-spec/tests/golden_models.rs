@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ms_core::{Grid, GridRules, GridSizes};
 use ms_spec::{Family, ModelConfig, check_cut, hf, local, megatron, params};
+use ms_testing::golden;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -106,16 +107,15 @@ fn every_family_reads_back_what_it_writes_in_both_dialects() {
 
 #[test]
 fn the_cut_names_and_shapes_equal_those_of_upstreams_checkpoint() {
-    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
     for (case, model, padded, files) in [
         ("v200_llama2_hf2mcore_tp2", "models/llama2_mha", 1000, 2),
         ("v200_vocab1003_hf2mcore_tp4", "convert/src/llama_vocab1003", 1004, 4),
     ] {
-        let mut config = hf::read_config(&read(&root.join(model).join("config.json"))).unwrap();
+        let mut config = hf::read_config(&read(&golden(model).join("config.json"))).unwrap();
         assert_eq!(config.padded(1, files), padded);
         config.padded_vocab = padded;
         let topology = tensor_parallel(files);
-        let manifest = read(&root.join("convert").join(case).join("manifest.json"));
+        let manifest = read(&golden("convert").join(case).join("manifest.json"));
         for rank in 0..files {
             let file =
                 &manifest[format!("iter_0000001/mp_rank_{rank:02}/model_optim_rng.pt")]["model"]["tensors"];
@@ -132,10 +132,9 @@ fn the_cut_names_and_shapes_equal_those_of_upstreams_checkpoint() {
 
 #[test]
 fn the_arguments_of_both_converters_describe_the_source_model() {
-    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
-    let source = hf::read_config(&read(&root.join("models/llama2_mha/config.json"))).unwrap();
+    let source = hf::read_config(&read(&golden("models/llama2_mha/config.json"))).unwrap();
     for case in ["v200_llama2_hf2mcore_tp2", "head_llama2_hf2mcore_tp2pp2"] {
-        let args = read(&root.join("convert").join(case).join("args_namespace.json"));
+        let args = read(&golden("convert").join(case).join("args_namespace.json"));
         let mut config = megatron::from_args(args.as_object().unwrap()).unwrap();
         // Token ids are not among the arguments of a training run.
         (config.bos, config.eos) = (source.bos, source.eos.clone());

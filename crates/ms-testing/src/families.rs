@@ -1,6 +1,7 @@
 //! The tiny models with known logits: where they live and what they are called.
 
 use crate::{shared, workspace_root};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Folder of a golden model: in the repository, or among the shared reference values (`None` where those are absent).
@@ -11,17 +12,19 @@ pub fn golden_model(family: &str) -> Option<PathBuf> {
     own.or_else(|| shared("goldens/models").map(|dir| dir.join(family)))
 }
 
-/// The names of all folders of golden models that exist here.
+/// The names of all folders of golden models that exist here, in order.
 ///
 /// # Panics
 /// If a folder cannot be listed.
 pub fn golden_models() -> Vec<String> {
     let folders = [Some(workspace_root().join("tests/golden/models")), shared("goldens/models")];
-    let names = folders.into_iter().flatten().flat_map(|dir| {
+    let entries = folders.into_iter().flatten().flat_map(|dir| {
         let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         entries.map(|entry| entry.expect("a folder can be listed to its end")).filter(|e| e.path().is_dir())
     });
-    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let names: BTreeSet<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.into_iter().collect()
 }
 
 /// A test per golden model, each calling `$check(name)`, and one that none was forgotten.

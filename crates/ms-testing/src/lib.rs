@@ -2,9 +2,10 @@
 //!
 //! A dev-dependency only; no product crate depends on it.
 //!
-//! Reference values that were made by running other software live beside the project in a folder `shared`,
-//! which users do not have. [`shared`] finds it; a test that needs it returns early when it is absent, unless
-//! `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test cannot be skipped unnoticed.
+//! Reference values that were made by running other software live in `tests/golden`, where [`golden`] finds them, as far as they
+//! are small and numbers. The others live beside the project in a folder `shared`, which users do not have. [`shared`] finds it;
+//! a test that needs it returns early when it is absent, unless `MS_REQUIRE_SHARED=1` is set, as CI does, so that such a test
+//! cannot be skipped unnoticed.
 
 mod families;
 
@@ -33,6 +34,41 @@ pub fn shared(relative: &str) -> Option<PathBuf> {
         path.display()
     );
     None
+}
+
+/// A file or folder of the reference values that every clone has, those in `tests/golden`.
+///
+/// # Panics
+/// If it is not there.
+pub fn golden(relative: &str) -> PathBuf {
+    let path = workspace_root().join("tests/golden").join(relative);
+    assert!(path.exists(), "{}: expected reference values", path.display());
+    path
+}
+
+/// A file or folder of reference values: the repository's own or, where it has none, the shared one.
+pub fn golden_or_shared(relative: &str) -> Option<PathBuf> {
+    let own = workspace_root().join("tests/golden").join(relative);
+    if own.exists() { Some(own) } else { shared(&format!("goldens/{relative}")) }
+}
+
+/// The bytes of every file below a folder, by its path in it.
+///
+/// # Panics
+/// If the folder or a file in it cannot be read.
+pub fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let read = |e: std::io::Error, path: &Path| -> ! { panic!("{}: {e}", path.display()) };
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|e| read(e, folder)) {
+        let path = entry.unwrap_or_else(|e| read(e, folder)).path();
+        let name = PathBuf::from(path.file_name().expect("entries of a folder have names"));
+        if path.is_dir() {
+            all.extend(tree(&path).into_iter().map(|(inner, bytes)| (name.join(inner), bytes)));
+        } else {
+            all.insert(name, std::fs::read(&path).unwrap_or_else(|e| read(e, &path)));
+        }
+    }
+    all
 }
 
 /// One tensor of a golden file, widened for comparison.

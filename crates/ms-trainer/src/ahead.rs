@@ -81,8 +81,7 @@ mod tests {
 
     #[test]
     fn windows_and_depth_losses_are_upstreams() {
-        let Some(dir) = ms_testing::shared("goldens/ops") else { return };
-        let (golden, _) = ms_testing::read_golden(&dir.join("mtp_shift.safetensors"));
+        let (golden, _) = ms_testing::read_golden(&ms_testing::golden("ops/mtp_shift.safetensors"));
         let ints = |name: &str| -> Vec<i32> { golden[name].i64().iter().map(|&v| v as i32).collect() };
         let floats = |name: &str| golden[name].f32();
         let length = golden["roll.tokens0"].shape[1] as i32;

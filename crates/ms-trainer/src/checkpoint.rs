@@ -1,8 +1,9 @@
 //! Resuming a run, and what a checkpoint of one keeps.
 //!
 //! A checkpoint of a run is `ms-ckpt`'s sharded form: weights by canonical name, and for every weight the master
-//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` of plain gradient descent), each rank writing the flat ranges
-//! it owns. A run continues on any number of ranks, because the manifest speaks of global elements only.
+//! copy and the moments as `optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.NAME` (`momentum_buffer` of plain gradient descent),
+//! each rank writing the flat ranges it owns. A run continues on any number of ranks, because the manifest speaks of global
+//! elements only.
 
 use crate::config::{TrainConfig, UpdateRule};
 use crate::engine::Engine;

@@ -266,8 +266,8 @@ impl Engine {
         Ok((report, owned))
     }
 
-    /// How close the routers' choices are on a micro-batch of `iteration`, with the weights as they are: the least by which what was
-    /// picked is ahead of what was not; infinite without routers, or where that is not watched. Nothing is updated.
+    /// How close the routers' choices are on a micro-batch of `iteration`, with the weights as they are: the least by which what
+    /// was picked is ahead of what was not; infinite without routers, or where that is not watched. Nothing is updated.
     ///
     /// # Errors
     /// As [`Engine::step`].
@@ -278,7 +278,8 @@ impl Engine {
         Ok(margin.unwrap_or(f64::INFINITY))
     }
 
-    /// Most bytes of tensors that forward passes have kept for their backward at one time, blocks as large as they were asked for.
+    /// Most bytes of tensors that forward passes have kept for their backward at one time, blocks as large as they were asked
+    /// for.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -333,7 +334,7 @@ impl Engine {
     /// Takes the model's weights as master weights, as after loading a model without optimizer state.
     ///
     /// # Errors
-    /// Never in a sound program.
+    /// If a rank fails.
     pub fn adopt_weights(&mut self) -> Result<()> {
         self.optimizer.take_masters(&self.device, &self.dp, &self.store)?;
         self.publish_biases()
@@ -344,7 +345,8 @@ impl Engine {
         let config = self.model.config();
         let Some(moe) = &config.moe else { return Ok(None) };
         let (layers, choices) = (config.layers + config.mtp, moe.experts + moe.zero_experts);
-        // Of each layer four auxiliary losses, passes, dropped copies and the counts of each expert; zeros where another stage holds it.
+        // Of each layer four auxiliary losses, passes, dropped copies and the counts of each expert; zeros where another stage
+        // holds it.
         let width = 6 + choices;
         let mut all = vec![0f64; layers * width];
         let mut least = f64::INFINITY;

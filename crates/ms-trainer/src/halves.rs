@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn halves_are_upstreams_and_come_together_again() {
-        let Some(path) = ms_testing::shared("goldens/ops/reuse_fp32_param.safetensors") else { return };
+        let path = ms_testing::golden("ops/reuse_fp32_param.safetensors");
         let (golden, _) = ms_testing::read_golden(&path);
         let words: Vec<i32> = golden["fp32_bits"].i64().into_iter().map(|w| w as i32).collect();
         let halves = |name: &str| -> Vec<i16> { golden[name].i64().into_iter().map(|h| h as i16).collect() };

@@ -3,24 +3,27 @@
 use crate::Result;
 use crate::config::{Adam, UpdateRule};
 use crate::schedule::Rates;
-use crate::state::{Lower, OptimizerForm, State};
+use crate::state::{InWeights, Lower, OptimizerForm, State};
 use ms_core::{AdamW, DType, Device, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
 
-/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form that [`OptimizerForm`]
-/// says; read and updated they are f32 (f64 beside f64 weights).
+/// Master weights and moments, or momentum, of the elements that this rank owns, bucket after bucket, in the form that
+/// [`OptimizerForm`] says; read and updated they are f32 (f64 beside f64 weights). Weights of that type are the master weights
+/// themselves.
 pub struct Optimizer {
     rule: UpdateRule,
     step: u64,
     shard: Shard,
     dtype: DType,
+    /// Type of the model's weights.
+    weights: DType,
     /// Master weights, and behind them what the rule keeps, each `[shard]`.
     state: Vec<State>,
     /// Most elements of a state of which there are unrounded copies at one time.
     piece: usize,
-    /// New weights of each bucket's part that the model does not have yet, where their upper halves are the weights.
+    /// New weights of each bucket's part that the model does not have yet, where these hold the master weights.
     unpublished: Option<Vec<Tensor>>,
 }
 
@@ -120,16 +123,20 @@ impl Optimizer {
         let shard = Shard::new(dp, specs, counts);
         let dtype = store.dtype().wide();
         let zeros = |dtype| Tensor::zeros(device.arena(), dtype, [shard.numel]);
+        let in_weights = |lower: Option<Lower>| {
+            let mut all = InWeights::new(lower);
+            let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained);
+            whole.for_each(|p| all.keep_whole(device, (p.at, p.slice.range.len()), dtype));
+            State::InWeights(all)
+        };
         let make = |which: usize| -> Result<State> {
             Ok(match (form, host) {
+                _ if which == 0 && store.dtype() == dtype => in_weights(None),
                 (OptimizerForm { swapped: Some(_), .. }, Some(host)) => {
                     State::away(host, dtype, shard.numel)?
                 }
                 (OptimizerForm { reuse: true, ties_to_even, .. }, _) if which == 0 => {
-                    let mut lower = Lower::new(device, shard.numel, ties_to_even);
-                    let whole = shard.parts.iter().filter(|p| !specs[p.slice.param].trained);
-                    whole.for_each(|p| lower.keep_whole(device, (p.at, p.slice.range.len())));
-                    State::Lower(lower)
+                    in_weights(Some(Lower::new(device, shard.numel, ties_to_even)))
                 }
                 (OptimizerForm { rounded_moments: true, .. }, _) if which > 0 => {
                     State::Rounded(zeros(DType::Bf16))
@@ -139,7 +146,8 @@ impl Optimizer {
         };
         let state = (0..state_names(rule).len()).map(make).collect::<Result<_>>()?;
         let piece = form.swapped.map_or(PIECE, |times| shard.numel.div_ceil(times.max(1)).max(1));
-        let mut this = Self { rule, step: 0, state, shard, dtype, piece, unpublished: None };
+        let weights = store.dtype();
+        let mut this = Self { rule, step: 0, state, shard, dtype, weights, piece, unpublished: None };
         this.take_masters(device, dp, store)?;
         Ok(this)
     }
@@ -150,15 +158,18 @@ impl Optimizer {
     /// If the store's type is not one of weights.
     pub fn take_masters(&mut self, device: &Device, dp: &DataParallel, store: &ParamStore) -> Result<()> {
         self.unpublished = None;
-        for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets) {
+        let copied = !self.state[0].is_weights();
+        for (own, &(start, len)) in dp.shards().into_iter().zip(&self.shard.buckets).filter(|_| copied) {
             for at in pieces(device, len, self.piece) {
                 let part = store.slice(own.start + at, self.piece.min(len - at))?;
                 self.state[0].write(device, start + at, &device.cast(&part, self.dtype)?)?;
             }
         }
         // Parts that are kept as a whole go by their own first elements.
-        let lower = matches!(self.state[0], State::Lower(_));
-        for own in self.shard.parts.iter().filter(|_| lower) {
+        for own in &self.shard.parts {
+            if !self.state[0].is_whole(own.at) {
+                continue;
+            }
             let part = store.slice(self.shard.home(own), own.slice.range.len())?;
             self.state[0].write(device, own.at, &device.cast(&part, self.dtype)?)?;
         }
@@ -213,7 +224,7 @@ impl Optimizer {
     /// The sum of the squares of the master weights that count.
     ///
     /// # Errors
-    /// Never in a sound program.
+    /// As an item of [`Optimizer::parts`].
     pub fn masters_squared(&self, device: &Device, store: &ParamStore) -> Result<f64> {
         let mut sum = 0.0;
         for own in self.shard.parts.iter().filter(|p| p.counts) {
@@ -237,7 +248,7 @@ impl Optimizer {
     /// `which` (see [`state_names`]). What is with the host, or in another form, is read as the iterator comes to it.
     ///
     /// # Errors
-    /// Never in a sound program; the values are checked parts.
+    /// An item is one if its values cannot be brought from the host or widened on `device`.
     pub fn parts<'a>(
         &'a self,
         device: &'a Device,
@@ -295,11 +306,18 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Zeros in the place of the model's weights that state `which` decides, if it is their lower halves.
+    /// Zeros in the place of the model's weights, if these hold state `which`.
     fn new_weights(&self, device: &Device, which: usize) -> Option<Vec<Tensor>> {
-        let zeros = |&(_, len): &(usize, usize)| Tensor::zeros(device.arena(), DType::Bf16, [len]);
-        let lower = matches!(self.state[which], State::Lower(_));
-        lower.then(|| self.shard.buckets.iter().map(zeros).collect())
+        let zeros = |&(_, len): &(usize, usize)| Tensor::zeros(device.arena(), self.weights, [len]);
+        let held = matches!(self.state[which], State::InWeights(_));
+        held.then(|| self.shard.buckets.iter().map(zeros).collect())
+    }
+
+    /// This rank's part of the model's weights in each bucket, in memory of its own: these stay writable while the model uses
+    /// them.
+    fn copies(&self, store: &ParamStore) -> Result<Vec<Tensor>> {
+        let copy = |(&(_, len), &home): (&(usize, usize), &usize)| Ok(store.slice(home, len)?.copied()?);
+        self.shard.buckets.iter().zip(&self.shard.homes).map(copy).collect()
     }
 
     /// Changes this rank's master weights of the parameters that are `wanted` outside the update rule: `change` gets parameter,
@@ -321,7 +339,7 @@ impl Optimizer {
             let mut values = master.to_reals()?;
             change(ParamId(own.slice.param as u32), own.slice.range.clone(), &mut values);
             master.whole_mut()?.set_reals(&values)?;
-            // Of lower halves these are kept as a whole, so the model's weights need not be known.
+            // Of what is in weights these are kept as a whole, so the weights need not be known.
             self.state[0].write(device, own.at, &master)?;
         }
         Ok(())
@@ -342,24 +360,28 @@ impl Optimizer {
     ) -> Result<Vec<Tensor>> {
         self.step += 1;
         let all = StepNumbers { rule: self.rule, step: self.step, lr: rates.lr, grad_scale };
-        let mut new = self.new_weights(device, 0);
+        let direct = self.state[0].is_weights();
+        let mut new = if direct { Some(self.copies(store)?) } else { self.new_weights(device, 0) };
+        let here = |state: &State| matches!(state, State::Here(_));
         for own in &self.shard.parts {
             let (s, len) = (&own.slice, own.slice.range.len());
             let weight_decay = if own.decay { rates.weight_decay } else { 0.0 };
             let lr = rates.decoupled_lr.filter(|_| own.words).unwrap_or(rates.lr);
             let numbers = StepNumbers { lr, ..all };
             let grad = unrounded(device, grads, s)?;
-            if self.state.iter().all(|state| matches!(state, State::Here(_))) {
-                let windows = self.state.iter_mut().map(|state| match state {
-                    State::Here(all) => all.view_mut(own.at, [len]),
-                    _ => unreachable!("all states are here"),
+            let is_whole = self.state[0].is_whole(own.at);
+            if (direct && !is_whole || here(&self.state[0])) && self.state[1..].iter().all(here) {
+                let own_weights = new.iter_mut().map(|new| new[s.bucket].view_mut(s.offset, [len]));
+                let of_state = self.state.iter_mut().filter_map(|state| match state {
+                    State::Here(all) => Some(all.view_mut(own.at, [len])),
+                    _ => None,
                 });
-                let windows = windows.collect::<ms_core::Result<Vec<_>>>()?;
+                let windows = own_weights.chain(of_state).collect::<ms_core::Result<Vec<_>>>()?;
                 numbers.apply(device, windows, &grad, weight_decay)?;
                 continue;
             }
             // The rule works element by element, so pieces give the same bits.
-            let piece = if self.state[0].is_whole(own.at) { len.max(1) } else { self.piece };
+            let piece = if is_whole { len.max(1) } else { self.piece };
             for start in pieces(device, len, piece) {
                 let (at, part) = (own.at + start, piece.min(len - start));
                 let upper = || Ok(store.slice(self.shard.home(own) + start, part)?);
@@ -390,17 +412,21 @@ impl Optimizer {
         if let Some(new) = self.unpublished.take() {
             return Ok(new);
         }
-        let dtype = store.dtype();
-        let of = |(&(start, len), &home): (&(usize, usize), &usize)| match &self.state[0] {
-            State::Here(all) if dtype != self.dtype => {
-                Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?)
-            }
-            // A copy: the master weights must stay writable while the model uses its own.
-            State::Here(all) => Ok(all.slice_flat(start, [len])?.copied()?),
-            State::Lower(_) => Ok(store.slice(home, len)?.copied()?),
-            state => self.narrowed(device, state, (start, len), dtype),
+        let (dtype, buckets) = (self.weights, &self.shard.buckets);
+        let State::InWeights(_) = &self.state[0] else {
+            let of = |&(start, len): &(usize, usize)| match &self.state[0] {
+                State::Here(all) => Ok(device.cast(&all.slice_flat(start, [len])?, dtype)?),
+                state => self.narrowed(device, state, (start, len), dtype),
+            };
+            return buckets.iter().map(of).collect();
         };
-        self.shard.buckets.iter().zip(&self.shard.homes).map(of).collect()
+        let mut weights = self.copies(store)?;
+        if dtype == self.dtype {
+            for own in self.shard.parts.iter().filter(|own| self.state[0].is_whole(own.at)) {
+                put(&mut weights, (own, 0), &self.read(device, store, 0, own)?)?;
+            }
+        }
+        Ok(weights)
     }
 
     /// Elements of a state that is elsewhere in `dtype`, a piece at a time.

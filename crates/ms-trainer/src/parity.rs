@@ -352,8 +352,8 @@ pub fn batches(config: &ModelConfig, shape: Shape, steps: usize) -> Vec<Vec<Micr
 }
 
 impl Trial {
-    /// [`batches`] of which each is drawn again, up to `tries` times, until every choice of the routers on it, while the steps are
-    /// trained on one rank, is `margin` ahead of what was not chosen: rounding then picks the same experts everywhere.
+    /// [`batches`] of which each is drawn again, up to `tries` times, until every choice of the routers on it, while the steps
+    /// are trained on one rank, is `margin` ahead of what was not chosen: rounding then picks the same experts everywhere.
     ///
     /// # Errors
     /// [`Apart::Failed`], also where no micro-batch has such choices.
@@ -427,8 +427,8 @@ impl Bounds {
     }
 }
 
-/// Each parameter, as a forward pass comes to them, with the difference of its gradient relative to its own and, for small ones, the
-/// whole norm. A gap is infinitely far.
+/// Each parameter, as a forward pass comes to them, with the difference of its gradient relative to its own and, for small ones,
+/// the whole norm. A gap is infinitely far.
 fn differences<'a>(want: &'a Found, got: &'a Found) -> impl DoubleEndedIterator<Item = (&'a String, f64)> {
     let norm = |g: &[f64]| g.iter().map(|x| x * x).sum::<f64>().sqrt();
     let total = want.gradients.values().map(|g| norm(g).powi(2)).sum::<f64>().sqrt();

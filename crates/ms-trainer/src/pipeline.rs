@@ -121,8 +121,8 @@ impl Pipeline {
         }
     }
 
-    /// Runs the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses stay on the stage that has them. Also returned are
-    /// the most bytes that forward passes kept at one time.
+    /// Runs the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses stay on the
+    /// stage that has them. Also returned are the most bytes that forward passes kept at one time.
     pub(crate) fn run(
         &self,
         model: &Gpt,

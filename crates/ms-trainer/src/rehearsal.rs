@@ -1,8 +1,8 @@
 //! What a rank of a run takes and sends, found by running it without values.
 //!
-//! The rank's own engine works through two iterations on a device that only counts ([`Device::meta`]), among ranks that do not exist
-//! ([`MetaFabric`]): every part of a model, way to keep less and schedule is counted by the code that executes it. Routers spread tokens
-//! evenly here.
+//! The rank's own engine works through two iterations on a device that only counts ([`Device::meta`]), among ranks that do not
+//! exist ([`MetaFabric`]): every part of a model, way to keep less and schedule is counted by the code that executes it. Routers
+//! spread tokens evenly here.
 
 use crate::{Engine, PipelineOrder, Result, TrainConfig};
 use ms_core::{Axis, DType, Device, Dispatcher, Grid, RingCache, Shape};
@@ -78,7 +78,8 @@ fn borders(config: &TrainConfig, place: &Place<'_>) -> Expected {
     })
 }
 
-/// How many micro-batches fill the pipeline once, so that the next ones repeat it, and how many show the most that `place`'s stage keeps.
+/// How many micro-batches fill the pipeline once, so that the next ones repeat it, and how many show the most that `place`'s
+/// stage keeps.
 fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usize, usize) {
     let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
     let chunks = config.stages.layers_per_chunk.is_some() || config.stages.dual_pipe;
@@ -106,8 +107,8 @@ fn stretched(few: usize, many: usize, beyond: usize) -> usize {
     many.saturating_add(many.saturating_sub(few).saturating_mul(beyond))
 }
 
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of rows that leave a rank more than some thousand
-/// tokens two shorter lengths are tried: everything grows with the tokens from there on.
+/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of rows that leave a rank more than some
+/// thousand tokens two shorter lengths are tried: everything grows with the tokens from there on.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.
@@ -140,8 +141,8 @@ pub fn rehearse(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -
     })
 }
 
-/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many, the second of two iterations runs as many as
-/// fill the pipeline: the rest keeps no more, and sends what the difference of the two says.
+/// Tries out `place`'s rank in a run of `micro_batches` micro-batches an iteration. Of many, the second of two iterations runs as
+/// many as fill the pipeline: the rest keeps no more, and sends what the difference of the two says.
 ///
 /// # Errors
 /// As the run itself: sizes that do not fit.

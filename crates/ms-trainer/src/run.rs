@@ -1,22 +1,22 @@
 //! The loop: iterations, log lines, validation, checkpoints, stopping.
 
+mod reports;
+
 use crate::checkpoint::{self, RunState};
-use crate::config::{Routing, TrainConfig};
-use crate::engine::{Engine, ExpertReport};
+use crate::config::TrainConfig;
+use crate::engine::Engine;
 use crate::interval::Interval;
-use crate::log_line::{LogLine, validation};
 use crate::saving::Saving;
-use crate::schedule::{Rates, Schedule};
+use crate::schedule::Schedule;
 use crate::{Error, Result};
 use ms_core::{Device, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{ParallelCtx, ReduceOp};
 use ms_trace::{Recorder, metrics::JsonLines, tensorboard::EventFile};
-use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 /// Micro-batches of one split, in Megatron's order, for one data-parallel rank.
 pub type Batches = Box<dyn Iterator<Item = ms_data::Result<MicroBatch>>>;
@@ -200,19 +200,6 @@ impl Loop<'_> {
             );
             self.hooks.observer.line(&text);
             self.hooks.observer.saved(state.iteration);
-        }
-        Ok(())
-    }
-
-    fn open_reports(&mut self) -> Result<()> {
-        if let Some(path) = &self.config.metrics_file {
-            self.metrics = Some(JsonLines::open(path, self.iteration)?);
-            // One object per iteration is the contract of the metrics file; validations have their own.
-            self.validations =
-                Some(JsonLines::open(&path.with_extension("validation.jsonl"), self.iteration)?);
-        }
-        if let Some((dir, _)) = &self.config.tensorboard {
-            self.tensorboard = Some(EventFile::create(dir)?);
         }
         Ok(())
     }
@@ -472,113 +459,6 @@ impl Loop<'_> {
             None => Err(Error::DataEnded { split, iteration, hint }),
         }))
     }
-
-    fn report_evaluation(&mut self, prefix: &str, split: &str, loss: f64) -> Result<()> {
-        if !self.reports {
-            return Ok(());
-        }
-        self.hooks.observer.line(&validation(prefix, loss));
-        if let Some(file) = &mut self.validations {
-            let line = json!({"iteration": self.iteration, format!("{split} lm loss"): loss});
-            file.write(&object(line))?;
-        }
-        if let Some(board) = &mut self.tensorboard {
-            let ppl = loss.min(20.0).exp();
-            let tags = [format!("lm loss {split}"), format!("lm loss {split} ppl")];
-            board.scalars(self.iteration, &[(&tags[0], loss), (&tags[1], ppl)])?;
-        }
-        Ok(())
-    }
-
-    fn write_metrics(
-        &mut self,
-        report: &crate::StepReport,
-        Rates { lr, decoupled_lr, weight_decay }: Rates,
-        seconds: f64,
-        global: usize,
-    ) -> Result<()> {
-        if let Some(metrics) = &mut self.metrics {
-            let mut line = object(json!({
-                "iteration": self.iteration,
-                "consumed samples": self.consumed,
-                "lm loss": report.loss,
-                "grad norm": (!report.skipped).then_some(report.grad_norm),
-                "loss scale": report.loss_scale,
-                "skipped": report.skipped,
-                "learning rate": lr,
-                "weight decay": weight_decay,
-                "global batch size": global,
-                "tokens": report.tokens,
-                "seconds": seconds,
-            }));
-            line.extend(decoupled_lr.map(|lr| ("decoupled learning rate".to_owned(), json!(lr))));
-            for (k, loss) in report.ahead.iter().enumerate() {
-                line.insert(format!("mtp_{} loss", k + 1), json!(loss));
-            }
-            if let Some(experts) = &report.experts {
-                let losses = auxiliary(&self.config.routing, experts);
-                line.extend(losses.map(|(name, loss)| (name.to_owned(), json!(loss))));
-                line.insert("tokens per expert".into(), json!(experts.tokens.values().collect::<Vec<_>>()));
-                line.insert("dropped".into(), json!(experts.dropped));
-            }
-            metrics.write(&line)?;
-        }
-        if let (Some(board), Some((_, every))) = (&mut self.tensorboard, &self.config.tensorboard)
-            && self.iteration.is_multiple_of(*every.max(&1))
-        {
-            let routing = &self.config.routing;
-            let balance: Vec<_> = report.experts.iter().flat_map(|e| auxiliary(routing, e)).collect();
-            let values = [
-                ("lm loss", report.loss),
-                ("learning-rate", lr),
-                ("batch-size", global as f64),
-                ("iteration-time", seconds),
-            ];
-            let names: Vec<String> = (1..=report.ahead.len()).map(|k| format!("mtp_{k} loss")).collect();
-            let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
-            let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
-            values.extend(balance);
-            values.extend(decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
-            // A skipped iteration has no norm.
-            values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));
-            values.extend(self.config.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)));
-            board.scalars(self.iteration, &values)?;
-        }
-        Ok(())
-    }
-
-    fn log(&self, interval: &mut Interval, report: &crate::StepReport, global: usize) -> Result<()> {
-        let params_norm = self.config.log_params_norm.then(|| self.engine.params_norm()).transpose()?;
-        let Interval { loss, ahead, seconds, iterations, skipped, nan } = std::mem::take(interval);
-        let counted = (iterations - skipped - nan).max(1) as f64;
-        if !self.reports {
-            return Ok(());
-        }
-        let per_iteration = seconds / iterations.max(1) as f64;
-        let flops = self.config.flops_per_sample * global as f64;
-        let throughput = flops / (per_iteration * 1e12 * self.engine.ctx.grid.world() as f64);
-        let rates = self.schedule.rates(self.scheduled);
-        let line = LogLine {
-            iteration: self.iteration,
-            train_iters: self.config.train_iters,
-            consumed_samples: self.consumed,
-            iteration_ms: per_iteration * 1e3,
-            throughput: self.config.log_throughput.then_some(throughput),
-            learning_rate: rates.lr,
-            decoupled_learning_rate: rates.decoupled_lr,
-            global_batch_size: global,
-            loss: loss / counted,
-            ahead: ahead.iter().map(|sum| sum / counted).collect(),
-            loss_scale: report.loss_scale,
-            grad_norm: (!report.skipped).then_some(report.grad_norm),
-            params_norm,
-            skipped_iterations: skipped,
-            nan_iterations: nan,
-        };
-        self.hooks.observer.line(&line.format(SystemTime::now()));
-        self.hooks.observer.progress(self.iteration, self.config.train_iters, line.loss);
-        Ok(())
-    }
 }
 
 fn take(batches: &mut Batches, n: usize, split: &'static str, iteration: u64) -> Result<Vec<MicroBatch>> {
@@ -588,24 +468,4 @@ fn take(batches: &mut Batches, n: usize, split: &'static str, iteration: u64) ->
         None => Err(Error::DataEnded { split, iteration, hint }),
     };
     (0..n).map(next).collect()
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        other => Map::from_iter([("value".to_owned(), other)]),
-    }
-}
-
-/// The auxiliary losses by the names that upstream's logs give them: the balance of experts always, others where a run has
-/// them.
-fn auxiliary(routing: &Routing, experts: &ExpertReport) -> impl Iterator<Item = (&'static str, f64)> + use<> {
-    let names = [
-        "load_balancing_loss",
-        "load_balancing_device_level_loss",
-        "load_balancing_comm_level_loss",
-        "z_loss",
-    ];
-    let all = names.into_iter().zip(experts.auxiliary.each()).zip(routing.auxiliary.each());
-    all.enumerate().filter(|(i, (_, coeff))| *i == 0 || *coeff != 0.0).map(|(_, (named, _))| named)
 }

@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn learning_rates_are_megatrons() {
-        let Some(path) = ms_testing::shared("goldens/ops/lr_schedules.json") else { return };
+        let path = ms_testing::golden("ops/lr_schedules.json");
         let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let gbs = golden["global_batch_size"].as_u64().unwrap();
         let samples = |key: &str| golden[key].as_u64().unwrap() * gbs;

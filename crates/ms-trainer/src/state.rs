@@ -21,11 +21,13 @@ pub struct OptimizerForm {
 }
 
 impl OptimizerForm {
-    /// Bytes of an element's master weight and of its `moments`, on the device, beside weights of type `weights`.
+    /// Bytes of an element's master weight and of its `moments`, on the device, beside weights of type `weights`: weights that
+    /// are not rounded are the master weights themselves.
     pub fn bytes(&self, weights: DType, moments: usize) -> (usize, usize) {
         let wide = weights.wide();
         let master = match self {
-            Self { reuse: true, .. } if weights != wide => 2,
+            _ if weights == wide => 0,
+            Self { reuse: true, .. } => 2,
             _ => wide.size(),
         };
         let moment = if self.rounded_moments { DType::Bf16.size() } else { wide.size() };
@@ -41,19 +43,26 @@ pub(crate) enum State {
     Rounded(Tensor),
     /// With the host.
     Away(Parcel),
-    /// Their lower halves on the device.
-    Lower(Lower),
+    /// In the model's weights, which are not rounded or are the upper halves.
+    InWeights(InWeights),
 }
 
-/// The lower halves of master weights.
+/// Master weights that stand in the model's weights.
+#[derive(Default)]
+pub(crate) struct InWeights {
+    /// What rounding leaves of them, where it does.
+    lower: Option<Lower>,
+    /// Those that change beside the update rule, by their first element.
+    whole: BTreeMap<usize, Tensor>,
+}
+
+/// The lower halves of master weights whose upper halves are bf16 weights.
 pub(crate) struct Lower {
     ties_to_even: bool,
     /// `[shard]`, i16.
     halves: Tensor,
     /// Of each element whether a tie was brought to the even neighbour below; empty where none is.
     lowered: Vec<u64>,
-    /// Master weights of what is kept unrounded in the model, too, by their first element.
-    whole: BTreeMap<usize, Tensor>,
 }
 
 impl Lower {
@@ -61,19 +70,14 @@ impl Lower {
         let halves = Tensor::zeros(device.arena(), DType::I16, [numel]);
         let counted = ties_to_even && !halves.is_meta();
         let lowered = if counted { vec![0; numel.div_ceil(64)] } else { Vec::new() };
-        Self { ties_to_even, halves, lowered, whole: BTreeMap::new() }
-    }
-
-    /// Keeps `len` elements from `at` on as a whole.
-    pub(crate) fn keep_whole(&mut self, device: &Device, (at, len): (usize, usize)) {
-        self.whole.insert(at, Tensor::zeros(device.arena(), DType::F32, [len]));
+        Self { ties_to_even, halves, lowered }
     }
 
     fn is_lowered(&self, i: usize) -> bool {
         self.lowered.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 == 1)
     }
 
-    fn read(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
+    fn join(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
         let lower = self.halves.slice_flat(at, [len])?;
         if lower.is_meta() {
             return Ok(Tensor::uninit(device.arena(), DType::F32, [len]));
@@ -88,11 +92,8 @@ impl Lower {
     }
 
     /// Keeps the lower halves of `values`; returns the upper ones.
-    fn write(&mut self, at: usize, values: &Tensor) -> Result<Tensor> {
+    fn split(&mut self, at: usize, values: &Tensor) -> Result<Tensor> {
         let mut upper = Tensor::uninit(values.arena(), DType::Bf16, values.shape());
-        if let Some(whole) = self.whole.get_mut(&at) {
-            *whole = values.copied()?;
-        }
         if self.halves.is_meta() {
             return Ok(upper);
         }
@@ -108,6 +109,44 @@ impl Lower {
         }
         Ok(upper)
     }
+
+    fn bytes(&self) -> usize {
+        bytes(&self.halves) + 8 * self.lowered.len()
+    }
+}
+
+impl InWeights {
+    /// Weights that are not rounded, or with `lower` upper halves.
+    pub(crate) fn new(lower: Option<Lower>) -> Self {
+        Self { lower, whole: BTreeMap::new() }
+    }
+
+    /// Keeps `len` elements of type `dtype` from `at` on as a whole.
+    pub(crate) fn keep_whole(&mut self, device: &Device, (at, len): (usize, usize), dtype: DType) {
+        self.whole.insert(at, Tensor::zeros(device.arena(), dtype, [len]));
+    }
+
+    fn read(&self, device: &Device, (at, len): (usize, usize), upper: &Tensor) -> Result<Tensor> {
+        Ok(match &self.lower {
+            Some(lower) => lower.join(device, (at, len), upper)?,
+            None => upper.copied()?,
+        })
+    }
+
+    /// Keeps of `values` what the model's weights do not, and returns these.
+    fn write(&mut self, at: usize, values: &Tensor) -> Result<Tensor> {
+        if let Some(whole) = self.whole.get_mut(&at) {
+            *whole = values.copied()?;
+        }
+        match &mut self.lower {
+            Some(lower) => lower.split(at, values),
+            None => Ok(values.copied()?),
+        }
+    }
+}
+
+fn bytes(t: &Tensor) -> usize {
+    t.numel() * t.dtype().size()
 }
 
 impl State {
@@ -128,39 +167,41 @@ impl State {
             Self::Rounded(all) => device.cast(&all.slice_flat(at, [len])?, DType::F32)?,
             Self::Away(all) => all.read(device.arena(), at, len)?,
             // What is kept as a whole does not wait for weights on their way.
-            Self::Lower(lower) => match lower.whole.get(&at) {
+            Self::InWeights(all) => match all.whole.get(&at) {
                 Some(whole) => whole.copied()?,
-                None => lower.read(device, (at, len), &upper()?)?,
+                None => all.read(device, (at, len), &upper()?)?,
             },
         })
     }
 
-    /// Puts `values` in the place of the elements from `at` on. Of lower halves the upper ones are returned: the model's weights.
+    /// Puts `values` in the place of the elements from `at` on. Where the model's weights hold them, these are returned.
     pub(crate) fn write(&mut self, device: &Device, at: usize, values: &Tensor) -> Result<Option<Tensor>> {
         match self {
             Self::Here(all) => all.put(at, values)?,
             Self::Rounded(all) => all.put(at, &device.cast(values, DType::Bf16)?)?,
             Self::Away(all) => all.write(at, values)?,
-            Self::Lower(lower) => return lower.write(at, values).map(Some),
+            Self::InWeights(all) => return all.write(at, values).map(Some),
         }
         Ok(None)
     }
 
-    /// Whether elements from `at` on are lower halves' that are kept as a whole.
+    /// Whether elements from `at` on stand in the model's weights and are kept as a whole, too.
     pub(crate) fn is_whole(&self, at: usize) -> bool {
-        matches!(self, Self::Lower(lower) if lower.whole.contains_key(&at))
+        matches!(self, Self::InWeights(all) if all.whole.contains_key(&at))
+    }
+
+    /// Whether the model's weights are the numbers themselves.
+    pub(crate) fn is_weights(&self) -> bool {
+        matches!(self, Self::InWeights(InWeights { lower: None, .. }))
     }
 
     /// Bytes on the device.
     pub(crate) fn bytes(&self) -> usize {
-        let bytes = |t: &Tensor| t.numel() * t.dtype().size();
         match self {
             Self::Here(all) | Self::Rounded(all) => bytes(all),
             Self::Away(_) => 0,
-            Self::Lower(lower) => {
-                bytes(&lower.halves)
-                    + 8 * lower.lowered.len()
-                    + lower.whole.values().map(bytes).sum::<usize>()
+            Self::InWeights(all) => {
+                all.lower.as_ref().map_or(0, Lower::bytes) + all.whole.values().map(bytes).sum::<usize>()
             }
         }
     }

@@ -17,19 +17,7 @@ const ROWS: usize = 2;
 const LENGTH: usize = 16;
 
 fn model() -> ModelConfig {
-    ModelConfig {
-        layers: 4,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
-        groups: 2,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        init_std: 0.3,
-        ..ModelConfig::default()
-    }
+    ModelConfig { layers: 4, ..ModelConfig::tiny() }
 }
 
 fn found(case: &Case, micro: usize) -> Found {

@@ -29,19 +29,11 @@ fn model(shared: bool, zero_experts: usize) -> ModelConfig {
     let shared = shared.then_some(SharedExpert { ffn: 8, gate: false });
     let moe = Moe { experts: 8, top_k: 2, ffn: 12, router, shared, zero_experts };
     ModelConfig {
-        layers: 2,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
         groups: 4,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
         init_std: 0.4,
         moe: Some(moe),
         pattern: vec![Layer { feed: Feed::Moe, ..Layer::default() }; 2],
-        ..ModelConfig::default()
+        ..ModelConfig::tiny()
     }
 }
 

@@ -1,5 +1,5 @@
-//! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, with as many passes kept as
-//! the simulation finds.
+//! What stages do, as a profile has it, is what the schedule says: the same actions in the same order, with as many passes kept
+//! as the simulation finds.
 
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 

@@ -20,19 +20,7 @@ const LENGTH: usize = 32;
 const ALL: usize = usize::MAX;
 
 fn dense() -> ModelConfig {
-    ModelConfig {
-        layers: 4,
-        hidden: 32,
-        ffn: 48,
-        heads: 4,
-        groups: 2,
-        head_dim: 8,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        init_std: 0.3,
-        ..ModelConfig::default()
-    }
+    ModelConfig { layers: 4, hidden: 32, ffn: 48, head_dim: 8, ..ModelConfig::tiny() }
 }
 
 fn dense_of_few_keys() -> ModelConfig {

@@ -6,46 +6,15 @@ mod parity;
 
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{OptimizerForm, Routing, UpdateRule};
-use parity::{Case, run};
-
-/// With a router whose biases are kept unrounded.
-fn model() -> ModelConfig {
-    let router = Router {
-        score: Score::Sigmoid,
-        bias: true,
-        linear_bias: false,
-        groups: None,
-        renormalise: true,
-        scale: 1.0,
-        f32: false,
-    };
-    let moe = Moe { experts: 4, top_k: 2, ffn: 16, router, shared: None, zero_experts: 0 };
-    let layer = |feed| Layer { feed, ..Layer::default() };
-    ModelConfig {
-        layers: 2,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
-        groups: 2,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        init_std: 0.3,
-        moe: Some(moe),
-        pattern: vec![layer(Feed::Dense), layer(Feed::Moe)],
-        ..ModelConfig::default()
-    }
-}
+use parity::{Case, run, small_experts};
 
 fn found(case: &Case) -> Found {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
     let routing = Routing { auxiliary, bias_update_rate: 1e-3, ..Routing::default() };
     let shape = Shape { rows: 2, length: 16, micro: 4, packed: true };
-    run(&model(), case, routing, &batches(&model(), shape, 6)).unwrap()
+    run(&small_experts(), case, routing, &batches(&small_experts(), shape, 6)).unwrap()
 }
 
 const REUSE: OptimizerForm =

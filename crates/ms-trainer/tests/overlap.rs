@@ -29,18 +29,7 @@ impl Around for Noted {
 }
 
 fn model() -> ModelConfig {
-    ModelConfig {
-        layers: 4,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
-        groups: 2,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        ..ModelConfig::default()
-    }
+    ModelConfig { layers: 4, init_std: 0.02, ..ModelConfig::tiny() }
 }
 
 /// Names of what rank 0 began, in order, in one forward and backward of two data-parallel ranks of two tensor-parallel ones.

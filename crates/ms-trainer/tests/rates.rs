@@ -10,19 +10,7 @@ use ms_trainer::{Engine, Rates, TrainConfig, UpdateRule};
 use std::collections::BTreeMap;
 
 fn model(tied: bool) -> ModelConfig {
-    ModelConfig {
-        layers: 2,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
-        groups: 2,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        tied,
-        ..ModelConfig::default()
-    }
+    ModelConfig { tied, init_std: 0.02, ..ModelConfig::tiny() }
 }
 
 /// How far a step of plain gradient descent moves the weights that rank 0 of two stages and the last one hold, in f64.

@@ -12,32 +12,16 @@ use ms_trainer::Routing;
 use ms_trainer::parity::{Found, Shape, batches, worst};
 use parity::{Case, run};
 
-fn model() -> ModelConfig {
-    ModelConfig {
-        layers: 2,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
-        groups: 2,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        init_std: 0.3,
-        ..ModelConfig::default()
-    }
-}
-
 /// Two micro-batches, both with tokens that count.
 fn two() -> Vec<MicroBatch> {
     let shape = Shape { rows: 2, length: 16, micro: 3, packed: true };
-    let mut all = batches(&model(), shape, 1).remove(0);
+    let mut all = batches(&ModelConfig::tiny(), shape, 1).remove(0);
     all.remove(1);
     all
 }
 
 fn found(case: &Case, micro_batches: &[MicroBatch]) -> Found {
-    run(&model(), case, Routing::default(), &[micro_batches.to_vec()]).unwrap()
+    run(&ModelConfig::tiny(), case, Routing::default(), &[micro_batches.to_vec()]).unwrap()
 }
 
 fn rounded(x: f64) -> f64 {
@@ -85,7 +69,8 @@ fn they_do_not_depend_on_the_topology_but_for_their_rounding() {
         let case = Case { rounded_gradients: true, dtype: DType::F32, ..case };
         let (name, apart) = worst(&want, &found(&case, &two()));
         assert!(apart < 0.01, "{case:?}: {name} differs by {apart}");
-        // Ranks that share tokens sum gradients of norms that each has rounded; of two with a micro-batch each the sum is the same.
+        // Ranks that share tokens sum gradients of norms that each has rounded; of two with a micro-batch each the sum is the
+        // same.
         assert_eq!(apart > 0.0, case.sizes.tp > 1, "{case:?}: {name} differs by {apart}");
     }
 }

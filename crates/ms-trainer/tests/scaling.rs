@@ -6,39 +6,9 @@ mod parity;
 
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
-use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
 use ms_trainer::{LossScale, Routing};
-use parity::{Case, run};
-
-fn model() -> ModelConfig {
-    let router = Router {
-        score: Score::Sigmoid,
-        bias: true,
-        linear_bias: false,
-        groups: None,
-        renormalise: true,
-        scale: 1.0,
-        f32: false,
-    };
-    let moe = Moe { experts: 4, top_k: 2, ffn: 16, router, shared: None, zero_experts: 0 };
-    let layer = |feed| Layer { feed, ..Layer::default() };
-    ModelConfig {
-        layers: 2,
-        hidden: 16,
-        ffn: 24,
-        heads: 4,
-        groups: 2,
-        head_dim: 4,
-        vocab: 32,
-        padded_vocab: 32,
-        max_positions: 64,
-        init_std: 0.3,
-        moe: Some(moe),
-        pattern: vec![layer(Feed::Dense), layer(Feed::Moe)],
-        ..ModelConfig::default()
-    }
-}
+use parity::{Case, run, small_experts};
 
 fn routing() -> Routing {
     let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
@@ -51,7 +21,7 @@ fn half(loss_scale: LossScale, case: Case) -> Case {
 
 fn found(case: &Case, steps: usize) -> Found {
     let shape = Shape { rows: 2, length: 16, micro: 4, packed: true };
-    run(&model(), case, routing(), &batches(&model(), shape, steps)).unwrap()
+    run(&small_experts(), case, routing(), &batches(&small_experts(), shape, steps)).unwrap()
 }
 
 #[test]
@@ -94,13 +64,13 @@ fn iterations_whose_gradients_overflow_change_nothing_but_the_scale() {
     let rule = LossScale::Dynamic { initial: 1e9, min: 1.0, window: 1000, hysteresis: 2 };
     let steps = {
         let shape = Shape { rows: 2, length: 16, micro: 4, packed: true };
-        let mut steps = batches(&model(), shape, 2);
+        let mut steps = batches(&small_experts(), shape, 2);
         // The same step over and over: its loss changes with the weights alone.
         steps.truncate(2);
         vec![steps[1].clone(); 24]
     };
     for case in [Case::single(), Case::of(2, 2, 1, 1, 1), Case::of(4, 1, 1, 2, 2)] {
-        let found = run(&model(), &half(rule, case), Routing::default(), &steps).unwrap();
+        let found = run(&small_experts(), &half(rule, case), Routing::default(), &steps).unwrap();
         let skipped = found.reports.iter().take_while(|r| r.skipped).count();
         assert!((2..20).contains(&skipped), "{skipped}");
         // One overflow is borne, then the scale halves each time.

@@ -14,7 +14,7 @@ use ms_ckpt::{CHECKSUMS, Checkpoint, HF_LAYOUT, HfLayout, Kind, Plan, Run, RunOp
 use ms_cli::megatron::Args;
 use ms_cli::{ResultHint as _, Usage};
 use ms_core::DType;
-use ms_spec::{Family, Feed, ModelConfig, hf};
+use ms_spec::{Feed, ModelConfig, hf};
 use serde_json::{Value, json};
 
 use crate::adapters;
@@ -296,7 +296,7 @@ fn add_companions(
     };
     match hf_json {
         // The arguments in the checkpoint describe what no class does.
-        None if request.to != Form::Hf && config.family == Family::Megatron => {}
+        None if request.to != Form::Hf && config.family.model_type().is_none() => {}
         None => {
             let made = hf::write_config(
                 &ModelConfig { dtype: fixed.or(config.dtype), ..config.clone() },

@@ -46,11 +46,10 @@ fn make_model(dir: &Path) {
 
 #[test]
 fn an_adapter_merges_alike_from_megatrons_files_and_from_a_peft_folder() {
-    let Some(goldens) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let base = goldens.join("models/llama2_mha");
-    let adapter = goldens.join("convert/src/llama2_mha_lora_tp2pp2");
+    let base = ms_testing::golden("models/llama2_mha");
+    let adapter = ms_testing::golden("convert/src/llama2_mha_lora_tp2pp2");
     ms_convert(&[
         "hf",
         "mcore",

@@ -1,10 +1,12 @@
 //! The program as a user runs it.
 #![allow(clippy::unwrap_used)] // helpers of tests: an unsound input stops the test
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod upstream;
+
+use std::path::Path;
 
 use assert_cmd::Command;
+use ms_testing::tree;
 
 fn ms_convert(args: &[&str]) -> assert_cmd::assert::Assert {
     Command::cargo_bin("ms-convert").unwrap().args(args).assert()
@@ -20,21 +22,6 @@ fn stdout(assert: &assert_cmd::assert::Assert) -> String {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
-}
-
-/// Every file below a folder, by its path in it.
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let name = PathBuf::from(path.file_name().unwrap());
-        if path.is_dir() {
-            all.extend(tree(&path).into_iter().map(|(p, b)| (name.join(p), b)));
-        } else {
-            all.insert(name, std::fs::read(&path).unwrap());
-        }
-    }
-    all
 }
 
 /// A model of our own making, so that these tests need nothing from outside.
@@ -341,69 +328,6 @@ fn a_folder_name_with_large_numbers_is_no_reason_to_list_all_ranks() {
 }
 
 #[test]
-fn upstreams_argument_lists_work_unchanged() {
-    let Some(root) = ms_testing::shared("goldens") else { return println!("skipped: no shared folder") };
-    let dir = tempfile::tempdir().unwrap();
-    let mut ran = 0;
-    let cases = [
-        "v200_llama2_hf2mcore_tp2",
-        "v200_llama2_hf2mcore_tp2pp2",
-        "v200_llama2_hf2mcore_tp4pp2_vpp1",
-        "v200_llama2_hf2mcore_pp2_dpp1_3",
-        "v200_llama2_hf2mcore_pp2_noop1_5",
-        "v200_vocab1003_hf2mcore_tp4",
-        "v200_vocab1003_hf2mcore_tp2_div64",
-        "v200_qwen2_tied_hf2mcore_tp2pp2_vpp1",
-        "v200_llama2_mcore2hf",
-        "v200_llama2_mcore2mcore_tp1pp4",
-        "head_llama2_hf2mcore_tp2pp2",
-        "head_qwen3_hf2mcore_tp2pp2",
-        "head_qwen3_hf2mcore_te_pp2",
-        "head_qwen3_mcore2hf",
-        "head_magistral_hf2mcore_tp2pp2",
-    ];
-    for case in cases {
-        let command = std::fs::read_to_string(root.join("convert").join(case).join("cmd.txt")).unwrap();
-        let line = command.lines().find(|l| l.starts_with("python ")).unwrap().split('#').next().unwrap();
-        let out = dir.path().join(case);
-        let mut args: Vec<String> = Vec::new();
-        for word in line.split_whitespace().skip(2) {
-            let value = match word {
-                "OUT" => text(&out).to_owned(),
-                w if w.starts_with("OUTPUT_OF/") => text(&dir.path().join(&w[10..])).to_owned(),
-                w if w.starts_with("COPY_OF/") => {
-                    // The output folder of this one is the original model's.
-                    std::fs::create_dir(&out).unwrap();
-                    for (name, bytes) in tree(&root.join(&w[8..])) {
-                        std::fs::write(out.join(name), bytes).unwrap();
-                    }
-                    text(&out).to_owned()
-                }
-                w if w.starts_with("models/") || w.starts_with("convert/") => text(&root.join(w)).to_owned(),
-                w => w.to_owned(),
-            };
-            args.push(value);
-        }
-        if case.starts_with("head") {
-            args.extend(["--upstream".to_owned(), "head".to_owned()]);
-        }
-        ms_convert(&args.iter().map(String::as_str).collect::<Vec<_>>()).success();
-        let made = if case == "v200_llama2_mcore2hf" { out.join("mg2hf") } else { out };
-        let manifest: serde_json::Value = serde_json::from_str(
-            &std::fs::read_to_string(root.join("convert").join(case).join("manifest.json")).unwrap(),
-        )
-        .unwrap();
-        for name in manifest.as_object().unwrap().keys() {
-            assert!(made.join(name).is_file(), "{case}: {name}");
-        }
-        // Values are compared tensor by tensor in ms-ckpt's tests; here, that the result opens.
-        ms_convert(&["inspect", text(&made), "--json"]).success();
-        ran += 1;
-    }
-    assert_eq!(ran, cases.len());
-}
-
-#[test]
 fn help_man_page_and_completions_come_out_quickly() {
     assert!(stdout(&ms_convert(&["--help"]).success()).contains("Examples:"));
     assert!(stdout(&ms_convert(&["--help"]).success()).contains("--num-layer-list TEXT"));
@@ -604,50 +528,4 @@ fn a_flipped_byte_of_a_converted_checkpoint_is_found() {
         }
         ms_convert(&["verify", text(&out)]).success();
     }
-}
-
-#[test]
-fn the_scripts_for_deepseek_v3_work_with_their_own_flags() {
-    let Some(model) = ms_testing::shared("goldens/convert/src/deepseek_v3_mtp") else { return };
-    let config: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(model.join("config.json")).unwrap()).unwrap();
-    let layers = config["num_hidden_layers"].as_u64().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let (mcore, hf) = (dir.path().join("mcore"), dir.path().join("hf"));
-    // As examples/mcore/deepseek3 writes them, for a smaller model.
-    let (slots, noop) = ((layers + layers % 2).to_string(), layers.to_string());
-    let mut there = vec![
-        "--moe-grouped-gemm",
-        "--target-tensor-parallel-size",
-        "2",
-        "--target-pipeline-parallel-size",
-        "2",
-    ];
-    there.extend([
-        "--target-expert-parallel-size",
-        "2",
-        "--load-dir",
-        text(&model),
-        "--save-dir",
-        text(&mcore),
-    ]);
-    there.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1"]);
-    if layers % 2 == 1 {
-        there.extend(["--noop-layers", &noop]);
-    }
-    ms_convert(&there).success();
-    // The script's output has no arguments, so the model is described where upstream has it too: beside it.
-    std::fs::copy(model.join("config.json"), mcore.join("config.json")).unwrap();
-    let mut back = vec![
-        "--moe-grouped-gemm",
-        "--source-tensor-parallel-size",
-        "2",
-        "--source-pipeline-parallel-size",
-        "2",
-    ];
-    back.extend(["--source-expert-parallel-size", "2", "--load-dir", text(&mcore), "--save-dir", text(&hf)]);
-    back.extend(["--num-layers", &slots, "--num-nextn-predict-layers", "1", "--ai-framework", "mindspore"]);
-    ms_convert(&back).success();
-    let said = stdout(&ms_convert(&["diff", text(&model), text(&hf)]).success());
-    assert!(said.contains("tensors are equal"), "{said}");
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use assert_cmd::Command;
-use ms_testing::{assert_close, read_golden, shared, workspace_root};
+use ms_testing::{assert_close, golden_model, read_golden, workspace_root};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn write_ids(path: &Path, ids: &[i64], shape: [usize; 2]) {
 #[test]
 fn logits_are_those_of_transformers_for_every_family() {
     for family in ["llama2_mha", "llama3_gqa", "mistral_swa", "qwen2", "qwen3"] {
-        let Some(model) = shared(&format!("goldens/models/{family}")) else { return };
+        let Some(model) = golden_model(family) else { continue };
         let (reference, _) = read_golden(&model.join("reference.safetensors"));
         let dir = tempfile::tempdir().unwrap();
         let (input, output) = (dir.path().join("ids.safetensors"), dir.path().join("logits.safetensors"));
@@ -386,7 +386,7 @@ fn a_model_that_cannot_fit_is_refused_before_its_weights_are_read() {
 
 #[test]
 fn flags_beside_a_checkpoint_win_or_are_refused_with_the_weight_that_they_contradict() {
-    let model = ms_testing::golden_model("aquila").unwrap();
+    let model = golden_model("aquila").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let run = |flags: &[&str]| {
         let out = dir.path().join("out.safetensors");

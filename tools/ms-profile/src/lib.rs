@@ -1,5 +1,6 @@
 //! `ms-profile cpu` measures what this machine can do at the moment; `ms-profile report` says where the time of
-//! recorded iterations went and what share of the machine they reached; `ms-profile schedule` draws pipelines; `ms-profile npu-doctor` examines what there is of CANN.
+//! recorded iterations went and what share of the machine they reached; `ms-profile schedule` draws pipelines; `ms-profile
+//! npu-doctor` examines what there is of CANN.
 
 mod cli;
 mod cpu;
@@ -18,7 +19,8 @@ pub fn command() -> clap::Command {
 /// The program.
 ///
 /// # Errors
-/// If a trace cannot be read, a schedule does not exist for the numbers, a check of `npu-doctor` fails, or `MS_ISA` names an instruction set that this machine does not have.
+/// If a trace cannot be read, a schedule does not exist for the numbers, a check of `npu-doctor` fails, or `MS_ISA` names an
+/// instruction set that this machine does not have.
 pub fn main() -> Result<()> {
     let cli: Cli = ms_cli::parse()?;
     cli.common.start_logging();

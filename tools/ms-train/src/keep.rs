@@ -68,8 +68,8 @@ fn checkpoint_bytes(config: &TrainConfig) -> u64 {
     parameters.saturating_mul(weight + again + state)
 }
 
-/// What a signal does: if it is `handled` (`--exit-signal-handler`) the first one saves and stops the run and the second ends it; without,
-/// the first ends it and says what is lost.
+/// What a signal does: if it is `handled` (`--exit-signal-handler`) the first one saves and stops the run and the second ends it;
+/// without, the first ends it and says what is lost.
 pub(crate) fn listen(
     handled: bool,
     interrupt: &Interrupt,

@@ -77,6 +77,7 @@ pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result
     put("fp16", Some(o.precision.fp16.into()));
     put("moe_router_load_balancing_type", o.routers.kind.clone().map(Into::into));
     put("moe_input_jitter_eps", o.routers.jitter.map(|eps| json!(eps)));
+    put("moe_router_balanced_groups", o.routers.balanced_groups.then_some(Value::Bool(true)));
     // v2.0.0's groups are those of expert-parallel ranks where nothing else is said.
     let grouped = ["n_group", "moe_router_num_groups"].iter().any(|dest| flags.written(dest).is_some());
     if o.routers.kind.as_deref() == Some("group_limited_greedy") && !grouped {

@@ -99,7 +99,6 @@ fn plan(r: &Resolved) -> Result<Value> {
             "weights": most("weight_bytes"),
             "gradients": most("grad_bytes"),
             "optimizer": most("optimizer_bytes"),
-            "weight_copies": most("weight_copy_bytes"),
             "activations": most("activation_bytes"),
         },
         "memory": Needs::of(r)?.to_json(),
@@ -288,8 +287,6 @@ fn ranks(
     for rank in 0..r.world {
         let stage = r.topology.grid.coord(rank, Axis::Pp);
         let (held, passes) = (held[stage], passes[stage]);
-        // Beside weights that are not rounded the master weights are a second copy of a rank's share.
-        let copies = if r.config.dtype == r.config.dtype.wide() { held.master } else { 0 };
         let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(of);
         ranks.push(json!({
             "rank": rank,
@@ -298,8 +295,7 @@ fn ranks(
             "parameters": held.elements,
             "weight_bytes": held.weights,
             "grad_bytes": held.gradients,
-            "optimizer_bytes": held.master + held.moments - copies,
-            "weight_copy_bytes": copies,
+            "optimizer_bytes": held.master + held.moments,
             "activation_bytes": passes.kept.saturating_add(passes.again),
             "kept_bytes": tried(|t| json!(t.kept_bytes)).unwrap_or(json!(passes.kept)),
             "swapped_bytes": tried(|t| json!(t.host_bytes)).unwrap_or(json!(passes.sent)),
@@ -313,8 +309,8 @@ fn ranks(
     Ok(ranks)
 }
 
-/// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load of
-/// experts.
+/// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load
+/// of experts.
 fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<Value> {
     let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
     let mut sent = communication(r, stages, 0, 0)?;
@@ -327,8 +323,8 @@ fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<
 }
 
 /// An estimate of the bytes that a rank of the first stage sends in an iteration, by axis, counted as
-/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. Layouts are compared by it; a
-/// plan is tried out.
+/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. Layouts are
+/// compared by it; a plan is tried out.
 pub(crate) fn communication(
     r: &Resolved,
     stages: &[Vec<PlacedParam>],

@@ -6,8 +6,8 @@ use ms_dist::ContextParallel;
 use ms_trainer::rehearsal::{Place, Rehearsal, rehearse};
 use std::thread;
 
-/// Of each stage what its first rank takes and sends in an iteration of `micro_batches` micro-batches; `None` where a run of these
-/// flags would be refused, or ranks share sequences as masks have it.
+/// Of each stage what its first rank takes and sends in an iteration of `micro_batches` micro-batches; `None` where a run of
+/// these flags would be refused, or ranks share sequences as masks have it.
 pub(crate) fn stages(r: &Resolved, micro_batches: usize) -> Vec<Option<Rehearsal>> {
     let grid = &r.topology.grid;
     let stages = grid.size(Axis::Pp);

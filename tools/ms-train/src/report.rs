@@ -189,7 +189,7 @@ pub(crate) fn summary(args: &Args, summary: &Value) {
 /// Prints every value and where it came from, and what was resolved of them.
 ///
 /// # Errors
-/// Never in a sound program.
+/// If a value has no form in JSON.
 pub(crate) fn print_config(args: &Args, resolved: &Resolved) -> Result<()> {
     let mut values = Map::new();
     for (dest, value, origin) in args.all() {

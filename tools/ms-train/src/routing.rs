@@ -7,7 +7,7 @@ use ms_core::Dispatcher;
 use ms_core::ops::{Auxiliary, DropPolicy};
 use ms_nn::Capacity;
 use ms_options::ModelFlags;
-use ms_spec::{ModelConfig, Score};
+use ms_spec::{GroupScore, ModelConfig, Score};
 use ms_trainer::Routing;
 
 options! {
@@ -15,6 +15,7 @@ options! {
     pub(crate) struct Routers in "Optimizer" {
         aux_loss: Given<f64> = "--moe-aux-loss-coeff", "coefficient of the load-balancing loss", range = "[0,)";
         pub(crate) kind: Option<String> = "--moe-router-load-balancing-type", "the router's kind and load-balancing loss: aux_loss, seq_aux_loss (of each sequence), pai_megatron_aux_loss and softmax_topk (softmax before the choice; the second without a loss), sinkhorn (experts are chosen so that tokens spread evenly; no loss), group_limited_greedy, sparsemixer_topk, noaux_tc, none";
+        pub(crate) balanced_groups: bool = "--moe-router-balanced-groups", "each of --moe-router-num-groups groups of experts gives as many of --moe-router-topk (MoGE, as in Pangu Pro MoE)", own = own_or("moe_router_balanced_groups", "false");
         by_sequence: bool = "--seq-aux", "group_limited_greedy, noaux_tc, none: the load is balanced in each sequence";
         of_devices: f64 = "--moe-device-level-aux-loss-coeff", "coefficient of the loss that balances groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
         of_tokens_sent: f64 = "--moe-comm-aux-loss-coeff", "coefficient of the loss that balances tokens sent to groups of experts (group_limited_greedy)", range = "[0,)", group = "Model families";
@@ -44,6 +45,14 @@ pub(crate) fn routing(
         if let Some(given) = flags.number(dest).filter(|&n| n != found as u64) {
             bail!(Usage(format!("{flag}: expected {found}, as the model has it, found {given}")));
         }
+    }
+    let alike = model.moe.as_ref().and_then(|m| m.router.groups).is_some_and(|g| g.by == GroupScore::Alike);
+    if o.balanced_groups && !alike {
+        bail!(Usage(
+            "--moe-router-balanced-groups: expected --moe-router-num-groups of 2 or more and a model that is made from flags, or a \
+             checkpoint of such a model; the model has none"
+                .into()
+        ));
     }
     let coeff = o.aux_loss.value;
     let (kind, by_sequence) = (o.kind.as_deref(), o.by_sequence);

@@ -76,8 +76,12 @@ const CAPACITY: [&str; 10] = [
     "--nproc-per-node 4 --tp 2 --pp 2 --sequence-parallel --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
 ];
 
+/// A run of the repository, or a longer one that is beside it.
 fn follows(case: &str, topologies: &[&str], more: &str) {
-    let Some(dir) = ms_testing::shared(&format!("goldens/train/{case}")) else { return };
+    let Some(dir) = ms_testing::golden_or_shared(&format!("train/{case}")) else {
+        assert!(case.contains("tiny"), "{case} is the repository's own");
+        return;
+    };
     let golden: Value = serde_json::from_slice(&std::fs::read(dir.join("golden.json")).unwrap()).unwrap();
     let config = &golden["config"];
     let number = |key: &str| config[key].to_string();
@@ -145,18 +149,24 @@ fn follows(case: &str, topologies: &[&str], more: &str) {
 
 #[test]
 fn pretraining() {
-    follows("llama-tiny", &DENSE, "");
+    for case in ["dense", "llama-tiny"] {
+        follows(case, &DENSE, "");
+    }
 }
 
 #[test]
 fn fine_tuning() {
-    follows("llama-tiny-sft", &DENSE, "--stage sft --finetune");
+    for case in ["masked", "llama-tiny-sft"] {
+        follows(case, &DENSE, "--stage sft --finetune");
+    }
 }
 
 #[test]
 fn experts() {
     let more = "--moe-aux-loss-coeff 0.02 --moe-router-load-balancing-type aux_loss";
-    follows("mixtral-tiny", &EXPERTS, more);
+    for case in ["experts", "mixtral-tiny"] {
+        follows(case, &EXPERTS, more);
+    }
 }
 
 #[test]

@@ -44,7 +44,8 @@ fn state_in_halves_or_with_the_host_gives_the_same_lines_and_takes_what_is_plann
         let (said, same) = run(dir.path(), &data, name, more);
         assert_eq!(lines, same, "{more}");
         assert_eq!(optimizer(&planned(more)), all * part, "{more}");
-        // What the plan saves is saved where the run takes most, but for the copies of a part, which are much of so small a model.
+        // What the plan saves is saved where the run takes most, but for the copies of a part, which are much of so small a
+        // model.
         let saved = (peak(&plain) - peak(&said)) / (all * (1.0 - part));
         assert!(saved > 0.4 && saved < 1.3, "{more}: {saved} of the plan: {} {}", peak(&plain), peak(&said));
     }

@@ -54,7 +54,7 @@ fn whole_columns_are_those_of_megatrons_scheduler() {
 
 #[test]
 fn whole_columns_are_those_of_the_shared_schedules() {
-    let Some(path) = ms_testing::shared("goldens/ops/lr_schedules.json") else { return };
+    let path = ms_testing::golden("ops/lr_schedules.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let number = |key: &str| golden[key].as_u64().unwrap() as usize;
     for (name, curve) in golden["curves"].as_object().unwrap() {

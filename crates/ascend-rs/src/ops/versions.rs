@@ -6,7 +6,8 @@ use crate::{Result, Stream};
 
 operators! {
     transformer {
-    /// [`attention`](super::attention) with biases from slopes: `pse_type` 0 outside of the scale, 1 inside, 2 from distances, 3 from their roots.
+    /// [`attention`](super::attention) with biases from slopes: `pse_type` 0 outside of the scale, 1 inside, 2 from distances, 3
+    /// from their roots.
     aclnnFlashAttentionScoreV2 = fn attention_v2(query: View<'a>, key: View<'a>, value: View<'a>, real_shift: Option<View<'a>>, drop_mask: Option<View<'a>>, padding_mask: Option<View<'a>>, atten_mask: Option<View<'a>>, prefix: Option<&[i64]>, q_start_idx: Option<&[i64]>, kv_start_idx: Option<&[i64]>, scale_value: f64, keep_prob: f64, pre_tokens: i64, next_tokens: i64, head_num: i64, input_layout: Text, inner_precise: i64, sparse_mode: i64, pse_type: i64, softmax_max_out: View<'a>, softmax_sum_out: View<'a>, softmax_out_out: Option<View<'a>>, attention_out_out: View<'a>);
     /// [`attention_v2`] with a sink a head.
     aclnnFlashAttentionScoreV3 = fn attention_v3(query: View<'a>, key: View<'a>, value: View<'a>, real_shift: Option<View<'a>>, drop_mask: Option<View<'a>>, padding_mask: Option<View<'a>>, atten_mask: Option<View<'a>>, sink: Option<View<'a>>, prefix: Option<&[i64]>, q_start_idx: Option<&[i64]>, kv_start_idx: Option<&[i64]>, scale_value: f64, keep_prob: f64, pre_tokens: i64, next_tokens: i64, head_num: i64, input_layout: Text, inner_precise: i64, sparse_mode: i64, pse_type: i64, softmax_max_out: View<'a>, softmax_sum_out: View<'a>, softmax_out_out: Option<View<'a>>, attention_out_out: View<'a>);

@@ -10,6 +10,7 @@ mod fused;
 mod joint;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod processes;
 mod runtime;
 
 use cann_emu::tree::{Personality, beside_core};
@@ -78,8 +79,8 @@ fn the_child_runs_its_scenario() {
 fn find(name: &str) -> Option<fn()> {
     let all = [runtime::ALL, fabric::ALL, fused::ALL, joint::ALL];
     let parts: &[(&str, fn())] = &[
-        ("one_of_several_processes", fabric::one_of_several_processes),
-        ("one_of_processes_that_add", fabric::one_of_processes_that_add),
+        ("one_of_several_processes", processes::one_of_several_processes),
+        ("one_of_processes_that_add", processes::one_of_processes_that_add),
         #[cfg(feature = "mpi")]
         ("one_of_ranks_that_mpi_starts", mpi::one_of_ranks_that_mpi_starts),
     ];

@@ -32,7 +32,8 @@
 //! - `together(a,b)`: all of these are there, or none.
 //! - `groups(x,weight,bias,ends>y)`: lists whose products are those of each group's rows with its matrix, see [`groups`].
 //! - `group(group>R)`: the name of a communicator of the current device; `R` is its number of ranks, `R.rank` this one.
-//!   `route(group>R)`: as that, for tokens on their way to experts: nothing else may use that communicator. `meet(group>R)`: for both.
+//!   `route(group>R)`: as that, for tokens on their way to experts: nothing else may use that communicator. `meet(group>R)`: for
+//!   both.
 //! - `turned(x2)`: elements follow one another, or do so once the last two dimensions are exchanged.
 //! - `code(561002)`: what follows is answered with this code instead of 161002.
 

@@ -371,7 +371,8 @@ fn launch(
         }
         if scratch.1 > 0 {
             let at = memory::alive(scratch.0, scratch.1, name)?;
-            // SAFETY: `alive` found the bytes in one live allocation. Another user at the same time is a race of the program's own, reported when it was submitted; the bytes are plain.
+            // SAFETY: `alive` found the bytes in one live allocation. Another user at the same time is a race of the program's
+            // own, reported when it was submitted; the bytes are plain.
             unsafe { std::ptr::write_bytes(at as *mut u8, 0xa5, scratch.1) };
         }
         exec::run(&call)

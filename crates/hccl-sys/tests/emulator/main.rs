@@ -15,6 +15,7 @@ mod odds;
 mod orders;
 mod processes;
 mod refusals;
+mod runtime;
 mod scenarios;
 mod states;
 mod sums;
@@ -130,6 +131,7 @@ fn find(name: &str) -> Option<scenarios::Scenario> {
         bits::find,
         processes::find,
         refusals::find,
+        runtime::find,
     ];
     parts.iter().find_map(|find| find(name))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ms_core::DType;
-use ms_spec::{Family, ModelConfig, ParamSpec, hf, params};
+use ms_spec::{ModelConfig, ParamSpec, hf, params};
 use serde_json::Value;
 
 use super::names::{Named, Names};
@@ -174,14 +174,12 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
     })
 }
 
-/// Mamba3's class gives its embedding at least 200000 rows, and its output layer as many as the vocabulary has: rows that
-/// stand for no token are left out.
+/// Where a class gives the embedding more rows than the vocabulary has, and the output layer as many: rows that stand for no
+/// token are left out.
 fn drop_surplus_rows(config: &ModelConfig, by_name: &BTreeMap<String, usize>, stored: &mut [Stored]) {
-    if config.family != Family::Mamba3 || config.tied {
-        return;
-    }
-    let place = |name: &str| by_name.get(name).copied();
-    let (Some(embedding), Some(head)) = (place("model.embeddings.weight"), place("lm_head.weight")) else {
+    let scheme = schemes::of(config.family);
+    let place = |slot: &str| by_name.get(scheme.pattern(slot)?).copied();
+    let (Some(embedding), Some(head), false) = (place("embed.surplus"), place("head"), config.tied) else {
         return;
     };
     let fits = stored[head].shape.first() == Some(&config.vocab);
@@ -220,24 +218,22 @@ fn is_reward(config: &ModelConfig, by_name: &BTreeMap<String, usize>) -> Result<
     Ok(!head.is_some_and(|names| names.iter().any(|n| by_name.contains_key(&n.name))))
 }
 
-/// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them,
-/// and Qwen3-Next's class has no field for its one.
+/// Prediction layers are there or not, whatever the configuration says: transformers writes their number but not them, and
+/// a class whose one module has a name without a number (Qwen3-Next's) has no field for it.
 fn take_predictions(config: &mut ModelConfig, by_name: &BTreeMap<String, usize>) {
-    if config.family == Family::Qwen3Next {
-        config.mtp = usize::from(by_name.contains_key("mtp.fc.weight"));
-        return;
+    let scheme = schemes::of(config.family);
+    let mark = scheme.pattern("mtp.eh_proj").or_else(|| scheme.pattern("mtp.norm")).unwrap_or("");
+    if !mark.is_empty() && !mark.contains('{') {
+        config.mtp = usize::from(by_name.contains_key(mark));
+    } else if mark.contains("{K}") {
+        let there = |k: &usize| by_name.contains_key(&mark.replace("{K}", &k.to_string()));
+        config.mtp = (0..config.mtp).take_while(there).count();
+    } else if config.mtp > 0 {
+        // They stand behind the last layer, under numbers that go on.
+        let number = |name: &String| name.split_once("layers.")?.1.split('.').next()?.parse::<usize>().ok();
+        let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
+        config.mtp = config.mtp.min(layers.saturating_sub(config.layers));
     }
-    if config.mtp == 0 {
-        return;
-    }
-    if config.family == Family::DeepseekV4 {
-        let there = (0..config.mtp).take_while(|k| by_name.contains_key(&format!("mtp.{k}.norm.weight")));
-        config.mtp = there.count();
-        return;
-    }
-    let number = |name: &String| name.split_once("layers.")?.1.split('.').next()?.parse::<usize>().ok();
-    let layers = by_name.keys().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
-    config.mtp = config.mtp.min(layers.saturating_sub(config.layers));
 }
 
 fn assemble(

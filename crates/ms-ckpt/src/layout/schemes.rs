@@ -1,7 +1,7 @@
 //! Names of Hugging Face tensors, family by family: data, read in both directions.
 //!
-//! A scheme inherits its parent's rows. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in `.weight` also names
-//! the bias, which ends in `.bias`; one that does not has its bias under `…_bias`.
+//! A scheme inherits its parent's rows. `{L}` is a layer, `{E}` an expert, `{K}` a prediction layer. A pattern that ends in
+//! `.weight` also names the bias, which ends in `.bias`; one that does not has its bias under `…_bias`.
 
 use ms_spec::Family;
 
@@ -418,6 +418,8 @@ const MAMBA3: Scheme = Scheme {
     parent: None,
     rows: &[
         ("embed", "model.embeddings.weight"),
+        // The class gives it at least 200000 rows, and the output layer as many as the vocabulary has.
+        ("embed.surplus", "model.embeddings.weight"),
         ("head", "lm_head.weight"),
         ("norm", "model.norm_f.weight"),
         ("ssm.B_bias", "model.layers.{L}.mamba.B_bias"),
@@ -437,17 +439,32 @@ const MAMBA3: Scheme = Scheme {
 /// Other spellings of a tensor that some files have.
 pub(super) const ALIASES: &[(&str, &str)] = &[("backbone.embeddings.weight", "backbone.embedding.weight")];
 
-/// The usual name of a tensor that a program spells otherwise: transformers 5.23 writes DeepSeek-V4 under names that are
-/// half its own.
+/// How a program spells tensors of a family otherwise.
+struct Respelling {
+    family: Family,
+    /// What its names begin with.
+    prefix: &'static str,
+    /// Names behind that, and the usual ones.
+    names: &'static [(&'static str, &'static str)],
+    /// Parts of the other names, and the usual ones.
+    parts: &'static [(&'static str, &'static str)],
+}
+
+/// transformers 5.23 writes DeepSeek-V4 under names that are half its own.
+const RESPELLED: &[Respelling] = &[Respelling {
+    family: Family::DeepseekV4,
+    prefix: "model.",
+    names: &[("embed_tokens.weight", "embed.weight"), ("lm_head.weight", "head.weight")],
+    parts: &[("hc_head.hc_", "hc_head_"), (".attn.norm.", ".attn.kv_norm.")],
+}];
+
+/// The usual name of a tensor that a program spells otherwise.
 pub(super) fn usual(family: Family, name: &str) -> Option<String> {
-    if family != Family::DeepseekV4 {
-        return None;
-    }
-    let inner = name.strip_prefix("model.").unwrap_or(name);
-    let inner = match inner {
-        "embed_tokens.weight" => "embed.weight".to_owned(),
-        "lm_head.weight" => "head.weight".to_owned(),
-        _ => inner.replace("hc_head.hc_", "hc_head_").replace(".attn.norm.", ".attn.kv_norm."),
+    let Respelling { prefix, names, parts, .. } = RESPELLED.iter().find(|r| r.family == family)?;
+    let inner = name.strip_prefix(prefix).unwrap_or(name);
+    let inner = match names.iter().find(|(theirs, _)| *theirs == inner) {
+        Some((_, usual)) => (*usual).to_owned(),
+        None => parts.iter().fold(inner.to_owned(), |name, (theirs, usual)| name.replace(theirs, usual)),
     };
     (inner != name).then_some(inner)
 }

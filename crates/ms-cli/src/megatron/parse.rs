@@ -5,7 +5,8 @@
 //! flag; `--flag=value` works for flags that take values; a switch takes none; an unknown flag or a stray word
 //! is an error. Beyond upstream, and with a warning: blank or carriage-return tokens (from scripts with a
 //! space after the line-continuation backslash, or with CRLF line ends) are dropped, and `500000.0` is an
-//! integer where one is expected. `--input` of preprocessing takes several files. `--print-args` refuses what upstream's parser refuses.
+//! integer where one is expected. `--input` of preprocessing takes several files. `--print-args` refuses what upstream's parser
+//! refuses.
 
 use std::ffi::OsString;
 use std::io::Write as _;

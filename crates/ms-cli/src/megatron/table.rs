@@ -177,11 +177,6 @@ impl Flag {
         self.here.holds(upstream) && (self.acts() || self.upstream.holds(upstream))
     }
 
-    /// Whether it is an upstream flag of that version.
-    pub fn in_upstream(&self, upstream: Upstream) -> bool {
-        !self.ours && self.upstream.holds(upstream)
-    }
-
     /// Whether the program acts on it.
     pub fn acts(&self) -> bool {
         self.status == Status::Acts

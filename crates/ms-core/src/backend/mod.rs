@@ -76,8 +76,8 @@ pub trait Backend:
     fn table_dtype(&self) -> DType {
         DType::F32
     }
-    /// What `make` sorts. A device without values chooses alike every time: it takes again what it has made under this name and these
-    /// sizes.
+    /// What `make` sorts. A device without values chooses alike every time: it takes again what it has made under this name and
+    /// these sizes.
     ///
     /// # Errors
     /// Those of `make`.
@@ -102,8 +102,8 @@ pub trait MatmulBackend {
     /// # Errors
     /// If shapes or element types do not fit.
     fn linear(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
-    /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8, which
-    /// [`MatmulBackend::linear`] takes in the weight's place.
+    /// `w[N,K]` in eight bits, each row by its largest magnitude: `[N,`[`int8_row_bytes`](crate::int8_row_bytes)`(K)]` of u8,
+    /// which [`MatmulBackend::linear`] takes in the weight's place.
     ///
     /// # Errors
     /// If the backend has no such products for the weight's element type.

@@ -1,4 +1,5 @@
-//! The device without values: results have shapes, element types and a place in the counters of an arena, and nothing is computed.
+//! The device without values: results have shapes, element types and a place in the counters of an arena, and nothing is
+//! computed.
 //!
 //! What a model, a pipeline or an optimizer takes of memory is found by running it here. Each method takes of its arena what
 //! the CPU device takes. A choice that hangs on values, such as a router's, is made evenly.

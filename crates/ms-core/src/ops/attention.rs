@@ -234,8 +234,8 @@ op!(PickedApart, "attention_picked_apart", |op, cx, dy| {
     Ok(vec![Some(dq), Some(dkv)])
 });
 
-/// [`attention_picked`] of prepared queries `q[T,N·D]` over rows of keys and values `kv[C,2·G·D]`, of which there may be more than
-/// queries: of each group the key, and behind it the value. Keeps both, the output and the log of each row's softmax sum.
+/// [`attention_picked`] of prepared queries `q[T,N·D]` over rows of keys and values `kv[C,2·G·D]`, of which there may be more
+/// than queries: of each group the key, and behind it the value. Keeps both, the output and the log of each row's softmax sum.
 ///
 /// # Errors
 /// If shapes, element types or picks do not fit.

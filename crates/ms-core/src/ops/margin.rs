@@ -1,6 +1,7 @@
 //! How far a router's picks are from others.
 
-use crate::{GroupScore, Result, Router, RouterScore, Tensor};
+use crate::{GroupScore, Result, Router, RouterScore, Routes, Tensor};
+use std::collections::BTreeMap;
 
 /// What experts are compared by: their scores before the bias.
 fn scores(logits: &[f64], score: RouterScore) -> Vec<f64> {
@@ -48,6 +49,12 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
             continue;
         };
         let size = (experts / groups.max(1)).max(1);
+        if judge == GroupScore::Alike {
+            let gaps =
+                choice.chunks_exact(size).map(|g| gap(g.iter().copied(), router.top_k / groups.max(1)));
+            least = gaps.fold(least, f64::min);
+            continue;
+        }
         let judged: Vec<f64> = choice
             .chunks_exact(size)
             .map(|group| {
@@ -60,6 +67,27 @@ pub fn routing_margin(logits: &Tensor, bias: Option<&Tensor>, router: &Router) -
         order.sort_by(|a, b| judged[*b].total_cmp(&judged[*a]));
         let open = order[..keep.min(order.len())].iter().flat_map(|group| &choice[group * size..][..size]);
         least = least.min(gap(judged.iter().copied(), keep)).min(gap(open.copied(), router.top_k));
+    }
+    Ok(least)
+}
+
+/// Over all experts that take at most `capacity` copies of tokens, those of greatest weight, the least by which the weight of one
+/// that is taken is ahead of one that is not. `weights[T,K]`, `routes` and `share_of[T]` are those of [`super::drop_beyond`].
+/// Infinite where every expert takes all.
+///
+/// # Errors
+/// If the weights are not real numbers.
+pub fn drop_margin(weights: &Tensor, routes: &Routes, (capacity, share_of): (usize, &[u32])) -> Result<f64> {
+    let (values, width) = (weights.to_reals()?, weights.as_matrix().1.max(1));
+    let mut least = f64::INFINITY;
+    for expert in 0..routes.starts.len() - 1 {
+        let mut of_shares: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for &copy in &routes.copies[routes.range(expert)] {
+            let share = share_of.get(copy as usize / width).copied().unwrap_or(0);
+            of_shares.entry(share).or_default().push(values[copy as usize]);
+        }
+        let gaps = of_shares.into_values().map(|weights| gap(weights.into_iter(), capacity));
+        least = gaps.fold(least, f64::min);
     }
     Ok(least)
 }
@@ -98,5 +126,19 @@ mod tests {
         };
         let found = margin(&[1.0, 2.0, 2.1, -3.0], &none, router);
         assert!((found - (sigmoid(2.1) - sigmoid(2.0))).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_margin_of_what_is_dropped_is_that_of_each_share() {
+        let weights = [0.9, 0.5, 0.4, 0.2f64];
+        let weights = Tensor::from_slice(&Arena::default(), [4, 1], &weights).unwrap();
+        let routes = Routes::new(&[0, 0, 0, 1], 1, 2).unwrap();
+        let found =
+            |capacity, share_of: &[u32]| drop_margin(&weights, &routes, (capacity, share_of)).unwrap();
+        assert!((found(1, &[]) - 0.4).abs() < 1e-15);
+        assert!((found(2, &[]) - 0.1).abs() < 1e-15);
+        assert_eq!(found(3, &[]), f64::INFINITY);
+        // The second and the third token stand in shares of their own.
+        assert!((found(1, &[0, 1, 0, 1]) - 0.5).abs() < 1e-15);
     }
 }

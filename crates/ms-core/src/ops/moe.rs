@@ -286,8 +286,8 @@ pub enum DropPolicy {
 }
 
 /// The weights `[T,K]` of a router whose experts take at most `capacity` copies each: those beyond weigh 0, the others what
-/// they did. Where tokens stand in shares, `share_of[T]`, so many are taken of each; empty: all are one share. Returns them with the
-/// number of dropped copies. Keeps a number for each weight.
+/// they did. Where tokens stand in shares, `share_of[T]`, so many are taken of each; empty: all are one share. Returns them with
+/// the number of dropped copies. Keeps a number for each weight.
 ///
 /// # Errors
 /// If shapes do not fit.

@@ -30,8 +30,9 @@ impl std::fmt::Debug for IndexedDataset {
 }
 
 impl IndexedDataset {
-    /// Opens `PREFIX.bin` and `PREFIX.idx` (as [`resolve`](super::resolve) finds them) and checks the whole index: magic, version, sizes, lengths not negative,
-    /// pointers gapless and inside `.bin`, documents in order and complete. Reads the index once, no token.
+    /// Opens `PREFIX.bin` and `PREFIX.idx` (as [`resolve`](super::resolve) finds them) and checks the whole index: magic,
+    /// version, sizes, lengths not negative, pointers gapless and inside `.bin`, documents in order and complete. Reads the index
+    /// once, no token.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Index`], [`Error::OutOfFile`]; [`Error::Options`] if several sets could be meant.

@@ -71,7 +71,8 @@ impl Lengths {
         if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
     }
 
-    /// All numbers; without `seconds` (0) no speed, so that the same rows give the same text. `buckets` holds the first and last length of each and its rows.
+    /// All numbers; without `seconds` (0) no speed, so that the same rows give the same text. `buckets` holds the first and last
+    /// length of each and its rows.
     pub fn to_json(&self, seconds: f64) -> Value {
         let buckets: Vec<Value> = (self.counts.iter().enumerate())
             .filter(|(_, count)| **count > 0)

@@ -21,7 +21,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Columns behind those of the rows: a list where the document goes on and null where it ends, and what duplicates are compared by.
+/// Columns behind those of the rows: a list where the document goes on and null where it ends, and what duplicates are compared
+/// by.
 const CONTINUES_COLUMN: &str = "continues";
 const KEY_COLUMN: &str = "dedup key";
 

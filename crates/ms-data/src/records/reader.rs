@@ -3,7 +3,7 @@
 use super::array::{ArrayScanner, peek};
 use super::columns::{Table, object, row_bytes};
 use super::csv::{Header, next_row};
-use super::{Compression, Format, InputFile, MAX_HELD_BYTES, MAX_RECORD_BYTES};
+use super::{Compression, Format, InputFile, MAX_HELD_BYTES};
 use crate::{Error, Result};
 use arrow_array::RecordBatch;
 use serde_json::{Map, Value};
@@ -161,11 +161,10 @@ impl RecordReader {
     }
 
     /// A reader over bytes, as they would come from standard input.
-    ///
-    /// # Errors
-    /// [`Error::Input`] if they are not of the format.
-    pub fn of_bytes(format: Format, bytes: Vec<u8>) -> Result<Self> {
-        let input = InputFile { path: "-".into(), format, compression: None, most_bytes: MAX_RECORD_BYTES };
+    #[cfg(test)]
+    pub(super) fn of_bytes(format: Format, bytes: Vec<u8>) -> Result<Self> {
+        let most_bytes = super::MAX_RECORD_BYTES;
+        let input = InputFile { path: "-".into(), format, compression: None, most_bytes };
         let open = OpenFile::of_stream(0, &input, Box::new(std::io::Cursor::new(bytes)), None)?;
         Ok(Self { files: VecDeque::new(), open: Some(open), bytes_read: 0, digests: None })
     }

@@ -12,7 +12,7 @@ fn chain(pp: usize, chunks: usize, dual: bool) -> Vec<(usize, usize)> {
 
 #[test]
 fn orders_bubble_and_memory_are_megatrons() {
-    let Some(path) = ms_testing::shared("goldens/topology/pipeline_orders.json") else { return };
+    let path = ms_testing::golden("topology/pipeline_orders.json");
     let cases: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     for case in cases.as_array().unwrap() {
         let number = |key: &str| case[key].as_u64().unwrap() as usize;

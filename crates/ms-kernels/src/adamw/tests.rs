@@ -1,7 +1,7 @@
 //! Every instance against the reference, the goldens and each other.
 
 use half::bf16;
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden, read_golden};
 
 use super::{Hyper, reference, step};
 use crate::trial::{cpus, random, same_everywhere};
@@ -13,10 +13,7 @@ fn numbers(text: &str) -> Vec<f64> {
 
 #[test]
 fn pytorch_goldens_of_five_steps_are_met() {
-    let Some(path) = shared("goldens/ops/adamw.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/adamw.safetensors");
     let (g, meta) = read_golden(&path);
     let (lrs, betas) = (numbers(&meta["lr"]), numbers(&meta["betas"]));
     let (eps, decay) = (meta["eps"].parse().unwrap(), meta["weight_decay"].parse::<f64>().unwrap());

@@ -30,7 +30,8 @@ impl<E: Element> Rows<E> {
         Self { data: self.data.wrapping_add(first * self.stride), ..self }
     }
 
-    /// Packs `rows` rows as lines, terms along the row: an operand of a product over the head size. Needs `packed_lines` elements.
+    /// Packs `rows` rows as lines, terms along the row: an operand of a product over the head size. Needs `packed_lines`
+    /// elements.
     ///
     /// # Safety
     /// The rows must be readable, `to` must have room.

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::attention::{Heads, Options, Segment, forward};
     use crate::trial::{cpus, random, same_everywhere};
-    use ms_testing::{Golden, assert_close, read_golden, shared};
+    use ms_testing::{Golden, assert_close, golden, read_golden};
 
     #[test]
     fn blocks_join_to_the_softmax_over_all() {
@@ -109,10 +109,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_two_blocks_joins_to_pytorchs_attention() {
-        let Some(path) = shared("goldens/ops/ring_merge.safetensors") else {
-            println!("skipped: no goldens");
-            return;
-        };
+        let path = golden("ops/ring_merge.safetensors");
         let (g, meta) = read_golden(&path);
         let (tokens, heads, groups, dim) = (8, 4, 2, 8);
         let per_group = heads / groups;

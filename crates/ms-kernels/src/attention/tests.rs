@@ -1,7 +1,7 @@
 //! Goldens from PyTorch, the f64 formula, and equality of bits.
 
 use half::bf16;
-use ms_testing::{Golden, assert_close, read_golden, shared};
+use ms_testing::{Golden, assert_close, golden, read_golden};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -431,10 +431,7 @@ fn batch64(golden: &Golden, b: usize) -> Vec<f64> {
 
 #[test]
 fn pytorch_goldens_of_every_kind_of_mask_are_met() {
-    let Some(path) = shared("goldens/ops/attention.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/attention.safetensors");
     let (g, meta): (BTreeMap<String, Golden>, _) = read_golden(&path);
     let number = |name: &str| meta[name].parse::<f64>().unwrap();
     let (tokens, heads, groups, dim) = (12, 4, 2, 8);

@@ -1,7 +1,7 @@
 //! Every instance against the reference, the goldens and each other.
 
 use half::bf16;
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden, read_golden};
 use proptest::prelude::*;
 
 use super::{Row, gradient, nll, reference, statistics};
@@ -10,10 +10,7 @@ use crate::{Cpu, Element, Error};
 
 #[test]
 fn pytorch_goldens_are_met_whole_and_on_shards() {
-    let Some(path) = shared("goldens/ops/vocab_parallel_ce.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/vocab_parallel_ce.safetensors");
     let (g, _) = read_golden(&path);
     let vocab = g["logits"].shape[2];
     let targets: Vec<i32> = g["target"].i64().iter().map(|&t| t as i32).collect();

@@ -1,5 +1,9 @@
-//! The gated delta rule of Gated DeltaNet, as a scan.
+//! The gated delta rule of Gated DeltaNet.
+//!
+//! Up to four heads with one key go through a document together, 64 tokens at a time: [`crate::recurrence`]. They share the
+//! products of queries and keys.
 
+mod gradient;
 #[cfg(test)]
 mod tests;
 
@@ -7,8 +11,16 @@ use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
 use crate::isa::instances;
+use crate::matmul::kernel::Kernel;
+use crate::memory::{Scratch, with_scratch};
+use crate::recurrence::Step;
+use crate::recurrence::chunk::{Rows, Sizes, Work, lines, take};
+use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::system::System;
 use crate::state_space::expect_covered;
-use crate::{Cpu, Error, Result};
+use crate::{Cpu, Error, Isa, Result};
+pub use gradient::{Gradients, backward};
+use std::ops::Range;
 
 /// Sizes of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,134 +54,72 @@ pub struct Scan<'a> {
     pub shape: Shape,
 }
 
-/// Gradients of a scan's operands, in the shapes of [`Scan`]; all are written.
-#[derive(Debug)]
-#[allow(missing_docs)] // each is the gradient of the operand of its name
-pub struct Gradients<'a> {
-    pub q: &'a mut [f32],
-    pub k: &'a mut [f32],
-    pub v: &'a mut [f32],
-    pub g: &'a mut [f32],
-    pub beta: &'a mut [f32],
-}
-
 /// Added to the squared length of queries and keys.
 const EPS: f32 = 1e-6;
 
+/// Value heads of a key head that go through a document together, at most.
+const TOGETHER: usize = 4;
+
+/// Up to [`TOGETHER`] value heads of one key head.
+#[derive(Clone, Copy)]
+struct Heads {
+    first: usize,
+    count: usize,
+    key: usize,
+}
+
+impl Shape {
+    /// Units of heads of a document.
+    fn units(&self) -> usize {
+        self.key_heads * (self.value_heads / self.key_heads).div_ceil(TOGETHER)
+    }
+
+    /// The heads of unit `u`.
+    fn together(&self, u: usize) -> Heads {
+        let per_key = self.value_heads / self.key_heads;
+        let (key, part) = (u / per_key.div_ceil(TOGETHER), u % per_key.div_ceil(TOGETHER));
+        let first = part * TOGETHER;
+        Heads { first: key * per_key + first, count: TOGETHER.min(per_key - first), key }
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes { s: self.key_dim, p: self.value_dim, ranks: 1 }
+    }
+}
+
 mod body {
-    /// `state = decay · state`, `written = beta · (v − stateᵀ k)`, `state += k ⊗ written`, `y = stateᵀ q`.
+    /// Rows `out = factor · x / sqrt(Σ x² + eps)`; those of `x` `stride` apart.
     #[inline(always)]
-    pub(super) fn advance(
-        state: &mut [f32],
-        y: &mut [f32],
-        written: &mut [f32],
-        (q, k, v): (&[f32], &[f32], &[f32]),
-        decay: f32,
-        beta: f32,
-    ) {
-        let n = v.len();
-        written.fill(0.0);
-        for (row, &k) in state.chunks_exact_mut(n).zip(k) {
-            for i in 0..n {
-                row[i] *= decay;
-                written[i] += row[i] * k;
-            }
-        }
-        for i in 0..n {
-            written[i] = beta * (v[i] - written[i]);
-        }
-        y.fill(0.0);
-        for ((row, &k), &q) in state.chunks_exact_mut(n).zip(k).zip(q) {
-            for i in 0..n {
-                row[i] += k * written[i];
-                y[i] += row[i] * q;
-            }
+    pub(super) fn units(out: &mut [f32], width: usize, x: &[f32], stride: usize, factor: f32) {
+        for (i, out) in out.chunks_exact_mut(width).enumerate() {
+            let x = &x[i * stride..][..width];
+            let r = factor / (crate::recurrence::body::dot(x, x) + super::EPS).sqrt();
+            out.iter_mut().zip(x).for_each(|(o, v)| *o = r * v);
         }
     }
 
-    /// One step back. `d` is the gradient by the state after the step without this token's output, on return by the
-    /// state before it; `before` is that state. Returns the gradients by the decay's logarithm and by `beta`.
+    /// Gradient of [`units`] by `x` for one row.
     #[inline(always)]
-    pub(super) fn retreat(
-        d: &mut [f32],
-        before: &[f32],
-        (dq, dk, dv): (&mut [f32], &mut [f32], &mut [f32]),
-        scratch: &mut [f32],
-        dy: &[f32],
-        (q, k, v): (&[f32], &[f32], &[f32]),
-        decay: f32,
-        beta: f32,
-    ) -> (f32, f32) {
-        let n = v.len();
-        let (error, rest) = scratch.split_at_mut(n); // v − stateᵀ k
-        let dwritten = &mut rest[..n];
-        error.fill(0.0);
-        dwritten.fill(0.0);
-        for (row, &k) in before.chunks_exact(n).zip(k) {
-            for i in 0..n {
-                error[i] += decay * row[i] * k;
-            }
+    pub(super) fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) {
+        use crate::recurrence::body::dot;
+        let r = 1.0 / (dot(x, x) + super::EPS).sqrt();
+        let along = dot(dout, x) * r * r;
+        for ((o, d), v) in dx.iter_mut().zip(dout).zip(x) {
+            *o = factor * r * (d - v * along);
         }
-        for i in 0..n {
-            error[i] = v[i] - error[i];
-        }
-        for (((row, old), (&k, &q)), dq) in
-            d.chunks_exact_mut(n).zip(before.chunks_exact(n)).zip(k.iter().zip(q)).zip(dq.iter_mut())
-        {
-            let mut along = 0.0;
-            for i in 0..n {
-                row[i] += q * dy[i];
-                along += (decay * old[i] + k * beta * error[i]) * dy[i];
-                dwritten[i] += row[i] * k;
-            }
-            *dq = along;
-        }
-        let mut dbeta = 0.0;
-        for i in 0..n {
-            dbeta += dwritten[i] * error[i];
-            dv[i] = beta * dwritten[i];
-        }
-        let mut dg = 0.0;
-        for (((row, old), &k), dk) in
-            d.chunks_exact_mut(n).zip(before.chunks_exact(n)).zip(k).zip(dk.iter_mut())
-        {
-            let mut along = 0.0;
-            for i in 0..n {
-                along += row[i] * beta * error[i] - decay * old[i] * dv[i];
-                row[i] -= k * dv[i];
-                dg += row[i] * decay * old[i];
-                row[i] *= decay;
-            }
-            *dk = along;
-        }
-        (dg, dbeta)
+    }
+
+    /// `to = exp(from)`.
+    #[inline(always)]
+    pub(super) fn exponentials(to: &mut [f32], from: &[f32]) {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = crate::float::exp(*from));
     }
 }
 
 instances! {
-    fn advance(
-        state: &mut [f32], y: &mut [f32], written: &mut [f32], qkv: (&[f32], &[f32], &[f32]), decay: f32, beta: f32,
-    ) = body::advance;
-    fn retreat(
-        d: &mut [f32], before: &[f32], grads: (&mut [f32], &mut [f32], &mut [f32]), scratch: &mut [f32],
-        dy: &[f32], qkv: (&[f32], &[f32], &[f32]), decay: f32, beta: f32,
-    ) -> (f32, f32) = body::retreat;
-}
-
-/// `out = factor · x / sqrt(Σ x² + eps)`; returns the reciprocal root.
-fn unit(out: &mut [f32], x: &[f32], factor: f32) -> f32 {
-    let r = 1.0 / (x.iter().map(|v| v * v).sum::<f32>() + EPS).sqrt();
-    out.iter_mut().zip(x).for_each(|(o, v)| *o = factor * r * v);
-    r
-}
-
-/// Gradient of [`unit`] by `x`, added to `dx`.
-fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) {
-    let r = 1.0 / (x.iter().map(|v| v * v).sum::<f32>() + EPS).sqrt();
-    let along: f32 = dout.iter().zip(x).map(|(d, v)| d * v).sum();
-    for ((o, d), v) in dx.iter_mut().zip(dout).zip(x) {
-        *o += factor * r * (d - v * r * r * along);
-    }
+    fn units_of(out: &mut [f32], width: usize, x: &[f32], stride: usize, factor: f32) = body::units;
+    fn unit_backward(dx: &mut [f32], dout: &[f32], x: &[f32], factor: f32) = body::unit_backward;
+    fn exponentials(to: &mut [f32], from: &[f32]) = body::exponentials;
 }
 
 impl<'a> Scan<'a> {
@@ -192,14 +142,28 @@ impl<'a> Scan<'a> {
         Ok(tokens)
     }
 
-    fn key(&self, of: &'a [f32], t: usize, n: usize) -> &'a [f32] {
-        let Shape { key_heads, value_heads, key_dim, .. } = self.shape;
-        &of[(t * key_heads + n * key_heads / value_heads) * key_dim..][..key_dim]
+    /// A key head's rows of queries or keys from token `t` on, and how far apart they are.
+    fn keys(&self, of: &'a [f32], t: usize, key: usize) -> (&'a [f32], usize) {
+        let Shape { key_heads, key_dim, .. } = self.shape;
+        (&of[(t * key_heads + key) * key_dim..], key_heads * key_dim)
     }
 
-    fn value(&self, of: &'a [f32], t: usize, n: usize) -> &'a [f32] {
+    /// A head's rows of values, or of what has their shape, from token `t` on, and how far apart they are.
+    fn values<'b>(&self, of: &'b [f32], t: usize, n: usize) -> (&'b [f32], usize) {
         let Shape { value_heads, value_dim, .. } = self.shape;
-        &of[(t * value_heads + n) * value_dim..][..value_dim]
+        (&of[(t * value_heads + n) * value_dim..], value_heads * value_dim)
+    }
+
+    /// Decays and strengths of head `n` in a document.
+    fn numbers(&self, isa: Isa, segment: &Segment, n: usize) -> Numbers {
+        let tokens = segment.q_start..segment.q_start + segment.q_len;
+        let of = |all: &[f32]| -> Vec<f32> {
+            tokens.clone().map(|t| all[t * self.shape.value_heads + n]).collect()
+        };
+        let (g, beta) = (of(self.g), of(self.beta));
+        let mut decay = vec![0f32; g.len()];
+        exponentials(isa, &mut decay, &g);
+        Numbers { decay, beta }
     }
 
     fn scale(&self) -> f32 {
@@ -229,114 +193,124 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
     if kept {
         expect_len(OP, "states", scan.segments.len() * heads * size, states.len())?;
     }
+    let units = scan.shape.units();
     let (y, states) = (Disjoint::new(y), Disjoint::new(states));
-    cpu.for_each_unit(scan.segments.len() * heads, |u| {
-        let (segment, n) = (&scan.segments[u / heads], u % heads);
-        let mut fresh = if kept { Vec::new() } else { vec![0f32; size] };
-        // SAFETY: a unit takes its own state.
-        let state = if kept { unsafe { states.part(u * size, size) } } else { &mut fresh[..] };
-        let (mut q, mut k, mut written) = (vec![0f32; key_dim], vec![0f32; key_dim], vec![0f32; value_dim]);
-        for t in segment.q_start..segment.q_start + segment.q_len {
-            unit(&mut q, scan.key(scan.q, t, n), scan.scale());
-            unit(&mut k, scan.key(scan.k, t, n), 1.0);
-            // SAFETY: a unit takes one head of its document's tokens.
-            let y = unsafe { y.part((t * heads + n) * value_dim, value_dim) };
-            let (decay, beta) = (crate::float::exp(scan.g[t * heads + n]), scan.beta[t * heads + n]);
-            advance(cpu.isa(), state, y, &mut written, (&q, &k, scan.value(scan.v, t, n)), decay, beta);
-        }
+    cpu.for_each_unit(scan.segments.len() * units, |u| {
+        let (document, of) = (u / units, scan.shape.together(u % units));
+        // SAFETY: a unit takes the states of its heads of its document.
+        let states = match kept {
+            true => unsafe { states.part((document * heads + of.first) * size, of.count * size) },
+            false => &mut [],
+        };
+        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, states, &scan.segments[document], of));
     });
     Ok(())
 }
 
-/// Tokens whose states exist at once in the backward pass.
-const CHUNK: usize = 64;
+/// A head's numbers, one for each token.
+struct Numbers {
+    decay: Vec<f32>,
+    beta: Vec<f32>,
+}
 
-/// Gradients of [`forward`] from zero states.
-///
-/// States are recomputed 64 tokens at a time. Gradients of shared queries and keys sum over value heads in order.
-///
-/// # Errors
-/// As [`forward`].
-pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) -> Result<()> {
-    const OP: &str = "delta_rule::backward";
-    let tokens = scan.check(OP)?;
-    let Shape { key_heads, value_heads: heads, key_dim, value_dim } = scan.shape;
-    expect_len(OP, "dy", scan.v.len(), dy.len())?;
-    expect_len(OP, "dq", scan.q.len(), grads.q.len())?;
-    expect_len(OP, "dk", scan.k.len(), grads.k.len())?;
-    expect_len(OP, "dv", scan.v.len(), grads.v.len())?;
-    expect_len(OP, "dg", scan.g.len(), grads.g.len())?;
-    expect_len(OP, "dbeta", scan.beta.len(), grads.beta.len())?;
-    let mut by_head = vec![0f32; 2 * heads * tokens * key_dim]; // by normalised queries and keys
-    let parts = Disjoint::new(&mut by_head);
-    let (dv, dg, dbeta) = (Disjoint::new(grads.v), Disjoint::new(grads.g), Disjoint::new(grads.beta));
-    cpu.for_each_unit(scan.segments.len() * heads, |u| {
-        let (segment, n) = (&scan.segments[u / heads], u % heads);
-        let (first, len, size) = (segment.q_start, segment.q_len, key_dim * value_dim);
-        let (mut q, mut k) = (vec![0f32; key_dim], vec![0f32; key_dim]);
-        let (mut written, mut y) = (vec![0f32; value_dim], vec![0f32; value_dim]);
-        let mut scratch = vec![0f32; 2 * value_dim];
-        let number = |t: usize| (crate::float::exp(scan.g[t * heads + n]), scan.beta[t * heads + n]);
-        let mut walk = |state: &mut [f32], t: usize| {
-            unit(&mut q, scan.key(scan.q, t, n), scan.scale());
-            unit(&mut k, scan.key(scan.k, t, n), 1.0);
-            let (decay, beta) = number(t);
-            advance(cpu.isa(), state, &mut y, &mut written, (&q, &k, scan.value(scan.v, t, n)), decay, beta);
-        };
-        let chunks = len.div_ceil(CHUNK);
-        let mut fronts = vec![0f32; (chunks + 1) * size];
-        for chunk in 0..chunks {
-            let (done, rest) = fronts.split_at_mut((chunk + 1) * size);
-            rest[..size].copy_from_slice(&done[chunk * size..]);
-            for t in chunk * CHUNK..len.min((chunk + 1) * CHUNK) {
-                walk(&mut rest[..size], first + t);
-            }
+impl Numbers {
+    /// What tokens of a document do to the state.
+    fn steps(&self, tokens: Range<usize>) -> impl Iterator<Item = Step> {
+        self.decay[tokens].iter().map(|&decay| Step { decay, unit: 1.0, extra: 0.0 })
+    }
+}
+
+/// A chunk's normalised queries and keys and their products.
+struct Keys<'a> {
+    q: &'a mut [f32],
+    k: &'a mut [f32],
+    /// `q kᵀ` and `k kᵀ`.
+    scores: &'a mut [f32],
+    overlaps: &'a mut [f32],
+}
+
+impl<'a> Keys<'a> {
+    fn len(sizes: &Sizes) -> usize {
+        let n = sizes.rows();
+        2 * lines(n * sizes.s) + 2 * lines(n * n)
+    }
+
+    fn new(rest: &mut &'a mut [f32], sizes: &Sizes) -> Self {
+        let (n, s) = (sizes.rows(), sizes.s);
+        Self {
+            q: take(rest, n * s),
+            k: take(rest, n * s),
+            scores: take(rest, n * n),
+            overlaps: take(rest, n * n),
         }
-        let (mut d, mut inside) = (vec![0f32; size], vec![0f32; CHUNK * size]);
-        let (mut qn, mut kn) = (vec![0f32; key_dim], vec![0f32; key_dim]);
-        for chunk in (0..chunks).rev() {
-            let range = chunk * CHUNK..len.min((chunk + 1) * CHUNK);
-            inside[..size].copy_from_slice(&fronts[chunk * size..][..size]);
-            for (i, t) in range.clone().enumerate().take(range.len() - 1) {
-                let (done, rest) = inside.split_at_mut((i + 1) * size);
-                rest[..size].copy_from_slice(&done[i * size..]);
-                walk(&mut rest[..size], first + t);
+    }
+
+    /// Forms those of `n` tokens from token `t` on.
+    fn form<K: Kernel<Packed = f32>>(
+        &mut self,
+        isa: Isa,
+        scan: &Scan<'_>,
+        (t, n): (usize, usize),
+        key: usize,
+    ) {
+        let (s, ld) = (scan.shape.key_dim, scan.shape.sizes().rows());
+        for (to, of, factor) in [(&mut *self.q, scan.q, scan.scale()), (&mut *self.k, scan.k, 1.0)] {
+            let (rows, stride) = scan.keys(of, t, key);
+            units_of(isa, &mut to[..n * s], s, rows, stride, factor);
+        }
+        let (q, k) = (View::of(self.q, s), View::of(self.k, s));
+        product::<K>((self.scores, ld), false, q, k.t(), [n, n, s], Band::All);
+        product::<K>((self.overlaps, ld), false, k, k.t(), [n, n, s], Band::All);
+    }
+}
+
+/// Takes some heads through a document.
+fn through<K: Kernel<Packed = f32>>(
+    cpu: &Cpu,
+    scan: &Scan<'_>,
+    y: &Disjoint<'_, f32>,
+    states: &mut [f32],
+    segment: &Segment,
+    of: Heads,
+) {
+    let (isa, sizes, heads) = (cpu.isa(), scan.shape.sizes(), scan.shape.value_heads);
+    let Sizes { s, p, .. } = sizes;
+    let (size, most) = (s * p, sizes.rows());
+    let own = if states.is_empty() { of.count * size } else { 0 };
+    let room = Work::len(&sizes) + Keys::len(&sizes) + 3 * lines(most * p) + own;
+    with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
+        let mut work = Work::new(isa, sizes, &mut rest);
+        let mut keys = Keys::new(&mut rest, &sizes);
+        let [e, u, out] = [0; 3].map(|_| take(&mut rest, most * p));
+        let mut fresh = states.is_empty();
+        let kept = !fresh;
+        let states = if kept { states } else { rest };
+        let numbers: Vec<Numbers> = (0..of.count).map(|i| scan.numbers(isa, segment, of.first + i)).collect();
+        let end = segment.q_start + segment.q_len;
+        for t in (segment.q_start..end).step_by(most) {
+            let n = most.min(end - t);
+            let inside = t - segment.q_start..t - segment.q_start + n;
+            keys.form::<K>(isa, scan, (t, n), of.key);
+            let (q, k) = (View::of(keys.q, s), View::of(keys.k, s));
+            for ((h, numbers), head) in states.chunks_exact_mut(size).zip(&numbers).zip(of.first..) {
+                work.begin(numbers.steps(inside.clone()));
+                let system = System { overlaps: keys.overlaps, beta: &numbers.beta[inside.clone()] };
+                let before = if fresh { None } else { Some(&*h) };
+                let written = (&mut e[..n * p], &mut u[..n * p]);
+                work.solve::<K>(written, k, scan.values(scan.v, t, head), &system, before);
+                let rows = Rows { q, k, scores: keys.scores, v: &u[..n * p] };
+                work.outputs::<K>(&mut out[..n * p], &rows, before);
+                for (i, out) in out.chunks_exact(p).take(n).enumerate() {
+                    // SAFETY: a unit takes its heads of its document's tokens.
+                    unsafe { y.part(((t + i) * heads + head) * p, p) }.copy_from_slice(out);
+                }
+                if t + n < end || kept {
+                    work.carry::<K>(h, &rows, fresh);
+                }
             }
-            for (i, local) in range.enumerate().rev() {
-                let t = first + local;
-                unit(&mut qn, scan.key(scan.q, t, n), scan.scale());
-                unit(&mut kn, scan.key(scan.k, t, n), 1.0);
-                let (decay, beta) = number(t);
-                // SAFETY: a unit takes one head of its document's tokens.
-                let (dq, dk, dv, dg, dbeta) = unsafe {
-                    let row = |which: usize| parts.part(((2 * n + which) * tokens + t) * key_dim, key_dim);
-                    let at = t * heads + n;
-                    (row(0), row(1), dv.part(at * value_dim, value_dim), dg.part(at, 1), dbeta.part(at, 1))
-                };
-                let dy = &dy[(t * heads + n) * value_dim..][..value_dim];
-                let before = &inside[i * size..][..size];
-                let qkv = (&qn[..], &kn[..], scan.value(scan.v, t, n));
-                (dg[0], dbeta[0]) =
-                    retreat(cpu.isa(), &mut d, before, (dq, dk, dv), &mut scratch, dy, qkv, decay, beta);
-            }
+            fresh = false;
         }
     });
-    let per_key = heads / key_heads;
-    for (which, (to, x, factor)) in
-        [(grads.q, scan.q, scan.scale()), (grads.k, scan.k, 1.0)].into_iter().enumerate()
-    {
-        cpu.for_each_row(tokens * key_heads, 16, (to, key_dim), (&mut [] as &mut [u8], 0), |row, to, _| {
-            let (t, group) = (row / key_heads, row % key_heads);
-            let mut sum = vec![0f32; key_dim];
-            for n in group * per_key..(group + 1) * per_key {
-                let part = &by_head[((2 * n + which) * tokens + t) * key_dim..][..key_dim];
-                sum.iter_mut().zip(part).for_each(|(s, p)| *s += p);
-            }
-            to.fill(0.0);
-            unit_backward(to, &sum, &x[row * key_dim..][..key_dim], factor);
-        });
-    }
-    Ok(())
 }
 
 /// `g[t,n] = −exp(a_log[n]) · softplus(a[t,n] + dt_bias[n])`: the logarithm of the decay. All f32.

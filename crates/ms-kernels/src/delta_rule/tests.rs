@@ -72,7 +72,7 @@ fn scan<'a>(all: &'a [f32], tokens: usize, segments: &'a [Segment]) -> Scan<'a> 
 
 #[test]
 fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
-    for borders in [vec![0usize, 3, 4, 9], vec![0, 70]] {
+    for borders in [vec![0usize, 3, 4, 9], vec![0, 70], vec![0, 64, 130, 130, 330]] {
         let tokens = borders[borders.len() - 1];
         let segments: Vec<Segment> = borders.windows(2).map(|p| Segment::of(p[0], p[1] - p[0])).collect();
         let all = operands(tokens);
@@ -105,23 +105,34 @@ fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
 
 #[test]
 fn a_document_in_pieces_gives_the_same_as_in_one() {
-    let all = operands(9);
-    let whole = [Segment::of(0, 9)];
-    let mut want = vec![0f32; sizes(9)[2]];
-    forward(&Cpu::single(), &mut want, &mut [], &scan(&all, 9, &whole)).unwrap();
-    let mut state = vec![0f32; SHAPE.value_heads * SHAPE.key_dim * SHAPE.value_dim];
-    let mut got = Vec::new();
-    for (start, len) in [(0, 4), (4, 1), (5, 4)] {
-        let part: Vec<f32> = split(&all, 9)
+    const TOKENS: usize = 150;
+    let all = operands(TOKENS);
+    let run = |start: usize, len: usize, states: &mut [f32]| {
+        let part: Vec<f32> = split(&all, TOKENS)
             .iter()
-            .flat_map(|p| p[start * p.len() / 9..(start + len) * p.len() / 9].to_vec())
+            .flat_map(|p| p[start * p.len() / TOKENS..(start + len) * p.len() / TOKENS].to_vec())
             .collect();
         let segments = [Segment::of(0, len)];
         let mut y = vec![0f32; sizes(len)[2]];
-        forward(&Cpu::single(), &mut y, &mut state, &scan(&part, len, &segments)).unwrap();
-        got.extend(y);
-    }
-    assert_eq!(want, got);
+        forward(&Cpu::single(), &mut y, states, &scan(&part, len, &segments)).unwrap();
+        y
+    };
+    let pieces = |ends: &[usize]| -> (Vec<f32>, Vec<f32>) {
+        let mut state = vec![0f32; SHAPE.value_heads * SHAPE.key_dim * SHAPE.value_dim];
+        let (mut start, mut y) = (0, Vec::new());
+        for &end in ends {
+            y.extend(run(start, end - start, &mut state));
+            start = end;
+        }
+        (y, state)
+    };
+    let whole = pieces(&[TOKENS]);
+    assert!(run(0, TOKENS, &mut []) == whole.0, "states of zero are none");
+    // Where chunks begin, bit for bit; elsewhere the sums have another order.
+    assert!(whole == pieces(&[64, 128, TOKENS]), "cut where chunks begin");
+    let got = pieces(&[4, 5, 100, 101, TOKENS]);
+    assert_close("y", &got.0, &wide64(&whole.0), 1e-5, 1e-5);
+    assert_close("states", &got.1, &wide64(&whole.1), 1e-5, 1e-5);
 }
 
 #[test]

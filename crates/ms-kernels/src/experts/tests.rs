@@ -2,14 +2,11 @@
 
 use super::*;
 use crate::trial::{random, same_everywhere};
-use ms_testing::{read_golden, shared};
+use ms_testing::{golden, read_golden};
 
 #[test]
 fn rows_are_sorted_as_upstream_sorts_them() {
-    let Some(path) = shared("goldens/ops/moe_routing.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/moe_routing.safetensors");
     let (g, _) = read_golden(&path);
     let experts: Vec<i32> = g["permute.flat_expert"].i64().iter().map(|&e| e as i32).collect();
     let routes = Routes::new(&experts, 4, 16).unwrap();

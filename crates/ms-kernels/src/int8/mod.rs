@@ -4,8 +4,8 @@
 //! largest magnitude. A row has [`row_bytes`]: its codes, filled up to whole cache lines with 0, then a line that begins with
 //! the scale in f32.
 //!
-//! With at most [`MAX_ROWS`] rows of `x`, a decoding step, which is bound by reading the weight, `x` is rounded too: 64 elements at
-//! a time to 255 levels with a scale of their own. Products of four neighbours are summed in whole numbers, exactly, and
+//! With at most [`MAX_ROWS`] rows of `x`, a decoding step, which is bound by reading the weight, `x` is rounded too: 64 elements
+//! at a time to 255 levels with a scale of their own. Products of four neighbours are summed in whole numbers, exactly, and
 //! sixteen lanes add such sums, times the scale of `x`, in f32 over rising lines of 64; the lanes meet in a fixed tree. With more
 //! rows the weight is brought to the type of `x`, a part at a time, and multiplied as any other.
 

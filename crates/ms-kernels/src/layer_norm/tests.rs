@@ -3,14 +3,11 @@
 use super::{backward, forward};
 use crate::Cpu;
 use crate::trial::{cpus, finite_differences, random, same_everywhere, wide64};
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden, read_golden};
 
 #[test]
 fn pytorch_goldens_are_met() {
-    let Some(path) = shared("goldens/ops/layernorm.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/layernorm.safetensors");
     let (g, meta) = read_golden(&path);
     let eps: f32 = meta["eps"].parse().unwrap();
     let (x, w, b, dy) = (g["x"].f32(), g["weight"].f32(), g["bias"].f32(), g["dy"].f32());

@@ -1,7 +1,7 @@
 //! Every instance against the reference, the goldens and each other.
 
 use half::bf16;
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden, read_golden};
 use proptest::prelude::*;
 
 use super::{Options, backward, forward, forward_add, reference};
@@ -12,10 +12,7 @@ const PLAIN: Options = Options { eps: 1e-5, unit_offset: false };
 
 #[test]
 fn pytorch_goldens_are_met() {
-    let Some(path) = shared("goldens/ops/rmsnorm.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/rmsnorm.safetensors");
     let (g, meta) = read_golden(&path);
     let options = Options { eps: meta["eps"].parse().unwrap(), unit_offset: false };
     for cpu in cpus(&[1, 3]) {

@@ -1,7 +1,7 @@
 //! Every instance against the reference, the goldens and each other.
 
 use half::bf16;
-use ms_testing::{Golden, assert_close, read_golden, shared};
+use ms_testing::{Golden, assert_close, golden, read_golden};
 
 use super::{Rotary, apply, reference, tables};
 use crate::trial::{cpus, random, same_everywhere, wide, wide64};
@@ -9,10 +9,7 @@ use crate::{Cpu, Error};
 
 #[test]
 fn pytorch_goldens_are_met() {
-    let Some(path) = shared("goldens/ops/rope.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/rope.safetensors");
     let (g, meta) = read_golden(&path);
     let inv_freq = g["inv_freq"].f32();
     let [s, b, n, d] = g["q"].shape[..] else { panic!("q has four dimensions") };

@@ -32,6 +32,8 @@ pub enum GroupScore {
     Best,
     /// The sum of its two best (DeepSeek-V3).
     BestTwo,
+    /// Not at all: every group stays and gives as many experts as any other (MoGE, Pangu Pro MoE).
+    Alike,
 }
 
 /// A router.
@@ -52,7 +54,7 @@ pub struct Router {
 impl Router {
     fn check(&self, op: &'static str, experts: usize) -> Result<()> {
         let open = match self.groups {
-            Some((groups, keep, _)) => {
+            Some((groups, keep, judge)) => {
                 if groups == 0 || !experts.is_multiple_of(groups) {
                     return Err(Error::Size {
                         op,
@@ -67,6 +69,14 @@ impl Router {
                         name: "open groups",
                         want: "1 to the number of groups",
                         got: keep,
+                    });
+                }
+                if judge == GroupScore::Alike && (keep != groups || !self.top_k.is_multiple_of(groups)) {
+                    return Err(Error::Size {
+                        op,
+                        name: "top_k",
+                        want: "a multiple of the groups, of which all stay, that give as many experts each",
+                        got: self.top_k,
                     });
                 }
                 experts / groups * keep
@@ -128,6 +138,16 @@ fn mixes(logits: &[f32], best: usize, e: usize, jitter: f32) -> bool {
     e == best || (max - logits[e]) / logits[e].abs().max(max.abs()) <= 2.0 * jitter
 }
 
+/// What makes a group of experts with these scores good.
+fn worth(group: &[f32], judge: GroupScore) -> f32 {
+    let first = best(group, |_| true).expect("a group has experts");
+    match judge {
+        GroupScore::Best => group[first],
+        GroupScore::BestTwo => group[first] + best(group, |e| e != first).map_or(0.0, |e| group[e]),
+        GroupScore::Alike => 0.0,
+    }
+}
+
 /// Routes one token.
 fn pick(
     router: &Router,
@@ -150,29 +170,29 @@ fn pick(
         choice[e] = score[e] + bias.map_or(0.0, |b| b[e]);
     }
     let mut open = vec![true; experts];
-    if let Some((groups, keep, judge)) = router.groups {
-        let size = experts / groups;
-        let judged: Vec<f32> = (0..groups)
-            .map(|g| {
-                let part = &choice[g * size..][..size];
-                let first = best(part, |_| true).expect("a group has experts");
-                match judge {
-                    GroupScore::Best => part[first],
-                    GroupScore::BestTwo => part[first] + best(part, |e| e != first).map_or(0.0, |e| part[e]),
-                }
-            })
-            .collect();
-        let mut kept = vec![false; groups];
-        for _ in 0..keep {
-            let g = best(&judged, |g| !kept[g]).expect("no more groups are kept than there are");
-            kept[g] = true;
+    // Experts of one group, and how many of them are picked at most.
+    let (size, most) = match router.groups {
+        Some((groups, _, GroupScore::Alike)) => (experts / groups, router.top_k / groups),
+        Some((groups, keep, judge)) => {
+            let size = experts / groups;
+            let judged: Vec<f32> = choice.chunks_exact(size).map(|group| worth(group, judge)).collect();
+            let mut kept = vec![false; groups];
+            for _ in 0..keep {
+                let g = best(&judged, |g| !kept[g]).expect("no more groups are kept than there are");
+                kept[g] = true;
+            }
+            open.iter_mut().enumerate().for_each(|(e, o)| *o = kept[e / size]);
+            (size, size)
         }
-        open.iter_mut().enumerate().for_each(|(e, o)| *o = kept[e / size]);
-    }
+        None => (experts, experts),
+    };
+    let mut taken = vec![0; experts / size];
     let mut picks = Vec::with_capacity(router.top_k);
     for _ in 0..router.top_k {
-        let e = best(choice, |e| open[e]).expect("no more experts are picked than are open");
+        let e = best(choice, |e| open[e] && taken[e / size] < most);
+        let e = e.expect("no more experts are picked than are open");
         open[e] = false;
+        taken[e / size] += 1;
         picks.push((e, score[e]));
     }
     if router.normalise {
@@ -200,7 +220,8 @@ const STEP: usize = 64;
 /// [`Error::Shape`] or [`Error::Size`] if an operand or the router does not fit.
 ///
 /// # Source
-/// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2).
+/// DeepSeek-V3, arXiv:2412.19437, section 2.1.2; Liu et al., arXiv:2409.12136 (SparseMixer-v2); Tang et al., arXiv:2505.21411
+/// (MoGE).
 pub fn forward(
     cpu: &Cpu,
     experts: &mut [i32],
@@ -387,9 +408,9 @@ pub struct Load {
 /// The auxiliary losses of a router, and their gradient added to `dlogits`.
 ///
 /// `loss = Σ_g Σ_e weights[g,e] · Σ_{t in g} p[t,e] + z · Σ_t ln(Σ_e exp(logits[t,e]))²` with `p` the scores plus
-/// `bias`, normalised to sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) · Σ_e counts[e] ·
-/// Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a group for each sequence it is the mean of the
-/// sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
+/// `bias`, normalised to sum 1 where they are not a softmax. The load-balancing loss of Switch Transformer, `coeff · E / (N² K) ·
+/// Σ_e counts[e] · Σ_t p[t,e]`, has the weights `coeff · E / (N² K) · counts`; with a group for each sequence it is the mean of
+/// the sequences' losses. Of tokens that ranks share, the ranks' losses and gradients are summands. The gradient is that of
 /// `grad_scale · loss`.
 ///
 /// | arg       | shape   | dtype | meaning                                        |

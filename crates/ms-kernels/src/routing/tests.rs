@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::trial::{finite_differences, random, same_everywhere, wide64};
-use ms_testing::{assert_close, read_golden, shared};
+use ms_testing::{assert_close, golden, read_golden};
 
 const PLAIN: Router = Router { score: Score::Softmax, top_k: 4, groups: None, normalise: false, scale: 1.0 };
 
 /// Name in the golden file, router, whether it uses the expert bias.
-const CASES: [(&str, Router, bool); 4] = [
+const CASES: [(&str, Router, bool); 5] = [
     ("softmax_post", Router { normalise: true, ..PLAIN }, false),
     ("softmax_pre", PLAIN, false),
+    ("moge", Router { groups: Some((4, 4, GroupScore::Alike)), ..PLAIN }, false),
     ("group_limited_greedy", Router { groups: Some((4, 2, GroupScore::Best)), scale: 16.0, ..PLAIN }, false),
     (
         "sigmoid_bias_group",
@@ -26,10 +27,7 @@ const CASES: [(&str, Router, bool); 4] = [
 
 #[test]
 fn upstream_routers_pick_the_same_experts_with_the_same_weights_and_gradients() {
-    let Some(path) = shared("goldens/ops/moe_routing.safetensors") else {
-        println!("skipped: no goldens");
-        return;
-    };
+    let path = golden("ops/moe_routing.safetensors");
     let (g, meta) = read_golden(&path);
     let logits = g["logits"].f32();
     let (tokens, count) = (g["logits"].shape[0], g["logits"].shape[1]);
@@ -73,7 +71,7 @@ fn upstream_routers_pick_the_same_experts_with_the_same_weights_and_gradients() 
             0.0,
             1e-9,
         );
-        if matches!(name, "softmax_post" | "softmax_pre") {
+        if matches!(name, "softmax_post" | "softmax_pre" | "moge") {
             let mut all = dlogits.clone();
             let n = (logits.len() / count) as f32;
             let factor = coeff * count as f32 / (n * n * router.top_k as f32);

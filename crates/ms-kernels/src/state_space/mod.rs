@@ -1,14 +1,24 @@
-//! The selective state space of Mamba-2, as a scan.
+//! The selective state space of Mamba-2.
+//!
+//! Up to four heads of a group go through a document together, 64 tokens at a time: [`crate::recurrence`]. They share the scores
+//! of `C` and `B`.
 
+mod gradient;
 #[cfg(test)]
 mod tests;
 
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, sigmoid, softplus};
+use crate::float::exp;
 use crate::isa::instances;
-use crate::{Cpu, Error, Result};
+use crate::matmul::kernel::Kernel;
+use crate::memory::{Scratch, with_scratch};
+use crate::recurrence::Step;
+use crate::recurrence::chunk::{Rows, Sizes, Work, lines, rows_times, take, transpose};
+use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::{Cpu, Error, Isa, Result};
+pub use gradient::{Gradients, backward};
 
 /// Sizes of a scan.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,75 +58,81 @@ pub struct Scan<'a> {
     pub shape: Shape,
 }
 
-/// Gradients of a scan's operands, in the shapes of [`Scan`].
-///
-/// Those of tokens are written, those of weights are added to.
-#[derive(Debug)]
-#[allow(missing_docs)] // each is the gradient of the operand of its name
-pub struct Gradients<'a> {
-    pub x: &'a mut [f32],
-    pub b: &'a mut [f32],
-    pub c: &'a mut [f32],
-    pub dt: &'a mut [f32],
-    pub a_log: &'a mut [f32],
-    pub d: &'a mut [f32],
-    pub dt_bias: &'a mut [f32],
-}
-
 mod body {
-    /// `h = a·h + (step·x) ⊗ b`, `y = h·c`; `h` is `[P,S]`.
+    use crate::float::{exp, sigmoid, softplus};
+
+    /// From `dt + dt_bias` to the step, the decay and the step's slope.
     #[inline(always)]
-    pub(super) fn advance(h: &mut [f32], y: &mut [f32], x: &[f32], b: &[f32], c: &[f32], a: f32, step: f32) {
-        let s = b.len();
-        for (p, row) in h.chunks_exact_mut(s).enumerate() {
-            let input = step * x[p];
-            let mut sum = 0.0;
-            for i in 0..s {
-                row[i] = a * row[i] + input * b[i];
-                sum += row[i] * c[i];
-            }
-            y[p] = sum;
+    pub(super) fn steps(
+        (step, decay, slope): (&mut [f32], &mut [f32], &mut [f32]),
+        raw: &[f32],
+        rate: f32,
+        (low, high): (f32, f32),
+    ) {
+        for i in 0..raw.len() {
+            let soft = softplus(raw[i]);
+            let inside = if soft < low || soft > high { 0.0 } else { 1.0 };
+            let limited = if soft < low { low } else { soft };
+            let limited = if limited > high { high } else { limited };
+            step[i] = limited;
+            decay[i] = exp(-rate * limited);
+            slope[i] = inside * sigmoid(raw[i]);
         }
     }
 
-    /// One step back: `dh` is the gradient by the state after the step (without this token's output); on return by
-    /// the state before it. Returns the gradients by `a` and by `step`.
+    /// `to = a · x + b · y`.
     #[inline(always)]
-    pub(super) fn retreat(
-        dh: &mut [f32],
-        before: &[f32],
-        (dx, db, dc): (&mut [f32], &mut [f32], &mut [f32]),
-        dy: &[f32],
-        (x, b, c): (&[f32], &[f32], &[f32]),
-        a: f32,
-        step: f32,
-    ) -> (f32, f32) {
-        let s = b.len();
-        let (mut da, mut dstep) = (0.0, 0.0);
-        for (p, (row, old)) in dh.chunks_exact_mut(s).zip(before.chunks_exact(s)).enumerate() {
-            let (input, g) = (step * x[p], dy[p]);
-            let mut along = 0.0;
-            for i in 0..s {
-                dc[i] += g * (a * old[i] + input * b[i]);
-                let d = row[i] + g * c[i];
-                da += d * old[i];
-                along += d * b[i];
-                db[i] += d * input;
-                row[i] = a * d;
-            }
-            dx[p] += step * along;
-            dstep += x[p] * along;
+    pub(super) fn blend(to: &mut [f32], a: f32, x: &[f32], b: f32, y: &[f32]) {
+        for ((to, x), y) in to.iter_mut().zip(x).zip(y) {
+            *to = a * x + b * y;
         }
-        (da, dstep)
     }
 }
 
 instances! {
-    fn advance(h: &mut [f32], y: &mut [f32], x: &[f32], b: &[f32], c: &[f32], a: f32, step: f32) = body::advance;
-    fn retreat(
-        dh: &mut [f32], before: &[f32], grads: (&mut [f32], &mut [f32], &mut [f32]), dy: &[f32],
-        operands: (&[f32], &[f32], &[f32]), a: f32, step: f32,
-    ) -> (f32, f32) = body::retreat;
+    fn steps_of(
+        to: (&mut [f32], &mut [f32], &mut [f32]), raw: &[f32], rate: f32, limits: (f32, f32),
+    ) = body::steps;
+    fn blend(to: &mut [f32], a: f32, x: &[f32], b: f32, y: &[f32]) = body::blend;
+}
+
+/// A head's steps, one for each token.
+struct Steps {
+    step: Vec<f32>,
+    /// `a_t`.
+    decay: Vec<f32>,
+    /// Of the step, by `dt`.
+    slope: Vec<f32>,
+}
+
+/// Heads of a group that go through a document together, at most.
+const TOGETHER: usize = 4;
+
+/// Up to [`TOGETHER`] heads of one group.
+#[derive(Clone, Copy)]
+struct Heads {
+    first: usize,
+    count: usize,
+    group: usize,
+}
+
+impl Shape {
+    /// Units of heads of a document.
+    fn units(&self) -> usize {
+        self.groups * (self.heads / self.groups).div_ceil(TOGETHER)
+    }
+
+    /// The heads of unit `u`.
+    fn together(&self, u: usize) -> Heads {
+        let per_group = self.heads / self.groups;
+        let (group, part) = (u / per_group.div_ceil(TOGETHER), u % per_group.div_ceil(TOGETHER));
+        let first = part * TOGETHER;
+        Heads { first: group * per_group + first, count: TOGETHER.min(per_group - first), group }
+    }
+
+    fn sizes(&self) -> Sizes {
+        Sizes { s: self.state, p: self.head_dim, ranks: 1 }
+    }
 }
 
 impl<'a> Scan<'a> {
@@ -141,19 +157,34 @@ impl<'a> Scan<'a> {
         &self.x[(t * self.shape.heads + n) * p..][..p]
     }
 
-    fn bc(&self, of: &'a [f32], t: usize, n: usize) -> &'a [f32] {
-        let Shape { heads, groups, state, .. } = self.shape;
-        &of[(t * groups + n * groups / heads) * state..][..state]
+    /// Rows of a group's `B` or `C` from token `t` on.
+    fn bc(&self, of: &'a [f32], t: usize, group: usize) -> View<'a> {
+        let Shape { groups, state, .. } = self.shape;
+        View::of(&of[(t * groups + group) * state..], groups * state)
     }
 
-    /// Step and decay of head `n` at token `t`: `(step, a, slope of the step by dt)`.
-    fn step(&self, t: usize, n: usize) -> (f32, f32, f32) {
-        let raw = self.dt[t * self.shape.heads + n] + self.dt_bias[n];
-        let soft = softplus(raw);
-        let (low, high) = self.shape.step_limit;
-        let step = soft.clamp(low, high);
-        let slope = if soft < low || soft > high { 0.0 } else { sigmoid(raw) };
-        (step, exp(-exp(self.a_log[n]) * step), slope)
+    /// A head's rows of `x` from token `t` on, and how far apart they are.
+    fn rows_x(&self, t: usize, n: usize) -> (&'a [f32], usize) {
+        let Shape { heads, head_dim, .. } = self.shape;
+        (&self.x[(t * heads + n) * head_dim..], heads * head_dim)
+    }
+
+    /// Steps of head `n` in a document.
+    fn steps(&self, isa: Isa, segment: &Segment, n: usize) -> Steps {
+        let tokens = segment.q_start..segment.q_start + segment.q_len;
+        let raw: Vec<f32> = tokens.map(|t| self.dt[t * self.shape.heads + n] + self.dt_bias[n]).collect();
+        let new = || vec![0f32; raw.len()];
+        let (mut step, mut decay, mut slope) = (new(), new(), new());
+        let rate = exp(self.a_log[n]);
+        steps_of(isa, (&mut step, &mut decay, &mut slope), &raw, rate, self.shape.step_limit);
+        Steps { step, decay, slope }
+    }
+}
+
+impl Steps {
+    /// What tokens of a document do to the state.
+    fn of(&self, tokens: std::ops::Range<usize>) -> impl Iterator<Item = Step> {
+        self.decay[tokens].iter().map(|&decay| Step { decay, unit: 1.0, extra: 0.0 })
     }
 }
 
@@ -191,122 +222,70 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
         expect_len(OP, "states", scan.segments.len() * heads * size, states.len())?;
     }
     let kept = !states.is_empty();
+    let units = scan.shape.units();
     let (y, states) = (Disjoint::new(y), Disjoint::new(states));
-    cpu.for_each_unit(scan.segments.len() * heads, |u| {
-        let (segment, n) = (&scan.segments[u / heads], u % heads);
-        let mut fresh = if kept { Vec::new() } else { vec![0f32; size] };
-        // SAFETY: a unit takes its own state.
-        let h = if kept { unsafe { states.part(u * size, size) } } else { &mut fresh[..] };
-        for t in segment.q_start..segment.q_start + segment.q_len {
-            let (step, a, _) = scan.step(t, n);
-            let x = scan.x(t, n);
-            // SAFETY: a unit takes one head of its document's tokens.
-            let y = unsafe { y.part((t * heads + n) * head_dim, head_dim) };
-            advance(cpu.isa(), h, y, x, scan.bc(scan.b, t, n), scan.bc(scan.c, t, n), a, step);
-            y.iter_mut().zip(x).for_each(|(y, x)| *y += scan.d[n] * x);
-        }
+    cpu.for_each_unit(scan.segments.len() * units, |u| {
+        let (document, heads_of) = (u / units, scan.shape.together(u % units));
+        // SAFETY: a unit takes the states of its heads of its document.
+        let states = match kept {
+            true => unsafe {
+                states.part((document * heads + heads_of.first) * size, heads_of.count * size)
+            },
+            false => &mut [],
+        };
+        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, states, &scan.segments[document], heads_of));
     });
     Ok(())
 }
 
-/// Tokens whose states exist at once in the backward pass.
-const CHUNK: usize = 64;
-
-/// Gradients of [`forward`] from zero states.
-///
-/// States are recomputed 64 tokens at a time. The gradients of `B` and `C` sum over the heads of a group in order.
-///
-/// # Errors
-/// As [`forward`].
-pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) -> Result<()> {
-    const OP: &str = "state_space::backward";
-    let tokens = scan.check(OP)?;
-    let Shape { heads, head_dim, groups, state, .. } = scan.shape;
-    expect_len(OP, "dy", scan.x.len(), dy.len())?;
-    expect_len(OP, "dx", scan.x.len(), grads.x.len())?;
-    expect_len(OP, "db", scan.b.len(), grads.b.len())?;
-    expect_len(OP, "dc", scan.c.len(), grads.c.len())?;
-    expect_len(OP, "ddt", scan.dt.len(), grads.dt.len())?;
-    for (name, g) in [("da_log", &grads.a_log), ("dd", &grads.d), ("ddt_bias", &grads.dt_bias)] {
-        expect_len(OP, name, heads, g.len())?;
-    }
-    let units = scan.segments.len() * heads;
-    let mut by_head = vec![0f32; 2 * heads * tokens * state]; // dB and dC of each head
-    let mut weights = vec![0f32; 3 * units];
-    let (dx, ddt) = (Disjoint::new(grads.x), Disjoint::new(grads.dt));
-    let (parts, sums) = (Disjoint::new(&mut by_head), Disjoint::new(&mut weights));
-    cpu.for_each_unit(units, |u| {
-        let (segment, n) = (&scan.segments[u / heads], u % heads);
-        let (first, len) = (segment.q_start, segment.q_len);
-        // SAFETY: a unit takes its own sums and one head of its document's tokens.
-        let (sum, db, dc) = unsafe {
-            let bc = |which: usize| parts.part(((2 * n + which) * tokens + first) * state, len * state);
-            (sums.part(3 * u, 3), bc(0), bc(1))
-        };
-        let size = head_dim * state;
-        let rate = exp(scan.a_log[n]);
-        // The state in front of each chunk, then inside one chunk that in front of each token.
-        let chunks = len.div_ceil(CHUNK);
-        let mut fronts = vec![0f32; (chunks + 1) * size];
-        let mut y = vec![0f32; head_dim];
-        let walk = |h: &mut [f32], y: &mut [f32], t: usize| {
-            let (step, a, _) = scan.step(t, n);
-            advance(cpu.isa(), h, y, scan.x(t, n), scan.bc(scan.b, t, n), scan.bc(scan.c, t, n), a, step);
-        };
-        for chunk in 0..chunks {
-            let (done, rest) = fronts.split_at_mut((chunk + 1) * size);
-            rest[..size].copy_from_slice(&done[chunk * size..]);
-            for t in chunk * CHUNK..len.min((chunk + 1) * CHUNK) {
-                walk(&mut rest[..size], &mut y, first + t);
-            }
+/// Takes some heads through a document.
+fn through<K: Kernel<Packed = f32>>(
+    cpu: &Cpu,
+    scan: &Scan<'_>,
+    y: &Disjoint<'_, f32>,
+    states: &mut [f32],
+    segment: &Segment,
+    of: Heads,
+) {
+    let (isa, sizes) = (cpu.isa(), scan.shape.sizes());
+    let (Shape { heads, .. }, Sizes { s, p, .. }) = (scan.shape, sizes);
+    let (size, most) = (s * p, sizes.rows());
+    let room = Work::len(&sizes) + of.count * lines(size) + lines(most * most) + 2 * lines(most * p);
+    with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
+        let mut work = Work::new(isa, sizes, &mut rest);
+        let scores = take(&mut rest, most * most);
+        let (v, out) = (take(&mut rest, most * p), take(&mut rest, most * p));
+        let mut fresh = states.is_empty();
+        let steps: Vec<Steps> = (0..of.count).map(|i| scan.steps(isa, segment, of.first + i)).collect();
+        for (h, state) in rest.chunks_exact_mut(lines(size)).zip(states.chunks_exact(size)) {
+            transpose(isa, &mut h[..size], state, s);
         }
-        let mut dh = vec![0f32; size];
-        let mut inside = vec![0f32; CHUNK * size];
-        for chunk in (0..chunks).rev() {
-            let range = chunk * CHUNK..len.min((chunk + 1) * CHUNK);
-            inside[..size].copy_from_slice(&fronts[chunk * size..][..size]);
-            for (i, t) in range.clone().enumerate().take(range.len() - 1) {
-                let (done, rest) = inside.split_at_mut((i + 1) * size);
-                rest[..size].copy_from_slice(&done[i * size..]);
-                walk(&mut rest[..size], &mut y, first + t);
-            }
-            for (i, local) in range.enumerate().rev() {
-                let t = first + local;
-                let (step, a, slope) = scan.step(t, n);
-                let (x, dy) = (scan.x(t, n), &dy[(t * heads + n) * head_dim..][..head_dim]);
-                // SAFETY: a unit takes one head of its document's tokens.
-                let (dx, ddt) =
-                    unsafe { (dx.part((t * heads + n) * head_dim, head_dim), ddt.part(t * heads + n, 1)) };
-                for p in 0..head_dim {
-                    dx[p] = scan.d[n] * dy[p];
-                    sum[1] += x[p] * dy[p];
+        let end = segment.q_start + segment.q_len;
+        for t in (segment.q_start..end).step_by(most) {
+            let n = most.min(end - t);
+            let (q, k) = (scan.bc(scan.c, t, of.group), scan.bc(scan.b, t, of.group));
+            product::<K>((scores, most), false, q, k.t(), [n, n, s], Band::All);
+            let inside = t - segment.q_start..t - segment.q_start + n;
+            for ((h, steps), head) in rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..) {
+                let h = &mut h[..size];
+                rows_times(isa, &mut v[..n * p], p, scan.rows_x(t, head), &steps.step[inside.clone()]);
+                work.begin(steps.of(inside.clone()));
+                let rows = Rows { q, k, scores, v: &v[..n * p] };
+                let before = if fresh { None } else { Some(&*h) };
+                work.outputs::<K>(&mut out[..n * p], &rows, before);
+                for (i, out) in out.chunks_exact(p).take(n).enumerate() {
+                    // SAFETY: a unit takes its heads of its document's tokens.
+                    let y = unsafe { y.part(((t + i) * heads + head) * p, p) };
+                    blend(isa, y, 1.0, out, scan.d[head], scan.x(t + i, head));
                 }
-                let to = (&mut *dx, &mut db[local * state..][..state], &mut dc[local * state..][..state]);
-                let operands = (x, scan.bc(scan.b, t, n), scan.bc(scan.c, t, n));
-                let (da, dstep) =
-                    retreat(cpu.isa(), &mut dh, &inside[i * size..][..size], to, dy, operands, a, step);
-                // a = exp(−rate·step)
-                sum[0] -= da * a * step * rate;
-                ddt[0] = (dstep - da * a * rate) * slope;
-                sum[2] += ddt[0];
+                if t + n < end || !states.is_empty() {
+                    work.carry::<K>(h, &rows, fresh);
+                }
             }
+            fresh = false;
+        }
+        for (h, state) in rest.chunks_exact(lines(size)).zip(states.chunks_exact_mut(size)) {
+            transpose(isa, state, &h[..size], p);
         }
     });
-    for (u, sum) in weights.chunks_exact(3).enumerate() {
-        grads.a_log[u % heads] += sum[0];
-        grads.d[u % heads] += sum[1];
-        grads.dt_bias[u % heads] += sum[2];
-    }
-    let per_group = heads / groups;
-    for (which, to) in [grads.b, grads.c].into_iter().enumerate() {
-        cpu.for_each_row(tokens * groups, 64, (to, state), (&mut [] as &mut [u8], 0), |row, to, _| {
-            let (t, group) = (row / groups, row % groups);
-            to.fill(0.0);
-            for n in group * per_group..(group + 1) * per_group {
-                let part = &by_head[((2 * n + which) * tokens + t) * state..][..state];
-                to.iter_mut().zip(part).for_each(|(s, p)| *s += p);
-            }
-        });
-    }
-    Ok(())
 }

@@ -53,8 +53,8 @@ fn sizes(tokens: usize) -> [usize; 7] {
 
 #[test]
 fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
-    // Documents longer and shorter than a chunk of the backward pass.
-    for borders in [vec![0usize, 3, 4, 9], vec![0, 70]] {
+    // Documents longer and shorter than a chunk, of a whole number of chunks, and empty ones.
+    for borders in [vec![0usize, 3, 4, 9], vec![0, 70], vec![0, 64, 130, 130, 330]] {
         let tokens = borders[borders.len() - 1];
         let segments: Vec<Segment> = borders.windows(2).map(|p| Segment::of(p[0], p[1] - p[0])).collect();
         let sizes = sizes(tokens);
@@ -107,7 +107,7 @@ fn the_scan_and_its_gradient_are_those_of_the_recurrence() {
 
 #[test]
 fn a_document_in_pieces_gives_the_same_as_in_one() {
-    let tokens = 9;
+    let tokens = 150;
     let sizes = sizes(tokens);
     let all: Vec<Vec<f32>> = sizes.iter().enumerate().map(|(i, &n)| random::<f32>(n, i as u64)).collect();
     let run = |start: usize, len: usize, states: &mut [f32]| {
@@ -128,9 +128,21 @@ fn a_document_in_pieces_gives_the_same_as_in_one() {
         forward(&Cpu::single(), &mut y, states, &scan).unwrap();
         y
     };
-    let whole = run(0, tokens, &mut []);
-    let mut state = vec![0f32; SHAPE.heads * SHAPE.head_dim * SHAPE.state];
-    let pieces: Vec<f32> =
-        [(0, 4), (4, 1), (5, 4)].iter().flat_map(|&(s, n)| run(s, n, &mut state)).collect();
-    assert_eq!(whole, pieces);
+    let pieces = |ends: &[usize]| -> (Vec<f32>, Vec<f32>) {
+        let mut state = vec![0f32; SHAPE.heads * SHAPE.head_dim * SHAPE.state];
+        let mut start = 0;
+        let mut y = Vec::new();
+        for &end in ends {
+            y.extend(run(start, end - start, &mut state));
+            start = end;
+        }
+        (y, state)
+    };
+    let whole = pieces(&[tokens]);
+    assert!(run(0, tokens, &mut []) == whole.0, "states of zero are none");
+    // Where chunks begin, bit for bit; elsewhere the sums have another order.
+    assert!(whole == pieces(&[64, 128, tokens]), "cut where chunks begin");
+    let got = pieces(&[4, 5, 100, 101, tokens]);
+    assert_close("y", &got.0, &wide64(&whole.0), 1e-5, 1e-5);
+    assert_close("states", &got.1, &wide64(&whole.1), 1e-5, 1e-5);
 }

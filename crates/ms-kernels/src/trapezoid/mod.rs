@@ -1,19 +1,27 @@
-//! The state space of Mamba-3, as a scan: trapezoidal steps, keys and queries turned by accumulated angles, several
-//! ranks of inputs and outputs.
+//! The state space of Mamba-3: trapezoidal steps, keys and queries turned by accumulated angles, several ranks of inputs and
+//! outputs.
+//!
+//! Four heads go through a document together by chunks of 64 rows of keys: [`crate::recurrence`]. They read the same keys and
+//! queries, and sum their gradients.
 
+mod body;
 mod gradient;
+mod head;
 #[cfg(test)]
 mod tests;
 
 use crate::attention::Segment;
 use crate::cpu::Disjoint;
 use crate::error::{expect_len, expect_rows};
-use crate::float::{exp, sigmoid, sin_cos, softplus, tanh};
-use crate::isa::instances;
+use crate::matmul::kernel::Kernel;
+use crate::memory::{Scratch, with_scratch};
+use crate::recurrence::chunk::Sizes;
+use crate::recurrence::product::with_f32_kernel;
 use crate::state_space::expect_covered;
-use crate::{Cpu, Error, Isa, Result};
+use crate::{Cpu, Error, Result};
 pub use gradient::backward;
-use std::f32::consts::PI;
+use head::{Document, Head, State, Walk};
+use std::ops::Range;
 
 /// Which elements of a key are turned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +57,8 @@ impl Shape {
         self.angles + self.ranks * self.state + self.head_dim
     }
 
-    fn pair(&self, j: usize) -> (usize, usize) {
-        match self.pairs {
-            Pairs::Neighbours => (2 * j, 2 * j + 1),
-            Pairs::Halves => (j, j + self.state / 2),
-        }
+    fn sizes(&self) -> Sizes {
+        Sizes { s: self.state, p: self.head_dim, ranks: self.ranks }
     }
 }
 
@@ -123,71 +128,6 @@ pub struct Scan<'a> {
     pub shape: Shape,
 }
 
-mod body {
-    /// `h = a·h + Σ_j left_j ⊗ right_j`; `h` is `[P,S]`, `left` `[J,P]`, `right` `[J,S]`.
-    #[inline(always)]
-    pub(super) fn add_products(h: &mut [f32], a: f32, left: &[f32], right: &[f32], s: usize) {
-        let p = h.len() / s;
-        for (i, row) in h.chunks_exact_mut(s).enumerate() {
-            row.iter_mut().for_each(|v| *v *= a);
-            for (left, right) in left.chunks_exact(p).zip(right.chunks_exact(s)) {
-                row.iter_mut().zip(right).for_each(|(v, r)| *v += left[i] * r);
-            }
-        }
-    }
-
-    /// `out[j,p] = h[p]·right_j`.
-    #[inline(always)]
-    pub(super) fn along_rows(out: &mut [f32], h: &[f32], right: &[f32], s: usize) {
-        let p = h.len() / s;
-        for (out, right) in out.chunks_exact_mut(p).zip(right.chunks_exact(s)) {
-            for (out, row) in out.iter_mut().zip(h.chunks_exact(s)) {
-                *out = row.iter().zip(right).map(|(a, b)| a * b).sum();
-            }
-        }
-    }
-
-    /// `out[j] = Σ_p left[j,p] h[p]`.
-    #[inline(always)]
-    pub(super) fn along_columns(out: &mut [f32], h: &[f32], left: &[f32], s: usize) {
-        let p = h.len() / s;
-        for (out, left) in out.chunks_exact_mut(s).zip(left.chunks_exact(p)) {
-            out.fill(0.0);
-            for (row, l) in h.chunks_exact(s).zip(left) {
-                out.iter_mut().zip(row).for_each(|(o, v)| *o += l * v);
-            }
-        }
-    }
-}
-
-instances! {
-    fn add_products(h: &mut [f32], a: f32, left: &[f32], right: &[f32], s: usize) = body::add_products;
-    fn along_rows(out: &mut [f32], h: &[f32], right: &[f32], s: usize) = body::along_rows;
-    fn along_columns(out: &mut [f32], h: &[f32], left: &[f32], s: usize) = body::along_columns;
-}
-
-/// What a token says to a head beside vectors.
-#[derive(Clone, Copy)]
-struct Step {
-    /// `Δ`.
-    step: f32,
-    /// Its slope by `dt`.
-    step_slope: f32,
-    rate: f32,
-    rate_slope: f32,
-    /// `exp(−rate·Δ)`.
-    decay: f32,
-    /// Weight of the step's end.
-    end: f32,
-}
-
-impl Step {
-    /// Factors of what was there at the step's begin, and of what is at its end.
-    fn weights(&self) -> (f32, f32) {
-        (self.decay * self.step * (1.0 - self.end), self.step * self.end)
-    }
-}
-
 impl<'a> Scan<'a> {
     fn lengths(&self, tokens: usize) -> [usize; 15] {
         let Shape { heads, head_dim, state, ranks, angles, .. } = self.shape;
@@ -244,106 +184,10 @@ impl<'a> Scan<'a> {
         &of[n * size..][..size]
     }
 
-    /// A factor `[N,R,P]` of head `n` at `i` of `[R,P]`.
-    fn factor(&self, of: &[f32], n: usize, i: usize) -> f32 {
-        if of.is_empty() { 1.0 } else { of[n * self.shape.ranks * self.shape.head_dim + i] }
-    }
-
-    fn step(&self, t: usize, n: usize) -> Step {
-        let (at, o) = (t * self.shape.heads + n, &self.operands);
-        let raw = o.dt[at] + o.dt_bias[n];
-        let (step, soft) = (softplus(raw), softplus(o.rate[at]));
-        let floor = self.shape.rate_floor;
-        let rate = soft.max(floor);
-        Step {
-            step,
-            step_slope: sigmoid(raw),
-            rate,
-            rate_slope: if soft < floor { 0.0 } else { sigmoid(o.rate[at]) },
-            decay: exp(-rate * step),
-            end: sigmoid(o.trap[at]),
-        }
-    }
-}
-
-/// One head on its way through a document.
-#[derive(Clone)]
-struct Walk {
-    /// `[P,S]`.
-    h: Vec<f32>,
-    angles: Vec<f32>,
-    /// Cosine and sine of each angle.
-    turns: Vec<(f32, f32)>,
-    /// Turned, `[R,S]`.
-    keys: Vec<f32>,
-    queries: Vec<f32>,
-    /// `[P]`.
-    x: Vec<f32>,
-    /// What was added to the state: `left_j ⊗ right_j`, those of the step's begin, then those of its end.
-    left: Vec<f32>,
-    right: Vec<f32>,
-}
-
-impl Walk {
-    /// Before a document, or behind what `last` and `h` have kept of it.
-    fn new(shape: &Shape, last: &[f32], h: &[f32]) -> Self {
-        let Shape { head_dim: p, state: s, ranks: r, angles: a, .. } = *shape;
-        let part = |from: usize, len: usize| match last {
-            [] => vec![0.0; len],
-            _ => last[from..][..len].to_vec(),
-        };
-        Self {
-            h: if h.is_empty() { vec![0.0; p * s] } else { h.to_vec() },
-            angles: part(0, a),
-            turns: vec![(1.0, 0.0); a],
-            keys: part(a, r * s),
-            queries: vec![0.0; r * s],
-            x: part(a + r * s, p),
-            left: vec![0.0; 2 * r * p],
-            right: vec![0.0; 2 * r * s],
-        }
-    }
-
-    /// What [`Walk::new`] needs to go on.
-    fn keep(&self, last: &mut [f32], h: &mut [f32]) {
-        let parts = [&self.angles, &self.keys, &self.x];
-        last.iter_mut().zip(parts.into_iter().flatten()).for_each(|(to, from)| *to = *from);
-        h.copy_from_slice(&self.h);
-    }
-
-    /// Takes token `t` in as head `n`.
-    fn take(&mut self, isa: Isa, scan: &Scan<'_>, t: usize, n: usize) {
-        let (shape, o) = (&scan.shape, &scan.operands);
-        let Shape { head_dim: p, state: s, ranks: r, angles, .. } = *shape;
-        let step = scan.step(t, n);
-        let (begin, end) = step.weights();
-        self.right[..r * s].copy_from_slice(&self.keys);
-        for i in 0..r * p {
-            self.left[i] = begin * scan.factor(o.rank_x, n, i) * self.x[i % p];
-        }
-        for (j, (angle, turn)) in self.angles.iter_mut().zip(&mut self.turns).enumerate() {
-            let sum = *angle + tanh(o.angle[t * angles + j]) * PI * step.step;
-            *angle = sum - 2.0 * PI * (sum / (2.0 * PI)).floor();
-            let (sin, cos) = sin_cos(f64::from(*angle));
-            *turn = (cos as f32, sin as f32);
-        }
-        for (to, raw, bias) in [(&mut self.keys, o.b, o.b_bias), (&mut self.queries, o.c, o.c_bias)] {
-            let raw = &raw[t * r * s..][..r * s];
-            to.iter_mut().zip(raw).zip(scan.bias(bias, n)).for_each(|((to, raw), bias)| *to = raw + bias);
-            for row in to.chunks_exact_mut(s) {
-                for (j, &(cos, sin)) in self.turns.iter().enumerate() {
-                    let (first, second) = shape.pair(j);
-                    let (a, b) = (row[first], row[second]);
-                    (row[first], row[second]) = (a * cos - b * sin, a * sin + b * cos);
-                }
-            }
-        }
-        self.x.copy_from_slice(scan.channels(o.x, t, n));
-        self.right[r * s..].copy_from_slice(&self.keys);
-        for i in 0..r * p {
-            self.left[r * p + i] = end * scan.factor(o.rank_x, n, i) * self.x[i % p];
-        }
-        add_products(isa, &mut self.h, step.decay, &self.left, &self.right, s);
+    /// Head `n`'s factors `[R,P]` of `[N,R,P]`, ones if there are none.
+    fn factors(&self, of: &[f32], n: usize) -> Vec<f32> {
+        let size = self.shape.ranks * self.shape.head_dim;
+        if of.is_empty() { vec![1.0; size] } else { of[n * size..][..size].to_vec() }
     }
 }
 
@@ -376,38 +220,74 @@ pub fn forward(
     scan.check(OP)?;
     let o = &scan.operands;
     expect_len(OP, "y", o.x.len(), y.len())?;
-    let Shape { heads, head_dim: p, state: s, ranks: r, .. } = scan.shape;
-    let (size, width, units) = (p * s, scan.shape.last(), scan.segments.len() * heads);
+    let Shape { heads, head_dim: p, state: s, .. } = scan.shape;
+    let (size, width, units) = (p * s, scan.shape.last(), heads.div_ceil(TOGETHER));
     let kept = !last.is_empty();
-    expect_len(OP, "last", if kept { units * width } else { 0 }, last.len())?;
-    expect_len(OP, "states", if kept { units * size } else { 0 }, states.len())?;
+    let remembered = if kept { scan.segments.len() * heads } else { 0 };
+    expect_len(OP, "last", remembered * width, last.len())?;
+    expect_len(OP, "states", remembered * size, states.len())?;
     let (y, last, states) = (Disjoint::new(y), Disjoint::new(last), Disjoint::new(states));
-    cpu.for_each_unit(units, |u| {
-        let (segment, n) = (&scan.segments[u / heads], u % heads);
+    cpu.for_each_unit(scan.segments.len() * units, |u| {
+        let (document, unit) = (u / units, u % units);
+        let numbers = unit * TOGETHER..heads.min((unit + 1) * TOGETHER);
+        let (at, count) = (document * heads + numbers.start, numbers.len());
         let (mut none, mut nothing) = ([], []);
-        let (last, state) = match kept {
-            // SAFETY: a unit takes its own memory.
-            true => unsafe { (last.part(u * width, width), states.part(u * size, size)) },
+        let (last, states) = match kept {
+            // SAFETY: a unit takes the memory of its heads of its document.
+            true => unsafe { (last.part(at * width, count * width), states.part(at * size, count * size)) },
             false => (&mut none[..], &mut nothing[..]),
         };
-        let mut walk = Walk::new(&scan.shape, last, state);
-        let mut out = vec![0f32; r * p];
-        for t in segment.q_start..segment.q_start + segment.q_len {
-            walk.take(cpu.isa(), scan, t, n);
-            along_rows(cpu.isa(), &mut out, &walk.h, &walk.queries, s);
-            // SAFETY: a unit takes one head of its document's tokens.
-            let y = unsafe { y.part((t * heads + n) * p, p) };
-            y.fill(0.0);
-            let z = scan.channels(o.z, t, n);
-            for (i, out) in out.iter().enumerate() {
-                let v = walk.x[i % p] * scan.factor(o.rank_x, n, i);
-                let gate = z[i % p] * scan.factor(o.rank_z, n, i);
-                y[i % p] += (out + o.d[n] * v) * gate * sigmoid(gate) * scan.factor(o.rank_o, n, i);
+        let segment = &scan.segments[document];
+        with_f32_kernel!(cpu.isa(), K => through::<K>(cpu, scan, &y, (last, states), segment, numbers));
+    });
+    Ok(())
+}
+
+/// Heads that go through a document together, at most.
+const TOGETHER: usize = 4;
+
+/// Takes some heads through a document.
+fn through<K: Kernel<Packed = f32>>(
+    cpu: &Cpu,
+    scan: &Scan<'_>,
+    y: &Disjoint<'_, f32>,
+    (last, states): (&mut [f32], &mut [f32]),
+    segment: &Segment,
+    numbers: Range<usize>,
+) {
+    let (isa, sizes, Shape { heads, head_dim: p, .. }) = (cpu.isa(), scan.shape.sizes(), scan.shape);
+    let (size, width, kept) = (p * sizes.s, scan.shape.last(), !last.is_empty());
+    let document = Document::new(isa, scan, segment);
+    let of: Vec<Head> = numbers.map(|n| Head::new(isa, scan, segment, n)).collect();
+    let room = Walk::len(&sizes) + of.len() * State::len(&sizes);
+    with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
+        let mut walk = Walk::new(isa, scan, &mut rest);
+        let part = |of: &[f32], i: usize, len: usize| -> Vec<f32> {
+            if kept { of[i * len..][..len].to_vec() } else { Vec::new() }
+        };
+        let mut inside: Vec<State<'_>> = (0..of.len())
+            .map(|i| State::new(isa, scan, &mut rest, &part(last, i, width), &part(states, i, size)))
+            .collect();
+        for tokens in walk.chunks(segment) {
+            for (head, state) in of.iter().zip(&mut inside) {
+                walk.enter::<K>(scan, &document, head, state, tokens.clone());
+                walk.outputs::<K>(state);
+                for (i, token) in tokens.clone().enumerate() {
+                    let t = segment.q_start + token;
+                    // SAFETY: a unit takes its heads of its document's tokens.
+                    let y = unsafe { y.part((t * heads + head.n) * p, p) };
+                    walk.gated(scan, head, y, t, i);
+                }
+                if kept || tokens.end < segment.q_len {
+                    walk.leave::<K>(state);
+                }
             }
         }
         if kept {
-            walk.keep(last, state);
+            let memory = last.chunks_exact_mut(width).zip(states.chunks_exact_mut(size));
+            for (state, (last, h)) in inside.iter().zip(memory) {
+                state.keep(isa, last, h, p);
+            }
         }
     });
-    Ok(())
 }

@@ -76,7 +76,13 @@ fn reference(shape: &Shape, all: &[f64], borders: &[usize]) -> Vec<f64> {
 
 #[test]
 fn the_scan_and_its_gradient_are_those_of_the_quadratic_form() {
-    for (shape, borders) in [(SINGLE, vec![0, 3, 4, 8]), (RANKS, vec![0, 1, 6]), (SINGLE, vec![0, 70])] {
+    for (shape, borders) in [
+        (SINGLE, vec![0, 3, 4, 8]),
+        (RANKS, vec![0, 1, 6]),
+        (SINGLE, vec![0, 70]),
+        (SINGLE, vec![0, 64, 130, 130, 145]),
+        (RANKS, vec![0, 21, 90, 101]),
+    ] {
         let tokens = borders[borders.len() - 1];
         let segments: Vec<Segment> = borders.windows(2).map(|p| Segment::of(p[0], p[1] - p[0])).collect();
         let sizes = sizes(&shape, tokens);
@@ -109,7 +115,7 @@ fn the_scan_and_its_gradient_are_those_of_the_quadratic_form() {
 
 #[test]
 fn a_document_in_pieces_gives_the_same_as_in_one() {
-    let (tokens, shape) = (9, RANKS);
+    let (tokens, shape) = (70, RANKS);
     let sizes = sizes(&shape, tokens);
     let all = random::<f32>(sizes.iter().sum(), 5);
     let parts = cut(&all, &sizes);
@@ -124,12 +130,24 @@ fn a_document_in_pieces_gives_the_same_as_in_one() {
         forward(&Cpu::single(), &mut y, last, states, &scan).unwrap();
         y
     };
-    let whole = run(0, tokens, &mut [], &mut []);
-    let mut last = vec![0f32; shape.heads * shape.last()];
-    let mut states = vec![0f32; shape.heads * shape.head_dim * shape.state];
-    let pieces: Vec<f32> =
-        [(0, 4), (4, 1), (5, 4)].iter().flat_map(|&(s, n)| run(s, n, &mut last, &mut states)).collect();
-    assert_eq!(whole, pieces);
+    let pieces = |ends: &[usize]| {
+        let mut last = vec![0f32; shape.heads * shape.last()];
+        let mut states = vec![0f32; shape.heads * shape.head_dim * shape.state];
+        let (mut start, mut y) = (0, Vec::new());
+        for &end in ends {
+            y.extend(run(start, end - start, &mut last, &mut states));
+            start = end;
+        }
+        [y, last, states]
+    };
+    let whole = pieces(&[tokens]);
+    assert!(run(0, tokens, &mut [], &mut []) == whole[0], "states of zero are none");
+    // Where chunks begin, bit for bit; elsewhere the sums have another order.
+    let chunk = 64 / shape.ranks;
+    assert!(whole == pieces(&[chunk, 3 * chunk, tokens]), "cut where chunks begin");
+    for (got, want) in pieces(&[4, 5, 40, 41, tokens]).iter().zip(&whole) {
+        assert_close("pieces", got, &wide64(want), 1e-5, 1e-5);
+    }
 }
 
 #[test]

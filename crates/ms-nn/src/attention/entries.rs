@@ -71,8 +71,8 @@ impl Compressor {
         self.shape
     }
 
-    /// The entries of every document, of the stream `x[T,H]` and what the cache remembers. Where context-parallel ranks share documents,
-    /// rows are gathered and every rank forms all entries: windows lie as on one rank, wherever a rank's tokens begin.
+    /// The entries of every document, of the stream `x[T,H]` and what the cache remembers. Where context-parallel ranks share
+    /// documents, rows are gathered and every rank forms all entries: windows lie as on one rank, wherever a rank's tokens begin.
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,

@@ -1,9 +1,9 @@
 //! Multi-head latent attention (DeepSeek), and the indexer of its sparse form.
 //!
 //! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
-//! value, and go through the same kernels as any other attention. Where context-parallel ranks share a document and keys are picked,
-//! ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes those of its
-//! heads for all tokens.
+//! value, and go through the same kernels as any other attention. Where context-parallel ranks share a document and keys are
+//! picked, ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes
+//! those of its heads for all tokens.
 
 use super::grouped::{CoreAttention, frozen, score_options};
 use crate::batch::Stretch;
@@ -311,7 +311,8 @@ impl Indexer {
             if pass.batch.documents()?.0.iter().all(|s| s.k_len <= self.places) {
                 return Ok(None);
             }
-            // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there are.
+            // Keys that stand behind a query take part unseen: where scores are equal, what is picked hangs on how many there
+            // are.
             let sights = |s: Stretch| {
                 (0..s.len).map(move |t| Sight { start: s.start, seen: s.place + t + 1, all: s.keys })
             };

@@ -6,7 +6,7 @@ use ms_core::{ExpertLoad, GroupScore, Mixing, Result, Router, RouterScore, Route
 const EXPERTS: usize = 8;
 const TOKENS: usize = 11;
 
-fn routers() -> [Router; 5] {
+fn routers() -> [Router; 6] {
     let plain = Router { score: RouterScore::Softmax, top_k: 2, groups: None, normalise: false, scale: 1.0 };
     [
         plain,
@@ -18,6 +18,7 @@ fn routers() -> [Router; 5] {
             scale: 2.5,
         },
         Router { score: RouterScore::Softmax, top_k: 3, groups: Some((4, 2, GroupScore::Best)), ..plain },
+        Router { top_k: 4, groups: Some((2, 2, GroupScore::Alike)), ..plain },
         Router { score: RouterScore::SqrtSoftplus, normalise: true, ..plain },
         Router { score: RouterScore::SparseMixer { jitter: 0.4 }, ..plain },
     ]

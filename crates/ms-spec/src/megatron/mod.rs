@@ -13,6 +13,9 @@ use crate::{Error, Result};
 
 const SOURCE: &str = "megatron arguments";
 
+/// Every group of experts gives as many, which upstream has no argument for.
+const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
+
 /// Slots of `--noop-layers`: indices into the list of layers with the empty ones in it.
 ///
 /// # Errors
@@ -156,6 +159,24 @@ mod tests {
         for wrong in ["[1]*5", "[1]*99999999999", "[x]", "1.5", "__import__('os')"] {
             assert!(layers(json!(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn groups_that_give_as_many_experts_each_are_read_and_written() {
+        let args = json!({
+            "num_layers": 2, "hidden_size": 16, "ffn_hidden_size": 32, "num_attention_heads": 2, "padded_vocab_size": 32,
+            "max_position_embeddings": 32, "swiglu": true, "normalization": "RMSNorm", "num_experts": 8, "moe_router_topk": 4,
+            "moe_router_pre_softmax": true, "moe_router_num_groups": 2, "moe_router_balanced_groups": true
+        });
+        let args = args.as_object().unwrap();
+        let config = from_args(args).unwrap();
+        let groups = config.moe.as_ref().unwrap().router.groups.unwrap();
+        assert_eq!((groups.groups, groups.keep, groups.by), (2, 2, crate::GroupScore::Alike));
+        assert_eq!(from_args(&to_args(&config)).unwrap().moe, config.moe);
+        let mut odd = args.clone();
+        odd.insert("moe_router_topk".into(), json!(3));
+        let said = from_args(&odd).and_then(crate::ModelConfig::validate).unwrap_err().to_string();
+        assert!(said.contains("experts per token") && said.contains('3'), "{said}");
     }
 
     #[test]

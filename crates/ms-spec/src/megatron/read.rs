@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::{SOURCE, hybrid, noop_layers};
-use crate::hf::{CLASSES, Fields, read_fields};
+use super::{BALANCED_GROUPS, SOURCE, hybrid, noop_layers};
+use crate::hf::{Fields, read_fields};
 use crate::parts::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Pooled, Position, Router, Scales, Score,
@@ -70,7 +70,6 @@ fn read(args: &Map<String, Value>, f: &Fields<'_>) -> Result<ModelConfig> {
         false => hidden.saturating_mul(4),
     };
     let mut c = ModelConfig {
-        family: Family::Megatron,
         layers,
         hidden,
         ffn: f.size("ffn_hidden_size")?.unwrap_or_else(default_ffn),
@@ -118,7 +117,7 @@ fn read(args: &Map<String, Value>, f: &Fields<'_>) -> Result<ModelConfig> {
     if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
         c.ffn = moe.ffn; // there are experts alone
     }
-    c.family = family(&c);
+    c.family = Family::of(&c);
     c.validate()
 }
 
@@ -376,8 +375,13 @@ fn experts(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     let bias = noaux || on(f, "moe_router_enable_expert_bias")?;
     let groups = f.size_of(&["moe_router_num_groups", "n_group"])?;
     let keep = f.size_of(&["moe_router_group_topk", "topk_group"])?;
-    let by = if kind == "group_limited_greedy" { GroupScore::Best } else { GroupScore::BestTwo };
-    let limited = kind == "group_limited_greedy" || score != Score::Softmax;
+    let alike = on(f, BALANCED_GROUPS)?;
+    let (by, limited) = match kind {
+        _ if alike => (GroupScore::Alike, true),
+        "group_limited_greedy" => (GroupScore::Best, true),
+        _ => (GroupScore::BestTwo, score != Score::Softmax),
+    };
+    let keep = if alike { groups } else { keep };
     let groups = groups.zip(keep).filter(|g| g.0 > 1 && limited);
     let scale = f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0);
     let router = Router {
@@ -451,11 +455,6 @@ fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>
         all.extend(part.repeat(times));
     }
     Ok((1, Some(all)))
-}
-
-/// The first Hugging Face class that can say such a model.
-fn family(c: &ModelConfig) -> Family {
-    CLASSES.iter().find(|class| class.says(c)).map_or(Family::Megatron, |class| class.family)
 }
 
 fn dtype(f: &Fields) -> Result<Option<DType>> {

@@ -3,6 +3,7 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
+use super::BALANCED_GROUPS;
 use crate::parts::{Activation, Attention, Block, Compressed, Feed, GroupScore, Mixer, Moe, Position, Score};
 use crate::{ModelConfig, Norm, QkNorm, RopeScaling};
 
@@ -269,6 +270,9 @@ fn experts(args: &mut Map<String, Value>, c: &ModelConfig, moe: &Moe) {
         }
         for name in ["topk_group", "moe_router_group_topk"] {
             set(args, name, json!(g.keep));
+        }
+        if g.by == GroupScore::Alike {
+            set(args, BALANCED_GROUPS, json!(true));
         }
     }
     if let Some(shared) = &moe.shared {

@@ -207,6 +207,14 @@ pub(crate) fn covering(pool: &[Run], seen: &mut BTreeSet<String>, most: usize) -
     chosen
 }
 
+/// Weights wide enough that the gradients of all parts count, and not so wide that what rounding leaves grows from layer to layer
+/// and step to step: narrower the more of them are summed and the more layers stand on each other, and where a state runs along a
+/// sequence.
+fn init_std(kind: Model, c: &ModelConfig) -> f64 {
+    let widest = if kind == Model::Hybrid { 0.1 } else { 0.4 };
+    widest * (16.0 / (c.hidden.max(c.ffn) * c.layers.max(2)) as f64).sqrt()
+}
+
 /// A model of this kind that `case` can share out.
 pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
     let (tp, cp) = (case.sizes.tp, case.sizes.cp);
@@ -246,10 +254,9 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         vocab: 12 * tp - draw.below(3),
         padded_vocab: 12 * tp,
         max_positions: 64,
-        // Wide enough that the gradients of all parts count, and not so wide that a state along the sequence explodes.
-        init_std: if kind == Model::Hybrid { 0.1 } else { 0.4 },
         ..ModelConfig::default()
     };
+    let base = ModelConfig { init_std: init_std(kind, &base), ..base };
     let router = Router {
         score: Score::SoftmaxOfChosen,
         bias: false,
@@ -273,7 +280,8 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             moe: Some({
                 let mut experts = moe(2);
                 let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best };
-                experts.router.groups = draw.of(&[None, Some(limit)]);
+                let alike = GroupLimit { groups: 2, keep: 2, by: GroupScore::Alike };
+                experts.router.groups = draw.of(&[None, Some(limit), Some(alike)]);
                 experts
             }),
             pattern: (0..layers).map(|_| Layer { feed: Feed::Moe, ..Layer::default() }).collect(),

@@ -10,11 +10,27 @@ use ms_data::MicroBatch;
 use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pending};
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
-use ms_spec::{ModelConfig, Stages};
+use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
 use ms_trainer::parity::{Apart, Found, Shape, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
+
+/// A dense layer and one of four experts, with a router whose biases are kept unrounded.
+pub(crate) fn small_experts() -> ModelConfig {
+    let router = Router {
+        score: Score::Sigmoid,
+        bias: true,
+        linear_bias: false,
+        groups: None,
+        renormalise: true,
+        scale: 1.0,
+        f32: false,
+    };
+    let moe = Moe { experts: 4, top_k: 2, ffn: 16, router, shared: None, zero_experts: 0 };
+    let layer = |feed| Layer { feed, ..Layer::default() };
+    ModelConfig { moe: Some(moe), pattern: vec![layer(Feed::Dense), layer(Feed::Moe)], ..ModelConfig::tiny() }
+}
 
 /// A topology and the ways in which its ranks work together.
 #[derive(Clone, Debug)]

@@ -1,5 +1,12 @@
 //! Element by element: one or two inputs, broadcast.
 
+mod fill;
+mod numbers;
+
+use self::fill::{cast, copy, fill_scalar, fill_tensor, masked_fill, one, where_, zero};
+use self::numbers::{
+    floor_div, floor_div_i, gcd, ipow, log_add_exp, max_nan, min_nan, remainder, sign, xlogy,
+};
 use super::Row;
 use super::complex::{self as cx, Complex};
 use super::special as sp;
@@ -220,30 +227,6 @@ fn pow(k: &Call) -> Outcome {
     k.put_view(out, &v)
 }
 
-fn ipow(a: i64, b: i64) -> i64 {
-    if b < 0 {
-        return match a {
-            1 => 1,
-            -1 => 1 - 2 * (b & 1).abs(),
-            _ => 0,
-        };
-    }
-    a.wrapping_pow(b.min(i64::from(u32::MAX)) as u32)
-}
-
-fn floor_div_i(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        return 0;
-    }
-    let q = a.wrapping_div(b);
-    if a % b != 0 && ((a < 0) != (b < 0)) { q - 1 } else { q }
-}
-
-fn remainder(a: f64, b: f64) -> f64 {
-    let r = a % b;
-    if r != 0.0 && ((r < 0.0) != (b < 0.0)) { r + b } else { r }
-}
-
 /// mode 0: true division, 1: towards zero, 2: towards minus infinity.
 fn div_mod(k: &Call) -> Outcome {
     match k.int("mode")? {
@@ -251,88 +234,6 @@ fn div_mod(k: &Call) -> Outcome {
         1 => bin(k, |a, b| (a / b).trunc(), |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
         _ => bin(k, floor_div, floor_div_i),
     }
-}
-
-/// As PyTorch divides with rounding down: the remainder decides, not the rounded quotient.
-fn floor_div(a: f64, b: f64) -> f64 {
-    if b == 0.0 {
-        return a / b;
-    }
-    let m = a % b;
-    let mut d = (a - m) / b;
-    if m != 0.0 && ((b < 0.0) != (m < 0.0)) {
-        d -= 1.0;
-    }
-    if d == 0.0 {
-        return 0f64.copysign(a / b);
-    }
-    let f = d.floor();
-    if d - f > 0.5 { f + 1.0 } else { f }
-}
-
-fn zero(k: &Call) -> Outcome {
-    fill_all(k, 0)
-}
-
-fn one(k: &Call) -> Outcome {
-    fill_all(k, 1)
-}
-
-fn fill_all(k: &Call, v: i64) -> Outcome {
-    let out = output(k)?;
-    k.put_view(out, &Values::I(vec![v; out.numel()]))
-}
-
-fn fill_scalar(k: &Call) -> Outcome {
-    let out = output(k)?;
-    k.put_view(out, &repeat(k.scalar("value")?, out.numel()))
-}
-
-fn fill_tensor(k: &Call) -> Outcome {
-    let out = k.t("selfRef")?;
-    let v = k.spread(k.t("value")?, &out.dims)?;
-    k.put_view(out, &v)
-}
-
-fn copy(k: &Call) -> Outcome {
-    let out = k.t("selfRef")?;
-    let v = k.spread(k.t("src")?, &out.dims)?;
-    k.put_view(out, &v)
-}
-
-fn cast(k: &Call) -> Outcome {
-    let out = output(k)?;
-    let v = k.spread(input(k)?, &out.dims)?;
-    k.put_view(out, &v)
-}
-
-fn where_(k: &Call) -> Outcome {
-    let out = k.t("out")?;
-    let c = k.spread(k.t("condition")?, &out.dims)?;
-    let (a, b) = (k.spread(k.t("self")?, &out.dims)?, k.spread(k.t("other")?, &out.dims)?);
-    let n = out.numel();
-    let v = match kind(&a, &b) {
-        0 => Values::I((0..n).map(|i| if c.b(i) { a.i(i) } else { b.i(i) }).collect()),
-        2 => Values::C((0..n).map(|i| if c.b(i) { a.c(i) } else { b.c(i) }).collect()),
-        _ => Values::F((0..n).map(|i| if c.b(i) { a.f(i) } else { b.f(i) }).collect()),
-    };
-    k.put_view(out, &v)
-}
-
-fn masked_fill(k: &Call) -> Outcome {
-    let out = k.t("selfRef")?;
-    let mask = k.spread(k.t("mask")?, &out.dims)?;
-    let mut v = out.load(k.decl.name)?;
-    let value = match k.opt("value") {
-        Ok(Some(view)) => view.load(k.decl.name)?,
-        _ => k.scalar("value")?.value.clone(),
-    };
-    for i in 0..v.len() {
-        if mask.b(i) {
-            v.put(i, &value, 0);
-        }
-    }
-    k.put_view(out, &v)
 }
 
 fn addc(k: &Call, f: fn(f64, f64) -> f64, c: fn(Complex, Complex) -> Complex) -> Outcome {
@@ -474,45 +375,6 @@ fn complex(k: &Call, f: fn(f64, f64) -> Complex) -> Outcome {
     let out = output(k)?;
     let (a, b) = pair(k, out)?;
     k.put_view(out, &Values::C((0..out.numel()).map(|i| f(a.f(i), b.f(i))).collect()))
-}
-
-fn max_nan(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
-}
-
-fn min_nan(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
-}
-
-fn gcd(mut a: i64, mut b: i64) -> i64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a.abs()
-}
-
-fn xlogy(a: f64, b: f64) -> f64 {
-    if b.is_nan() {
-        f64::NAN
-    } else if a == 0.0 {
-        0.0
-    } else {
-        a * b.ln()
-    }
-}
-
-fn log_add_exp(a: f64, b: f64) -> f64 {
-    if a.is_infinite() && a == b { a } else { a.max(b) + (-(a - b).abs()).exp().ln_1p() }
-}
-
-fn sign(x: f64) -> f64 {
-    if x > 0.0 {
-        1.0
-    } else if x < 0.0 {
-        -1.0
-    } else {
-        x * 0.0
-    }
 }
 
 fn polar(k: &Call) -> Outcome {

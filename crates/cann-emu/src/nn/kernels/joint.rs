@@ -106,8 +106,8 @@ fn activated(kind: i64, v: f64) -> f64 {
     }
 }
 
-/// Stacks of products: `x` (E, C, h) to the experts' ranks, parts of rows or columns from those that share an expert, the product with
-/// `weight` (E/ep, H, M).
+/// Stacks of products: `x` (E, C, h) to the experts' ranks, parts of rows or columns from those that share an expert, the product
+/// with `weight` (E/ep, H, M).
 fn deal_gather_stacks(k: &Call) -> Outcome {
     let (x, w) = (k.t("x")?, k.t("weight")?);
     let (ep, tp) = (k.group("groupEp")?.size as usize, k.group("groupTp")?);

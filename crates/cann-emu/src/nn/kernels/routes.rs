@@ -1,8 +1,8 @@
 //! Tokens to experts on other ranks and back: `MoeDistributeDispatch` and `MoeDistributeCombine`, `ascend-abi.md`, section 8.8.
 //!
-//! Ranks that hold a shared expert come first; every other rank holds as many experts as the others. What a rank is sent stands by
-//! its experts, then by the rank it comes from, then in the order of the tokens there. Outputs that only the combination reads have
-//! the emulator's own contents.
+//! Ranks that hold a shared expert come first; every other rank holds as many experts as the others. What a rank is sent stands
+//! by its experts, then by the rank it comes from, then in the order of the tokens there. Outputs that only the combination reads
+//! have the emulator's own contents.
 
 use super::Row;
 use super::exchange::exchange;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ops::{Auxiliary, Balance, DropPolicy, Routed, drop_beyond, route, route_to};
 use crate::{GroupScore, Router, RouterScore};
-use ms_testing::{Golden, assert_close, read_golden, shared};
+use ms_testing::{Golden, assert_close, golden, read_golden};
 use std::collections::BTreeMap;
 
 const PLAIN: Router =
@@ -11,9 +11,8 @@ const PLAIN: Router =
 
 type Goldens = BTreeMap<String, Golden>;
 
-fn goldens() -> Option<Goldens> {
-    let path = shared("goldens/ops/moe_routing.safetensors")?;
-    Some(read_golden(&path).0)
+fn goldens() -> Goldens {
+    read_golden(&golden("ops/moe_routing.safetensors")).0
 }
 
 /// The losses, and the gradient by the logits: with that of `Σ weights · dprobs`, if it is `weighed`.
@@ -47,7 +46,7 @@ fn close(what: &str, g: &Goldens, name: &str, got: f64) {
 
 #[test]
 fn deepseek_v2s_three_losses_are_upstreams() {
-    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let g = goldens();
     let router = Router { groups: Some((4, 2, GroupScore::Best)), scale: 16.0, ..PLAIN };
     let coefficients = Auxiliary { experts: 0.01, devices: 0.05, communication: 0.02, z: 0.0 };
     let (found, d) = losses(&g, &router, Balance { coefficients, ..Balance::whole(0.0, 1.0) }, true);
@@ -60,7 +59,7 @@ fn deepseek_v2s_three_losses_are_upstreams() {
 
 #[test]
 fn losses_of_sequences_are_upstreams() {
-    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let g = goldens();
     let sequence_of: Vec<u32> = (0..18).map(|t| t / 9).collect();
     let by_sequence = Balance { group_of: &sequence_of, groups: 2, ..Balance::whole(0.01, 1.0) };
     let router = Router { groups: Some((4, 2, GroupScore::Best)), normalise: true, ..PLAIN };
@@ -71,7 +70,7 @@ fn losses_of_sequences_are_upstreams() {
 
 #[test]
 fn the_z_loss_is_upstreams() {
-    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let g = goldens();
     let coefficients = Auxiliary { z: 1e-3, ..Auxiliary::default() };
     let (found, d) = losses(&g, &PLAIN, Balance { coefficients, ..Balance::whole(0.0, 1.0) }, false);
     close("z", &g, "z_loss", found.z);
@@ -80,7 +79,7 @@ fn the_z_loss_is_upstreams() {
 
 #[test]
 fn a_choice_made_elsewhere_is_balanced_as_it_was_made() {
-    let Some(g) = goldens() else { return println!("skipped: no goldens") };
+    let g = goldens();
     // One of each of four groups (mixture of grouped experts).
     let device = Device::cpu(1).unwrap();
     let logits = Tensor::from_slice(device.arena(), [18, 16], &g["logits"].f32()).unwrap();
@@ -96,9 +95,7 @@ fn a_choice_made_elsewhere_is_balanced_as_it_was_made() {
 
 #[test]
 fn copies_beyond_the_capacity_are_upstreams() {
-    let Some(path) = shared("goldens/ops/moe_routing.safetensors") else {
-        return println!("skipped: no goldens");
-    };
+    let path = golden("ops/moe_routing.safetensors");
     let (g, meta) = read_golden(&path);
     let number = |name: &str| meta[name].parse::<f64>().unwrap();
     let (tokens, experts) = (g["logits"].shape[0], g["logits"].shape[1]);

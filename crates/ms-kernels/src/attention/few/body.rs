@@ -16,8 +16,8 @@ pub(super) const STEP: usize = 2 * LANES;
 
 type Half = [f32; LANES];
 
-/// A step in the order in which lane `l` takes its two terms: of f32, elements `l` and `l + 16`; of bf16, `2l + 1` and `2l`, as the
-/// dot instruction does.
+/// A step in the order in which lane `l` takes its two terms: of f32, elements `l` and `l + 16`; of bf16, `2l + 1` and `2l`, as
+/// the dot instruction does.
 #[inline(always)]
 pub(super) fn halves<E: Element>(step: &[E; STEP]) -> [Half; 2] {
     let (mut first, mut second) = ([0f32; LANES], [0f32; LANES]);

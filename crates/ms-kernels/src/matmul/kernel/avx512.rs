@@ -154,19 +154,34 @@ unsafe fn pack_contiguous<E: Element, const W: usize>(source: Source<E>, to: *mu
         let both = source.lines > line + W;
         let to = to.wrapping_add(line / W * W * even + line % W);
         for k in (0..even).step_by(16) {
-            let terms = first(source.terms.saturating_sub(k));
-            let mut r = [_mm512_setzero_si512(); 16];
-            for i in 0..exist {
-                // SAFETY: line `line + i` exists and has the mask's terms.
-                r[i] = _mm512_castps_si512(unsafe {
-                    load(source.data.wrapping_add((line + i) * source.stride + k), terms)
-                });
-            }
-            transpose(&mut r);
-            for q in 0..(even - k).min(16) {
-                let to = to.wrapping_add((k + source.order.position(q)) * W).cast();
+            let from = source.data.wrapping_add(line * source.stride + k);
+            let to = to.wrapping_add(k * W);
+            let store = |q: usize, v: __m512i| {
+                let to = to.wrapping_add(source.order.position(q) * W).cast();
                 // SAFETY: the step is below `even`, which is a multiple of two; the panels have room.
-                unsafe { store_group::<W>(to, r[q], both, W * even) };
+                unsafe { store_group::<W>(to, v, both, W * even) };
+            };
+            let mut r = [_mm512_setzero_si512(); 16];
+            // Written out where a block is whole: with a number of rows known only here the rows would be in memory.
+            if exist == group_lines::<W>() && k + 16 <= source.terms {
+                for i in 0..group_lines::<W>() {
+                    // SAFETY: the line exists and has sixteen more terms.
+                    r[i] = _mm512_castps_si512(unsafe { load(from.wrapping_add(i * source.stride), 0xffff) });
+                }
+                transpose(&mut r);
+                for q in 0..16 {
+                    store(q, r[q]);
+                }
+            } else {
+                let terms = first(source.terms.saturating_sub(k));
+                for i in 0..exist {
+                    // SAFETY: line `line + i` exists and has the mask's terms.
+                    r[i] = _mm512_castps_si512(unsafe { load(from.wrapping_add(i * source.stride), terms) });
+                }
+                transpose(&mut r);
+                for q in 0..(even - k).min(16) {
+                    store(q, r[q]);
+                }
             }
         }
     }
@@ -377,6 +392,18 @@ unsafe fn rows<const ROWS: usize, const PANEL: bool>(tile: &Tile<f32>) {
                     b = b.add(UNROLL * NR);
                 }
                 left -= STEPS_PER_ROW;
+            }
+        } else {
+            while left >= UNROLL {
+                fetch_row(next);
+                next = next.wrapping_add(next_stride);
+                step!(0);
+                step!(1);
+                step!(2);
+                step!(3);
+                a = a.add(UNROLL * a_step);
+                b = b.add(UNROLL * NR);
+                left -= UNROLL;
             }
         }
         while left > 0 {

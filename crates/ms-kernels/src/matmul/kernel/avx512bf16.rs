@@ -25,19 +25,33 @@ unsafe fn pack_contiguous<const W: usize>(source: Source<u16>, to: *mut u32) {
         let both = source.lines > line + W;
         let to = to.wrapping_add(line / W * W * pairs + line % W);
         for p in (0..pairs).step_by(16) {
-            let terms = first32(source.terms - 2 * p);
+            let from = source.data.wrapping_add(line * source.stride + 2 * p);
+            let to = to.wrapping_add(p * W);
             let mut r = [_mm512_setzero_si512(); 16];
-            for i in 0..exist {
-                // SAFETY: line `line + i` exists and has the mask's terms.
-                r[i] = unsafe {
-                    let at = source.data.add((line + i) * source.stride + 2 * p);
-                    _mm512_maskz_loadu_epi16(terms, at.cast())
-                };
-            }
-            transpose(&mut r);
-            for q in 0..(pairs - p).min(16) {
-                // SAFETY: step p + q is below `pairs`; the panels have room.
-                unsafe { store_group::<W>(to.add((p + q) * W).cast(), r[q], both, W * pairs) };
+            // SAFETY: lines from `line` on exist and have the terms; steps from `p` on are below `pairs`, and the panels have
+            // room; a prefetch of any address is harmless.
+            unsafe {
+                // Written out where a block is whole: with a number of rows known only here the rows would be in memory.
+                if exist == group_lines::<W>() && 2 * p + 32 <= source.terms {
+                    for i in 0..group_lines::<W>() {
+                        let from = from.wrapping_add(i * source.stride);
+                        r[i] = _mm512_loadu_si512(from.cast());
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(32).cast());
+                    }
+                    transpose(&mut r);
+                    for q in 0..16 {
+                        store_group::<W>(to.wrapping_add(q * W).cast(), r[q], both, W * pairs);
+                    }
+                } else {
+                    let terms = first32(source.terms - 2 * p);
+                    for i in 0..exist {
+                        r[i] = _mm512_maskz_loadu_epi16(terms, from.wrapping_add(i * source.stride).cast());
+                    }
+                    transpose(&mut r);
+                    for q in 0..(pairs - p).min(16) {
+                        store_group::<W>(to.wrapping_add(q * W).cast(), r[q], both, W * pairs);
+                    }
+                }
             }
         }
     }

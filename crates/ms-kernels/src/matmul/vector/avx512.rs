@@ -3,8 +3,9 @@
 //! With the dot instruction, a load and a multiplication for a cache line of the weight and one row of `a`, one row of the
 //! weight after the other: so few instructions let the processor ask for many lines at once, and it reads nearly as fast as a
 //! loop that only reads. From three rows of `a` on there are too many for that; then two rows of the weight at once (one from
-//! five rows of `a` on, for want of registers), with prefetches of those after them, are faster. Without the instruction a line falls into its even and its odd terms by a shift
-//! and a mask, and four rows of the weight at once, which share what is loaded of `a`, are faster than one.
+//! five rows of `a` on, for want of registers), with prefetches of those after them, are faster. Without the instruction a line
+//! falls into its even and its odd terms by a shift and a mask, and four rows of the weight at once, which share what is loaded
+//! of `a`, are faster than one.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -59,8 +60,8 @@ unsafe fn add_step<const ROWS: usize, const COLS: usize, const PARITY: usize>(
     }
 }
 
-/// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`], and asks for what stands `ahead` elements further; step `n` of row
-/// `i` of `a` is `a[i · stride + n]`.
+/// Adds the terms of `steps`, of which the first is even, to the chains, in the order of [`super::body`], and asks for what
+/// stands `ahead` elements further; step `n` of row `i` of `a` is `a[i · stride + n]`.
 ///
 /// # Safety
 /// Rows of `b` must have `k` elements, `a` its steps, and the instruction set must be there.

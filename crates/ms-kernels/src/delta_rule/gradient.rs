@@ -1,0 +1,273 @@
+//! The way back through the delta rule.
+
+use super::{Heads, Keys, Numbers, Scan, Shape, expect_len, unit_backward};
+use crate::attention::Segment;
+use crate::cpu::Disjoint;
+use crate::matmul::kernel::Kernel;
+use crate::memory::{Scratch, with_scratch};
+use crate::recurrence::chunk::{Rows, Sizes, ToRows, Work, lines, rows_times, take};
+use crate::recurrence::product::{Band, View, product, with_f32_kernel};
+use crate::recurrence::system::System;
+use crate::recurrence::{ROWS, Step};
+use crate::{Cpu, Result};
+
+/// Gradients of a scan's operands, in the shapes of [`Scan`]; all are written.
+#[derive(Debug)]
+#[allow(missing_docs)] // each is the gradient of the operand of its name
+pub struct Gradients<'a> {
+    pub q: &'a mut [f32],
+    pub k: &'a mut [f32],
+    pub v: &'a mut [f32],
+    pub g: &'a mut [f32],
+    pub beta: &'a mut [f32],
+}
+
+/// Where units put what they find.
+struct To<'a> {
+    v: Disjoint<'a, f32>,
+    g: Disjoint<'a, f32>,
+    beta: Disjoint<'a, f32>,
+    /// Gradients of normalised queries and keys by a unit's heads, `[2,units,T,K]`.
+    qk: Disjoint<'a, f32>,
+}
+
+/// Gradients of [`super::forward`] from zero states.
+///
+/// The states in front of the chunks and what was written are formed again. Gradients of shared queries and keys sum over value
+/// heads in order.
+///
+/// # Errors
+/// As [`super::forward`].
+pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) -> Result<()> {
+    const OP: &str = "delta_rule::backward";
+    let tokens = scan.check(OP)?;
+    let Shape { key_heads, key_dim, .. } = scan.shape;
+    expect_len(OP, "dy", scan.v.len(), dy.len())?;
+    expect_len(OP, "dq", scan.q.len(), grads.q.len())?;
+    expect_len(OP, "dk", scan.k.len(), grads.k.len())?;
+    expect_len(OP, "dv", scan.v.len(), grads.v.len())?;
+    expect_len(OP, "dg", scan.g.len(), grads.g.len())?;
+    expect_len(OP, "dbeta", scan.beta.len(), grads.beta.len())?;
+    let (documents, units) = (scan.segments.len(), scan.shape.units());
+    with_scratch(Scratch::Rows, 2 * units * tokens * key_dim, |parts: &mut [f32]| {
+        let to = To {
+            v: Disjoint::new(grads.v),
+            g: Disjoint::new(grads.g),
+            beta: Disjoint::new(grads.beta),
+            qk: Disjoint::new(parts),
+        };
+        cpu.for_each_unit(documents * units, |u| {
+            let (document, unit) = (u / units, u % units);
+            let segment = &scan.segments[document];
+            with_f32_kernel!(cpu.isa(), K => back::<K>(cpu, scan, dy, &to, segment, unit));
+        });
+        let (parts, isa) = (&*parts, cpu.isa());
+        let per_key = units / key_heads;
+        for (which, (to, x, factor)) in
+            [(grads.q, scan.q, scan.scale()), (grads.k, scan.k, 1.0)].into_iter().enumerate()
+        {
+            cpu.for_each_row(
+                tokens * key_heads,
+                16,
+                (to, key_dim),
+                (&mut [] as &mut [u8], 0),
+                |row, to, _| {
+                    let (t, key) = (row / key_heads, row % key_heads);
+                    let part =
+                        |unit: usize| &parts[((which * units + unit) * tokens + t) * key_dim..][..key_dim];
+                    let x = &x[row * key_dim..][..key_dim];
+                    if per_key == 1 {
+                        unit_backward(isa, to, part(key), x, factor);
+                        return;
+                    }
+                    let mut sum = vec![0f32; key_dim];
+                    for unit in key * per_key..(key + 1) * per_key {
+                        sum.iter_mut().zip(part(unit)).for_each(|(s, p)| *s += p);
+                    }
+                    unit_backward(isa, to, &sum, x, factor);
+                },
+            );
+        }
+    });
+    Ok(())
+}
+
+/// One head's way, where it is in the scratch of a unit.
+struct Head<'a> {
+    numbers: &'a Numbers,
+    /// The state in front of each chunk, `[chunks,K,V]`.
+    fronts: &'a mut [f32],
+    /// What each token found other than it wanted, `[T,V]`.
+    e: &'a mut [f32],
+    /// Gradient by the state, `[K,V]`.
+    dh: &'a mut [f32],
+}
+
+/// Takes some heads through a document and back.
+fn back<K: Kernel<Packed = f32>>(
+    cpu: &Cpu,
+    scan: &Scan<'_>,
+    dy: &[f32],
+    to: &To<'_>,
+    segment: &Segment,
+    unit: usize,
+) {
+    let (of, isa, sizes) = (scan.shape.together(unit), cpu.isa(), scan.shape.sizes());
+    let Sizes { s, p, .. } = sizes;
+    let (size, most) = (s * p, sizes.rows());
+    let chunks = segment.q_len.div_ceil(most);
+    let numbers: Vec<Numbers> = (0..of.count).map(|i| scan.numbers(isa, segment, of.first + i)).collect();
+    let of_head = lines(chunks * size) + lines(segment.q_len * p) + lines(size);
+    let room = Work::len(&sizes) + Chunk::len(&sizes) + of.count * of_head;
+    with_scratch(Scratch::Keys, room, |mut rest: &mut [f32]| {
+        let mut work = Work::new(isa, sizes, &mut rest);
+        let mut chunk = Chunk::new(&mut rest, &sizes);
+        let mut heads: Vec<Head<'_>> = numbers
+            .iter()
+            .map(|numbers| Head {
+                numbers,
+                fronts: take(&mut rest, chunks * size),
+                e: take(&mut rest, segment.q_len * p),
+                dh: take(&mut rest, size),
+            })
+            .collect();
+        for c in 0..chunks {
+            chunk.forward::<K>(&mut work, scan, &mut heads, (segment, c), of);
+        }
+        for c in (0..chunks).rev() {
+            chunk.back::<K>(&mut work, scan, &mut heads, dy, to, (segment, c), (unit, of));
+        }
+    });
+}
+
+/// Scratch of a chunk.
+struct Chunk<'a> {
+    sizes: Sizes,
+    keys: Keys<'a>,
+    d_scores: &'a mut [f32],
+    d_overlaps: &'a mut [f32],
+    u: &'a mut [f32],
+    dv: &'a mut [f32],
+}
+
+impl<'a> Chunk<'a> {
+    fn len(sizes: &Sizes) -> usize {
+        let n = sizes.rows();
+        Keys::len(sizes) + 2 * lines(n * n) + 2 * lines(n * sizes.p)
+    }
+
+    fn new(rest: &mut &'a mut [f32], sizes: &Sizes) -> Self {
+        let n = sizes.rows();
+        Self {
+            sizes: *sizes,
+            keys: Keys::new(rest, sizes),
+            d_scores: take(rest, n * n),
+            d_overlaps: take(rest, n * n),
+            u: take(rest, n * sizes.p),
+            dv: take(rest, n * sizes.p),
+        }
+    }
+
+    /// Tokens of chunk `c`, counted in the document.
+    fn tokens(&self, segment: &Segment, c: usize) -> std::ops::Range<usize> {
+        let most = self.sizes.rows();
+        c * most..segment.q_len.min((c + 1) * most)
+    }
+
+    /// Forms what the tokens of chunk `c` write, and the state behind it if a chunk follows.
+    fn forward<K: Kernel<Packed = f32>>(
+        &mut self,
+        work: &mut Work<'_>,
+        scan: &Scan<'_>,
+        heads: &mut [Head<'_>],
+        (segment, c): (&Segment, usize),
+        of: Heads,
+    ) {
+        let Sizes { s, p, .. } = self.sizes;
+        let (size, inside) = (s * p, self.tokens(segment, c));
+        let (t, n) = (segment.q_start + inside.start, inside.len());
+        self.keys.form::<K>(work.isa(), scan, (t, n), of.key);
+        let (q, k) = (View::of(self.keys.q, s), View::of(self.keys.k, s));
+        for (head, number) in heads.iter_mut().zip(of.first..) {
+            work.begin(head.numbers.steps(inside.clone()));
+            let (before, after) = head.fronts.split_at_mut((c + 1) * size);
+            let h = &before[c * size..];
+            let system = System { overlaps: self.keys.overlaps, beta: &head.numbers.beta[inside.clone()] };
+            let written = (&mut head.e[inside.start * p..inside.end * p], &mut self.u[..n * p]);
+            work.solve::<K>(written, k, scan.values(scan.v, t, number), &system, (c > 0).then_some(h));
+            if inside.end < segment.q_len {
+                let next = &mut after[..size];
+                if c > 0 {
+                    next.copy_from_slice(h);
+                }
+                let rows = Rows { q, k, scores: self.keys.scores, v: &self.u[..n * p] };
+                work.carry::<K>(next, &rows, c == 0);
+            }
+        }
+    }
+
+    /// Goes back over chunk `c` with all heads of a unit.
+    fn back<K: Kernel<Packed = f32>>(
+        &mut self,
+        work: &mut Work<'_>,
+        scan: &Scan<'_>,
+        heads: &mut [Head<'_>],
+        dy: &[f32],
+        to: &To<'_>,
+        (segment, c): (&Segment, usize),
+        (unit, of): (usize, Heads),
+    ) {
+        let Sizes { s, p, .. } = self.sizes;
+        let (isa, all, most, size) = (work.isa(), scan.shape.value_heads, self.sizes.rows(), s * p);
+        let inside = self.tokens(segment, c);
+        let (t, n) = (segment.q_start + inside.start, inside.len());
+        let ended = inside.end == segment.q_len;
+        self.keys.form::<K>(isa, scan, (t, n), of.key);
+        let (q, k) = (View::of(self.keys.q, s), View::of(self.keys.k, s));
+        self.d_scores.fill(0.0);
+        self.d_overlaps.fill(0.0);
+        let tokens = scan.g.len() / all;
+        // SAFETY: a unit takes its own sums of its document's tokens.
+        let (dq, dk) = unsafe {
+            let part =
+                |which: usize| to.qk.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
+            (part(0), part(1))
+        };
+        dq.fill(0.0);
+        dk.fill(0.0);
+        let (mut d, mut dbeta) = ([Step::default(); ROWS], [0f32; ROWS]);
+        for (head, number) in heads.iter_mut().zip(of.first..) {
+            let beta = &head.numbers.beta[inside.clone()];
+            let (u, dv, e) =
+                (&mut self.u[..n * p], &mut self.dv[..n * p], &head.e[inside.start * p..inside.end * p]);
+            let own_dy = scan.values(dy, t, number);
+            rows_times(isa, u, p, (e, p), beta);
+            work.begin(head.numbers.steps(inside.clone()));
+            let rows = Rows { q, k, scores: self.keys.scores, v: u };
+            let system = System { overlaps: self.keys.overlaps, beta };
+            let front = (c > 0).then(|| &head.fronts[c * size..][..size]);
+            let dh = (!ended).then_some(&*head.dh);
+            let mut rows_to = ToRows { q: &mut *dq, k: &mut *dk, scores: self.d_scores, v: dv };
+            work.back::<K>(&mut rows_to, &rows, own_dy, front, dh);
+            let system_to = (&mut *self.d_overlaps, &mut dbeta[..n]);
+            work.back_solve::<K>(&mut rows_to, system_to, &rows, e, &system, front);
+            work.back_through::<K>(&mut d, &rows, own_dy, (c > 0).then_some(&mut *head.dh), ended);
+            if c > 0 {
+                work.taken_off::<K>(k, head.dh);
+            }
+            for (i, row) in dv.chunks_exact(p).enumerate() {
+                let at = (t + i) * all + number;
+                // SAFETY: a unit takes its heads of its document's tokens.
+                let (dv, dg, to_beta) =
+                    unsafe { (to.v.part(at * p, p), to.g.part(at, 1), to.beta.part(at, 1)) };
+                dv.copy_from_slice(row);
+                (dg[0], to_beta[0]) = (d[i].decay, dbeta[i]);
+            }
+        }
+        let (scores, overlaps) = (View::of(self.d_scores, most), View::of(self.d_overlaps, most));
+        product::<K>((dq, s), true, scores, k, [n, s, n], Band::UpTo(1));
+        product::<K>((dk, s), true, scores.t(), q, [n, s, n], Band::From(1));
+        product::<K>((dk, s), true, overlaps, k, [n, s, n], Band::UpTo(1));
+        product::<K>((dk, s), true, overlaps.t(), k, [n, s, n], Band::From(1));
+    }
+}
