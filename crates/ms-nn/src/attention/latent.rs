@@ -160,7 +160,7 @@ impl Latent {
             if latent_queries {
                 below = pass.enter(&below)?;
             }
-            let out = self.over_documents(pass, q, [&below, &shared], &picks)?;
+            let out = self.over_documents(pass, &q, [&below, &shared], &picks)?;
             return pass.row_parallel(&out, self.out);
         }
         let kv = match latent_queries {
@@ -188,13 +188,13 @@ impl Latent {
     fn over_documents(
         &self,
         pass: &mut Pass<'_>,
-        q: Var,
+        q: &Var,
         [below, shared]: [&Var; 2],
         picks: &Tensor,
     ) -> Result<Var> {
         let shape = &*self.shape;
         let (Mla { rope, nope, .. }, positions) = (shape.sizes, pass.batch.positions.clone());
-        let q = ops::rotate_last(pass.g, &q, nope + rope, &shape.rotary, &positions, false)?;
+        let q = ops::rotate_last(pass.g, q, nope + rope, &shape.rotary, &positions, false)?;
         let q = ops::columns(pass.g, &q, &shape.queries)?;
         let shared = ops::rotate_last(pass.g, shared, rope, &shape.rotary, &positions, false)?;
         let below = pass.rows_of_all(below, &LATENTS)?;
