@@ -46,12 +46,14 @@ fn work(heads: usize, shared: usize, s: usize, p: usize, rows: usize) -> (f64, f
 }
 
 fn uniform(len: usize, seed: u64, low: f32, high: f32) -> Vec<f32> {
-    random::<f32>(len, seed).into_iter().map(|v| low + (high - low) * (v / 6.0 + 0.5).clamp(0.0, 1.0)).collect()
+    random::<f32>(len, seed)
+        .into_iter()
+        .map(|v| low + (high - low) * (v / 6.0 + 0.5).clamp(0.0, 1.0))
+        .collect()
 }
 
 fn mamba2(bench: &mut Bench, parts: usize, [heads, head_dim, groups, state]: [usize; 4]) {
-    let shape =
-        state_space::Shape { heads, head_dim, groups, state, step_limit: (0.0, f32::INFINITY) };
+    let shape = state_space::Shape { heads, head_dim, groups, state, step_limit: (0.0, f32::INFINITY) };
     let what = format!("mamba2 t={TOKENS} docs={parts} n={heads} p={head_dim} g={groups} s={state}");
     let (inner, bc, n) = (TOKENS * heads * head_dim, TOKENS * groups * state, TOKENS * heads);
     let segments = documents(parts);
@@ -92,7 +94,8 @@ fn mamba2(bench: &mut Bench, parts: usize, [heads, head_dim, groups, state]: [us
 
 fn delta(bench: &mut Bench, parts: usize, [key_heads, value_heads, key_dim, value_dim]: [usize; 4]) {
     let shape = delta_rule::Shape { key_heads, value_heads, key_dim, value_dim };
-    let what = format!("delta t={TOKENS} docs={parts} n={value_heads} g={key_heads} k={key_dim} v={value_dim}");
+    let what =
+        format!("delta t={TOKENS} docs={parts} n={value_heads} g={key_heads} k={key_dim} v={value_dim}");
     let (keys, values, n) =
         (TOKENS * key_heads * key_dim, TOKENS * value_heads * value_dim, TOKENS * value_heads);
     let segments = documents(parts);
@@ -116,7 +119,8 @@ fn delta(bench: &mut Bench, parts: usize, [key_heads, value_heads, key_dim, valu
     }
     let name = format!("backward {what}");
     if bench.wants(&name) {
-        let mut grads: Vec<Vec<f32>> = [keys, keys, values, n, n].into_iter().map(|n| vec![0f32; n]).collect();
+        let mut grads: Vec<Vec<f32>> =
+            [keys, keys, values, n, n].into_iter().map(|n| vec![0f32; n]).collect();
         bench.case(&name, Peak::F32, backward, || {
             let [q, k, v, g, beta] = &mut grads[..] else { unreachable!() };
             let to = delta_rule::Gradients { q, k, v, g, beta };
@@ -135,7 +139,21 @@ fn mamba3(bench: &mut Bench, parts: usize, [heads, head_dim, state, ranks]: [usi
         (TOKENS * heads * head_dim, TOKENS * ranks * state, TOKENS * heads, heads * ranks * state);
     let by_rank = if ranks == 1 { 0 } else { heads * ranks * head_dim };
     let lengths = [
-        inner, inner, bc, bc, one, one, one, TOKENS * angles, heads, bias, bias, heads, by_rank, by_rank, by_rank,
+        inner,
+        inner,
+        bc,
+        bc,
+        one,
+        one,
+        one,
+        TOKENS * angles,
+        heads,
+        bias,
+        bias,
+        heads,
+        by_rank,
+        by_rank,
+        by_rank,
     ];
     let mut all: Vec<Vec<f32>> = lengths.iter().zip(1..).map(|(&n, seed)| random(n, seed)).collect();
     all[4] = uniform(one, 5, -6.0, -2.0);

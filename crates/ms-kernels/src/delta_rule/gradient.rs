@@ -66,20 +66,27 @@ pub fn backward(cpu: &Cpu, grads: Gradients<'_>, dy: &[f32], scan: &Scan<'_>) ->
         for (which, (to, x, factor)) in
             [(grads.q, scan.q, scan.scale()), (grads.k, scan.k, 1.0)].into_iter().enumerate()
         {
-            cpu.for_each_row(tokens * key_heads, 16, (to, key_dim), (&mut [] as &mut [u8], 0), |row, to, _| {
-                let (t, key) = (row / key_heads, row % key_heads);
-                let part = |unit: usize| &parts[((which * units + unit) * tokens + t) * key_dim..][..key_dim];
-                let x = &x[row * key_dim..][..key_dim];
-                if per_key == 1 {
-                    unit_backward(isa, to, part(key), x, factor);
-                    return;
-                }
-                let mut sum = vec![0f32; key_dim];
-                for unit in key * per_key..(key + 1) * per_key {
-                    sum.iter_mut().zip(part(unit)).for_each(|(s, p)| *s += p);
-                }
-                unit_backward(isa, to, &sum, x, factor);
-            });
+            cpu.for_each_row(
+                tokens * key_heads,
+                16,
+                (to, key_dim),
+                (&mut [] as &mut [u8], 0),
+                |row, to, _| {
+                    let (t, key) = (row / key_heads, row % key_heads);
+                    let part =
+                        |unit: usize| &parts[((which * units + unit) * tokens + t) * key_dim..][..key_dim];
+                    let x = &x[row * key_dim..][..key_dim];
+                    if per_key == 1 {
+                        unit_backward(isa, to, part(key), x, factor);
+                        return;
+                    }
+                    let mut sum = vec![0f32; key_dim];
+                    for unit in key * per_key..(key + 1) * per_key {
+                        sum.iter_mut().zip(part(unit)).for_each(|(s, p)| *s += p);
+                    }
+                    unit_backward(isa, to, &sum, x, factor);
+                },
+            );
         }
     });
     Ok(())
@@ -222,7 +229,8 @@ impl<'a> Chunk<'a> {
         let tokens = scan.g.len() / all;
         // SAFETY: a unit takes its own sums of its document's tokens.
         let (dq, dk) = unsafe {
-            let part = |which: usize| to.qk.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
+            let part =
+                |which: usize| to.qk.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
             (part(0), part(1))
         };
         dq.fill(0.0);
@@ -230,7 +238,8 @@ impl<'a> Chunk<'a> {
         let (mut d, mut dbeta) = ([Step::default(); ROWS], [0f32; ROWS]);
         for (head, number) in heads.iter_mut().zip(of.first..) {
             let beta = &head.numbers.beta[inside.clone()];
-            let (u, dv, e) = (&mut self.u[..n * p], &mut self.dv[..n * p], &head.e[inside.start * p..inside.end * p]);
+            let (u, dv, e) =
+                (&mut self.u[..n * p], &mut self.dv[..n * p], &head.e[inside.start * p..inside.end * p]);
             let own_dy = scan.values(dy, t, number);
             rows_times(isa, u, p, (e, p), beta);
             work.begin(head.numbers.steps(inside.clone()));

@@ -157,7 +157,9 @@ impl<'a> Scan<'a> {
     /// Decays and strengths of head `n` in a document.
     fn numbers(&self, isa: Isa, segment: &Segment, n: usize) -> Numbers {
         let tokens = segment.q_start..segment.q_start + segment.q_len;
-        let of = |all: &[f32]| -> Vec<f32> { tokens.clone().map(|t| all[t * self.shape.value_heads + n]).collect() };
+        let of = |all: &[f32]| -> Vec<f32> {
+            tokens.clone().map(|t| all[t * self.shape.value_heads + n]).collect()
+        };
         let (g, beta) = (of(self.g), of(self.beta));
         let mut decay = vec![0f32; g.len()];
         exponentials(isa, &mut decay, &g);
@@ -235,11 +237,22 @@ impl<'a> Keys<'a> {
 
     fn new(rest: &mut &'a mut [f32], sizes: &Sizes) -> Self {
         let (n, s) = (sizes.rows(), sizes.s);
-        Self { q: take(rest, n * s), k: take(rest, n * s), scores: take(rest, n * n), overlaps: take(rest, n * n) }
+        Self {
+            q: take(rest, n * s),
+            k: take(rest, n * s),
+            scores: take(rest, n * n),
+            overlaps: take(rest, n * n),
+        }
     }
 
     /// Forms those of `n` tokens from token `t` on.
-    fn form<K: Kernel<Packed = f32>>(&mut self, isa: Isa, scan: &Scan<'_>, (t, n): (usize, usize), key: usize) {
+    fn form<K: Kernel<Packed = f32>>(
+        &mut self,
+        isa: Isa,
+        scan: &Scan<'_>,
+        (t, n): (usize, usize),
+        key: usize,
+    ) {
         let (s, ld) = (scan.shape.key_dim, scan.shape.sizes().rows());
         for (to, of, factor) in [(&mut *self.q, scan.q, scan.scale()), (&mut *self.k, scan.k, 1.0)] {
             let (rows, stride) = scan.keys(of, t, key);

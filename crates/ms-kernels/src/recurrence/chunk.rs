@@ -2,13 +2,11 @@
 
 use super::product::{Band, View, product};
 use super::{
-    ROWS, Step, add_scaled_rows, adjoint, factors, gather, row_dots, scale_rows, scaled_rows, transposed, weigh,
+    ROWS, Step, add_scaled_rows, adjoint, factors, gather, row_dots, scale_rows, scaled_rows, transposed,
+    weigh,
 };
 use crate::Isa;
 use crate::matmul::kernel::Kernel;
-
-
-
 
 /// Cuts the first `len` elements off, and whole cache lines.
 pub(crate) fn take<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
@@ -139,14 +137,26 @@ impl<'a> Work<'a> {
     }
 
     /// `y = M v + p ∘ (q h)`, `[n,P]`; `h` is the state `[S,P]` in front of the chunk, or nothing if that is zero.
-    pub(crate) fn outputs<K: Kernel<Packed = f32>>(&mut self, y: &mut [f32], rows: &Rows<'_>, h: Option<&[f32]>) {
+    pub(crate) fn outputs<K: Kernel<Packed = f32>>(
+        &mut self,
+        y: &mut [f32],
+        rows: &Rows<'_>,
+        h: Option<&[f32]>,
+    ) {
         let (n, ld, Sizes { s, p, ranks }) = (self.rows(), self.sizes.rows(), self.sizes);
         if let Some(h) = h {
             product::<K>((y, p), false, rows.q, View::of(h, p), [n, p, s], Band::All);
             scale_rows(self.isa, y, p, self.p, ranks);
         }
         weigh(self.isa, self.m, rows.scores, self.l, n, ld);
-        product::<K>((y, p), h.is_some(), View::of(self.m, ld), View::of(rows.v, p), [n, p, n], Band::UpTo(ranks));
+        product::<K>(
+            (y, p),
+            h.is_some(),
+            View::of(self.m, ld),
+            View::of(rows.v, p),
+            [n, p, n],
+            Band::UpTo(ranks),
+        );
     }
 
     /// `h = p h + kᵀ (w ∘ v)`: from the state in front of the chunk to that behind it.
@@ -173,7 +183,14 @@ impl<'a> Work<'a> {
         dh: Option<&[f32]>,
     ) {
         let (isa, n, ld, Sizes { s, p, ranks }) = (self.isa, self.rows(), self.sizes.rows(), self.sizes);
-        product::<K>((self.d, ld), false, View::of(dy, stride), View::of(rows.v, p).t(), [n, n, p], Band::All);
+        product::<K>(
+            (self.d, ld),
+            false,
+            View::of(dy, stride),
+            View::of(rows.v, p).t(),
+            [n, n, p],
+            Band::All,
+        );
         weigh(isa, self.m, rows.scores, self.l, n, ld);
         gather(isa, self.c, to.scores, self.d, rows.scores, self.l, n, ld, false);
         if let Some(dh) = dh {
@@ -185,11 +202,25 @@ impl<'a> Work<'a> {
         } else {
             self.by_row[..n].fill(0.0);
         }
-        product::<K>((to.v, p), dh.is_some(), View::of(self.m, ld).t(), View::of(dy, stride), [n, p, n], Band::From(ranks));
+        product::<K>(
+            (to.v, p),
+            dh.is_some(),
+            View::of(self.m, ld).t(),
+            View::of(dy, stride),
+            [n, p, n],
+            Band::From(ranks),
+        );
         self.f[..n].fill(0.0);
         self.by_start = 0.0;
         if let Some(h) = h {
-            product::<K>((self.wide, s), false, View::of(dy, stride), View::of(h, p).t(), [n, s, p], Band::All);
+            product::<K>(
+                (self.wide, s),
+                false,
+                View::of(dy, stride),
+                View::of(h, p).t(),
+                [n, s, p],
+                Band::All,
+            );
             for (i, f) in self.f[..n].iter_mut().enumerate() {
                 *f = rows.q.dot_row(isa, i, &self.wide[i * s..][..s]);
             }
@@ -230,6 +261,12 @@ pub(crate) fn transpose(isa: Isa, to: &mut [f32], from: &[f32], columns: usize) 
 }
 
 /// `to = by · from`, rows of `width`, those of `from` `stride` apart.
-pub(crate) fn rows_times(isa: Isa, to: &mut [f32], width: usize, (from, stride): (&[f32], usize), by: &[f32]) {
+pub(crate) fn rows_times(
+    isa: Isa,
+    to: &mut [f32],
+    width: usize,
+    (from, stride): (&[f32], usize),
+    by: &[f32],
+) {
     scaled_rows(isa, to, width, from, stride, by, 1);
 }

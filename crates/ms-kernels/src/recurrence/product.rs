@@ -3,8 +3,8 @@
 //! The left operand is read where it stands, the right one is packed. Terms are summed in their order, one fused multiply-add
 //! each, on every instruction set.
 
-use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile};
 use crate::Isa;
+use crate::matmul::kernel::{Kernel, Order, Side, Source, Store, Tile};
 use crate::memory::{Scratch, with_scratch};
 
 /// A matrix in memory: element `(i, j)` at `data[i · row + j · column]`.
@@ -145,9 +145,12 @@ mod tests {
     fn products_are_those_of_the_definition() {
         for [m, n, k] in [[1, 1, 1], [7, 5, 3], [64, 70, 33], [13, 130, 64]] {
             let (a, b, c) = (random::<f32>(m * k, 1), random::<f32>(k * n, 2), random::<f32>(m * (n + 3), 3));
-            for (band, transposed, add) in
-                [(Band::All, false, false), (Band::UpTo(1), true, true), (Band::UpTo(4), false, true), (Band::From(3), true, false)]
-            {
+            for (band, transposed, add) in [
+                (Band::All, false, false),
+                (Band::UpTo(1), true, true),
+                (Band::UpTo(4), false, true),
+                (Band::From(3), true, false),
+            ] {
                 let inside = |i: usize, t: usize| match band {
                     Band::All => true,
                     Band::UpTo(block) => t < (i + 1).next_multiple_of(block),
@@ -156,7 +159,8 @@ mod tests {
                 let (mut left, mut right) = (vec![0f32; m * k], vec![0f32; k * n]);
                 for t in 0..k {
                     for i in 0..m {
-                        left[if transposed { t * m + i } else { i * k + t }] = if inside(i, t) { a[i * k + t] } else { 0.0 };
+                        left[if transposed { t * m + i } else { i * k + t }] =
+                            if inside(i, t) { a[i * k + t] } else { 0.0 };
                     }
                     for j in 0..n {
                         right[if transposed { j * k + t } else { t * n + j }] = b[t * n + j];

@@ -57,13 +57,27 @@ impl Work<'_> {
         dbeta.fill(0.0);
         solve_back(isa, to.v, dbeta, e, p, self.m, ld, system.beta);
         negative(isa, &mut self.own[..n * p], to.v);
-        product::<K>((self.d, ld), false, View::of(self.own, p), View::of(rows.v, p).t(), [n, n, p], Band::All);
+        product::<K>(
+            (self.d, ld),
+            false,
+            View::of(self.own, p),
+            View::of(rows.v, p).t(),
+            [n, n, p],
+            Band::All,
+        );
         for i in 0..n {
             self.d[i * ld + i] = 0.0;
         }
         gather(isa, self.c, d_overlaps, self.d, system.overlaps, self.l, n, ld, true);
         if let Some(h) = h {
-            product::<K>((self.wide, s), false, View::of(self.own, p), View::of(h, p).t(), [n, s, p], Band::All);
+            product::<K>(
+                (self.wide, s),
+                false,
+                View::of(self.own, p),
+                View::of(h, p).t(),
+                [n, s, p],
+                Band::All,
+            );
             for (i, f) in self.f[..n].iter_mut().enumerate() {
                 *f += rows.k.dot_row(isa, i, &self.wide[i * s..][..s]);
             }

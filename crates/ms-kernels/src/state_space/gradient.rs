@@ -196,7 +196,8 @@ impl<'a> Chunk<'a> {
         // SAFETY: a unit takes its own sums of its document's tokens.
         let (dk, dq) = unsafe {
             let tokens = scan.dt.len() / all;
-            let part = |which: usize| to.bc.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
+            let part =
+                |which: usize| to.bc.part(((which * scan.shape.units() + unit) * tokens + t) * s, n * s);
             (part(0), part(1))
         };
         dk.fill(0.0);
@@ -221,8 +222,9 @@ impl<'a> Chunk<'a> {
                 let (step, slope) = (steps.step[c * most + i], steps.slope[c * most + i]);
                 let (x, dy) = (scan.x(t + i, number), &own_dy.0[i * own_dy.1..][..p]);
                 // SAFETY: a unit takes its heads of its document's tokens.
-                let (dx, ddt) =
-                    unsafe { (to.x.part(((t + i) * all + number) * p, p), to.dt.part((t + i) * all + number, 1)) };
+                let (dx, ddt) = unsafe {
+                    (to.x.part(((t + i) * all + number) * p, p), to.dt.part((t + i) * all + number, 1))
+                };
                 blend(isa, dx, step, dv, skip, dy);
                 // log a = −rate·step
                 sum[0] -= d[i].decay * rate * step;

@@ -172,8 +172,7 @@ impl<'a> Scan<'a> {
     /// Steps of head `n` in a document.
     fn steps(&self, isa: Isa, segment: &Segment, n: usize) -> Steps {
         let tokens = segment.q_start..segment.q_start + segment.q_len;
-        let raw: Vec<f32> =
-            tokens.map(|t| self.dt[t * self.shape.heads + n] + self.dt_bias[n]).collect();
+        let raw: Vec<f32> = tokens.map(|t| self.dt[t * self.shape.heads + n] + self.dt_bias[n]).collect();
         let new = || vec![0f32; raw.len()];
         let (mut step, mut decay, mut slope) = (new(), new(), new());
         let rate = exp(self.a_log[n]);
@@ -267,9 +266,7 @@ fn through<K: Kernel<Packed = f32>>(
             let (q, k) = (scan.bc(scan.c, t, of.group), scan.bc(scan.b, t, of.group));
             product::<K>((scores, most), false, q, k.t(), [n, n, s], Band::All);
             let inside = t - segment.q_start..t - segment.q_start + n;
-            for ((h, steps), head) in
-                rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..)
-            {
+            for ((h, steps), head) in rest.chunks_exact_mut(lines(size)).zip(&steps).zip(of.first..) {
                 let h = &mut h[..size];
                 rows_times(isa, &mut v[..n * p], p, scan.rows_x(t, head), &steps.step[inside.clone()]);
                 work.begin(steps.of(inside.clone()));

@@ -25,7 +25,8 @@ pub(super) struct Numbers {
 #[inline(always)]
 pub(super) fn numbers(to: &mut Numbers, raw: &[f32], rates: &[f32], traps: &[f32], floor: f32) {
     let n = raw.len();
-    let fields = [&mut to.step, &mut to.step_slope, &mut to.rate, &mut to.rate_slope, &mut to.decay, &mut to.end];
+    let fields =
+        [&mut to.step, &mut to.step_slope, &mut to.rate, &mut to.rate_slope, &mut to.decay, &mut to.end];
     let [step, step_slope, rate, rate_slope, decay, end] = fields.map(|field| {
         field.resize(n, 0.0);
         &mut field[..n]
@@ -64,9 +65,11 @@ fn sin_cos(x: f32) -> (f32, f32) {
     let n = (x * FRAC_2_PI + SHIFT) - SHIFT;
     let y = (x - n * HIGH) - n * LOW;
     let s = y * y;
-    let sin = (((-1.0 / 39_916_800.0 * s + 1.0 / 362_880.0) * s - 1.0 / 5040.0) * s + 1.0 / 120.0) * s - 1.0 / 6.0;
+    let sin =
+        (((-1.0 / 39_916_800.0 * s + 1.0 / 362_880.0) * s - 1.0 / 5040.0) * s + 1.0 / 120.0) * s - 1.0 / 6.0;
     let sin = y + y * s * sin;
-    let cos = (((1.0 / 479_001_600.0 * s - 1.0 / 3_628_800.0) * s + 1.0 / 40_320.0) * s - 1.0 / 720.0) * s + 1.0 / 24.0;
+    let cos = (((1.0 / 479_001_600.0 * s - 1.0 / 3_628_800.0) * s + 1.0 / 40_320.0) * s - 1.0 / 720.0) * s
+        + 1.0 / 24.0;
     let cos = 1.0 + s * (s * cos - 0.5);
     let quadrant = n - 4.0 * (n * 0.25).floor();
     let odd = quadrant == 1.0 || quadrant == 3.0;
@@ -180,7 +183,15 @@ pub(super) fn by_rank(v: &mut [f32], p: usize, x: &[f32], stride: usize, factors
 
 /// `y = Σ_r (out_r + d v_r) · silu(z · rank_z_r) · rank_o_r` of one token.
 #[inline(always)]
-pub(super) fn gated(y: &mut [f32], out: &[f32], v: &[f32], z: &[f32], rank_z: &[f32], rank_o: &[f32], d: f32) {
+pub(super) fn gated(
+    y: &mut [f32],
+    out: &[f32],
+    v: &[f32],
+    z: &[f32],
+    rank_z: &[f32],
+    rank_o: &[f32],
+    d: f32,
+) {
     let p = y.len();
     let z = &z[..p];
     y.fill(0.0);
@@ -218,7 +229,8 @@ pub(super) fn gated_back(
     for r in (0..of.out.len()).step_by(p) {
         let (raw, v) = (&of.out[r..][..p], &of.v[r..][..p]);
         let (fz, fo) = (&of.rank_z[r..][..p], &of.rank_o[r..][..p]);
-        let (d_out, d_rank_z, d_rank_o) = (&mut d_out[r..][..p], &mut d_rank_z[r..][..p], &mut d_rank_o[r..][..p]);
+        let (d_out, d_rank_z, d_rank_o) =
+            (&mut d_out[r..][..p], &mut d_rank_z[r..][..p], &mut d_rank_o[r..][..p]);
         let (z, dy) = (&of.z[..p], &of.dy[..p]);
         for i in 0..p {
             let out = raw[i] + d * v[i];
@@ -284,7 +296,10 @@ mod tests {
             let x = i as f32 * 0.004;
             let (sin, cos) = sin_cos(x);
             let (want_sin, want_cos) = f64::from(x).sin_cos();
-            assert!((f64::from(sin) - want_sin).abs() < 6e-8 && (f64::from(cos) - want_cos).abs() < 6e-8, "{x}");
+            assert!(
+                (f64::from(sin) - want_sin).abs() < 6e-8 && (f64::from(cos) - want_cos).abs() < 6e-8,
+                "{x}"
+            );
         }
     }
 }

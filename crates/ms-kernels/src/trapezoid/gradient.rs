@@ -137,7 +137,8 @@ struct Way<'a> {
 impl Way<'_> {
     /// Goes through the document and back with the heads `numbers`, whose sums are `sums`, one after the other.
     fn go<K: Kernel<Packed = f32>>(&self, numbers: Range<usize>, sums: &mut [f32]) {
-        let (isa, scan, sizes, a) = (self.cpu.isa(), self.scan, self.scan.shape.sizes(), self.scan.shape.angles);
+        let (isa, scan, sizes, a) =
+            (self.cpu.isa(), self.scan, self.scan.shape.sizes(), self.scan.shape.angles);
         let (size, keys, len) = (sizes.s * sizes.p, sizes.ranks * sizes.s, self.segment.q_len);
         let chunks = len.div_ceil(sizes.tokens());
         let room = Walk::len(&sizes) + Back::len(&sizes) + numbers.len() * One::len(&scan.shape, len);
@@ -216,7 +217,8 @@ impl Way<'_> {
             // SAFETY: a unit takes its heads of its document's tokens.
             let dz = unsafe { self.to.z.part(at * p, p) };
             let [_, by_z, by_o] = &mut sums.ranks;
-            *sums.d += gated_back(isa, (&mut back.d_out[i * values..][..values], dz), (by_z, by_o), &of, skip);
+            *sums.d +=
+                gated_back(isa, (&mut back.d_out[i * values..][..values], dz), (by_z, by_o), &of, skip);
         }
         let d_out = (&back.d_out[..n * p], p);
         let (q, k) = (View::of(walk.q, s), View::of(walk.k, s));
@@ -227,7 +229,13 @@ impl Way<'_> {
         back.d_scores.fill(0.0);
         let mut d = [Step::default(); ROWS];
         let mut rows_to = ToRows { q: &mut *dq, k: &mut *dk, scores: back.d_scores, v: &mut *dv };
-        walk.work.back::<K>(&mut rows_to, &rows, d_out, (!first).then_some(&*state.h), (!ended).then_some(&**dh));
+        walk.work.back::<K>(
+            &mut rows_to,
+            &rows,
+            d_out,
+            (!first).then_some(&*state.h),
+            (!ended).then_some(&**dh),
+        );
         walk.work.back_through::<K>(&mut d, &rows, d_out, (!first).then_some(&mut **dh), ended);
         let d_scores = View::of(back.d_scores, ld);
         product::<K>((dq, s), true, d_scores, k, [n, s, n], Band::UpTo(ranks));
@@ -242,7 +250,14 @@ impl Way<'_> {
             let x = scan.channels(o.x, self.segment.q_start + tokens.start - 1, head.n);
             by_rank(isa, &mut walk.last_values, p, x, p, &head.factors[0]);
             let (dh, before) = (View::of(dh, p), &before[c * keys..][..keys]);
-            product::<K>((by_keys, s), false, View::of(&walk.last_values, p), dh.t(), [ranks, s, p], Band::All);
+            product::<K>(
+                (by_keys, s),
+                false,
+                View::of(&walk.last_values, p),
+                dh.t(),
+                [ranks, s, p],
+                Band::All,
+            );
             product::<K>((by_values, p), false, View::of(before, s), dh, [ranks, p, s], Band::All);
             d[0].extra = crate::lanes::dot(isa, by_keys, before);
             by_keys.iter_mut().chain(by_values.iter_mut()).for_each(|v| *v *= again);
@@ -289,7 +304,8 @@ impl Way<'_> {
         let (c, angle) = rest.split_at_mut(keys);
         let turns = (&walk.cos[i * a..][..a], &walk.sin[i * a..][..a]);
         let sizes = (s, scan.shape.pairs == Pairs::Halves);
-        for (d, of, to, bias) in [(dk, &*walk.k, b, &mut *sums.b_bias), (dq, &*walk.q, c, &mut *sums.c_bias)] {
+        for (d, of, to, bias) in [(dk, &*walk.k, b, &mut *sums.b_bias), (dq, &*walk.q, c, &mut *sums.c_bias)]
+        {
             turned_back(isa, d, by_angle, &of[i * keys..][..keys], turns, sizes);
             add(isa, to, d);
             add(isa, bias, d);

@@ -56,7 +56,9 @@ impl Head {
     pub(super) fn new(isa: Isa, scan: &Scan<'_>, segment: &Segment, n: usize) -> Self {
         let (o, heads) = (&scan.operands, scan.shape.heads);
         let tokens = segment.q_start..segment.q_start + segment.q_len;
-        let of = |all: &[f32], add: f32| -> Vec<f32> { tokens.clone().map(|t| all[t * heads + n] + add).collect() };
+        let of = |all: &[f32], add: f32| -> Vec<f32> {
+            tokens.clone().map(|t| all[t * heads + n] + add).collect()
+        };
         let mut found = Numbers::default();
         let (raw, rates, traps) = (of(o.dt, o.dt_bias[n]), of(o.rate, 0.0), of(o.trap, 0.0));
         numbers(isa, &mut found, &raw, &rates, &traps, scan.shape.rate_floor);
@@ -67,11 +69,7 @@ impl Head {
     /// What tokens of the document do to the state.
     fn steps(&self, tokens: Range<usize>) -> impl Iterator<Item = Step> {
         let Numbers { step, decay, end, .. } = &self.numbers;
-        tokens.map(move |t| Step {
-            decay: decay[t],
-            unit: step[t] * end[t],
-            extra: step[t] * (1.0 - end[t]),
-        })
+        tokens.map(move |t| Step { decay: decay[t], unit: step[t] * end[t], extra: step[t] * (1.0 - end[t]) })
     }
 }
 
@@ -97,7 +95,8 @@ impl<'a> State<'a> {
     pub(super) fn new(isa: Isa, scan: &Scan<'_>, rest: &mut &'a mut [f32], last: &[f32], h: &[f32]) -> Self {
         let (Sizes { s, p, ranks }, a) = (scan.shape.sizes(), scan.shape.angles);
         let fresh = last.is_empty();
-        let part = |from: usize, len: usize| if fresh { vec![0.0; len] } else { last[from..][..len].to_vec() };
+        let part =
+            |from: usize, len: usize| if fresh { vec![0.0; len] } else { last[from..][..len].to_vec() };
         let state = Self {
             h: take(rest, s * p),
             fresh,

@@ -20,8 +20,8 @@ use crate::recurrence::product::with_f32_kernel;
 use crate::state_space::expect_covered;
 use crate::{Cpu, Error, Result};
 pub use gradient::backward;
-use std::ops::Range;
 use head::{Document, Head, State, Walk};
+use std::ops::Range;
 
 /// Which elements of a key are turned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

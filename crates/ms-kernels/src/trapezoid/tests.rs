@@ -76,8 +76,13 @@ fn reference(shape: &Shape, all: &[f64], borders: &[usize]) -> Vec<f64> {
 
 #[test]
 fn the_scan_and_its_gradient_are_those_of_the_quadratic_form() {
-    for (shape, borders) in [(SINGLE, vec![0, 3, 4, 8]), (RANKS, vec![0, 1, 6]), (SINGLE, vec![0, 70]), (SINGLE, vec![0, 64, 130, 130, 145]), (RANKS, vec![0, 21, 90, 101])]
-    {
+    for (shape, borders) in [
+        (SINGLE, vec![0, 3, 4, 8]),
+        (RANKS, vec![0, 1, 6]),
+        (SINGLE, vec![0, 70]),
+        (SINGLE, vec![0, 64, 130, 130, 145]),
+        (RANKS, vec![0, 21, 90, 101]),
+    ] {
         let tokens = borders[borders.len() - 1];
         let segments: Vec<Segment> = borders.windows(2).map(|p| Segment::of(p[0], p[1] - p[0])).collect();
         let sizes = sizes(&shape, tokens);
