@@ -226,8 +226,8 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], states: &mut [f32], scan: &Scan<'_>) ->
     let (y, states) = (Disjoint::new(y), Disjoint::new(states));
     cpu.for_each_unit(scan.segments.len() * units, |u| {
         let (document, heads_of) = (u / units, scan.shape.together(u % units));
-        // SAFETY: a unit takes the states of its heads of its document.
         let states = match kept {
+            // SAFETY: a unit takes the states of its heads of its document.
             true => unsafe {
                 states.part((document * heads + heads_of.first) * size, heads_of.count * size)
             },
