@@ -3,13 +3,13 @@
 use crate::options::Options;
 use crate::resolve::Resolved;
 use crate::topology::{self, Topology};
-use crate::{communication, plan, rehearse};
+use crate::{communication, plan, recompute, rehearse};
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
-use ms_spec::{Mixer, ModelConfig, PlacedParam, Placement, Recompute, Stages};
+use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
 use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -296,10 +296,8 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 
 /// Every layout of the run's ranks that its model and batch allow.
 fn layouts(r: &Resolved, o: &Options) -> Vec<Layout> {
-    // Layers that borrow from earlier ones are not run again.
-    let c = &r.config.model;
-    let borrows = c.has(Mixer::SharedKv) || (0..c.layers).any(|l| c.layer(l).borrows_index);
-    let ways = if borrows { &[Recompute::None][..] } else { &[Recompute::None, Recompute::Uniform(1)] };
+    let lends = recompute::lender(&r.config.model).is_some();
+    let ways = if lends { &[Recompute::None][..] } else { &[Recompute::None, Recompute::Uniform(1)] };
     let experts = r.config.model.moe.as_ref().map_or(1, |m| m.experts);
     let mut all = Vec::new();
     for tp in divisors(r.world) {
