@@ -345,8 +345,9 @@ fn every_planted_fault_is_noticed() {
     assert!(unnoticed.is_empty(), "{} faults are not noticed:\n{}", unnoticed.len(), unnoticed.join("\n"));
 }
 
-/// What ranks may get wrong without an exchange: on the topology alone, masks and positions cut in the wrong place (7452's
-/// finding 5), borders of documents forgotten, factors of the ranks in a loss or an update, dropout drawn for other samples.
+/// What ranks may get wrong without an exchange: masks and positions cut in the wrong place (7452's finding 5), borders of
+/// documents forgotten, factors of the ranks in a loss or an update, dropout drawn for other samples. The data or the
+/// coefficients of the whole run on several ranks are changed, on all of them alike: whether the comparison notices it.
 type Slip = fn(&mut Case, &mut Routing, &mut [Vec<MicroBatch>]);
 
 const SLIPS: [(&str, Model, [usize; 5], Slip); 8] = [

@@ -1,15 +1,15 @@
 //! `--dry-run --fit SIZE`: layouts of the given ranks whose ranks each need at most so much memory, best first.
 
 use crate::options::Options;
-use crate::plan;
 use crate::resolve::Resolved;
 use crate::topology::{self, Topology};
+use crate::{communication, plan, recompute, rehearse};
 use anyhow::Result;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Upstream};
 use ms_core::{Axis, Grid, GridRules, GridSizes};
 use ms_dist::ContextParallel;
-use ms_spec::{Mixer, ModelConfig, PlacedParam, Placement, Recompute, Stages};
+use ms_spec::{ModelConfig, PlacedParam, Placement, Recompute, Stages};
 use ms_trainer::TrainConfig;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -19,7 +19,11 @@ use std::io::Write;
 const FLOPS_PER_BYTE: f64 = 3000.0;
 
 /// Layouts that are shown.
-const SHOWN: usize = 10;
+const SHOWN: usize = 8;
+
+/// Layouts that are tried out for it, and those that need least by formula, where none of the best can be shown.
+const TRIED: usize = 12;
+const LEAST: usize = 4;
 
 /// One way to spread the run.
 struct Layout {
@@ -29,13 +33,20 @@ struct Layout {
     layer_list: Option<Vec<usize>>,
     recompute: Recompute,
     dp: usize,
-    /// Of the rank that needs most, in bytes.
+    /// The global batch size, where it is not given and would be another one of these ranks.
+    global: Option<usize>,
+    /// Of the rank that needs most, in bytes, by formula, and its stage.
     bytes: usize,
+    stage: usize,
+    /// The same as it was tried out, in blocks of memory as an arena gives them.
+    peak: Option<usize>,
     bubble: f64,
-    /// Sent by a rank of the first stage in an iteration.
-    sent: f64,
-    /// Estimated length of an iteration, in lengths of its computation alone.
-    cost: f64,
+    /// Operations of a rank in an iteration.
+    flops: f64,
+    /// Bytes sent in an iteration by a rank of the stage that sends most: tried out, or by formula.
+    sent: u64,
+    /// By formula.
+    estimated: u64,
 }
 
 /// Bytes of `64GiB`, `80GB`, `512MiB` or a plain number.
@@ -71,46 +82,86 @@ fn bytes(text: &str) -> Result<usize> {
 pub(crate) fn print(args: &Args, o: &Options, r: &Resolved, limit: &str) -> Result<()> {
     let limit = bytes(limit)?;
     check(o, r)?;
-    let mut all = layouts(r, rules(o.upstream));
-    all.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    let mut all = layouts(r, o);
+    all.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
     let least = all.iter().map(|l| l.bytes).min();
-    let (fit, total) = (all.iter().filter(|l| l.bytes <= limit).count(), all.len());
-    let shown: Vec<&Layout> = all.iter().filter(|l| l.bytes <= limit).take(SHOWN).collect();
-    if shown.is_empty() {
-        let least = least.map_or("there is no layout at all".to_owned(), |n| {
-            format!("the smallest of {total} layouts needs {:.1} GiB", gib(n))
-        });
-        return Err(Usage(format!(
-            "--fit: no layout of {} ranks needs at most {:.1} GiB a rank; {least}\nhint: more ranks, a smaller \
+    let total = all.len();
+    let none = |why: String| {
+        Usage(format!(
+            "--fit: no layout of {} ranks needs at most {:.1} GiB a rank; {why}\nhint: more ranks, a smaller \
              --micro-batch-size or a shorter --seq-length",
             r.world,
             gib(limit)
+        ))
+    };
+    all.retain(|l| l.bytes <= limit);
+    let fit = all.len();
+    if fit == 0 {
+        return Err(none(least.map_or("there is no layout at all".to_owned(), |n| {
+            format!("the smallest of {total} layouts needs {:.1} GiB", gib(n))
+        }))
+        .into());
+    }
+    let (shown, tried) = tried(all, r, o, limit);
+    if shown.is_empty() {
+        return Err(none(format!(
+            "{fit} of {total} layouts do by formula, and none of the {tried} of them that were tried out"
         ))
         .into());
     }
     let mut out = std::io::stdout().lock();
     if args.json() {
-        let found: Vec<Value> = shown.iter().map(|l| l.to_json()).collect();
-        writeln!(out, "{}", json!({"limit_bytes": limit, "layouts": total, "fit": fit, "best": found}))?;
+        let best: Vec<Value> = shown.iter().map(Layout::to_json).collect();
+        let found = json!({"limit_bytes": limit, "layouts": total, "fit": fit, "tried": tried, "best": best});
+        writeln!(out, "{found}")?;
         return Ok(());
     }
     writeln!(
         out,
-        "{fit} of {total} layouts of {} ranks need at most {:.1} GiB a rank; best first:",
+        "{fit} of {total} layouts of {} ranks need at most {:.1} GiB a rank by formula; of {tried} that were tried out, best \
+         first:",
         r.world,
         gib(limit)
     )?;
     for l in shown {
         writeln!(
             out,
-            "{:>8.1} GiB  bubble {:>4.1} %  sent {:>7.2} GB  {}",
-            gib(l.bytes),
+            "{:>8.1} GiB  bubble {:>4.1} %  sent {:>7.2} GB  {}{}",
+            gib(l.peak.unwrap_or(l.bytes)),
             100.0 * l.bubble,
-            l.sent / 1e9,
-            l.flags()
+            l.sent as f64 / 1e9,
+            l.flags(),
+            if l.peak.is_none() { "  (by formula: it cannot be tried out)" } else { "" }
         )?;
     }
     Ok(())
+}
+
+/// Of layouts that need at most `limit` by formula, best first, those that do when they are tried out, best first, and how many
+/// were.
+fn tried(all: Vec<Layout>, r: &Resolved, o: &Options, limit: usize) -> (Vec<Layout>, usize) {
+    let (mut shown, mut rest, mut tried) = (Vec::new(), Vec::new(), 0);
+    for mut layout in all {
+        if shown.len() == SHOWN || tried == TRIED {
+            rest.push(layout);
+            continue;
+        }
+        tried += 1;
+        if layout.try_out(r, o, limit) {
+            shown.push(layout);
+        }
+    }
+    if shown.is_empty() {
+        rest.sort_by_key(|l| l.bytes);
+        for mut layout in rest.into_iter().take(LEAST) {
+            tried += 1;
+            if layout.try_out(r, o, limit) {
+                shown.push(layout);
+            }
+        }
+    }
+    shown.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
+    (shown, tried)
 }
 
 /// Most micro-batches of an iteration for which pipelines are simulated.
@@ -139,6 +190,12 @@ fn check(o: &Options, r: &Resolved) -> Result<()> {
         return Err(Usage(format!(
             "--fit: expected --context-parallel-algo megatron_cp_algo or ulysses_cp_algo, found {other}"
         ))
+        .into());
+    }
+    if r.config.recompute != Recompute::None {
+        return Err(Usage(
+            "--fit: proposes this itself or not at all; leave out --recompute-granularity full".into(),
+        )
         .into());
     }
     let micro_batches = r.config.batch.global / r.config.batch.micro.max(1);
@@ -187,7 +244,39 @@ impl Layout {
         if self.recompute != Recompute::None {
             flags += " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
         }
+        if let Some(global) = self.global {
+            flags += &format!(" --global-batch-size {global}");
+        }
         flags + " --use-distributed-optimizer"
+    }
+
+    /// Estimated length of an iteration, in lengths of its computation alone.
+    fn cost(&self) -> f64 {
+        let again = if self.recompute == Recompute::None { 1.0 } else { 4.0 / 3.0 };
+        let exchanges = self.sent as f64 * FLOPS_PER_BYTE / self.flops.max(1.0);
+        (again + exchanges) / (1.0 - self.bubble).max(1e-3)
+    }
+
+    /// Tries out the first rank of every stage, and takes what it needs and sends in place of what formulas say. Whether none
+    /// needs more than `limit` bytes; a layout that cannot be tried out keeps what formulas say.
+    fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
+        let Some(run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
+        let micro_batches = run.config.batch.global / (run.config.batch.micro * self.dp);
+        // The stage that likely needs most, and only if it fits the others.
+        let others: Vec<usize> = (0..self.sizes.pp).filter(|&stage| stage != self.stage).collect();
+        let (mut peak, mut sent) = (0usize, 0u64);
+        for stages in [vec![self.stage], others] {
+            for found in rehearse::stages(&run, micro_batches, &stages) {
+                let Some(found) = found else { return true };
+                peak = peak.max(found.peak_block_bytes);
+                sent = sent.max(found.sent.values().sum::<u64>());
+            }
+            if peak > limit {
+                return false;
+            }
+        }
+        (self.peak, self.sent) = (Some(peak), sent);
+        true
     }
 
     fn to_json(&self) -> Value {
@@ -195,7 +284,8 @@ impl Layout {
         json!({
             "tp": s.tp, "pp": s.pp, "cp": s.cp, "ep": s.ep, "dp": self.dp, "sequence_parallel": self.sequence_parallel,
             "chunks": self.chunks, "recompute": self.recompute != Recompute::None, "bytes_per_rank": self.bytes,
-            "bubble": self.bubble, "sent_bytes": self.sent, "cost": self.cost, "flags": self.flags(),
+            "peak_block_bytes": self.peak, "bubble": self.bubble, "sent_bytes": self.sent,
+            "estimated_sent_bytes": self.estimated, "tried_out": self.peak.is_some(), "cost": self.cost(), "flags": self.flags(),
         })
     }
 }
@@ -205,11 +295,9 @@ fn divisors(n: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Every layout of the run's ranks that its model and batch allow.
-fn layouts(r: &Resolved, rules: GridRules) -> Vec<Layout> {
-    // Layers that borrow from earlier ones are not run again.
-    let c = &r.config.model;
-    let borrows = c.has(Mixer::SharedKv) || (0..c.layers).any(|l| c.layer(l).borrows_index);
-    let ways = if borrows { &[Recompute::None][..] } else { &[Recompute::None, Recompute::Uniform(1)] };
+fn layouts(r: &Resolved, o: &Options) -> Vec<Layout> {
+    let lends = recompute::lender(&r.config.model).is_some();
+    let ways = if lends { &[Recompute::None][..] } else { &[Recompute::None, Recompute::Uniform(1)] };
     let experts = r.config.model.moe.as_ref().map_or(1, |m| m.experts);
     let mut all = Vec::new();
     for tp in divisors(r.world) {
@@ -223,7 +311,7 @@ fn layouts(r: &Resolved, rules: GridRules) -> Vec<Layout> {
                     for chunks in [1, 2] {
                         for &recompute in ways {
                             let sizes = GridSizes { tp, cp, pp, ep, ..GridSizes::default() };
-                            all.extend(layout(r, rules, sizes, chunks, recompute));
+                            all.extend(layout(r, o, sizes, chunks, recompute));
                         }
                     }
                 }
@@ -233,14 +321,14 @@ fn layouts(r: &Resolved, rules: GridRules) -> Vec<Layout> {
     all
 }
 
-/// The layout, if the run can be spread so.
-fn layout(
+/// The run spread so, if it can be.
+fn spread(
     r: &Resolved,
-    rules: GridRules,
+    o: &Options,
     mut sizes: GridSizes,
     chunks: usize,
     recompute: Recompute,
-) -> Option<Layout> {
+) -> Option<Resolved> {
     let c = &r.config;
     let context = match r.topology.context {
         ContextParallel::Ulysses => ContextParallel::Ulysses,
@@ -255,18 +343,16 @@ fn layout(
     let (each, more) = (c.model.layers / sizes.pp, c.model.layers % sizes.pp);
     let layer_list = (more > 0).then(|| (0..sizes.pp).map(|s| each + usize::from(s < more)).collect());
     let stages = Stages { pp: sizes.pp, layers_per_chunk, layer_list, ..Stages::default() };
-    let grid = Grid::new(r.world, &sizes, rules).ok()?;
+    let grid = Grid::new(r.world, &sizes, rules(o.upstream)).ok()?;
     let sequence_parallel = sizes.tp > 1;
-    // Rows of the vocabulary that do not divide are filled up.
-    let padded_vocab = c.model.padded_vocab.next_multiple_of(sizes.tp);
+    let padded_vocab = crate::model::padded_vocab(o, &c.model, sizes.tp);
     let model = ModelConfig { padded_vocab, ..c.model.clone() };
     let dispatcher = r.topology.dispatcher;
     let tokens = (sequence_parallel, dispatcher);
     topology::check(&model, &grid, &stages, &context, tokens, c.seq_length, c.batch.micro).ok()?;
     let order = r.config.order;
-    let layer_list = stages.layer_list.clone();
-    let config = TrainConfig { model, stages: stages.clone(), order, recompute, ..c.clone() };
-    let dp = grid.size(Axis::Dp);
+    let bucket_size = crate::resolve::bucket_size(o, &grid);
+    let config = TrainConfig { model, stages: stages.clone(), order, recompute, bucket_size, ..c.clone() };
     let topology = Topology {
         ring_cache: r.topology.ring_cache,
         dispatcher,
@@ -279,29 +365,45 @@ fn layout(
         context,
         distributed_optimizer: true,
     };
-    let run = Resolved { config, topology, data: None, ..r.clone() };
-    let placement = Placement::new(&run.config.model, &run.config.stages).ok()?;
+    Some(Resolved { config, topology, data: None, ..r.clone() })
+}
+
+/// The layout with what formulas say of it, if the run can be spread so.
+fn layout(
+    r: &Resolved,
+    o: &Options,
+    sizes: GridSizes,
+    chunks: usize,
+    recompute: Recompute,
+) -> Option<Layout> {
+    let run = spread(r, o, sizes, chunks, recompute)?;
+    let c = &run.config;
+    let placement = Placement::new(&c.model, &c.stages).ok()?;
+    let dp = run.topology.grid.size(Axis::Dp);
     let micro_batches = c.batch.global / (c.batch.micro * dp);
     let (schedule, report) = plan::pipeline(&run, &placement, micro_batches).ok()?;
-    let held: Vec<Vec<PlacedParam>> = (0..sizes.pp).map(|s| placement.params(&run.config.model, s)).collect();
-    let bytes =
-        (0..sizes.pp).map(|stage| plan::stage_bytes(&run, &placement, &held[stage], stage, &schedule));
-    let bytes = bytes.collect::<Result<Vec<_>>>().ok()?.into_iter().max()?;
-    let sent = plan::communication(&run, &held, micro_batches, c.seq_length * c.batch.micro).ok()?;
-    let sent: f64 = sent.as_object()?.values().filter_map(Value::as_f64).sum();
-    let again = if recompute == Recompute::None { 1.0 } else { 4.0 / 3.0 };
-    let flops = c.flops_per_sample * c.batch.global as f64 / r.world as f64;
-    let cost = (again + sent * FLOPS_PER_BYTE / flops.max(1.0)) / (1.0 - report.bubble_fraction).max(1e-3);
+    let held: Vec<Vec<PlacedParam>> = (0..sizes.pp).map(|s| placement.params(&c.model, s)).collect();
+    let (mut worst, mut sent) = ((0usize, 0usize), 0u64);
+    for (stage, own) in held.iter().enumerate() {
+        let bytes = plan::stage_bytes(&run, &placement, own, stage, &schedule).ok()?;
+        worst = worst.max((bytes, stage));
+        let of_stage = communication::of_stage(&run, &placement, &held, stage, micro_batches).ok()?;
+        sent = sent.max(of_stage.as_object()?.values().filter_map(Value::as_u64).sum());
+    }
     Some(Layout {
         sizes,
-        sequence_parallel,
+        sequence_parallel: run.topology.sequence_parallel,
         chunks,
-        layer_list,
+        layer_list: c.stages.layer_list.clone(),
         recompute,
         dp,
-        bytes,
+        global: o.batches.global.is_none().then_some(c.batch.global),
+        bytes: worst.0,
+        stage: worst.1,
+        peak: None,
         bubble: report.bubble_fraction,
+        flops: c.flops_per_sample * c.batch.global as f64 / r.world as f64,
         sent,
-        cost,
+        estimated: sent,
     })
 }

@@ -9,6 +9,7 @@
 mod macros;
 
 mod beside;
+mod communication;
 mod data;
 mod fit;
 mod keep;

@@ -7,6 +7,7 @@ use ms_cli::megatron::Given;
 use ms_options::ModelFlags;
 use ms_spec::ModelConfig;
 use serde_json::{Value, json};
+use std::path::Path;
 
 options! {
     /// What training alone is told of a model.
@@ -47,13 +48,25 @@ fn culprit(flags: &ModelFlags, error: &ms_spec::Error) -> &'static str {
 /// Tokens of a plan's vocabulary where neither flags nor a tokenizer say.
 const ASSUMED_VOCABULARY: usize = 65536;
 
+/// The folder that the model's shape is read from, if it is not from the flags.
+fn loaded(o: &Options) -> Option<&Path> {
+    o.source.folder().filter(|_| !o.model_flags.describe_all() || o.source.describes_model())
+}
+
+/// Rows of the embedding of `model`, which was made of these options, where `tp` ranks share them.
+pub(crate) fn padded_vocab(o: &Options, model: &ModelConfig, tp: usize) -> usize {
+    match loaded(o).is_some() || o.model_flags.rows().is_some() {
+        true => model.padded_vocab.next_multiple_of(tp),
+        false => model.vocab.next_multiple_of(o.made.divisor.saturating_mul(tp)),
+    }
+}
+
 /// The model: from the flags if they describe one, else from the checkpoint, single flags winning over it.
 ///
 /// A model that is only `planned` has [`ASSUMED_VOCABULARY`] where nothing says how large its vocabulary is.
 pub(crate) fn model(o: &Options, tokens: Option<usize>, planned: bool) -> Result<(ModelConfig, String)> {
     let flags = &o.model_flags;
-    let loaded = o.source.folder().filter(|_| !flags.describe_all() || o.source.describes_model());
-    if let Some(dir) = loaded {
+    if let Some(dir) = loaded(o) {
         let checkpoint = ms_ckpt::open(dir).with_context(|| {
             "the model's shape is read from --load when neither --num-layers nor --hidden-size is given"
                 .to_owned()

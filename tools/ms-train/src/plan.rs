@@ -1,5 +1,6 @@
 //! `--dry-run`: what a run would be, without starting it.
 
+use crate::communication;
 use crate::resolve::Resolved;
 use crate::room::Needs;
 use anyhow::{Result, anyhow};
@@ -9,9 +10,7 @@ use ms_core::{Axis, DType, Grid, ParamId};
 use ms_dist::ContextParallel;
 use ms_dist::buckets::BucketPlan;
 use ms_dist::schedule::{Action, Report, Schedule};
-use ms_spec::{
-    Activations, Attention, ExpertExchange, Feed, Item, Mixer, PassBytes, PlacedParam, Placement, memory,
-};
+use ms_spec::{Activations, Item, PassBytes, PlacedParam, Placement, memory};
 use ms_trainer::Replay;
 use ms_trainer::rehearsal::Rehearsal;
 use serde_json::{Map, Value, json};
@@ -68,10 +67,9 @@ fn plan(r: &Resolved) -> Result<Value> {
     let stages: Vec<Vec<PlacedParam>> = (0..placement.stages()).map(|s| placement.params(model, s)).collect();
     let micro_batches = c.batch.global / (c.batch.micro * grid.size(Axis::Dp));
     let (schedule_of_stages, report) = pipeline(r, &placement, micro_batches)?;
-    let rehearsed = crate::rehearse::stages(r, micro_batches);
+    let rehearsed = crate::rehearse::stages(r, micro_batches, &(0..placement.stages()).collect::<Vec<_>>());
     let ranks = ranks(r, &placement, &stages, (&schedule_of_stages, &rehearsed))?;
     let most = |key: &str| ranks.iter().filter_map(|rank| rank[key].as_u64()).max().unwrap_or(0);
-    let tokens = c.seq_length * c.batch.micro;
     Ok(json!({
         "parameters": parameters,
         "model_from": r.model_from,
@@ -103,8 +101,8 @@ fn plan(r: &Resolved) -> Result<Value> {
         },
         "memory": Needs::of(r)?.to_json(),
         "communication_bytes_per_iteration": match &rehearsed[0] {
-            Some(first) => sent(r, &stages, first)?,
-            None => communication(r, &stages, micro_batches, tokens)?,
+            Some(first) => sent(r, &placement, &stages, first)?,
+            None => communication::of_stage(r, &placement, &stages, 0, micro_batches)?,
         },
         "ranks": ranks,
     }))
@@ -312,78 +310,20 @@ fn ranks(
 
 /// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load
 /// of experts.
-fn sent(r: &Resolved, stages: &[Vec<PlacedParam>], first: &Rehearsal) -> Result<Value> {
+fn sent(
+    r: &Resolved,
+    placement: &Placement,
+    stages: &[Vec<PlacedParam>],
+    first: &Rehearsal,
+) -> Result<Value> {
     let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
-    let mut sent = communication(r, stages, 0, 0)?;
+    let mut sent = communication::of_stage(r, placement, stages, 0, 0)?;
     sent["tp"] = json!(of(&["tp"]));
     sent["expert_tp"] = json!(of(&["expert-tp"]));
     sent["pp"] = json!(of(&["pp", "embedding"]));
     sent["cp"] = json!(of(&["cp", "ulysses", "ring"]));
     sent["ep"] = json!(of(&["ep"]));
     Ok(sent)
-}
-
-/// An estimate of the bytes that a rank of the first stage sends in an iteration, by axis, counted as
-/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. Layouts are
-/// compared by it; a plan is tried out.
-pub(crate) fn communication(
-    r: &Resolved,
-    stages: &[Vec<PlacedParam>],
-    micro_batches: usize,
-    tokens: usize,
-) -> Result<Value> {
-    let (c, grid) = (&r.config, &r.topology.grid);
-    let (tp, cp, pp) = (grid.size(Axis::Tp), grid.size(Axis::Cp), grid.size(Axis::Pp));
-    let share = |bytes: usize, ranks: usize| bytes / ranks.max(1) * (ranks - 1);
-    let of = |experts: bool| {
-        let held: Vec<PlacedParam> =
-            stages[0].iter().filter(|p| p.spec.of_experts() == experts).cloned().collect();
-        memory::of(&held, grid, 0, c.element_bytes(), c.state_bytes(), true)
-    };
-    let (dense, experts) = (of(false)?, of(true)?);
-    let (dp, edp) = (grid.size(Axis::Dp) * cp, grid.expert().size(Axis::Dp));
-    let row = c.model.hidden * c.dtype.size();
-    let stream = tokens / cp * row;
-    let layers = c.model.layers / pp;
-    // Of the first stage, from the layers that it has of each kind.
-    let of_experts = (0..layers).filter(|&l| c.model.layer(l).feed == Feed::Moe).count();
-    let around = ExpertExchange {
-        dispatcher: r.topology.dispatcher,
-        tokens: tokens / cp,
-        element_bytes: c.dtype.size(),
-        tp,
-        etp: grid.expert().size(Axis::Tp),
-        ep: grid.size(Axis::Ep),
-        sequence_parallel: r.topology.sequence_parallel,
-    }
-    .of_layer(&c.model);
-    // Each of a layer's two sublayers enters and leaves, forward and backward; so do the embedding and the output layer. A sum
-    // over all costs as much as gathering and sharing together. Experts are counted for themselves.
-    let mut crossings = 2 * (4 * layers + 2 - 2 * of_experts);
-    if r.topology.sequence_parallel {
-        // What enters a sublayer is gathered again for the gradients of its weights.
-        crossings += 2 * layers - of_experts;
-    }
-    let border = if r.topology.sequence_parallel { stream / tp } else { stream };
-    let chunks =
-        c.stages.layers_per_chunk.map_or(1, |n| layers / n.max(1)) * if c.stages.dual_pipe { 2 } else { 1 };
-    // Of every chunk of the first stage the stream goes on, and of all but the first its gradient comes from here.
-    let messages = if pp > 1 { 2 * chunks - 1 } else { 0 };
-    // Where key/value heads do not divide among the ranks, these hand each other what their heads need.
-    let handed: usize = (0..layers)
-        .filter(|&l| c.model.layer(l).mixer == Mixer::Attention && c.model.attention == Attention::Grouped)
-        .filter_map(|l| ms_nn::head_exchange(&c.model, l, 0, tp))
-        .map(|exchange| exchange.sent_columns(0) * tokens / cp * c.dtype.size())
-        .sum();
-    Ok(json!({
-        "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
-        "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
-        "tp": micro_batches * (crossings * share(stream, tp) + handed + of_experts * around.tp),
-        "pp": micro_batches * border * messages,
-        "cp": micro_batches * layers * share(4 * stream, cp),
-        "ep": micro_batches * of_experts * around.ep,
-        "expert_tp": micro_batches * of_experts * around.etp,
-    }))
 }
 
 /// The schedule, in iterations of the full batch and with the rates that stand at its corners.

@@ -15,7 +15,7 @@ pub(crate) use checkpoint::Keeping;
 pub(crate) use data::Samples;
 use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given, Upstream};
-use ms_core::DType;
+use ms_core::{Axis, DType, Grid};
 use ms_data::Layout;
 use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, Position};
@@ -37,7 +37,7 @@ options! {
     /// How much is trained on.
     pub(crate) struct Batches in "Batch" {
         micro: Option<usize> = "--micro-batch-size", "samples of one forward pass", range = "[1,16777216]";
-        global: Option<usize> = "--global-batch-size", "samples of one iteration (default micro batch x data-parallel size)", range = "[1,16777216]";
+        pub(crate) global: Option<usize> = "--global-batch-size", "samples of one iteration (default micro batch x data-parallel size)", range = "[1,16777216]";
         rampup: Vec<String> = "--rampup-batch-size", "start, increment, samples: grow the global batch";
         pub(crate) seq_length: Option<usize> = "--seq-length", "tokens of a sample", range = "[1,268435456]";
         iters: Option<u64> = "--train-iters", "iterations to run", range = "[0,1000000000000]";
@@ -266,7 +266,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         hidden_dropout: rate(&o.dropout.hidden),
         attention_dropout,
         seed: o.samples.seed,
-        bucket_size: update::bucket_size(&o.update, dp * topology.grid.size(ms_core::Axis::Cp)),
+        bucket_size: bucket_size(o, &topology.grid),
         overlap_grad_reduce: o.update.overlap_reduce,
         overlap_param_gather: o.update.overlap_gather,
         tp_overlap,
@@ -298,6 +298,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     }
     let profile_dir = w.profile_folder.clone();
     Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
+}
+
+/// Elements of a bucket of gradients among the ranks of `grid`; `None`: all are one bucket.
+pub(crate) fn bucket_size(o: &Options, grid: &Grid) -> Option<usize> {
+    update::bucket_size(&o.update, grid.size(Axis::Dp) * grid.size(Axis::Cp))
 }
 
 /// A rate of dropout: upstream's default is 0.1; here what is not given is not dropped, which the start says.

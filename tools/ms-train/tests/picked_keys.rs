@@ -46,3 +46,24 @@ fn other_algorithms_are_refused_with_the_reason() {
         }
     }
 }
+
+#[test]
+fn layers_that_lend_are_not_run_again_as_a_whole() {
+    for (model, lent) in [
+        (MODELS[0], "decoder.layers.1 lends its picked keys to decoder.layers.2"),
+        (
+            "tests/golden/models/hunyuan_large",
+            "decoder.layers.0 lends its keys and values to decoder.layers.1",
+        ),
+    ] {
+        for how in ["uniform", "block"] {
+            let full =
+                format!("--recompute-granularity full --recompute-method {how} --recompute-num-layers 1");
+            for word in ["--dry-run", "parity"] {
+                let said = refused(&mut command(word, model, &full), 2);
+                assert!(said.contains("ms-train: --recompute-granularity full: "), "{model} {word}: {said}");
+                assert!(said.contains(lent), "{model} {word}: {said}");
+            }
+        }
+    }
+}

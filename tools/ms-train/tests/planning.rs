@@ -30,9 +30,16 @@ fn layouts_that_fit_are_proposed_best_first_and_are_plans_themselves() {
     assert!(costs.is_sorted(), "{costs:?}");
     // Its 61 layers divide among no stages: they get lists.
     assert!(best.iter().any(|l| l["pp"].as_u64() > Some(1)) || found["fit"].as_u64() > Some(10), "{found}");
+    for layout in best {
+        assert_eq!(layout["tried_out"], true, "{layout}");
+        assert!(layout["peak_block_bytes"].as_u64().unwrap() <= 64 << 30, "{layout}");
+        // What layouts are chosen by is near what they do: experts of the stage with most of them, heads for tokens.
+        let (formula, tried) = (&layout["estimated_sent_bytes"], &layout["sent_bytes"]);
+        let off = formula.as_f64().unwrap() / tried.as_f64().unwrap();
+        assert!(layout["recompute"] == true || (0.9..1.1).contains(&off), "{off} {layout}");
+    }
     for layout in &best[..2] {
         let bytes = layout["bytes_per_rank"].as_u64().unwrap();
-        assert!(bytes <= 64 << 30, "{layout}");
         // The flags that it names give the plan that it was chosen by.
         let same = plan(&format!("{LARGE} --nproc-per-node 512 {}", layout["flags"].as_str().unwrap()));
         assert_eq!(same["bubble"], layout["bubble"], "{layout}");
@@ -42,7 +49,56 @@ fn layouts_that_fit_are_proposed_best_first_and_are_plans_themselves() {
         };
         let most = same["ranks"].as_array().unwrap().iter().map(of).max().unwrap();
         assert_eq!(most, bytes, "{layout}");
+        assert_eq!(tried_out(&same), numbers(layout), "{layout}");
     }
+}
+
+/// Most bytes that a rank of a plan takes in blocks, and most that one sends.
+fn tried_out(plan: &Value) -> (u64, u64) {
+    let ranks = plan["ranks"].as_array().unwrap();
+    let sent =
+        |rank: &Value| rank["sent_bytes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    let peak = ranks.iter().map(|rank| rank["peak_block_bytes"].as_u64().unwrap()).max().unwrap();
+    (peak, ranks.iter().map(sent).max().unwrap())
+}
+
+/// The same of a proposed layout.
+fn numbers(layout: &Value) -> (u64, u64) {
+    (layout["peak_block_bytes"].as_u64().unwrap(), layout["sent_bytes"].as_u64().unwrap())
+}
+
+/// A model whose context-parallel ranks pass keys and values around.
+const RING: &str = "--num-layers 6 --hidden-size 256 --ffn-hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --swiglu \
+    --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --seq-length 512 --max-position-embeddings 512 \
+    --micro-batch-size 1 --global-batch-size 16 --bf16 --nproc-per-node 16 --context-parallel-algo megatron_cp_algo";
+
+#[test]
+fn a_layout_that_fits_by_formula_alone_is_not_shown() {
+    let found = plan(&format!("{RING} --fit 64GiB"));
+    let best = found["best"].as_array().unwrap();
+    for layout in best {
+        let same = plan(&format!("{RING} {}", layout["flags"].as_str().unwrap()));
+        assert_eq!(tried_out(&same), numbers(layout), "{layout}");
+    }
+    // Less than the largest of them takes when it is tried out, and as much as formulas say that it needs.
+    let largest = best.iter().max_by_key(|layout| numbers(layout).0).unwrap();
+    let limit = numbers(largest).0 - 1;
+    assert!(largest["bytes_per_rank"].as_u64().unwrap() <= limit, "{largest}");
+    let found = plan(&format!("{RING} --fit {limit}"));
+    let best = found["best"].as_array().unwrap();
+    assert!(!best.is_empty());
+    for layout in best {
+        assert!(numbers(layout).0 <= limit && layout["flags"] != largest["flags"], "{limit} {layout}");
+    }
+}
+
+#[test]
+fn recomputation_is_proposed_and_not_given() {
+    let full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1";
+    let mut command = ms_train();
+    command.args(RING.split_whitespace()).args(full.split_whitespace()).args(["--dry-run", "--fit", "1GiB"]);
+    let said = refused(&mut command, 2);
+    assert!(said.contains("leave out --recompute-granularity full"), "{said}");
 }
 
 #[test]

@@ -163,6 +163,24 @@ fn refused_flags_only_count_when_they_ask_for_something() {
 }
 
 #[test]
+fn flags_that_would_change_a_run_are_not_passed_over() {
+    assert!(train(&["--shared-expert-gate-output-dimension", "1"]).check().is_ok());
+    let wide = train(&["--shared-expert-gate-output-dimension", "8"]).check().unwrap_err().0;
+    assert!(
+        wide.contains("--shared-expert-gate-output-dimension: ") && wide.contains("one number"),
+        "{wide}"
+    );
+    let lower = ["--upstream", "head", "--decrease-batch-size-if-needed"];
+    let lowered = train(&lower).check().unwrap_err().0;
+    assert!(
+        lowered.contains("--decrease-batch-size-if-needed: the global batch is not lowered"),
+        "{lowered}"
+    );
+    // Programs without batches of training pass it over.
+    assert!(parse(idle(Program::Infer), lower).unwrap().check().is_ok());
+}
+
+#[test]
 fn flags_without_effect_say_why() {
     let args = parse(idle(Program::Infer), ["--lr", "1", "--use-flash-attn"]).unwrap();
     let notices = args.without_effect();

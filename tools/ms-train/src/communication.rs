@@ -1,0 +1,256 @@
+//! What a rank sends in an iteration, by formulas: layouts are compared by it before the best of them are tried out, and where a
+//! run cannot be tried out, it is all that a plan says.
+
+use crate::plan;
+use crate::resolve::Resolved;
+use anyhow::Result;
+use ms_core::{Axis, HeadLayout, KeptOfRing};
+use ms_dist::HeadShares;
+use ms_spec::{
+    Attention, Block, ExpertBytes, ExpertExchange, Feed, Item, Mixer, PlacedParam, Placement, memory,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Of `bytes` those that are for the others of `ranks` ranks.
+fn share(bytes: usize, ranks: usize) -> usize {
+    bytes / ranks.max(1) * (ranks - 1)
+}
+
+/// Bytes that a rank sends of a layer, forward and backward, by the ranks that they go to.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    tp: usize,
+    cp: usize,
+    ep: usize,
+    etp: usize,
+}
+
+impl Sent {
+    fn add(&mut self, other: Self) {
+        self.tp += other.tp;
+        self.cp += other.cp;
+        self.ep += other.ep;
+        self.etp += other.etp;
+    }
+
+    /// Of a layer whose forward pass runs once more: about half of it.
+    fn half(self) -> Self {
+        Self { tp: self.tp / 2, cp: self.cp / 2, ep: self.ep / 2, etp: self.etp / 2 }
+    }
+}
+
+/// A rank of a run and a micro-batch of it.
+struct Rank<'a> {
+    r: &'a Resolved,
+    /// Tokens that tensor-parallel ranks have together.
+    tokens: usize,
+    /// Bytes of an element as it is computed with, and of a gradient that is summed.
+    element: usize,
+    wide: usize,
+    tp: usize,
+    /// Around the experts of a layer.
+    experts: ExpertBytes,
+}
+
+impl<'a> Rank<'a> {
+    fn new(r: &'a Resolved) -> Self {
+        let (c, grid) = (&r.config, &r.topology.grid);
+        let activations = plan::activations(r, c.seq_length);
+        let (tokens, element) = (activations.tokens, activations.element_bytes);
+        let experts = ExpertExchange {
+            dispatcher: r.topology.dispatcher,
+            tokens,
+            element_bytes: element,
+            tp: grid.size(Axis::Tp),
+            etp: grid.expert().size(Axis::Tp),
+            ep: grid.size(Axis::Ep),
+            sequence_parallel: r.topology.sequence_parallel,
+        };
+        let experts = experts.of_layer(&c.model);
+        Self { r, tokens, element, wide: element.max(4), tp: grid.size(Axis::Tp), experts }
+    }
+
+    /// Gathering rows of `columns` over tensor-parallel ranks, which is as much as summing and sharing them out.
+    fn crossing(&self, columns: usize) -> usize {
+        share(self.tokens * columns * self.element, self.tp)
+    }
+
+    /// Rows of `columns` that enter what tensor-parallel ranks share: forward and backward, and with sequence parallelism once
+    /// more for the gradients of its weights.
+    fn enter(&self, columns: usize) -> usize {
+        self.crossing(columns) * if self.r.topology.sequence_parallel { 3 } else { 2 }
+    }
+
+    /// The stream that leaves it, forward and backward.
+    fn leave(&self) -> usize {
+        2 * self.crossing(self.r.config.model.hidden)
+    }
+
+    /// A piece of the model.
+    fn item(&self, item: Item) -> Sent {
+        let c = &self.r.config.model;
+        match item {
+            Item::Noop { .. } => Sent::default(),
+            // The embedding leaves, the output layer is entered.
+            Item::Embedding | Item::Head => Sent { tp: self.leave(), ..Sent::default() },
+            Item::Layer { layer, .. } => self.layer(layer),
+            // Its layer, its use of the output layer, and about as much around the joint projection.
+            Item::Predictor(k) => {
+                let layer = self.layer(c.layers + k);
+                Sent { tp: layer.tp + 2 * self.leave(), ..layer }
+            }
+        }
+    }
+
+    fn layer(&self, number: usize) -> Sent {
+        let c = &self.r.config.model;
+        let kind = c.layer(number);
+        let mut sent = Sent::default();
+        // Two attentions, and two dense networks beside the experts.
+        let twice = if c.block == Block::Shortcut { 2 } else { 1 };
+        if kind.mixer != Mixer::None {
+            let entering = match &c.attention {
+                // Ranks make latents of their share of the tokens and gather them.
+                Attention::Latent(mla) if kind.mixer == Mixer::Attention => {
+                    mla.q_rank.map_or(c.hidden, |q| q + mla.kv_rank + mla.rope)
+                }
+                _ => c.hidden,
+            };
+            sent.tp += twice * (self.enter(entering) + self.leave() + self.handed(number));
+            sent.cp += twice * self.context(number);
+        }
+        let dense = self.enter(c.hidden) + self.leave();
+        match kind.feed {
+            Feed::None => {}
+            Feed::Dense => sent.tp += dense,
+            Feed::Moe => {
+                // Shared experts are entered as dense networks are.
+                let shared = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some());
+                let again = usize::from(shared && self.r.topology.sequence_parallel);
+                let ExpertBytes { ep, etp, tp } = self.experts;
+                sent.add(Sent { tp: tp + again * self.crossing(c.hidden), cp: 0, ep, etp });
+            }
+        }
+        if c.block == Block::Shortcut {
+            sent.tp += 2 * dense;
+        }
+        sent
+    }
+
+    /// Where key/value heads do not divide among the ranks, these hand each other what their heads need.
+    fn handed(&self, number: usize) -> usize {
+        let c = &self.r.config.model;
+        if c.layer(number).mixer != Mixer::Attention || c.attention != Attention::Grouped {
+            return 0;
+        }
+        let exchange = ms_nn::head_exchange(c, number, 0, self.tp);
+        exchange.map_or(0, |exchange| exchange.sent_columns(0) * self.tokens * self.element)
+    }
+
+    /// To the ranks that share a sequence: heads for tokens among some, and around a ring of the others blocks of keys and values,
+    /// once forward and, unless they are kept, once backward, and the gradient of each block to the rank that it belongs to.
+    fn context(&self, number: usize) -> usize {
+        let c = &self.r.config.model;
+        let (ulysses, ring) = self.r.topology.ulysses_and_ring();
+        if ulysses * ring == 1 {
+            return 0;
+        }
+        if c.layer(number).mixer != Mixer::Attention {
+            // Heads for tokens and back, near the width of the stream each.
+            return share(4 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring);
+        }
+        let (heads, groups) = c.heads_of(number);
+        let all = match &c.attention {
+            // Queries, keys and values of one width.
+            Attention::Latent(mla) => HeadLayout {
+                groups: heads,
+                heads_per_group: 1,
+                head_dim: (mla.nope + mla.rope).max(mla.value),
+            },
+            _ => HeadLayout {
+                groups,
+                heads_per_group: heads.checked_div(groups).unwrap_or(0),
+                head_dim: c.head_dim,
+            },
+        };
+        let heads = HeadShares::new(all, self.tp).own;
+        let shares = HeadShares::new(heads, ulysses);
+        let packed: usize = (0..ulysses).flat_map(|rank| shares.packed(rank)).map(|run| run.len()).sum();
+        let columns = packed + heads.heads() * heads.head_dim;
+        let exchanged = 2 * share(self.tokens * columns * self.element, ulysses);
+        let block = self.tokens * ulysses * 2 * shares.own.groups * shares.own.head_dim;
+        let again = match self.r.topology.ring_cache.of_layer(number) {
+            KeptOfRing::Nothing => block,
+            KeptOfRing::Keys => block / 2,
+            KeptOfRing::KeysAndValues => 0,
+        };
+        exchanged + (ring - 1) * ((block + again) * self.element + block * self.wide)
+    }
+}
+
+/// How often a micro-batch's stream or its gradient leaves a stage.
+fn messages(placement: &Placement, stage: usize) -> usize {
+    let order = placement.order();
+    let borders = order.windows(2).filter(|pair| pair[0].0 != pair[1].0);
+    borders.map(|pair| usize::from(pair[0].0 == stage) + usize::from(pair[1].0 == stage)).sum()
+}
+
+/// An estimate of the bytes that the first rank of `stage` sends in an iteration, by axis, counted as
+/// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. `held` are the
+/// parameters of every stage.
+///
+/// # Errors
+/// If a parameter does not divide.
+pub(crate) fn of_stage(
+    r: &Resolved,
+    placement: &Placement,
+    held: &[Vec<PlacedParam>],
+    stage: usize,
+    micro_batches: usize,
+) -> Result<Value> {
+    let (c, grid) = (&r.config, &r.topology.grid);
+    let first = plan::first_of_stage(r, stage);
+    let of = |those: &dyn Fn(&PlacedParam) -> bool| {
+        let held: Vec<PlacedParam> = held[stage].iter().filter(|p| those(p)).cloned().collect();
+        memory::of(&held, grid, first, c.element_bytes(), c.state_bytes(), true)
+    };
+    let (dense, experts) = (of(&|p| !p.spec.of_experts())?, of(&|p| p.spec.of_experts())?);
+    let (dp, edp) = (grid.size(Axis::Dp) * grid.size(Axis::Cp), grid.expert().size(Axis::Dp));
+    let chunks = placement.stage(stage);
+    let ends = |item: &Item| !matches!(item, Item::Layer { .. } | Item::Noop { .. });
+    let mut summed = 0;
+    if chunks.iter().flatten().any(ends) {
+        // Of what several stages hold the gradients are summed over them.
+        let copies = held.iter().flatten().filter(|p| p.copy).map(|p| p.spec.name.as_str());
+        for name in copies.collect::<BTreeSet<_>>() {
+            let holds = |held: &&Vec<PlacedParam>| held.iter().any(|p| p.spec.name == name);
+            let here = of(&|p| p.spec.name == name)?;
+            summed += 2 * share(here.gradients, held.iter().filter(holds).count());
+        }
+    }
+    let rank = Rank::new(r);
+    let mut sent = Sent::default();
+    for (k, items) in chunks.iter().enumerate() {
+        let layers = items.iter().filter(|item| matches!(item, Item::Layer { .. })).count();
+        let mut again = c.recompute.of_chunk(k, chunks.len()).layers(layers);
+        for &item in items {
+            let of_item = rank.item(item);
+            sent.add(of_item);
+            if matches!(item, Item::Layer { .. }) && again > 0 {
+                again -= 1;
+                sent.add(of_item.half());
+            }
+        }
+    }
+    let streams = plan::activations(r, c.seq_length).input(&c.model);
+    Ok(json!({
+        "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
+        "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
+        "tp": micro_batches * sent.tp,
+        "pp": micro_batches * streams * messages(placement, stage) + summed,
+        "cp": micro_batches * sent.cp,
+        "ep": micro_batches * sent.ep,
+        "expert_tp": micro_batches * sent.etp,
+    }))
+}
