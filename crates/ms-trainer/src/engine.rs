@@ -121,7 +121,7 @@ impl Engine {
             true => Arc::new(RouterLoad::watching_margins()),
             false => Arc::default(),
         };
-        let overlap = config.overlap_grad_reduce.then(|| shared.passes_alone(&model));
+        let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes_alone(&model));
         let mut this = Self {
             pipeline: Pipeline::new(config, &placement, load.clone()),
             device,
@@ -230,8 +230,9 @@ impl Engine {
             true => 1.0 / losses.main.tokens.max(1.0),
             false => 1.0 / self.ctx.dp.size() as f64,
         } / self.scaler.scale;
-        self.shared.reduce(&self.device, &self.ctx, reduction.grads())?;
-        let parts = reduction.finish(&self.device, factor)?;
+        self.shared.reduce_wholes(&self.device, &self.ctx, reduction.grads())?;
+        let mut parts = reduction.finish(&self.device, factor)?;
+        self.shared.reduce_parts(&self.device, &self.ctx, &self.dp, &mut parts)?;
         let report = StepReport {
             loss,
             grad_norm: 0.0,

@@ -5,10 +5,11 @@
 //! is left of rounding lies many digits below any error in what ranks exchange.
 
 use crate::rehearsal::{Place, Rehearsal, rehearse};
-use crate::{CapacityShares, Engine, StepReport, TrainConfig};
+use crate::{CapacityShares, Engine, OptimizerForm, Replay, StepReport, TrainConfig};
 use ms_core::{Axis, DType, Device, Dispatcher, Grid, GridRules, GridSizes, RingCache, Rng};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, threads};
+use ms_nn::{Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use std::collections::BTreeMap;
 
@@ -154,7 +155,7 @@ impl Trial {
         CapacityShares { context: self.context, cp, parts }
     }
 
-    /// The same on one rank, with all layers in one chunk.
+    /// The same on one rank, with all layers in one chunk and everything kept, done at once and in turn.
     ///
     /// # Panics
     /// Never: one rank is a grid.
@@ -163,6 +164,12 @@ impl Trial {
         let mut config = TrainConfig {
             stages: Stages::default(),
             order: crate::PipelineOrder::default(),
+            recompute: Recompute::None,
+            keeping: Keeping::default(),
+            replay: Replay::default(),
+            overlap_grad_reduce: false,
+            overlap_param_gather: false,
+            optimizer_form: OptimizerForm { swapped: None, ..self.config.optimizer_form },
             ..self.config.clone()
         };
         config.routing.capacity_shares = Some(self.capacity_shares());

@@ -150,8 +150,9 @@ impl Pipeline {
             let (micro, chunk) = action.place();
             let of = (&micro_batches[micro], micro_batches.len());
             let passes = kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count();
+            let put_off = later.len();
             let adds = matches!(action, Action::Forward { .. }) && !dropped.contains(&(micro, chunk));
-            let _span = span(action, passes + usize::from(adds)).entered();
+            let _span = span(action, passes + put_off + usize::from(adds)).entered();
             match action {
                 Action::Forward { .. } => {
                     let pass = match dropped.contains(&(micro, chunk)) {
@@ -234,8 +235,8 @@ impl Pipeline {
     }
 }
 
-/// What a profile shows of an action: which it is, and of how many forward passes the stage holds what they keep, this one
-/// included.
+/// What a profile shows of an action: which it is, and of how many forward passes the stage holds something that they keep, this
+/// one and those whose gradients of weights are put off included.
 fn span(action: Action, live: usize) -> tracing::Span {
     let (micro, chunk) = action.place();
     macro_rules! named {

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};
-use ms_dist::buckets::Placed;
+use ms_dist::buckets::{ParamSlice, Placed};
 use ms_dist::{Communicator, DataParallel, Family, GradBuckets, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
 use ms_spec::{ModelConfig, Place, PlacedParam, Placement, SumGrad};
@@ -84,18 +84,22 @@ pub(crate) fn data_parallel(
     Ok(DataParallel::new(model.held().len(), buffers.into_iter().map(family).collect()))
 }
 
-/// Gradients that are parts of a sum before data parallelism reduces them.
+/// Gradients that are parts of a sum besides the one over data-parallel ranks.
 pub(crate) struct SharedGradients {
-    sums: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
+    /// Of tensor-parallel ranks what each holds in full and sees a part of, and of experts' ranks the same. These ranks own the same
+    /// elements, so they are summed behind data parallelism, each rank its part.
+    parts: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
+    /// What the first and the last stage both hold; each has it at another place, so it is summed whole, before.
+    wholes: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
 }
 
 impl SharedGradients {
-    /// Of tensor-parallel ranks what each holds in full and sees a part of, of experts' ranks the same, and of the first and
-    /// the last stage what both hold.
+    /// Those of what the rank holds.
     pub(crate) fn new(model: &Gpt, ctx: &ParallelCtx, placement: &Placement) -> Self {
-        let ids = |wanted: &dyn Fn(&PlacedParam) -> bool| -> Vec<ParamId> {
+        let of = |comm: &Arc<dyn Communicator>, wanted: &dyn Fn(&PlacedParam) -> bool| {
             let held = model.held().iter().enumerate();
-            held.filter(|(_, p)| wanted(p)).map(|(i, _)| ParamId(i as u32)).collect()
+            let ids: Vec<ParamId> = held.filter(|(_, p)| wanted(p)).map(|(i, _)| ParamId(i as u32)).collect();
+            (comm.size() > 1 && !ids.is_empty()).then(|| (comm.clone(), ids))
         };
         let summed = |p: &PlacedParam| match p.spec.sum_grad_over {
             SumGrad::No => false,
@@ -104,51 +108,98 @@ impl SharedGradients {
         };
         let copies = shared_by_stages(model.config(), placement);
         let copied = |p: &PlacedParam| p.spec.place == Place::Embedding && copies.contains(&p.spec.name);
-        let sums = vec![
-            (ctx.tp.clone(), ids(&|p| summed(p) && !p.spec.of_experts())),
-            (ctx.etp.clone(), ids(&|p| summed(p) && p.spec.of_experts())),
-            (ctx.embedding.clone(), ids(&copied)),
-        ];
-        Self { sums: sums.into_iter().filter(|(comm, ids)| comm.size() > 1 && !ids.is_empty()).collect() }
+        let dense = of(&ctx.tp, &|p| summed(p) && !p.spec.of_experts());
+        let experts = of(&ctx.etp, &|p| summed(p) && p.spec.of_experts());
+        Self {
+            parts: dense.into_iter().chain(experts).collect(),
+            wholes: of(&ctx.embedding, &copied).into_iter().collect(),
+        }
     }
 
-    /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is final: none where it
-    /// has no gradient. `None` where that is not known before the end: other ranks' parts are added first; the embedding, which
-    /// the output layer or a prediction module of another chunk may use again; experts, which a pass without a token for them
-    /// leaves out, while their buckets must start in one order on all ranks.
-    pub(crate) fn passes_alone(&self, model: &Gpt) -> Vec<Option<usize>> {
-        let of = |(i, p): (usize, &PlacedParam)| {
-            let id = ParamId(i as u32);
-            let shared = self.sums.iter().any(|(_, ids)| ids.contains(&id));
-            let unknown = shared || p.spec.place == Place::Embedding || p.spec.of_experts();
-            match (p.spec.trained, unknown) {
-                (false, _) => Some(0),
-                (true, true) => None,
-                (true, false) => Some(1),
-            }
+    /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is this rank's: none where it
+    /// has no gradient. `None` where that is not known before the end: the embedding, which the output layer or a prediction module of
+    /// another chunk may use again; experts, which a pass without a token for them leaves out, while their buckets must start in one
+    /// order on all ranks.
+    pub(crate) fn passes_alone(model: &Gpt) -> Vec<Option<usize>> {
+        let of = |p: &PlacedParam| match p.spec.trained {
+            false => Some(0),
+            true if p.spec.place == Place::Embedding || p.spec.of_experts() => None,
+            true => Some(1),
         };
-        model.held().iter().enumerate().map(of).collect()
+        model.held().iter().map(of).collect()
     }
 
-    /// Puts the sums in place of the parts.
-    pub(crate) fn reduce(&self, device: &Device, ctx: &ParallelCtx, grads: &mut GradBuckets) -> Result<()> {
-        for (comm, ids) in &self.sums {
-            let _span =
-                tracing::trace_span!(target: "ms_step", "shared gradients", rank = ctx.rank).entered();
-            let sizes = ids.iter().map(|&id| Ok(grads.get(id)?.numel())).collect::<Result<Vec<usize>>>()?;
-            let mut parts = Tensor::uninit(device.arena(), grads.dtype(), [sizes.iter().sum()]);
-            let mut at = 0;
-            for (&id, size) in ids.iter().zip(&sizes) {
-                parts.put(at, &grads.get(id)?)?;
-                at += size;
-            }
-            let sum = comm.all_reduce("shared gradients", parts, ReduceOp::Sum)?.wait()?;
-            at = 0;
-            for (&id, &size) in ids.iter().zip(&sizes) {
-                grads.whole(id)?.copy_from(&sum.slice_flat(at, [size])?)?;
-                at += size;
+    /// Puts the sums of whole gradients in place of their parts.
+    pub(crate) fn reduce_wholes(
+        &self,
+        device: &Device,
+        ctx: &ParallelCtx,
+        grads: &mut GradBuckets,
+    ) -> Result<()> {
+        for (comm, ids) in &self.wholes {
+            let parts = ids.iter().map(|&id| grads.get(id)).collect::<ms_core::Result<Vec<_>>>()?;
+            for (&id, sum) in ids.iter().zip(sums(device, ctx, comm, parts)?) {
+                grads.whole(id)?.copy_from(&sum)?;
             }
         }
         Ok(())
     }
+
+    /// Puts the sums in place of the parts of what this rank owns: `owned`, a tensor for each bucket, is reduced over data-parallel
+    /// ranks.
+    ///
+    /// # Source
+    /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/finalize_model_grads.py`, in its order.
+    pub(crate) fn reduce_parts(
+        &self,
+        device: &Device,
+        ctx: &ParallelCtx,
+        dp: &DataParallel,
+        owned: &mut [Tensor],
+    ) -> Result<()> {
+        for (comm, ids) in &self.parts {
+            let mut slices = dp.slices();
+            slices.retain(|s| ids.contains(&ParamId(s.param as u32)) && !s.range.is_empty());
+            if slices.is_empty() {
+                continue;
+            }
+            let part = |s: &ParamSlice| owned[s.bucket].slice_flat(s.offset, [s.range.len()]);
+            let parts = slices.iter().map(part).collect::<ms_core::Result<Vec<_>>>()?;
+            for (s, sum) in slices.iter().zip(sums(device, ctx, comm, parts)?) {
+                let bucket = &mut owned[s.bucket];
+                if !bucket.is_unique() {
+                    *bucket = bucket.copied()?;
+                }
+                bucket.put(s.offset, &sum)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sums of `parts`, of one element type, over the ranks of a group, in one exchange.
+fn sums(
+    device: &Device,
+    ctx: &ParallelCtx,
+    comm: &Arc<dyn Communicator>,
+    parts: Vec<Tensor>,
+) -> Result<Vec<Tensor>> {
+    let _span = tracing::trace_span!(target: "ms_step", "shared gradients", rank = ctx.rank).entered();
+    let shapes: Vec<_> = parts.iter().map(Tensor::shape).collect();
+    let total = parts.iter().map(Tensor::numel).sum();
+    let Some(dtype) = parts.first().map(Tensor::dtype) else { return Ok(Vec::new()) };
+    let (mut all, mut at) = (Tensor::uninit(device.arena(), dtype, [total]), 0);
+    for part in parts {
+        all.put(at, &part)?;
+        at += part.numel();
+    }
+    let sum = comm.all_reduce("shared gradients", all, ReduceOp::Sum)?.wait()?;
+    at = 0;
+    let mut sums = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let of = sum.slice_flat(at, shape)?;
+        at += of.numel();
+        sums.push(of);
+    }
+    Ok(sums)
 }

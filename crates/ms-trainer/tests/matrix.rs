@@ -2,7 +2,7 @@
 //! far as float32 goes on the kernels; and planted faults, each of which must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values to occur; without it some thirty small ones, chosen for their pairs, run three. `MS_PARITY_SEED` draws
+//! every pair of values that seventeen drawings have to occur; without it some thirty small ones, chosen for their pairs, run three. `MS_PARITY_SEED` draws
 //! others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
 
 mod drawn;
@@ -90,8 +90,10 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     Ok(Shown { margins, without_tokens, counted })
 }
 
-/// Drawings of every choice of sizes beside the first.
+/// Drawings of every choice of sizes beside the first, of which those are run that have new pairs of values.
 const VARIANTS: usize = 8;
+/// Those of a full run; as many more show how few pairs are left out.
+const VARIANTS_OF_ALL: usize = 16;
 /// Runs of the short form.
 const FEW: usize = 34;
 
@@ -105,8 +107,8 @@ fn any_topology_trains_as_one_rank() {
         each.flat_map(move |(kind, s)| variants.clone().map(move |v| Run::draw(kind, s, (seed, v))))
     };
     let refused = choices(0..=0).filter(Option::is_none).count();
-    let pool: Vec<Run> = choices(0..=VARIANTS).flatten().collect();
-    let pairs: BTreeSet<String> = pool.iter().flat_map(Run::pairs).collect();
+    let variants = if all { VARIANTS_OF_ALL } else { VARIANTS };
+    let pool: Vec<Run> = choices(0..=variants).flatten().collect();
     let mut seen = BTreeSet::new();
     let runs = match all {
         true => {
@@ -165,21 +167,28 @@ fn any_topology_trains_as_one_rank() {
         runs.len(),
         wrong.len()
     );
-    println!("pairs of values: {} of {}; bytes counted in {counted} runs", seen.len(), pairs.len());
+    println!("pairs of values: {}; bytes counted in {counted} runs", seen.len());
     println!("an expert got no token in {without_tokens} runs");
     println!("least margin of the routers' choices: {:.1e} in f64, {:.1e} in f32", least[0], least[1]);
     if all && only.is_none() {
         let head = "| model | runs equal to one rank's | differ |\n|---|---|---|\n";
+        // Would more drawings have shown other pairs?
+        let further: BTreeSet<String> =
+            choices(variants + 1..=2 * variants).flatten().flat_map(|run| run.pairs()).collect();
+        let left_out = further.difference(&seen).count();
+        println!("of the pairs of as many more drawings {left_out} are not among them");
         let said = format!(
-            "\nSeed {seed}. {refused} choices have experts' ranks without experts. All {} pairs of values occur. In {counted} runs what every rank \
+            "\nSeed {seed}. {refused} choices have experts' ranks without experts. {} pairs of values occur, all of {} drawings of each \
+             choice of sizes; {variants} more drawings of each would add {left_out}. In {counted} runs what every rank \
              sent was counted and is, to the byte, what a rehearsal without values says. Experts without tokens occur in {without_tokens}. \
              Least margin of the routers' choices: {:.1e} in float64, {:.1e} in float32.\n",
-            pairs.len(),
+            seen.len(),
+            variants + 1,
             least[0],
             least[1]
         );
         page::write("runs", &format!("{head}{rows}{said}"));
-        assert_eq!(seen.len(), pairs.len(), "every pair of values occurs");
+        assert!(100 * left_out < seen.len(), "{left_out} pairs of values are left out of {}", seen.len());
     }
     assert!(wrong.is_empty(), "seed {seed}: {} of {} differ:\n{}", wrong.len(), runs.len(), wrong.join("\n"));
     assert!(least.iter().all(|&margin| margin > MARGIN), "{least:?}");

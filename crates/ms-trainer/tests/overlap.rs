@@ -33,34 +33,43 @@ fn model() -> ModelConfig {
 }
 
 /// Names of what rank 0 began, in order, in one forward and backward of two data-parallel ranks of two tensor-parallel ones.
-fn begun(overlap: bool) -> Vec<&'static str> {
+fn begun(overlap: bool, sequence_parallel: bool) -> Vec<&'static str> {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
     (config.bucket_size, config.overlap_grad_reduce) = (Some(300), overlap);
-    begun_by(config, &GridSizes { tp: 2, ..GridSizes::default() })
+    begun_by(config, &GridSizes { tp: 2, ..GridSizes::default() }, sequence_parallel)
 }
 
 /// Names of what rank 0 of four began.
-fn begun_by(config: TrainConfig, sizes: &GridSizes) -> Vec<&'static str> {
+fn begun_by(config: TrainConfig, sizes: &GridSizes, sequence_parallel: bool) -> Vec<&'static str> {
     let log: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     let noted: Arc<dyn Around> = Arc::new(Noted(log.clone()));
-    train(config, sizes, (Dispatcher::AllGather, false), 1, &|ctx| {
+    let ways = Ways { sequence_parallel, ..Ways::default() };
+    train(config, sizes, ways, 1, &|ctx| {
         if ctx.rank == 0 { ctx.around(&noted) } else { ctx }
     });
     let all = log.lock().unwrap();
     all.clone()
 }
 
+/// How ranks work together.
+#[derive(Clone, Copy, Default)]
+struct Ways {
+    sequence_parallel: bool,
+    dispatcher: Dispatcher,
+    overlap_experts: bool,
+}
+
 /// Steps of four ranks, of which `watched` sees what they exchange.
 fn train(
     config: TrainConfig,
     sizes: &GridSizes,
-    (dispatcher, overlap_experts): (Dispatcher, bool),
+    Ways { sequence_parallel, dispatcher, overlap_experts }: Ways,
     steps: usize,
     watched: &(dyn Fn(ParallelCtx) -> ParallelCtx + Sync),
 ) {
     let steps = batches(&config.model, Shape { rows: 1, length: 16, micro: 4, packed: false }, steps);
     let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
-    let (context, sequence_parallel) = (ContextParallel::Gather, false);
+    let context = ContextParallel::Gather;
     let (lr, ring_cache) = (1e-3, RingCache::default());
     let trial =
         Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
@@ -76,12 +85,15 @@ fn beside(begun: &[&str]) -> usize {
 
 #[test]
 fn buckets_are_on_their_way_while_earlier_layers_go_back() {
-    let (plain, overlapped) = (begun(false), begun(true));
-    let count = |log: &[&str]| log.iter().filter(|n| **n == "gradients").count();
-    assert_eq!(count(&plain), count(&overlapped), "the same buckets");
-    assert!(count(&plain) > 8, "{plain:?}");
-    assert_eq!(beside(&plain), 0, "without overlap the backward pass is over: {plain:?}");
-    assert!(beside(&overlapped) >= 4, "{overlapped:?}");
+    // Under sequence parallelism every bucket holds a norm, of whose gradient each tensor-parallel rank has a part.
+    for sequence_parallel in [false, true] {
+        let (plain, overlapped) = (begun(false, sequence_parallel), begun(true, sequence_parallel));
+        let count = |log: &[&str]| log.iter().filter(|n| **n == "gradients").count();
+        assert_eq!(count(&plain), count(&overlapped), "the same buckets");
+        assert!(count(&plain) > 8, "{plain:?}");
+        assert_eq!(beside(&plain), 0, "without overlap the backward pass is over: {plain:?}");
+        assert!(beside(&overlapped) >= 4, "{overlapped:?}");
+    }
 }
 
 /// What rank 0 begins next whenever it has asked for gradients of what it handed on, with layers that run again.
@@ -89,7 +101,7 @@ fn behind_gradients(replay: Replay) -> Vec<&'static str> {
     let stages = Stages { pp: 2, layers_per_chunk: Some(1), ..Stages::default() };
     let recompute = Recompute::Block(1);
     let config = TrainConfig { recompute, replay, stages, ..TrainConfig::steps(model(), DType::F32, 16, 1) };
-    let log = begun_by(config, &GridSizes { tp: 2, pp: 2, ..GridSizes::default() });
+    let log = begun_by(config, &GridSizes { tp: 2, pp: 2, ..GridSizes::default() }, false);
     log.windows(2).filter(|pair| pair[0] == "gradients of a border").map(|pair| pair[1]).collect()
 }
 
@@ -159,15 +171,15 @@ impl Around for Delaying {
 }
 
 /// What steps take on rank 0 of two data-parallel ranks of two tensor-parallel ones.
-fn time(per_byte: f64, overlap: [bool; 2]) -> Time {
+fn time(per_byte: f64, overlap: [bool; 2], sequence_parallel: bool) -> Time {
     let mut config = TrainConfig::steps(model(), DType::F32, 16, 1);
     config.bucket_size = Some(300);
     (config.overlap_grad_reduce, config.overlap_param_gather) = (overlap[0], overlap[1]);
-    clocked(config, 1, (Dispatcher::AllGather, false), per_byte)
+    clocked(config, 1, Ways { sequence_parallel, ..Ways::default() }, per_byte)
 }
 
 /// What steps of a run take on rank 0, where data-parallel ranks share the experts, if there are some.
-fn clocked(config: TrainConfig, ep: usize, experts: (Dispatcher, bool), per_byte: f64) -> Time {
+fn clocked(config: TrainConfig, ep: usize, ways: Ways, per_byte: f64) -> Time {
     let clock = Mutex::new(None);
     let watched = |ctx: ParallelCtx| {
         if ctx.rank > 0 {
@@ -179,29 +191,31 @@ fn clocked(config: TrainConfig, ep: usize, experts: (Dispatcher, bool), per_byte
         let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
         ctx.around(&delaying)
     };
-    train(config, &GridSizes { tp: 2, ep, ..GridSizes::default() }, experts, 4, &watched);
+    train(config, &GridSizes { tp: 2, ep, ..GridSizes::default() }, ways, 4, &watched);
     let clock = clock.into_inner().unwrap().unwrap();
     *clock.time.lock().unwrap()
 }
 
 #[test]
 fn a_step_grows_by_less_than_what_the_wire_takes_where_that_is_overlapped() {
-    let quick = time(0.0, [false, false]).now;
-    // As long as the products take, about: what goes over the wire can hide behind them.
-    let per_byte = 0.5 * quick / time(1.0, [false, false]).wire;
-    let grown = |overlap| {
-        let slow = time(per_byte, overlap);
-        assert_eq!(time(0.0, overlap).now, quick, "the same products");
-        (slow.now - quick) / slow.wire
-    };
-    let plain = grown([false, false]);
-    assert!((plain - 1.0).abs() < 1e-9, "without overlap all of it: {plain}");
-    let (gradients, weights, both) = (grown([true, false]), grown([false, true]), grown([true, true]));
-    println!(
-        "share of the wire's time that a step waits: gradients {gradients:.2}, weights {weights:.2}, both {both:.2}"
-    );
-    assert!(gradients < 0.75 && weights < 0.75, "{gradients} {weights}");
-    assert!(both < 0.5 && both < gradients.min(weights), "{both}");
+    for sequence_parallel in [false, true] {
+        let quick = time(0.0, [false, false], sequence_parallel).now;
+        // As long as the products take, about: what goes over the wire can hide behind them.
+        let per_byte = 0.5 * quick / time(1.0, [false, false], sequence_parallel).wire;
+        let grown = |overlap| {
+            let slow = time(per_byte, overlap, sequence_parallel);
+            assert_eq!(time(0.0, overlap, sequence_parallel).now, quick, "the same products");
+            (slow.now - quick) / slow.wire
+        };
+        let plain = grown([false, false]);
+        assert!((plain - 1.0).abs() < 1e-9, "without overlap all of it: {plain}");
+        let (gradients, weights, both) = (grown([true, false]), grown([false, true]), grown([true, true]));
+        println!(
+            "share of the wire's time that a step waits: gradients {gradients:.2}, weights {weights:.2}, both {both:.2}"
+        );
+        assert!(gradients < 0.75 && weights < 0.75, "{gradients} {weights}");
+        assert!(both < 0.5 && both < gradients.min(weights), "{both}");
+    }
 }
 
 /// The clock of a rank whose products take a unit for each multiply-add, and whose wire to the ranks that it shares matrices with
@@ -342,7 +356,8 @@ fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
     let moe = Moe { experts: 4, top_k: 2, ffn: 8, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
     let model = ModelConfig { moe: Some(moe), pattern, ..model() };
-    clocked(TrainConfig::steps(model, DType::F32, 16, 1), 2, (dispatcher, overlap), per_byte)
+    let ways = Ways { dispatcher, overlap_experts: overlap, ..Ways::default() };
+    clocked(TrainConfig::steps(model, DType::F32, 16, 1), 2, ways, per_byte)
 }
 
 #[test]

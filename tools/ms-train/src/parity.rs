@@ -77,6 +77,9 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let (tp, cp, pp) = (size(Axis::Tp), size(Axis::Cp), size(Axis::Pp));
     let placement = Placement::new(&c.model, &c.stages)?;
     let stages = shrink::stages(&c.stages);
+    if !c.stages.noop.is_empty() {
+        tracing::warn!("--noop-layers: the small model has a layer in every slot");
+    }
     let share = shrink::Share {
         tp,
         ulysses: r.topology.context.ulysses(cp),

@@ -221,11 +221,12 @@ fn passes(r: &Resolved, placement: &Placement, stage: usize, schedule: &Schedule
                 now.kept = now.kept.saturating_add(pass.kept);
                 now.sent = now.sent.saturating_add(pass.sent);
             }
-            Action::Backward { .. } | Action::BackwardInput { .. } => {
+            // Gradients of weights that are put off need what the products of the pass took.
+            Action::Backward { .. } | Action::BackwardWeight { .. } => {
                 now.kept = now.kept.saturating_sub(pass.kept);
                 now.sent = now.sent.saturating_sub(pass.sent);
             }
-            Action::BackwardWeight { .. } => {}
+            Action::BackwardInput { .. } => {}
         }
         most.kept = most.kept.max(now.kept);
         most.sent = most.sent.max(now.sent);

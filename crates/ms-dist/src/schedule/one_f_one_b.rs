@@ -20,8 +20,8 @@ pub(super) fn stage(r: usize, pp: usize, m: usize) -> Vec<Action> {
 }
 
 /// The same order of forwards and input gradients; the weight gradients of micro-batch `i` follow the input gradients of
-/// micro-batch `i + r`, so that the first stage, which waits least, puts nothing off, and no stage keeps more
-/// micro-batches than with one forward, one backward.
+/// micro-batch `i + r`, so that the first stage, which waits least, puts nothing off. What is
+/// put off needs what its products took, so every stage keeps something of as many micro-batches as the first one.
 ///
 /// # Source
 /// Qi et al., arXiv:2401.10241, section 2.1, schedule ZB-H1.

@@ -9,7 +9,7 @@ pub struct Report {
     pub makespan: f64,
     /// Share of the time of all stages in which they wait, from 0 to 1.
     pub bubble_fraction: f64,
-    /// By stage, the most forward passes that are kept at once.
+    /// By stage, the most forward passes of which something is kept at once.
     pub max_in_flight: Vec<usize>,
     /// By stage, when each of its actions begins and ends, in forwards of a chunk.
     pub spans: Vec<Vec<(f64, f64)>>,
@@ -158,14 +158,15 @@ impl Schedule {
     }
 }
 
-/// The most forward passes kept at once: from the forward to the end of the backward by inputs.
+/// The most forward passes of which something is kept at once: from the forward to the end of the backward, by weights where that is an
+/// action of its own, which needs the inputs of the pass's products and the gradients of their outputs.
 fn in_flight(actions: &[Action]) -> usize {
     let (mut now, mut most) = (0usize, 0);
     for action in actions {
         match action {
             Action::Forward { .. } => now += 1,
-            Action::Backward { .. } | Action::BackwardInput { .. } => now = now.saturating_sub(1),
-            Action::BackwardWeight { .. } => {}
+            Action::Backward { .. } | Action::BackwardWeight { .. } => now = now.saturating_sub(1),
+            Action::BackwardInput { .. } => {}
         }
         most = most.max(now);
     }

@@ -127,6 +127,7 @@ impl Run {
             ("gathering", c.overlap_gather.to_string()),
             ("dropout", (c.dropout > 0.0).to_string()),
             ("swapped state", c.form.swapped.is_some().to_string()),
+            ("loss per token", c.per_token_loss.to_string()),
             ("loss scale", (c.loss_scale != LossScale::None).to_string()),
             ("update", matches!(c.update, UpdateRule::Sgd { .. }).to_string()),
             ("packed", self.shape.packed.to_string()),
@@ -141,14 +142,35 @@ impl Run {
             values.push(("context", format!("{:?}", c.context)));
             values.push(("kept of rings", format!("{:?} {}", c.ring_cache.kept, c.ring_cache.interval)));
         }
+        if self.kind == Model::Hybrid {
+            values.push((
+                "recurrent layers",
+                if self.config.mamba2.is_some() { "Mamba2" } else { "delta net" }.into(),
+            ));
+        }
         if has_experts {
+            let router = self.config.moe.as_ref().map(|m| m.router);
+            let auxiliary = self.routing.auxiliary;
             values.extend([
                 ("ep", ep),
                 ("dispatcher", format!("{:?}", c.dispatcher)),
                 ("shared experts meanwhile", c.overlap_experts.to_string()),
-                ("whole experts on tensor-parallel ranks", s.etp.is_some().to_string()),
+                (
+                    "experts on tensor-parallel ranks",
+                    match s.etp {
+                        None => "cut".to_owned(),
+                        Some(1) => "whole".to_owned(),
+                        Some(_) => "cut by some".to_owned(),
+                    },
+                ),
                 ("experts", format!("{} {}", k.experts_again, k.expert_inner_again > 0)),
                 ("capacity", format!("{:?}", self.routing.capacity.map(|c| c.policy))),
+                ("router groups", format!("{:?}", router.and_then(|r| r.groups).map(|g| g.by))),
+                ("score", format!("{:?}", router.map(|r| r.score))),
+                ("losses of devices", (auxiliary.devices > 0.0).to_string()),
+                ("losses of communication", (auxiliary.communication > 0.0).to_string()),
+                ("losses of logits", (auxiliary.z > 0.0).to_string()),
+                ("balance with biases", self.routing.balance_biased.to_string()),
                 ("by sequence", self.routing.balance_by_sequence.to_string()),
                 ("jitter", (self.routing.jitter > 0.0).to_string()),
                 ("routes", format!("fixed {}, even {}", self.routing.fixed, self.routing.even_choice)),
@@ -235,7 +257,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         case.stages.pp * if case.stages.layers_per_chunk.is_some() || case.stages.dual_pipe { 2 } else { 1 };
     let layers = match (&case.stages.layer_list, case.stages.layers_per_chunk) {
         (Some(list), _) => list.iter().sum(),
-        (_, Some(each)) => chunks * each,
+        (_, Some(each)) => chunks * each - case.stages.noop.len(),
         _ if case.stages.pp > 1 && chunks <= 4 && case.stages.noop.is_empty() => chunks * draw.of(&[1, 2, 3]),
         _ => chunks.max(2).next_multiple_of(chunks) - case.stages.noop.len(),
     };
@@ -267,7 +289,10 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         f32: false,
     };
     // More experts than an even share needs, so that some get no token.
-    let experts = 4 * case.sizes.ep;
+    let experts = match kind {
+        Model::Experts | Model::Latent => draw.of(&[3, 4, 4, 5]) * case.sizes.ep,
+        _ => 0,
+    };
     let moe = |top_k| Moe { experts, top_k, ffn: 4 * tp, router, shared: None, zero_experts: 0 };
     let all = |feed: Feed| -> Vec<Layer> {
         (0..layers)
@@ -281,7 +306,11 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                 let mut experts = moe(2);
                 let limit = GroupLimit { groups: 4, keep: 2, by: GroupScore::Best };
                 let alike = GroupLimit { groups: 2, keep: 2, by: GroupScore::Alike };
-                experts.router.groups = draw.of(&[None, Some(limit), Some(alike)]);
+                let divide = |limit: &GroupLimit| experts.experts.is_multiple_of(limit.groups);
+                let ways: Vec<_> =
+                    [limit, alike].into_iter().filter(divide).map(Some).chain([None]).collect();
+                experts.router.groups = draw.of(&ways);
+                experts.router.score = draw.of(&[Score::SoftmaxOfChosen, Score::Softmax]);
                 experts
             }),
             pattern: (0..layers).map(|_| Layer { feed: Feed::Moe, ..Layer::default() }).collect(),
@@ -292,7 +321,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
             experts.router.score = Score::Sigmoid;
             experts.router.renormalise = true;
             experts.router.bias = true;
-            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate: false });
+            experts.shared = Some(SharedExpert { ffn: 4 * tp, gate: draw.coin() });
             let q_rank = draw.of(&[None, Some(8)]);
             ModelConfig {
                 groups: heads,
@@ -307,6 +336,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
                     kv_scale: 1.0,
                 }),
                 moe: Some(experts),
+                tied: draw.below(3) == 0,
                 pattern: all(Feed::Moe),
                 mtp: draw.of(&[1, 1, 2]),
                 ..base
@@ -420,14 +450,19 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case = case.context(context(cp, draw));
     if has_experts && tp > 1 {
         // Experts whole, on the ranks that share dense layers: in rows of their own, or spread over those, too.
-        match draw.below(3) {
+        // Or by some of them.
+        let some: Vec<usize> = (2..tp).filter(|n| tp.is_multiple_of(*n)).collect();
+        match draw.below(4) {
             0 => (case.sizes.etp, case.rules) = (Some(1), GridRules::Head),
             1 => (case.sizes.etp, case.sizes.ep) = (Some(1), ep * tp),
+            2 if !some.is_empty() => {
+                (case.sizes.etp, case.rules) = (Some(draw.of(&some)), GridRules::Head);
+            }
             _ => {}
         }
     }
     if pp > 1 {
-        match draw.below(7) {
+        match draw.below(6) {
             0 => case.order = PipelineOrder::ZeroBubble,
             1 => (case.stages.dual_pipe, case.order) = (true, PipelineOrder::DualPipeV),
             2 => {
@@ -442,8 +477,13 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
                 (case.stages.dual_pipe, case.stages.layers_per_chunk) = (both, (!both).then_some(1));
                 case.order = PipelineOrder::Drawn(draw.below(1 << 20) as u64);
             }
-            5 => case.stages.layer_list = Some((0..pp).map(|p| 1 + (p + 1) % 2).collect()),
-            _ if pp > 2 => case.stages.noop = vec![pp - 1],
+            _ => {}
+        }
+        let one_chunk = case.stages.layers_per_chunk.is_none() && !case.stages.dual_pipe;
+        let slots = if one_chunk { pp } else { 2 * pp * case.stages.layers_per_chunk.unwrap_or(1) };
+        match draw.below(4) {
+            0 if one_chunk => case.stages.layer_list = Some((0..pp).map(|p| 1 + (p + 1) % 2).collect()),
+            1 => case.stages.noop = vec![draw.below(slots)],
             _ => {}
         }
     }
@@ -470,6 +510,7 @@ fn case(kind: Model, [tp, cp, pp, dp, ep]: [usize; 5], draw: &mut Draw) -> Optio
     case.bucket_size = draw.of(&[None, Some(300)]);
     case.overlap = draw.coin();
     case.overlap_gather = draw.coin();
+    case.per_token_loss = draw.below(3) == 0;
     case.dropout = draw.of(&[0.0, 0.0, 0.2]);
     case.form.swapped = draw.of(&[None, None, Some(3)]);
     case.loss_scale = draw.of(&[LossScale::None, LossScale::Constant(3.0)]);

@@ -62,6 +62,8 @@ pub(crate) struct Case {
     pub(crate) update: UpdateRule,
     /// Rate of dropout in the stream and of attention's weights.
     pub(crate) dropout: f64,
+    /// The loss is that of all counted tokens, not the mean of those of micro-batches.
+    pub(crate) per_token_loss: bool,
     pub(crate) loss_scale: LossScale,
     pub(crate) form: OptimizerForm,
     /// Gradients are kept in bf16.
@@ -96,6 +98,7 @@ impl Case {
             threads: 1,
             update: TrainConfig::steps(ModelConfig::default(), DType::F64, 1, 1).update,
             dropout: 0.0,
+            per_token_loss: false,
             loss_scale: LossScale::None,
             form: OptimizerForm::default(),
             rounded_gradients: false,
@@ -111,8 +114,8 @@ impl Case {
 
     /// One rank in this case's element type, with its update rule.
     pub(crate) fn alone(&self) -> Self {
-        let Self { dtype, update, dropout, loss_scale, seed, .. } = *self;
-        Self { dtype, update, dropout, loss_scale, seed, ..Self::single() }
+        let Self { dtype, update, dropout, per_token_loss, loss_scale, seed, .. } = *self;
+        Self { dtype, update, dropout, per_token_loss, loss_scale, seed, ..Self::single() }
     }
 
     fn lr(&self) -> f64 {
@@ -253,6 +256,7 @@ fn trial(
         update: case.update,
         hidden_dropout: case.dropout,
         attention_dropout: case.dropout,
+        per_token_loss: case.per_token_loss,
         loss_scale: case.loss_scale,
         optimizer_form: case.form,
         rounded_gradients: case.rounded_gradients,
