@@ -196,6 +196,39 @@ fn messages(placement: &Placement, stage: usize) -> usize {
     borders.map(|pair| usize::from(pair[0].0 == stage) + usize::from(pair[1].0 == stage)).sum()
 }
 
+/// Bytes of some of the parameters `held` on the first rank of `stage`.
+fn bytes_of(
+    r: &Resolved,
+    held: &[PlacedParam],
+    stage: usize,
+    those: impl Fn(&PlacedParam) -> bool,
+) -> Result<memory::Memory> {
+    let c = &r.config;
+    let held: Vec<PlacedParam> = held.iter().filter(|p| those(p)).cloned().collect();
+    let rank = plan::first_of_stage(r, stage);
+    Ok(memory::of(&held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes(), true)?)
+}
+
+/// Bytes that the first rank of `stage`, whose parameters are `held`, sends in an iteration of data parallelism: of gradients
+/// that are summed and shared out, and of weights that are gathered.
+///
+/// # Errors
+/// If a parameter does not divide.
+pub(crate) fn of_data_parallelism(
+    r: &Resolved,
+    held: &[PlacedParam],
+    stage: usize,
+) -> Result<(usize, usize)> {
+    let grid = &r.topology.grid;
+    let dense = bytes_of(r, held, stage, |p| !p.spec.of_experts())?;
+    let experts = bytes_of(r, held, stage, |p| p.spec.of_experts())?;
+    let (dp, edp) = (grid.size(Axis::Dp) * grid.size(Axis::Cp), grid.expert().size(Axis::Dp));
+    Ok((
+        share(dense.gradients, dp) + share(experts.gradients, edp),
+        share(dense.weights, dp) + share(experts.weights, edp),
+    ))
+}
+
 /// An estimate of the bytes that the first rank of `stage` sends in an iteration, by axis, counted as
 /// `Communicator::sent_bytes` counts: exact for the gradients and weights of data parallelism, near for layers. `held` are the
 /// parameters of every stage.
@@ -209,14 +242,8 @@ pub(crate) fn of_stage(
     stage: usize,
     micro_batches: usize,
 ) -> Result<Value> {
-    let (c, grid) = (&r.config, &r.topology.grid);
-    let first = plan::first_of_stage(r, stage);
-    let of = |those: &dyn Fn(&PlacedParam) -> bool| {
-        let held: Vec<PlacedParam> = held[stage].iter().filter(|p| those(p)).cloned().collect();
-        memory::of(&held, grid, first, c.element_bytes(), c.state_bytes(), true)
-    };
-    let (dense, experts) = (of(&|p| !p.spec.of_experts())?, of(&|p| p.spec.of_experts())?);
-    let (dp, edp) = (grid.size(Axis::Dp) * grid.size(Axis::Cp), grid.expert().size(Axis::Dp));
+    let c = &r.config;
+    let (gradients, weights) = of_data_parallelism(r, &held[stage], stage)?;
     let chunks = placement.stage(stage);
     let ends = |item: &Item| !matches!(item, Item::Layer { .. } | Item::Noop { .. });
     let mut summed = 0;
@@ -225,7 +252,7 @@ pub(crate) fn of_stage(
         let copies = held.iter().flatten().filter(|p| p.copy).map(|p| p.spec.name.as_str());
         for name in copies.collect::<BTreeSet<_>>() {
             let holds = |held: &&Vec<PlacedParam>| held.iter().any(|p| p.spec.name == name);
-            let here = of(&|p| p.spec.name == name)?;
+            let here = bytes_of(r, &held[stage], stage, |p| p.spec.name == name)?;
             summed += 2 * share(here.gradients, held.iter().filter(holds).count());
         }
     }
@@ -245,8 +272,8 @@ pub(crate) fn of_stage(
     }
     let streams = plan::activations(r, c.seq_length).input(&c.model);
     Ok(json!({
-        "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
-        "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
+        "dp_reduce_scatter": gradients,
+        "dp_all_gather": weights,
         "tp": micro_batches * sent.tp,
         "pp": micro_batches * streams * messages(placement, stage) + summed,
         "cp": micro_batches * sent.cp,

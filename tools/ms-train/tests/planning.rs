@@ -56,8 +56,9 @@ fn layouts_that_fit_are_proposed_best_first_and_are_plans_themselves() {
 /// Most bytes that a rank of a plan takes in blocks, and most that one sends.
 fn tried_out(plan: &Value) -> (u64, u64) {
     let ranks = plan["ranks"].as_array().unwrap();
-    let sent =
-        |rank: &Value| rank["sent_bytes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    let sent = |rank: &Value| {
+        rank["sent_bytes"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>()
+    };
     let peak = ranks.iter().map(|rank| rank["peak_block_bytes"].as_u64().unwrap()).max().unwrap();
     (peak, ranks.iter().map(sent).max().unwrap())
 }
