@@ -33,11 +33,6 @@ impl Sent {
         self.ep += other.ep;
         self.etp += other.etp;
     }
-
-    /// Of a layer whose forward pass runs once more: about half of it.
-    fn half(self) -> Self {
-        Self { tp: self.tp / 2, cp: self.cp / 2, ep: self.ep / 2, etp: self.etp / 2 }
-    }
 }
 
 /// A rank of a run and a micro-batch of it.
@@ -118,7 +113,7 @@ impl<'a> Rank<'a> {
                 _ => c.hidden,
             };
             sent.tp += twice * (self.enter(entering) + self.leave() + self.handed(number));
-            sent.cp += twice * self.context(number);
+            sent.cp += twice * self.context(number).iter().sum::<usize>();
         }
         let dense = self.enter(c.hidden) + self.leave();
         match kind.feed {
@@ -138,6 +133,19 @@ impl<'a> Rank<'a> {
         sent
     }
 
+    /// What a layer, which sends `of_layer`, sends once more where its forward pass runs again.
+    fn again(&self, number: usize, of_layer: Sent) -> Sent {
+        let c = &self.r.config.model;
+        let twice = if c.block == Block::Shortcut { 2 } else { 1 };
+        let tp = match self.r.topology.sequence_parallel {
+            // Of five times that rows are gathered or shared out for a sublayer two are forward.
+            true => of_layer.tp * 2 / 5,
+            false => of_layer.tp / 2,
+        };
+        let cp = twice * self.context(number)[0];
+        Sent { tp, cp, ep: of_layer.ep / 2, etp: of_layer.etp / 2 }
+    }
+
     /// Where key/value heads do not divide among the ranks, these hand each other what their heads need.
     fn handed(&self, number: usize) -> usize {
         let c = &self.r.config.model;
@@ -149,16 +157,17 @@ impl<'a> Rank<'a> {
     }
 
     /// To the ranks that share a sequence: heads for tokens among some, and around a ring of the others blocks of keys and values,
-    /// once forward and, unless they are kept, once backward, and the gradient of each block to the rank that it belongs to.
-    fn context(&self, number: usize) -> usize {
+    /// once forward and, unless they are kept, once backward, and the gradient of each block to the rank that it belongs to. Forward
+    /// and backward.
+    fn context(&self, number: usize) -> [usize; 2] {
         let c = &self.r.config.model;
         let (ulysses, ring) = self.r.topology.ulysses_and_ring();
-        if ulysses * ring == 1 {
-            return 0;
+        if ulysses * ring == 1 || c.layer(number).mixer == Mixer::None {
+            return [0; 2];
         }
-        if c.layer(number).mixer != Mixer::Attention {
+        if !matches!(c.layer(number).mixer, Mixer::Attention | Mixer::SharedKv) {
             // Heads for tokens and back, near the width of the stream each.
-            return share(4 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring);
+            return [share(2 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring); 2];
         }
         let (heads, groups) = c.heads_of(number);
         let all = match &c.attention {
@@ -176,16 +185,16 @@ impl<'a> Rank<'a> {
         };
         let heads = HeadShares::new(all, self.tp).own;
         let shares = HeadShares::new(heads, ulysses);
-        let packed: usize = (0..ulysses).flat_map(|rank| shares.packed(rank)).map(|run| run.len()).sum();
-        let columns = packed + heads.heads() * heads.head_dim;
-        let exchanged = 2 * share(self.tokens * columns * self.element, ulysses);
+        let columns = ulysses * shares.own.packed_width() + heads.heads() * heads.head_dim;
+        let exchanged = share(self.tokens * columns * self.element, ulysses);
         let block = self.tokens * ulysses * 2 * shares.own.groups * shares.own.head_dim;
         let again = match self.r.topology.ring_cache.of_layer(number) {
             KeptOfRing::Nothing => block,
             KeptOfRing::Keys => block / 2,
             KeptOfRing::KeysAndValues => 0,
         };
-        exchanged + (ring - 1) * ((block + again) * self.element + block * self.wide)
+        let forward = (ring - 1) * block * self.element;
+        [exchanged + forward, exchanged + (ring - 1) * (again * self.element + block * self.wide)]
     }
 }
 
@@ -264,9 +273,11 @@ pub(crate) fn of_stage(
         for &item in items {
             let of_item = rank.item(item);
             sent.add(of_item);
-            if matches!(item, Item::Layer { .. }) && again > 0 {
+            if let Item::Layer { layer, .. } = item
+                && again > 0
+            {
                 again -= 1;
-                sent.add(of_item.half());
+                sent.add(rank.again(layer, of_item));
             }
         }
     }
