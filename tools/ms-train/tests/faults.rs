@@ -176,7 +176,7 @@ fn a_damaged_part_of_one_rank_is_named_and_an_older_checkpoint_goes_on() {
                 assert!((0..4).any(|rank| by(rank, "tensor ")), "{said}");
                 assert!(said.contains(" are outside the data of "), "{said}");
             }
-            // Every bit can be a weight: the first rank compares with what was written.
+            // It reads as another number: the first rank compares checksums.
             _ => assert!(by(0, "its bytes are not those that were written"), "{said}"),
         }
         assert!(said.contains("--ckpt-step 2 loads"), "{said}");
