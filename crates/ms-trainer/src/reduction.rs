@@ -86,8 +86,8 @@ pub(crate) fn data_parallel(
 
 /// Gradients that are parts of a sum besides the one over data-parallel ranks.
 pub(crate) struct SharedGradients {
-    /// Of tensor-parallel ranks what each holds in full and sees a part of, and of experts' ranks the same. These ranks own the same
-    /// elements, so they are summed behind data parallelism, each rank its part.
+    /// Of tensor-parallel ranks what each holds in full and sees a part of, and of experts' ranks the same. These ranks own
+    /// the same elements, so they are summed behind data parallelism, each rank its part.
     parts: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
     /// What the first and the last stage both hold; each has it at another place, so it is summed whole, before.
     wholes: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
@@ -116,10 +116,10 @@ impl SharedGradients {
         }
     }
 
-    /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is this rank's: none where it
-    /// has no gradient. `None` where that is not known before the end: the embedding, which the output layer or a prediction module of
-    /// another chunk may use again; experts, which a pass without a token for them leaves out, while their buckets must start in one
-    /// order on all ranks.
+    /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is this rank's: none
+    /// where it has no gradient. `None` where that is not known before the end: the embedding, which the output layer or a
+    /// prediction module of another chunk may use again; experts, which a pass without a token for them leaves out, while
+    /// their buckets must start in one order on all ranks.
     pub(crate) fn passes_alone(model: &Gpt) -> Vec<Option<usize>> {
         let of = |p: &PlacedParam| match p.spec.trained {
             false => Some(0),
@@ -145,8 +145,8 @@ impl SharedGradients {
         Ok(())
     }
 
-    /// Puts the sums in place of the parts of what this rank owns: `owned`, a tensor for each bucket, is reduced over data-parallel
-    /// ranks.
+    /// Puts the sums in place of the parts of what this rank owns: `owned`, a tensor for each bucket, is reduced over
+    /// data-parallel ranks.
     ///
     /// # Source
     /// Megatron-LM `core_r0.8.0`, `megatron/core/distributed/finalize_model_grads.py`, in its order.

@@ -2,8 +2,8 @@
 //! far as float32 goes on the kernels; and planted faults, each of which must be noticed.
 //!
 //! `MS_PARITY=all` runs every choice of sizes up to eight ranks for every model, 20 steps each, and as many more as it takes for
-//! every pair of values that seventeen drawings have to occur; without it some thirty small ones, chosen for their pairs, run three. `MS_PARITY_SEED` draws
-//! others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
+//! every pair of values that seventeen drawings have to occur; without it some thirty small ones, chosen for their pairs,
+//! run three. `MS_PARITY_SEED` draws others, `MS_PARITY_ONLY=17,90` takes those that a full run numbers so.
 
 mod drawn;
 mod page;

@@ -156,9 +156,9 @@ impl<'a> Rank<'a> {
         exchange.map_or(0, |exchange| exchange.sent_columns(0) * self.tokens * self.element)
     }
 
-    /// To the ranks that share a sequence: heads for tokens among some, and around a ring of the others blocks of keys and values,
-    /// once forward and, unless they are kept, once backward, and the gradient of each block to the rank that it belongs to. Forward
-    /// and backward.
+    /// To the ranks that share a sequence: heads for tokens among some, and around a ring of the others blocks of keys and
+    /// values, once forward and, unless they are kept, once backward, and the gradient of each block to the rank that it
+    /// belongs to. Forward and backward.
     fn context(&self, number: usize) -> [usize; 2] {
         let c = &self.r.config.model;
         let (ulysses, ring) = self.r.topology.ulysses_and_ring();

@@ -158,8 +158,8 @@ impl Schedule {
     }
 }
 
-/// The most forward passes of which something is kept at once: from the forward to the end of the backward, by weights where that is an
-/// action of its own, which needs the inputs of the pass's products and the gradients of their outputs.
+/// The most forward passes of which something is kept at once: from the forward to the end of the backward, by weights where
+/// that is an action of its own, which needs the inputs of the pass's products and the gradients of their outputs.
 fn in_flight(actions: &[Action]) -> usize {
     let (mut now, mut most) = (0usize, 0);
     for action in actions {
