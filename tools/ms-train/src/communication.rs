@@ -33,11 +33,6 @@ impl Sent {
         self.ep += other.ep;
         self.etp += other.etp;
     }
-
-    /// Of a layer whose forward pass runs once more: about half of it.
-    fn half(self) -> Self {
-        Self { tp: self.tp / 2, cp: self.cp / 2, ep: self.ep / 2, etp: self.etp / 2 }
-    }
 }
 
 /// A rank of a run and a micro-batch of it.
@@ -118,7 +113,7 @@ impl<'a> Rank<'a> {
                 _ => c.hidden,
             };
             sent.tp += twice * (self.enter(entering) + self.leave() + self.handed(number));
-            sent.cp += twice * self.context(number);
+            sent.cp += twice * self.context(number).iter().sum::<usize>();
         }
         let dense = self.enter(c.hidden) + self.leave();
         match kind.feed {
@@ -138,6 +133,19 @@ impl<'a> Rank<'a> {
         sent
     }
 
+    /// What a layer, which sends `of_layer`, sends once more where its forward pass runs again.
+    fn again(&self, number: usize, of_layer: Sent) -> Sent {
+        let c = &self.r.config.model;
+        let twice = if c.block == Block::Shortcut { 2 } else { 1 };
+        let tp = match self.r.topology.sequence_parallel {
+            // Of five times that rows are gathered or shared out for a sublayer two are forward.
+            true => of_layer.tp * 2 / 5,
+            false => of_layer.tp / 2,
+        };
+        let cp = twice * self.context(number)[0];
+        Sent { tp, cp, ep: of_layer.ep / 2, etp: of_layer.etp / 2 }
+    }
+
     /// Where key/value heads do not divide among the ranks, these hand each other what their heads need.
     fn handed(&self, number: usize) -> usize {
         let c = &self.r.config.model;
@@ -150,16 +158,16 @@ impl<'a> Rank<'a> {
 
     /// To the ranks that share a sequence: heads for tokens among some, and around a ring of the others blocks of keys and
     /// values, once forward and, unless they are kept, once backward, and the gradient of each block to the rank that it
-    /// belongs to.
-    fn context(&self, number: usize) -> usize {
+    /// belongs to. Forward and backward.
+    fn context(&self, number: usize) -> [usize; 2] {
         let c = &self.r.config.model;
         let (ulysses, ring) = self.r.topology.ulysses_and_ring();
-        if ulysses * ring == 1 {
-            return 0;
+        if ulysses * ring == 1 || c.layer(number).mixer == Mixer::None {
+            return [0; 2];
         }
-        if c.layer(number).mixer != Mixer::Attention {
+        if !matches!(c.layer(number).mixer, Mixer::Attention | Mixer::SharedKv) {
             // Heads for tokens and back, near the width of the stream each.
-            return share(4 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring);
+            return [share(2 * self.tokens * c.hidden / self.tp * self.element, ulysses * ring); 2];
         }
         let (heads, groups) = c.heads_of(number);
         let all = match &c.attention {
@@ -177,16 +185,16 @@ impl<'a> Rank<'a> {
         };
         let heads = HeadShares::new(all, self.tp).own;
         let shares = HeadShares::new(heads, ulysses);
-        let packed: usize = (0..ulysses).flat_map(|rank| shares.packed(rank)).map(|run| run.len()).sum();
-        let columns = packed + heads.heads() * heads.head_dim;
-        let exchanged = 2 * share(self.tokens * columns * self.element, ulysses);
+        let columns = ulysses * shares.own.packed_width() + heads.heads() * heads.head_dim;
+        let exchanged = share(self.tokens * columns * self.element, ulysses);
         let block = self.tokens * ulysses * 2 * shares.own.groups * shares.own.head_dim;
         let again = match self.r.topology.ring_cache.of_layer(number) {
             KeptOfRing::Nothing => block,
             KeptOfRing::Keys => block / 2,
             KeptOfRing::KeysAndValues => 0,
         };
-        exchanged + (ring - 1) * ((block + again) * self.element + block * self.wide)
+        let forward = (ring - 1) * block * self.element;
+        [exchanged + forward, exchanged + (ring - 1) * (again * self.element + block * self.wide)]
     }
 }
 
@@ -195,6 +203,39 @@ fn messages(placement: &Placement, stage: usize) -> usize {
     let order = placement.order();
     let borders = order.windows(2).filter(|pair| pair[0].0 != pair[1].0);
     borders.map(|pair| usize::from(pair[0].0 == stage) + usize::from(pair[1].0 == stage)).sum()
+}
+
+/// Bytes of some of the parameters `held` on the first rank of `stage`.
+fn bytes_of(
+    r: &Resolved,
+    held: &[PlacedParam],
+    stage: usize,
+    those: impl Fn(&PlacedParam) -> bool,
+) -> Result<memory::Memory> {
+    let c = &r.config;
+    let held: Vec<PlacedParam> = held.iter().filter(|p| those(p)).cloned().collect();
+    let rank = plan::first_of_stage(r, stage);
+    Ok(memory::of(&held, &r.topology.grid, rank, c.element_bytes(), c.state_bytes(), true)?)
+}
+
+/// Bytes that the first rank of `stage`, whose parameters are `held`, sends in an iteration of data parallelism: of gradients
+/// that are summed and shared out, and of weights that are gathered.
+///
+/// # Errors
+/// If a parameter does not divide.
+pub(crate) fn of_data_parallelism(
+    r: &Resolved,
+    held: &[PlacedParam],
+    stage: usize,
+) -> Result<(usize, usize)> {
+    let grid = &r.topology.grid;
+    let dense = bytes_of(r, held, stage, |p| !p.spec.of_experts())?;
+    let experts = bytes_of(r, held, stage, |p| p.spec.of_experts())?;
+    let (dp, edp) = (grid.size(Axis::Dp) * grid.size(Axis::Cp), grid.expert().size(Axis::Dp));
+    Ok((
+        share(dense.gradients, dp) + share(experts.gradients, edp),
+        share(dense.weights, dp) + share(experts.weights, edp),
+    ))
 }
 
 /// An estimate of the bytes that the first rank of `stage` sends in an iteration, by axis, counted as
@@ -210,14 +251,8 @@ pub(crate) fn of_stage(
     stage: usize,
     micro_batches: usize,
 ) -> Result<Value> {
-    let (c, grid) = (&r.config, &r.topology.grid);
-    let first = plan::first_of_stage(r, stage);
-    let of = |those: &dyn Fn(&PlacedParam) -> bool| {
-        let held: Vec<PlacedParam> = held[stage].iter().filter(|p| those(p)).cloned().collect();
-        memory::of(&held, grid, first, c.element_bytes(), c.state_bytes(), true)
-    };
-    let (dense, experts) = (of(&|p| !p.spec.of_experts())?, of(&|p| p.spec.of_experts())?);
-    let (dp, edp) = (grid.size(Axis::Dp) * grid.size(Axis::Cp), grid.expert().size(Axis::Dp));
+    let c = &r.config;
+    let (gradients, weights) = of_data_parallelism(r, &held[stage], stage)?;
     let chunks = placement.stage(stage);
     let ends = |item: &Item| !matches!(item, Item::Layer { .. } | Item::Noop { .. });
     let mut summed = 0;
@@ -226,7 +261,7 @@ pub(crate) fn of_stage(
         let copies = held.iter().flatten().filter(|p| p.copy).map(|p| p.spec.name.as_str());
         for name in copies.collect::<BTreeSet<_>>() {
             let holds = |held: &&Vec<PlacedParam>| held.iter().any(|p| p.spec.name == name);
-            let here = of(&|p| p.spec.name == name)?;
+            let here = bytes_of(r, &held[stage], stage, |p| p.spec.name == name)?;
             summed += 2 * share(here.gradients, held.iter().filter(holds).count());
         }
     }
@@ -238,16 +273,18 @@ pub(crate) fn of_stage(
         for &item in items {
             let of_item = rank.item(item);
             sent.add(of_item);
-            if matches!(item, Item::Layer { .. }) && again > 0 {
+            if let Item::Layer { layer, .. } = item
+                && again > 0
+            {
                 again -= 1;
-                sent.add(of_item.half());
+                sent.add(rank.again(layer, of_item));
             }
         }
     }
     let streams = plan::activations(r, c.seq_length).input(&c.model);
     Ok(json!({
-        "dp_reduce_scatter": share(dense.gradients, dp) + share(experts.gradients, edp),
-        "dp_all_gather": share(dense.weights, dp) + share(experts.weights, edp),
+        "dp_reduce_scatter": gradients,
+        "dp_all_gather": weights,
         "tp": micro_batches * sent.tp,
         "pp": micro_batches * streams * messages(placement, stage) + summed,
         "cp": micro_batches * sent.cp,

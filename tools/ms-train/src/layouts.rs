@@ -260,7 +260,10 @@ impl Layout {
     /// Tries out the first rank of every stage, and takes what it needs and sends in place of what formulas say. Whether none
     /// needs more than `limit` bytes; a layout that cannot be tried out keeps what formulas say.
     fn try_out(&mut self, r: &Resolved, o: &Options, limit: usize) -> bool {
-        let Some(run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
+        let Some(mut run) = spread(r, o, self.sizes, self.chunks, self.recompute) else { return false };
+        let tokens = run.config.longest_row * run.config.batch.micro;
+        let Ok(tp_overlap) = crate::resolve::tp_overlap(o, &run.topology, tokens) else { return false };
+        run.config.tp_overlap = tp_overlap;
         let micro_batches = run.config.batch.global / (run.config.batch.micro * self.dp);
         // The stage that likely needs most, and only if it fits the others.
         let others: Vec<usize> = (0..self.sizes.pp).filter(|&stage| stage != self.stage).collect();

@@ -101,7 +101,7 @@ fn plan(r: &Resolved) -> Result<Value> {
         },
         "memory": Needs::of(r)?.to_json(),
         "communication_bytes_per_iteration": match &rehearsed[0] {
-            Some(first) => sent(r, &placement, &stages, first)?,
+            Some(first) => sent(r, &stages[0], first)?,
             None => communication::of_stage(r, &placement, &stages, 0, micro_batches)?,
         },
         "ranks": ranks,
@@ -310,20 +310,18 @@ fn ranks(
 
 /// The bytes that the first rank of the first stage sends in an iteration, by axis, as it was tried out: exact, with an even load
 /// of experts.
-fn sent(
-    r: &Resolved,
-    placement: &Placement,
-    stages: &[Vec<PlacedParam>],
-    first: &Rehearsal,
-) -> Result<Value> {
+fn sent(r: &Resolved, held: &[PlacedParam], first: &Rehearsal) -> Result<Value> {
     let of = |groups: &[&str]| groups.iter().filter_map(|group| first.sent.get(group)).sum::<u64>();
-    let mut sent = communication::of_stage(r, placement, stages, 0, 0)?;
-    sent["tp"] = json!(of(&["tp"]));
-    sent["expert_tp"] = json!(of(&["expert-tp"]));
-    sent["pp"] = json!(of(&["pp", "embedding"]));
-    sent["cp"] = json!(of(&["cp", "ulysses", "ring"]));
-    sent["ep"] = json!(of(&["ep"]));
-    Ok(sent)
+    let (gradients, weights) = communication::of_data_parallelism(r, held, 0)?;
+    Ok(json!({
+        "dp_reduce_scatter": gradients,
+        "dp_all_gather": weights,
+        "tp": of(&["tp"]),
+        "expert_tp": of(&["expert-tp"]),
+        "pp": of(&["pp", "embedding"]),
+        "cp": of(&["cp", "ulysses", "ring"]),
+        "ep": of(&["ep"]),
+    }))
 }
 
 /// The schedule, in iterations of the full batch and with the rates that stand at its corners.

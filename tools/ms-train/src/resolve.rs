@@ -17,6 +17,7 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given, Upstream};
 use ms_core::{Axis, DType, Grid};
 use ms_data::Layout;
+use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, Position};
 use ms_trainer::{BatchSizes, Evaluation, Exit, LossScale, TrainConfig};
@@ -220,10 +221,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         Some(Layout::Padded { multiple, .. }) => seq_length.next_multiple_of(multiple),
         _ => seq_length,
     };
-    let tp = topology.grid.size(ms_core::Axis::Tp);
-    let all = longest_row * micro / topology.grid.size(ms_core::Axis::Cp);
-    let tokens = crate::beside::Tokens { all, tp, shared: topology.sequence_parallel };
-    let tp_overlap = crate::beside::resolve(&o.beside, o.upstream, &tokens)?;
+    let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
     let (recompute, keeping, replay) = crate::recompute::resolve(
         &o.again,
         &o.of_experts,
@@ -298,6 +296,16 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     }
     let profile_dir = w.profile_folder.clone();
     Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
+}
+
+/// What the ranks of `topology` that share a matrix compute beside their exchanges, with micro-batches of `tokens` tokens.
+///
+/// # Errors
+/// If the tokens of a rank do not divide as they are to be cut.
+pub(crate) fn tp_overlap(o: &Options, topology: &Topology, tokens: usize) -> Result<LinearOverlap> {
+    let (tp, all) = (topology.grid.size(Axis::Tp), tokens / topology.grid.size(Axis::Cp));
+    let tokens = crate::beside::Tokens { all, tp, shared: topology.sequence_parallel };
+    crate::beside::resolve(&o.beside, o.upstream, &tokens)
 }
 
 /// Elements of a bucket of gradients among the ranks of `grid`; `None`: all are one bucket.
