@@ -98,6 +98,19 @@ impl Device {
         acl!(self.toolkit(), rt.aclrtSynchronizeDevice())
     }
 
+    /// Same results on every run: sets the operator library's option for the process and for this thread's context, and
+    /// that of the collectives. The three are what the public clients set.
+    ///
+    /// # Errors
+    /// If the runtime refuses the option.
+    pub fn set_deterministic(&self, on: bool) -> Result<()> {
+        let (toolkit, value) = (self.toolkit(), i64::from(on));
+        acl!(toolkit, rt.aclrtSetSysParamOpt(0, value))?;
+        acl!(toolkit, rt.aclrtCtxSetSysParamOpt(0, value))?;
+        let value = hccl_sys::types::HcclConfigValue { value: i32::from(on) };
+        acl!(toolkit, hccl.HcclSetConfig(0, value))
+    }
+
     /// Bytes that freed buffers of this thread keep for the next ones.
     pub fn pooled_bytes(&self) -> usize {
         self.0.pool.borrow().bytes()

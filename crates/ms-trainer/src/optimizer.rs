@@ -293,6 +293,13 @@ impl Optimizer {
                 read(ParamId(s.param as u32), s.range.clone(), values)?;
                 continue;
             }
+            // Weights that are the numbers themselves are read to their place.
+            let direct = self.state[which].is_weights() && !self.state[which].is_whole(own.at);
+            if let (true, Some(new)) = (direct, &mut new) {
+                let values = new[s.bucket].view_mut(s.offset, [s.range.len()])?;
+                read(ParamId(s.param as u32), s.range.clone(), values)?;
+                continue;
+            }
             let mut values = Tensor::uninit(device.arena(), self.dtype, [s.range.len()]);
             read(ParamId(s.param as u32), s.range.clone(), values.whole_mut()?)?;
             let upper = self.state[which].write(device, own.at, &values).map_err(Into::into)?;

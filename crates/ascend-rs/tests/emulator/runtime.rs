@@ -12,6 +12,7 @@ scenarios! {
     the_toolkit_ends_when_nothing_uses_it
     streams_are_ordered_by_the_buffers_they_share
     buffers_that_are_dropped_in_flight_come_back
+    results_can_be_asked_to_be_the_same_on_every_run
     a_full_pool_is_given_back_before_memory_is_short
     pinned_memory_is_copied_without_waiting
     an_error_names_function_code_message_and_shapes
@@ -101,6 +102,17 @@ fn buffers_that_are_dropped_in_flight_come_back() {
     assert!(taken < 100 * 4096, "{taken} bytes for two arrays at a time");
     device.trim().unwrap();
     assert_eq!(device.pooled_bytes(), 0);
+}
+
+fn results_can_be_asked_to_be_the_same_on_every_run() {
+    let (_, device, s) = start();
+    for on in [true, false] {
+        device.set_deterministic(on).unwrap();
+        let a = Array::new(&s, DType::F32, &[8]).unwrap();
+        let b = Array::of(&s, &[8], &[1.0f32; 8]).unwrap();
+        add(&s, &b, &b, &a);
+        assert_eq!(a.to_vec::<f32>().unwrap(), vec![2.0; 8]);
+    }
 }
 
 fn a_full_pool_is_given_back_before_memory_is_short() {
