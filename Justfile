@@ -23,9 +23,9 @@ parity SEED="1":
     MS_PARITY=all MS_PARITY_SEED={{SEED}} MS_PARITY_PAGE={{justfile_directory()}}/docs/reference/parity.md \
       cargo test -p ms-trainer --test matrix --locked -- --nocapture --test-threads 1
 
-# Ranks as processes: rows of the matrix, checkpoints, failing and killed ranks under mpirun, also over TCP between two network
-# namespaces where the machine allows them. Needs Open MPI, its headers and libclang (Debian: openmpi-bin libopenmpi-dev
-# libclang-dev).
+# Ranks as processes: rows drawn as the matrix draws them (MS_PARITY_SEED draws others), checkpoints, failing and killed ranks
+# under mpirun, also over TCP between two network namespaces where the machine allows them. Needs Open MPI, its headers and
+# libclang (Debian: openmpi-bin libopenmpi-dev libclang-dev).
 mpi:
     mpirun --version
     cargo test --locked -p ms-train --features mpi --test mpi -- --nocapture

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 32000, "torch_dtype": "bfloat16"
     });
     let config = ms_spec::hf::read_config(&json)?;
-    ms_ckpt::layout::hf::write(&folder, &config, DType::Bf16, false, &mut |spec| {
+    ms_ckpt::write_hf(&folder, &config, DType::Bf16, false, &mut |spec| {
         let mut x = spec.name.bytes().fold(7u64, |h, b| h.wrapping_mul(31) ^ u64::from(b));
         Ok((0..spec.shape.numel())
             .flat_map(|_| {

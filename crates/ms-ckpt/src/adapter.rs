@@ -11,10 +11,10 @@ use half::{bf16, f16};
 use ms_core::{DType, Region, Shape};
 use ms_spec::ParamSpec;
 
-use crate::adapter_blocks::BLOCK_RANK;
-use crate::checkpoint::Checkpoint;
 use crate::lens::Lens;
-use crate::{Error, Result};
+
+/// The argument that names the rank of a block.
+pub(crate) const BLOCK_RANK: &str = "ms_lora_block_rank";
 
 /// How an adapter is added to the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,19 +93,20 @@ pub(crate) fn local_names(name: &str) -> [String; 2] {
 
 /// An adapter's matrices for some rows of a parameter, in float32.
 pub(crate) struct Loaded {
-    merge: Merge,
-    columns: usize,
+    pub(crate) merge: Merge,
+    pub(crate) columns: usize,
     /// First row, counted over a stack.
-    first: usize,
+    pub(crate) first: usize,
     /// For each row: which part, and which of its rows.
-    rows: Vec<Option<(usize, usize)>>,
-    parts: Vec<Matrices>,
+    pub(crate) rows: Vec<Option<(usize, usize)>>,
+    pub(crate) parts: Vec<Matrices>,
 }
 
-struct Matrices {
-    rank: usize,
-    a: Vec<f32>,
-    b: Vec<f32>,
+/// The two matrices of an adapter.
+pub(crate) struct Matrices {
+    pub(crate) rank: usize,
+    pub(crate) a: Vec<f32>,
+    pub(crate) b: Vec<f32>,
 }
 
 impl Loaded {
@@ -164,118 +165,6 @@ impl Loaded {
             DType::F32 => each!(f32, |x| x, |x: f32| x, |x: f32| x),
             _ => unreachable!("checked when the adapter was loaded"),
         }
-    }
-}
-
-impl Checkpoint {
-    /// Parameters that have an adapter.
-    pub fn adapted(&self) -> impl Iterator<Item = &str> {
-        self.adapters.keys().map(String::as_str)
-    }
-
-    /// Whether there is nothing but adapters.
-    pub fn is_adapter(&self) -> bool {
-        !self.adapters.is_empty() && !self.globals.contains_key("embedding.word_embeddings.weight")
-    }
-
-    /// The rank of the adapters; `None` without some, or if they differ.
-    pub fn adapter_rank(&self) -> Option<usize> {
-        let ranks = self.adapters.values().flatten().map(|p| {
-            let shape = self.globals.get(&p.a)?.shape;
-            shape.get(shape.len() - 2).copied()
-        });
-        let ranks: Vec<Option<usize>> = ranks.collect();
-        ranks.first().copied().flatten().filter(|r| ranks.iter().all(|x| *x == Some(*r)))
-    }
-
-    /// Takes the adapters, and base weights if there are some, of another checkpoint of the same model.
-    pub fn with_adapter(mut self, other: Self) -> Self {
-        let (files, stored) = (self.files.len(), self.stored.len());
-        self.files.extend(other.files);
-        self.stored.extend(other.stored.into_iter().map(|mut s| {
-            s.file += files;
-            s
-        }));
-        for (name, mut global) in other.globals {
-            global.pieces.iter_mut().for_each(|p| p.stored += stored);
-            self.globals.insert(name, global);
-        }
-        self.copies.extend(other.copies.into_iter().map(|(name, mut piece)| {
-            piece.stored += stored;
-            (name, piece)
-        }));
-        self.adapters.extend(other.adapters);
-        if let Some(rank) = other.args.get(BLOCK_RANK) {
-            self.args.insert(BLOCK_RANK.to_owned(), rank.clone());
-        }
-        self
-    }
-
-    /// Adds the adapters to the weights that are read from here on.
-    ///
-    /// # Errors
-    /// A checkpoint without adapters.
-    pub fn merged(mut self, merge: Merge) -> Result<Self> {
-        if self.adapters.is_empty() {
-            return Err(Error::folder(&self.root, "there are no adapters to merge"));
-        }
-        self.merge = Some(merge);
-        Ok(self)
-    }
-
-    /// The adapter of the rows of `name` that have elements in `bounds`.
-    pub(crate) fn load_adapter(&self, name: &str, bounds: &std::ops::Range<usize>) -> Result<Option<Loaded>> {
-        let (Some(merge), Some(parts)) = (self.merge, self.adapters.get(name)) else { return Ok(None) };
-        let shape = self.global(name)?.shape;
-        let dtype = self.global(name)?.dtype;
-        if !matches!(dtype, DType::Bf16 | DType::F16 | DType::F32) {
-            return Err(Error::Cast { name: name.to_owned(), from: DType::F32, to: dtype });
-        }
-        let n = shape.len();
-        let (out, columns) = (shape[n - 2], shape[n - 1]);
-        let total = shape.numel() / columns.max(1);
-        let first = (bounds.start / columns.max(1)).min(total);
-        let last = bounds.end.div_ceil(columns.max(1)).min(total);
-        let mut loaded = Loaded { merge, columns, first, rows: vec![None; last - first], parts: Vec::new() };
-        // Of a stack, only the experts asked for.
-        let experts = if n == 3 { first / out..last.div_ceil(out) } else { 0..1 };
-        for part in parts {
-            for expert in experts.clone() {
-                let lead = (n == 3).then(|| expert..expert + 1);
-                let read = |name: &str| -> Result<(Vec<f32>, Shape)> {
-                    let shape = self.global(name)?.shape;
-                    let region = match &lead {
-                        Some(lead) => Region {
-                            lead: Some(lead.clone()),
-                            ..Region::along(&shape, 1, std::iter::once(0..shape[1]))
-                        },
-                        None => Region::whole(&shape),
-                    };
-                    let mut values = vec![0f32; region.local_shape().numel()];
-                    let mut at = 0;
-                    self.copy(name, &region, None, DType::F32, &mut |bytes| {
-                        for (v, b) in values[at..].iter_mut().zip(bytes.chunks_exact(4)) {
-                            *v = f32::from_le_bytes(b.try_into().expect("exact chunk"));
-                        }
-                        at += bytes.len() / 4;
-                        Ok(())
-                    })?;
-                    Ok((values, shape))
-                };
-                let ((a, a_shape), (b, _)) = (read(&part.a)?, read(&part.b)?);
-                let number = loaded.parts.len();
-                let rank = a_shape[a_shape.len() - 2];
-                for (b_row, row) in part.rows.ranges.iter().cloned().flatten().enumerate() {
-                    if let Some(place) =
-                        (expert * out + row).checked_sub(first).and_then(|r| loaded.rows.get_mut(r))
-                    {
-                        *place = Some((number, b_row));
-                    }
-                }
-                loaded.parts.push(Matrices { rank, a, b });
-            }
-        }
-        Ok(Some(loaded))
     }
 }
 

@@ -17,13 +17,11 @@ use ms_core::{DType, Region, Shape};
 use ms_spec::params;
 use serde_json::json;
 
-use crate::adapter::{self, Part};
-use crate::checkpoint::{Checkpoint, Global, Piece, Stored};
+use crate::adapter::{self, BLOCK_RANK, Part};
+use crate::checkpoint::Checkpoint;
 use crate::layout::peft;
+use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Mapped, Result};
-
-/// The argument that names the rank of a block.
-pub(crate) const BLOCK_RANK: &str = "ms_lora_block_rank";
 
 /// A matrix that is being made.
 struct Matrix {

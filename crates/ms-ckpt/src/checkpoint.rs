@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ms_core::{DType, Region, Shape};
 use ms_spec::{ModelConfig, ParamSpec};
@@ -11,13 +10,11 @@ use serde_json::{Map, Value};
 
 use crate::adapter::{Adapters, Merge};
 use crate::cast::{cast, possible};
-use crate::fp8::Blocks;
-use crate::layout::mcore::Hints;
-use crate::nf4::Quantised;
 use crate::optim::{STATES, parameter_of};
 use crate::runs::{Gap, RunIndex};
+use crate::stored::{Global, Piece, Stored};
 use crate::strided::gather;
-use crate::{Error, Mapped, Result, layout};
+use crate::{Error, Mapped, Result};
 
 /// How a checkpoint names and files its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,69 +45,6 @@ impl Kind {
             Self::Peft => "peft",
         }
     }
-}
-
-/// A tensor as it lies in a file.
-#[derive(Clone, Debug)]
-pub(crate) struct Stored {
-    /// Name in the file.
-    pub(crate) name: String,
-    /// Index of the file.
-    pub(crate) file: usize,
-    /// Element type.
-    pub(crate) dtype: DType,
-    /// Dimensions.
-    pub(crate) shape: Vec<usize>,
-    /// First byte in the file.
-    pub(crate) start: usize,
-    /// Elements between neighbours along each dimension; `None`: row-major without gaps.
-    pub(crate) strides: Option<Vec<usize>>,
-    /// The elements are codes: `dtype` and `shape` are those of what they stand for.
-    pub(crate) quantised: Option<Arc<Codes>>,
-}
-
-/// What elements that are codes stand for.
-#[derive(Clone, Debug)]
-pub(crate) enum Codes {
-    /// 4-bit codes with nested scales.
-    FourBit(Quantised),
-    /// 8-bit floats with a scale per block.
-    Blocks(Blocks),
-    /// 8-bit floats whose scales were not looked for: only while a folder is opened.
-    Unscaled,
-}
-
-impl Codes {
-    /// Elements `first..first + n` of `stored`, in its type.
-    fn read(&self, files: &[Mapped], stored: &Stored, first: usize, n: usize, out: &mut Vec<u8>) {
-        let bytes = files[stored.file].bytes();
-        match self {
-            Self::FourBit(codes) => codes.read(bytes, stored.start, first, n, stored.dtype, out),
-            Self::Blocks(codes) => codes.read(files, bytes, stored.start, first, n, out),
-            Self::Unscaled => unreachable!("no open checkpoint has codes without scales"),
-        }
-    }
-}
-
-/// A part of a global tensor.
-#[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    /// Index of the stored tensor.
-    pub(crate) stored: usize,
-    /// Which part of the global tensor it is.
-    pub(crate) region: Region,
-    /// Which elements of the region are stored, when not all.
-    pub(crate) flat: Option<Range<usize>>,
-    /// Elements between neighbours of the region's local tensor in the file; `None`: row-major without gaps.
-    pub(crate) view: Option<Vec<usize>>,
-}
-
-/// A tensor of the whole model.
-#[derive(Clone, Debug)]
-pub(crate) struct Global {
-    pub(crate) shape: Shape,
-    pub(crate) dtype: DType,
-    pub(crate) pieces: Vec<Piece>,
 }
 
 /// A stored tensor, for listings.
@@ -148,31 +82,6 @@ pub struct Checkpoint {
     pub(crate) copies: Vec<(String, Piece)>,
     /// How they are added to what is read, if they are.
     pub(crate) merge: Option<Merge>,
-}
-
-/// Opens a checkpoint of any layout: a Hugging Face folder, a Megatron checkpoint folder or one `iter_*` of it,
-/// or this toolchain's sharded form.
-///
-/// # Errors
-/// If the folder holds none of these, or what it holds is damaged or of a family that is not supported.
-pub fn open(path: &Path) -> Result<Checkpoint> {
-    open_with(path, None, &Hints::default())
-}
-
-/// Opens a checkpoint of which the caller knows what its files may not say; `iteration` instead of the last.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_with(path: &Path, iteration: Option<u64>, hints: &Hints) -> Result<Checkpoint> {
-    layout::detect_with(path, iteration)?.open(path, iteration, hints)
-}
-
-/// Opens the checkpoint of one iteration instead of the last.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_iteration(path: &Path, iteration: u64) -> Result<Checkpoint> {
-    open_with(path, Some(iteration), &Hints::default())
 }
 
 impl Checkpoint {
@@ -249,7 +158,7 @@ impl Checkpoint {
 
     /// Whether a parameter of a reward model is not in the files and stands for zeros.
     fn lacks(&self, name: &str) -> bool {
-        self.config.reward && layout::is_idle(name) && !self.globals.contains_key(name)
+        self.config.reward && is_idle(name) && !self.globals.contains_key(name)
     }
 
     /// Every stored tensor, file by file.
@@ -533,4 +442,14 @@ impl Cast<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a parameter of a reward model is only there because Megatron's class has it: an output layer that is not used,
+/// and the head's bias, which Hugging Face's class does not have. Both are zero when they are made.
+///
+/// # Source
+/// MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/posttrain/orm/orm_model.py` and `set_postprocess_state` of
+/// `mindspeed_llm/tasks/checkpoint/models.py`.
+pub(crate) fn is_idle(name: &str) -> bool {
+    matches!(name, "output_layer.weight" | "output_layer.bias" | "rm_head.bias")
 }

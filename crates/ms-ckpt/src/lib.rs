@@ -4,7 +4,7 @@
 //!   form) as a [`Checkpoint`]: the global tensors of one model under their canonical names, any part of which can
 //!   be read by any topology. Opening maps files and reads headers only.
 //! - [`Plan`] says, before a byte is copied, which file of the output holds which elements; [`Plan::run`] copies.
-//! - [`sharded`] writes and resumes training checkpoints; [`hf::write`](layout::hf::write) writes weights that a
+//! - [`sharded`] writes and resumes training checkpoints; [`write_hf`] writes weights that a
 //!   program holds.
 //! - Containers: [`safetensors`], [`torch`] (`.pt`). Both are read with suspicion: nothing is executed, no length
 //!   is trusted.
@@ -28,29 +28,35 @@ mod dcp;
 mod error;
 mod finite;
 mod fp8;
+mod iterations;
 pub mod layout;
 mod lens;
+mod merge;
 mod nf4;
+mod open;
 mod optim;
 mod plan;
 mod runs;
 pub mod safetensors;
 pub mod sharded;
 mod staging;
+mod stored;
 mod strided;
 mod sums;
 pub mod torch;
 mod transpose;
 
 pub use adapter::{Arithmetic, Merge};
-pub use checkpoint::{Checkpoint, Kind, Listed, open, open_iteration, open_with};
+pub use checkpoint::{Checkpoint, Kind, Listed};
 pub use compare::{Compared, Relation, Verified};
 pub use error::{Error, Result};
 pub use finite::Written;
-pub use layout::{TRACKER, check_folder, iteration_name, latest_iteration};
+pub use iterations::{TRACKER, check_folder, iteration_name, latest_iteration};
 pub use ms_files::Mapped;
+pub use open::{open, open_iteration, open_with};
 pub use plan::{
     ArgsForm, Beside, DTypeOf, FilePlan, HF_LAYOUT, HfLayout, Plan, Run, RunOptions, Sharding, Target,
+    write_hf, write_mcore,
 };
 pub use sums::NAME as CHECKSUMS;
 
@@ -82,7 +88,7 @@ impl Checkpoint {
         for spec in ms_spec::params(&changed) {
             let from = match spec.place {
                 ms_spec::Place::Layer(l) => {
-                    let inner = spec.name.splitn(4, '.').nth(3).unwrap_or_default();
+                    let inner = spec.inner();
                     format!("decoder.layers.{}.{inner}", layers[l])
                 }
                 _ => spec.name.clone(),

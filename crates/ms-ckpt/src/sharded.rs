@@ -27,11 +27,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::adapter::Adapters;
-use crate::checkpoint::{Checkpoint, Global, Kind, Piece as Part, Stored};
-use crate::layout::{hf, iteration_name, write_tracker};
+use crate::checkpoint::{Checkpoint, Kind};
+use crate::iterations::{iteration_name, write_tracker};
+use crate::layout::hf;
 use crate::plan::{self, Plan};
 use crate::runs::RunIndex;
 use crate::staging::{self, Folder};
+use crate::stored::{Global, Piece as Part, Stored};
 use crate::{Error, Mapped, Result, dcp, safetensors, sums};
 
 /// Name of the file that describes a sharded checkpoint.

@@ -185,7 +185,7 @@ fn config(family: usize, layers: usize) -> ModelConfig {
 
 /// Writes a model whose every element says where it belongs.
 fn make(dir: &Path, config: &ModelConfig) {
-    ms_ckpt::layout::hf::write(dir, config, DType::Bf16, false, &mut |spec| {
+    ms_ckpt::write_hf(dir, config, DType::Bf16, false, &mut |spec| {
         let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
         if spec.integral {
             return Ok((0..spec.shape.numel()).flat_map(|i| ((i % 8) as f32).to_le_bytes()).collect());

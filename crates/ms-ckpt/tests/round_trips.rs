@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ms_ckpt::layout::hf;
 use ms_ckpt::layout::mcore::{Cut, Spelling};
 use ms_ckpt::layout::torch_dist::Modules;
-use ms_ckpt::layout::{hf, mcore};
 use ms_ckpt::sharded::{Piece, Writer};
 use ms_ckpt::{ArgsForm, Checkpoint, HfLayout, Plan, Run, RunOptions, Sharding, open};
 use ms_core::{Axis, DType, Grid, GridRules, GridSizes, Region};
@@ -104,7 +104,7 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        hf::write(&path("hf"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+        ms_ckpt::write_hf(&path("hf"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
         to_mcore(&path("hf"), &path("a"), &a, form);
         to_mcore(&path("a"), &path("ab"), &b, Form::RankFiles);
         to_mcore(&path("hf"), &path("b"), &b, Form::RankFiles);
@@ -125,7 +125,7 @@ proptest! {
     fn a_folder_of_many_files_comes_back_as_it_was(config in some_config(), most in 200u64..3000) {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        hf::write(&path("one"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+        ms_ckpt::write_hf(&path("one"), &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
         let source = open(&path("one")).unwrap();
         let plan = Plan::hf(source.config(), &stored(&source), Sharding::Bytes(most)).unwrap();
         prop_assert!(plan.files.iter().all(|f| f.bytes() <= most || f.tensors.len() == 1));
@@ -211,8 +211,10 @@ fn a_trainer_writes_megatron_files_of_any_iteration() {
     let cut = Cut { tp: 2, pp: 2, ..Cut::default() };
     for iteration in [3, 12] {
         let more = more.as_object().unwrap();
-        mcore::write(dir.path(), iteration, &config, &cut, DType::Bf16, more, &mut |spec| Ok(values(spec)))
-            .unwrap();
+        ms_ckpt::write_mcore(dir.path(), iteration, &config, &cut, DType::Bf16, more, &mut |spec| {
+            Ok(values(spec))
+        })
+        .unwrap();
     }
     assert_eq!(ms_ckpt::latest_iteration(dir.path()).unwrap(), Some(12));
     for (saved, iteration) in
@@ -253,7 +255,7 @@ fn a_checkpoint_with_a_gap_is_refused_and_never_appears() {
 fn a_missing_or_misshapen_tensor_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let hf_dir = dir.path().join("hf");
-    hf::write(&hf_dir, &small(), DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+    ms_ckpt::write_hf(&hf_dir, &small(), DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
     let config = hf_dir.join("config.json");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")).unwrap();
@@ -269,7 +271,7 @@ fn a_changed_manifest_is_refused_or_read_but_never_out_of_bounds() {
     let dir = tempfile::tempdir().unwrap();
     let config = small();
     let source = dir.path().join("hf");
-    hf::write(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
+    ms_ckpt::write_hf(&source, &config, DType::Bf16, false, &mut |spec| Ok(values(spec))).unwrap();
     let out = dir.path().join("sharded");
     to_mcore(&source, &out, &Cut { tp: 2, ..Cut::default() }, Form::Sharded);
     let manifest = out.join("iter_0000001/manifest.json");

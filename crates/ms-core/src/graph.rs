@@ -112,7 +112,7 @@ pub trait GradSink {
     /// As `work`; if the gradient buffer is in use elsewhere.
     fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()>;
 
-    /// The backward pass that runs will add nothing more to the gradient of `p`.
+    /// The backward pass that runs will add nothing more to the gradient of `p`, or what it put off has been added.
     ///
     /// # Errors
     /// If what follows from that fails, such as the start of a sum over ranks.
@@ -121,10 +121,11 @@ pub trait GradSink {
     }
 }
 
-/// Work that a backward pass put off: one weight gradient (zero-bubble schedules).
+/// What a backward pass put off (zero-bubble schedules): one weight gradient, or the word that there are no more of one.
 pub struct Deferred {
     param: ParamId,
-    work: WeightGrad,
+    /// `None`: nothing more is added to the gradient.
+    work: Option<WeightGrad>,
 }
 
 /// Adds one weight gradient into the buffer it is given.
@@ -136,7 +137,10 @@ impl Deferred {
     /// # Errors
     /// As the kernels that do it.
     pub fn run(self, device: &Device, sink: &mut dyn GradSink) -> Result<()> {
-        let mut work = Some(self.work);
+        let mut work = self.work;
+        if work.is_none() {
+            return sink.finished(self.param);
+        }
         sink.add(self.param, &mut |grad| once(&mut work)(device, grad))
     }
 }
@@ -170,7 +174,7 @@ impl BackwardCx<'_> {
     ) -> Result<()> {
         let Some(param) = self.params[k] else { return Ok(()) };
         if let Some(later) = self.later.as_deref_mut() {
-            later.push(Deferred { param, work: Box::new(work) });
+            later.push(Deferred { param, work: Some(Box::new(work)) });
             return Ok(());
         }
         let (device, mut work) = (self.device, Some(work));
@@ -440,7 +444,7 @@ impl Graph {
     }
 
     /// [`Graph::backward`] from several roots at once, such as all that a pipeline stage handed on. With `later` the large
-    /// weight gradients are put there instead of being computed.
+    /// weight gradients are put there instead of being computed, each parameter's followed by the word that it is final.
     ///
     /// # Errors
     /// As the operations' backwards.
@@ -479,7 +483,7 @@ impl Graph {
             let range = first_output as usize..(first_output + outputs) as usize;
             let dys: Vec<_> = grads[range].iter_mut().map(Option::take).collect();
             if dys.iter().all(Option::is_none) {
-                uses.end(&inputs, later.is_none(), sink)?;
+                uses.end(&inputs, later.as_deref_mut(), sink)?;
                 continue;
             }
             let sources = inputs.clone();
@@ -500,7 +504,7 @@ impl Graph {
                     add_gradient(&device, &mut grads[o as usize], dx)?;
                 }
             }
-            uses.end(&sources, later.is_none(), sink)?;
+            uses.end(&sources, later.as_deref_mut(), sink)?;
         }
         let of_input = |v: &&Var| match v.source {
             Some(Source::Output(o)) => grads[o as usize].clone(),
@@ -524,14 +528,21 @@ impl Uses {
         Self(uses)
     }
 
-    /// An operation with these inputs is done. Gradients that were put off are not final yet.
-    fn end(&mut self, inputs: &[Option<Source>], at_once: bool, sink: &mut dyn GradSink) -> Result<()> {
+    /// An operation with these inputs is done. Where gradients are put off, so is the word that they are final.
+    fn end(
+        &mut self,
+        inputs: &[Option<Source>],
+        mut later: Option<&mut Vec<Deferred>>,
+        sink: &mut dyn GradSink,
+    ) -> Result<()> {
         for source in inputs {
             let Some(Source::Param(p)) = source else { continue };
             let left = self.0.entry(*p).or_insert(1);
             *left -= 1;
-            if *left == 0 && at_once {
-                sink.finished(*p)?;
+            match &mut later {
+                _ if *left > 0 => {}
+                Some(later) => later.push(Deferred { param: *p, work: None }),
+                None => sink.finished(*p)?,
             }
         }
         Ok(())

@@ -42,6 +42,7 @@ pub use meta::MetaBackend;
 pub use ms_kernels::experts::NOWHERE;
 pub use ms_kernels::int8::row_bytes as int8_row_bytes;
 pub use ms_kernels::matmul::FEW_ROWS;
+pub use ms_kernels::reduce::ExactSum;
 pub use params::{Coming, GradBuffer, ParamId, ParamLayout, ParamStore};
 pub use rng::Rng;
 pub use saved::Saved;

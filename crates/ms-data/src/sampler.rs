@@ -14,6 +14,8 @@ pub enum SamplerKind {
     Single,
     /// `--dataloader-type cyclic`: for ever; each epoch, every rank permutes its own share.
     Cyclic,
+    /// The same with `--no-data-sharding`: each epoch, all rows are permuted as one, and ranks take them in turns.
+    CyclicInTurns,
 }
 
 /// Row numbers of one rank's micro-batches from a given number of consumed samples on.
@@ -94,6 +96,22 @@ impl Iterator for Sampler {
                 };
                 slice.iter().map(|&row| self.dp_rank * bucket + u64::from(row)).collect()
             }
+            // Upstream's ranks go on with rows that do not fill a chunk of all ranks, each for itself; here none does.
+            SamplerKind::CyclicInTurns => {
+                let per_epoch = self.total - self.total % chunk;
+                let (epoch, within) = (self.consumed / per_epoch, self.consumed % per_epoch);
+                if within + chunk > per_epoch {
+                    self.consumed = (epoch + 1) * per_epoch;
+                    return self.next();
+                }
+                if self.epoch.as_ref().is_none_or(|(known, _)| *known != epoch) {
+                    let rows = self.total - self.total % self.micro_batch_size;
+                    self.epoch = Some((epoch, torch_randperm(rows as usize, epoch)));
+                }
+                let (_, order) = self.epoch.as_ref().expect("set just above");
+                let mine = order[within as usize..][..chunk as usize].iter().skip(self.dp_rank as usize);
+                mine.step_by(self.dp_size as usize).map(|&row| u64::from(row)).collect()
+            }
         };
         self.consumed += chunk;
         Some(rows)
@@ -119,6 +137,29 @@ mod tests {
         assert_eq!(all(0, 0)[..2], [vec![0, 1], vec![3, 2]]);
         assert_eq!(all(1, 0)[..2], [vec![4, 5], vec![7, 6]]);
         assert_eq!(all(0, 4)[..3], all(0, 0)[1..4]);
+    }
+
+    #[test]
+    fn rows_in_turns_are_one_order_whatever_ranks_there_are() {
+        let taken = |micro, dp: usize, c| -> Vec<u64> {
+            let mut ranks: Vec<Sampler> = (0..dp)
+                .map(|r| Sampler::new(SamplerKind::CyclicInTurns, 12, micro, (r, dp), c).unwrap())
+                .collect();
+            let mut all = Vec::new();
+            for _ in 0..24 / (micro * dp) {
+                let rows: Vec<Vec<u64>> = ranks.iter_mut().map(|r| r.next().unwrap()).collect();
+                all.extend((0..micro).flat_map(|i| rows.iter().map(move |row| row[i])));
+            }
+            all
+        };
+        let epoch = |n| torch_randperm(12, n).into_iter().map(u64::from);
+        let want: Vec<u64> = epoch(0).chain(epoch(1)).collect();
+        for (micro, dp) in [(1, 1), (2, 1), (1, 3), (2, 2), (3, 4)] {
+            assert_eq!(taken(micro, dp, 0), want, "{micro} {dp}");
+        }
+        assert_eq!(taken(2, 2, 4)[..8], want[4..12]);
+        // Another chunk than before at the end of an epoch: it begins the next one.
+        assert_eq!(taken(2, 3, 8)[..6], want[12..18]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::context_attention::{Columns, Piece, calls, packed};
 use crate::{Communicator, ContextParallel, Result};
-use ms_core::{AttentionDropout, AttentionOptions, Device, HeadLayout, Tensor};
+use ms_core::{AttentionDropout, AttentionOptions, DType, Device, HeadLayout, Tensor};
 
 /// Messages of one rank to another, by what they are.
 const KEYS: u64 = 0;
@@ -92,8 +92,19 @@ struct Behind {
 }
 
 impl Blocks<'_> {
-    fn receive(&self, name: &'static str, from: usize, tag: u64) -> Result<Tensor> {
-        self.comm.recv(name, from, tag)?.wait()
+    fn receive(
+        &self,
+        name: &'static str,
+        (from, tag): (usize, u64),
+        what: (DType, [usize; 2]),
+    ) -> Result<Tensor> {
+        self.comm.recv_known(name, (from, tag), (what.0, what.1.into()))?.wait()
+    }
+
+    /// Columns of queries, and of keys and values.
+    fn widths(&self) -> (usize, usize) {
+        let HeadLayout { groups, head_dim, .. } = self.heads;
+        (self.heads.heads() * head_dim, 2 * groups * head_dim)
     }
 
     /// Output `[T,N·D]` and log-sum-exp `[N,T]`, both unrounded, for this rank's packed rows `qkv`.
@@ -101,6 +112,7 @@ impl Blocks<'_> {
         let (rank, h) = (self.comm.rank(), self.heads);
         let (tokens, columns, wide) = (qkv.as_matrix().0, Columns::new(h), qkv.dtype().wide());
         let (q, kv) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
+        let (own_type, (of_queries, of_keys)) = (qkv.dtype(), self.widths());
         let empty = || -> Result<(Tensor, Tensor)> {
             let out = Tensor::zeros(device.arena(), wide, [tokens, h.heads() * h.head_dim]);
             let none = vec![f64::NEG_INFINITY; h.heads() * tokens];
@@ -117,8 +129,14 @@ impl Blocks<'_> {
         let work = |task: Task| {
             let theirs = match (task.row == rank, task.column == rank) {
                 (true, true) => None,
-                (true, false) => Some(self.receive("keys and values", task.column, KEYS)?),
-                (false, _) => Some(self.receive("queries", task.row, QUERIES)?),
+                (true, false) => Some(self.receive(
+                    "keys and values",
+                    (task.column, KEYS),
+                    (own_type, [tokens, of_keys]),
+                )?),
+                (false, _) => {
+                    Some(self.receive("queries", (task.row, QUERIES), (own_type, [tokens, of_queries]))?)
+                }
             };
             let rows = match (&theirs, task.row == rank) {
                 (None, _) => qkv.clone(),
@@ -141,8 +159,8 @@ impl Blocks<'_> {
             Ok(())
         };
         let take = |_: Task, from: usize| {
-            let out = self.receive("outputs of queries", from, BACK)?;
-            let lse = self.receive("statistics of queries", from, BACK + 1)?;
+            let out = self.receive("outputs of queries", (from, BACK), (own_type, [tokens, of_queries]))?;
+            let lse = self.receive("statistics of queries", (from, BACK + 1), (wide, [h.heads(), tokens]))?;
             merge(&mut own.borrow_mut(), &out, &lse)
         };
         Rounds::new(self.pieces, self.options).run(rank, send, work, take)?;
@@ -160,6 +178,7 @@ impl Blocks<'_> {
         let (rank, h, size) = (self.comm.rank(), self.heads, self.comm.size());
         let (tokens, columns, wide) = (qkv.as_matrix().0, Columns::new(h), qkv.dtype().wide());
         let (q, kv) = (device.columns(qkv, &columns.q)?, device.columns(qkv, &columns.kv)?);
+        let (own_type, (of_queries, of_keys)) = (qkv.dtype(), self.widths());
         let of_columns = || (0..size).map(|_| None).collect::<Vec<Option<Tensor>>>();
         let (dqs, dkvs) = (std::cell::RefCell::new(of_columns()), std::cell::RefCell::new(of_columns()));
         let rounds = Rounds::new(self.pieces, self.options);
@@ -180,15 +199,25 @@ impl Blocks<'_> {
                     let rows = match own {
                         true => qkv.clone(),
                         false => {
-                            let theirs = self.receive("keys and values", task.column, KEYS)?;
+                            let what = (own_type, [tokens, of_keys]);
+                            let theirs = self.receive("keys and values", (task.column, KEYS), what)?;
                             packed(device, h, &q, &theirs)?
                         }
                     };
                     (rows, behind)
                 }
                 (false, _) => {
-                    let part = |i: u64| self.receive("queries", task.row, QUERIES + 8 * i);
-                    let behind = Behind { q: part(0)?, dout: part(1)?, out: part(2)?, lse: part(3)? };
+                    let part = |i: u64, like: &Tensor| {
+                        let (rows, columns) = like.as_matrix();
+                        let what = (like.dtype(), [rows, columns]);
+                        self.receive("queries", (task.row, QUERIES + 8 * i), what)
+                    };
+                    let behind = Behind {
+                        q: part(0, &q)?,
+                        dout: part(1, dout)?,
+                        out: part(2, out)?,
+                        lse: part(3, lse)?,
+                    };
                     (packed(device, h, &behind.q, &kv)?, behind)
                 }
             };
@@ -222,7 +251,8 @@ impl Blocks<'_> {
             Ok(())
         };
         let take = |task: Task, from: usize| {
-            dqs.borrow_mut()[task.column] = Some(self.receive("gradients of queries", from, BACK)?);
+            let what = (wide, [tokens, of_queries]);
+            dqs.borrow_mut()[task.column] = Some(self.receive("gradients of queries", (from, BACK), what)?);
             Ok(())
         };
         rounds.run(rank, send, work, take)?;
@@ -231,8 +261,9 @@ impl Blocks<'_> {
             if let Some(task) =
                 task.filter(|task| task.column == rank && task.row == worker && worker != rank)
             {
+                let what = (wide, [tokens, of_keys]);
                 dkvs.borrow_mut()[task.row] =
-                    Some(self.receive("gradients of keys and values", worker, BACK + 1)?);
+                    Some(self.receive("gradients of keys and values", (worker, BACK + 1), what)?);
             }
         }
         let total = |parts: Vec<Option<Tensor>>, width: usize| -> Result<Tensor> {

@@ -1,7 +1,7 @@
 //! What a group of ranks can do together.
 
 use crate::Result;
-use ms_core::Tensor;
+use ms_core::{DType, Shape, Tensor};
 use std::sync::Arc;
 
 /// How values of several ranks become one.
@@ -104,6 +104,19 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If a rank failed before; waiting reports the rest, and [`crate::Error::Unexpected`] for a message of another name.
     fn recv(&self, name: &'static str, from: usize, tag: u64) -> Result<Pending>;
+    /// As [`Communicator::recv`], where it is known what comes: its element type and shape.
+    ///
+    /// # Errors
+    /// As [`Communicator::recv`].
+    fn recv_known(
+        &self,
+        name: &'static str,
+        (from, tag): (usize, u64),
+        (dtype, shape): (DType, Shape),
+    ) -> Result<Pending> {
+        let _ = (dtype, shape);
+        self.recv(name, from, tag)
+    }
     /// Bytes that this rank has sent through this group: what the best algorithm must send, not what a transport adds.
     /// Of `n` ranks and `b` bytes a rank: all-reduce `2 b (n-1)/n`, reduce-scatter `b (n-1)/n`, all-gather `b (n-1)`,
     /// broadcast `b` on its root, all-to-all the rows for others, a message its bytes.

@@ -43,6 +43,8 @@ pub struct ParallelCtx {
     pub ep: Arc<dyn Communicator>,
     /// Ranks that hold pieces of one expert.
     pub etp: Arc<dyn Communicator>,
+    /// Ranks that together hold all experts: `ep` and `etp`.
+    pub tp_ep: Arc<dyn Communicator>,
     /// Ranks whose gradients of experts are summed.
     pub edp: Arc<dyn Communicator>,
     /// Ranks that hold the same layers.
@@ -90,6 +92,7 @@ impl ParallelCtx {
             embedding: group("embedding")?,
             ep: group("ep")?,
             etp: group("expert-tp")?,
+            tp_ep: group("tp-ep")?,
             edp: group("expert-dp")?,
             stage: group("tp-dp-cp")?,
             world: fabric.group(&(0..world).collect::<Vec<_>>())?,
@@ -120,14 +123,16 @@ impl ParallelCtx {
         self.grid.coord(self.rank, axis)
     }
 
-    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 13] {
-        let Self { tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, edp, stage, world, .. } = self;
-        [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, edp, stage, world]
+    pub(crate) fn groups_mut(&mut self) -> [&mut Arc<dyn Communicator>; 14] {
+        let Self {
+            tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world, ..
+        } = self;
+        [tp, cp, ulysses, ring, dp, dp_cp, pp, embedding, ep, etp, tp_ep, edp, stage, world]
     }
 
     /// Bytes that this rank has sent so far, by group; groups of one rank are left out.
     pub fn sent_bytes(&self) -> Vec<(&'static str, u64)> {
-        let groups: [(&'static str, &Arc<dyn Communicator>); 13] = [
+        let groups: [(&'static str, &Arc<dyn Communicator>); 14] = [
             ("tp", &self.tp),
             ("cp", &self.cp),
             ("ulysses", &self.ulysses),
@@ -138,6 +143,7 @@ impl ParallelCtx {
             ("embedding", &self.embedding),
             ("ep", &self.ep),
             ("expert-tp", &self.etp),
+            ("tp-ep", &self.tp_ep),
             ("expert-dp", &self.edp),
             ("tp-dp-cp", &self.stage),
             ("world", &self.world),

@@ -21,6 +21,14 @@ pub enum ContextParallel {
         /// Ranks of the inner ring.
         window: usize,
     },
+    /// As a ring, or with `ulysses` above 1 as hybrid, but each rank has a run of neighbouring tokens instead of two chunks whose
+    /// causal work is even: how upstream cuts for a general mask.
+    InOrder {
+        /// Ranks that exchange heads for tokens; 1: a ring of all.
+        ulysses: usize,
+        /// Ranks of the inner ring.
+        window: usize,
+    },
     /// Keys and values of all ranks are gathered.
     Gather,
     /// Blocks of the attention matrix are shared out as the mask needs them, over groups of ranks that exchange heads for
@@ -36,7 +44,9 @@ impl ContextParallel {
     pub fn ulysses(&self, cp: usize) -> usize {
         match *self {
             Self::Ulysses => cp,
-            Self::Hybrid { ulysses, .. } | Self::Adaptive { ulysses } => ulysses,
+            Self::Hybrid { ulysses, .. } | Self::InOrder { ulysses, .. } | Self::Adaptive { ulysses } => {
+                ulysses
+            }
             _ => 1,
         }
     }
@@ -44,14 +54,19 @@ impl ContextParallel {
     /// Ranks of the inner ring of a double ring.
     pub fn window(&self) -> usize {
         match *self {
-            Self::Ring { window } | Self::Hybrid { window, .. } => window,
+            Self::Ring { window } | Self::Hybrid { window, .. } | Self::InOrder { window, .. } => window,
             _ => 1,
         }
     }
 
+    /// Whether each rank sees whole documents: of some of the heads, or of keys that it gathers.
+    pub fn sees_whole_documents(&self) -> bool {
+        matches!(self, Self::Gather | Self::Ulysses)
+    }
+
     /// Whether a rank's part of a sequence is two chunks, one from each half, so that causal work is even.
     fn is_zigzag(&self) -> bool {
-        !matches!(self, Self::Ulysses | Self::Adaptive { .. })
+        !matches!(self, Self::Ulysses | Self::InOrder { .. } | Self::Adaptive { .. })
     }
 
     /// Number of chunks that a sequence is cut into for `cp` ranks.
@@ -213,15 +228,21 @@ mod tests {
     #[test]
     fn every_chunk_is_held_once() {
         let hybrid = ContextParallel::Hybrid { ulysses: 2, window: 1 };
-        for (how, cp) in
-            [(ContextParallel::Ulysses, 4), (ContextParallel::Gather, 3), (hybrid, 4), (hybrid, 8)]
-        {
+        let in_order = ContextParallel::InOrder { ulysses: 2, window: 1 };
+        for (how, cp) in [
+            (ContextParallel::Ulysses, 4),
+            (ContextParallel::Gather, 3),
+            (hybrid, 4),
+            (hybrid, 8),
+            (in_order, 6),
+        ] {
             let mut all = how.chunks(cp).concat();
             all.sort_unstable();
             assert_eq!(all, (0..how.pieces(cp)).collect::<Vec<_>>(), "{how:?} {cp}");
         }
         // Ranks 0 and 1 are neighbours that exchange heads; together they hold the chunks of ring rank 0.
         assert_eq!(hybrid.chunks(4), [[0, 1], [6, 7], [2, 3], [4, 5]]);
+        assert_eq!(in_order.chunks(4), [[0], [1], [2], [3]]);
     }
 
     #[test]

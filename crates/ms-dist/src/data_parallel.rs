@@ -31,18 +31,19 @@ struct Buffer {
 pub struct DataParallel {
     buffers: Vec<Buffer>,
     layout: Arc<ParamLayout>,
-    /// Buckets in the order in which a forward pass needs them: by their first parameter.
+    /// Buckets in the order in which a forward pass needs them: by the first turn of their parameters. It hangs on shapes and
+    /// places alone, so all ranks that hold the same have one order.
     order: Vec<usize>,
 }
 
 impl DataParallel {
-    /// Data parallelism of `params` parameters in all, each in one of `families`; families without parameters are left
-    /// out.
+    /// Data parallelism of parameters, each in one of `families`; families without parameters are left out. `turns` says of
+    /// each parameter when a forward pass comes to it: the lower the earlier.
     ///
     /// # Panics
     /// If a parameter is in no family or in two.
-    pub fn new(params: usize, families: Vec<Family>) -> Self {
-        let mut slots = vec![None; params];
+    pub fn new(turns: &[usize], families: Vec<Family>) -> Self {
+        let mut slots = vec![None; turns.len()];
         let mut buffers = Vec::with_capacity(families.len());
         let mut numel = 0;
         for family in families.into_iter().filter(|f| !f.params.is_empty()) {
@@ -61,8 +62,9 @@ impl DataParallel {
         let layout = ParamLayout::new(slots, numel).expect("parameters were placed inside the buffer");
         let mut this = Self { buffers, layout: Arc::new(layout), order: Vec::new() };
         let first = |range: Range<usize>| {
-            let starts = this.layout.ids().map(|id| this.layout.start(id));
-            starts.into_iter().position(|start| range.contains(&start))
+            let inside =
+                this.layout.ids().zip(turns).filter(|(id, _)| range.contains(&this.layout.start(*id)));
+            inside.map(|(_, &turn)| turn).min()
         };
         let mut order: Vec<(Option<usize>, usize)> =
             this.bucket_ranges().enumerate().map(|(bucket, range)| (first(range), bucket)).collect();
@@ -106,6 +108,11 @@ impl DataParallel {
             let bucket = &b.plan.buckets[i];
             b.start + bucket.start..b.start + bucket.end
         })
+    }
+
+    /// Buckets in the order in which a backward pass is through with them.
+    pub(crate) fn backward_order(&self) -> impl Iterator<Item = usize> {
+        self.order.iter().rev().copied()
     }
 
     /// Starts the sum of a bucket's gradients over the ranks that hold the same; what comes is this rank's part.

@@ -142,6 +142,12 @@ impl ParallelCtx {
         self.experts_like_dense() && !self.sequence_parallel
     }
 
+    /// Whether ranks that share an expert are not all in one tensor-parallel group: each routes its own tokens, and where tokens
+    /// are gathered, those of all ranks that together hold the experts are.
+    pub fn experts_across_dense(&self) -> bool {
+        !self.tp.size().is_multiple_of(self.etp.size())
+    }
+
     /// This rank's share of the tokens of `x`.
     fn own_tokens(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.sequence_parallel {
@@ -167,6 +173,7 @@ impl ParallelCtx {
     pub fn enter_experts(&self, g: &mut Graph, x: &Var) -> Result<Var> {
         match self.dispatcher {
             Dispatcher::AllGather if self.experts_like_dense() => self.enter_tp(g, x),
+            Dispatcher::AllGather if self.experts_across_dense() => self.own_tokens(g, x),
             Dispatcher::AllGather => {
                 let own = self.own_tokens(g, x)?;
                 map(g, &self.etp, &own, "enter_experts", (Exchange::Gather, Exchange::SumShare))
@@ -184,6 +191,7 @@ impl ParallelCtx {
     pub fn leave_experts(&self, g: &mut Graph, y: &Var) -> Result<Var> {
         match self.dispatcher {
             Dispatcher::AllGather if self.experts_like_dense() => self.leave_tp(g, y),
+            Dispatcher::AllGather if self.experts_across_dense() => self.all_own_tokens(g, y),
             Dispatcher::AllGather => {
                 let y = map(g, &self.etp, y, "leave_experts", (Exchange::SumShare, Exchange::Gather))?;
                 self.all_own_tokens(g, &y)
@@ -195,10 +203,7 @@ impl ParallelCtx {
 
     /// How many tensor-parallel ranks route the same tokens.
     pub fn router_copies(&self) -> usize {
-        match self.dispatcher {
-            Dispatcher::AllToAll => 1,
-            Dispatcher::AllGather | Dispatcher::AllToAllSeq => self.etp.size(),
-        }
+        self.dispatcher.router_copies(self.tp.size(), self.etp.size())
     }
 
     /// `copies` neighbouring ranks' share of `0..tokens`.

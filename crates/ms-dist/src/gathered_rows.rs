@@ -2,7 +2,8 @@
 //!
 //! Attention that picks its keys, or pools them, needs more of a document than the keys that come around a ring: a query scores
 //! all keys before it, and a window of tokens may begin on one rank and end on another. So the rows that keys are made of are
-//! gathered, and numbered as one rank would number them; queries stay with their rank.
+//! gathered, and numbered as one rank would number them. Queries stay with their rank, or ranks exchange heads of them for tokens
+//! and gather what each query has picked.
 //!
 //! # Source
 //! MindSpeed, `mindspeed/te/pytorch/attention/dot_product_attention/kvallgather_context_parallel.py` (`kvallgather_cp_algo`).
@@ -88,4 +89,20 @@ pub fn rows_of_documents(
 ) -> Result<Tensor> {
     let all = Exchange::Gather.apply(&*ctx.cp, name, x.clone())?;
     Ok(device.dispatch(&all, &spread.order_of_all()?)?)
+}
+
+/// The rows `picks[T,P]` that the queries of each context-parallel rank see as those of all queries, in the order of the whole
+/// micro-batch: `[A,P]`. -1: none.
+///
+/// # Errors
+/// If a rank fails.
+pub fn picks_of_documents(ctx: &ParallelCtx, picks: &Tensor, spread: &Spread) -> Result<Tensor> {
+    let all = Exchange::Gather.apply(&*ctx.cp, "picks", picks.clone())?;
+    if all.is_meta() {
+        return Ok(all);
+    }
+    let (width, rows) = (all.as_matrix().1, all.as_slice::<i32>()?);
+    let row = |&row: &u32| &rows[row as usize * width..][..width];
+    let in_order: Vec<i32> = spread.order_of_all()?.copies.iter().flat_map(row).copied().collect();
+    Ok(Tensor::from_slice(all.arena(), all.shape(), &in_order)?)
 }

@@ -3,6 +3,7 @@
 use crate::{DataParallel, Pending, Result};
 use half::bf16;
 use ms_core::{Arena, DType, Device, Error, GradSink, ParamId, Shape, Tensor, TensorMut};
+use std::collections::VecDeque;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
@@ -69,20 +70,11 @@ impl GradBuckets {
         self.dtype
     }
 
-    /// The gradient of one parameter.
-    ///
-    /// # Errors
-    /// If it was handed over.
-    pub fn get(&self, id: ParamId) -> ms_core::Result<Tensor> {
-        let Place { bucket, offset, shape } = self.places[id.0 as usize];
-        self.buckets[bucket].as_ref().ok_or(HANDED_OVER)?.slice_flat(offset, shape)
-    }
-
     /// The gradient of one parameter, writable.
     ///
     /// # Errors
     /// If it was handed over, or another tensor uses the bucket.
-    pub fn whole(&mut self, id: ParamId) -> ms_core::Result<TensorMut<'_>> {
+    fn whole(&mut self, id: ParamId) -> ms_core::Result<TensorMut<'_>> {
         let Place { bucket, offset, shape } = self.places[id.0 as usize];
         self.buckets[bucket].as_mut().ok_or(HANDED_OVER)?.view_mut(offset, shape)
     }
@@ -127,14 +119,19 @@ impl Waiter {
 }
 
 /// The reduction of gradients over data-parallel ranks. It takes gradients in, and starts a bucket's sum when nothing more will
-/// be added to it.
+/// be added to it, and those of all buckets behind it have started: ranks whose operations end in another order, since experts
+/// of one have tokens and those of another none, start their sums in the same.
 pub struct Reduction<'a> {
     dp: &'a DataParallel,
     grads: &'a mut GradBuckets,
-    /// Backward passes that still add to each parameter; `None`: it is not known before the end.
-    passes_left: Vec<Option<usize>>,
+    /// Backward passes that still add to each parameter.
+    passes_left: Vec<usize>,
     /// Parameters of each bucket that are not final.
     open: Vec<usize>,
+    /// Buckets whose sums have not started, in the order in which they will.
+    waiting: VecDeque<usize>,
+    /// Whether sums start before the end.
+    early: bool,
     /// Sums in the order in which they were started, with their buckets; those of the waiter are not among them.
     started: Vec<(usize, Pending)>,
     waiter: Option<Waiter>,
@@ -143,32 +140,32 @@ pub struct Reduction<'a> {
 impl<'a> Reduction<'a> {
     /// A reduction that starts at the end alone.
     pub fn at_the_end(dp: &'a DataParallel, grads: &'a mut GradBuckets) -> Self {
-        Self::overlapped(dp, grads, |_| None)
+        Self { early: false, ..Self::overlapped(dp, grads, |_| 0) }
     }
 
     /// A reduction whose buckets start as soon as their parameters are final: when as many backward passes as `passes` says have
-    /// reported them; 0: nothing is added to it. `None`: the parameter is final only at the end.
+    /// reported them; 0: nothing is added to it.
     pub fn overlapped(
         dp: &'a DataParallel,
         grads: &'a mut GradBuckets,
-        passes: impl Fn(ParamId) -> Option<usize>,
+        passes: impl Fn(ParamId) -> usize,
     ) -> Self {
-        let passes_left: Vec<Option<usize>> = dp.layout().ids().map(passes).collect();
+        let passes_left: Vec<usize> = dp.layout().ids().map(passes).collect();
         let mut open = vec![0; grads.buckets.len()];
-        for (place, _) in grads.places.iter().zip(&passes_left).filter(|(_, left)| **left != Some(0)) {
+        for (place, _) in grads.places.iter().zip(&passes_left).filter(|(_, left)| **left > 0) {
             open[place.bucket] += 1;
         }
-        Self { dp, grads, passes_left, open, started: Vec::new(), waiter: None }
+        let waiting = dp.backward_order().collect();
+        Self { dp, grads, passes_left, open, waiting, early: true, started: Vec::new(), waiter: None }
     }
 
-    /// The gradients, for sums over other ranks than the data-parallel ones.
-    pub fn grads(&mut self) -> &mut GradBuckets {
-        self.grads
-    }
-
-    fn start(&mut self, bucket: usize) -> Result<()> {
-        if let Some(whole) = self.grads.buckets[bucket].take() {
-            self.started.push((bucket, self.dp.reduce_bucket(bucket, whole)?));
+    /// Starts sums in their order up to the first bucket that is not `ready`.
+    fn start_while(&mut self, ready: impl Fn(&Self, usize) -> bool) -> Result<()> {
+        while let Some(bucket) = self.waiting.front().copied().filter(|&bucket| ready(self, bucket)) {
+            self.waiting.pop_front();
+            if let Some(whole) = self.grads.buckets[bucket].take() {
+                self.started.push((bucket, self.dp.reduce_bucket(bucket, whole)?));
+            }
         }
         Ok(())
     }
@@ -185,14 +182,25 @@ impl<'a> Reduction<'a> {
         }
     }
 
+    /// All backward passes are over: starts the sums that have not started where they may start early, so that no rank starts
+    /// something else first.
+    ///
+    /// # Errors
+    /// If a rank has failed.
+    pub fn passes_over(&mut self) -> Result<()> {
+        if self.early {
+            self.start_while(|_, _| true)?;
+            self.hand_over();
+        }
+        Ok(())
+    }
+
     /// Starts what has not started, waits for all, and returns this rank's part of each bucket times `factor`.
     ///
     /// # Errors
     /// If a rank fails.
     pub fn finish(mut self, device: &Device, factor: f64) -> Result<Vec<Tensor>> {
-        for bucket in 0..self.grads.buckets.len() {
-            self.start(bucket)?;
-        }
+        self.start_while(|_, _| true)?;
         let scaled = |part: Result<Tensor>| -> Result<Tensor> {
             let mut part = part?;
             if factor != 1.0 {
@@ -230,18 +238,14 @@ impl GradSink for Reduction<'_> {
     }
 
     fn finished(&mut self, p: ParamId) -> ms_core::Result<()> {
-        let Some(left) = self.passes_left[p.0 as usize].as_mut().filter(|left| **left > 0) else {
-            return Ok(());
-        };
-        *left -= 1;
-        if *left > 0 {
+        let left = &mut self.passes_left[p.0 as usize];
+        if *left == 0 {
             return Ok(());
         }
-        self.passes_left[p.0 as usize] = None;
-        let bucket = self.grads.places[p.0 as usize].bucket;
-        self.open[bucket] -= 1;
-        if self.open[bucket] == 0 {
-            self.start(bucket)?;
+        *left -= 1;
+        if *left == 0 {
+            self.open[self.grads.places[p.0 as usize].bucket] -= 1;
+            self.start_while(|this, bucket| this.open[bucket] == 0)?;
             self.hand_over();
         }
         Ok(())

@@ -40,6 +40,8 @@ mod parallel_linear;
 mod reduce;
 pub mod schedule;
 pub mod threads;
+#[cfg(any(test, feature = "mpi"))]
+mod vigil;
 mod volume;
 
 pub use around::{Around, Exchange};
@@ -50,7 +52,7 @@ pub use context_parallel::ContextParallel;
 pub use data_parallel::{DataParallel, Family};
 pub use error::{Error, Result};
 pub use expert_exchange::{all_rows, gather_rows, sum_rows};
-pub use gathered_rows::{GatheredRows, rows_of_documents};
+pub use gathered_rows::{GatheredRows, picks_of_documents, rows_of_documents};
 pub use grad_buckets::{GradBuckets, Reduction};
 pub use head_shares::{ColumnExchange, HeadShares};
 pub use in_flight::InFlight;

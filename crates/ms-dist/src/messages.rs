@@ -8,11 +8,11 @@
 //! part, so the bits are the same: an all-reduce is a reduce-scatter followed by an all-gather, except that small tensors are
 //! handed to everybody as a whole.
 
-use crate::office::{ENDED, FAILED, Letter, Office, Topic, Wire, encode};
+use crate::office::{ENDED, FAILED, LOST, Letter, Office, Topic, Wire, encode};
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use ms_core::{Arena, DType, Tensor};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,8 +41,34 @@ impl MessageFabric {
     pub(crate) fn end(&self, failure: Option<&str>, patience: Duration) -> bool {
         let mut note = vec![if failure.is_some() { FAILED } else { ENDED }];
         note.extend(failure.unwrap_or_default().as_bytes());
-        (0..self.world).filter(|rank| *rank != self.rank).for_each(|rank| self.wire.post(rank, note.clone()));
+        self.tell(&note);
         self.office.wait_for_ends(self.world - 1, patience)
+    }
+
+    /// Notes, and tells all others, that `rank` has ended without a word.
+    pub(crate) fn lost(&self, rank: usize, reason: &str) {
+        if self.office.lost(rank, reason) {
+            let note = [&[LOST][..], &(rank as u64).to_le_bytes(), reason.as_bytes()].concat();
+            self.tell(&note);
+        }
+    }
+
+    /// Whether `rank` has ended, well or not.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // asked by who watches processes
+    pub(crate) fn has_ended(&self, rank: usize) -> bool {
+        self.office.has_ended(rank)
+    }
+
+    /// Ranks that have ended without a word.
+    pub(crate) fn lost_ranks(&self) -> BTreeSet<usize> {
+        self.office.lost_ranks()
+    }
+
+    /// Gives a note to all others that can still read it.
+    fn tell(&self, note: &[u8]) {
+        let lost = self.office.lost_ranks();
+        let others = (0..self.world).filter(|rank| *rank != self.rank && !lost.contains(rank));
+        others.for_each(|rank| self.wire.post(rank, note.to_vec()));
     }
 }
 
@@ -408,170 +434,4 @@ impl Communicator for MessageComm {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::office::LETTER;
-    use crate::threads;
-
-    /// A wire inside a process.
-    struct Halls {
-        from: usize,
-        offices: Arc<[Arc<Office>]>,
-    }
-
-    impl Wire for Halls {
-        fn post(&self, to: usize, letter: Vec<u8>) {
-            self.offices[to].deliver(self.from, &letter);
-        }
-    }
-
-    fn offices(world: usize) -> Arc<[Arc<Office>]> {
-        (0..world).map(|_| Arc::default()).collect()
-    }
-
-    fn fabric(offices: &Arc<[Arc<Office>]>, rank: usize) -> MessageFabric {
-        let wire = Arc::new(Halls { from: rank, offices: Arc::clone(offices) });
-        MessageFabric::new(rank, offices.len(), wire, Arc::clone(&offices[rank]))
-    }
-
-    /// Runs `f` on every rank of a fabric of messages.
-    fn run<T: Send>(world: usize, f: impl Fn(MessageFabric) -> T + Sync) -> Vec<T> {
-        let offices = offices(world);
-        std::thread::scope(|scope| {
-            let rank = |rank| {
-                let (f, offices) = (&f, &offices);
-                scope.spawn(move || f(fabric(offices, rank)))
-            };
-            let handles: Vec<_> = (0..world).map(rank).collect();
-            handles.into_iter().map(|handle| handle.join().unwrap()).collect()
-        })
-    }
-
-    /// Every collective, on tensors of all types, small and large, and what it gives as bytes.
-    fn everything(fabric: &dyn Fabric) -> Result<Vec<(String, Vec<u8>)>> {
-        let world: Vec<usize> = (0..fabric.world()).collect();
-        let comm = fabric.group(&world)?;
-        let (rank, size) = (comm.rank(), comm.size());
-        let arena = Arena::default();
-        let mut out = Vec::new();
-        let mut keep =
-            |what: String, t: Tensor| out.push((format!("{what} {:?}", t.shape()), t.bytes().to_vec()));
-        for dtype in [DType::F32, DType::F64, DType::Bf16] {
-            // Values of many sizes, so that another order of sums has other bits; numbers that ranks do not divide.
-            for numel in [1, size * 7, 12 * size * 1024] {
-                let value =
-                    |i: usize| ((i * 7919 + rank * 104_729) % 1009) as f64 * 10f64.powi((i % 7) as i32 - 3);
-                let values: Vec<f64> = (0..numel).map(value).collect();
-                let t = Tensor::from_reals(&arena, dtype, [numel], &values)?;
-                let at = |what: &str| format!("{what} {dtype} {numel}");
-                let odd = Tensor::from_reals(&arena, dtype, [numel + 1], &[&values[..], &[0.1]].concat())?;
-                let both = (
-                    comm.all_reduce("a", t.clone(), ReduceOp::Sum)?,
-                    comm.all_reduce("b", odd, ReduceOp::Sum)?,
-                );
-                keep(at("sum"), both.0.wait()?);
-                keep(at("odd sum"), both.1.wait()?);
-                keep(at("max"), comm.all_reduce("t", t.clone(), ReduceOp::Max)?.wait()?);
-                keep(at("gather"), comm.all_gather("t", t.clone())?.wait()?);
-                keep(at("broadcast"), comm.broadcast("t", t.clone(), size - 1)?.wait()?);
-                if numel % size == 0 {
-                    keep(at("scatter"), comm.reduce_scatter("t", t.clone())?.wait()?);
-                    let rows = t.reshape([size, numel / size])?;
-                    keep(at("exchange"), comm.all_to_all("t", rows.clone())?.wait()?);
-                    let mut counts = vec![0; size];
-                    counts[(rank + 1) % size] = size;
-                    keep(at("rows"), comm.all_to_all_rows("t", rows, &counts)?.wait()?);
-                }
-                let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
-                comm.send("later", t.clone(), next, 5)?;
-                comm.send("now", t.reshape([numel, 1])?, next, 4)?;
-                keep(at("message"), comm.recv("now", before, 4)?.wait()?);
-                keep(at("message"), comm.recv("later", before, 5)?.wait()?);
-            }
-        }
-        let pair: Vec<usize> = world[rank / 2 * 2..(rank / 2 * 2 + 2).min(size)].to_vec();
-        for _ in 0..2 {
-            let pair = fabric.group(&pair)?;
-            let t = Tensor::from_slice(&arena, [2], &[rank as f32, 0.5])?;
-            keep("pair".into(), pair.all_gather("p", t)?.wait()?);
-        }
-        comm.barrier()?;
-        out.push(("bytes".into(), comm.sent_bytes().to_le_bytes().to_vec()));
-        Ok(out)
-    }
-
-    #[test]
-    fn messages_give_the_bits_and_counts_of_threads() {
-        for world in [1, 2, 3, 5] {
-            let threads =
-                threads::run(world, |fabric| everything(&fabric)).map_err(|e| e.1.to_string()).unwrap();
-            let messages: Vec<_> = run(world, |fabric| everything(&fabric).unwrap());
-            for (rank, (a, b)) in threads.iter().zip(&messages).enumerate() {
-                for (a, b) in a.iter().zip(b) {
-                    assert_eq!(a.0, b.0, "rank {rank} of {world}");
-                    assert!(a.1 == b.1, "rank {rank} of {world}: {}", a.0);
-                }
-                assert_eq!(a.len(), b.len());
-            }
-        }
-    }
-
-    #[test]
-    fn ranks_that_disagree_are_an_error_with_both_calls() {
-        let said = run(2, |fabric| {
-            let comm = fabric.group(&[0, 1]).unwrap();
-            let t = Tensor::from_slice(&Arena::default(), [4], &[0f32; 4]).unwrap();
-            let pending = match comm.rank() {
-                0 => comm.all_reduce("loss", t, ReduceOp::Sum),
-                _ => comm.all_gather("weights", t),
-            };
-            pending.unwrap().wait().unwrap_err().to_string()
-        });
-        for said in said {
-            assert!(
-                said.contains("all_reduce(sum) of loss") && said.contains("all_gather of weights"),
-                "{said}"
-            );
-        }
-        let said = run(2, |fabric| {
-            let comm = fabric.group(&[0, 1]).unwrap();
-            let t = Tensor::from_slice(&Arena::default(), [1], &[0f32]).unwrap();
-            comm.send("a", t, 1 - comm.rank(), 3).unwrap();
-            comm.recv("b", 1 - comm.rank(), 3).unwrap().wait().unwrap_err().to_string()
-        });
-        assert_eq!(said[0], "message 3 from rank 1: expected b, found a");
-    }
-
-    #[test]
-    fn a_rank_that_fails_or_ends_releases_the_others_with_its_reason() {
-        for (reason, want) in [
-            (Some("the disk is full"), "rank 1 failed: the disk is full"),
-            (None, "rank 1 failed: it has ended while others wait for it"),
-        ] {
-            let said = run(3, |fabric| {
-                let comm = fabric.group(&[0, 1, 2]).unwrap();
-                if comm.rank() == 1 {
-                    drop(comm);
-                    assert!(fabric.end(reason, Duration::from_secs(20)), "the others end");
-                    return want.to_owned();
-                }
-                let said = comm.barrier().unwrap_err().to_string();
-                assert!(fabric.end(Some(&said), Duration::from_secs(20)));
-                said
-            });
-            // Whoever is told of a rank that was told names that one.
-            assert!(said.iter().any(|said| said == want), "{said:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_letter_is_an_error_and_no_panic() {
-        let offices = offices(2);
-        let comm = fabric(&offices, 0).group(&[0, 1]).unwrap();
-        for bytes in [&[][..], &[LETTER], &[LETTER; 40], &[7; 9]] {
-            offices[0].deliver(1, bytes);
-            let said = comm.recv("t", 1, 0).map(|_| ()).unwrap_err().to_string();
-            assert!(said.starts_with("rank 1 failed"), "{said}");
-        }
-    }
-}
+mod tests;

@@ -7,22 +7,25 @@
 //! Collectives are made of such messages (see `messages`), because the library's own form their sums in an order of their own.
 //!
 //! Only the safe interface of the `mpi` crate is used. Where the library itself finds an error, such as a connection that
-//! breaks, it ends the whole run, as MPI has it; a rank that is killed is noticed by `mpirun`, which names it and ends the
-//! others.
+//! breaks, it ends the whole run, as MPI has it. A rank that is killed is noticed by `mpirun`, which names it and ends the
+//! others, in its own time (Open MPI 4: after a second); sooner by the rank before it on its machine, which looks for its process
+//! (see `vigil`) and tells the others.
 
 use crate::messages::MessageFabric;
 use crate::office::{Office, Wire};
+use crate::vigil::Process;
 use crate::{Error, Fabric, Result};
 use ::mpi::Threading;
 use ::mpi::environment::Universe;
 use ::mpi::point_to_point::MatchedReceiveVec as _;
 use ::mpi::topology::SimpleCommunicator;
 use ::mpi::traits::{Communicator as _, Destination as _, Source as _};
+use ms_core::{Arena, Tensor};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of one message of the library, whose counts have 31 bits.
 const MESSAGE_BYTES: usize = 1 << 28;
@@ -33,6 +36,12 @@ const AT_ONCE: usize = 3 << 10;
 /// How long the receiver sleeps between two looks, and when the rank looks itself.
 const NAP: Duration = Duration::from_micros(50);
 const LONG_NAP: Duration = Duration::from_millis(1);
+/// How often a rank looks whether the next one of its machine lives.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a rank whose fellow is gone may take until it ends.
+const GRACE: Duration = Duration::from_millis(200);
+/// How long a rank that ends without the library waits for its receiver.
+const MOMENT: Duration = Duration::from_millis(50);
 /// How long a rank that ends waits for the others: those that failed must still say so.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -99,11 +108,22 @@ impl Intake {
     }
 }
 
+/// How far a rank is, for its watcher.
+#[derive(Default)]
+struct Watched {
+    /// It ends, and waits for the others.
+    ending: AtomicBool,
+    /// It has ended.
+    asleep: AtomicBool,
+}
+
 /// A process's part in a run under MPI.
 pub struct MpiRun {
     fabric: MessageFabric,
     sender: JoinHandle<()>,
     receiver: JoinHandle<()>,
+    watcher: Option<JoinHandle<()>>,
+    watched: Arc<Watched>,
     stop: Arc<AtomicBool>,
     /// Ends the library when it is dropped, last of all.
     universe: Universe,
@@ -141,7 +161,53 @@ pub fn start() -> Result<MpiRun> {
         spawn("mpi receive", Box::new(move || receive_all(&intake, &stop)))?
     };
     let wire = Arc::new(Desk { outbox: Mutex::new(outbox), queued, intake });
-    Ok(MpiRun { fabric: MessageFabric::new(rank, size, wire, office), sender, receiver, stop, universe })
+    let fabric = MessageFabric::new(rank, size, wire, office);
+    let watched = Arc::new(Watched::default());
+    let watcher = match size {
+        1 => None,
+        _ => {
+            let others = others_here(&fabric)?;
+            let (fabric, watched) = (fabric.clone(), Arc::clone(&watched));
+            Some(spawn("mpi watch", Box::new(move || watch(&fabric, &others, &watched)))?)
+        }
+    };
+    Ok(MpiRun { fabric, sender, receiver, watcher, watched, stop, universe })
+}
+
+/// The other ranks of this machine whose processes can be seen, from the next one on. All ranks ask together.
+fn others_here(fabric: &MessageFabric) -> Result<Vec<(usize, Process)>> {
+    let (rank, world) = (fabric.rank(), fabric.world());
+    let own = Process::own();
+    let mine = own.map_or([0; 3], |p| [p.machine, p.number, p.began].map(|n| n as i64));
+    let mine = Tensor::from_slice(&Arena::default(), [1, 3], &mine)?;
+    let all = fabric.group(&(0..world).collect::<Vec<_>>())?.all_gather("processes", mine)?.wait()?;
+    let all: Vec<u64> = all.as_slice::<i64>()?.iter().map(|&n| n as u64).collect();
+    let of = |r: usize| (r, Process { machine: all[3 * r], number: all[3 * r + 1], began: all[3 * r + 2] });
+    let here = |process: &Process| own.is_some_and(|own| own.machine == process.machine) && process.lives();
+    Ok((1..world).map(|i| of((rank + i) % world)).filter(|(_, process)| here(process)).collect())
+}
+
+/// Looks for the process of the next of `others` that has not ended, until this rank has. Once one is lost, a rank that does not
+/// begin to end may wait for ever inside the library, which has no end of a message to who is gone: the process is ended.
+fn watch(fabric: &MessageFabric, others: &[(usize, Process)], watched: &Watched) {
+    let mut lost_at: Option<Instant> = None;
+    while !watched.asleep.load(Ordering::Acquire) {
+        if let Some((rank, process)) = others.iter().find(|(rank, _)| !fabric.has_ended(*rank))
+            && !process.lives()
+        {
+            fabric.lost(*rank, &format!("{process}, which it was, is gone: it may have been killed"));
+        }
+        if let Some(&rank) = fabric.lost_ranks().first() {
+            let since = lost_at.get_or_insert_with(Instant::now).elapsed();
+            if since > GRACE && !watched.ending.load(Ordering::Acquire) {
+                let (own, world) = (fabric.rank(), fabric.world());
+                tracing::error!("rank {own} of {world}: rank {rank} is gone, which this one exchanges with");
+                // Who watches this one sees that it is gone, too.
+                std::process::exit(1);
+            }
+        }
+        std::thread::park_timeout(LOOK);
+    }
 }
 
 /// Hands over letters until nobody can post another one.
@@ -183,21 +249,37 @@ impl MpiRun {
         &self.fabric
     }
 
-    /// Ranks of this machine, this one among them.
-    pub fn ranks_here(&self) -> usize {
-        self.universe.world().split_shared(0).size() as usize
+    /// This rank's number among those of its machine, and how many these are.
+    pub fn place_here(&self) -> (usize, usize) {
+        let here = self.universe.world().split_shared(0);
+        (here.rank() as usize, here.size() as usize)
     }
 
     /// Ends this rank's part: tells the others, for a rank that failed with its reason, and waits until they have ended too.
     /// Ranks that do not end though this one has failed are ended with the run.
     pub fn end(self, failure: Option<&str>) {
         let (rank, world) = (self.fabric.rank(), self.fabric.world());
+        self.watched.ending.store(true, Ordering::Release);
         let ended = self.fabric.end(failure, if failure.is_some() { PATIENCE } else { Duration::MAX });
         if !ended {
             tracing::error!("rank {rank} of {world}: the other ranks do not end, so this one ends the run");
             self.universe.world().abort(1);
         }
-        let Self { fabric, sender, receiver, stop, universe } = self;
+        let Self { fabric, sender, receiver, watcher, watched, stop, universe } = self;
+        watched.asleep.store(true, Ordering::Release);
+        if let Some(watcher) = watcher {
+            watcher.thread().unpark();
+            let _ = watcher.join();
+        }
+        if !fabric.lost_ranks().is_empty() {
+            // The library's end would wait for who is gone: this process ends without it.
+            stop.store(true, Ordering::Relaxed);
+            let start = Instant::now();
+            while !receiver.is_finished() && start.elapsed() < MOMENT {
+                std::thread::yield_now();
+            }
+            return std::mem::forget(universe);
+        }
         drop(fabric);
         // The sender ends with the last communicator, which the caller has dropped before.
         let _ = sender.join();

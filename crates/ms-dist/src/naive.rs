@@ -36,13 +36,17 @@ impl GradSink for EachGradient {
     }
 }
 
-/// Adds what rank `rank` has found of every parameter in two passes.
+/// Adds what rank `rank` has found of every parameter in two passes, of which the second ends in an order of its own.
 fn fill(sink: &mut dyn GradSink, shapes: &[Shape], rank: usize) -> ms_core::Result<()> {
     let mut rng = Rng::named(rank as u64, "gradients");
-    for _ in 0..2 {
-        // As a backward pass does: the last parameters first.
-        for (i, shape) in shapes.iter().enumerate().rev() {
-            let id = ParamId(i as u32);
+    for pass in 0..2 {
+        for turn in 0..shapes.len() {
+            // As a backward pass does: the last parameters first.
+            let i = match pass {
+                0 => shapes.len() - 1 - turn,
+                _ => (turn + rank) % shapes.len(),
+            };
+            let (id, shape) = (ParamId(i as u32), shapes[i]);
             sink.add(id, &mut |mut grad| {
                 let values = grad.as_mut_slice::<f32>()?;
                 values.iter_mut().for_each(|v| *v += rng.uniform() as f32 - 0.5);
@@ -69,9 +73,12 @@ fn buckets_give_the_bits_of_gradients_one_by_one() {
                 let placed = shapes.iter().map(|&shape| Placed { shape, own_bucket: false }).collect();
                 let params = (0..shapes.len()).collect();
                 let family = Family { comm, params, placed, bucket_size };
-                let dp = DataParallel::new(shapes.len(), vec![family]);
+                let dp = DataParallel::new(&(0..shapes.len()).collect::<Vec<_>>(), vec![family]);
                 let mut grads = GradBuckets::zeros(device.arena(), DType::F32, &dp);
-                let mut sink = Reduction::overlapped(&dp, &mut grads, |_| overlap.then_some(2));
+                let mut sink = match overlap {
+                    true => Reduction::overlapped(&dp, &mut grads, |_| 2),
+                    false => Reduction::at_the_end(&dp, &mut grads),
+                };
                 fill(&mut sink, &shapes, fabric.rank())?;
                 let got = sink.finish(&device, 0.25)?;
                 for slice in dp.slices() {

@@ -68,6 +68,8 @@ impl Letter {
 pub(crate) const LETTER: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
 pub(crate) const ENDED: u8 = 2;
+/// A rank that has ended without a word: its number, and the reason.
+pub(crate) const LOST: u8 = 3;
 
 pub(crate) fn encode(
     group: u64,
@@ -139,6 +141,8 @@ struct Inbox {
     failed: Option<(usize, String)>,
     /// Ranks that have ended, well or not.
     ended: BTreeSet<usize>,
+    /// Those of them that have not said so.
+    lost: BTreeSet<usize>,
 }
 
 /// Where letters lie until they are asked for.
@@ -168,6 +172,13 @@ impl Office {
             Some(ENDED) => {
                 inbox.ended.insert(from);
             }
+            Some(LOST) => match opener.number() {
+                Some(rank) => {
+                    let reason = String::from_utf8_lossy(opener.0).into_owned();
+                    Self::lose(&mut inbox, rank as usize, reason);
+                }
+                None => Self::note(&mut inbox, from, "it sent what cannot be read".to_owned()),
+            },
             _ => {
                 let reason = String::from_utf8_lossy(opener.0).into_owned();
                 inbox.ended.insert(from);
@@ -180,6 +191,35 @@ impl Office {
 
     fn note(inbox: &mut Inbox, rank: usize, reason: String) {
         inbox.failed.get_or_insert((rank, reason));
+    }
+
+    fn lose(inbox: &mut Inbox, rank: usize, reason: String) {
+        // Who has said that it ends may be gone.
+        if inbox.ended.insert(rank) {
+            inbox.lost.insert(rank);
+            Self::note(inbox, rank, reason);
+        }
+    }
+
+    /// Notes that `rank` has ended without a word; whether that is news.
+    pub(crate) fn lost(&self, rank: usize, reason: &str) -> bool {
+        let mut inbox = self.inbox();
+        let news = !inbox.ended.contains(&rank);
+        Self::lose(&mut inbox, rank, reason.to_owned());
+        drop(inbox);
+        self.changed.notify_all();
+        news
+    }
+
+    /// Whether `rank` has ended, well or not.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // asked by who watches processes
+    pub(crate) fn has_ended(&self, rank: usize) -> bool {
+        self.inbox().ended.contains(&rank)
+    }
+
+    /// Ranks that have ended without a word.
+    pub(crate) fn lost_ranks(&self) -> BTreeSet<usize> {
+        self.inbox().lost.clone()
     }
 
     pub(crate) fn check(&self) -> Result<()> {

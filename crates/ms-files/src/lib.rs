@@ -1,12 +1,18 @@
-//! Files: [`Mapped`], bytes of a file in memory, and [`AtomicFile`], an output that appears under its name when it is whole.
+//! Files: [`Mapped`], bytes of a file in memory; [`AtomicFile`], an output that appears under its name when it is whole;
+//! [`Spill`], numbers of which the earlier ones wait in a file; and two containers of others, read with suspicion: [`zip`] and
+//! [`pickle`].
 //!
-//! It knows no format. The only `unsafe` between kernels and devices is that of a memory map.
+//! It knows no tensors. The only `unsafe` between kernels and devices is that of a memory map.
 
 mod atomic_file;
 mod mapped;
+pub mod pickle;
+mod spill;
+pub mod zip;
 
 pub use atomic_file::{AtomicFile, Settled};
 pub use mapped::Mapped;
+pub use spill::Spill;
 
 use std::path::{Path, PathBuf};
 

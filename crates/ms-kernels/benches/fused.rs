@@ -171,7 +171,7 @@ fn optimizer(bench: &mut Bench) {
     if bench.wants("sum_squares") {
         let cpu = bench.cpu.clone();
         let want: f64 = g.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-        assert!((reduce::sum_squares(&cpu, g) / want - 1.0).abs() < 1e-6, "sum of squares");
+        assert!((reduce::sum_squares(&cpu, g).value() / want - 1.0).abs() < 1e-6, "sum of squares");
         bench.case("sum_squares", Peak::Read, gigabytes(4 * n), || {
             std::hint::black_box(reduce::sum_squares(&cpu, g));
         });

@@ -2,13 +2,25 @@
 
 use std::cell::RefCell;
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use memmap2::{MmapMut, MmapOptions};
 
 const HUGE_PAGE: usize = 2 << 20;
 /// From here up a block is aligned to, and asks for, 2 MiB pages.
 const HUGE_FROM: usize = 1 << 20;
 const PAGE: usize = 4096;
+/// Below a block is the allocator's, which asks the system less often than once a block.
+const MAPPED_FROM: usize = 64 << 10;
+
+/// What blocks of the allocator are made of, so that they are aligned.
+#[derive(Clone, Copy, Zeroable, Pod)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+enum Storage {
+    Lines(Vec<Line>),
+    Map(MmapMut),
+}
 
 /// From here up several threads fault a block in, so many at most.
 const TOUCHED_TOGETHER: usize = 64 << 20;
@@ -34,7 +46,7 @@ fn touch(pages: &mut [u8]) {
 /// block.bytes_mut()[99] = 1;
 /// ```
 pub struct Block {
-    map: MmapMut,
+    storage: Storage,
     offset: usize,
     len: usize,
 }
@@ -45,9 +57,13 @@ impl Block {
     /// # Panics
     /// If the system has no memory left, like any allocation.
     pub fn new(bytes: usize) -> Self {
+        if bytes < MAPPED_FROM {
+            // Even a block of no bytes has an address, aligned like any other.
+            let lines = vec![Line::zeroed(); bytes.div_ceil(size_of::<Line>()).max(1)];
+            return Self { storage: Storage::Lines(lines), offset: 0, len: bytes };
+        }
         let huge = bytes >= HUGE_FROM;
-        // Even a block of no bytes has an address, aligned like any other.
-        let room = if huge { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE } else { bytes.max(1) };
+        let room = if huge { bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE } else { bytes };
         let mut map = MmapOptions::new().len(room).map_anon().unwrap_or_else(|e| {
             panic!("cannot allocate {bytes} bytes: {e}");
         });
@@ -58,8 +74,12 @@ impl Block {
             let _ = map.advise_range(memmap2::Advice::HugePage, offset, bytes);
         }
         let pages = &mut map[offset..offset + bytes];
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(TOUCHING);
-        if bytes < TOUCHED_TOGETHER || threads == 1 {
+        // Asked of large blocks alone: the answer takes the system longer than a small block does.
+        let threads = match bytes < TOUCHED_TOGETHER {
+            true => 1,
+            false => std::thread::available_parallelism().map_or(1, usize::from).min(TOUCHING),
+        };
+        if threads == 1 {
             touch(pages);
         } else {
             // The system clears pages at some gigabytes a second: what a model's weights wait for.
@@ -74,7 +94,7 @@ impl Block {
                 own.into_iter().for_each(touch);
             });
         }
-        Self { map, offset, len: bytes }
+        Self { storage: Storage::Map(map), offset, len: bytes }
     }
 
     /// Length in bytes.
@@ -89,12 +109,20 @@ impl Block {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.map[self.offset..self.offset + self.len]
+        let all = match &self.storage {
+            Storage::Lines(lines) => bytemuck::cast_slice(lines),
+            Storage::Map(map) => &map[..],
+        };
+        &all[self.offset..self.offset + self.len]
     }
 
     /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.map[self.offset..self.offset + self.len]
+        let all = match &mut self.storage {
+            Storage::Lines(lines) => bytemuck::cast_slice_mut(lines),
+            Storage::Map(map) => &mut map[..],
+        };
+        &mut all[self.offset..self.offset + self.len]
     }
 }
 
@@ -145,9 +173,15 @@ mod tests {
 
     #[test]
     fn a_block_is_zeroed_and_aligned_for_its_size() {
-        for (bytes, align) in
-            [(0, 64), (1, 64), (4095, 64), (1 << 20, HUGE_PAGE), ((65 << 20) + 5, HUGE_PAGE)]
-        {
+        for (bytes, align) in [
+            (0, 64),
+            (1, 64),
+            (4095, 64),
+            (MAPPED_FROM - 1, 64),
+            (MAPPED_FROM, 64),
+            (1 << 20, HUGE_PAGE),
+            ((65 << 20) + 5, HUGE_PAGE),
+        ] {
             let mut block = Block::new(bytes);
             assert_eq!(block.bytes().len(), bytes);
             assert_eq!(block.bytes().as_ptr() as usize % align, 0, "{bytes} bytes");

@@ -37,9 +37,10 @@ impl Experts {
         weights: &Var,
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
-        let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && pass.ctx.ep.size() > 1;
+        let sharers = if pass.ctx.experts_across_dense() { &pass.ctx.tp_ep } else { &pass.ctx.ep };
+        let gathered = pass.ctx.dispatcher == Dispatcher::AllGather && sharers.size() > 1;
         let out = match gathered {
-            true => self.gathered(pass, x, weights, routes)?,
+            true => self.gathered(pass, &sharers.clone(), x, weights, routes)?,
             false => self.sent(pass, x, weights, routes)?,
         };
         pass.on_their_way.drain(..).for_each(|rows| rows.forget());
@@ -85,33 +86,33 @@ impl Experts {
         Ok(sums)
     }
 
-    /// Tokens, weights and choices of all ranks that share the experts are gathered; each takes the copies of its experts, and
+    /// Tokens, weights and choices of all `sharers` of the experts are gathered; each takes the copies of its experts, and
     /// of its own tokens those of choices without weights. What they make of them is added to rows of zeros, which are summed
     /// and shared out.
     fn gathered(
         &self,
         pass: &mut Pass<'_>,
+        sharers: &Arc<dyn Communicator>,
         x: &Var,
         weights: &Var,
         routes: &Arc<Routes>,
     ) -> ms_core::Result<Var> {
-        let ep = pass.ctx.ep.clone();
-        let (ranks, arena) = (ep.size(), pass.g.device().arena().clone());
+        let (ep, arena) = (pass.ctx.ep.clone(), pass.g.device().arena().clone());
         let own = Tensor::from_slice(&arena, [1], &[x.value().as_matrix().0 as i64])?;
-        let tokens = ep.all_gather("tokens of each rank", own)?.wait()?;
+        let tokens = sharers.all_gather("tokens of each rank", own)?.wait()?;
         let tokens: Arc<[usize]> = tokens.as_slice::<i64>()?.iter().map(|&n| n as usize).collect();
         let mut choices = vec![0i32; routes.rows.len()];
         for e in 0..routes.starts.len() - 1 {
             routes.copies[routes.range(e)].iter().for_each(|&copy| choices[copy as usize] = e as i32);
         }
         let choices = Tensor::from_slice(&arena, [choices.len() / routes.top_k, routes.top_k], &choices)?;
-        let choices = all_rows(&*ep, "choices", choices, &tokens)?;
-        let x = self.joined_rows(pass, &ep, x, &tokens)?;
-        let weights = gather_rows(pass.g, &ep, weights, &tokens)?;
-        let here = self.experts / ranks;
+        let choices = all_rows(&**sharers, "choices", choices, &tokens)?;
+        let x = self.joined_rows(pass, sharers, x, &tokens)?;
+        let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
+        let here = self.experts / ep.size();
         let first = ep.rank() * here;
-        let before: usize = tokens[..ep.rank()].iter().sum();
-        let mine = before * routes.top_k..(before + tokens[ep.rank()]) * routes.top_k;
+        let before: usize = tokens[..sharers.rank()].iter().sum();
+        let mine = before * routes.top_k..(before + tokens[sharers.rank()]) * routes.top_k;
         let taken = |(copy, &e): (usize, &i32)| {
             let e = e as usize;
             match e < self.experts {
@@ -126,11 +127,10 @@ impl Experts {
             Ok(Routes::taking(&taken, top_k, count)?)
         })?;
         let rows = self.copied(pass, &x, &routes)?;
-        let out = self.with_weights(pass, &rows, &routes, here, |pass, rows, routes| {
-            self.unless_empty(pass, rows, routes)
-        })?;
+        let out = self
+            .with_weights(pass, &rows, &routes, here, |pass, rows, routes| self.both(pass, rows, routes))?;
         let sum = self.weighed(pass, &out, &weights, &routes)?;
-        sum_rows(pass.g, &ep, &sum, &tokens)
+        sum_rows(pass.g, sharers, &sum, &tokens)
     }
 
     /// Rows sorted by expert, those of the first `experts` through `worked`. Rows of choices without weights come last and
@@ -160,7 +160,7 @@ impl Experts {
         let head = worked(pass, &head, &Arc::new(routes.first(experts)))?;
         let head = ops::reshape(pass.g, &head, [1, end * width])?;
         // Where the ranks that share experts sum what they make, one of them has what stays as it is.
-        let summed = pass.ctx.dispatcher == Dispatcher::AllGather;
+        let summed = pass.ctx.dispatcher == Dispatcher::AllGather && !pass.ctx.experts_across_dense();
         let tail = ops::scale(pass.g, &tail, if self.first_of_etp || !summed { 1.0 } else { 0.0 })?;
         let long = ops::concat(pass.g, &[&head, &tail])?;
         ops::reshape(pass.g, &long, [all, width])
@@ -171,7 +171,7 @@ impl Experts {
         let ep = pass.ctx.ep.clone();
         let joined = pass.ctx.dispatcher != Dispatcher::AllGather && pass.ctx.etp.size() > 1;
         if ep.size() == 1 && !joined {
-            return self.unless_empty(pass, rows, routes);
+            return self.both(pass, rows, routes);
         }
         let here = self.experts / ep.size();
         let counts: Vec<i64> = (0..self.experts).map(|e| routes.range(e).len() as i64).collect();
@@ -203,7 +203,7 @@ impl Experts {
     fn sorted(&self, pass: &mut Pass<'_>, rows: &Var, counts: &[i64], here: usize) -> ms_core::Result<Var> {
         let routes = by_expert(counts, here)?;
         let sorted = self.copied(pass, rows, &routes)?;
-        let out = self.unless_empty(pass, &sorted, &routes)?;
+        let out = self.both(pass, &sorted, &routes)?;
         ops::restore(pass.g, &out, &routes)
     }
 
@@ -259,14 +259,5 @@ impl Experts {
         };
         let (comm, each) = (comm.clone(), each.clone());
         Ok(pass.on_the_way(all, x, move |_, x| all_rows(&*comm, "gather_rows", x, &each)))
-    }
-
-    /// Rows sorted by expert through their experts. Ranks without rows do nothing, but take part where rows are formed again, for
-    /// which ranks exchange them.
-    fn unless_empty(&self, pass: &mut Pass<'_>, rows: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
-        match rows.value().as_matrix().0 {
-            0 if !pass.keeping.experts_again => Ok(rows.clone()),
-            _ => self.both(pass, rows, routes),
-        }
     }
 }

@@ -252,7 +252,8 @@ impl Experts {
         Tensor::from_slice(device.arena(), [places.len(), k], &experts)
     }
 
-    /// Rows sorted by expert through the two layers of this rank's experts.
+    /// Rows sorted by expert through the two layers of this rank's experts. Without rows the operations are recorded all the
+    /// same: all ranks come to the gradients of their experts at the same place.
     pub(crate) fn both(&self, pass: &mut Pass<'_>, x: &Var, routes: &Arc<Routes>) -> ms_core::Result<Var> {
         let through = |pass: &mut Pass<'_>, x: &Var, layer: Linear| {
             let (w, b) = (pass.param(layer.weight), layer.bias.map(|b| pass.param(b)));

@@ -107,8 +107,8 @@ impl Gpt {
         let tp = (seat.grid.coord(seat.rank, Axis::Tp), seat.grid.size(Axis::Tp));
         ms_spec::check_cut(config, tp.1)?;
         ms_spec::check_expert_cut(config, seat.grid.size(Axis::Ep), seat.grid.expert().size(Axis::Tp))?;
-        let gathered = seat.context == ContextParallel::Gather;
-        ms_spec::check_context(config, tp.1, seat.grid.size(Axis::Cp), gathered)?;
+        let whole = seat.context.sees_whole_documents();
+        ms_spec::check_context(config, tp.1, seat.grid.size(Axis::Cp), whole)?;
         if config.reward {
             return Err(Error::Unsupported {
                 family: config.family,
@@ -328,8 +328,7 @@ impl Gpt {
             }
         };
         let recomputed = self.recomputed(recompute, chunk);
-        carry.stream =
-            self.recomputed_layers(g, store, ctx, batch, &chunk.layers[..recomputed], carry.stream)?;
+        carry.stream = self.recomputed_layers(g, store, ctx, batch, (chunk, recomputed), carry.stream)?;
         let mut pass = Pass::new(g, store, ctx, batch);
         pass.resume(&carry);
         pass.host = self.host.as_ref();
@@ -363,10 +362,11 @@ impl Gpt {
         let mut pass = Pass::new(g, store, ctx, batch);
         let mut x = self.end_streams(&mut pass, carry.stream)?;
         let main = self.norm.apply(&mut pass, self.head()?.final_norm, &x)?;
+        pass.host = self.host.as_ref();
         let mut predictions = Vec::with_capacity(ahead.len());
         for (k, (module, tokens)) in self.predictors.iter().zip(ahead).enumerate() {
             let embedded = self.embed(&mut pass, tokens, Place::Embedding(1 + k))?;
-            let (next, normed) = module.forward(&mut pass, &embedded, &x)?;
+            let (next, normed) = module.forward(&mut pass, &self.keeping, &embedded, &x)?;
             predictions.push(normed);
             x = next;
         }
@@ -412,11 +412,11 @@ impl Gpt {
         store: &ParamStore,
         ctx: &ParallelCtx,
         batch: &Batch,
-        recomputed: &[Arc<Layer>],
+        (chunk, recomputed): (&Chunk, usize),
         mut x: Var,
     ) -> Result<Var> {
         let borrows = |l| self.config.layer(l).borrows_index || self.config.layer(l).mixer == Mixer::SharedKv;
-        if !recomputed.is_empty() && (0..self.config.layers).any(borrows) {
+        if recomputed > 0 && (0..self.config.layers).any(borrows) {
             let part = "layers that borrow from earlier ones, which recomputation would lose";
             return Err(Error::Unsupported { family: self.config.family, part });
         }
@@ -424,21 +424,46 @@ impl Gpt {
             Recompute::Uniform(n) => n.max(1),
             _ => 1,
         };
-        for layers in recomputed.chunks(group.saturating_mul(self.halves())) {
+        let groups = chunk.layers[..recomputed].chunks(group.saturating_mul(self.halves()));
+        for (i, layers) in groups.enumerate() {
             let number = |home| layers.iter().any(|layer| home == Home::Layer(layer.number()));
             self.await_weights(store, number)?;
             let (layers, store, ctx) = (layers.to_vec(), store.clone(), ctx.clone());
             let batch = batch.clone();
-            x = ops::recompute(
+            let of = ctx.clone();
+            let out = ops::recompute(
                 g,
                 &x,
                 Arc::new(move |g, x| {
-                    let mut pass = Pass::new(g, &store, &ctx, &batch);
+                    let mut pass = Pass::new(g, &store, &of, &batch);
                     layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&mut pass, None, &x))
                 }),
             )?;
+            // What came from elsewhere stays for its gradient.
+            if g.records() && (i > 0 || chunk.begins) {
+                self.put_away(&ctx, &x)?;
+            }
+            x = out;
         }
         Ok(x)
+    }
+
+    /// Keeps less of the input of layers that run again, once they have run.
+    fn put_away(&self, ctx: &ParallelCtx, input: &Var) -> Result<()> {
+        if let Some(host) = self.host.as_ref().filter(|_| self.keeping.swap_inputs) {
+            return Ok(input.send(host)?);
+        }
+        let (rank, ranks, n) = (ctx.tp.rank(), ctx.tp.size(), input.value().numel());
+        if self.keeping.inputs_shared && ranks > 1 && n.is_multiple_of(ranks) {
+            let part = input.value().slice_flat(rank * (n / ranks), [n / ranks])?.copied()?;
+            let (tp, shape) = (ctx.tp.clone(), input.value().shape());
+            let whole = move |_: &Device| {
+                let whole = tp.all_gather("inputs of layers", part)?.wait()?;
+                whole.reshape(shape)
+            };
+            input.clone().rebuilt_by(whole).forget();
+        }
+        Ok(())
     }
 
     /// The stream of `tokens[T]`: this rank's share of it under sequence parallelism.

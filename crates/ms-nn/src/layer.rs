@@ -15,7 +15,7 @@ use crate::{Batch, Carry};
 use ms_core::{
     Device, Dispatcher, Graph, Host, KeptOfRing, Noise, ParamId, ParamStore, Run, Tensor, Var, ops,
 };
-use ms_dist::{GatheredRows, ParallelCtx};
+use ms_dist::{ContextParallel, GatheredRows, ParallelCtx, Spread};
 use ms_spec::LayerKeeping;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) host: Option<&'a Host>,
     /// Values that are forgotten at the end of the sublayer at hand.
     pub(crate) passing: Vec<Var>,
+    /// Values that go to the host there.
+    pub(crate) leaving: Vec<Var>,
     /// Rows on their way to experts that are forgotten once these have run.
     pub(crate) on_their_way: Vec<Var>,
     /// The shared experts of the layer at hand.
@@ -87,6 +89,7 @@ impl<'a> Pass<'a> {
             keeping: LayerKeeping::default(),
             host: None,
             passing: Vec::new(),
+            leaving: Vec::new(),
             on_their_way: Vec::new(),
             meanwhile: None,
         }
@@ -133,6 +136,11 @@ impl<'a> Pass<'a> {
         let all = all.rebuilt_by(move |device| Ok(of.again(device, &ctx, &x.get(device)?, &spread)?));
         self.passing.push(all.clone());
         Ok(all)
+    }
+
+    /// How the tokens are spread over ranks that exchange heads for them; `None`: they do not.
+    pub(crate) fn heads_for_tokens(&self) -> Option<Arc<Spread>> {
+        self.batch.spread.clone().filter(|_| self.ctx.context == ContextParallel::Ulysses)
     }
 
     /// [`ParallelCtx::enter_experts`], as [`Pass::enter`] where all tokens come in as they do into dense layers.
@@ -221,11 +229,29 @@ impl<'a> Pass<'a> {
         self.ctx.row_parallel(self.g, x, &w, b.as_ref())
     }
 
-    /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`.
-    fn forget(&mut self, normed: Option<&Var>) {
+    /// The columns `values` of what heads have given, which are taken again from `out` where that is formed `again` or goes to
+    /// the host.
+    pub(crate) fn values_of(&mut self, out: &Var, values: &Arc<[Run]>, again: bool) -> ms_core::Result<Var> {
+        let mut taken = ops::columns(self.g, out, values)?;
+        let leaves = self.keeping.swap_latent_outputs && !again;
+        if self.g.records() && (again || leaves) {
+            let (out_again, values) = (out.saved(), values.clone());
+            taken = taken.rebuilt_by(move |device| device.columns(&out_again.get(device)?, &values));
+            self.passing.push(taken.clone());
+            if leaves {
+                self.leaving.push(out.clone());
+            }
+        }
+        Ok(taken)
+    }
+
+    /// At the end of a sublayer: forgets what is formed again of it, and its input `normed`, and sends away what leaves.
+    fn forget(&mut self, normed: Option<&Var>) -> ms_core::Result<()> {
         let again = normed.filter(|_| self.keeping.norms_again);
         again.into_iter().chain(&self.passing).for_each(Var::forget);
         self.passing.clear();
+        let leaving = std::mem::take(&mut self.leaving);
+        self.host.map_or(Ok(()), |host| leaving.iter().try_for_each(|var| var.send(host)))
     }
 
     /// `x` with noise by the keys of its tokens: those of the rank's share `[T/tp,·]` under sequence parallelism.
@@ -431,7 +457,7 @@ impl Layer {
             Mix::Trapezoid(part) => part.forward(pass, cache, h)?,
             Mix::Delta(part) => part.forward(pass, cache, h)?,
         };
-        pass.forget(mix.norm.map(|_| h));
+        pass.forget(mix.norm.map(|_| h))?;
         if let Some(host) = host {
             pass.g.send_kept(host)?;
         }
@@ -474,7 +500,7 @@ impl Layer {
                 }
             }
         };
-        pass.forget(network.norm.map(|_| h));
+        pass.forget(network.norm.map(|_| h))?;
         self.finish(pass, network.post_norm, out, Place::Network(self.site))
     }
 

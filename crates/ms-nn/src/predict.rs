@@ -5,8 +5,9 @@ use crate::hyper_connections::{Streams, spread};
 use crate::layer::{Cut, Layer, Pass, Shared};
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope, Table};
-use ms_core::{Var, ops};
-use ms_spec::ModelConfig;
+use ms_core::{Graph, Var, ops};
+use ms_spec::{Keeping, ModelConfig};
+use std::sync::Arc;
 
 /// Module `k`: it sees the states of the module before it and the embedding of the token `k + 1` places ahead.
 ///
@@ -19,7 +20,7 @@ pub(crate) struct Predictor {
     enorm: Linear,
     hnorm: Linear,
     eh_proj: Linear,
-    layer: Layer,
+    layer: Arc<Layer>,
     /// The end of the layer's streams.
     streams: Option<Streams>,
     final_norm: Linear,
@@ -41,7 +42,7 @@ impl Predictor {
             enorm: scope.linear("enorm"),
             hnorm: scope.linear("hnorm"),
             eh_proj: scope.linear("eh_proj"),
-            layer,
+            layer: Arc::new(layer),
             streams: c.hyper.as_ref().map(|h| Streams::new(&scope.under("hc_head"), c, h, true)),
             final_norm: table.under("mtp.final_layernorms.").linear(&k.to_string()),
             norm: NormShape { kind: c.norm, eps: c.norm_eps as f32 },
@@ -53,23 +54,45 @@ impl Predictor {
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
+        keeping: &Keeping,
         embedded: &Var,
         before: &Var,
     ) -> ms_core::Result<(Var, Var)> {
+        pass.keeping = keeping.of_predictor();
         let e = self.norm.apply(pass, self.enorm, embedded)?;
         let h = self.norm.apply(pass, self.hnorm, before)?;
-        let both = ops::concat(pass.g, &[&e, &h])?;
+        let mut both = ops::concat(pass.g, &[&e, &h])?;
+        let norms_again = keeping.predictor_norms_again && pass.g.records();
+        if norms_again {
+            let (e, h) = (e.saved(), h.saved());
+            both = both.rebuilt_by(move |device| device.concat(&[&e.get(device)?, &h.get(device)?]));
+        }
         let x = pass.column_parallel_whole(&both, self.eh_proj)?;
+        if norms_again {
+            [&e, &h, &both].into_iter().for_each(Var::forget);
+        }
         // Where there are several streams, the modules see what is taken of them, as upstream's do.
         let x = match &self.streams {
             Some(streams) => {
                 let x = spread(pass, &x, streams.count())?;
-                let x = self.layer.forward(pass, None, &x)?;
+                let x = self.run_layer(pass, keeping, &x)?;
                 streams.collapse(pass, &x)?.0
             }
-            None => self.layer.forward(pass, None, &x)?,
+            None => self.run_layer(pass, keeping, &x)?,
         };
         let normed = self.norm.apply(pass, self.final_norm, &x)?;
         Ok((x, normed))
+    }
+
+    /// The layer, of which only the input is kept where it runs again.
+    fn run_layer(&self, pass: &mut Pass<'_>, keeping: &Keeping, x: &Var) -> ms_core::Result<Var> {
+        if !keeping.predictor_layers_again {
+            return self.layer.forward(pass, None, x);
+        }
+        let (layer, store, ctx, batch) =
+            (self.layer.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
+        let again =
+            move |g: &mut Graph, x: &Var| layer.forward(&mut Pass::new(g, &store, &ctx, &batch), None, x);
+        ops::recompute(pass.g, x, Arc::new(again))
     }
 }

@@ -16,7 +16,7 @@ const fn family(flag: &'static str, range: &'static str, help: &'static str) -> 
 }
 
 #[rustfmt::skip] // a flag a line
-pub(crate) const MODEL: [Entry; 127] = [
+pub(crate) const MODEL: [Entry; 131] = [
     family("--add-dense-bias", "", "bias of the attention output projection"),
     family("--add-output-layer-bias", "", "bias of the output layer"),
     of("--add-qkv-bias", "", "biases in the query, key and value projections"),
@@ -51,7 +51,10 @@ pub(crate) const MODEL: [Entry; 127] = [
     family("--hybrid-override-pattern", "", "kinds of layers as letters"),
     family("--index-head-dim", "[1,16384]", "head size of the indexer"),
     family("--index-n-heads", "[1,16384]", "heads of the indexer"),
+    family("--index-skip-topk-offset", "[0,16384]", "first layers that pick keys themselves, with --index-topk-freq"),
     family("--index-topk", "[1,268435456]", "keys that the indexer picks"),
+    family("--index-topk-freq", "[0,16384]", "every so many layers one picks keys; those behind it take its picks"),
+    family("--index-topk-pattern", "", "C: the layer picks keys, S: it takes the last picks"),
     family("--input-embeds-norm", "", "scale the embedding by the root of the hidden size"),
     family("--interleave-sliding-window", "[1,268435456]", "sliding window in every second layer"),
     of("--kv-channels", "[1,16777216]", "size of a head (default hidden size / heads)"),
@@ -92,6 +95,7 @@ pub(crate) const MODEL: [Entry; 127] = [
     family("--no-bias-gelu-fusion", "", "GELU with biases by its exact formula instead of by tanh"),
     of("--norm-epsilon", "[0,1]", "added to the mean square"),
     family("--norm-topk-prob", "", "divide the experts' weights by their sum"),
+    family("--no-position-embedding", "", "refused beside learned positions, as upstream; --position-embedding-type says what there are"),
     of("--normalization", "", "kind of norm"),
     of("--num-attention-heads", "[1,16384]", "query heads"),
     of("--num-experts", "[0,16384]", "experts of a layer"),

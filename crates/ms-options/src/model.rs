@@ -70,7 +70,7 @@ options! {
 options! {
     /// What counts the layers beside their number.
     struct Slots in "Parallelism" {
-        noop: Option<String> = "--noop-layers", "empty slots among the layers, 0,7";
+        noop: Option<String> = "--noop-layers", "empty slots among the layers, 0,7", group = "Pipeline";
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Reference;
 use crate::operand::{add_to, reals};
-use ms_core::{AdamW, OptimBackend, Result, Sgd, Tensor, TensorMut};
+use ms_core::{AdamW, ExactSum, OptimBackend, Result, Sgd, Tensor, TensorMut};
 
 impl OptimBackend for Reference {
     fn adamw(
@@ -43,8 +43,10 @@ impl OptimBackend for Reference {
         Ok(())
     }
 
-    fn sum_squares(&self, x: &Tensor) -> Result<f64> {
-        Ok(reals(x)?.iter().map(|x| x * x).sum())
+    fn sum_squares(&self, x: &Tensor) -> Result<ExactSum> {
+        let mut sum = ExactSum::default();
+        reals(x)?.iter().for_each(|x| sum.add(x * x));
+        Ok(sum)
     }
 
     fn fill_zero(&self, x: &mut Tensor) -> Result<()> {

@@ -2,8 +2,10 @@
 
 mod mixers;
 
+pub(crate) use mixers::Kept;
+
 use crate::keeping::{Keeping, LayerKeeping, Recompute};
-use crate::parts::{Attention, Block, Feed, Mixer, Mla, Norm, QkNorm};
+use crate::sizes::{Attention, Block, Feed, Mixer, Mla, Norm, QkNorm};
 use crate::{Item, ModelConfig};
 use ms_core::{Dispatcher, KeptOfRing, RingCache};
 
@@ -124,8 +126,11 @@ impl Activations {
             // Ids and embedding of the tokens ahead; both normed, side by side; the module's layer; the stream before the last
             // norm, and what the output layer's second use leaves: gradients by its rows and by what is behind the norm.
             Item::Predictor(k) => {
-                let layer = self.layer(c, c.layers + k, LayerKeeping::default()).kept;
-                let joined = 2 * row;
+                let layer = match self.keeping.predictor_layers_again {
+                    true => carried,
+                    false => self.predictor(c, k).kept,
+                };
+                let joined = if self.keeping.predictor_norms_again { 0 } else { 2 * row };
                 let last = row + rstd + self.tokens * c.hidden * self.element_bytes;
                 4 * self.tokens + row + 2 * rstd + joined + layer + last + end
             }
@@ -165,11 +170,39 @@ impl Activations {
             Recompute::Uniform(n) => n.max(1),
             Recompute::None | Recompute::Block(_) | Recompute::BlockOfStage(_) => 1,
         };
-        sum.kept = sum.kept.saturating_add(again.len().div_ceil(group).saturating_mul(carried));
+        let inputs = again.len().div_ceil(group).saturating_mul(carried);
+        // What came into the chunk stays for its gradient.
+        let came = if again.is_empty() || items.contains(&Item::Embedding) { 0 } else { carried };
+        let made = inputs - came.min(inputs);
+        let (stays, leaves) = match (self.keeping.swap_inputs, self.keeping.inputs_shared) {
+            (true, _) => (came, made),
+            (false, true) => ((made / self.tp).saturating_add(came), 0),
+            (false, false) => (inputs, 0),
+        };
+        sum.kept = sum.kept.saturating_add(stays);
+        sum.sent = sum.sent.saturating_add(leaves);
         let of_layer = |l: &usize| self.layer(c, *l, LayerKeeping::default()).kept;
         let of_group = |g: &[usize]| g.iter().map(of_layer).fold(0, usize::saturating_add);
-        sum.again = again.chunks(group).map(of_group).max().unwrap_or(0);
+        let predictors = items.iter().filter_map(|item| match *item {
+            Item::Predictor(k) => Some(self.predictor(c, k)),
+            _ => None,
+        });
+        let (layers_again, mut most) = (self.keeping.predictor_layers_again, 0);
+        for layer in predictors {
+            most = most.max(if layers_again { layer.kept } else { 0 });
+            sum.sent = sum.sent.saturating_add(if layers_again { 0 } else { layer.sent });
+        }
+        sum.again = again.chunks(group).map(of_group).max().unwrap_or(0).max(most);
         sum
+    }
+
+    /// What the layer of prediction module `k` keeps: all of it where it runs again as a whole.
+    fn predictor(&self, c: &ModelConfig, k: usize) -> Layer {
+        let keeping = match self.keeping.predictor_layers_again {
+            true => LayerKeeping::default(),
+            false => self.keeping.of_predictor(),
+        };
+        self.layer(c, c.layers + k, keeping)
     }
 
     /// Bytes of what comes into a chunk that is not the first.
@@ -179,7 +212,7 @@ impl Activations {
     }
 
     /// Tokens of the stream on this rank.
-    fn stream(&self) -> usize {
+    pub(crate) fn stream(&self) -> usize {
         if self.sequence_parallel { self.tokens / self.tp } else { self.tokens }
     }
 
@@ -217,12 +250,13 @@ impl Activations {
                 true => row,
                 false => taken(!pooled, pooled.then_some(whole)),
             };
-            let large = input + projected + attended;
-            if keeping.swap_attention {
-                sent += large;
-            } else {
-                kept += large;
-            }
+            let latent = kind.mixer == Mixer::Attention && c.mla().is_some();
+            let (stays, leaves) = match (keeping.swap_attention, keeping.swap_latent_outputs && latent) {
+                (true, _) => (0, input + projected + attended),
+                (false, true) => (input + projected, attended),
+                (false, false) => (input + projected + attended, 0),
+            };
+            (kept, sent) = (kept + stays, sent + leaves);
             kept += if bare { 0 } else { norms } + statistics + weighed;
         }
         let mixer = kept;
@@ -266,24 +300,39 @@ impl Activations {
         let (heads, groups) = c.heads_of(number);
         let (projected, attended) = match &c.attention {
             Attention::Latent(mla) => {
+                if keeping.latent_attention_again {
+                    return (0, 0, 0);
+                }
                 let latents = mla.q_rank.unwrap_or(0) + mla.kv_rank;
+                // Outputs, and their values unless these are taken of them again.
+                let taken_again = keeping.swap_latent_outputs;
+                let outputs = |dim: usize| inside(heads * (dim + if taken_again { 0 } else { mla.value }));
                 // Before and behind their norms; queries, keys and values of one width; outputs, and their values.
                 let dim = (mla.nope + mla.rope).max(mla.value);
                 let behind = self.latent_tokens(mla) * latents * element;
-                if let Some(picks) = self.picks_of_documents(c, number) {
+                let picks = self.picks(c, number, keeping.core_attention_again);
+                let (ulysses, ring) = self.ulysses_and_ring;
+                if let Some(picks) = picks.filter(|_| ulysses == 1 && ring > 1) {
                     // Queries alone; of keys and values what other ranks gather.
                     let mine = self.tokens * (mla.kv_rank + mla.rope) * element;
                     let others =
                         if self.keeps_gathered(number) { (self.context_ranks() - 1) * mine } else { 0 };
                     let queries = self.latent_tokens(mla) * mla.q_rank.unwrap_or(0) * element;
-                    let rows = behind + queries + mine + others + inside(heads * dim);
-                    let attended =
-                        if keeping.core_attention_again { 0 } else { inside(heads * (dim + mla.value)) };
+                    let made = inside(if keeping.latents_up_again { 0 } else { heads * dim });
+                    let rows = behind + queries + mine + others + made;
+                    let attended = if keeping.core_attention_again { 0 } else { outputs(dim) };
                     let latents = 1 + usize::from(mla.q_rank.is_some());
                     let norms = self.latent_tokens(mla) * latents * wide;
                     return (rows, attended, norms + picks + self.tokens * heads / self.tp * wide);
                 }
-                (2 * behind + inside(3 * heads * dim), inside(heads * (dim + mla.value)))
+                // What they are formed again of besides: the key's shared part, and queries that no latents are made of.
+                let own = if mla.q_rank.is_none() { inside(heads * (mla.nope + mla.rope)) } else { 0 };
+                let shared = if keeping.norms_again { self.stream() } else { self.tokens };
+                let made = match keeping.latents_up_again {
+                    true => own + shared * mla.rope * element,
+                    false => inside(3 * heads * dim),
+                };
+                (2 * behind + made, outputs(dim))
             }
             _ => {
                 let width = (heads + 2 * groups) * c.head_dim;
@@ -303,7 +352,8 @@ impl Activations {
         let of_heads = |n: usize| self.tokens * n / self.tp * wide;
         let norms = match &c.attention {
             Attention::Latent(mla) => {
-                self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide
+                let picks = self.picks(c, number, keeping.core_attention_again).unwrap_or(0);
+                self.latent_tokens(mla) * (1 + usize::from(mla.q_rank.is_some())) * wide + picks
             }
             _ => match c.qk_norm {
                 QkNorm::None => 0,
@@ -318,21 +368,25 @@ impl Activations {
     }
 
     /// Ranks that share a sequence.
-    fn context_ranks(&self) -> usize {
+    pub(crate) fn context_ranks(&self) -> usize {
         self.ulysses_and_ring.0 * self.ulysses_and_ring.1
     }
 
     /// Whether a layer keeps what it has gathered of other ranks' tokens.
-    fn keeps_gathered(&self, number: usize) -> bool {
+    pub(crate) fn keeps_gathered(&self, number: usize) -> bool {
         self.ring_cache.of_layer(number) == KeptOfRing::KeysAndValues
     }
 
-    /// Bytes of the keys that queries have picked, of a layer that picks them in documents that ranks share; `None`: no such
-    /// layer. Layers that borrow picks refer to the same ones.
-    fn picks_of_documents(&self, c: &ModelConfig, number: usize) -> Option<usize> {
-        let shared = self.context_ranks() > 1;
-        let indexer = c.indexer.as_ref().filter(|i| shared && self.row * self.context_ranks() > i.top_k)?;
-        Some(if c.layer(number).borrows_index { 0 } else { 4 * self.tokens * indexer.top_k })
+    /// Bytes of the keys that queries have picked; `None`: none has. Layers that borrow picks refer to the same ones, but ranks
+    /// that exchange heads for tokens gather those of all queries in each, unless attention runs `again`.
+    fn picks(&self, c: &ModelConfig, number: usize, again: bool) -> Option<usize> {
+        let indexer = c.indexer.as_ref().filter(|i| self.row * self.context_ranks() > i.top_k)?;
+        let own = 4 * self.tokens * indexer.top_k;
+        Some(match self.ulysses_and_ring.0 {
+            ranks if ranks > 1 && !again => ranks * own,
+            _ if c.layer(number).borrows_index => 0,
+            _ => own,
+        })
     }
 
     /// Bytes of the keys and values of other ranks that a layer of attention keeps.
@@ -367,6 +421,9 @@ impl Activations {
         let (own, sharing) = (self.tokens / self.tp, self.tokens / self.tp * self.etp);
         let alike = self.etp == self.tp && !self.sequence_parallel;
         match self.dispatcher {
+            Dispatcher::AllGather if !self.tp.is_multiple_of(self.etp) => {
+                Tokens { entered: own, routed: own, weighed: sharing * self.ep, back: own }
+            }
             Dispatcher::AllGather => {
                 Tokens { entered: sharing, routed: sharing, weighed: sharing * self.ep, back: sharing }
             }

@@ -3,7 +3,7 @@
 use ms_core::DType;
 use serde::{Deserialize, Serialize};
 
-use crate::parts::{
+use crate::sizes::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupScore, HyperConnections,
     Indexer, Layer, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Position, QkNorm, Scales, Scores, Windowed,
 };

@@ -29,6 +29,8 @@ pub struct ExpertBytes {
     pub ep: usize,
     /// To ranks that share an expert.
     pub etp: usize,
+    /// To ranks that together hold all experts, where those that share one are not all in one tensor-parallel group.
+    pub tp_ep: usize,
     /// To ranks that share a matrix, where that is not the same; shared experts included.
     pub tp: usize,
 }
@@ -54,7 +56,13 @@ impl ExpertExchange {
         // Tokens of a rank, and of those that share an expert.
         let (own, all) = (tokens / tp, tokens / tp * etp);
         let counts = 8 * moe.experts;
+        // Beside gathered rows: weights; choices, and how many tokens there are.
+        let numbers = |tokens: usize| tokens * moe.top_k * (2 * wide + 4) + 8;
         match self.dispatcher {
+            Dispatcher::AllGather if !tp.is_multiple_of(etp) => {
+                sent.tp += own_share;
+                sent.tp_ep = gathered(ep * etp, 4 * own * row + numbers(own));
+            }
             Dispatcher::AllGather => {
                 match etp == tp {
                     true => sent.tp += 2 * sum,
@@ -63,9 +71,8 @@ impl ExpertExchange {
                         sent.etp = 4 * gathered(etp, own * row);
                     }
                 }
-                // Rows in, and their sums back; weights; choices, and how many tokens there are.
-                let numbers = all * moe.top_k * (2 * wide + 4) + 8;
-                sent.ep = gathered(ep, 4 * all * row + numbers);
+                // Rows in, and their sums back.
+                sent.ep = gathered(ep, 4 * all * row + numbers(all));
             }
             Dispatcher::AllToAll => {
                 sent.tp += own_share;

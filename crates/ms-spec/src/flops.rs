@@ -6,7 +6,7 @@
 //! model has. `GeGLU`, whose gate upstream leaves out, counts like `SwiGLU`.
 
 use crate::ModelConfig;
-use crate::parts::{Feed, Mixer};
+use crate::sizes::{Feed, Mixer};
 
 /// Matrices of a gated feed-forward layer relative to a plain one.
 fn gating(config: &ModelConfig) -> f64 {
@@ -111,7 +111,7 @@ fn of_hybrid(c: &ModelConfig, seq: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::hf;
-    use crate::parts::{Layer, Mamba2};
+    use crate::sizes::{Layer, Mamba2};
 
     #[test]
     fn the_matrices_of_a_model_are_counted_six_times_per_token() {

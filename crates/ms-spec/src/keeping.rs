@@ -1,6 +1,6 @@
 //! What a forward pass keeps for its backward: which layers run again, and what the others form again or send away.
 
-use crate::parts::Feed;
+use crate::sizes::Feed;
 
 /// Which layers keep only their input and run again in the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,10 @@ impl Recompute {
 /// MindSpeed v2, `mindspeed/core/memory/recompute/recompute_common.py`, `should_recompute`; of `--swap-attention`,
 /// `docs/features/swap_attention.md`; of `--recompute-modules`, Megatron-LM `core_v0.12.1`,
 /// `megatron/core/transformer/transformer_config.py`; of `--moe-zero-memory`, MindSpeed `2.0.0_core_r0.8.0`,
-/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours.
+/// `mindspeed/core/transformer/moe/moe_layer_overlap_all2all.py` and its neighbours; of latent attention, MindSpeed-LLM (2026),
+/// `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`; of prediction modules, MindSpeed-LLM v2.0.0,
+/// `mindspeed_llm/tasks/models/transformer/multi_token_predication.py`; of inputs, Megatron-LM `core_v0.12.1`,
+/// `megatron/core/tensor_parallel/random.py`, and MindSpeed (2026), `mindspeed/core/memory/swap_layer_input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keeping {
     /// Attention between projections runs again (`--recompute-granularity selective`).
@@ -61,6 +64,22 @@ pub struct Keeping {
     pub dense_networks_again: bool,
     /// Experts run again, with their router and those that all tokens share (`--recompute-modules moe`).
     pub expert_networks_again: bool,
+    /// What latent attention makes of its latents, up to turned queries, keys and values, is formed again
+    /// (`--recompute-modules mla_up_proj`, `--recompute-mla-up-proj`).
+    pub latents_up_again: bool,
+    /// Latent attention runs again, but its output projection (`--mla-zero-memory`).
+    pub latent_attention_again: bool,
+    /// The outputs of the heads of latent attention go to the host (`--mla-swap-core-attn-out`).
+    pub swap_latent_outputs: bool,
+    /// Of the inputs of layers that run again as a whole, tensor-parallel ranks keep a part each
+    /// (`--distribute-saved-activations`).
+    pub inputs_shared: bool,
+    /// Those inputs go to the host (`--swap-layer-input`).
+    pub swap_inputs: bool,
+    /// The layers of prediction modules run again (`--recompute-mtp-layer`).
+    pub predictor_layers_again: bool,
+    /// The outputs of the norms before them are formed again (`--recompute-mtp-norm`).
+    pub predictor_norms_again: bool,
     /// What the norm before attention and attention keep goes to the host (`--swap-attention`).
     pub swap_attention: bool,
     /// The networks of the first so many layers run again (`--recompute-num-layers` with `--swap-attention`).
@@ -91,6 +110,12 @@ pub struct LayerKeeping {
     pub dense_networks_again: bool,
     /// Experts run again.
     pub expert_networks_again: bool,
+    /// What latent attention makes of its latents is formed again.
+    pub latents_up_again: bool,
+    /// Latent attention runs again, but its output projection.
+    pub latent_attention_again: bool,
+    /// The outputs of the heads of latent attention go to the host.
+    pub swap_latent_outputs: bool,
     /// What the norm before attention and attention keep goes to the host.
     pub swap_attention: bool,
     /// What goes into experts is formed again, and what comes out goes to the host.
@@ -142,17 +167,47 @@ impl Keeping {
         let activations_again = among(self.activations_again);
         let network_again = place < self.networks_again;
         LayerKeeping {
-            core_attention_again: self.core_attention_again,
             activations_again,
             expert_activations_again: activations_again || self.expert_activations_again,
             norms_again: among(self.norms_again),
             dense_networks_again: network_again || self.dense_networks_again,
             expert_networks_again: network_again || self.expert_networks_again,
             swap_attention: self.swap_attention,
-            experts_again: self.experts_again,
             // Whatever the others count, these are counted over the chunks of a stage.
             expert_inner_again: self.experts_again && layer * chunks + chunk < self.expert_inner_again,
-            inner_again: false,
+            ..self.of_all()
+        }
+    }
+
+    /// What the layer of a prediction module keeps less of, which is not counted among the others and not swapped.
+    pub fn of_predictor(&self) -> LayerKeeping {
+        let all = |n: usize| n == usize::MAX;
+        let activations_again = all(self.activations_again);
+        LayerKeeping {
+            activations_again,
+            expert_activations_again: activations_again || self.expert_activations_again,
+            norms_again: all(self.norms_again),
+            expert_inner_again: self.experts_again && all(self.expert_inner_again),
+            ..self.of_all()
+        }
+    }
+
+    /// Whether something goes to the host.
+    pub fn sends(&self) -> bool {
+        self.swap_attention || self.swap_latent_outputs || self.swap_inputs || self.experts_again
+    }
+
+    /// What is not counted.
+    fn of_all(&self) -> LayerKeeping {
+        LayerKeeping {
+            core_attention_again: self.core_attention_again,
+            dense_networks_again: self.dense_networks_again,
+            expert_networks_again: self.expert_networks_again,
+            latents_up_again: self.latents_up_again,
+            latent_attention_again: self.latent_attention_again,
+            swap_latent_outputs: self.swap_latent_outputs,
+            experts_again: self.experts_again,
+            ..LayerKeeping::default()
         }
     }
 }
@@ -174,6 +229,14 @@ mod tests {
         let of = |layer, chunk| keeping.of_layer(Recompute::None, layer, (chunk, 2)).activations_again;
         assert_eq!([of(0, 0), of(0, 1), of(1, 0), of(1, 1)], [true, true, true, false]);
         assert!(!Keeping::default().of_layer(Recompute::Block(3), 3, (0, 1)).activations_again);
+    }
+
+    #[test]
+    fn layers_of_prediction_modules_keep_less_of_what_is_not_counted() {
+        let (some, none) = (Keeping { norms_again: 2, ..Keeping::default() }, LayerKeeping::default());
+        assert_eq!(some.of_predictor(), none);
+        let all = Keeping { norms_again: usize::MAX, latents_up_again: true, swap_attention: true, ..some };
+        assert_eq!(all.of_predictor(), LayerKeeping { norms_again: true, latents_up_again: true, ..none });
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`ModelConfig`] describes a transformer of any supported family in one normalised struct; [`hf`] reads and
 //!   writes Hugging Face `config.json`, [`megatron`] reads and writes Megatron's arguments.
 //! - [`params`] lists every weight with its canonical name, global shape, partition, place and initial value.
+//!   It is a walk over the parts of the model, which say in a file each what they are made of and how ranks share them.
 //!   Initialisation, gradient buckets, checkpoints, conversion, FLOP and memory counts all read it.
 //! - [`Rope`] computes rotary frequencies; [`flops`] and [`memory`] count.
 //!
@@ -34,7 +35,9 @@ mod params;
 mod parts;
 mod placement;
 mod rope;
+mod rule;
 mod rules;
+mod sizes;
 
 pub use activations::{Activations, PassBytes};
 pub use config::ModelConfig;
@@ -42,15 +45,16 @@ pub use error::{Error, Result};
 pub use expert_bytes::{ExpertBytes, ExpertExchange};
 pub use family::Family;
 pub use keeping::{Keeping, LayerKeeping, Recompute};
-pub use params::{Init, ParamSpec, Place, SumGrad, local, params};
-pub use parts::{
+pub use params::{Init, ParamSpec, Place, SumGrad, local};
+pub use parts::tree::params;
+pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
+pub use rope::{Frequencies, Rope, RopeScaling};
+pub use rule::{How, Rule};
+pub use rules::{
+    RULES, check_context, check_cut, check_expert_cut, check_whole_heads, rules, table as rules_table,
+};
+pub use sizes::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
     HyperConnections, Indexer, Layer, Limits, Mamba2, Mamba3, Mixer, Mla, Moe, Norm, Pooled, Position,
     QkNorm, Router, Scales, Score, Scores, SharedExpert, Windowed,
-};
-pub use placement::{EMBEDDING, Item, PlacedParam, Placement, Stages};
-pub use rope::{Frequencies, Rope, RopeScaling};
-pub use rules::{
-    How, RULES, Rule, check_context, check_cut, check_expert_cut, check_whole_heads, rules,
-    table as rules_table,
 };

@@ -1,6 +1,7 @@
 //! Which part of a model each pipeline stage holds.
 
-use crate::params::{ParamSpec, Place, params};
+use crate::params::{ParamSpec, Place};
+use crate::parts::tree::params;
 use crate::{Error, ModelConfig, Result};
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +9,15 @@ use serde::{Deserialize, Serialize};
 ///
 /// # Source
 /// Megatron-LM `core_r0.8.0`, `megatron/core/transformer/transformer_block.py`; MindSpeed-LLM v2.0.0, `--num-layer-list`,
-/// `--noop-layers`; MindSpeed, `--schedules-method dualpipev`.
+/// `--noop-layers`; MindSpeed, `--schedules-method dualpipev`. What else says how layers are shared out is made a list of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     /// Pipeline stages.
     pub pp: usize,
     /// Slots of a chunk when stages are interleaved (`--num-layers-per-virtual-pipeline-stage`).
     pub layers_per_chunk: Option<usize>,
-    /// Slots of each stage when they differ (`--num-layer-list`).
+    /// Slots of each stage when they differ (`--num-layer-list`), or of each chunk of several a stage, in the order in which a
+    /// micro-batch passes them.
     pub layer_list: Option<Vec<usize>>,
     /// Slots without a layer: positions at which empty ones are inserted, in this order (`--noop-layers`).
     pub noop: Vec<usize>,
@@ -76,13 +78,17 @@ impl Stages {
         }
         if let Some(list) = &self.layer_list {
             let sum = list.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
-            if list.len() != pp || sum != Some(n) {
+            if list.is_empty() || pp == 0 || list.len() % pp != 0 || sum != Some(n) {
                 return Err(Error::Placement(format!(
                     "layer list {list:?}: expected {pp} numbers with the sum {n}"
                 )));
             }
             let mut rest = slots.into_iter();
-            return Ok(list.iter().map(|&k| vec![rest.by_ref().take(k).collect()]).collect());
+            let mut stages = vec![Vec::new(); pp];
+            for (i, &k) in list.iter().enumerate() {
+                stages[i % pp].push(rest.by_ref().take(k).collect());
+            }
+            return Ok(stages);
         }
         if pp == 0 || n % pp != 0 {
             return Err(Error::Placement(format!("{n} layers do not divide by pipeline size {pp}")));
@@ -111,6 +117,11 @@ impl Stages {
         let chunks = n / pp / per_chunk;
         let chunk = |p: usize, v: usize| slots[(v * pp + p) * per_chunk..][..per_chunk].to_vec();
         Ok((0..pp).map(|p| (0..chunks).map(|v| chunk(p, v)).collect()).collect())
+    }
+
+    /// Whether stages hold several chunks and take turns.
+    pub fn interleaved(&self) -> bool {
+        self.layers_per_chunk.is_some() || self.layer_list.as_ref().is_some_and(|list| list.len() > self.pp)
     }
 
     /// Layers by slot, over all stages; `None`: an empty slot.
@@ -319,6 +330,19 @@ mod tests {
         assert_eq!(p.layer_slots(1), [3, 4]);
         assert_eq!(p.stage(0)[0][2], Item::Noop { slot: 1 });
         assert_eq!(p.stage(1)[0][2], Item::Noop { slot: 5 });
+    }
+
+    #[test]
+    fn chunks_may_hold_different_numbers_of_layers_or_none() {
+        // Stage, chunk: [], [1, 2] and [0], [3].
+        let stages = Stages { pp: 2, layer_list: Some(vec![0, 1, 2, 1]), ..Stages::default() };
+        let p = Placement::new(&config(4, 0, false), &stages).unwrap();
+        assert!(stages.interleaved() && p.chunks() == 2);
+        assert_eq!(p.stage(0)[0], [Item::Embedding]);
+        assert_eq!((p.layer_slots(0), p.layer_slots(1)), (vec![1, 2], vec![0, 3]));
+        assert_eq!(p.stage(1)[1], [Item::Layer { layer: 3, slot: 3 }, Item::Head]);
+        let odd = Stages { pp: 2, layer_list: Some(vec![1, 1, 2]), ..Stages::default() };
+        assert!(Placement::new(&config(4, 0, false), &odd).is_err());
     }
 
     #[test]

@@ -5,238 +5,30 @@
 
 use ms_core::Axis;
 
-use crate::parts::{Attention, Feed, Mixer};
-use crate::{Error, ModelConfig, QkNorm, Result};
+use crate::parts::{
+    compressed, dense, ends, experts, gated_delta, grouped, hyper_connections, latent, mamba2, mamba3,
+    prediction, sparse,
+};
+use crate::rule::{How, Rule, UNCONCERNED, nothing};
+use crate::{Error, Mixer, ModelConfig, Result};
 
-/// What an axis of parallelism does with a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// Ranks share it so.
-    Shared(&'static str),
-    /// Context-parallel ranks share it so where each gathers what it needs of the others' tokens; otherwise it is refused.
-    Gathered {
-        /// How they share it.
-        how: &'static str,
-        /// Why not otherwise.
-        otherwise: &'static str,
-    },
-    /// The axis has nothing to do with it.
-    Unconcerned,
-    /// It is refused, for this reason.
-    Refused(&'static str),
-}
-
-/// A part of models and how ranks share it.
-#[derive(Clone, Copy, Debug)]
-pub struct Rule {
-    /// The part.
-    pub part: &'static str,
-    /// Tensor parallelism.
-    pub tp: How,
-    /// Context parallelism.
-    pub cp: How,
-    /// Expert parallelism.
-    pub ep: How,
-    has: fn(&ModelConfig) -> bool,
-    /// What of a model must divide among the ranks along an axis, where the part is shared.
-    divides: fn(&ModelConfig, Axis) -> Vec<(&'static str, usize)>,
-}
-
-impl Rule {
-    /// What `axis` does with the part; data and pipeline parallelism leave parts whole.
-    pub fn along(&self, axis: Axis) -> How {
-        match axis {
-            Axis::Tp => self.tp,
-            Axis::Cp => self.cp,
-            Axis::Ep => self.ep,
-            Axis::Dp | Axis::Pp => How::Unconcerned,
-        }
-    }
-}
-
-const UNCONCERNED: How = How::Unconcerned;
-
-/// Why rings and exchanges of heads do not serve attention that picks or pools its keys.
-const ONLY_GATHERED: &str = "a query picks among all keys before it, and windows reach over ranks: keys are gathered (kvallgather_cp_algo), not passed around, nor are heads exchanged for them";
-
-fn nothing(_: &ModelConfig, _: Axis) -> Vec<(&'static str, usize)> {
-    Vec::new()
-}
-
-fn is_grouped(c: &ModelConfig) -> bool {
-    c.has(Mixer::Attention) && matches!(c.attention, Attention::Grouped)
-}
-
-fn is_latent(c: &ModelConfig) -> bool {
-    c.has(Mixer::Attention) && matches!(c.attention, Attention::Latent(_))
-}
-
-/// Query heads, and where key/value heads do not divide the rows that ranks project in their stead.
-fn heads(c: &ModelConfig, axis: Axis) -> Vec<(&'static str, usize)> {
-    if axis != Axis::Tp {
-        return Vec::new();
-    }
-    let mut sizes = vec![("query heads", c.heads)];
-    sizes.extend(c.windowed.iter().map(|w| ("query heads of windowed layers", w.heads)));
-    sizes
-}
-
-/// The parts of all models.
+/// The parts of all models, of which each says in its own file how ranks share it.
 pub const RULES: [Rule; 19] = [
-    Rule {
-        part: "grouped attention (rotary, ALiBi, windows, sinks, softcap, gates)",
-        tp: How::Shared(
-            "heads; where key/value heads do not divide, ranks hand each other what their heads need",
-        ),
-        cp: How::Shared("ring, Ulysses, hybrid, gathered"),
-        ep: UNCONCERNED,
-        has: is_grouped,
-        divides: heads,
-    },
-    Rule {
-        part: "norms over whole projections",
-        tp: How::Shared("heads; statistics are summed"),
-        cp: How::Shared("tokens"),
-        ep: UNCONCERNED,
-        has: |c| c.qk_norm == QkNorm::WholeProjection,
-        divides: nothing,
-    },
-    Rule {
-        part: "latent attention",
-        tp: How::Shared("heads; latents are made on shares of the tokens"),
-        cp: How::Shared("as grouped attention"),
-        ep: UNCONCERNED,
-        has: is_latent,
-        divides: heads,
-    },
-    Rule {
-        part: "sparse attention",
-        tp: How::Shared("every rank scores all keys"),
-        cp: How::Gathered {
-            how: "gathered: latents and the indexer's keys; queries pick among the keys of whole documents",
-            otherwise: ONLY_GATHERED,
-        },
-        ep: UNCONCERNED,
-        has: |c| c.indexer.is_some(),
-        divides: nothing,
-    },
-    Rule {
-        part: "attention to pooled entries",
-        tp: How::Shared("heads and groups of outputs"),
-        cp: How::Gathered {
-            how: "gathered: rows of tokens; every rank pools the windows of whole documents",
-            otherwise: ONLY_GATHERED,
-        },
-        ep: UNCONCERNED,
-        has: |c| c.compressed().is_some(),
-        divides: |c, axis| match (axis, c.compressed()) {
-            (Axis::Tp, Some(a)) => vec![("groups of outputs", a.out_groups)],
-            _ => Vec::new(),
-        },
-    },
-    Rule {
-        part: "Mamba2",
-        tp: How::Shared("groups of heads"),
-        cp: How::Shared("heads for tokens; a group's keys are copied where groups do not divide"),
-        ep: UNCONCERNED,
-        has: |c| c.mamba2.is_some(),
-        divides: |c, axis| match (axis, &c.mamba2) {
-            (Axis::Tp, Some(m)) => vec![("state-space groups", m.groups)],
-            (Axis::Cp, Some(m)) => vec![("state-space heads of a rank", m.heads)],
-            _ => Vec::new(),
-        },
-    },
-    Rule {
-        part: "gated delta net",
-        tp: How::Shared("key heads with the value heads that use them"),
-        cp: How::Shared("value heads for tokens; their keys are copied where key heads do not divide"),
-        ep: UNCONCERNED,
-        has: |c| c.gated_delta.is_some(),
-        divides: |c, axis| match (axis, &c.gated_delta) {
-            (Axis::Tp, Some(g)) => vec![("key heads of the gated delta net", g.key_heads)],
-            (Axis::Cp, Some(g)) => vec![("value heads of a rank's gated delta net", g.value_heads)],
-            _ => Vec::new(),
-        },
-    },
-    Rule {
-        part: "a trapezoidal mixer (Mamba3)",
-        tp: How::Shared("heads; every rank makes the keys, queries and angles that all share"),
-        cp: How::Shared("heads for tokens, with copies of what they share"),
-        ep: UNCONCERNED,
-        has: |c| c.mamba3.is_some(),
-        divides: |c, axis| match (axis, &c.mamba3) {
-            (Axis::Tp, Some(m)) => vec![("trapezoidal heads", m.heads)],
-            (Axis::Cp, Some(m)) => vec![("trapezoidal heads of a rank", m.heads)],
-            _ => Vec::new(),
-        },
-    },
-    Rule {
-        part: "dense networks",
-        tp: How::Shared("columns, then rows"),
-        cp: How::Shared("tokens"),
-        ep: UNCONCERNED,
-        has: |c| c.has_feed(Feed::Dense),
-        divides: |c, axis| if axis == Axis::Tp { vec![("ffn size", c.ffn)] } else { Vec::new() },
-    },
-    Rule {
-        part: "experts",
-        tp: How::Shared("as dense networks, or whole experts on tensor-parallel ranks"),
-        cp: How::Shared("tokens"),
-        ep: How::Shared("experts"),
-        has: |c| c.moe.is_some(),
-        divides: |c, axis| match (axis, &c.moe) {
-            (Axis::Ep, Some(moe)) => vec![("experts", moe.experts)],
-            _ => Vec::new(),
-        },
-    },
-    Rule {
-        part: "routers and their losses",
-        tp: How::Shared("every rank routes the tokens of its experts' inputs"),
-        cp: How::Shared("tokens; the load is counted over all ranks"),
-        ep: How::Shared("tokens"),
-        has: |c| c.moe.is_some(),
-        divides: nothing,
-    },
-    Rule {
-        part: "shared experts",
-        tp: How::Shared("as dense networks"),
-        cp: How::Shared("tokens"),
-        ep: UNCONCERNED,
-        has: |c| c.moe.as_ref().is_some_and(|moe| moe.shared.is_some()),
-        divides: |c, axis| match (axis, c.moe.as_ref().and_then(|moe| moe.shared)) {
-            (Axis::Tp, Some(shared)) => vec![("shared expert ffn size", shared.ffn)],
-            _ => Vec::new(),
-        },
-    },
-    Rule {
-        part: "experts without weights",
-        tp: How::Shared("one of the ranks that share an expert adds the tokens"),
-        cp: How::Shared("tokens"),
-        ep: How::Shared("tokens stay on their rank"),
-        has: |c| c.moe.as_ref().is_some_and(|moe| moe.zero_experts > 0),
-        divides: nothing,
-    },
-    Rule {
-        part: "hyper-connections",
-        tp: How::Shared("shares of the tokens"),
-        cp: How::Shared("tokens"),
-        ep: UNCONCERNED,
-        has: |c| c.hyper.is_some(),
-        divides: nothing,
-    },
-    Rule {
-        part: "prediction modules",
-        tp: How::Shared("as layers; the joint projection by columns"),
-        cp: How::Shared("rows are shifted whole, then cut"),
-        ep: How::Shared("as layers"),
-        has: |c| c.mtp > 0,
-        divides: |c, axis| match axis {
-            Axis::Tp => {
-                vec![("hidden size, which the joint projection of a prediction module makes,", c.hidden)]
-            }
-            _ => Vec::new(),
-        },
-    },
+    grouped::RULE,
+    grouped::WHOLE_PROJECTIONS,
+    latent::RULE,
+    sparse::RULE,
+    compressed::RULE,
+    mamba2::RULE,
+    gated_delta::RULE,
+    mamba3::RULE,
+    dense::RULE,
+    experts::RULE,
+    experts::ROUTERS,
+    experts::SHARED,
+    experts::WITHOUT_WEIGHTS,
+    hyper_connections::RULE,
+    prediction::RULE,
     Rule {
         part: "norms",
         tp: How::Shared("shares of the tokens with sequence parallelism"),
@@ -245,17 +37,7 @@ pub const RULES: [Rule; 19] = [
         has: |_| true,
         divides: nothing,
     },
-    Rule {
-        part: "embedding, output layer and loss",
-        tp: How::Shared("rows of the vocabulary"),
-        cp: How::Shared("tokens"),
-        ep: UNCONCERNED,
-        has: |_| true,
-        divides: |c, axis| match axis {
-            Axis::Tp => vec![("padded vocabulary", c.padded_vocab)],
-            _ => Vec::new(),
-        },
-    },
+    ends::RULE,
     Rule {
         part: "dropout of the stream",
         tp: How::Shared("drawn by token and column"),
@@ -279,13 +61,13 @@ pub fn rules(config: &ModelConfig) -> impl Iterator<Item = &'static Rule> + '_ {
     RULES.iter().filter(|rule| (rule.has)(config))
 }
 
-/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `gathered`: they
-/// gather what they need of each other's tokens.
-fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, gathered: bool) -> Result<()> {
+/// Checks that `ranks` along `axis` can share every part, of which a rank has already one of `cut` pieces; `whole`: each
+/// sees whole documents.
+fn check(config: &ModelConfig, axis: Axis, ranks: usize, cut: usize, whole: bool) -> Result<()> {
     for rule in rules(config) {
         let refused = match rule.along(axis) {
             How::Refused(reason) => Some(reason),
-            How::Gathered { otherwise, .. } if !gathered => Some(otherwise),
+            How::WholeDocuments { otherwise, .. } if !whole => Some(otherwise),
             _ => None,
         };
         if let (Some(reason), true) = (refused, ranks > 1) {
@@ -359,20 +141,21 @@ pub fn check_expert_cut(config: &ModelConfig, ep: usize, etp: usize) -> Result<(
     }
 }
 
-/// Checks that context-parallel ranks can share the sequences of a model; `gathered`: each gathers the keys of all.
+/// Checks that context-parallel ranks can share the sequences of a model; `whole`: each sees whole documents, since keys of
+/// all are gathered or heads exchanged for tokens.
 ///
 /// # Errors
 /// [`Error::Rule`] with the part that sees whole sequences in a way that this version cannot share, and why; [`Error::Cut`]
 /// where heads of mixers with a state do not divide.
-pub fn check_context(config: &ModelConfig, tp: usize, cp: usize, gathered: bool) -> Result<()> {
-    if cp == 1 { Ok(()) } else { check(config, Axis::Cp, cp, tp, gathered) }
+pub fn check_context(config: &ModelConfig, tp: usize, cp: usize, whole: bool) -> Result<()> {
+    if cp == 1 { Ok(()) } else { check(config, Axis::Cp, cp, tp, whole) }
 }
 
 /// The rules as a table of Markdown.
 pub fn table() -> String {
     let cell = |how: How| match how {
         How::Shared(how) => how.to_owned(),
-        How::Gathered { how, otherwise } => format!("{how}; otherwise refused: {otherwise}"),
+        How::WholeDocuments { how, otherwise } => format!("{how}; otherwise refused: {otherwise}"),
         How::Unconcerned => "-".to_owned(),
         How::Refused(reason) => format!("refused: {reason}"),
     };
@@ -384,7 +167,8 @@ pub fn table() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::{GatedDelta, Indexer, Layer};
+    use crate::rule::NO_RING;
+    use crate::sizes::{GatedDelta, Indexer, Layer};
 
     fn model() -> ModelConfig {
         ModelConfig {
@@ -405,7 +189,7 @@ mod tests {
         let scorer = Indexer { heads: 2, head_dim: 4, top_k: 2, interleaved: false };
         let sparse = ModelConfig { indexer: Some(scorer), ..model() };
         let said = check_context(&sparse, 1, 2, false).unwrap_err().to_string();
-        assert_eq!(said, format!("sparse attention cannot be shared by cp 2: {ONLY_GATHERED}"));
+        assert_eq!(said, format!("sparse attention cannot be shared by cp 2: {NO_RING}"));
         assert!(said.contains("kvallgather_cp_algo"));
         check_context(&sparse, 1, 2, true).unwrap();
         check_context(&sparse, 1, 1, false).unwrap();

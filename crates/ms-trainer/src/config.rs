@@ -10,6 +10,7 @@ use ms_dist::{ContextParallel, LinearOverlap};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -89,6 +90,12 @@ pub struct TrainConfig {
     pub log_throughput: bool,
     /// Norm of the weights in the log line.
     pub log_params_norm: bool,
+    /// Zeros among the gradients in the log line.
+    pub log_num_zeros: bool,
+    /// Iterations after which ranks that should have the same weights compare them; 0: never.
+    pub compare_replicas: u64,
+    /// Iterations, by how many are done before them, whose samples are passed over without an update.
+    pub skipped_iterations: BTreeSet<u64>,
     /// Model FLOPs of one sample, forward and backward, for the throughput.
     pub flops_per_sample: f64,
     /// Checkpoints.
@@ -163,6 +170,9 @@ impl TrainConfig {
             log_interval: 1,
             log_throughput: false,
             log_params_norm: false,
+            log_num_zeros: false,
+            compare_replicas: 0,
+            skipped_iterations: BTreeSet::new(),
             checkpoint: Checkpointing::default(),
             exit: Exit::default(),
             metrics_file: None,

@@ -1,5 +1,7 @@
 //! One iteration: forward and backward over the micro-batches, reduction, clipping, update.
 
+mod checks;
+
 use crate::config::{Routing, TrainConfig};
 use crate::optimizer::Optimizer;
 use crate::pipeline::Pipeline;
@@ -8,7 +10,7 @@ use crate::scaler::{LossScale, Scaler};
 use crate::schedule::Rates;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
-use ms_core::{Axis, DType, Device, Host, HostStats, ParamId, ParamStore, Tensor};
+use ms_core::{Axis, DType, Device, ExactSum, Host, HostStats, ParamId, ParamStore, Tensor};
 use ms_data::MicroBatch;
 use ms_dist::{DataParallel, GradBuckets, ParallelCtx, ReduceOp, Reduction};
 use ms_nn::{Gpt, LayerLoad, RouterLoad, Seat};
@@ -32,14 +34,15 @@ pub struct Engine {
     shared: SharedGradients,
     pipeline: Pipeline,
     grads: GradBuckets,
-    /// Of each parameter how many passes of a micro-batch add to its gradient before the sum over data-parallel ranks may start,
-    /// `None`: it starts at the end, as all do without overlap.
-    overlap: Option<Vec<Option<usize>>>,
+    /// Of each parameter how many passes of a micro-batch add to its gradient before the sum over data-parallel ranks may start;
+    /// `None`: all sums start at the end.
+    overlap: Option<Vec<usize>>,
     /// New weights are gathered while the next forward pass runs.
     overlap_gather: bool,
     /// Of each parameter, whether this rank's copy is the one that counts in norms and checkpoints.
     counts: Vec<bool>,
     clip_grad: f64,
+    count_zeros: bool,
     loss_scale: LossScale,
     scaler: Scaler,
     per_token_loss: bool,
@@ -60,6 +63,8 @@ pub struct StepReport {
     pub loss: f64,
     /// Norm of the gradient before clipping; 0 where the iteration was skipped.
     pub grad_norm: f64,
+    /// Zeros among the gradients, where they are counted.
+    pub zeros: Option<u64>,
     /// Whether gradients overflowed, so that nothing was updated.
     pub skipped: bool,
     /// The factor of the loss in the next iteration.
@@ -98,7 +103,7 @@ impl Engine {
         let seat = Seat { grid: &ctx.grid, rank: ctx.rank, placement: &placement, context: ctx.context };
         let form = config.optimizer_form;
         let keeping = config.keeping;
-        let swaps = keeping.swap_attention || keeping.experts_again || form.swapped.is_some();
+        let swaps = keeping.sends() || form.swapped.is_some();
         let host = match device.arena().is_meta() {
             true => swaps.then(Host::meta),
             false => swaps.then(|| Host::in_folder(&config.swap_folder)).transpose()?,
@@ -121,7 +126,7 @@ impl Engine {
             true => Arc::new(RouterLoad::watching_margins()),
             false => Arc::default(),
         };
-        let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes_alone(&model));
+        let overlap = config.overlap_grad_reduce.then(|| SharedGradients::passes(&model));
         let mut this = Self {
             pipeline: Pipeline::new(config, &placement, load.clone()),
             device,
@@ -136,6 +141,7 @@ impl Engine {
             overlap_gather: config.overlap_param_gather,
             counts,
             clip_grad: config.clip_grad,
+            count_zeros: config.log_num_zeros,
             loss_scale: config.loss_scale,
             scaler: config.loss_scale.start(),
             per_token_loss: config.per_token_loss,
@@ -186,6 +192,7 @@ impl Engine {
         if self.check_for_nan && !grad_norm.is_finite() {
             return Err(not_finite(&self.ctx, iteration, "the gradient norm", grad_norm));
         }
+        report.zeros = self.count_zeros.then(|| self.zeros(&parts)).transpose()?;
         let clip = if self.clip_grad > 0.0 { (self.clip_grad / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
         let weights = self.optimizer.update(&self.device, &parts, clip, rates.into(), &self.store)?;
         if self.overlap_gather {
@@ -208,9 +215,7 @@ impl Engine {
         let passes = micro_batches.len();
         let mut reduction = match &self.overlap {
             None => Reduction::at_the_end(&self.dp, &mut self.grads),
-            Some(early) => Reduction::overlapped(&self.dp, &mut self.grads, |p| {
-                early[p.0 as usize].map(|each| each * passes)
-            }),
+            Some(early) => Reduction::overlapped(&self.dp, &mut self.grads, |p| early[p.0 as usize] * passes),
         };
         let (losses, kept_bytes) = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
@@ -218,6 +223,7 @@ impl Engine {
             let step = (iteration, micro_batches, self.scaler.scale);
             self.pipeline.run(model, store, ctx, &self.device, step, &mut reduction)?
         };
+        reduction.passes_over()?;
         // What no layer has used.
         self.store.settle()?;
         self.kept_bytes = self.kept_bytes.max(kept_bytes);
@@ -230,12 +236,12 @@ impl Engine {
             true => 1.0 / losses.main.tokens.max(1.0),
             false => 1.0 / self.ctx.dp.size() as f64,
         } / self.scaler.scale;
-        self.shared.reduce_wholes(&self.device, &self.ctx, reduction.grads())?;
         let mut parts = reduction.finish(&self.device, factor)?;
         self.shared.reduce_parts(&self.device, &self.ctx, &self.dp, &mut parts)?;
         let report = StepReport {
             loss,
             grad_norm: 0.0,
+            zeros: None,
             skipped: false,
             loss_scale: self.scaler.scale,
             tokens: losses.main.tokens as u64,
@@ -250,21 +256,37 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::step`].
-    pub fn owned_gradients(
-        &mut self,
-        micro_batches: &[MicroBatch],
-    ) -> Result<(StepReport, Vec<OwnedGradient>)> {
+    pub fn owned_gradients(&mut self, micro_batches: &[MicroBatch]) -> Result<(StepReport, Vec<OwnedPart>)> {
         let (parts, mut report) = self.gradients(1, micro_batches)?;
         report.grad_norm = self.grad_norm(&parts)?;
         report.experts = self.experts_report()?;
         let mut owned = Vec::new();
         for slice in self.dp.slices().into_iter().filter(|s| self.counts[s.param]) {
             let values = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
-            let spec = &self.model.specs()[slice.param];
-            let region = ms_spec::local(spec, &self.ctx.grid, self.ctx.rank)?;
-            owned.push(OwnedGradient { name: spec.name.clone(), region, range: slice.range, values });
+            owned.push(self.owned(slice.param, slice.range, values)?);
         }
         Ok((report, owned))
+    }
+
+    fn owned(&self, param: usize, range: std::ops::Range<usize>, values: Tensor) -> Result<OwnedPart> {
+        let spec = &self.model.specs()[param];
+        let region = ms_spec::local(spec, &self.ctx.grid, self.ctx.rank)?;
+        Ok(OwnedPart { name: spec.name.clone(), region, range, values })
+    }
+
+    /// The unrounded weights that this rank owns and that count.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn owned_weights(&self) -> Result<Vec<OwnedPart>> {
+        // Ranks that own nothing of a bucket do not read it, so none may have to wait for it.
+        self.store.settle()?;
+        let parts = self.optimizer.parts(&self.device, &self.store, 0, |id| self.counts(id));
+        let owned = |part: Result<_>| {
+            let (id, range, values): (ParamId, _, _) = part?;
+            self.owned(id.0 as usize, range, values)
+        };
+        parts.map(owned).collect()
     }
 
     /// How close the routers' choices are on a micro-batch of `iteration`, with the weights as they are: the least by which what
@@ -448,13 +470,16 @@ impl Engine {
     }
 
     fn grad_norm(&self, parts: &[Tensor]) -> Result<f64> {
-        self.root_of_sum(self.optimizer.sum_squares(&self.device, parts)?)
+        self.root_of_sum(&self.optimizer.sum_squares(&self.device, parts)?)
     }
 
-    fn root_of_sum(&self, squares: f64) -> Result<f64> {
-        let t = Tensor::from_slice(self.device.arena(), [1], &[squares])?;
+    /// The root of the sum over all ranks, which is rounded once: it does not depend on who has which summands.
+    fn root_of_sum(&self, squares: &ExactSum) -> Result<f64> {
+        let digits = squares.to_digits();
+        let t = Tensor::from_slice(self.device.arena(), [digits.len()], &digits)?;
         let sum = self.ctx.world.all_reduce("squared norm", t, ReduceOp::Sum)?.wait()?;
-        Ok(sum.as_slice::<f64>()?[0].sqrt())
+        let sum = ExactSum::from_digits(sum.as_slice()?).expect("a sum has the digits of its summands");
+        Ok(sum.value().sqrt())
     }
 
     /// Norm of the master weights over all ranks.
@@ -464,7 +489,7 @@ impl Engine {
     pub fn params_norm(&self) -> Result<f64> {
         // Ranks that own nothing of a bucket do not read it, so none may have to wait for it.
         self.store.settle()?;
-        self.root_of_sum(self.optimizer.masters_squared(&self.device, &self.store)?)
+        self.root_of_sum(&self.optimizer.masters_squared(&self.device, &self.store)?)
     }
 
     /// The loss on micro-batches without changing anything, over all data-parallel ranks.
@@ -483,16 +508,16 @@ impl Engine {
     }
 }
 
-/// A part of a gradient.
+/// A part of a parameter's gradient or weights.
 #[derive(Clone, Debug)]
-pub struct OwnedGradient {
+pub struct OwnedPart {
     /// The parameter.
     pub name: String,
     /// The rank's region of it.
     pub region: ms_core::Region,
     /// Elements of the region, in its local order.
     pub range: std::ops::Range<usize>,
-    /// Their gradients, f32 or f64.
+    /// Their values, f32 or f64.
     pub values: Tensor,
 }
 

@@ -31,6 +31,19 @@ pub enum Error {
         /// The value.
         value: f64,
     },
+    /// Ranks that should have the same weights do not.
+    #[error(
+        "after iteration {iteration}, {rank}: {name} is not the same on all data-parallel ranks\n\
+         hint: a rank computes or remembers wrongly; go on from the last checkpoint on other machines"
+    )]
+    Replicas {
+        /// Iterations done.
+        iteration: u64,
+        /// Where.
+        rank: String,
+        /// The first parameter that differs.
+        name: String,
+    },
     /// The data ended before the run did.
     #[error("{split} data ended at iteration {iteration}; {hint}")]
     DataEnded {

@@ -33,7 +33,7 @@ pub use config::{
     Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay,
     Routing, TrainConfig, UpdateRule,
 };
-pub use engine::{Engine, ExpertReport, OwnedGradient, StepReport};
+pub use engine::{Engine, ExpertReport, OwnedPart, StepReport};
 pub use error::{Error, Result};
 pub use log_line::LogLine;
 pub use optimizer::Optimizer;

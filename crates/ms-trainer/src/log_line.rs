@@ -1,7 +1,8 @@
 //! Megatron's log line, character for character, so that existing log parsers go on working.
 //!
 //! # Source
-//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`.
+//! Megatron-LM `core_r0.8.0`, `megatron/training/training.py`, `training_log` and `evaluate_and_print_results`; skipped samples,
+//! `core_v0.12.1`.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +16,8 @@ pub struct LogLine {
     pub train_iters: u64,
     /// Samples trained on.
     pub consumed_samples: u64,
+    /// Samples of iterations that were passed over.
+    pub skipped_samples: u64,
     /// Milliseconds per iteration since the last line.
     pub iteration_ms: f64,
     /// TFLOP/s per rank, if asked for.
@@ -33,6 +36,8 @@ pub struct LogLine {
     pub loss_scale: f64,
     /// Norm of the last gradient before clipping; a skipped iteration has none.
     pub grad_norm: Option<f64>,
+    /// Zeros among its elements, if asked for.
+    pub num_zeros: Option<u64>,
     /// Norm of the weights, if asked for.
     pub params_norm: Option<f64>,
     /// Iterations without an update, since gradients overflowed.
@@ -47,6 +52,9 @@ impl LogLine {
         let mut s = format!(" [{}]", date_time(now));
         let _ = write!(s, " iteration {:8}/{:8} |", self.iteration, self.train_iters);
         let _ = write!(s, " consumed samples: {:12} |", self.consumed_samples);
+        if self.skipped_samples > 0 {
+            let _ = write!(s, " skipped samples: {:12} |", self.skipped_samples);
+        }
         let _ = write!(s, " elapsed time per iteration (ms): {:.1} |", self.iteration_ms);
         if let Some(t) = self.throughput {
             let _ = write!(s, " throughput per GPU (TFLOP/s/GPU): {t:.1} |");
@@ -65,6 +73,9 @@ impl LogLine {
         let _ = write!(s, " loss scale: {:.1} |", self.loss_scale);
         if let Some(norm) = self.grad_norm {
             let _ = write!(s, " grad norm: {norm:.3} |");
+        }
+        if let Some(zeros) = self.num_zeros {
+            let _ = write!(s, " num zeros: {zeros}.0 |");
         }
         if let Some(norm) = self.params_norm {
             let _ = write!(s, " params norm: {norm:.3} |");
@@ -130,6 +141,7 @@ mod tests {
             iteration: 10,
             train_iters: 2000,
             consumed_samples: 160,
+            skipped_samples: 0,
             iteration_ms: 1234.56,
             throughput: Some(1.25),
             learning_rate: 1.25e-6,
@@ -139,6 +151,7 @@ mod tests {
             ahead: vec![11.0],
             loss_scale: 1.0,
             grad_norm: Some(1.23456),
+            num_zeros: Some(12),
             params_norm: None,
             skipped_iterations: 0,
             nan_iterations: 0,
@@ -149,7 +162,7 @@ mod tests {
             " [2024-02-29 23:59:59] iteration       10/    2000 | consumed samples:          160 | elapsed time per \
              iteration (ms): 1234.6 | throughput per GPU (TFLOP/s/GPU): 1.2 | learning rate: 1.250000E-06 | global \
              batch size:    16 | lm loss: 1.050000E+01 | mtp_1 loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 1.235 \
-             | number of skipped iterations:   0 | number of nan iterations:   0 |"
+             | num zeros: 12.0 | number of skipped iterations:   0 | number of nan iterations:   0 |"
         );
         let skipped = LogLine {
             decoupled_learning_rate: Some(2.5e-6),
@@ -157,10 +170,13 @@ mod tests {
             ahead: vec![],
             loss_scale: 65536.0,
             grad_norm: None,
+            num_zeros: None,
+            skipped_samples: 32,
             skipped_iterations: 1,
             ..line
         };
         let text = skipped.format(leap_day);
+        assert!(text.contains(" consumed samples:          160 | skipped samples:           32 | elapsed"));
         let end = &text[text.find("1.25").unwrap()..];
         assert_eq!(
             end,

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::config::{Adam, UpdateRule};
 use crate::schedule::Rates;
 use crate::state::{InWeights, Lower, OptimizerForm, State};
-use ms_core::{AdamW, DType, Device, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
+use ms_core::{AdamW, DType, Device, ExactSum, Host, ParamId, ParamStore, Sgd, Tensor, TensorMut};
 use ms_dist::DataParallel;
 use ms_dist::buckets::ParamSlice;
 use ms_spec::ParamSpec;
@@ -192,12 +192,30 @@ impl Optimizer {
     ///
     /// # Errors
     /// If a part is not of the bucket's length.
-    pub fn sum_squares(&self, device: &Device, parts: &[Tensor]) -> Result<f64> {
-        let mut sum = 0.0;
+    pub fn sum_squares(&self, device: &Device, parts: &[Tensor]) -> Result<ExactSum> {
+        let mut sum = ExactSum::default();
         for Owned { slice, .. } in self.shard.parts.iter().filter(|p| p.counts) {
-            sum += device.sum_squares(&unrounded(device, parts, slice)?)?;
+            sum += &device.sum_squares(&unrounded(device, parts, slice)?)?;
         }
         Ok(sum)
+    }
+
+    /// Zeros among `parts`, a tensor for each bucket, of the elements that count.
+    ///
+    /// # Errors
+    /// If a part is not of real numbers.
+    pub fn zeros(&self, parts: &[Tensor]) -> Result<usize> {
+        let mut zeros = 0;
+        for Owned { slice, .. } in
+            self.shard.parts.iter().filter(|own| own.counts && !parts[own.slice.bucket].is_meta())
+        {
+            let part = parts[slice.bucket].slice_flat(slice.offset, [slice.range.len()])?;
+            zeros += match part.dtype() {
+                DType::F32 => part.as_slice::<f32>()?.iter().filter(|g| **g == 0.0).count(),
+                _ => part.to_reals()?.iter().filter(|g| **g == 0.0).count(),
+            };
+        }
+        Ok(zeros)
     }
 
     /// Whether an element of `parts`, a tensor for each bucket, is no number or farther from zero than `most`.
@@ -225,11 +243,10 @@ impl Optimizer {
     ///
     /// # Errors
     /// As an item of [`Optimizer::parts`].
-    pub fn masters_squared(&self, device: &Device, store: &ParamStore) -> Result<f64> {
-        let mut sum = 0.0;
+    pub fn masters_squared(&self, device: &Device, store: &ParamStore) -> Result<ExactSum> {
+        let mut sum = ExactSum::default();
         for own in self.shard.parts.iter().filter(|p| p.counts) {
-            let values = self.read(device, store, 0, own)?;
-            sum += values.to_reals()?.iter().map(|w| w * w).sum::<f64>();
+            sum += &device.sum_squares(&self.read(device, store, 0, own)?)?;
         }
         Ok(sum)
     }

@@ -3,9 +3,9 @@
 use crate::Result;
 use ms_core::{Axis, Device, Grid, ParamId, Tensor};
 use ms_dist::buckets::{ParamSlice, Placed};
-use ms_dist::{Communicator, DataParallel, Family, GradBuckets, ParallelCtx, ReduceOp};
+use ms_dist::{Communicator, DataParallel, Family, ParallelCtx, ReduceOp};
 use ms_nn::Gpt;
-use ms_spec::{ModelConfig, Place, PlacedParam, Placement, SumGrad};
+use ms_spec::{EMBEDDING, ModelConfig, Place, PlacedParam, Placement, SumGrad};
 use std::sync::Arc;
 
 /// One flat buffer of a rank: parameters whose gradients are summed over the same ranks.
@@ -81,17 +81,18 @@ pub(crate) fn data_parallel(
         placed: b.placed,
         bucket_size: b.bucket_size,
     };
-    Ok(DataParallel::new(model.held().len(), buffers.into_iter().map(family).collect()))
+    Ok(DataParallel::new(&turns(model.held()), buffers.into_iter().map(family).collect()))
 }
 
-/// Gradients that are parts of a sum besides the one over data-parallel ranks.
-pub(crate) struct SharedGradients {
-    /// Of tensor-parallel ranks what each holds in full and sees a part of, and of experts' ranks the same. These ranks own
-    /// the same elements, so they are summed behind data parallelism, each rank its part.
-    parts: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
-    /// What the first and the last stage both hold; each has it at another place, so it is summed whole, before.
-    wholes: Vec<(Arc<dyn Communicator>, Vec<ParamId>)>,
+/// When a forward pass comes to each parameter: in their order, but a copy of an embedding serves the end of the last chunk.
+fn turns(held: &[PlacedParam]) -> Vec<usize> {
+    held.iter().enumerate().map(|(i, p)| if p.copy { held.len() + i } else { i }).collect()
 }
+
+/// Gradients that are parts of a sum besides the one over data-parallel ranks. The ranks of each group own the same elements, so
+/// they are summed behind data parallelism, each rank its part: of tensor-parallel ranks what each holds in full and sees a part
+/// of, of experts' ranks the same, and of the first and the last stage what both hold, in buckets of its own.
+pub(crate) struct SharedGradients(Vec<(Arc<dyn Communicator>, Vec<ParamId>)>);
 
 impl SharedGradients {
     /// Those of what the rank holds.
@@ -110,39 +111,25 @@ impl SharedGradients {
         let copied = |p: &PlacedParam| p.spec.place == Place::Embedding && copies.contains(&p.spec.name);
         let dense = of(&ctx.tp, &|p| summed(p) && !p.spec.of_experts());
         let experts = of(&ctx.etp, &|p| summed(p) && p.spec.of_experts());
-        Self {
-            parts: dense.into_iter().chain(experts).collect(),
-            wholes: of(&ctx.embedding, &copied).into_iter().collect(),
-        }
+        Self(dense.into_iter().chain(experts).chain(of(&ctx.embedding, &copied)).collect())
     }
 
-    /// Of each parameter how many backward passes of every micro-batch add to its gradient, which then is this rank's: none
-    /// where it has no gradient. `None` where that is not known before the end: the embedding, which the output layer or a
-    /// prediction module of another chunk may use again; experts, which a pass without a token for them leaves out, while
-    /// their buckets must start in one order on all ranks.
-    pub(crate) fn passes_alone(model: &Gpt) -> Vec<Option<usize>> {
+    /// Of each parameter how many backward passes of every micro-batch add to its gradient: one, or none where it has no
+    /// gradient; to an embedding as many as there are chunks that use it, at the beginning, in prediction modules and as the
+    /// output layer.
+    pub(crate) fn passes(model: &Gpt) -> Vec<usize> {
+        let config = model.config();
+        let uses = |p: &PlacedParam| {
+            let at_the_end = config.mtp > 0 || config.tied && p.spec.name == EMBEDDING;
+            let chunks = (0..model.chunks()).map(|chunk| model.ends(chunk));
+            chunks.filter(|&(begins, ends)| begins || ends && at_the_end).count()
+        };
         let of = |p: &PlacedParam| match p.spec.trained {
-            false => Some(0),
-            true if p.spec.place == Place::Embedding || p.spec.of_experts() => None,
-            true => Some(1),
+            false => 0,
+            true if p.spec.place == Place::Embedding => uses(p),
+            true => 1,
         };
         model.held().iter().map(of).collect()
-    }
-
-    /// Puts the sums of whole gradients in place of their parts.
-    pub(crate) fn reduce_wholes(
-        &self,
-        device: &Device,
-        ctx: &ParallelCtx,
-        grads: &mut GradBuckets,
-    ) -> Result<()> {
-        for (comm, ids) in &self.wholes {
-            let parts = ids.iter().map(|&id| grads.get(id)).collect::<ms_core::Result<Vec<_>>>()?;
-            for (&id, sum) in ids.iter().zip(sums(device, ctx, comm, parts)?) {
-                grads.whole(id)?.copy_from(&sum)?;
-            }
-        }
-        Ok(())
     }
 
     /// Puts the sums in place of the parts of what this rank owns: `owned`, a tensor for each bucket, is reduced over
@@ -157,7 +144,7 @@ impl SharedGradients {
         dp: &DataParallel,
         owned: &mut [Tensor],
     ) -> Result<()> {
-        for (comm, ids) in &self.parts {
+        for (comm, ids) in &self.0 {
             let mut slices = dp.slices();
             slices.retain(|s| ids.contains(&ParamId(s.param as u32)) && !s.range.is_empty());
             if slices.is_empty() {

@@ -82,7 +82,7 @@ fn borders(config: &TrainConfig, place: &Place<'_>) -> Expected {
 /// stage keeps.
 fn rounds(config: &TrainConfig, place: &Place<'_>, micro_batches: usize) -> (usize, usize) {
     let (stages, stage) = (place.grid.size(Axis::Pp), place.grid.coord(place.rank, Axis::Pp));
-    let chunks = config.stages.layers_per_chunk.is_some() || config.stages.dual_pipe;
+    let chunks = config.stages.interleaved() || config.stages.dual_pipe;
     let (round, full) = match config.order {
         // A stage keeps the passes of those behind it, and takes one more.
         PipelineOrder::Plain { .. } if !chunks => (1, stages - stage + 1),
@@ -158,6 +158,8 @@ fn rehearse_whole(config: &TrainConfig, place: &Place<'_>, micro_batches: usize)
     let start = sent(&engine);
     engine.step(1, &steps[..round], (1e-3, 0.1))?;
     let first = sent(&engine);
+    // Of the first iteration, while the second runs.
+    let _held = crate::saving::snapshot(config, &engine)?;
     engine.step(2, &steps, (1e-3, 0.1))?;
     engine.store.settle()?;
     let stats = engine.device.arena().stats();

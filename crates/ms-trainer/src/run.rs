@@ -116,6 +116,8 @@ struct Loop<'a> {
     /// Samples by which the schedule has gone on: those of iterations that were not skipped.
     scheduled: u64,
     consumed_valid: u64,
+    /// Samples of iterations that this run has passed over.
+    passed_over: u64,
     flops: f64,
     schedule: Schedule,
     loaded: Option<PathBuf>,
@@ -160,6 +162,7 @@ pub fn run(
         consumed: 0,
         scheduled: 0,
         consumed_valid: 0,
+        passed_over: 0,
         flops: 0.0,
         schedule: config.schedule.clone(),
         loaded: None,
@@ -229,6 +232,9 @@ impl Loop<'_> {
             snapshot_bytes: 0,
             late_allocations: 0,
         };
+        if trains && self.config.compare_replicas > 0 {
+            self.compare_replicas_now()?;
+        }
         let mut interval = Interval::default();
         let (mut trained_seconds, mut trained_tokens) = (0.0, 0.0);
         let first = self.iteration;
@@ -239,6 +245,14 @@ impl Loop<'_> {
             if last_global.replace(global).is_some_and(|last| last != global) {
                 // As upstream: a batch that grows is a new phase of the run.
                 self.save()?;
+            }
+            if self.config.skipped_iterations.contains(&self.iteration) {
+                // As upstream: its samples are read and count, the schedule stays, and nothing else is due.
+                take(&mut batches, global / micro, "training", self.iteration + 1)?;
+                self.iteration += 1;
+                self.consumed += global as u64;
+                self.passed_over += global as u64;
+                continue;
             }
             let rates = self.schedule.rates(self.scheduled);
             let step_start = Instant::now();
@@ -269,7 +283,7 @@ impl Loop<'_> {
             if self.iteration.is_multiple_of(self.config.log_interval.max(1)) {
                 self.log(&mut interval, &report, global)?;
             }
-            if self.iteration == first + 2 {
+            if settled.is_none() && self.iteration >= first + 2 {
                 settled = Some(self.engine.device.arena().stats().system_allocations);
             }
 
@@ -280,6 +294,7 @@ impl Loop<'_> {
                     outcome.validations.push((self.iteration, loss));
                 }
             }
+            self.compare_replicas()?;
             outcome.stopped = self.should_stop()?;
             self.look_after(false)?;
             let every = self.config.checkpoint.save_interval;
@@ -325,6 +340,21 @@ impl Loop<'_> {
             // `iteration` counts finished ones, so while one runs it is that one's number from 0.
             recorder.set(on && range.contains(&self.iteration));
         }
+    }
+
+    /// Compares weights of ranks that should have the same, if that is due.
+    fn compare_replicas(&self) -> Result<()> {
+        let every = self.config.compare_replicas;
+        if every > 0 && self.iteration.is_multiple_of(every) { self.compare_replicas_now() } else { Ok(()) }
+    }
+
+    fn compare_replicas_now(&self) -> Result<()> {
+        self.engine.check_replicas(self.iteration)?;
+        if self.reports {
+            let text = format!(">>> Weight hashes match after {} iterations...", self.iteration);
+            self.hooks.observer.line(&text);
+        }
+        Ok(())
     }
 
     fn should_stop(&self) -> Result<Option<&'static str>> {

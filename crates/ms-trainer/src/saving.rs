@@ -154,7 +154,7 @@ impl Saving {
         let (rank, to) = (engine.ctx.rank, writer.clone());
         let parts = parts(config, engine)?;
         let (now, held_bytes) = if beside {
-            let parts = parts.into_iter().map(|part| part.held(engine)).collect::<Result<Vec<_>>>()?;
+            let parts = held(parts, engine)?;
             let bytes = parts.iter().map(Part::bytes).sum();
             (Job::new(true, move || write(&to, rank, &parts)), bytes)
         } else {
@@ -187,6 +187,21 @@ impl Saving {
             };
             this = Self { iteration, held_bytes, beside, stage: Stage::Whole, writer, now };
         }
+    }
+}
+
+fn held(parts: Vec<Part<'_>>, engine: &Engine) -> Result<Vec<Part<'static>>> {
+    parts.into_iter().map(|part| part.held(engine)).collect()
+}
+
+/// What `engine`'s rank holds while a checkpoint is written beside training, for as long as it is kept; nothing where none is.
+///
+/// # Errors
+/// If the state cannot be read.
+pub(crate) fn snapshot(config: &TrainConfig, engine: &Engine) -> Result<Vec<impl Sized + use<>>> {
+    match config.checkpoint.beside_training && config.checkpoint.save.is_some() {
+        true => held(parts(config, engine)?, engine),
+        false => Ok(Vec::new()),
     }
 }
 

@@ -4,12 +4,15 @@
 
 mod parity;
 
-use ms_core::Dispatcher;
 use ms_core::ops::Auxiliary;
-use ms_spec::{ExpertBytes, ExpertExchange, Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert};
-use ms_trainer::Routing;
+use ms_core::{DType, Dispatcher};
+use ms_nn::{Keeping, Recompute};
+use ms_spec::{
+    ExpertBytes, ExpertExchange, Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages,
+};
 use ms_trainer::parity::{Bounds, Found, Shape, batches, compare};
-use parity::{Case, run};
+use ms_trainer::{PipelineOrder, Routing};
+use parity::{Case, run, same};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 16;
@@ -37,8 +40,14 @@ fn model(shared: bool, zero_experts: usize) -> ModelConfig {
     }
 }
 
-fn found(c: &ModelConfig, case: &Case, routing: Routing) -> Found {
-    let shape = Shape { rows: ROWS, length: LENGTH, micro: MICRO, packed: true };
+/// Micro-batches of a step, which divide among data-parallel ranks.
+fn micro(case: &Case) -> usize {
+    let dp = case.world / (case.sizes.tp * case.sizes.cp);
+    if MICRO.is_multiple_of(dp) { MICRO } else { dp }
+}
+
+fn found(c: &ModelConfig, case: &Case, routing: Routing, micro: usize) -> Found {
+    let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: true };
     run(c, case, routing, &batches(c, shape, 2)).unwrap_or_else(|e| panic!("{case:?}: {e}"))
 }
 
@@ -57,18 +66,34 @@ fn grids() -> Vec<Case> {
     ]
 }
 
+/// Ranks that share an expert have tokens of other samples or of other parts of a sequence.
+fn across() -> Vec<Case> {
+    vec![
+        Case::of(2, 1, 1, 1, 1).experts(1, 2),
+        Case::of(4, 2, 1, 1, 1).experts(1, 4),
+        Case::of(4, 1, 2, 1, 1).experts(2, 2),
+        Case::of(6, 2, 1, 1, 1).experts(2, 3),
+        Case::of(6, 2, 1, 1, 1).experts(1, 3).sequence_parallel(),
+        Case::of(4, 2, 2, 1, 1).experts(1, 4).sequence_parallel(),
+    ]
+}
+
+/// Exchanging tokens for columns needs ranks that have the same tokens.
+const WHOLE_ROWS: [Dispatcher; 2] = [Dispatcher::AllGather, Dispatcher::AllToAll];
+
 #[test]
 fn every_way_of_tokens_gives_what_one_rank_gives() {
     let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
     let routing = Routing { auxiliary, jitter: 0.05, ..Routing::default() };
     for c in [model(true, 0), model(false, 4)] {
-        for case in grids() {
-            let want = found(&c, &case.alone(), routing);
-            for dispatcher in ALL {
+        let ways = grids().into_iter().map(|case| (case, &ALL[..]));
+        for (case, ways) in ways.chain(across().into_iter().map(|case| (case, &WHOLE_ROWS[..]))) {
+            let want = found(&c, &case.alone(), routing, micro(&case));
+            for &dispatcher in ways {
                 let case = Case { dispatcher, ..case.clone() };
-                let got = found(&c, &case, routing);
+                let got = found(&c, &case, routing, micro(&case));
                 compare(&want, &got, Bounds::of(case.dtype)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
-                let again = found(&c, &case, routing);
+                let again = found(&c, &case, routing, micro(&case));
                 assert_eq!(got.reports, again.reports, "{case:?}: a second run has other bits");
             }
         }
@@ -80,12 +105,13 @@ fn ranks_send_around_experts_what_the_formulas_say() {
     // Taken in turn, experts have an even load.
     let routing = Routing { fixed: true, ..Routing::default() };
     for c in [model(true, 0), model(false, 0)] {
-        for case in grids() {
+        let ways = grids().into_iter().map(|case| (case, &ALL[..]));
+        for (case, ways) in ways.chain(across().into_iter().map(|case| (case, &WHOLE_ROWS[..]))) {
             let case = case.single_precision();
             let etp = case.sizes.etp.unwrap_or(case.sizes.tp);
-            let micro = MICRO * case.sizes.tp * case.sizes.cp / case.world;
+            let passes = micro(&case) * case.sizes.tp * case.sizes.cp / case.world;
             let mut each = Vec::new();
-            for dispatcher in ALL {
+            for &dispatcher in ways {
                 let case = Case { dispatcher, ..case.clone() };
                 let exchange = ExpertExchange {
                     dispatcher,
@@ -96,23 +122,68 @@ fn ranks_send_around_experts_what_the_formulas_say() {
                     ep: case.sizes.ep,
                     sequence_parallel: case.sequence_parallel,
                 };
-                let got = found(&c, &case, routing);
+                let got = found(&c, &case, routing, micro(&case));
                 each.push((case, exchange.of_layer(&c), got));
             }
             for (case, planned, got) in &each {
                 for (rank, sent) in got.sent.iter().enumerate() {
                     let of = |group: &str| sent.get(group).copied().unwrap_or(0) as usize;
-                    let planned = |of: fn(&ExpertBytes) -> usize| micro * c.layers * of(planned);
+                    let planned = |of: fn(&ExpertBytes) -> usize| passes * c.layers * of(planned);
                     assert_eq!(of("ep"), planned(|b| b.ep), "to other experts, rank {rank}: {case:?}");
+                    assert_eq!(of("tp-ep"), planned(|b| b.tp_ep), "around experts, rank {rank}: {case:?}");
                     assert_eq!(of("expert-tp"), planned(|b| b.etp), "to one expert, rank {rank}: {case:?}");
                     // What attention and the ends send beside is the same.
                     let beside = |i: usize| {
                         let (_, planned, got): &(Case, ExpertBytes, Found) = &each[i];
                         let of = got.sent[rank].get("tp").copied().unwrap_or(0) as usize;
-                        of as i64 - (micro * c.layers * planned.tp) as i64
+                        of as i64 - (passes * c.layers * planned.tp) as i64
                     };
-                    assert!((0..3).all(|i| beside(i) == beside(0) && beside(i) >= 0), "{case:?}");
+                    assert!((0..each.len()).all(|i| beside(i) == beside(0) && beside(i) >= 0), "{case:?}");
                 }
+            }
+        }
+    }
+}
+
+/// Of all schedules, with recomputation, what goes to a file or is sent again, and gradients and weights on their way besides.
+#[test]
+fn what_shared_experts_do_while_tokens_are_on_their_way_changes_no_bit() {
+    let auxiliary = Auxiliary { experts: 0.02, ..Auxiliary::default() };
+    let routing = Routing { auxiliary, ..Routing::default() };
+    let gated = {
+        let mut c = model(true, 0);
+        c.moe.as_mut().unwrap().shared.as_mut().unwrap().gate = true;
+        c
+    };
+    // None, one without and one with a gate, with choices that return what they are given.
+    let models = [model(false, 0), model(true, 4), gated];
+    let stages = Stages { pp: 2, ..Stages::default() };
+    let both_ends = Stages { dual_pipe: true, ..stages.clone() };
+    let four =
+        |c: &ModelConfig| ModelConfig { layers: 4, pattern: [&c.pattern[..]; 2].concat(), ..c.clone() };
+    let in_stages = Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 1, 1, 2, 2) };
+    let again = Keeping { experts_again: true, expert_inner_again: 1, ..Keeping::default() };
+    let mut cases = grids();
+    cases.extend([
+        Case { recompute: Recompute::Uniform(1), ..Case::of(4, 2, 1, 1, 2).sequence_parallel() },
+        Case { keeping: again, ..Case::of(4, 2, 1, 1, 2) },
+        Case { overlap: true, overlap_gather: true, bucket_size: Some(300), ..Case::of(4, 1, 1, 1, 2) },
+        Case { stages: stages.clone(), ..in_stages.clone() },
+        Case { stages, order: PipelineOrder::ZeroBubble, ..in_stages.clone() },
+        Case { stages: both_ends, order: PipelineOrder::DualPipeV, ..in_stages },
+    ]);
+    for case in cases {
+        for (c, dtype) in models.iter().zip([DType::F32, DType::F32, DType::Bf16]) {
+            let c = if case.sizes.pp > 1 { four(c) } else { c.clone() };
+            let shape = Shape { rows: 1, length: LENGTH, micro: 8, packed: true };
+            let steps = batches(&c, shape, 2);
+            for dispatcher in ALL {
+                let waiting = Case { dispatcher, dtype, ..case.clone() };
+                let beside = Case { overlap_experts: true, ..waiting.clone() };
+                let [waiting, beside] = [&waiting, &beside]
+                    .map(|case| run(&c, case, routing, &steps).unwrap_or_else(|e| panic!("{case:?}: {e}")));
+                same(&format!("{dispatcher:?}, {dtype}: {case:?}"), &waiting, &beside);
+                assert_eq!(waiting.sent, beside.sent, "as many bytes");
             }
         }
     }

@@ -19,7 +19,7 @@ fn fits(c: &ModelConfig, case: &Case) -> bool {
     let etp = case.sizes.etp.unwrap_or(case.sizes.tp);
     ms_spec::check_cut(c, case.sizes.tp).is_ok()
         && ms_spec::check_expert_cut(c, case.sizes.ep, etp).is_ok()
-        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp, case.context == ContextParallel::Gather)
+        && ms_spec::check_context(c, case.sizes.tp, case.sizes.cp, case.context.sees_whole_documents())
             .is_ok()
         && ms_spec::Placement::new(c, &case.stages).is_ok()
         && std::iter::once(c.heads).chain(c.windowed.as_ref().map(|w| w.heads)).all(|heads| {
@@ -114,7 +114,7 @@ fn fewer_key_heads_than_ranks() {
     on_all("tp 4", &Case::of(4, 4, 1, 1, 1).sequence_parallel(), fitting);
     let case = Case::of(4, 2, 2, 1, 1).context(ContextParallel::Ulysses);
     // Three heads on a rank, of all layers or of windowed ones.
-    let fitting = |name: &str| !SIX_HEADS.contains(&name) && !PICKING.contains(&name) && name != "step3p5";
+    let fitting = |name: &str| !SIX_HEADS.contains(&name) && name != "step3p5";
     on_all("tp 2 and cp 2, Ulysses", &case, fitting);
 }
 
@@ -143,7 +143,7 @@ fn context_parallel_ring() {
 #[test]
 fn context_parallel_ulysses() {
     let case = Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses);
-    on_all("cp 2, Ulysses", &case, |name| !PICKING.contains(&name));
+    on_all("cp 2, Ulysses", &case, |_| true);
 }
 
 #[test]
@@ -184,7 +184,11 @@ fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
     let mut wrong = Vec::new();
     for (name, mut c) in samples().into_iter().filter(|(name, _)| PICKING.contains(&name.as_str())) {
         c.init_std = 0.2;
-        for (what, mut case) in gathered_cases() {
+        let by_heads = |(what, case): (&'static str, Case)| (what, case.context(ContextParallel::Ulysses));
+        let by_heads = gathered_cases().into_iter().map(by_heads).filter(|(_, case)| fits(&c, case));
+        let cases: Vec<_> = gathered_cases().into_iter().chain(by_heads).collect();
+        assert!(cases.len() >= gathered_cases().len() + 6, "{name}: heads for tokens");
+        for (what, mut case) in cases {
             if case.sizes.pp > 1 && !c.layers.is_multiple_of(2) {
                 case.stages.layer_list = Some(vec![c.layers.div_ceil(2), c.layers / 2]);
             }
@@ -198,7 +202,7 @@ fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
             let outcome = run(&case.alone())
                 .and_then(|want| run(&case).and_then(|got| compare(&want, &got, Bounds::of(case.dtype))));
             if let Err(e) = outcome {
-                wrong.push(format!("{name}, {what}: {e}"));
+                wrong.push(format!("{name}, {what}, {:?}: {e}", case.context));
             }
         }
     }
@@ -206,13 +210,9 @@ fn keys_that_are_picked_or_pooled_are_those_of_one_rank() {
 }
 
 #[test]
-fn picked_and_pooled_keys_are_refused_unless_they_are_gathered() {
+fn picked_and_pooled_keys_are_refused_where_ranks_see_parts_of_documents() {
     for (name, c) in samples().into_iter().filter(|(name, _)| PICKING.contains(&name.as_str())) {
-        for context in [
-            ContextParallel::Ring { window: 1 },
-            ContextParallel::Ulysses,
-            ContextParallel::Adaptive { ulysses: 1 },
-        ] {
+        for context in [ContextParallel::Ring { window: 1 }, ContextParallel::Adaptive { ulysses: 1 }] {
             let steps = batches(&c, Shape { rows: 1, length: 16, micro: 1, packed: false }, 1);
             let case = Case::of(2, 1, 2, 1, 1).context(context);
             let said = run(&c, &case, Routing::default(), &steps).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use ms_spec::{
     Pooled, QkNorm, Rope, Router, Score, Scores, SharedExpert, Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
-use ms_trainer::{OptimizerForm, PipelineOrder, Replay, Routing};
+use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing};
 use parity::{Case, Fault, Wrong, rehearsed, run, run_with};
 
 const ROWS: usize = 2;
@@ -263,6 +263,9 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let (dense, experts, latent, picked, pooled) = (dense(), experts(), latent(), picked(), pooled());
     // Of ranks that are threads what passes a border is memory of the sender's: so many layers that it is a small part.
     let deep = ModelConfig { layers: 16, ..dense.clone() };
+    // A rank that waits for nobody runs ahead, and what others have not taken yet is memory of its own: few keys, wide networks.
+    let wide = ModelConfig { ffn: 768, ..dense_of_few_keys() };
+    let fat = ModelConfig { ffn: 256, ..deep.clone() };
     let deep_experts = ModelConfig { layers: 16, pattern: vec![experts.pattern[0]; 16], ..experts.clone() };
     let chunks = |layers| Stages { pp: 2, layers_per_chunk: Some(layers), ..Stages::default() };
     let both_ends = Stages { pp: 2, dual_pipe: true, ..Stages::default() };
@@ -273,6 +276,16 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
     let again = Keeping { core_attention_again: true, ..Keeping::default() };
     let reuse = OptimizerForm { reuse: true, ..OptimizerForm::default() };
     let swapped = OptimizerForm { swapped: Some(3), ..OptimizerForm::default() };
+    let chunked = |each, order| Case { stages: chunks(each), ..pp(order) };
+    // So many micro-batches at a time that more are under way than the pipeline has chunks.
+    let grouped = PipelineOrder::Plain { group: Some(4), forwards_first: true };
+    let in_advance = Case { replay: Replay::InAdvance, ..chunked(4, PipelineOrder::default()) };
+    let spared = Keeping { spare_last: true, ..Keeping::default() };
+    let rounded = OptimizerForm { rounded_moments: true, ..OptimizerForm::default() };
+    let all_rounded = OptimizerForm { reuse: true, ..rounded };
+    let pairs = Case { dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) };
+    let dynamic = LossScale::Dynamic { initial: 65536.0, min: 1.0, window: 1000, hysteresis: 1 };
+    let adaptive = |case: Case, ulysses| case.context(ContextParallel::Adaptive { ulysses });
     let mut cases: Vec<(&str, &ModelConfig, Case)> = vec![
         ("one rank", &dense, one.clone()),
         ("experts", &experts, one.clone()),
@@ -292,6 +305,13 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("gather", &dense, Case::of(2, 1, 2, 1, 1)),
         ("picked keys", &picked, Case::of(2, 1, 2, 1, 1)),
         ("picked keys", &picked, Case::of(4, 2, 2, 1, 1).sequence_parallel()),
+        ("picked keys, by heads", &picked, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses)),
+        (
+            "picked keys, by heads, attention again",
+            &picked,
+            Case { keeping: again, ..Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses) },
+        ),
+        ("pooled entries, by heads", &pooled, Case::of(2, 1, 2, 1, 1).context(ContextParallel::Ulysses)),
         ("picked keys, kept", &picked, Case { ring_cache: full, ..Case::of(4, 1, 4, 1, 1) }),
         ("picked keys, attention again", &picked, Case { keeping: again, ..Case::of(2, 1, 2, 1, 1) }),
         ("pooled entries", &pooled, Case::of(2, 1, 2, 1, 1)),
@@ -304,27 +324,49 @@ fn a_rehearsal_without_values_takes_what_the_run_takes_and_sends_the_same() {
         ("both ends", &deep, Case { stages: both_ends, ..pp(PipelineOrder::DualPipeV) }),
         ("ep", &experts, Case::of(2, 1, 1, 1, 2)),
         ("etp", &experts, Case::of(4, 2, 1, 1, 1).experts(2, 1)),
+        ("etp across", &experts, Case::of(4, 1, 2, 1, 1).experts(1, 2)),
         ("all", &deep_experts, Case::of(8, 2, 2, 2, 2).sequence_parallel().context(ring)),
         ("dropout", &dense, Case { dropout: 0.1, ..one.clone() }),
         ("lower halves", &dense, Case { form: reuse, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
         ("swapped state", &dense, Case { form: swapped, ..one.clone() }),
         ("recompute", &dense, Case { recompute: Recompute::Uniform(2), ..one.clone() }),
         ("recompute", &experts, Case { recompute: Recompute::Block(1), ..one.clone() }),
+        ("in the bubble", &fat, Case { replay: Replay::InBubble, ..chunked(4, PipelineOrder::default()) }),
+        ("in the bubble", &fat, Case { replay: Replay::InBubble, ..chunked(4, grouped) }),
+        ("in advance", &fat, Case { keeping: spared, recompute: Recompute::Block(2), ..in_advance.clone() }),
+        ("in advance", &fat, Case { recompute: Recompute::Block(2), ..in_advance }),
+        ("rounded moments", &dense, Case { form: rounded, dtype: DType::Bf16, ..Case::of(2, 1, 1, 1, 1) }),
+        ("rounded gradients", &dense, Case { rounded_gradients: true, ..pairs.clone() }),
+        ("all rounded", &experts, Case { rounded_gradients: true, form: all_rounded, ..pairs.clone() }),
+        ("float16", &dense, Case { dtype: DType::F16, loss_scale: dynamic, ..one.clone() }),
+        (
+            "float16",
+            &deep_experts,
+            Case { dtype: DType::F16, loss_scale: dynamic, ..Case::of(4, 2, 1, 2, 1) },
+        ),
+        ("blocks by masks", &wide, adaptive(Case::of(2, 1, 2, 1, 1), 1)),
+        ("blocks by masks", &wide, adaptive(Case::of(4, 1, 4, 1, 1), 1)),
+        ("blocks by masks", &wide, adaptive(Case::of(4, 1, 4, 1, 1), 2)),
+        ("blocks by masks", &wide, adaptive(Case::of(4, 1, 2, 2, 1), 1)),
     ];
-    for (way, keeping) in ways() {
-        for c in [&dense, &experts, &latent] {
-            cases.push((way, c, Case { keeping, ..one.clone() }));
-        }
+    for c in [&dense, &experts, &latent] {
+        let ways = ways().into_iter().chain(ways_of_networks(c));
+        cases.extend(ways.map(|(way, keeping)| (way, c, Case { keeping, ..one.clone() })));
     }
     let routing = Routing { fixed: true, ..Routing::default() };
     let mut wrong = Vec::new();
     for (what, c, case) in &cases {
         for dtype in [DType::F32, DType::Bf16] {
-            if case.form.reuse && dtype != DType::Bf16 {
+            // Some are of one type alone.
+            let only = case.form.reuse || case.form.rounded_moments || case.rounded_gradients;
+            if (only || case.dtype == DType::F16) && dtype != DType::Bf16 {
                 continue;
             }
+            let dtype = if case.dtype == DType::F16 { DType::F16 } else { dtype };
             let case = Case { dtype, ..case.clone() };
-            let micro = 4 * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
+            // Only of many passes some are dropped.
+            let each = if case.replay == Replay::InBubble { 8 } else { 4 };
+            let micro = each * case.world / (case.sizes.tp * case.sizes.cp * case.sizes.pp);
             let shape = Shape { rows: ROWS, length: LENGTH, micro, packed: false };
             let found = run(c, &case, routing, &batches(c, shape, 3)).unwrap();
             let rehearsed = rehearsed(c, &case, routing, shape).unwrap();
@@ -387,19 +429,23 @@ fn what_layers_keep_of_other_ranks_keys_and_values_is_planned() {
 fn what_layers_keep_of_documents_that_ranks_gather_is_planned() {
     for (name, c) in [("picked", picked()), ("pooled", pooled())] {
         for kept in [KeptOfRing::Nothing, KeptOfRing::Keys, KeptOfRing::KeysAndValues] {
-            for (dtype, cp) in [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 4), (DType::Bf16, 4)] {
-                let case =
-                    Case { ring_cache: RingCache { kept, interval: 1 }, dtype, ..Case::of(cp, 1, cp, 1, 1) };
+            let ways = [ContextParallel::Gather, ContextParallel::Ulysses];
+            let cases = [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 4), (DType::Bf16, 4)];
+            for ((dtype, cp), context) in cases.into_iter().flat_map(|case| ways.map(|way| (case, way))) {
+                let ring_cache = RingCache { kept, interval: 1 };
+                let case = Case { ring_cache, dtype, ..Case::of(cp, 1, cp, 1, 1).context(context) };
                 // Whole rows, as the plan has them.
                 let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
                 let found = run(&c, &case, Routing::default(), &batches(&c, shape, 1)).unwrap();
                 let (planned, _) = planned(&c, &case, Recompute::None, Keeping::default());
                 let measured = found.bytes[0].kept;
                 let apart = apart(planned as u64, measured as u64);
-                println!("{name}, {kept:?}, {dtype}, cp {cp}: planned {planned}, measured {measured}");
+                println!(
+                    "{name}, {kept:?}, {dtype}, cp {cp}, {context:?}: planned {planned}, measured {measured}"
+                );
                 assert!(
                     apart < 0.02,
-                    "{name}, {kept:?}, {dtype}, cp {cp}: planned {planned}, measured {measured}"
+                    "{name}, {kept:?}, {dtype}, cp {cp}, {context:?}: planned {planned}, measured {measured}"
                 );
             }
         }
@@ -439,6 +485,44 @@ fn ranks_send_each_other_what_is_gathered_of_documents() {
                         assert_eq!(sent["cp"], want as u64, "{name}, cp {cp}, {dtype}, {kept:?}");
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_send_each_other_heads_and_picks_of_documents() {
+    let (picked, pooled) = (picked(), pooled());
+    let Attention::Latent(mla) = picked.attention else { unreachable!("a latent model") };
+    let Some(indexer) = picked.indexer else { unreachable!("a model that picks keys") };
+    // Of each layer elements of a token that are exchanged (queries, keys and values of one width, and what heads make of them),
+    // gathered with a gradient, and without; and what its query has picked.
+    let dim = (mla.nope + mla.rope).max(mla.value);
+    let of_picked = vec![(4 * picked.heads * dim, 0, indexer.head_dim, indexer.top_k); picked.layers];
+    let of_pooled = |layer: &Layer| {
+        let (mut rows, mut quiet, mut seen) = (pooled.head_dim, 0, pooled.sliding_window.unwrap());
+        if let Some(by) = layer.pooled {
+            let (series, indexer) = (1 + usize::from(by.picked), pooled.indexer.as_ref().unwrap());
+            rows += 2 * series * pooled.head_dim;
+            quiet += usize::from(by.picked) * 2 * series * indexer.head_dim;
+            seen += if by.picked { indexer.top_k } else { LENGTH / by.ratio };
+        }
+        (2 * pooled.heads * pooled.head_dim, rows, quiet, seen)
+    };
+    let of_pooled: Vec<_> = pooled.pattern.iter().map(of_pooled).collect();
+    for (name, c, layers) in [("picked", &picked, of_picked), ("pooled", &pooled, of_pooled)] {
+        for (cp, dtype, element) in [(2, DType::F32, 4), (2, DType::Bf16, 2), (4, DType::F32, 4)] {
+            let case = Case { dtype, ..Case::of(cp, 1, cp, 1, 1).context(ContextParallel::Ulysses) };
+            let shape = Shape { rows: ROWS, length: LENGTH, micro: 1, packed: false };
+            let found = run(c, &case, Routing::default(), &batches(c, shape, 1)).unwrap();
+            // Of what is exchanged each other rank has its share, forward and backward; what is gathered goes to all, as do rows
+            // that are gathered again and their gradients.
+            let of = |&(exchanged, rows, quiet, seen): &(usize, usize, usize, usize)| {
+                2 * exchanged / cp * element + (3 * rows + quiet) * element + 4 * seen
+            };
+            let want = (cp - 1) * ROWS * LENGTH / cp * layers.iter().map(of).sum::<usize>();
+            for sent in &found.sent {
+                assert_eq!(sent["cp"], want as u64, "{name}, cp {cp}, {dtype}");
             }
         }
     }

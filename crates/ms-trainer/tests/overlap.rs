@@ -8,7 +8,7 @@ use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pen
 use ms_nn::Recompute;
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, SharedExpert, Stages};
 use ms_trainer::parity::{Shape, Trial, batches};
-use ms_trainer::{Replay, TrainConfig};
+use ms_trainer::{PipelineOrder, Replay, TrainConfig};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
@@ -114,11 +114,14 @@ fn layers_run_again_while_their_gradient_is_on_its_way() {
     assert!(early.iter().all(|next| *next == "enter_tp"), "{early:?}");
 }
 
-/// A rank's time, of which every sum inside tensor parallelism, standing for the products between them, takes one unit, and
-/// what goes over a slow wire between data-parallel ranks so much for every byte, one after the other.
+/// A rank's time, of which every sum inside tensor parallelism, standing for the products between them, takes one unit, or every
+/// multiply-add where these are counted, and what goes over a slow wire between data-parallel ranks so much for every byte, one
+/// after the other.
 struct Clock {
     rank: ThreadId,
     per_byte: f64,
+    /// What goes over the wire.
+    names: &'static [&'static str],
     time: Mutex<Time>,
 }
 
@@ -147,7 +150,7 @@ impl Around for Delaying {
             "enter_tp" | "leave_tp" => time.now += 1.0,
             // The norm is that of all gradients.
             "squared norm" => time.now = time.now.max(time.there),
-            "gradients" | "weights" | "exchange_rows" | "gather_rows" | "sum_rows" => {
+            name if self.0.names.contains(&name) => {
                 let bytes = of.own.as_ref().map_or(0, |own| own.bytes().len());
                 let takes = bytes as f64 * self.0.per_byte;
                 let at = time.now.max(time.free) + takes;
@@ -185,13 +188,14 @@ fn clocked(config: TrainConfig, ep: usize, ways: Ways, per_byte: f64) -> Time {
         if ctx.rank > 0 {
             return ctx;
         }
-        let mine = Clock { rank: thread::current().id(), per_byte, time: Mutex::default() };
+        let names = &["gradients", "weights", "exchange_rows", "gather_rows", "sum_rows"];
+        let mine = Clock { rank: thread::current().id(), per_byte, names, time: Mutex::default() };
         let mine = Arc::new(mine);
         *clock.lock().unwrap() = Some(mine.clone());
         let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
         ctx.around(&delaying)
     };
-    train(config, &GridSizes { tp: 2, ep, ..GridSizes::default() }, ways, 4, &watched);
+    train(config, &GridSizes { tp: 2, ep, ..GridSizes::default() }, ways, 8, &watched);
     let clock = clock.into_inner().unwrap().unwrap();
     *clock.time.lock().unwrap()
 }
@@ -341,8 +345,8 @@ fn products_in_pieces_wait_for_less_of_what_is_exchanged_beside_them() {
     }
 }
 
-/// What steps of a model with shared experts take, where tokens go over the slow wire to the others.
-fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
+/// A model of four layers with four experts each.
+fn experts() -> ModelConfig {
     let router = Router {
         score: Score::SoftmaxOfChosen,
         bias: false,
@@ -355,7 +359,12 @@ fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
     let shared = Some(SharedExpert { ffn: 16, gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 8, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
-    let model = ModelConfig { moe: Some(moe), pattern, ..model() };
+    ModelConfig { moe: Some(moe), pattern, ..model() }
+}
+
+/// What steps of a model with shared experts take, where tokens go over the slow wire to the others.
+fn experts_time(dispatcher: Dispatcher, overlap: bool, per_byte: f64) -> Time {
+    let model = experts();
     let ways = Ways { dispatcher, overlap_experts: overlap, ..Ways::default() };
     clocked(TrainConfig::steps(model, DType::F32, 16, 1), 2, ways, per_byte)
 }
@@ -378,5 +387,74 @@ fn shared_experts_work_while_tokens_are_on_their_way() {
         );
         assert!(plain > 0.9, "{dispatcher:?}: without overlap {plain}");
         assert!(overlapped < plain - 0.1, "{dispatcher:?}: {overlapped} of {plain}");
+    }
+}
+
+/// What steps of `micro` micro-batches, whose multiply-adds are counted, take on the first of four ranks, where gradients alone
+/// go over the slow wire.
+fn counted(config: &TrainConfig, sizes: &GridSizes, micro: usize, per_byte: f64) -> Time {
+    let steps = batches(&config.model, Shape { rows: 1, length: 16, micro, packed: false }, 2);
+    let grid = Grid::new(4, sizes, GridRules::V2).unwrap();
+    let context = ContextParallel::Gather;
+    let (dispatcher, overlap_experts) = (Dispatcher::default(), false);
+    let (lr, ring_cache, sequence_parallel, config) = (1e-3, RingCache::default(), false, config.clone());
+    let trial =
+        Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
+    let clock: Mutex<Option<Arc<Clock>>> = Mutex::new(None);
+    let watched = |ctx: ParallelCtx| {
+        if ctx.rank > 0 {
+            return ctx;
+        }
+        let rank = thread::current().id();
+        let mine = Arc::new(Clock { rank, per_byte, names: &["gradients"], time: Mutex::default() });
+        *clock.lock().unwrap() = Some(mine.clone());
+        let delaying: Arc<dyn Around> = Arc::new(Delaying(mine));
+        ctx.around(&delaying)
+    };
+    let device = || {
+        let first = clock.lock().unwrap().clone().filter(|first| first.rank == thread::current().id());
+        let Some(first) = first else { return Ok(ms_reference::device()) };
+        Ok(ms_reference::watched(Box::new(move |n| first.time.lock().unwrap().now += n as f64)))
+    };
+    trial.run(&device, &steps, Some(&watched)).unwrap();
+    let clock = clock.into_inner().unwrap().unwrap();
+    *clock.time.lock().unwrap()
+}
+
+/// By which share of what gradients take on the wire, a twentieth of what products take, steps grow without and with overlap.
+fn grown_by_gradients(config: &TrainConfig, sizes: &GridSizes, micro: usize) -> [f64; 2] {
+    [false, true].map(|overlap_grad_reduce| {
+        let config = TrainConfig { overlap_grad_reduce, bucket_size: Some(300), ..config.clone() };
+        let quick = counted(&config, sizes, micro, 0.0).now;
+        let per_byte = 0.05 * quick / counted(&config, sizes, micro, 1.0).wire;
+        let slow = counted(&config, sizes, micro, per_byte);
+        (slow.now - quick) / slow.wire
+    })
+}
+
+#[test]
+fn gradients_of_experts_and_those_put_off_are_on_their_way_while_others_are_formed() {
+    let of = |model: ModelConfig| TrainConfig {
+        check_for_nan: false,
+        ..TrainConfig::steps(model, DType::F64, 16, 1)
+    };
+    let two = Stages { pp: 2, ..Stages::default() };
+    let zero = PipelineOrder::ZeroBubble;
+    let zero = TrainConfig { order: zero, stages: two.clone(), ..of(experts()) };
+    let both_ends = Stages { dual_pipe: true, ..two.clone() };
+    let both_ends = TrainConfig { order: PipelineOrder::DualPipeV, stages: both_ends, ..of(experts()) };
+    let tied = ModelConfig { tied: true, mtp: 1, ..experts() };
+    let tied = TrainConfig { stages: two, ..of(tied) };
+    let stages = GridSizes { pp: 2, ..GridSizes::default() };
+    for (what, config, sizes, micro) in [
+        ("experts", of(experts()), GridSizes { ep: 2, ..GridSizes::default() }, 4),
+        ("zero-bubble", zero, stages, 4),
+        ("DualPipeV", both_ends, stages, 8),
+        ("tied", tied, stages, 4),
+    ] {
+        let [plain, overlapped] = grown_by_gradients(&config, &sizes, micro);
+        println!("{what}: a step waits for {plain:.2} of the wire's time, overlapped for {overlapped:.2}");
+        assert!((plain - 1.0).abs() < 1e-9, "{what}: without overlap all of it: {plain}");
+        assert!(overlapped < 0.5, "{what}: {overlapped}");
     }
 }

@@ -32,7 +32,7 @@ fn make_model(dir: &Path) {
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64
     });
     let config = ms_spec::hf::read_config(&json).unwrap();
-    ms_ckpt::layout::hf::write(dir, &config, DType::Bf16, false, &mut |spec| {
+    ms_ckpt::write_hf(dir, &config, DType::Bf16, false, &mut |spec| {
         let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
         let mut next = || {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

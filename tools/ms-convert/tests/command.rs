@@ -32,7 +32,7 @@ fn make_model(dir: &Path, family: &str, tied: bool) {
         "tie_word_embeddings": tied
     });
     let config = ms_spec::hf::read_config(&json).unwrap();
-    ms_ckpt::layout::hf::write(dir, &config, ms_core::DType::Bf16, false, &mut |spec| {
+    ms_ckpt::write_hf(dir, &config, ms_core::DType::Bf16, false, &mut |spec| {
         let mut x = spec.name.bytes().fold(7u32, |h, b| h.wrapping_mul(31) ^ u32::from(b));
         Ok((0..spec.shape.numel())
             .flat_map(|_| {

@@ -21,7 +21,7 @@ fn config(tied: bool) -> ModelConfig {
 /// A folder of `transformers`' class with one label.
 fn model(dir: &Path, config: &ModelConfig) {
     let mut x = 7u32;
-    ms_ckpt::layout::hf::write(dir, config, DType::Bf16, false, &mut |spec| {
+    ms_ckpt::write_hf(dir, config, DType::Bf16, false, &mut |spec| {
         let mut next = || {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             ((x >> 16) as u16 & 0xbfff).to_le_bytes()

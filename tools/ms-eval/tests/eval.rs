@@ -29,7 +29,7 @@ fn tiny_model(dir: &Path) {
         }
         Ok(values.iter().flat_map(|v| v.to_le_bytes()).collect())
     };
-    ms_ckpt::layout::hf::write(dir, &config, ms_core::DType::F32, true, &mut weights).unwrap();
+    ms_ckpt::write_hf(dir, &config, ms_core::DType::F32, true, &mut weights).unwrap();
     // After the weights: writing a model replaces its folder.
     ms_text::bpe::train(&options, [text.to_owned()]).unwrap().write(dir).unwrap();
 }

@@ -24,6 +24,7 @@ struct Sent {
     cp: usize,
     ep: usize,
     etp: usize,
+    tp_ep: usize,
 }
 
 impl Sent {
@@ -32,6 +33,7 @@ impl Sent {
         self.cp += other.cp;
         self.ep += other.ep;
         self.etp += other.etp;
+        self.tp_ep += other.tp_ep;
     }
 }
 
@@ -123,8 +125,8 @@ impl<'a> Rank<'a> {
                 // Shared experts are entered as dense networks are.
                 let shared = c.moe.as_ref().is_some_and(|moe| moe.shared.is_some());
                 let again = usize::from(shared && self.r.topology.sequence_parallel);
-                let ExpertBytes { ep, etp, tp } = self.experts;
-                sent.add(Sent { tp: tp + again * self.crossing(c.hidden), cp: 0, ep, etp });
+                let ExpertBytes { ep, etp, tp_ep, tp } = self.experts;
+                sent.add(Sent { tp: tp + again * self.crossing(c.hidden), cp: 0, ep, etp, tp_ep });
             }
         }
         if c.block == Block::Shortcut {
@@ -143,7 +145,7 @@ impl<'a> Rank<'a> {
             false => of_layer.tp / 2,
         };
         let cp = twice * self.context(number)[0];
-        Sent { tp, cp, ep: of_layer.ep / 2, etp: of_layer.etp / 2 }
+        Sent { tp, cp, ep: of_layer.ep / 2, etp: of_layer.etp / 2, tp_ep: of_layer.tp_ep / 2 }
     }
 
     /// Where key/value heads do not divide among the ranks, these hand each other what their heads need.
@@ -288,7 +290,7 @@ pub(crate) fn of_stage(
         "tp": micro_batches * sent.tp,
         "pp": micro_batches * streams * messages(placement, stage) + summed,
         "cp": micro_batches * sent.cp,
-        "ep": micro_batches * sent.ep,
+        "ep": micro_batches * (sent.ep + sent.tp_ep),
         "expert_tp": micro_batches * sent.etp,
     }))
 }

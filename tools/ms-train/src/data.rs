@@ -183,16 +183,6 @@ impl DataSource for Data {
 }
 
 /// The rows of a fine-tuning set as `--stage sft` reads them.
-pub(crate) fn sft_options(
-    row_tokens: usize,
-    packed: Option<bool>,
-    closing: bool,
-    eos: i32,
-    order: Order,
-) -> SftOptions {
-    let form = match packed {
-        Some(neat) => Form::Packed { neat },
-        None => Form::Conversation { closing },
-    };
+pub(crate) fn sft_options(row_tokens: usize, form: Form, eos: i32, order: Order) -> SftOptions {
     SftOptions { row_tokens, form, eos, order, negative_ids_as_upstream: false, index_files: false }
 }

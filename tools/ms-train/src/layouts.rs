@@ -172,6 +172,7 @@ fn check(o: &Options, r: &Resolved) -> Result<()> {
     // Flags that shape a layout in ways that are not proposed.
     let others = [
         s.layer_list.written,
+        o.shares.given(),
         o.model_flags.written("noop_layers"),
         s.layers_per_chunk.written,
         s.chunks.written,
@@ -271,8 +272,8 @@ impl Layout {
         for stages in [vec![self.stage], others] {
             for found in rehearse::stages(&run, micro_batches, &stages) {
                 let Some(found) = found else { return true };
-                peak = peak.max(found.peak_block_bytes);
-                sent = sent.max(found.sent.values().sum::<u64>());
+                let most = found.most();
+                (peak, sent) = (peak.max(most.0), sent.max(most.1));
             }
             if peak > limit {
                 return false;
@@ -335,6 +336,7 @@ fn spread(
     let c = &r.config;
     let context = match r.topology.context {
         ContextParallel::Ulysses => ContextParallel::Ulysses,
+        ContextParallel::InOrder { .. } => ContextParallel::InOrder { ulysses: 1, window: 1 },
         _ => ContextParallel::Ring { window: 1 },
     };
     sizes.ulysses = context.ulysses(sizes.cp);

@@ -28,6 +28,7 @@ mod resolve;
 mod room;
 mod routing;
 mod schedule;
+mod shares;
 mod topology;
 
 use anyhow::{Context, Result, bail};
@@ -186,7 +187,11 @@ fn train(
     }
     observer.finish();
     let trace = match &resolved.config.profile {
-        Some(_) => Some(profile::write(resolved, &recorder.take(), *taken.get().unwrap_or(&choice))?),
+        Some(_) => {
+            let mut events = recorder.take();
+            events.retain(|e| resolved.profiled.as_ref().is_none_or(|ranks| ranks.contains(&e.rank)));
+            Some(profile::write(resolved, &events, *taken.get().unwrap_or(&choice))?)
+        }
         None => None,
     };
     let summary = summary(resolved, &outcome, started.elapsed().as_secs_f64(), trace.as_deref());

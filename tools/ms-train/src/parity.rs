@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use ms_cli::megatron::Args;
 use ms_core::{Axis, DType};
 use ms_dist::ParallelCtx;
-use ms_spec::{Placement, Stages};
+use ms_spec::Placement;
 use ms_trainer::parity::{Bounds, Shape, Trial, batches, compare, worst};
 use ms_trainer::{OptimizerForm, PipelineOrder, TrainConfig};
 use serde_json::json;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, r: &Resolved) -> Result<()> {
             "parameters": want.gradients.len(),
             "worst_gradient": {"name": name, "relative": relative},
             "losses": want.reports.iter().map(|s| s.loss).collect::<Vec<_>>(),
-            "model": {"layers": model.layers, "hidden": model.hidden, "heads": model.heads, "vocab": model.vocab},
+            "model": {"layers": model.layers, "empty_slots": trial.config.stages.noop, "hidden": model.hidden, "heads": model.heads, "vocab": model.vocab},
         });
         writeln!(out, "{found}")?;
     } else if outcome.is_ok() {
@@ -76,17 +76,9 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let size = |axis| grid.size(axis);
     let (tp, cp, pp) = (size(Axis::Tp), size(Axis::Cp), size(Axis::Pp));
     let placement = Placement::new(&c.model, &c.stages)?;
-    let stages = shrink::stages(&c.stages);
-    if !c.stages.noop.is_empty() {
-        tracing::warn!("--noop-layers: the small model has a layer in every slot");
-    }
-    let share = shrink::Share {
-        tp,
-        ulysses: r.topology.context.ulysses(cp),
-        cp,
-        ep: size(Axis::Ep),
-        layers: layers(&stages, &placement, &c.model),
-    };
+    let chunks = placement.stages() * placement.chunks();
+    let (stages, layers) = shrink::stages(&c.model, &c.stages, chunks)?;
+    let share = shrink::Share { tp, ulysses: r.topology.context.ulysses(cp), cp, ep: size(Axis::Ep), layers };
     let model = shrink::model(&c.model, &share)?;
     // Rows that every rank can have an equal part of.
     let pieces = r.topology.context.pieces(cp).max(1);
@@ -101,7 +93,7 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
         order => order,
     };
     let group = match order {
-        PipelineOrder::Plain { group: Some(group), .. } if stages.layers_per_chunk.is_some() => group,
+        PipelineOrder::Plain { group: Some(group), .. } if stages.interleaved() => group,
         _ => pp,
     };
     let micro = (2 * pp).next_multiple_of(group.max(1)) * dp;
@@ -135,20 +127,4 @@ fn small(r: &Resolved) -> Result<(Trial, Shape)> {
     let trial =
         Trial { config, grid, sequence_parallel, context, ring_cache, dispatcher, overlap_experts, lr };
     Ok((trial, shape))
-}
-
-/// Layers that the small model has: one or two for each chunk, and enough for one of each kind.
-fn layers(stages: &Stages, placement: &Placement, model: &ms_spec::ModelConfig) -> usize {
-    if let Some(list) = &stages.layer_list {
-        return list.iter().sum();
-    }
-    let chunks = placement.stages() * placement.chunks();
-    let mut kinds: Vec<ms_spec::Layer> = Vec::new();
-    for layer in (0..model.layers).map(|l| model.layer(l)) {
-        if !kinds.contains(&layer) {
-            kinds.push(layer);
-        }
-    }
-    let each = if stages.layers_per_chunk.is_some() { 1 } else { kinds.len().div_ceil(chunks) };
-    chunks * each.max(if model.layers > chunks && stages.layers_per_chunk.is_none() { 2 } else { 1 })
 }

@@ -1,6 +1,7 @@
 //! `--dry-run`: what a run would be, without starting it.
 
 use crate::communication;
+use crate::rehearse::Stage;
 use crate::resolve::Resolved;
 use crate::room::Needs;
 use anyhow::{Result, anyhow};
@@ -31,9 +32,10 @@ pub(crate) fn print(args: &Args, resolved: &Resolved) -> Result<()> {
         writeln!(out, "{plan}")?;
         return Ok(());
     }
-    for (key, value) in
-        plan.as_object().into_iter().flatten().filter(|(key, _)| !LONG.contains(&key.as_str()))
-    {
+    let shown = |key: &String, value: &Value| {
+        !LONG.contains(&key.as_str()) && !value.as_array().is_some_and(Vec::is_empty)
+    };
+    for (key, value) in plan.as_object().into_iter().flatten().filter(|(key, value)| shown(key, value)) {
         match value {
             Value::Object(inner) => {
                 writeln!(out, "{key}:")?;
@@ -101,9 +103,10 @@ fn plan(r: &Resolved) -> Result<Value> {
         },
         "memory": Needs::of(r)?.to_json(),
         "communication_bytes_per_iteration": match &rehearsed[0] {
-            Some(first) => sent(r, &stages[0], first)?,
+            Some(first) => sent(r, &stages[0], first.of(0))?,
             None => communication::of_stage(r, &placement, &stages, 0, micro_batches)?,
         },
+        "rehearsed_as_if": crate::rehearse::assumptions(r),
         "ranks": ranks,
     }))
 }
@@ -127,7 +130,11 @@ pub(crate) fn pipeline(
     Ok((schedule, report))
 }
 
-/// The flat buffers of rank 0, as the distributed optimizer cuts them.
+/// The flat buffers of rank 0, as the distributed optimizer cuts them. `shapes` lists parameters as Megatron-core's modules
+/// register them, which is the order of [`ms_spec::params`]: of attention what projects the heads' outputs (`linear_proj`)
+/// comes before what makes the heads (`linear_qkv`), since the base class makes it. Buffers take them from the last to the first
+/// (`params`: first element, end and bucket of each; `rank_slices`: parameter, first element of it, end, bucket, place in the
+/// rank's part).
 fn zero1(r: &Resolved, held: &[PlacedParam]) -> Result<Vec<Value>> {
     let grid = &r.topology.grid;
     let placement = Placement::new(&r.config.model, &r.config.stages)?;
@@ -275,7 +282,7 @@ fn ranks(
     r: &Resolved,
     placement: &Placement,
     stages: &[Vec<PlacedParam>],
-    (schedule, rehearsed): (&Schedule, &[Option<Rehearsal>]),
+    (schedule, rehearsed): (&Schedule, &[Option<Stage>]),
 ) -> Result<Vec<Value>> {
     let mut ranks = Vec::with_capacity(r.world);
     let passes: Vec<PassBytes> =
@@ -286,7 +293,8 @@ fn ranks(
     for rank in 0..r.world {
         let stage = r.topology.grid.coord(rank, Axis::Pp);
         let (held, passes) = (held[stage], passes[stage]);
-        let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(of);
+        let cp = r.topology.grid.coord(rank, Axis::Cp);
+        let tried = |of: fn(&Rehearsal) -> Value| rehearsed[stage].as_ref().map(|tried| of(tried.of(cp)));
         ranks.push(json!({
             "rank": rank,
             "stage": stage,
@@ -320,7 +328,7 @@ fn sent(r: &Resolved, held: &[PlacedParam], first: &Rehearsal) -> Result<Value> 
         "expert_tp": of(&["expert-tp"]),
         "pp": of(&["pp", "embedding"]),
         "cp": of(&["cp", "ulysses", "ring"]),
-        "ep": of(&["ep"]),
+        "ep": of(&["ep", "tp-ep"]),
     }))
 }
 

@@ -4,7 +4,8 @@
 //! - `panic`: the rank panics;
 //! - `abort`: the process ends at once, as if it were killed;
 //! - `skip`: the rank leaves the exchange out and goes on;
-//! - `double`: the rank goes on with twice what came.
+//! - `double`: the rank goes on with twice what came;
+//! - `note`: nothing happens to it: what goes wrong behind is not of this program, such as a disk that is full.
 //!
 //! A warning says when, so that tests can measure how long the others take to end.
 
@@ -24,6 +25,7 @@ enum Deed {
     Abort,
     Skip,
     Double,
+    Note,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,7 @@ impl Fault {
             "abort" => Deed::Abort,
             "skip" => Deed::Skip,
             "double" => Deed::Double,
+            "note" => Deed::Note,
             _ => return None,
         };
         let (rank, left) = (rank.parse().ok()?, AtomicU64::new(time.parse().ok()?));
@@ -65,6 +68,7 @@ impl Around for Fault {
         tracing::warn!("{VARIABLE}: {:?} at {} ms after 1970", self.deed, now.as_millis());
         match (self.deed, of.own) {
             (Deed::Panic, _) => panic!("planted at {}", self.exchange),
+            (Deed::Note, _) => begin(),
             (Deed::Skip, Some(own)) => Ok(Pending::ready(own)),
             (Deed::Double, _) => {
                 let got = begin()?.wait()?;

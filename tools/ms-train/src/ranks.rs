@@ -27,46 +27,79 @@ pub(crate) enum Ranks {
 struct Surroundings {
     /// Processes that a launcher of MPI started.
     mpi: Option<usize>,
-    /// Rank and size in the words of torchrun.
-    torch: Option<(usize, usize)>,
+    /// In the words of torchrun, where they are set.
+    rank: Option<usize>,
+    world: Option<usize>,
+    rank_here: Option<usize>,
+    world_here: Option<usize>,
+}
+
+/// Where MPI has put a process: its number and how many there are, in the run and on its machine.
+#[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))] // without MPI there is nothing to compare
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    rank: usize,
+    world: usize,
+    rank_here: usize,
+    world_here: usize,
 }
 
 impl Surroundings {
-    /// By the variables of Open MPI and of launchers with PMI, and those of torchrun.
+    /// By the variables of Open MPI and of launchers with PMI, and those of torchrun. Where its processes would meet
+    /// (`MASTER_ADDR`, `MASTER_PORT`) is not asked for: MPI knows.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name).and_then(|text| text.trim().parse().ok());
         let mpi = number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE"));
-        let torch = number("RANK").zip(number("WORLD_SIZE"));
-        Self { mpi, torch }
+        let [rank, world, rank_here, world_here] =
+            ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].map(number);
+        Self { mpi, rank, world, rank_here, world_here }
     }
 
     /// Whether MPI is to be begun; for a build without it that is an error where there are several processes.
     fn wants_mpi(&self, built: bool) -> Result<bool> {
-        match (self.mpi, self.torch) {
+        match (self.mpi, self.world) {
             (Some(size), _) if built => Ok(size >= 1),
             (Some(size), _) if size > 1 => bail!(Usage(format!(
                 "{size} processes were started under MPI, which this ms-train was built without\nhint: cargo install \
                  --path tools/ms-train --features mpi; or --nproc-per-node {size} for ranks that are threads"
             ))),
-            (None, Some((rank, size))) if size > 1 => bail!(Usage(format!(
-                "RANK {rank} and WORLD_SIZE {size} are set, as torchrun sets them, but nothing here speaks between its \
-                 processes: ranks are threads of one process, or processes under MPI\nhint: --nproc-per-node {size} \
-                 without torchrun; or mpirun -np {size} ms-train, built with --features mpi"
-            ))),
+            (None, Some(size)) if size > 1 => {
+                let rank = self.rank.map_or_else(String::new, |rank| format!(" of RANK {rank}"));
+                bail!(Usage(format!(
+                    "a WORLD_SIZE {size}{rank} is set, as torchrun sets it, but nothing here speaks between its \
+                     processes: ranks are threads of one process, or processes under MPI\nhint: --nproc-per-node {size} \
+                     without torchrun; or mpirun -np {size} ms-train, built with --features mpi"
+                )))
+            }
             _ => Ok(false),
         }
     }
 
     /// torchrun's variables must say what MPI says.
-    #[cfg_attr(not(feature = "mpi"), allow(dead_code))] // without MPI there is nothing to compare
-    fn agree(&self, rank: usize, size: usize) -> Result<()> {
-        match self.torch {
-            Some(found) if found != (rank, size) => bail!(Usage(format!(
-                "RANK and WORLD_SIZE: expected {rank} and {size}, as MPI has it, found {} and {}",
-                found.0, found.1
-            ))),
-            _ => Ok(()),
+    #[cfg_attr(not(any(feature = "mpi", test)), allow(dead_code))]
+    fn agree(&self, placed: Placed) -> Result<()> {
+        let all = [
+            ("RANK", self.rank, placed.rank),
+            ("WORLD_SIZE", self.world, placed.world),
+            ("LOCAL_RANK", self.rank_here, placed.rank_here),
+            ("LOCAL_WORLD_SIZE", self.world_here, placed.world_here),
+        ];
+        let wrong: Vec<(&str, usize, usize)> = all
+            .into_iter()
+            .filter_map(|(name, found, placed)| Some((name, placed, found.filter(|n| *n != placed)?)))
+            .collect();
+        if wrong.is_empty() {
+            return Ok(());
         }
+        let list = |word: fn(&(&str, usize, usize)) -> String| {
+            wrong.iter().map(word).collect::<Vec<_>>().join(" and ")
+        };
+        bail!(Usage(format!(
+            "{}: expected {}, as MPI has it, found {}",
+            list(|w| w.0.to_owned()),
+            list(|w| w.1.to_string()),
+            list(|w| w.2.to_string())
+        )))
     }
 }
 
@@ -92,8 +125,9 @@ impl Ranks {
     fn begin(args: &mut Args, surroundings: &Surroundings) -> Result<Self> {
         let run = ms_dist::mpi::start()?;
         let (rank, size) = (run.fabric().rank(), run.fabric().world());
-        let ready = surroundings.agree(rank, size).and_then(|()| {
-            let here = run.ranks_here();
+        let (rank_here, here) = run.place_here();
+        let placed = Placed { rank, world: size, rank_here, world_here: here };
+        let ready = surroundings.agree(placed).and_then(|()| {
             match args.read::<World>()?.ranks.given() {
                 Some(&given) if given != size && given != here && given != 1 => bail!(Usage(format!(
                     "--nproc-per-node: expected {size}, the processes that MPI started, found {given}; it may be left out"
@@ -218,9 +252,18 @@ mod tests {
         // A run of one process needs nobody.
         assert!(!surroundings(&[("RANK", "0"), ("WORLD_SIZE", "1")]).wants_mpi(false).unwrap());
         assert!(!surroundings(&[("OMPI_COMM_WORLD_SIZE", "1")]).wants_mpi(false).unwrap());
-        let both = surroundings(&[torch[0], torch[1], mpi[0]]);
-        both.agree(2, 4).unwrap();
-        let said = both.agree(1, 4).unwrap_err().to_string();
-        assert!(said.contains("expected 1 and 4, as MPI has it, found 2 and 4"), "{said}");
+        // Its size alone is enough to know that there are others.
+        assert!(surroundings(&torch[1..2]).wants_mpi(true).is_err());
+        let both = surroundings(&[torch[0], torch[1], torch[2], torch[3], mpi[0]]);
+        let placed = Placed { rank: 2, world: 4, rank_here: 2, world_here: 4 };
+        both.agree(placed).unwrap();
+        let said = |placed| both.agree(placed).unwrap_err().to_string();
+        assert_eq!(said(Placed { rank: 1, ..placed }), "RANK: expected 1, as MPI has it, found 2");
+        assert_eq!(
+            said(Placed { rank: 1, world: 8, rank_here: 0, world_here: 1 }),
+            "RANK and WORLD_SIZE and LOCAL_RANK: expected 1 and 8 and 0, as MPI has it, found 2 and 4 and 2"
+        );
+        let here = surroundings(&[("LOCAL_WORLD_SIZE", "2"), mpi[0]]);
+        assert!(here.agree(placed).unwrap_err().to_string().starts_with("LOCAL_WORLD_SIZE: expected 4"));
     }
 }

@@ -1,9 +1,10 @@
 //! What passes keep: the flags of recomputation and of swapped attention.
 
+use crate::topology::Topology;
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
-use ms_core::Dispatcher;
+use ms_core::{Axis, Dispatcher};
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{Block, Mixer, ModelConfig, Stages};
 use ms_trainer::Replay;
@@ -16,12 +17,19 @@ options! {
         layers: Option<usize> = "--recompute-num-layers", "how many layers are recomputed", range = "[1,16384]";
         of_stage: bool = "--enable-recompute-layers-per-pp-rank", "--recompute-num-layers counts the layers of a stage, not of each of its chunks (--recompute-method block)";
         activations: bool = "--recompute-activations", "as --recompute-granularity selective";
-        modules: Given<Vec<String>> = "--recompute-modules", "what --recompute-granularity selective runs again: core_attn (alone where nothing is said), layernorm, moe_act, mlp, moe; what mla_up_proj makes is kept";
+        modules: Given<Vec<String>> = "--recompute-modules", "what --recompute-granularity selective runs again: core_attn (alone where nothing is said), layernorm, moe_act, mla_up_proj (as --recompute-mla-up-proj), mlp, moe";
         moe_layer: bool = "--moe-layer-recompute", "experts run again; at head it is --recompute-granularity selective with moe besides";
         activation_function: bool = "--recompute-activation-function", "outputs of activation functions are formed again";
         activation_function_layers: Option<usize> = "--recompute-activation-function-num-layers", "--recompute-activation-function in so many layers, behind those that run again as a whole", range = "[0,16384]";
         norm: bool = "--recompute-norm", "outputs of the norms before attention and network are formed again";
         norm_layers: Option<usize> = "--recompute-norm-num-layers", "--recompute-norm in so many layers, behind those that run again as a whole", range = "[0,16384]";
+        latents_up: bool = "--recompute-mla-up-proj", "what latent attention makes of its latents is formed again, up to turned queries, keys and values";
+        latent_attention: bool = "--mla-zero-memory", "latent attention runs again, but its output projection";
+        swap_outputs: bool = "--mla-swap-core-attn-out", "the outputs of the heads of latent attention go to a file";
+        inputs_shared: bool = "--distribute-saved-activations", "tensor-parallel ranks keep a part each of the inputs of layers that run again (--recompute-granularity full)";
+        swap_inputs: bool = "--swap-layer-input", "the inputs of layers that run again go to a file (--recompute-granularity full)";
+        predictor_layers: bool = "--recompute-mtp-layer", "the layers of prediction modules run again";
+        predictor_norms: bool = "--recompute-mtp-norm", "outputs of the norms before the layers of prediction modules are formed again";
         in_advance: bool = "--recompute-in-advance", "layers run again while their gradient is on its way, in chunks of one layer; the last one of all not at all";
         in_bubble: bool = "--recompute-in-bubble", "forward passes beyond as many as the pipeline has chunks run again while their gradient is on its way";
         swap_attention: bool = "--swap-attention", "what attention and the norm before it keep goes to a file; --recompute-num-layers then counts the layers whose network runs again";
@@ -111,12 +119,12 @@ impl OfExperts {
 pub(crate) fn resolve(
     o: &Again,
     of_experts: &OfExperts,
-    (model, dispatcher): (&ModelConfig, Dispatcher),
+    (model, topology): (&ModelConfig, &Topology),
     upstream: Upstream,
-    stages: &Stages,
 ) -> Result<(Recompute, Keeping, Replay)> {
-    let layers = model.layers;
+    let (layers, stages, dispatcher) = (model.layers, &topology.stages, topology.dispatcher);
     swapped(o)?;
+    parts_that_are_there(o, model)?;
     let modules = modules(o, model, upstream)?;
     let method = o.method.as_deref();
     let selective = o.granularity.as_deref() == Some("selective") || o.activations;
@@ -137,6 +145,10 @@ pub(crate) fn resolve(
         )?,
         norms_again: partly(o, "--recompute-norm", (o.norm, o.norm_layers), layers, selective)?
             .max(modules.norms_again),
+        inputs_shared: o.inputs_shared,
+        swap_inputs: o.swap_inputs,
+        predictor_layers_again: o.predictor_layers,
+        predictor_norms_again: o.predictor_norms,
         swap_attention: o.swap_attention,
         networks_again: if o.swap_attention { count.unwrap_or(0) } else { 0 },
         experts_again: of_experts.level != "disable",
@@ -163,6 +175,7 @@ pub(crate) fn resolve(
             bail!(Usage("--recompute-granularity full needs --recompute-method block or uniform".into()))
         }
     };
+    inputs(o, full, topology)?;
     if let Some((lender, what, borrower)) = lender(model).filter(|_| full != Recompute::None) {
         bail!(Usage(format!(
             "--recompute-granularity full: goes not with layers that lend to later ones what running them again would lose: \
@@ -182,6 +195,29 @@ pub(crate) fn resolve(
         tracing::warn!("--recompute-in-advance changes nothing without --recompute-granularity full");
     }
     Ok((full, keeping, replay))
+}
+
+/// Checks what keeps less of the inputs of layers that run again.
+///
+/// # Errors
+/// As upstream, where there are no such layers or ranks.
+fn inputs(o: &Again, full: Recompute, topology: &Topology) -> Result<()> {
+    const FLAG: &str = "--distribute-saved-activations";
+    if o.inputs_shared && topology.grid.size(Axis::Tp) == 1 {
+        bail!(Usage(format!("{FLAG}: expected --tensor-model-parallel-size above 1, found 1")));
+    }
+    if o.inputs_shared && topology.sequence_parallel {
+        bail!(Usage(format!(
+            "{FLAG}: goes not with --sequence-parallel, under which ranks have a part each anyway"
+        )));
+    }
+    if o.inputs_shared && full == Recompute::None {
+        bail!(Usage(format!("{FLAG}: needs --recompute-granularity full, as upstream has it")));
+    }
+    if o.swap_inputs && full == Recompute::None {
+        tracing::warn!("--swap-layer-input changes nothing without --recompute-granularity full");
+    }
+    Ok(())
 }
 
 /// The first layer that lends to a later one, what it lends, and the first that borrows it; `None`: all stand for themselves.
@@ -220,9 +256,42 @@ fn swapped(o: &Again) -> Result<()> {
     }
 }
 
+/// Refuses what upstream refuses of latent attention, and says which flags are of parts that the model does not have.
+///
+/// # Source
+/// MindSpeed-LLM (2026), `features_manager/transformer/multi_latent_attention/mla_feature.py`. What is formed again without
+/// being split over exchanges needs one tensor-parallel rank there, and swapped outputs `dualpipev`; here neither does.
+fn parts_that_are_there(o: &Again, model: &ModelConfig) -> Result<()> {
+    if o.latents_up && o.latent_attention {
+        bail!(Usage(
+            "--recompute-mla-up-proj: goes not with --mla-zero-memory, under which all of it runs again; leave it out"
+                .into()
+        ));
+    }
+    let latent = "latent attention (--multi-latent-attention)";
+    for (given, flag, part, there) in [
+        (o.latents_up, "--recompute-mla-up-proj", latent, model.mla().is_some()),
+        (o.latent_attention, "--mla-zero-memory", latent, model.mla().is_some()),
+        (o.swap_outputs, "--mla-swap-core-attn-out", latent, model.mla().is_some()),
+        (o.predictor_layers, "--recompute-mtp-layer", "prediction modules", model.mtp > 0),
+        (o.predictor_norms, "--recompute-mtp-norm", "prediction modules", model.mtp > 0),
+    ] {
+        if given && !there {
+            tracing::warn!("{flag} changes nothing: the model has no {part}");
+        }
+    }
+    Ok(())
+}
+
 /// What runs again in every layer: `--recompute-granularity selective`, which `--recompute-modules` makes precise.
 fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping> {
-    let mut keeping = Keeping { expert_networks_again: o.moe_layer, ..Keeping::default() };
+    let mut keeping = Keeping {
+        expert_networks_again: o.moe_layer,
+        latents_up_again: o.latents_up,
+        latent_attention_again: o.latent_attention,
+        swap_latent_outputs: o.swap_outputs,
+        ..Keeping::default()
+    };
     let head = upstream == Upstream::Head;
     if o.moe_layer && head && o.granularity.as_deref() == Some("full") {
         bail!(Usage("--moe-layer-recompute: goes not with --recompute-granularity full".into()));
@@ -243,11 +312,7 @@ fn modules(o: &Again, model: &ModelConfig, upstream: Upstream) -> Result<Keeping
             "moe_act" => keeping.expert_activations_again = true,
             "mlp" => keeping.dense_networks_again = true,
             "moe" => keeping.expert_networks_again = true,
-            "mla_up_proj" if model.mla().is_some() => {
-                tracing::warn!(
-                    "--recompute-modules mla_up_proj changes nothing: what latent attention projects up is kept"
-                );
-            }
+            "mla_up_proj" if model.mla().is_some() => keeping.latents_up_again = true,
             "mla_up_proj" => {
                 bail!(Usage(
                     "--recompute-modules: mla_up_proj goes with latent attention, which the model does not have".into()
@@ -304,7 +369,7 @@ fn partly(
 fn replay(o: &Again, method: Option<&str>, count: Option<usize>, stages: &Stages) -> Result<Replay> {
     let (advance, bubble) = (o.in_advance, o.in_bubble);
     for (given, flag) in [(advance, "--recompute-in-advance"), (bubble, "--recompute-in-bubble")] {
-        if given && (stages.pp <= 1 || stages.layers_per_chunk.is_none()) {
+        if given && (stages.pp <= 1 || !stages.interleaved()) {
             bail!(Usage(format!(
                 "{flag}: goes with a pipeline of several chunks a stage; pass --num-layers-per-virtual-pipeline-stage"
             )));

@@ -21,6 +21,7 @@ use ms_dist::LinearOverlap;
 use ms_options::ModelFlags;
 use ms_spec::{ModelConfig, Position};
 use ms_trainer::{BatchSizes, Evaluation, Exit, LossScale, TrainConfig};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use update::Update;
@@ -60,6 +61,9 @@ options! {
         interval: u64 = "--log-interval", "iterations between log lines", range = "[1,)";
         throughput: bool = "--log-throughput", "TFLOP/s in the log line";
         params_norm: bool = "--log-params-norm", "norm of the weights in the log line";
+        num_zeros: bool = "--log-num-zeros-in-grad", "zeros among the gradients in the log line";
+        compare_replicas: Option<u64> = "--check-weight-hash-across-dp-replicas-interval", "iterations after which data-parallel ranks compare their weights bit by bit; before the first, too", range = "[1,1000000000000]";
+        skipped: Vec<String> = "--iterations-to-skip", "iterations whose samples are passed over without an update, by how many are done before", range = "[0,9223372036854775807]";
         metrics_file: Option<PathBuf> = "--metrics-file", "JSON lines, one object per iteration", own = own("metrics_file");
         tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
@@ -73,6 +77,7 @@ options! {
         pub(crate) profile: bool = "--profile", "record a trace", group = "Profiling";
         profile_start: u64 = "--profile-step-start", "first iteration of the trace", group = "Profiling", range = "[0,1000000000000]";
         profile_end: u64 = "--profile-step-end", "iteration after the trace", group = "Profiling", range = "[0,1000000000000]";
+        profile_ranks: Given<Vec<String>> = "--profile-ranks", "ranks in the trace (-1, and where nothing is said: all)", group = "Profiling", range = "[-1,65535]";
         profile_folder: PathBuf = "--profile-save-path", "folder of traces", group = "Profiling";
         swap_folder: Option<PathBuf> = "--swap-dir", "folder of the files that --swap-attention and --swap-optimizer use (default: the system's for temporary files)", group = "Recomputation", own = own("swap_dir");
     }
@@ -93,6 +98,8 @@ pub(crate) struct Resolved {
     pub threads_per_rank: usize,
     /// Folder of traces.
     pub profile_dir: PathBuf,
+    /// Ranks in them; `None`: all.
+    pub profiled: Option<Vec<usize>>,
     /// Where the model's shape came from, for messages.
     pub model_from: String,
 }
@@ -174,7 +181,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     let micro = need(o.batches.micro, "--micro-batch-size")?;
     let noop = o.model_flags.noop_layers();
     let overlap_experts = o.of_experts.overlaps();
-    let around = Around { world, upstream: o.upstream, overlap_experts, noop, seq_length, micro };
+    let (upstream, shares) = (o.upstream, &o.shares);
+    let around = Around { world, upstream, overlap_experts, shares, noop, seq_length, micro };
     let topology = crate::topology::resolve(&o.spread, &around, &model)?;
     if !o.doing.dry_run {
         crate::topology::check_run(&o.spread, &topology)?;
@@ -222,13 +230,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         _ => seq_length,
     };
     let tp_overlap = tp_overlap(o, &topology, longest_row * micro)?;
-    let (recompute, keeping, replay) = crate::recompute::resolve(
-        &o.again,
-        &o.of_experts,
-        (&model, topology.dispatcher),
-        o.upstream,
-        &topology.stages,
-    )?;
+    let (recompute, keeping, replay) =
+        crate::recompute::resolve(&o.again, &o.of_experts, (&model, &topology), o.upstream)?;
     update::say_untrained(&o.update, &model);
     let loss_scale = update::loss_scale(&o.update, p)?;
     let attention_dropout = attention_dropout(&o.dropout, &model)?;
@@ -275,8 +278,11 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         log_interval: w.interval,
         log_throughput: w.throughput,
         log_params_norm: w.params_norm,
+        log_num_zeros: w.num_zeros,
+        compare_replicas: w.compare_replicas.unwrap_or(0),
+        skipped_iterations: skipped(&w.skipped)?,
         flops_per_sample: flops,
-        checkpoint: checkpoint::checkpointing(&o.keeping, &o.source, planned)?,
+        checkpoint: checkpoint::checkpointing(&o.keeping, &o.source, o.upstream, planned)?,
         exit: Exit {
             interval: w.exit_interval,
             duration: w
@@ -294,8 +300,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
     if train_iters > 0 {
         config.schedule.validate().map_err(usage)?;
     }
-    let profile_dir = w.profile_folder.clone();
-    Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, model_from })
+    let (profile_dir, profiled) = (w.profile_folder.clone(), profiled(&w.profile_ranks, world)?);
+    Ok(Resolved { config, data, world, topology, threads_per_rank, profile_dir, profiled, model_from })
 }
 
 /// What the ranks of `topology` that share a matrix compute beside their exchanges, with micro-batches of `tokens` tokens.
@@ -355,6 +361,27 @@ fn positions(flags: &ModelFlags, model: &mut ModelConfig, seq_length: usize) -> 
     tracing::warn!("--seq-length {seq_length}: the model was made for {has} positions");
     model.max_positions = seq_length;
     Ok(())
+}
+
+/// The iterations that are passed over.
+fn skipped(words: &[String]) -> Result<BTreeSet<u64>> {
+    let number = |word: &String| word.parse().ok();
+    words.iter().map(number).collect::<Option<_>>().ok_or_else(|| {
+        Usage(format!("--iterations-to-skip: expected numbers of at least 0, found {}", words.join(" ")))
+            .into()
+    })
+}
+
+/// The ranks of a trace; `None`: all.
+fn profiled(ranks: &Given<Vec<String>>, world: usize) -> Result<Option<Vec<usize>>> {
+    let Some(words) = ranks.given().filter(|words| !words.iter().any(|word| word == "-1")) else {
+        return Ok(None);
+    };
+    let number = |word: &String| word.parse().ok().filter(|&rank| rank < world);
+    words.iter().map(number).collect::<Option<_>>().map(Some).ok_or_else(|| {
+        let found = words.join(" ");
+        Usage(format!("--profile-ranks: expected -1 or ranks below {world}, found {found}")).into()
+    })
 }
 
 fn rampup(words: &[String]) -> Result<Option<(usize, usize, u64)>> {

@@ -1,5 +1,6 @@
 //! From flags to the grid of ranks, the stages and the order of work.
 
+use crate::shares::{Shares, Sizes};
 use anyhow::{Result, bail};
 use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
@@ -17,22 +18,24 @@ options! {
         pp: usize = "--pipeline-model-parallel-size", "stages that share the layers", range = "[1,65536]";
         pub(crate) ep: usize = "--expert-model-parallel-size", "ranks that share the experts", range = "[1,65536]";
         pub(crate) etp: Given<Option<usize>> = "--expert-tensor-parallel-size", "ranks that share an expert (default: as dense layers)", range = "[1,65536]";
-        pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks";
+        pub(crate) stages_first: Given<bool> = "--use-tp-pp-dp-mapping", "number pipeline stages before data-parallel ranks", group = "Pipeline";
         pub(crate) extend_ep: Given<bool> = "--moe-tp-extend-ep", "experts are whole and shared out over tensor-parallel ranks too";
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks: always so, --dry-run counts as told";
         pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
         pub(crate) window: Given<usize> = "--cp-window-size", "ranks of the inner ring of a double ring", range = "[1,65536]";
+        mask: String = "--attention-mask-type", "general: ranks of a ring have neighbouring tokens each, instead of two chunks whose causal work is even; masks are those of documents and windows either way";
+        old_mask: Option<String> = "--cp-attention-mask-type", "as --attention-mask-type, in older commands";
         pub(crate) ulysses: Given<Option<usize>> = "--ulysses-degree-in-cp", "ranks of hybrid_cp_algo that exchange heads for tokens", range = "[1,65536]";
-        pub(crate) layer_list: Given<Option<String>> = "--num-layer-list", "layers of each stage, 4,4,3";
-        pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", range = "[1,16384]";
-        pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", range = "[1,16384]";
-        pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble";
+        pub(crate) layer_list: Given<Option<String>> = "--num-layer-list", "layers of each stage, 4,4,3", group = "Pipeline";
+        pub(crate) layers_per_chunk: Given<Option<usize>> = "--num-layers-per-virtual-pipeline-stage", "layers of a chunk: stages hold several and take turns", group = "Pipeline", range = "[1,16384]";
+        pub(crate) chunks: Given<Option<usize>> = "--num-virtual-stages-per-pipeline-rank", "chunks of a stage, instead of layers of a chunk", group = "Pipeline", range = "[1,16384]";
+        pub(crate) order: Given<Option<String>> = "--schedules-method", "dualpipev: chunks from both ends; zero-bubble: weight gradients fill the bubble", group = "Pipeline";
         masks_of_code: bool = "--adaptive-cp-manually-set-mask-list", "refused in training with adaptive_cp_algo, as upstream unless its code is changed: masks are those of documents and windows";
         kept_of_ring: Option<String> = "--context-parallel-kv-cache-policy", "what a rank keeps of the keys and values of other ranks, so that they need not come again in the backward pass: both (full) or keys (half)";
         cache_interval: usize = "--context-parallel-cache-interval", "layers that keep nothing of them between two that do", range = "[0,16384]";
         pub(crate) dispatcher: String = "--moe-token-dispatcher-type", "how tokens reach experts: ranks gather all (allgather), or send each to its experts' ranks, their own tokens with all columns (alltoall since core 0.12; flex, whose fused kernels exchange the same) or all tokens with their own columns (alltoall_seq; alltoall of v2.0.0). A capacity needs one of the latter";
-        group: Option<usize> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", range = "[1,16777216]";
+        group: Option<usize> = "--microbatch-group-size-per-virtual-pipeline-stage", "micro-batches that pass a chunk before the next (default: the stages)", group = "Pipeline", range = "[1,16777216]";
     }
 }
 
@@ -67,6 +70,8 @@ pub(crate) struct Around<'a> {
     pub(crate) upstream: Upstream,
     /// Shared experts work while tokens are on their way to the others.
     pub(crate) overlap_experts: bool,
+    /// How stages share the layers, in other words than those of [`Spread`].
+    pub(crate) shares: &'a Shares,
     /// `--noop-layers`.
     pub(crate) noop: Option<&'a str>,
     pub(crate) seq_length: usize,
@@ -87,7 +92,7 @@ fn numbers(flag: &str, text: &str) -> Result<Vec<usize>> {
 /// # Errors
 /// If sizes do not fit together, or the model cannot be cut so.
 pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Topology> {
-    let &Around { world, upstream, noop, seq_length, micro, .. } = around;
+    let &Around { world, upstream, seq_length, micro, .. } = around;
     let (tp, cp, pp, ep) = (o.tp, o.cp, o.pp, o.ep);
     let rules = match upstream {
         Upstream::V2_0_0 => GridRules::V2,
@@ -115,7 +120,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         (sizes.ep, sizes.etp) = (ep * tp, Some(1));
     }
     let grid = Grid::new(world, &sizes, rules).map_err(refused)?;
-    let stages = stages(o, noop, model)?;
+    let stages = stages(o, around, model)?;
     let order = order(o, upstream);
     let sequence_parallel = o.sequence_parallel && tp > 1;
     let dispatcher = match (o.dispatcher.as_str(), upstream) {
@@ -126,7 +131,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
     };
     check(model, &grid, &stages, &context, (sequence_parallel, dispatcher), seq_length, micro)?;
     Ok(Topology {
-        ring_cache: ring_cache(o, &context, model.layers)?,
+        ring_cache: ring_cache(o, &context, model)?,
         dispatcher,
         overlap_experts: around.overlap_experts,
         grid,
@@ -170,7 +175,7 @@ impl Topology {
 ///
 /// # Source
 /// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
-fn ring_cache(o: &Spread, context: &ContextParallel, layers: usize) -> Result<RingCache> {
+fn ring_cache(o: &Spread, context: &ContextParallel, model: &ModelConfig) -> Result<RingCache> {
     const POLICY: &str = "--context-parallel-kv-cache-policy";
     const INTERVAL: &str = "--context-parallel-cache-interval";
     let interval = o.cache_interval;
@@ -183,11 +188,12 @@ fn ring_cache(o: &Spread, context: &ContextParallel, layers: usize) -> Result<Ri
     if o.cp == 1 {
         bail!(Usage(format!("{POLICY}: expected --context-parallel-size above 1, found 1")));
     }
-    if interval >= layers {
-        bail!(Usage(format!("{INTERVAL}: expected less than the {layers} layers, found {interval}")));
+    if interval >= model.layers {
+        bail!(Usage(format!("{INTERVAL}: expected less than the {} layers, found {interval}", model.layers)));
     }
     match context {
-        ContextParallel::Ulysses => {
+        // Rows that are key and value of all heads are gathered nevertheless.
+        ContextParallel::Ulysses if model.compressed().is_none() => {
             tracing::warn!("{POLICY} changes nothing with ulysses_cp_algo: what is exchanged once is kept");
             return Ok(RingCache::default());
         }
@@ -195,7 +201,11 @@ fn ring_cache(o: &Spread, context: &ContextParallel, layers: usize) -> Result<Ri
             tracing::warn!("{POLICY} changes nothing with adaptive context parallelism, as upstream");
             return Ok(RingCache::default());
         }
-        ContextParallel::Ring { .. } | ContextParallel::Hybrid { .. } | ContextParallel::Gather => {}
+        ContextParallel::Ring { .. }
+        | ContextParallel::Hybrid { .. }
+        | ContextParallel::InOrder { .. }
+        | ContextParallel::Gather
+        | ContextParallel::Ulysses => {}
     }
     let kept = if policy == "half" { KeptOfRing::Keys } else { KeptOfRing::KeysAndValues };
     Ok(RingCache { kept, interval })
@@ -231,6 +241,7 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
 
 fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
     let (window, algorithm, ulysses) = (o.window.value, o.context.value.as_str(), o.ulysses.value);
+    let in_order = o.mask == "general" || o.old_mask.as_deref() == Some("general");
     Ok(match algorithm {
         "ulysses_cp_algo" | "mamba_cp_algo" => ContextParallel::Ulysses,
         "kvallgather_cp_algo" => ContextParallel::Gather,
@@ -247,11 +258,17 @@ fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
                 return Ok(ContextParallel::Adaptive { ulysses: if cp == 1 { 1 } else { ulysses } });
             }
             check_window(window, cp / ulysses, "the ring of hybrid_cp_algo")?;
+            if in_order {
+                return Ok(ContextParallel::InOrder { ulysses, window });
+            }
             ContextParallel::Hybrid { ulysses, window }
         }
         "adaptive_cp_algo" => ContextParallel::Adaptive { ulysses: 1 },
         _ => {
             check_window(window, cp, "--context-parallel-size")?;
+            if in_order {
+                return Ok(ContextParallel::InOrder { ulysses: 1, window });
+            }
             ContextParallel::Ring { window }
         }
     })
@@ -267,9 +284,9 @@ fn check_window(window: usize, ring: usize, what: &str) -> Result<()> {
     Ok(())
 }
 
-fn stages(o: &Spread, noop: Option<&str>, model: &ModelConfig) -> Result<Stages> {
+fn stages(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> Result<Stages> {
     let pp = o.pp;
-    let noop = noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
+    let noop = around.noop.map(|t| numbers("--noop-layers", t)).transpose()?.unwrap_or_default();
     // As upstream: a list of layers is passed over where there are empty slots.
     let layer_list = o
         .layer_list
@@ -280,6 +297,28 @@ fn stages(o: &Spread, noop: Option<&str>, model: &ModelConfig) -> Result<Stages>
         .transpose()?;
     let slots = model.layers + noop.len();
     let dual_pipe = o.order.value.as_deref() == Some("dualpipev");
+    let other = match (&layer_list, dual_pipe) {
+        (Some(list), _) if list.len() != pp => {
+            bail!(Usage(format!(
+                "--num-layer-list: expected a number for each of {pp} stages, found {}",
+                list.len()
+            )))
+        }
+        (Some(_), _) => Some("--num-layer-list"),
+        (None, true) => Some("--schedules-method dualpipev"),
+        (None, false) => None,
+    };
+    let sizes = Sizes {
+        pp,
+        slots,
+        per_chunk: o.layers_per_chunk.value.filter(|_| pp > 1),
+        chunks: o.chunks.value.filter(|&n| n > 1 && pp > 1),
+        noop: !noop.is_empty(),
+        other,
+    };
+    if let Some(list) = around.shares.list(&sizes, model)? {
+        return Ok(Stages { pp, layers_per_chunk: None, layer_list: Some(list), noop, dual_pipe });
+    }
     let mut layers_per_chunk = o.layers_per_chunk.value.filter(|&n| pp > 1 && n * pp != slots);
     if let Some(chunks) = o.chunks.value.filter(|&n| n > 1 && pp > 1) {
         if !slots.is_multiple_of(chunks * pp) {
@@ -341,9 +380,9 @@ pub(crate) fn check(
         .map_err(|e| usage("--expert-model-parallel-size", &e))?;
     Placement::new(model, stages).map_err(|e| usage(placing_flag(stages, model.layers), &e))?;
     let cp = grid.size(Cp);
-    let gathered = *context == ContextParallel::Gather;
-    for (flag, gathered) in [("--context-parallel-size", true), ("--context-parallel-algo", gathered)] {
-        ms_spec::check_context(model, tp, cp, gathered).map_err(|e| usage(flag, &e))?;
+    let whole = context.sees_whole_documents();
+    for (flag, whole) in [("--context-parallel-size", true), ("--context-parallel-algo", whole)] {
+        ms_spec::check_context(model, tp, cp, whole).map_err(|e| usage(flag, &e))?;
     }
     if cp > 1 {
         let windowed = model.windowed.as_ref().map(|w| w.heads);
@@ -351,16 +390,17 @@ pub(crate) fn check(
             context.check(heads / tp, cp, seq_length).map_err(|e| usage("--context-parallel-algo", &e))?;
         }
     }
-    if model.moe.is_some() && !tp.is_multiple_of(etp) {
+    if model.moe.is_some() && dispatcher == Dispatcher::AllToAllSeq && !tp.is_multiple_of(etp) {
         bail!(Usage(format!(
-            "--expert-tensor-parallel-size: expected a divisor of --tensor-model-parallel-size {tp}, found {etp}"
+            "--expert-tensor-parallel-size: expected a divisor of --tensor-model-parallel-size {tp}, whose ranks have the same \
+             tokens to exchange for columns, found {etp}; allgather and Megatron-core 0.12's alltoall exchange whole rows"
         )));
     }
     let tokens = seq_length / cp * micro;
     let spread = if sequence_parallel {
         Some("--sequence-parallel")
     } else if model.moe.is_some() && etp != tp {
-        Some("whole experts on tensor-parallel ranks")
+        Some("experts cut otherwise than dense layers")
     } else {
         (dispatcher == Dispatcher::AllToAll).then_some("--moe-token-dispatcher-type alltoall")
     };

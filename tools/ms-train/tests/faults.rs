@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Within this time of a fault every rank has ended.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// Before the first rank opens a file of a checkpoint.
+const LOADING: &str = "0 arithmetic 1 note";
+
 /// A run of `ranks` in `dir` up to `iterations` of eight.
 fn train(dir: &Path, ranks: &str, iterations: &str, more: &str) -> assert_cmd::Command {
     let data = dir.join("data.safetensors");
@@ -137,8 +140,9 @@ fn a_disk_that_is_full_loses_nothing_that_was_saved() {
         let dir = tempfile::tempdir().unwrap();
         let save = format!("--tp 2 --save out --save-interval 2 {how}");
         train(dir.path(), "4", "2", &save).assert().success();
-        let more = train(dir.path(), "4", "6", &format!("{save} --load out"));
-        let said = failed(on_a_full_disk(&more, 8));
+        let more = || train(dir.path(), "4", "6", &format!("{save} --load out"));
+        // The third time that ranks agree the first has made the folder of the last checkpoint: from then on it writes.
+        let said = failed_at_once("0 saved 3 note", || on_a_full_disk(&more(), 8));
         assert!(said.contains("iteration 4 was NOT saved: rank 0: "), "{said}");
         // There is no later time for the last one.
         assert!(said.contains("rank 0 of 4: ") || said.contains("rank 0 could not write its part"), "{said}");
@@ -164,7 +168,7 @@ fn a_damaged_part_of_one_rank_is_named_and_an_older_checkpoint_goes_on() {
             _ => bytes[middle] ^= 4,
         }
         std::fs::write(&shard, bytes).unwrap();
-        let said = failed(train(dir.path(), "4", "8", "--tp 2 --load out"));
+        let said = failed_at_once(LOADING, || train(dir.path(), "4", "8", "--tp 2 --load out"));
         let by = |rank: u32, what: &str| {
             said.contains(&format!(
                 "ms-train: rank {rank} of 4: out/iter_0000004/rank_00003.safetensors: {what}"
@@ -195,7 +199,7 @@ fn of_several_damaged_checkpoints_the_last_whole_one_is_offered() {
         bytes[middle] ^= 4;
         std::fs::write(&shard, bytes).unwrap();
     };
-    let load = || failed(train(dir.path(), "4", "8", "--tp 2 --load out"));
+    let load = || failed_at_once(LOADING, || train(dir.path(), "4", "8", "--tp 2 --load out"));
     damage(8, 3);
     let said = load();
     assert!(said.contains("--ckpt-step 6 loads the one before, which is whole"), "{said}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tiny::{metrics, ms_train};
 
 /// Topologies of dense models. Empty slots give the two layers four chunks.
-const DENSE: [&str; 14] = [
+const DENSE: [&str; 16] = [
     "--nproc-per-node 2 --tp 2",
     "--nproc-per-node 2 --tp 2 --sequence-parallel",
     "--nproc-per-node 2 --pp 2 --schedules-method zero-bubble",
@@ -23,9 +23,11 @@ const DENSE: [&str; 14] = [
     "--nproc-per-node 8 --tp 2 --cp 2 --context-parallel-algo megatron_cp_algo",
     "--nproc-per-node 4 --cp 4 --context-parallel-algo adaptive_cp_algo --adaptive-cp-only-reschedule",
     "--nproc-per-node 4 --cp 4 --context-parallel-algo hybrid_adaptive_cp_algo --ulysses-degree-in-cp 2",
+    "--nproc-per-node 4 --cp 4 --context-parallel-algo megatron_cp_algo --attention-mask-type general",
+    "--nproc-per-node 4 --cp 4 --context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --cp-attention-mask-type general",
 ];
 
-const EXPERTS: [&str; 15] = [
+const EXPERTS: [&str; 17] = [
     "--nproc-per-node 2 --tp 2 --sequence-parallel",
     "--nproc-per-node 2 --ep 2 --moe-token-dispatcher-type alltoall",
     "--nproc-per-node 4 --ep 4 --moe-token-dispatcher-type alltoall",
@@ -43,6 +45,8 @@ const EXPERTS: [&str; 15] = [
     "--upstream head --nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type alltoall",
     "--upstream head --nproc-per-node 4 --tp 2 --ep 2 --sequence-parallel --moe-token-dispatcher-type alltoall_seq \
      --moe-alltoall-overlap-comm --moe-zero-memory level1 --moe-zero-memory-num-layers 1",
+    "--upstream head --nproc-per-node 4 --tp 2 --expert-tensor-parallel-size 4 --moe-token-dispatcher-type allgather",
+    "--upstream head --nproc-per-node 4 --ep 2 --expert-tensor-parallel-size 2 --moe-token-dispatcher-type alltoall",
 ];
 
 /// Topologies of rows with several documents. Three micro-batches are too few for pipelines of several chunks; every row has as

@@ -3,6 +3,12 @@
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used)] // helpers of a test may fail like the test itself
 
+#[allow(dead_code)] // a part of what the matrix of parity uses
+#[path = "../../../crates/ms-trainer/tests/drawn/mod.rs"]
+mod drawn;
+#[path = "../../../crates/ms-trainer/tests/parity/mod.rs"]
+mod parity;
+mod rows;
 mod tiny;
 
 use serde_json::Value;
@@ -17,19 +23,8 @@ const MODEL: &str = "--num-layers 4 --hidden-size 16 --num-attention-heads 4 --g
     --vocab-size 64 --padded-vocab-size 64 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1 \
     --global-batch-size 8 --seed 7 --hidden-dropout 0 --attention-dropout 0 --lr 1e-2 --lr-decay-style constant \
     --init-method-std 0.2 --eval-iters 0";
-const EXPERTS: &str = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 8 --moe-aux-loss-coeff 0.02";
-
-/// Rows of the matrix: ranks and flags.
-const ROWS: [(usize, &str, bool); 8] = [
-    (2, "--tp 2 --sequence-parallel", true),
-    (2, "--pp 2", true),
-    (2, "--cp 2 --context-parallel-algo megatron_cp_algo", false),
-    (4, "", false),
-    (4, "--tp 2 --pp 2 --bf16", false),
-    (4, "--ep 2 --moe-token-dispatcher-type alltoall --overlap-grad-reduce", true),
-    (4, "--pp 2 --schedules-method zero-bubble", false),
-    (4, "--tp 2 --cp 2 --context-parallel-algo megatron_cp_algo --fp64", false),
-];
+/// Runs that are compared with threads; `MS_PARITY_SEED` draws others.
+const ROWS: usize = 12;
 
 /// `mpirun` over `ranks` processes of this machine.
 fn mpirun(ranks: usize) -> Command {
@@ -81,7 +76,7 @@ fn text(output: &Output) -> String {
 }
 
 /// Loss, norm and the rest of every iteration, without times.
-fn rows(path: &Path) -> Vec<Value> {
+fn iterations(path: &Path) -> Vec<Value> {
     let timed = ["seconds", "tokens per second", "tflops per second", "elapsed time per iteration (ms)"];
     let mut rows = metrics(path);
     for row in &mut rows {
@@ -113,9 +108,12 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn processes_give_the_bits_of_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let data = samples(dir.path(), 4, 8, counting);
-    for (i, (ranks, flags, experts)) in ROWS.into_iter().enumerate() {
-        let line = format!("{MODEL} {} {flags} --train-iters 4", if experts { EXPERTS } else { "" });
+    let data = samples(dir.path(), 4, rows::GLOBAL, counting);
+    let seed = std::env::var("MS_PARITY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    println!("seed {seed}");
+    for (i, (ranks, flags)) in rows::rows(seed, ROWS).into_iter().enumerate() {
+        println!("{ranks} ranks: {flags}");
+        let line = format!("{flags} --train-iters 4");
         let path = |what: &str| dir.path().join(format!("{what}-{i}"));
         let more = |what: &str| {
             [
@@ -135,7 +133,7 @@ fn processes_give_the_bits_of_threads() {
         command.arg(program()).args(line.split_whitespace()).args(more("processes"));
         let (done, _) = finished(&mut command);
         assert!(done.status.success(), "{flags}: {}", text(&done));
-        let (want, got) = (rows(&path("threads.jsonl")), rows(&path("processes.jsonl")));
+        let (want, got) = (iterations(&path("threads.jsonl")), iterations(&path("processes.jsonl")));
         assert_eq!(want.len(), 4);
         assert_eq!(got, want, "{flags}");
         // One rank speaks.
@@ -191,7 +189,7 @@ fn a_run_goes_on_from_what_processes_saved_and_indices_are_made_once() {
     threads.args(line.split_whitespace()).args(more("b")).arg("--metrics-file").arg(&straight);
     threads.assert().success();
     let loss = |rows: &[Value]| rows.iter().map(|row| row["lm loss"].as_f64().unwrap()).collect::<Vec<_>>();
-    let (got, want) = (loss(&rows(&resumed)), loss(&rows(&straight)));
+    let (got, want) = (loss(&iterations(&resumed)), loss(&iterations(&straight)));
     assert_eq!(got.len(), 3);
     for (got, want) in got.iter().zip(&want[3..]) {
         assert!((got - want).abs() < 2e-5, "{got} {want}");
@@ -225,23 +223,23 @@ fn a_rank_that_fails_ends_all_and_is_named_with_its_cause() {
 }
 
 #[test]
-fn a_rank_that_is_killed_ends_all_and_mpirun_names_it() {
+fn a_rank_that_is_killed_ends_all_and_is_named_and_fewer_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let data = samples(dir.path(), 200, 8, counting);
     let file = dir.path().join("metrics.jsonl");
     let mut command = mpirun(4);
-    // Else mpirun waits a second before the signal that ends the others.
-    command.args(["--mca", "odls_base_sigkill_timeout", "0"]);
     command
         .arg(program())
         .args(MODEL.split_whitespace())
         .args(["--train-iters", "200", "--data-path"])
         .arg(&data);
+    let save = dir.path().join("save");
+    command.args(["--tp", "2", "--save-interval", "1", "--save"]).arg(&save);
     command.arg("--metrics-file").arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("mpirun is installed: libopenmpi-dev, openmpi-bin");
     let readers = [reader(child.stdout.take().unwrap()), reader(child.stderr.take().unwrap())];
     let start = Instant::now();
-    while !file.exists() || metrics_so_far(&file) < 2 {
+    while !file.exists() || metrics_so_far(&file) < 3 {
         assert!(
             start.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(),
             "it trains"
@@ -269,6 +267,32 @@ fn a_rank_that_is_killed_ends_all_and_mpirun_names_it() {
     assert!(!child.wait().unwrap().success());
     let [_, said] = readers.map(|reader| String::from_utf8(reader.join().unwrap()).unwrap());
     assert!(said.contains("rank 2") && said.contains("signal 9"), "{said}");
+    // Its neighbour has seen it, before mpirun ends anybody.
+    assert!(said.contains("rank 2 failed: process ") || said.contains(": rank 2 is gone"), "{said}");
+    // What was saved is whole, and two processes go on from it.
+    let saved = std::fs::read_to_string(save.join("latest_checkpointed_iteration.txt")).unwrap();
+    let saved: usize = saved.trim().parse().unwrap();
+    assert!((2..200).contains(&saved) && saved + 1 >= metrics_so_far(&file), "{saved}");
+    let until = saved + 3;
+    let line = format!(
+        "{MODEL} --override-opt_param-scheduler --train-iters {until} --data-path {}",
+        data.display()
+    );
+    let [on, straight] = ["on.jsonl", "straight.jsonl"].map(|name| dir.path().join(name));
+    let mut command = mpirun(2);
+    command.arg(program()).args(line.split_whitespace()).args(["--tp", "2", "--load"]).arg(&save);
+    let (done, _) = finished(command.arg("--metrics-file").arg(&on));
+    assert!(done.status.success(), "{}", text(&done));
+    let mut threads = ms_train();
+    threads.args(line.split_whitespace()).arg("--metrics-file").arg(&straight).assert().success();
+    let loss = |path: &Path| -> Vec<f64> {
+        iterations(path).iter().map(|row| row["lm loss"].as_f64().unwrap()).collect()
+    };
+    let (on, straight) = (loss(&on), loss(&straight));
+    assert_eq!((on.len(), straight.len()), (3, until));
+    for (on, straight) in on.iter().zip(&straight[saved..]) {
+        assert!((on - straight).abs() < 2e-5, "{on} {straight}");
+    }
 }
 
 /// Two network namespaces with a wire between them; they go away with it.
@@ -343,7 +367,7 @@ fn machines_that_reach_each_other_by_tcp_give_the_bits_of_threads() {
     command.arg(program()).args(line.split_whitespace()).arg("--data-path").arg(&data);
     let (done, _) = finished(command.arg("--metrics-file").arg(file("processes")));
     assert!(done.status.success(), "{}", text(&done));
-    assert_eq!(rows(&file("processes")), rows(&file("threads")));
+    assert_eq!(iterations(&file("processes")), iterations(&file("threads")));
 }
 
 fn metrics_so_far(path: &Path) -> usize {
@@ -384,8 +408,18 @@ fn launchers_that_contradict_mpi_and_flags_that_do_are_refused_once() {
         assert_eq!(said.matches(words).count(), 1, "{said}");
     };
     refused(&["--nproc-per-node", "3"], &[], "--nproc-per-node: expected 2");
-    refused(&[], &[("RANK", "0"), ("WORLD_SIZE", "3")], "as MPI has it, found 0 and 3");
-    // What scripts for torchrun write is taken.
-    let done = run(&["--nproc-per-node", "2"], &[]);
+    let both = "RANK and WORLD_SIZE: expected 1 and 2, as MPI has it, found 0 and 3";
+    refused(&[], &[("RANK", "0"), ("WORLD_SIZE", "3")], both);
+    refused(&[], &[("LOCAL_RANK", "5")], "LOCAL_RANK: expected 1, as MPI has it, found 5");
+    // What scripts for torchrun write is taken, and what it would set.
+    let nowhere = [("MASTER_ADDR", "nowhere.invalid"), ("MASTER_PORT", "1")];
+    let done = run(&["--nproc-per-node", "2"], &nowhere);
+    assert!(done.status.success(), "{}", text(&done));
+    let mut command = mpirun(2);
+    let torch =
+        "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=2 LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=2";
+    command.args(["sh", "-c", &format!("export {torch}; exec \"$0\" \"$@\"")]).arg(program());
+    command.args(MODEL.split_whitespace()).args(["--train-iters", "1", "--data-path"]).arg(&data);
+    let done = finished(&mut command).0;
     assert!(done.status.success(), "{}", text(&done));
 }

@@ -4,7 +4,7 @@
 
 mod tiny;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tiny::{ms_train, refused};
 
 /// A model of a few billion parameters, by its flags alone.
@@ -34,6 +34,16 @@ fn a_large_model_is_compared_in_a_moment_on_any_topology() {
         let found = parity(&format!("{MODEL} {topology}"));
         assert_eq!(found["equal"], Value::Bool(true), "{topology}: {found}");
         assert!(found["worst_gradient"]["relative"].as_f64().unwrap() < 1e-10, "{topology}: {found}");
+    }
+    // Empty slots stay, at the ends of their chunks.
+    for (noop, topology, slots) in [
+        ("0,27", "--nproc-per-node 2 --pp 2", json!([0, 3])),
+        ("5,22", "--nproc-per-node 2 --pp 2 --num-layers-per-virtual-pipeline-stage 7", json!([1, 7])),
+        ("0,1,2,3,4,5,6", "--nproc-per-node 4 --pp 4", json!([0, 1])),
+    ] {
+        let found = parity(&format!("{MODEL} {topology} --noop-layers {noop}"));
+        assert_eq!(found["equal"], Value::Bool(true), "{noop} {topology}: {found}");
+        assert_eq!(found["model"]["empty_slots"], slots, "{noop} {topology}");
     }
     for how in ["allgather", "alltoall --moe-alltoall-overlap-comm --moe-zero-memory level1"] {
         let experts = "--nproc-per-node 4 --expert-model-parallel-size 4 --moe-token-dispatcher-type";

@@ -175,8 +175,8 @@ fn flat_buffers_are_the_expected_ones() {
         for key in ["dp", "bucket_size", "numel"] {
             assert_eq!(buffer[key], case[key], "{key}: {flags}");
         }
-        // The same parameters, in the order in which Megatron's modules come: what attention projects its heads to stands before
-        // what makes them, whereas the expected values list these two the other way round.
+        // The same parameters, in Megatron's order, as the plan says; the expected values list two of attention's the other way
+        // round.
         let sorted = |shapes: &Value| {
             let mut all: Vec<String> = shapes.as_array().unwrap().iter().map(Value::to_string).collect();
             all.sort();

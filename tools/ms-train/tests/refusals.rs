@@ -229,6 +229,14 @@ fn ways_to_recompute_that_exclude_each_other_are_refused_by_the_flags_name() {
             "--upstream head --recompute-granularity selective --recompute-modules mla_up_proj".to_owned(),
             "--recompute-modules",
         ),
+        ("--recompute-mla-up-proj --mla-zero-memory".to_owned(), "--recompute-mla-up-proj"),
+        ("--distribute-saved-activations".to_owned(), "--distribute-saved-activations"),
+        (
+            format!(
+                "--nproc-per-node 2 --tensor-model-parallel-size 2 --sequence-parallel {full} block --recompute-num-layers 1 --distribute-saved-activations"
+            ),
+            "--distribute-saved-activations",
+        ),
         (
             format!("--upstream head {full} block --recompute-num-layers 1 --moe-layer-recompute"),
             "--moe-layer-recompute",

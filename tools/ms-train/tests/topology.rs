@@ -246,7 +246,7 @@ fn sizes_that_do_not_fit_are_refused_by_their_flag() {
             "--cp-window-size: expected a divisor of the ring",
         ),
         (
-            "--upstream head --nproc-per-node 2 --expert-tensor-parallel-size 2 --moe-token-dispatcher-type alltoall",
+            "--upstream head --nproc-per-node 2 --expert-tensor-parallel-size 2 --moe-token-dispatcher-type alltoall_seq",
             "--expert-tensor-parallel-size: expected a divisor",
         ),
         (

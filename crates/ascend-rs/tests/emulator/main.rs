@@ -56,9 +56,15 @@ fn passes_with(scenario: &str, settings: &[(&str, &str)]) {
         let text = said(&out);
         assert!(out.status.success() && text.contains("scenario done"), "{scenario} in mode {mode}:\n{text}");
         // What a documented rule forbids ends a program; what nobody promises otherwise is only written down. An executor that
-        // never ran (NN-06) is what one scenario is about.
+        // never ran (NN-06) is what one scenario is about, a rank that never comes (COMM-02) another: whether its group is told
+        // so before the program ends is chance.
+        let about: &[&str] = match scenario {
+            "a_failing_rank_releases_the_others" => &["NN-06", "COMM-02"],
+            _ => &["NN-06"],
+        };
         let report = std::fs::read_to_string(&report).unwrap_or_default();
-        let sure = report.lines().find(|l| !l.contains("\"severity\":\"cautious\"") && !l.contains("NN-06"));
+        let expected = |line: &str| about.iter().any(|rule| line.contains(&format!("\"rule\":\"{rule}\"")));
+        let sure = report.lines().find(|l| !l.contains("\"severity\":\"cautious\"") && !expected(l));
         assert!(sure.is_none() || scenario.starts_with("ranks_that_disagree"), "{scenario}: {sure:?}");
     }
 }

@@ -7,15 +7,15 @@ use ms_core::Region;
 use ms_spec::{Feed, ModelConfig, params};
 
 use super::cut::{Cut, Placement};
-use super::is_idle;
-use super::mcore::rank_tensors;
 use super::optimizer::States;
+use super::rank_tensors::rank_tensors;
 use super::ranks::{Opened, RankFile};
 use super::spelling::{Local, Spelling, alternative};
 use crate::adapter::{self, Adapters, Part};
-use crate::checkpoint::{Global, Piece, Stored};
+use crate::checkpoint::is_idle;
 use crate::lens::Lens;
 use crate::optim::{Held, STATES};
+use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Result};
 
 impl Opened {

@@ -23,14 +23,17 @@ use std::path::Path;
 use ms_core::{DType, Region};
 use serde_json::{Map, Value, json};
 
-use super::mcore::{Cut, ExpertTp, Spelling, rank_tensors};
+use super::cut::{Cut, ExpertTp};
+use super::cut::{Placement, Rank};
 use super::optimizer::{buffer_order, flat_buffers};
+use super::rank_tensors::rank_tensors;
 use super::spelling::Local;
-use super::torch_dist::Opened;
-use super::{Placement, Rank};
-use crate::checkpoint::{Checkpoint, Global, Piece, Stored};
+use super::spelling::Spelling;
+use super::torch_dist::opened::Opened;
+use crate::checkpoint::Checkpoint;
 use crate::dcp;
 use crate::optim::{BUFFERS, Held, STATES, bucket_size, flat_places, inner, optimizers};
+use crate::stored::{Global, Piece, Stored};
 use crate::torch::{Node, TensorRef, TensorView};
 use crate::{Error, Result};
 
@@ -157,7 +160,7 @@ impl Opened<'_> {
             return Err(Error::folder(self.folder, what));
         }
         let total = size("num_layers").unwrap_or(0).max(slots.last().map_or(0, |l| l + 1));
-        if total > slots.len() + super::torch_dist::MOST_LAYERS {
+        if total > slots.len() + super::torch_dist::opened::MOST_LAYERS {
             return Err(Error::folder(self.folder, format!("args say {total} layers")));
         }
         let noop = (0..total).filter(|slot| !slots.contains(slot)).collect();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::cut::MODEL;
 use super::hf::read_json;
-use super::mcore::Hints;
+use super::hints::Hints;
 use crate::{Error, Result};
 
 /// The model: from Megatron's `args`, made complete by a `config.json` if that describes the same one. It has `mtp`

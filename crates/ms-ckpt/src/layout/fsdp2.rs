@@ -20,10 +20,10 @@ use ms_spec::{ModelConfig, ParamSpec, params};
 use serde_json::{Value, json};
 
 use super::names::Names;
-use super::torch_dist::Opened;
-use crate::checkpoint::{Global, Piece, Stored};
+use super::torch_dist::opened::Opened;
 use crate::dcp::{self, Metadata};
 use crate::optim::STATES;
+use crate::stored::{Global, Piece, Stored};
 use crate::{Error, Result};
 
 /// What stands before a weight's name in the key.
@@ -51,7 +51,7 @@ impl Opened<'_> {
             let found = self.of_projections(&spec, &weight)?;
             match found {
                 Some(global) => drop(globals.insert(spec.name.clone(), global)),
-                None if self.config.reward && super::is_idle(&spec.name) => continue,
+                None if self.config.reward && crate::checkpoint::is_idle(&spec.name) => continue,
                 None => {
                     return Err(Error::Missing { path: self.folder.to_owned(), name: spec.name });
                 }

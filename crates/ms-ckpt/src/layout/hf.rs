@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::names::{Named, Names};
 use super::schemes::{self, ALIASES};
 use crate::adapter::Adapters;
-use crate::checkpoint::{Checkpoint, Codes, Global, Kind, Piece, Stored};
-use crate::plan;
+use crate::checkpoint::{Checkpoint, Kind};
+use crate::stored::{Codes, Global, Piece, Stored};
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, fp8, safetensors};
 
@@ -149,7 +149,7 @@ pub(crate) fn open(path: &Path) -> Result<Checkpoint> {
             by_name.entry(usual).or_insert(i);
         }
     }
-    fp8::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
+    super::fp8_scales::pair(path, &config_json, &files, &mut stored, &mut by_name)?;
     drop_surplus_rows(&config, &by_name, &mut stored);
     take_rows(path, &mut config, &by_name, &stored)?;
     take_predictions(&mut config, &by_name);
@@ -371,24 +371,6 @@ pub(crate) fn tensors(config: &ModelConfig) -> Result<Vec<HfTensor>> {
 
 /// The largest file written, unless one tensor alone is larger: 5 GB, as `save_pretrained` has it.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
-
-/// Writes weights that a program holds as a Hugging Face folder: `config.json`, safetensors, index.
-///
-/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`,
-/// little-endian (whole numbers, [`ParamSpec::integral`], as float32); it is called once for each Hugging Face tensor in turn.
-///
-/// # Errors
-/// What the operating system refuses; an existing folder that is not empty, unless `replace`.
-pub fn write(
-    dir: &Path,
-    config: &ModelConfig,
-    dtype: DType,
-    replace: bool,
-    bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
-) -> Result<()> {
-    let config = ModelConfig { dtype: Some(dtype), ..config.clone() };
-    plan::write_hf(dir, replace, &config, dtype, SHARD_BYTES, bytes)
-}
 
 #[cfg(test)]
 mod tests {

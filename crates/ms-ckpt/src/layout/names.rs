@@ -10,6 +10,7 @@ use ms_core::Region;
 use ms_spec::{Attention, Mixer, ModelConfig, ParamSpec, Place};
 
 use super::schemes::{self, Scheme};
+use crate::checkpoint::is_idle;
 use crate::lens::Lens;
 use crate::{Error, Result};
 
@@ -26,16 +27,6 @@ pub(crate) struct Named {
 pub(super) struct Names<'a> {
     config: &'a ModelConfig,
     scheme: &'static Scheme,
-}
-
-/// Whether a parameter of a reward model is only there because Megatron's class has it: an output layer that is not used,
-/// and the head's bias, which Hugging Face's class does not have. Both are zero when they are made.
-///
-/// # Source
-/// MindSpeed-LLM v2.0.0, `mindspeed_llm/tasks/posttrain/orm/orm_model.py` and `set_postprocess_state` of
-/// `mindspeed_llm/tasks/checkpoint/models.py`.
-pub(crate) fn is_idle(name: &str) -> bool {
-    matches!(name, "output_layer.weight" | "output_layer.bias" | "rm_head.bias")
 }
 
 /// Where a name's placeholders point.

@@ -5,8 +5,8 @@ use std::path::Path;
 use ms_core::DType;
 use serde_json::{Map, Value};
 
-use crate::checkpoint::Stored;
 use crate::optim::{BUFFERS, Held, bucket_size, flat_places, inner, optimizers};
+use crate::stored::Stored;
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
 

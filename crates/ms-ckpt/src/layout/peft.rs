@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use super::hf;
 use super::names::Names;
 use crate::adapter::{Adapters, Part};
-use crate::checkpoint::{Checkpoint, Global, Kind, Piece};
+use crate::checkpoint::{Checkpoint, Kind};
+use crate::stored::{Global, Piece};
 use crate::{Error, Result};
 
 pub(crate) const CONFIG: &str = "adapter_config.json";

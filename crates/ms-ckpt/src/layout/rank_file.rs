@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ms_core::DType;
 
-use crate::checkpoint::{Codes, Stored};
 use crate::nf4::{self, Quantised};
+use crate::stored::{Codes, Stored};
 use crate::torch::{Node, TensorRef, TensorView, TorchFile};
 use crate::{Error, Result};
 

@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 
 use super::cut::{Cut, ExpertTp, Placement, Rank};
 use super::described::number_in;
-use super::mcore::{FILE, Hints};
+use super::hints::Hints;
 use super::optimizer::States;
 use super::rank_file::{Tensors, rank_file};
+use super::rank_tensors::FILE;
 use super::spelling::{Experts, Spelling, Version};
-use crate::checkpoint::Stored;
+use crate::stored::Stored;
 use crate::torch::{Node, TorchFile};
 use crate::{Error, Mapped, Result, optim};
 

@@ -126,11 +126,7 @@ impl<'a> Speller<'a> {
             Place::Mtp(k) => format!("mtp.layers.{k}."),
             Place::Embedding | Place::Head => String::new(),
         };
-        let inner = match spec.place {
-            Place::Layer(_) => spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name),
-            Place::Mtp(_) => spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name),
-            _ => &spec.name,
-        };
+        let inner = spec.inner();
         let position = self.cut.position(rank, spec.name.contains(".mlp.experts."));
         let region = spec
             .partition

@@ -2,11 +2,13 @@
 
 use ms_core::DType;
 
-use super::write::{Feed, Sink};
 use super::{FilePlan, Target};
 use crate::Result;
 use crate::cast::cast;
 use crate::nf4::{Scales, TABLE, Written};
+
+pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+pub(super) type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
 
 /// One tensor of a `.pt` file.
 pub(super) struct Item {

@@ -34,8 +34,9 @@ use crate::{Error, Result};
 
 pub use hf::{HF_LAYOUT, HfLayout};
 pub use run::{Beside, Run};
+pub(crate) use write::write_from;
 use write::{make_parent, write_in_parts, write_one};
-pub(crate) use write::{write_from, write_hf, write_mcore};
+pub use write::{write_hf, write_mcore};
 
 /// One tensor of an output file.
 #[derive(Clone, Debug, Serialize)]
@@ -213,7 +214,7 @@ impl Plan {
                     progress(file.bytes());
                     continue;
                 }
-                let feed = |t: &Target, sink: write::Sink<'_>| {
+                let feed = |t: &Target, sink: items::Sink<'_>| {
                     let sink = &mut |bytes: &[u8]| {
                         progress(bytes.len() as u64);
                         if !t.nf4 {

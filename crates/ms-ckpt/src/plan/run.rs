@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::torch_dist::SPACE;
 use super::{ArgsForm, DTypeOf};
-use crate::adapter_blocks::BLOCK_RANK;
+use crate::adapter::BLOCK_RANK;
 use crate::checkpoint::Checkpoint;
 use crate::optim::STATES;
 use crate::torch::Object;

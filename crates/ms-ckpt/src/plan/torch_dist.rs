@@ -11,9 +11,11 @@ use serde_json::json;
 use super::megatron::holds;
 use super::{ArgsForm, Container, DTypeOf, FilePlan, Plan, Run, target};
 use crate::dcp::{self, Placed, Written};
-use crate::layout::mcore::{Cut, Spelling};
+use crate::iterations::{TRACKER, iteration_name};
+use crate::layout::cut::Cut;
+use crate::layout::spelling::Spelling;
+use crate::layout::torch_dist;
 use crate::layout::torch_dist::Modules;
-use crate::layout::{TRACKER, iteration_name, torch_dist};
 use crate::lens::Lens;
 use crate::torch::{Object, archive_bytes, archive_of};
 use crate::{Error, Result};
@@ -143,7 +145,7 @@ impl<'a> Keys<'a> {
         let mut packed = BTreeSet::new();
         for spec in specs {
             let Place::Layer(layer) = spec.place else { continue };
-            let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
+            let inner = spec.inner();
             if inner == "self_attention.linear_qkv.weight" {
                 packed.insert(layer);
             }

@@ -9,12 +9,14 @@ use ms_core::DType;
 use ms_spec::{ModelConfig, ParamSpec};
 use serde_json::{Map, Value};
 
-use super::items::Item;
+use super::items::{Feed, Item, Sink};
 use super::{ArgsForm, Container, FilePlan, Plan, Run, RunOptions, Sharding, Target};
 use crate::cast::cast;
 use crate::checkpoint::Checkpoint;
-use crate::layout::mcore::{Cut, Spelling};
-use crate::layout::{iteration_name, write_tracker};
+use crate::iterations::{iteration_name, write_tracker};
+use crate::layout::cut::Cut;
+use crate::layout::hf::SHARD_BYTES;
+use crate::layout::spelling::Spelling;
 use crate::safetensors::write_header;
 use crate::staging::{Folder, sync_folder, write_file};
 use crate::sums::{self, Sum, Summing};
@@ -25,9 +27,6 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
     let parent = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(Error::io(parent, "create"))
 }
-
-pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
-pub(super) type Feed<'a> = &'a mut dyn FnMut(&Target, Sink<'_>) -> Result<()>;
 
 /// Writes a file and gives the checksum of its bytes.
 pub(super) fn write_one(plan: &FilePlan, folder: &Path, sync: bool, feed: Feed<'_>) -> Result<Sum> {
@@ -275,15 +274,22 @@ fn write_held(plan: &Plan, folder: &Path, prefix: &str, config: &ModelConfig, by
     sums::note(folder, &sums)
 }
 
-pub(crate) fn write_hf(
+/// Writes weights that a program holds as a Hugging Face folder: `config.json`, safetensors, index.
+///
+/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype`,
+/// little-endian (whole numbers, [`ParamSpec::integral`], as float32); it is called once for each Hugging Face tensor in turn.
+///
+/// # Errors
+/// What the operating system refuses; an existing folder that is not empty, unless `replace`.
+pub fn write_hf(
     dir: &Path,
-    replace: bool,
     config: &ModelConfig,
     dtype: DType,
-    shard: u64,
-    bytes: Held<'_>,
+    replace: bool,
+    bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
 ) -> Result<()> {
-    let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(shard))?;
+    let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
+    let plan = Plan::hf(config, &|_| Ok(dtype), Sharding::Bytes(SHARD_BYTES))?;
     let folder = Folder::create(dir, replace)?;
     write_held(&plan, folder.path(), "", config, bytes)?;
     plan.write_small(folder.path())?;
@@ -294,15 +300,25 @@ pub(crate) fn write_hf(
     folder.commit(true)
 }
 
-pub(crate) fn write_mcore(
+/// Writes weights that a program holds as a Megatron-core checkpoint of an iteration, and the tracker file.
+///
+/// `bytes` gives the whole canonical parameter (`[padded_vocab, ...]` for vocabulary tensors) as `dtype` (float32 for what
+/// is not trained: routers' biases, as Megatron keeps them, and whole numbers), little-endian; it is called for every
+/// piece of it. `more` is added to `args`: consumed samples, the flags of
+/// the run. Optimizer state is not written.
+///
+/// # Errors
+/// A cut that does not divide; what the operating system refuses.
+pub fn write_mcore(
     root: &Path,
     iteration: u64,
     config: &ModelConfig,
     cut: &Cut,
     dtype: DType,
     more: &Map<String, Value>,
-    bytes: Held<'_>,
+    bytes: &mut dyn FnMut(&ParamSpec) -> Result<Vec<u8>>,
 ) -> Result<()> {
+    let config = &ModelConfig { dtype: Some(dtype), ..config.clone() };
     fs::create_dir_all(root).map_err(Error::io(root, "create"))?;
     let folder = Folder::create(&root.join(iteration_name(iteration)), true)?;
     let run = Run { iteration, args: more.clone(), ..Run::default() };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ms_core::DType;
 
 use super::read::{Node, TensorRef, unfold};
-use super::{legacy, pickle, zip};
+use super::{legacy, pickle};
 use crate::strided::gather;
 use crate::{Error, Mapped, Result};
 
@@ -46,7 +46,7 @@ impl Archive {
     /// [`Error::Malformed`] or [`Error::Pickle`] with what is wrong and where.
     pub(crate) fn within(path: &Path, bytes: &[u8]) -> Result<Self> {
         let malformed = |what: String| Error::malformed(path, what);
-        let entries = zip::entries(bytes).map_err(malformed)?;
+        let entries = ms_files::zip::entries(bytes).map_err(malformed)?;
         let pickled: Vec<&String> =
             entries.keys().filter(|n| n.split_once('/').is_some_and(|(_, f)| f == "data.pkl")).collect();
         let [name] = pickled[..] else {

@@ -9,7 +9,6 @@ mod legacy;
 pub(crate) mod pickle;
 mod read;
 mod write;
-mod zip;
 
 pub(crate) use file::Archive;
 pub use file::{TensorView, TorchFile};

@@ -11,8 +11,11 @@ const FAMILIES: &str = "Model families";
 /// The group of flags that trade time for memory.
 const MEMORY: &str = "Recomputation";
 
+/// The group of flags about the stages of a pipeline.
+const STAGES: &str = "Pipeline";
+
 /// Headings in the order of the work.
-const GROUPS: [&str; 23] = [
+const GROUPS: [&str; 24] = [
     "Task",
     "Input",
     "Selection",
@@ -21,6 +24,7 @@ const GROUPS: [&str; 23] = [
     "Model",
     FAMILIES,
     "Parallelism",
+    STAGES,
     "Batch",
     "Data",
     "Precision",
@@ -75,6 +79,7 @@ pub fn short_help(program: &Line, upstream: Upstream) -> String {
         let counted = match group {
             FAMILIES => Some("that some families need: --help model".to_owned()),
             MEMORY => Some(format!("that save memory: {name} help {}", MEMORY.to_lowercase())),
+            STAGES => Some(format!("about stages and their layers: {name} help {}", STAGES.to_lowercase())),
             _ => None,
         };
         if let Some(what) = counted {

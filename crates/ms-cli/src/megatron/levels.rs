@@ -12,7 +12,7 @@
 pub(super) const HIGHEST: u64 = 2;
 
 /// Flags of features of the highest level that a program acts on.
-pub(super) const OF_HIGHEST: [&str; 29] = [
+pub(super) const OF_HIGHEST: [&str; 34] = [
     "--coc-fused-kernel",
     "--coc-mode",
     "--coc-parallel-num",
@@ -23,20 +23,25 @@ pub(super) const OF_HIGHEST: [&str; 29] = [
     "--enable-recompute-layers-per-pp-rank",
     "--fix-sub-seq-length",
     "--interleave-sliding-window",
+    "--mla-swap-core-attn-out",
+    "--mla-zero-memory",
     "--moe-tp-extend-ep",
     "--noop-layers",
     "--npu-deterministic",
     "--num-layer-list",
+    "--pipeline-num-transformer-layers",
     "--recompute-activation-function",
     "--recompute-activation-function-num-layers",
     "--recompute-in-advance",
     "--recompute-in-bubble",
+    "--recompute-mla-up-proj",
     "--recompute-norm",
     "--recompute-norm-num-layers",
     "--reuse-fp32-param",
     "--schedules-method",
     "--sliding-window",
     "--swap-attention",
+    "--swap-layer-input",
     "--swap-optimizer",
     "--swap-optimizer-times",
     "--ulysses-degree-in-cp",

@@ -154,12 +154,24 @@ fn choices_are_checked() {
 #[test]
 fn refused_flags_only_count_when_they_ask_for_something() {
     assert!(train(&["--cla-share-factor", "1", "--loss-scale", "0"]).check().is_ok());
-    let error = train(&["--cla-share-factor", "2", "--data-parallel-random-init"]).check().unwrap_err();
+    let error = train(&["--cla-share-factor", "2", "--init-method-xavier-uniform"]).check().unwrap_err();
     assert!(
-        error.0.contains("--cla-share-factor: ") && error.0.contains("--data-parallel-random-init: "),
+        error.0.contains("--cla-share-factor: ") && error.0.contains("--init-method-xavier-uniform: "),
         "{}",
         error.0
     );
+    // Values that ask for what is so anyway, and those that do not.
+    for (flag, same, other) in [
+        ("--exp-avg-dtype", "fp32", "fp16"),
+        ("--main-grads-dtype", "fp32", "bf16"),
+        ("--optimizer-selection", "fused_torch_adamw", "fused_ema_adamw"),
+    ] {
+        let given = |value| train(&["--upstream", "head", flag, value]).check();
+        assert!(given(same).is_ok(), "{flag} {same}");
+        assert!(given(other).unwrap_err().0.starts_with(&format!("{flag}: ")), "{flag} {other}");
+    }
+    let file = train(&["--upstream", "head", "--heterogeneous-layers-config-path", "layers.json"]).check();
+    assert!(file.unwrap_err().0.contains("--heterogeneous-layers-config-path: "));
 }
 
 #[test]

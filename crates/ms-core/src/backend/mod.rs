@@ -20,7 +20,7 @@ pub use moe::{ExpertLoad, GroupScore, MoeBackend, Router, RouterScore, Routes};
 pub use recurrent::{DeltaRule, RecurrentBackend, StateSpace, Trapezoid, TurnedPairs};
 pub use streams::{Mixing, StreamBackend};
 
-use crate::{Arena, DType, Error, Result, Tensor, TensorMut};
+use crate::{Arena, DType, Error, ExactSum, Result, Tensor, TensorMut};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -433,11 +433,11 @@ pub trait OptimBackend {
         grad_scale: f64,
         step: &Sgd,
     ) -> Result<()>;
-    /// `Σ x²` in f64, in a fixed order.
+    /// `Σ x²` of squares in f64, without rounding.
     ///
     /// # Errors
     /// If `x` is not f32.
-    fn sum_squares(&self, x: &Tensor) -> Result<f64>;
+    fn sum_squares(&self, x: &Tensor) -> Result<ExactSum>;
     /// Sets every element to zero.
     ///
     /// # Errors

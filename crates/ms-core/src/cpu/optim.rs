@@ -1,7 +1,7 @@
 //! The optimizer's flat buffers on the CPU.
 
 use super::{CpuBackend, expect, op_span, size, with_float};
-use crate::{AdamW, DType, Error, OptimBackend, Result, Sgd, Tensor, TensorMut};
+use crate::{AdamW, DType, Error, ExactSum, OptimBackend, Result, Sgd, Tensor, TensorMut};
 use ms_kernels::{adamw, elementwise, reduce, sgd};
 
 impl OptimBackend for CpuBackend {
@@ -41,7 +41,7 @@ impl OptimBackend for CpuBackend {
         Ok(sgd::step(&self.cpu, p, m, g.as_slice()?, grad_scale as f32, step)?)
     }
 
-    fn sum_squares(&self, x: &Tensor) -> Result<f64> {
+    fn sum_squares(&self, x: &Tensor) -> Result<ExactSum> {
         op_span!("sum_squares", 2 * x.numel(), size(&[x]));
         Ok(reduce::sum_squares(&self.cpu, x.as_slice::<f32>()?))
     }

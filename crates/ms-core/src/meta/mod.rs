@@ -10,8 +10,8 @@ mod rows;
 mod states;
 
 use crate::{
-    AdamW, Arena, Backend, DType, Device, LossBackend, MatmulBackend, OptimBackend, Result, Routes, Sgd,
-    Shape, Tensor, TensorMut,
+    AdamW, Arena, Backend, DType, Device, ExactSum, LossBackend, MatmulBackend, OptimBackend, Result, Routes,
+    Sgd, Shape, Tensor, TensorMut,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -159,8 +159,8 @@ impl OptimBackend for MetaBackend {
         Ok(())
     }
 
-    fn sum_squares(&self, _: &Tensor) -> Result<f64> {
-        Ok(0.0)
+    fn sum_squares(&self, _: &Tensor) -> Result<ExactSum> {
+        Ok(ExactSum::default())
     }
 
     fn fill_zero(&self, _: &mut Tensor) -> Result<()> {

@@ -7,8 +7,8 @@ mod router_losses;
 
 use super::*;
 use crate::{
-    AttentionDropout, AttentionOptions, DType, Device, GradBuffer, Graph, HeadLayout, Norm, ParamId,
-    ParamLayout, ParamStore, Rng, Rotary, Segment, Shape, Var,
+    AttentionDropout, AttentionOptions, DType, Device, GradBuffer, GradSink, Graph, HeadLayout, Norm,
+    ParamId, ParamLayout, ParamStore, Rng, Rotary, Segment, Shape, TensorMut, Var,
 };
 use std::sync::Arc;
 
@@ -222,8 +222,23 @@ fn recomputation_gives_the_same_bits_and_keeps_less() {
     assert_eq!(plain.2, recomputed.2);
 }
 
+/// Gradients, and how often a parameter was said to be final.
+struct Told(GradBuffer, usize);
+
+impl GradSink for Told {
+    fn add(&mut self, p: ParamId, work: &mut dyn FnMut(TensorMut<'_>) -> Result<()>) -> Result<()> {
+        assert_eq!(self.1, 0, "nothing is added to what is final");
+        self.0.add(p, work)
+    }
+
+    fn finished(&mut self, _: ParamId) -> Result<()> {
+        self.1 += 1;
+        Ok(())
+    }
+}
+
 #[test]
-fn deferred_weight_gradients_give_the_same_bits() {
+fn deferred_weight_gradients_give_the_same_bits_and_are_final_when_they_are_formed() {
     let device = device();
     let layout = Arc::new(ParamLayout::sequential([Shape::new(&[8, 8])]));
     let mut store = ParamStore::zeros(device.arena(), DType::F32, layout.clone());
@@ -237,19 +252,20 @@ fn deferred_weight_gradients_give_the_same_bits() {
         let h = linear(&mut g, &x, &w, None).unwrap();
         let y = linear(&mut g, &h, &w, None).unwrap();
         let dy = random(&device, "deferred.dy", &[4, 8], 1.0);
-        let mut grads = GradBuffer::zeros(device.arena(), DType::F32, layout.clone());
+        let mut grads = Told(GradBuffer::zeros(device.arena(), DType::F32, layout.clone()), 0);
         if split {
             let mut later = Vec::new();
             g.backward_from(vec![(&y, dy)], &[&x], &mut grads, Some(&mut later)).unwrap();
-            assert!(grads.values().to_f32_vec().unwrap().iter().all(|&v| v == 0.0));
-            assert_eq!(later.len(), 2);
+            assert!(grads.0.values().to_f32_vec().unwrap().iter().all(|&v| v == 0.0));
+            assert_eq!((later.len(), grads.1), (3, 0), "two gradients and the word that they are all");
             for work in later {
                 work.run(&device, &mut grads).unwrap();
             }
         } else {
             g.backward(&y, dy, &[&x], &mut grads).unwrap();
         }
-        results.push(grads.values().to_f32_vec().unwrap());
+        assert_eq!(grads.1, 1);
+        results.push(grads.0.values().to_f32_vec().unwrap());
     }
     assert_eq!(results[0], results[1]);
 }

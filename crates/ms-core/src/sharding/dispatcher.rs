@@ -22,3 +22,14 @@ pub enum Dispatcher {
     /// since).
     AllToAllSeq,
 }
+
+impl Dispatcher {
+    /// How many of `tp` tensor-parallel ranks route the same tokens, where `etp` ranks share an expert: one where each sends
+    /// its own, or where those that share an expert are not all in one tensor-parallel group and so have other tokens.
+    pub fn router_copies(self, tp: usize, etp: usize) -> usize {
+        match self {
+            Self::AllGather | Self::AllToAllSeq if tp.is_multiple_of(etp) => etp,
+            _ => 1,
+        }
+    }
+}

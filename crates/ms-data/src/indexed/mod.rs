@@ -17,7 +17,6 @@
 //!
 //! Source: Megatron-LM `core_r0.8.0` `megatron/core/datasets/indexed_dataset.py`.
 
-mod numbers;
 mod reader;
 mod writer;
 

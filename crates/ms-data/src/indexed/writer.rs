@@ -1,11 +1,14 @@
 //! Writing a `.bin`/`.idx` pair.
 
-use super::numbers::Numbers;
 use super::{IndexedDataset, MAGIC, TokenType, VERSION, bin_path, idx_path};
 use crate::{AtomicFile, Error, Result, Settled};
+use ms_files::Spill;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// Numbers of each kind that are held before a file is used.
+const HELD: usize = 1 << 20;
 
 /// Writes an indexed dataset. Nothing is visible under its name before [`IndexedWriter::finish`].
 ///
@@ -14,9 +17,9 @@ pub struct IndexedWriter {
     prefix: PathBuf,
     token_type: TokenType,
     bin: AtomicFile,
-    lengths: Numbers<i32>,
+    lengths: Spill<i32>,
     /// Sequences up to the end of each document; the 0 in front of them is not held.
-    ends: Numbers<i64>,
+    ends: Spill<i64>,
     tokens: u64,
     buffer: Vec<u8>,
 }
@@ -32,8 +35,8 @@ impl IndexedWriter {
             prefix: prefix.into(),
             token_type,
             bin: AtomicFile::create(bin_path(prefix))?,
-            lengths: Numbers::new(temporary(prefix, "lengths")),
-            ends: Numbers::new(temporary(prefix, "documents")),
+            lengths: Spill::new(temporary(prefix, "lengths"), HELD),
+            ends: Spill::new(temporary(prefix, "documents"), HELD),
             tokens: 0,
             buffer: Vec::new(),
         })
@@ -91,7 +94,7 @@ impl IndexedWriter {
         }
         self.bin.write_all(&self.buffer).map_err(Error::io(bin_path(&self.prefix)))?;
         self.tokens += tokens.len() as u64;
-        self.lengths.push(length)
+        Ok(self.lengths.push(length)?)
     }
 
     /// Closes the open document; it may hold no sequence.
@@ -99,7 +102,7 @@ impl IndexedWriter {
     /// # Errors
     /// [`Error::Io`].
     pub fn end_document(&mut self) -> Result<()> {
-        self.ends.push(self.lengths.len() as i64)
+        Ok(self.ends.push(self.lengths.len() as i64)?)
     }
 
     /// Appends all documents of another set, as Megatron's `add_index` does.

@@ -4,10 +4,9 @@
 //! labels are the lengths of the runs, first of ignored places and then in turns; such a sample takes half the space. A
 //! negative length says that the labels themselves follow.
 
+use crate::Result;
 use crate::sft::IGNORED;
-use crate::{Error, Result};
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
+use ms_files::Spill;
 use std::path::PathBuf;
 
 /// Numbers that are held before a file is used: 64 MB.
@@ -16,85 +15,42 @@ const HELD_NUMBERS: usize = 16 << 20;
 /// Input ids and labels of samples, one after the other.
 #[derive(Debug)]
 pub(super) struct SampleStore {
-    /// The samples after those in the file.
-    held: Vec<i32>,
-    /// Numbers in the file.
-    spilled: u64,
-    file: Option<File>,
-    path: PathBuf,
-    limit: usize,
+    numbers: Spill<i32>,
     /// Where each sample starts, in numbers; one entry more than samples.
     starts: Vec<u64>,
-    /// The sample that was asked for last: as it is kept, and its labels.
-    buffer: Vec<i32>,
+    /// A sample as it is kept, and the labels of the one that was asked for last.
+    kept: Vec<i32>,
     labels: Vec<i32>,
 }
 
 impl SampleStore {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self {
-            held: Vec::new(),
-            spilled: 0,
-            file: None,
-            path,
-            limit: HELD_NUMBERS,
-            starts: vec![0],
-            buffer: Vec::new(),
-            labels: Vec::new(),
-        }
+        Self::holding(path, HELD_NUMBERS)
     }
 
-    #[cfg(test)]
-    pub(super) fn limit(&mut self, numbers: usize) {
-        self.limit = numbers;
+    /// A store that holds `limit` numbers.
+    pub(super) fn holding(path: PathBuf, limit: usize) -> Self {
+        Self { numbers: Spill::new(path, limit), starts: vec![0], kept: Vec::new(), labels: Vec::new() }
     }
 
     /// Keeps a sample, whose ids and labels are as many, and fewer than 2^31.
     pub(super) fn push(&mut self, ids: &[i32], labels: &[i32]) -> Result<()> {
         let length = ids.len() as i32;
-        self.held.push(length);
-        self.held.extend_from_slice(ids);
-        if !push_runs(&mut self.held, ids, labels) {
-            let head = self.held.len() - ids.len() - 1;
-            self.held[head] = -length;
-            self.held.extend_from_slice(labels);
+        self.kept.clear();
+        self.kept.push(length);
+        self.kept.extend_from_slice(ids);
+        if !push_runs(&mut self.kept, ids, labels) {
+            self.kept[0] = -length;
+            self.kept.extend_from_slice(labels);
         }
-        self.starts.push(self.spilled + self.held.len() as u64);
-        if self.held.len() > self.limit {
-            self.spill()?;
-        }
-        Ok(())
-    }
-
-    fn spill(&mut self) -> Result<()> {
-        let io = || Error::io(&self.path);
-        if self.file.is_none() {
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(true);
-            self.file = Some(options.open(&self.path).map_err(io())?);
-        }
-        let file = self.file.as_mut().expect("opened just above");
-        file.seek(SeekFrom::Start(self.spilled * 4))
-            .and_then(|_| file.write_all(bytemuck::cast_slice(&self.held)))
-            .map_err(io())?;
-        self.spilled += self.held.len() as u64;
-        self.held.clear();
+        self.numbers.extend(&self.kept)?;
+        self.starts.push(self.numbers.len());
         Ok(())
     }
 
     /// Ids and labels of sample `i`.
     pub(super) fn sample(&mut self, i: usize) -> Result<(&[i32], &[i32])> {
-        let (start, count) = (self.starts[i], (self.starts[i + 1] - self.starts[i]) as usize);
-        let numbers = if start >= self.spilled {
-            let start = (start - self.spilled) as usize;
-            &self.held[start..start + count]
-        } else {
-            let file = self.file.as_mut().expect("what is not held is in the file");
-            self.buffer.resize(count, 0);
-            let bytes = bytemuck::cast_slice_mut(&mut self.buffer);
-            read_at(file, bytes, start * 4).map_err(Error::io(&self.path))?;
-            &self.buffer
-        };
+        let numbers = self.numbers.get(self.starts[i]..self.starts[i + 1])?;
         let length = numbers[0].unsigned_abs() as usize;
         let (ids, rest) = numbers[1..].split_at(length);
         if numbers[0] < 0 {
@@ -116,8 +72,7 @@ impl SampleStore {
 
     /// Forgets all samples.
     pub(super) fn clear(&mut self) {
-        self.held = Vec::new();
-        self.spilled = 0;
+        self.numbers.clear();
         self.starts = vec![0];
     }
 }
@@ -146,28 +101,6 @@ fn push_runs(out: &mut Vec<i32>, ids: &[i32], labels: &[i32]) -> bool {
     true
 }
 
-/// One call of the system where it has one.
-#[cfg(unix)]
-fn read_at(file: &mut File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-#[cfg(not(unix))]
-fn read_at(file: &mut File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
-    use std::io::Read as _;
-    file.seek(SeekFrom::Start(at))?;
-    file.read_exact(bytes)
-}
-
-impl Drop for SampleStore {
-    fn drop(&mut self) {
-        if self.file.take().is_some() {
-            // Nothing can be done about a file that does not go away.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,9 +112,9 @@ mod tests {
         let ids: Vec<i32> = (0..100).collect();
         let labels: Vec<i32> = ids.iter().map(|id| if *id < 60 { IGNORED } else { *id }).collect();
         store.push(&ids, &labels).unwrap();
-        assert_eq!(store.held.len(), 1 + 100 + 2);
+        assert_eq!(store.numbers.len(), 1 + 100 + 2);
         store.push(&ids, &[7; 100]).unwrap();
-        assert_eq!(store.held.len(), 103 + 1 + 200);
+        assert_eq!(store.numbers.len(), 103 + 1 + 200);
         assert_eq!(store.sample(0).unwrap(), (&ids[..], &labels[..]));
         assert_eq!(store.sample(1).unwrap(), (&ids[..], &[7; 100][..]));
     }
@@ -201,8 +134,7 @@ mod tests {
                 })
                 .collect();
             let dir = tempfile::tempdir().unwrap();
-            let mut store = SampleStore::new(dir.path().join("spill"));
-            store.limit(limit);
+            let mut store = SampleStore::holding(dir.path().join("spill"), limit);
             for _ in 0..2 {
                 for (ids, labels) in &samples {
                     store.push(ids, labels).unwrap();

@@ -1,9 +1,13 @@
 //! Sums whose order does not depend on the threads.
 
+mod exact;
 #[cfg(test)]
 mod tests;
 
+pub use exact::ExactSum;
+
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::Disjoint;
 use crate::error::expect_len;
@@ -13,32 +17,9 @@ use crate::{Cpu, Element, Result};
 
 mod body {
     use crate::Element;
-    use crate::rms_norm::lane_sum;
 
     const LANES: usize = 16;
     const CHAINS: usize = 4;
-
-    /// Sum of squares of a part, in 64 lanes.
-    #[inline(always)]
-    pub(super) fn sum_squares(x: &[f32]) -> f32 {
-        let mut acc = [0f32; CHAINS * LANES];
-        let (blocks, tail) = x.as_chunks::<{ CHAINS * LANES }>();
-        for b in blocks {
-            for l in 0..CHAINS * LANES {
-                acc[l] = b[l].mul_add(b[l], acc[l]);
-            }
-        }
-        for (l, v) in tail.iter().enumerate() {
-            acc[l] = v.mul_add(*v, acc[l]);
-        }
-        let mut lanes = [0f32; LANES];
-        for chain in 0..CHAINS {
-            for l in 0..LANES {
-                lanes[l] += acc[chain * LANES + l];
-            }
-        }
-        lane_sum(lanes)
-    }
 
     /// `sum += row` for each row of `x`, first row first.
     #[inline(always)]
@@ -70,32 +51,29 @@ mod body {
 }
 
 instances! {
-    fn sum_squares_part(x: &[f32]) -> f32 = body::sum_squares;
+    fn add_squares(sum: &mut ExactSum, x: &[f32]) = ExactSum::add_squares;
     fn column_sums_part<E: Element>(sum: &mut [f32], x: &[E]) = body::column_sums;
     fn has_non_finite_part<E: Element>(x: &[E]) -> bool = body::has_non_finite;
 }
 
-/// Elements of a part; fixed, for it decides the order of the sum.
+/// Elements of a part.
 const PART: usize = 4096;
 const PARTS_PER_UNIT: usize = 16;
 /// Rows of a part of a column sum; fixed likewise.
 const ROWS: usize = 64;
 
-/// Sum of squares: parts of 4096 elements in f32, the parts in f64.
-pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> f64 {
-    let parts = x.len().div_ceil(PART);
-    with_scratch(Scratch::Sums, parts, |sums: &mut [f64]| {
-        let out = Disjoint::new(sums);
-        cpu.for_each_unit(parts.div_ceil(PARTS_PER_UNIT), |u| {
-            let (first, n) = (u * PARTS_PER_UNIT, PARTS_PER_UNIT.min(parts - u * PARTS_PER_UNIT));
-            // SAFETY: a unit takes its own parts.
-            for (i, sum) in unsafe { out.part(first, n) }.iter_mut().enumerate() {
-                let start = (first + i) * PART;
-                *sum = f64::from(sum_squares_part(cpu.isa(), &x[start..x.len().min(start + PART)]));
-            }
-        });
-        sums.iter().sum()
-    })
+/// Sum of squares, without rounding.
+pub fn sum_squares(cpu: &Cpu, x: &[f32]) -> ExactSum {
+    let all = Mutex::new(ExactSum::default());
+    let unit = exact::PART * PARTS_PER_UNIT;
+    cpu.for_each_unit(x.len().div_ceil(unit), |u| {
+        let mut sum = ExactSum::default();
+        for part in x[u * unit..x.len().min((u + 1) * unit)].chunks(exact::PART) {
+            add_squares(cpu.isa(), &mut sum, part);
+        }
+        *all.lock().unwrap_or_else(PoisonError::into_inner) += &sum;
+    });
+    all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds the sum over rows to `out`: the gradient of a bias.

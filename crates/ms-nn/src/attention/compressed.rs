@@ -16,8 +16,10 @@ use crate::cache::{LayerCache, PoolCache};
 use crate::layer::Pass;
 use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
-use ms_core::{Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Sight, Tensor, Var, ops};
-use ms_dist::GatheredRows;
+use ms_core::{
+    Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
+};
+use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Compressed, ModelConfig, Pooled};
 use std::sync::Arc;
 
@@ -157,7 +159,18 @@ impl CompressedAttention {
         };
         let picks = self.picks(pass, near.value().as_matrix().0, &seen)?;
         let sinks = pass.param(self.sinks);
-        let out = ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
+        let out = match pass.heads_for_tokens() {
+            None => ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?,
+            Some(spread) => {
+                let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
+                let q = to_sequences(pass.g, ctx, &q, &spread)?;
+                let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
+                let picks = picks_of_documents(ctx, &picks, &spread)?;
+                let out =
+                    ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
+                to_shares(pass.g, ctx, &out, &spread)?
+            }
+        };
         let out = ops::rotate_last(pass.g, &out, dim, &self.rotary, &positions, true)?;
         let down = pass.param(self.out_down.weight);
         let out = ops::grouped_linear(pass.g, &out, &down, shape.sizes.out_groups)?;
@@ -198,7 +211,13 @@ impl CompressedAttention {
                 all.push(near.chain(far).collect());
             }
         }
-        let places = all.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        // As many as the last token of some document sees, so that all ranks have as many.
+        let entries = |tokens: usize| {
+            let all = self.compressor.as_ref().map_or(0, |c| tokens / c.shape().ratio);
+            self.indexer.as_ref().map_or(all, |indexer| all.min(indexer.places))
+        };
+        let sees = |s: &Segment| self.shape.window.min(s.k_len) + entries(s.k_len);
+        let places = pass.batch.documents()?.0.iter().map(sees).max().unwrap_or(0).max(1);
         let fill = |row: &Vec<i32>| {
             row.iter().copied().chain(std::iter::repeat_n(-1, places - row.len())).collect::<Vec<i32>>()
         };

@@ -8,7 +8,7 @@ use ms_core::{
     Activation, Alibi, AttentionDropout, AttentionOptions, Error, Graph, HeadLayout, ParamId, Result, Rotary,
     Run, Tensor, Var, ops,
 };
-use ms_dist::{ColumnExchange, HeadShares, context_attention};
+use ms_dist::{ColumnExchange, HeadShares, context_attention, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Mixer, ModelConfig, Norm, Position, QkNorm};
 use std::ops::Range;
 use std::sync::Arc;
@@ -340,7 +340,7 @@ impl CoreAttention {
             None => self.over_all(pass, cache, qkv)?,
         };
         match &self.values {
-            Some(values) => ops::columns(pass.g, &out, values),
+            Some(values) => pass.values_of(&out, values, false),
             None => Ok(out),
         }
     }
@@ -396,6 +396,14 @@ impl CoreAttention {
         picks: &Tensor,
     ) -> Result<Var> {
         let Self { heads, options, .. } = *self;
+        if let Some(spread) = pass.heads_for_tokens() {
+            // Each has heads of all tokens, and what all queries have picked.
+            let own = HeadLayout { groups: heads.groups / pass.ctx.cp.size(), ..heads };
+            let rows = to_sequences(pass.g, pass.ctx, qkv, &spread)?;
+            let picks = picks_of_documents(pass.ctx, picks, &spread)?;
+            let out = ops::attention_picked(pass.g, &rows, own, &picks, options)?;
+            return Ok(to_shares(pass.g, pass.ctx, &out, &spread)?);
+        }
         let Some((keys, values)) = cache.and_then(LayerCache::keys_and_values) else {
             return ops::attention_picked(pass.g, qkv, heads, picks, options);
         };

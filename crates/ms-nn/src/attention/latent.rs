@@ -3,7 +3,7 @@
 //! A head's query and key are put together with the rotated part in front, padded to the size of the larger of key and
 //! value, and go through the same kernels as any other attention. Where context-parallel ranks share a document and keys are
 //! picked, ranks gather latents and rotated keys, which are much smaller than the keys and values of all heads, and each makes
-//! those of its heads for all tokens.
+//! those of its heads for all tokens; or they exchange heads of queries, keys and values for tokens.
 
 use super::grouped::{CoreAttention, frozen, score_options};
 use crate::batch::Stretch;
@@ -11,10 +11,12 @@ use crate::cache::LayerCache;
 use crate::layer::Pass;
 use crate::norm::NormShape;
 use crate::params::{Linear, Scope};
-use ms_core::{AttentionOptions, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops};
+use ms_core::{
+    AttentionOptions, Graph, HeadLayout, IndexerInputs, Result, Rotary, Run, Sight, Tensor, Var, ops,
+};
 use ms_dist::{GatheredRows, rows_of_documents};
 use ms_spec::{Mla, ModelConfig};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Latents that keys and values are made of.
 static LATENTS: GatheredRows =
@@ -123,21 +125,49 @@ impl Latent {
     pub(crate) fn forward(
         &self,
         pass: &mut Pass<'_>,
-        mut cache: Option<&mut LayerCache>,
+        cache: Option<&mut LayerCache>,
         x: &Var,
     ) -> Result<Var> {
+        let values = match pass.keeping.latent_attention_again && pass.g.records() {
+            true => self.attend_again(pass, x)?,
+            false => self.attend(pass, cache, x)?,
+        };
+        pass.row_parallel(&values, self.out)
+    }
+
+    /// [`Latent::attend`], of which only `x` is kept.
+    fn attend_again(&self, pass: &mut Pass<'_>, x: &Var) -> Result<Var> {
+        let (this, store, ctx, batch) =
+            (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
+        let borrowed = pass.picks.clone().filter(|_| self.indexer.is_none());
+        let layer = pass.layer;
+        // What the first run picks is for later layers, too.
+        let picked = Arc::new(Mutex::new(None));
+        let picks = picked.clone();
+        let again = move |g: &mut Graph, x: &Var| {
+            let mut pass = Pass { layer, picks: borrowed.clone(), ..Pass::new(g, &store, &ctx, &batch) };
+            let values = this.attend(&mut pass, None, x)?;
+            *picks.lock().unwrap_or_else(PoisonError::into_inner) = pass.picks;
+            Ok(values)
+        };
+        let values = ops::recompute(pass.g, x, Arc::new(again))?;
+        pass.picks = picked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        pass.passing.push(values.clone());
+        Ok(values)
+    }
+
+    /// The values of this rank's heads, `[T,N/tp·value]`.
+    fn attend(&self, pass: &mut Pass<'_>, mut cache: Option<&mut LayerCache>, x: &Var) -> Result<Var> {
         let shape = &*self.shape;
         let Mla { kv_rank, rope, nope, q_rank, q_scale, kv_scale, .. } = shape.sizes;
         let (rank, ranks) = self.tp;
-        let (mut q, mut below, shared);
-        let latent_queries = self.q_up.is_some();
-        if let (Some(norm), Some(up), Some(q_rank)) = (self.q_norm, self.q_up, q_rank) {
+        let (latent, mut below, shared);
+        if let (Some(norm), Some(q_rank)) = (self.q_norm, q_rank) {
             // Latents are made of this rank's tokens and normed; then they enter, narrower than the stream.
             let down = pass.linear(x, self.down)?;
-            let [latent, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
-            let latent = shape.norm.apply(pass, norm, &latent)?;
+            let [queries, low, key] = ops::split(pass.g, &down, [q_rank, kv_rank, rope])?;
+            latent = shape.norm.apply(pass, norm, &queries)?;
             below = shape.norm.apply(pass, self.kv_norm, &low)?;
-            [q] = pass.column_parallel(&latent, [up])?;
             shared = pass.enter(&key)?;
             if let Some(indexer) = &self.indexer {
                 pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, &latent)?;
@@ -152,24 +182,19 @@ impl Latent {
                 pass.picks = indexer.pick(pass, cache.as_deref_mut(), x, x)?;
             }
             below = shape.norm.apply(pass, self.kv_norm, &low)?;
-            (q, shared) = (own, key);
+            (latent, shared) = (ops::scale(pass.g, &own, q_scale)?, key);
         }
         below = ops::scale(pass.g, &below, kv_scale)?;
-        q = ops::scale(pass.g, &q, q_scale)?;
-        if let (Some(picks), Some(_)) = (pass.picks.clone(), &pass.batch.spread) {
-            if latent_queries {
+        let gathered = pass.batch.spread.is_some() && pass.heads_for_tokens().is_none();
+        if let (Some(picks), true) = (pass.picks.clone(), gathered) {
+            if self.q_up.is_some() {
                 below = pass.enter(&below)?;
             }
-            let out = self.over_documents(pass, &q, [&below, &shared], &picks)?;
-            return pass.row_parallel(&out, self.out);
+            return self.over_documents(pass, &latent, [&below, &shared], &picks);
         }
-        let kv = match latent_queries {
-            true => pass.column_parallel(&below, [self.kv_up])?.into_iter().next().expect("one layer"),
-            false => pass.linear(&below, self.kv_up)?,
-        };
-        let all = ops::concat(pass.g, &[&q, &kv, &shared])?;
-        let packed = ops::columns(pass.g, &all, &shape.pack)?;
-        let qkv = ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)?;
+        let of = [&latent, &below, &shared];
+        let qkv = self.up(pass, of)?;
+        let qkv = self.formed_again(pass, qkv, of, Self::up);
         let core = CoreAttention {
             heads: shape.heads,
             sinks: None,
@@ -179,23 +204,76 @@ impl Latent {
             picks: pass.picks.clone(),
             values: Some(shape.values.clone()),
         };
-        let out = core.run(pass, cache, &qkv)?;
-        pass.row_parallel(&out, self.out)
+        core.run(pass, cache, &qkv)
     }
 
-    /// The values of the heads, of this rank's queries over picked keys of all tokens, of which context-parallel ranks have their
-    /// share of latents `below[T,·]` and keys `shared[T,·]` that are to be rotated. Nothing of all tokens is kept.
+    /// Queries of latents, or those that have been made without.
+    fn queries(&self, pass: &mut Pass<'_>, latent: &Var) -> Result<Var> {
+        let Some(up) = self.q_up else { return Ok(latent.clone()) };
+        let [q] = pass.column_parallel(latent, [up])?;
+        ops::scale(pass.g, &q, self.shape.sizes.q_scale)
+    }
+
+    /// Prepared packed rows of latents of queries, those of keys and values, and the part of keys that heads share.
+    fn up(&self, pass: &mut Pass<'_>, [latent, below, shared]: [&Var; 3]) -> Result<Var> {
+        let shape = &*self.shape;
+        let q = self.queries(pass, latent)?;
+        let kv = match self.q_up.is_some() {
+            true => pass.column_parallel(below, [self.kv_up])?.into_iter().next().expect("one layer"),
+            false => pass.linear(below, self.kv_up)?,
+        };
+        let all = ops::concat(pass.g, &[&q, &kv, shared])?;
+        let packed = ops::columns(pass.g, &all, &shape.pack)?;
+        ops::prepare_qkv(pass.g, &packed, shape.heads, None, &shape.rotary, &pass.batch.positions)
+    }
+
+    /// Queries over picked keys: prepared rows of them.
+    fn prepared_queries(&self, pass: &mut Pass<'_>, [latent]: [&Var; 1]) -> Result<Var> {
+        let (shape, positions) = (&*self.shape, pass.batch.positions.clone());
+        let q = self.queries(pass, latent)?;
+        let width = shape.sizes.nope + shape.sizes.rope;
+        let q = ops::rotate_last(pass.g, &q, width, &shape.rotary, &positions, false)?;
+        ops::columns(pass.g, &q, &shape.queries)
+    }
+
+    /// `made`, which `make` makes of `of`, and again where what is made of latents is not kept.
+    fn formed_again<const N: usize>(
+        &self,
+        pass: &mut Pass<'_>,
+        made: Var,
+        of: [&Var; N],
+        make: fn(&Self, &mut Pass<'_>, [&Var; N]) -> Result<Var>,
+    ) -> Var {
+        if !pass.keeping.latents_up_again || !pass.g.records() {
+            return made;
+        }
+        let (this, store, ctx, batch) =
+            (self.clone(), pass.store.clone(), pass.ctx.clone(), pass.batch.clone());
+        let (layer, of) = (pass.layer, of.map(Var::saved));
+        let made = made.rebuilt_by(move |device| {
+            let mut g = Graph::inference(device);
+            let of = of.iter().map(|saved| Ok(g.constant(saved.get(device)?))).collect::<Result<Vec<_>>>()?;
+            let mut pass = Pass { layer, ..Pass::new(&mut g, &store, &ctx, &batch) };
+            Ok(make(&this, &mut pass, std::array::from_fn(|i| &of[i]))?.value().clone())
+        });
+        pass.passing.push(made.clone());
+        made
+    }
+
+    /// The values of the heads, of this rank's queries, made of `latent`, over picked keys of all tokens, of which
+    /// context-parallel ranks have their share of latents `below[T,·]` and keys `shared[T,·]` that are to be rotated. Nothing of
+    /// all tokens is kept.
     fn over_documents(
         &self,
         pass: &mut Pass<'_>,
-        q: &Var,
+        latent: &Var,
         [below, shared]: [&Var; 2],
         picks: &Tensor,
     ) -> Result<Var> {
         let shape = &*self.shape;
-        let (Mla { rope, nope, .. }, positions) = (shape.sizes, pass.batch.positions.clone());
-        let q = ops::rotate_last(pass.g, q, nope + rope, &shape.rotary, &positions, false)?;
-        let q = ops::columns(pass.g, &q, &shape.queries)?;
+        let (Mla { rope, .. }, positions) = (shape.sizes, pass.batch.positions.clone());
+        let q = self.prepared_queries(pass, [latent])?;
+        let q = self.formed_again(pass, q, [latent], Self::prepared_queries);
         let shared = ops::rotate_last(pass.g, shared, rope, &shape.rotary, &positions, false)?;
         let below = pass.rows_of_all(below, &LATENTS)?;
         let shared = pass.rows_of_all(&shared, &ROTATED_KEYS)?;
@@ -225,13 +303,7 @@ impl Latent {
             });
             pass.passing.push(out.clone());
         }
-        let mut values = ops::columns(pass.g, &out, &shape.values)?;
-        if again {
-            let (out, pack) = (out.saved(), shape.values.clone());
-            values = values.rebuilt_by(move |device| device.columns(&out.get(device)?, &pack));
-            pass.passing.push(values.clone());
-        }
-        Ok(values)
+        pass.values_of(&out, &shape.values, again)
     }
 }
 

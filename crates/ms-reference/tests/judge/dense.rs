@@ -190,7 +190,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("sum_squares has_non_finite fill_zero scale accumulate", |b| {
         let (x, mut y, mut sum) = (b.wide(&[40]), b.x(&[40]), b.wide(&[40]));
-        let squares = b.device.sum_squares(&x)?;
+        let squares = b.device.sum_squares(&x)?.value();
         b.device.scale(&mut y, 0.3)?;
         b.device.accumulate(sum.whole_mut()?, &x, -1.5)?;
         let mut none = b.x(&[3]);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::common::ALL;
 use super::field::{Field, Writer};
 use super::{Dialect, Fields, SOURCE};
-use crate::parts::Position;
+use crate::sizes::Position;
 use crate::{Error, Family, ModelConfig, Result};
 
 /// One class. All that is known of its `config.json`; `ms-ckpt` knows the names of its tensors.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::field::{Field, Writer};
 use super::{Dialect, Fields};
 use crate::config::MOST_PARTS;
-use crate::parts::{Activation, Layer, Position};
+use crate::sizes::{Activation, Layer, Position};
 use crate::{Error, ModelConfig, Norm, Result};
 
 /// What a class calls the sizes that every model has.

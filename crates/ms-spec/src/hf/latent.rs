@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Fields;
 use super::field::{Field, Writer};
-use crate::parts::{Attention, Indexer, Layer, Mla};
+use crate::sizes::{Attention, Indexer, Layer, Mla};
 use crate::{ModelConfig, Result};
 
 /// Latent attention of no size, to be read.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Fields;
 use super::field::{Field, Writer};
-use crate::parts::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
+use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
 use crate::{ModelConfig, Result};
 
 /// A router that takes the best scores as they are.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{Field, Writer};
 use super::{Dialect, Fields};
-use crate::parts::Position;
+use crate::sizes::Position;
 use crate::{Error, ModelConfig, Result, Rope, RopeScaling};
 
 /// Rotation, in the words of both dialects.

@@ -1,6 +1,7 @@
 //! Megatron's arguments: those of a command line, and those stored in a checkpoint.
 
 mod hybrid;
+mod indexer;
 mod read;
 mod write;
 
@@ -115,6 +116,13 @@ mod tests {
             from_args(&args).unwrap_err().to_string(),
             "megatron arguments: normalization ScaleNorm is not supported; pass --normalization RMSNorm"
         );
+        args.insert("normalization".into(), json!("RMSNorm"));
+        args.insert("add_position_embedding".into(), json!(false));
+        assert!(from_args(&args).is_ok());
+        args.insert("position_embedding_type".into(), json!("learned_absolute"));
+        args.insert("use_rotary_position_embeddings".into(), json!(false));
+        let said = from_args(&args).unwrap_err().to_string();
+        assert!(said.contains("--no-position-embedding beside learned positions"), "{said}");
     }
 
     #[test]

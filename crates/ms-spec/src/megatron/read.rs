@@ -5,12 +5,12 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::{BALANCED_GROUPS, SOURCE, hybrid, noop_layers};
+use super::{BALANCED_GROUPS, SOURCE, hybrid, indexer, noop_layers};
 use crate::hf::{Fields, read_fields};
-use crate::parts::{
+use crate::sizes::{
     Activation, Attention, Biases, Block, Compressed, Feed, GatedDelta, GroupLimit, GroupScore,
-    HyperConnections, Indexer, Layer, Mamba2, Mixer, Mla, Moe, Pooled, Position, Router, Scales, Score,
-    Scores, SharedExpert,
+    HyperConnections, Layer, Mamba2, Mixer, Mla, Moe, Pooled, Position, Router, Scales, Score, Scores,
+    SharedExpert,
 };
 use crate::{Error, Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
@@ -114,6 +114,7 @@ fn read(args: &Map<String, Value>, f: &Fields<'_>) -> Result<ModelConfig> {
     latent(f, &mut c)?;
     mixers(f, &mut c)?;
     experts(f, &mut c)?;
+    indexer::read_owners(f, &mut c)?;
     if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
         c.ffn = moe.ffn; // there are experts alone
     }
@@ -166,6 +167,11 @@ fn position(f: &Fields<'_>) -> Result<Position> {
         None | Some("learned_absolute") if rotary => Position::Rope,
         Some("alibi") => Position::Alibi,
         Some("none") => Position::None,
+        None | Some("learned_absolute") if f.flag("add_position_embedding")? == Some(false) => {
+            return Err(f.unsupported(
+                "--no-position-embedding beside learned positions is refused, as upstream does; pass --position-embedding-type",
+            ));
+        }
         None | Some("learned_absolute") => Position::Learned,
         Some(other) => {
             return Err(f.unsupported(format!(
@@ -217,19 +223,7 @@ fn latent(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
     c.rope.fraction = 1.0;
     // Upstream rotates neighbouring pairs in latent attention, except in MiniCPM3, which alone has scale_depth.
     c.rope.interleaved = f.float("scale_depth")?.is_none();
-    indexer(f, c, false)
-}
-
-fn indexer(f: &Fields<'_>, c: &mut ModelConfig, interleaved: bool) -> Result<()> {
-    if on(f, "enable_dsa_indexer")? {
-        c.indexer = Some(Indexer {
-            heads: f.size("index_n_heads")?.unwrap_or(64),
-            head_dim: f.size("index_head_dim")?.unwrap_or(128),
-            top_k: f.size("index_topk")?.unwrap_or(2048),
-            interleaved,
-        });
-    }
-    Ok(())
+    indexer::read(f, c, false)
 }
 
 /// Attention to pooled entries: upstream's flags for DeepSeek-V4.
@@ -284,7 +278,7 @@ fn compressed(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         Layer { pooled, hashed: l < hashed, ..Layer::default() }
     };
     c.pattern = (0..c.layers).map(layer).collect();
-    indexer(f, c, true)
+    indexer::read(f, c, true)
 }
 
 fn mixers(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {

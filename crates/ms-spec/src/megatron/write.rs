@@ -3,8 +3,8 @@
 use ms_core::DType;
 use serde_json::{Map, Value, json};
 
-use super::BALANCED_GROUPS;
-use crate::parts::{Activation, Attention, Block, Compressed, Feed, GroupScore, Mixer, Moe, Position, Score};
+use super::{BALANCED_GROUPS, indexer};
+use crate::sizes::{Activation, Attention, Block, Compressed, Feed, GroupScore, Mixer, Moe, Position, Score};
 use crate::{ModelConfig, Norm, QkNorm, RopeScaling};
 
 /// The arguments that a Megatron reader takes from a checkpoint to know the architecture.
@@ -95,7 +95,7 @@ pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
     args
 }
 
-fn set(args: &mut Map<String, Value>, name: &str, value: Value) {
+pub(super) fn set(args: &mut Map<String, Value>, name: &str, value: Value) {
     args.insert(name.to_owned(), value);
 }
 
@@ -150,7 +150,7 @@ fn latent(args: &mut Map<String, Value>, c: &ModelConfig) {
     if m.kv_scale != 1.0 {
         set(args, "enable_mla_scale_kv_lora", json!(true));
     }
-    indexer(args, c);
+    indexer::write(args, c);
 }
 
 /// Upstream calls it latent attention, whose sizes have other meanings here.
@@ -190,16 +190,7 @@ fn compressed(args: &mut Map<String, Value>, c: &ModelConfig, a: &Compressed) {
         set(args, "hc_sinkhorn_iters", json!(h.rounds));
         set(args, "hc_eps", json!(h.eps));
     }
-    indexer(args, c);
-}
-
-fn indexer(args: &mut Map<String, Value>, c: &ModelConfig) {
-    if let Some(i) = &c.indexer {
-        set(args, "enable_dsa_indexer", json!(true));
-        set(args, "index_n_heads", json!(i.heads));
-        set(args, "index_head_dim", json!(i.head_dim));
-        set(args, "index_topk", json!(i.top_k));
-    }
+    indexer::write(args, c);
 }
 
 fn mixers(args: &mut Map<String, Value>, c: &ModelConfig) {

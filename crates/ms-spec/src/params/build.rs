@@ -5,45 +5,45 @@ use ms_core::{Axis, Partition};
 use super::{Init, ParamSpec, Place, SumGrad};
 use crate::{ModelConfig, Norm};
 
-pub(super) struct Table<'a> {
+pub(crate) struct Table<'a> {
     config: &'a ModelConfig,
-    pub(super) list: Vec<ParamSpec>,
+    pub(crate) list: Vec<ParamSpec>,
     place: Place,
     prefix: String,
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn new(config: &'a ModelConfig) -> Self {
+    pub(crate) fn new(config: &'a ModelConfig) -> Self {
         Self { config, list: Vec::new(), place: Place::Embedding, prefix: String::new() }
     }
 
     /// What follows belongs to `place` and has names that begin with `prefix`.
-    pub(super) fn at(&mut self, place: Place, prefix: &str) {
+    pub(crate) fn at(&mut self, place: Place, prefix: &str) {
         self.place = place;
         prefix.clone_into(&mut self.prefix);
     }
 
     /// Rows cut by tensor-parallel ranks, in `blocks` blocks.
-    pub(super) const fn rows(blocks: usize) -> Partition {
+    pub(crate) const fn rows(blocks: usize) -> Partition {
         Partition::Split { axis: Axis::Tp, dim: 0, blocks }
     }
 
     /// Columns cut by tensor-parallel ranks.
-    pub(super) const fn columns() -> Partition {
+    pub(crate) const fn columns() -> Partition {
         Partition::Split { axis: Axis::Tp, dim: 1, blocks: 1 }
     }
 
     /// Initial value of a matrix.
-    pub(super) fn std(&self) -> Init {
+    pub(crate) fn std(&self) -> Init {
         Init::Normal { std: self.config.init_std }
     }
 
     /// Initial value of a matrix whose output goes into the residual stream.
-    pub(super) fn out_std(&self) -> Init {
+    pub(crate) fn out_std(&self) -> Init {
         Init::Normal { std: self.config.init_std / (2.0 * self.config.layers as f64).sqrt() }
     }
 
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         name: &str,
         shape: &[usize],
@@ -64,25 +64,25 @@ impl<'a> Table<'a> {
         });
     }
 
-    pub(super) fn matrix(&mut self, name: &str, shape: [usize; 2], partition: Partition, init: Init) {
+    pub(crate) fn matrix(&mut self, name: &str, shape: [usize; 2], partition: Partition, init: Init) {
         self.push(name, &shape, partition, init, SumGrad::No);
     }
 
-    pub(super) fn vector(&mut self, name: &str, size: usize, partition: Partition, init: Init, sum: SumGrad) {
+    pub(crate) fn vector(&mut self, name: &str, size: usize, partition: Partition, init: Init, sum: SumGrad) {
         self.push(name, &[size], partition, init, sum);
     }
 
     /// A bias that every rank adds.
-    pub(super) fn whole_bias(&mut self, name: &str, size: usize) {
+    pub(crate) fn whole_bias(&mut self, name: &str, size: usize) {
         self.vector(name, size, Partition::Replicated, Init::Zeros, SumGrad::OverTpWithSequenceParallel);
     }
 
     /// A norm of the residual stream, of the model's kind.
-    pub(super) fn norm(&mut self, name: &str, size: usize) {
+    pub(crate) fn norm(&mut self, name: &str, size: usize) {
         self.norm_of(self.config.norm, name, size, SumGrad::OverTpWithSequenceParallel);
     }
 
-    pub(super) fn norm_of(&mut self, kind: Norm, name: &str, size: usize, sum: SumGrad) {
+    pub(crate) fn norm_of(&mut self, kind: Norm, name: &str, size: usize, sum: SumGrad) {
         let one = if kind == Norm::RmsUnitOffset { Init::Zeros } else { Init::Ones };
         self.vector(&format!("{name}.weight"), size, Partition::Replicated, one, sum);
         if kind == Norm::LayerNorm {

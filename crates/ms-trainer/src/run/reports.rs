@@ -63,6 +63,7 @@ impl Loop<'_> {
                 "tokens": report.tokens,
                 "seconds": seconds,
             }));
+            line.extend(report.zeros.map(|zeros| ("num zeros".to_owned(), json!(zeros))));
             line.extend(decoupled_lr.map(|lr| ("decoupled learning rate".to_owned(), json!(lr))));
             for (k, loss) in report.ahead.iter().enumerate() {
                 line.insert(format!("mtp_{} loss", k + 1), json!(loss));
@@ -80,17 +81,22 @@ impl Loop<'_> {
         {
             let routing = &self.config.routing;
             let balance: Vec<_> = report.experts.iter().flat_map(|e| auxiliary(routing, e)).collect();
+            let memory = self.engine.device.arena().stats();
             let values = [
                 ("lm loss", report.loss),
                 ("learning-rate", lr),
                 ("batch-size", global as f64),
                 ("iteration-time", seconds),
+                ("world-size", self.engine.ctx.grid.world() as f64),
+                ("mem-allocated-bytes", memory.in_use_bytes as f64),
+                ("mem-max-allocated-bytes", memory.peak_bytes as f64),
             ];
             let names: Vec<String> = (1..=report.ahead.len()).map(|k| format!("mtp_{k} loss")).collect();
             let ahead = names.iter().map(String::as_str).zip(report.ahead.iter().copied());
             let mut values: Vec<(&str, f64)> = values.into_iter().chain(ahead).collect();
             values.extend(balance);
             values.extend(decoupled_lr.map(|lr| ("decoupled-learning-rate", lr)));
+            values.extend(report.zeros.map(|zeros| ("num-zeros", zeros as f64)));
             // A skipped iteration has no norm.
             values.extend((!report.skipped).then_some(("grad-norm", report.grad_norm)));
             values.extend(self.config.loss_scale.acts().then(|| ("loss-scale", self.engine.scaler().scale)));
@@ -119,6 +125,7 @@ impl Loop<'_> {
             iteration: self.iteration,
             train_iters: self.config.train_iters,
             consumed_samples: self.consumed,
+            skipped_samples: self.passed_over,
             iteration_ms: per_iteration * 1e3,
             throughput: self.config.log_throughput.then_some(throughput),
             learning_rate: rates.lr,
@@ -128,6 +135,7 @@ impl Loop<'_> {
             ahead: ahead.iter().map(|sum| sum / counted).collect(),
             loss_scale: report.loss_scale,
             grad_norm: (!report.skipped).then_some(report.grad_norm),
+            num_zeros: report.zeros,
             params_norm,
             skipped_iterations: skipped,
             nan_iterations: nan,

@@ -11,7 +11,7 @@ use ms_dist::{Around, ContextParallel, Exchange, LinearOverlap, ParallelCtx, Pen
 use ms_kernels::Isa;
 use ms_nn::{Keeping, Recompute};
 use ms_spec::{Feed, Layer, ModelConfig, Moe, Router, Score, Stages};
-use ms_trainer::parity::{Apart, Found, Shape, Trial};
+use ms_trainer::parity::{Apart, Found, Shape, Slip, Trial};
 use ms_trainer::rehearsal::Rehearsal;
 use ms_trainer::{LossScale, OptimizerForm, PipelineOrder, Replay, Routing, TrainConfig, UpdateRule};
 use std::sync::{Arc, Mutex};
@@ -333,4 +333,30 @@ pub(crate) fn run_with(
         None => ctx,
     };
     trial.run(&|| case.device(), steps, Some(&planted))
+}
+
+/// [`run`], with what ranks are given changed by `slip`.
+pub(crate) fn run_slipped(
+    config: &ModelConfig,
+    case: &Case,
+    routing: Routing,
+    steps: &[Vec<MicroBatch>],
+    slip: Slip<'_>,
+) -> Result<Found, Apart> {
+    let first = &steps[0][0].row_ends;
+    let trial = trial(config, case, routing, (first[0], first.len()))?;
+    trial.run_slipped(&|| case.device(), steps, None, Some(slip))
+}
+
+/// Holds that two runs have the bits of gradients, reports and the weights in the end in common.
+#[track_caller]
+pub(crate) fn same(what: &str, a: &Found, b: &Found) {
+    let equal = |x: &[f64], y: &[f64]| x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits());
+    for (name, x) in &a.gradients {
+        assert!(equal(x, &b.gradients[name]), "{what}: the bits of the gradient of {name} differ");
+    }
+    assert_eq!(a.reports, b.reports, "{what}");
+    for (name, x) in &a.weights {
+        assert!(equal(x, &b.weights[name]), "{what}: the bits of {name} differ in the end");
+    }
 }

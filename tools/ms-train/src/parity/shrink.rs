@@ -19,13 +19,47 @@ pub(super) struct Share {
     pub(super) layers: usize,
 }
 
-/// At most two layers in a slot list or chunk, no empty slots.
-pub(super) fn stages(s: &Stages) -> Stages {
-    Stages {
-        layers_per_chunk: s.layers_per_chunk.map(|_| 1),
-        layer_list: s.layer_list.as_ref().map(|list| list.iter().map(|&n| n.min(2)).collect()),
-        noop: Vec::new(),
-        ..s.clone()
+/// Stages of at most two layers in a slot list or chunk, and how many layers these have: one of each kind where there is room.
+/// With empty slots, two slots a chunk or as many as that takes: a chunk that has some keeps one, at the end where it has one,
+/// and a chunk without a layer has none.
+///
+/// # Errors
+/// For an empty slot beyond the others.
+pub(super) fn stages(c: &ModelConfig, s: &Stages, chunks: usize) -> ms_spec::Result<(Stages, usize)> {
+    let mut kinds: Vec<Layer> = Vec::new();
+    for layer in (0..c.layers).map(|l| c.layer(l)) {
+        if !kinds.contains(&layer) {
+            kinds.push(layer);
+        }
+    }
+    if s.noop.is_empty() {
+        let layer_list: Option<Vec<usize>> =
+            s.layer_list.as_ref().map(|list| list.iter().map(|&n| n.min(2)).collect());
+        let each = if s.layers_per_chunk.is_some() { 1 } else { kinds.len().div_ceil(chunks) };
+        let least = if c.layers > chunks && s.layers_per_chunk.is_none() { 2 } else { 1 };
+        let layers = layer_list.as_ref().map_or(chunks * each.max(least), |list| list.iter().sum());
+        return Ok((
+            Stages { layers_per_chunk: s.layers_per_chunk.map(|_| 1), layer_list, ..s.clone() },
+            layers,
+        ));
+    }
+    let slots = s.slots(c.layers)?;
+    let empty = |chunk: &[Option<usize>], first: usize, size: usize| match chunk {
+        all if all.iter().all(Option::is_none) => first..first + size,
+        [None, ..] => first..first + 1,
+        some if some.contains(&None) => first + size - 1..first + size,
+        _ => first..first,
+    };
+    let mut size = 2;
+    loop {
+        let of_chunks = slots.chunks(slots.len().div_ceil(chunks)).enumerate();
+        let noop: Vec<usize> = of_chunks.flat_map(|(i, chunk)| empty(chunk, i * size, size)).collect();
+        let layers = chunks * size - noop.len();
+        if layers >= kinds.len() {
+            let layers_per_chunk = s.layers_per_chunk.map(|_| size);
+            return Ok((Stages { layers_per_chunk, layer_list: None, noop, ..s.clone() }, layers));
+        }
+        size += 1;
     }
 }
 

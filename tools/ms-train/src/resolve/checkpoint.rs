@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use ms_cli::Usage;
-use ms_cli::megatron::Given;
+use ms_cli::megatron::{Given, Upstream};
 use ms_options::Source;
 use ms_trainer::{Checkpointing, MegatronFiles};
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ options! {
         beside_training: bool = "--async-save", "copies what a checkpoint holds and writes it while training goes on; it is there when it is whole";
         keep_last: Option<u64> = "--keep-last", "checkpoints that stay in --save; older ones are removed once a newer one is complete (default: all stay)", range = "[1,1000000000000]", own = own("keep_last");
         pub(crate) format: Given<String> = "--ckpt-format", "format of written checkpoints";
+        distributed: bool = "--use-dist-ckpt", "v2.0.0: as --ckpt-format torch_dist; at head --ckpt-format says it alone";
         no_save_optim: bool = "--no-save-optim", "write weights only";
         no_load_optim: bool = "--no-load-optim", "read weights only";
         finetune: bool = "--finetune", "take weights only: iteration 0, fresh optimizer", group = "Task";
@@ -29,7 +30,12 @@ options! {
 ///
 /// # Errors
 /// If a folder is missing, or is not what a flag says.
-pub(super) fn checkpointing(o: &Keeping, source: &Source, planned: bool) -> Result<Checkpointing> {
+pub(super) fn checkpointing(
+    o: &Keeping,
+    source: &Source,
+    upstream: Upstream,
+    planned: bool,
+) -> Result<Checkpointing> {
     if o.from_hugging_face {
         let Some(load) = source.folder() else {
             bail!(Usage(
@@ -60,6 +66,7 @@ pub(super) fn checkpointing(o: &Keeping, source: &Source, planned: bool) -> Resu
         megatron_files: match o.format.given().map(String::as_str) {
             Some("torch") => MegatronFiles::Ranks,
             Some("torch_dist") => MegatronFiles::Distributed,
+            None if o.distributed && upstream == Upstream::V2_0_0 => MegatronFiles::Distributed,
             _ => MegatronFiles::Absent,
         },
         override_schedule: o.flags_win,

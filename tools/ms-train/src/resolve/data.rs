@@ -7,10 +7,11 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Given, Upstream};
 use ms_data::gpt::{DataPaths, GptOptions, IndexCache};
 use ms_data::sampler::SamplerKind;
-use ms_data::sft::Order;
+use ms_data::sft::{Form, Order};
 use ms_data::{Documents, Layout, Split};
 use ms_text::Tokenizer;
 use ms_text::template::Template;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 options! {
@@ -21,11 +22,14 @@ options! {
         pub(super) seed: u64 = "--seed", "seed of weights, data order and sampling", range = "[0,4294967295]";
         paths: Given<Vec<String>> = "--data-path", "dataset prefix, weighted list of prefixes, or a .safetensors file of samples";
         train_paths: Given<Vec<String>> = "--train-data-path", "dataset of training alone";
-        valid_paths: Given<Vec<String>> = "--valid-data-path", "dataset of validation alone";
-        test_paths: Given<Vec<String>> = "--test-data-path", "dataset of the test alone";
+        valid_paths: Given<Vec<String>> = "--valid-data-path", "dataset of validation alone", group = "Evaluation";
+        test_paths: Given<Vec<String>> = "--test-data-path", "dataset of the test alone", group = "Evaluation";
+        paths_file: Option<PathBuf> = "--data-args-path", "text file that holds what --data-path takes";
+        split_paths_file: Option<PathBuf> = "--per-split-data-args-path", "JSON file with the datasets of train, valid and test as lists";
         split: Option<String> = "--split", "shares of training, validation and test";
         cache: Option<PathBuf> = "--data-cache-path", "folder of index files, read and written as upstream does (default: built in memory)";
         sampler: Option<String> = "--dataloader-type", "order in which samples are taken";
+        sharded: bool = "--no-data-sharding", "with --dataloader-type cyclic: data-parallel ranks take one permutation of all samples in turns, not each its own share";
         no_shuffle: bool = "--no-shuffle", "take samples in file order";
         full_shuffle: bool = "--full-shuffle-instruction-dataset", "shuffle all epochs of an instruction set once more as one list";
         fill: bool = "--padded-samples", "fill the last global batch with repeated samples";
@@ -33,6 +37,8 @@ options! {
         reset_attention: bool = "--reset-attention-mask", "attention stays inside a document";
         mask_eod: bool = "--eod-mask-loss", "no loss on end-of-document tokens";
         stretch: i64 = "--fix-sub-seq-length", "for measurements: with --reset-attention-mask every so many tokens attend within themselves, in place of documents; -1: not so", range = "[-1,268435456]";
+        cut_at_end: bool = "--cut-max-seqlen", "samples that are longer than a row lose their end, not a part of every turn";
+        uncut: bool = "--no-cut-token", "refused where samples could be longer than a row: rows have at most --seq-length tokens";
         neat_pack: bool = "--neat-pack", "the dataset was packed with --neat-pack: what was packed together is kept apart";
         variable: bool = "--variable-seq-lengths", "batches are padded to their longest sample only";
         no_pad: bool = "--no-pad-to-seq-lengths", "do not pad samples to --seq-length";
@@ -64,7 +70,72 @@ impl Samples {
 
     /// Whether a flag names data.
     pub(super) fn are_named(&self) -> bool {
-        [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths].iter().any(|p| p.is_given())
+        let named = [&self.paths, &self.train_paths, &self.valid_paths, &self.test_paths];
+        named.iter().any(|p| p.is_given()) || self.paths_file.is_some() || self.split_paths_file.is_some()
+    }
+
+    /// The words of `--data-path`, and datasets of training, validation and test, from the line or from files.
+    ///
+    /// # Errors
+    /// If both name some, or a file is not of its form.
+    ///
+    /// # Source
+    /// Megatron-LM `core_v0.12.1`, `megatron/training/utils.py`, `get_blend_and_blend_per_split`, and `arguments.py`.
+    fn named(&self) -> Result<(Vec<String>, [Vec<String>; 3])> {
+        let each = [&self.train_paths, &self.valid_paths, &self.test_paths];
+        let read = |flag: &str, path: &Path| -> Result<String> {
+            std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
+        };
+        let mut paths = self.paths.value.clone();
+        if let Some(file) = &self.paths_file {
+            if self.paths.is_given() {
+                bail!(Usage("--data-args-path: goes not with --data-path, which says the same".into()));
+            }
+            paths = read("--data-args-path", file)?.split_whitespace().map(str::to_owned).collect();
+        }
+        let mut of_splits = each.map(|paths| paths.value.clone());
+        if let Some(file) = &self.split_paths_file {
+            const FLAG: &str = "--per-split-data-args-path";
+            if each.iter().any(|paths| paths.is_given()) {
+                bail!(Usage(format!(
+                    "{FLAG}: goes not with --train-data-path and its like, which say the same"
+                )));
+            }
+            let form = || {
+                format!(
+                    "{FLAG} {}: expected {{\"train\": [..], \"valid\": [..], \"test\": [..]}}",
+                    file.display()
+                )
+            };
+            let all: BTreeMap<String, Vec<Word>> =
+                serde_json::from_str(&read(FLAG, file)?).with_context(form)?;
+            if let Some(other) = all.keys().find(|key| !SPLITS.contains(&key.as_str())) {
+                bail!("{}, found {other}", form());
+            }
+            let words = |split: &str| all.get(split).into_iter().flatten().map(ToString::to_string).collect();
+            of_splits = SPLITS.map(words);
+        }
+        Ok((paths, of_splits))
+    }
+}
+
+/// Keys of `--per-split-data-args-path`.
+const SPLITS: [&str; 3] = ["train", "valid", "test"];
+
+/// A weight or a prefix.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Word {
+    Text(String),
+    Number(serde_json::Number),
+}
+
+impl std::fmt::Display for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => write!(f, "{number}"),
+        }
     }
 }
 
@@ -103,7 +174,7 @@ pub(super) fn data(
     tokenizer: Option<&(Tokenizer, bool)>,
 ) -> Result<DataConfig> {
     let o = &all.samples;
-    let paths = o.paths.value.clone();
+    let (paths, per_split) = o.named()?;
     let seed = o.seed as u32;
     let split = || -> Result<Split> {
         let default = if o.is_sft() { "100,0,0" } else { "969, 30, 1" };
@@ -144,21 +215,28 @@ pub(super) fn data(
             ));
         };
         let (eos, pad) = ids?;
-        let packed = (o.reset_positions || o.reset_attention).then_some(o.neat_pack);
-        let closing = tokenizer.is_some_and(|t| t.1);
-        if packed.is_none() {
+        let form = match o.reset_positions || o.reset_attention {
+            true => Form::Packed { neat: o.neat_pack },
+            false if o.cut_at_end => Form::CutAtEnd,
+            false => Form::Conversation { closing: tokenizer.is_some_and(|t| t.1) },
+        };
+        if !matches!(form, Form::Packed { .. }) {
+            if o.uncut {
+                bail!(Usage(
+                    "--no-cut-token: rows have at most --seq-length tokens; leave it out, or pack the samples".into()
+                ));
+            }
             let variable = o.variable || o.no_pad;
             let multiple = if variable { o.pad_to_multiple.unwrap_or(8).max(1) } else { seq_length };
             layout = Layout::Padded { multiple, pad, left: o.padding_side.as_deref() == Some("left") };
         }
         let fill_to = o.fill.then_some(global as u64);
         let order = Order { seed, shuffle: !o.no_shuffle, fill_to, full_shuffle: o.full_shuffle };
-        let mut options = sft_options(seq_length, packed, closing, eos, order);
+        let mut options = sft_options(seq_length, form, eos, order);
         // Upstream has these beside the data, whatever the folder of the other index files.
         options.index_files = o.cache.is_some();
         DataKind::Sft { paths, split: split()?, options }
     } else {
-        let per_split = [&o.train_paths, &o.valid_paths, &o.test_paths].map(|paths| paths.value.clone());
         let source = if !paths.is_empty() {
             DataPaths::Split { paths, split: split()? }
         } else if per_split.iter().any(|p| !p.is_empty()) {
@@ -182,7 +260,8 @@ pub(super) fn data(
         DataKind::Gpt { paths: source, options, upstream }
     };
     let sampler = match o.sampler.as_deref().unwrap_or("single") {
-        "cyclic" => SamplerKind::Cyclic,
+        "cyclic" if o.sharded => SamplerKind::Cyclic,
+        "cyclic" => SamplerKind::CyclicInTurns,
         "single" => SamplerKind::Single,
         other => bail!(Usage(format!("--dataloader-type: expected single or cyclic, found {other}"))),
     };

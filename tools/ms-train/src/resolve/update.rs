@@ -18,7 +18,7 @@ options! {
         pub(super) per_token: bool = "--calculate-per-token-loss", "average over tokens instead of micro-batches";
         pub(super) mtp_loss_scale: f64 = "--mtp-loss-scaling-factor", "factor of the mean loss of multi-token prediction modules", range = "[0,)";
         indexer_loss: f64 = "--indexer-loss-coeff", "upstream trains the indexer of sparse attention by a loss of its own with this coefficient; here it is not trained, which the start says", range = "[0,)";
-        pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks while the backward pass still runs (zero-bubble and DualPipeV put gradients off: after it)", group = "Parallelism";
+        pub(super) overlap_reduce: bool = "--overlap-grad-reduce", "gradients in buckets of --ddp-bucket-size, each summed over data-parallel ranks as soon as the last micro-batch's gradients in it are formed, while others still are", group = "Parallelism";
         pub(super) overlap_gather: bool = "--overlap-param-gather", "new weights come from the ranks that update them while the next forward pass runs: a layer waits for its own buckets", group = "Parallelism";
         bucket: Option<usize> = "--ddp-bucket-size", "elements of a gradient bucket", group = "Parallelism", range = "[1,)";
         reuse: bool = "--reuse-fp32-param", "--bf16: the weights are the upper halves of the float32 copy, of which the lower halves alone are kept", group = "Precision";

@@ -20,7 +20,7 @@ pub(crate) struct Laid {
 /// be there.
 pub(crate) fn forms(spec: &ParamSpec, slot: usize, config: &ModelConfig) -> Vec<Vec<Laid>> {
     let whole = |key: String, layer| vec![Laid { key, layer, expert: None, rows: None }];
-    let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
+    let inner = spec.inner();
     let prefixes: Vec<(String, Option<usize>)> = match spec.place {
         Place::Embedding => return vec![whole(spec.name.clone(), None)],
         Place::Head if spec.name.starts_with("decoder.") => {
@@ -123,9 +123,9 @@ fn inner_forms(spec: &ParamSpec, inner: &str, config: &ModelConfig) -> Vec<Vec<L
 pub(crate) fn sections(spec: &ParamSpec, config: &ModelConfig) -> Vec<(&'static str, Range<usize>)> {
     let Some(sizes) = config.mamba2.map(|m| m.sections()) else { return Vec::new() };
     let names = [".z", ".x", ".B", ".C", ".dt"];
-    let which = match spec.name.splitn(4, '.').nth(3) {
-        Some("mixer.in_proj.weight") => 0..5,
-        Some("mixer.conv1d.weight" | "mixer.conv1d.bias") => 1..4,
+    let which = match spec.inner() {
+        "mixer.in_proj.weight" => 0..5,
+        "mixer.conv1d.weight" | "mixer.conv1d.bias" => 1..4,
         _ => return Vec::new(),
     };
     let mut start = 0;
@@ -176,7 +176,7 @@ pub(crate) fn written(
     modules: Modules,
 ) -> Laid {
     let Place::Layer(layer) = spec.place else { return forms(spec, 0, config).swap_remove(0).swap_remove(0) };
-    let inner = spec.name.splitn(4, '.').nth(3).unwrap_or(&spec.name);
+    let inner = spec.inner();
     let fused = match inner {
         _ if inner.starts_with("input_layernorm.") => packed && config.mla().is_none(),
         _ if !inner.starts_with("pre_mlp_layernorm.") => false,

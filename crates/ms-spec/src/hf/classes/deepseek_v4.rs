@@ -12,7 +12,7 @@ use crate::hf::field::{Field, Writer};
 use crate::hf::latent::INDEXER;
 use crate::hf::moe::{self, RENORMALISE, ROUTER, SCALE, router, set_layers, shared};
 use crate::hf::{Dialect, Fields, rope};
-use crate::parts::{
+use crate::sizes::{
     Activation, Attention, Compressed, HyperConnections, Indexer, Layer, Pooled, Router, Score,
 };
 use crate::{Error, Family, ModelConfig, Result, Rope, RopeScaling};

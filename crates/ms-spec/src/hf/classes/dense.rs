@@ -4,7 +4,7 @@ use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_SWITCHED};
 use crate::hf::field::Field;
 use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE};
-use crate::parts::{Biases, Block};
+use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};
 
 pub(super) const LLAMA: Class = class!(

@@ -12,7 +12,7 @@ use crate::hf::moe::{
     router, scale, shared, top_k,
 };
 use crate::hf::rope::{PARTIAL_ROPE, PHI_MOE_ROPE, ROPE, STRETCHED_ROPE};
-use crate::parts::{Activation, Biases, GatedDelta, Layer, Mixer, Router, Score, SharedExpert};
+use crate::sizes::{Activation, Biases, GatedDelta, Layer, Mixer, Router, Score, SharedExpert};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
 pub(super) const MIXTRAL: Class = class!(

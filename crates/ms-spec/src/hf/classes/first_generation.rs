@@ -10,7 +10,7 @@ use crate::hf::common::{
 };
 use crate::hf::field::Field;
 use crate::hf::rope::{ROPE, ROPE_READ};
-use crate::parts::{Activation, Biases, Position};
+use crate::sizes::{Activation, Biases, Position};
 use crate::{Family, ModelConfig, Norm};
 
 /// The models of 13 billion parameters call the longest position otherwise, and have no rotation.

@@ -12,7 +12,7 @@ use crate::hf::moe::{
     ROUTER, SCALE, WIDTH, count, experts, moe, read_groups, router, shared, top_k, write_groups,
 };
 use crate::hf::rope::INTERLEAVED_ROPE;
-use crate::parts::{Activation, Block, GroupLimit, GroupScore, Indexer, Router};
+use crate::sizes::{Activation, Block, GroupLimit, GroupScore, Indexer, Router};
 use crate::{Family, ModelConfig, Rope};
 
 /// Latent attention with neighbouring pairs rotated.

@@ -6,7 +6,7 @@ use crate::hf::Fields;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, Names, recurrent, sizes};
 use crate::hf::field::Field;
-use crate::parts::{Feed, Layer, Mamba2, Mixer};
+use crate::sizes::{Feed, Layer, Mamba2, Mixer};
 use crate::{Error, Family, ModelConfig, Result};
 
 fn mixer(c: &mut ModelConfig) -> Option<&mut Mamba2> {

@@ -7,7 +7,7 @@ use crate::hf::common::{
 use crate::hf::field::Field;
 use crate::hf::moe::{self, DENSE_WIDTH, ROUTER};
 use crate::hf::rope::ROPE;
-use crate::parts::{Activation, Block, Router};
+use crate::sizes::{Activation, Block, Router};
 use crate::{Family, ModelConfig, Norm};
 
 fn gemma(c: &mut ModelConfig) {

@@ -12,7 +12,7 @@ use crate::hf::common::{ACTIVATION, GROUPS, QUERY_SCALAR, SIZES, WINDOW_LISTED, 
 use crate::hf::field::{Field, Writer};
 use crate::hf::moe::{self, NOAUX, moe, read_layers_from, router, shared_of};
 use crate::hf::{Fields, rope};
-use crate::parts::{Feed, Layer, Limits, Score, Windowed};
+use crate::sizes::{Feed, Layer, Limits, Score, Windowed};
 use crate::{Family, ModelConfig, Norm, QkNorm, Result, Rope, RopeScaling};
 
 pub(super) const STEP3P5: Class = class!(

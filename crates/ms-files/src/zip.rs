@@ -1,4 +1,4 @@
-//! The ZIP archive around a `.pt` file: its central directory, read with suspicion.
+//! A ZIP archive such as a `.pt` file: its central directory, read with suspicion.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl<'a> Bytes<'a> {
 ///
 /// # Errors
 /// What is wrong, with offsets, for a damaged archive or a compressed or encrypted entry.
-pub(super) fn entries(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>, String> {
+pub fn entries(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>, String> {
     let b = Bytes(file);
     let end = find_end(&b)?;
     let (mut count, mut size, mut start) = (b.u16(end + 10)?, b.u32(end + 12)?, b.u32(end + 16)?);

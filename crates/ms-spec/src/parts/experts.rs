@@ -1,25 +1,60 @@
-//! Parameters of feed-forward networks and mixtures of experts.
+//! Mixtures of experts.
 
-use ms_core::Partition;
+use ms_core::{Axis, Partition};
 
-use super::build::Table;
-use super::{Init, SumGrad};
 use crate::ModelConfig;
+use crate::params::{Init, SumGrad, Table};
+use crate::parts::dense;
+use crate::rule::{How, Rule, UNCONCERNED, nothing};
 
-pub(super) fn dense(t: &mut Table<'_>, c: &ModelConfig, module: &str, ffn: usize) {
-    let blocks = if c.activation.gated() { 2 } else { 1 };
-    t.matrix(&format!("{module}.linear_fc1.weight"), [blocks * ffn, c.hidden], Table::rows(blocks), t.std());
-    if c.bias.mlp {
-        let bias = format!("{module}.linear_fc1.bias");
-        t.vector(&bias, blocks * ffn, Table::rows(blocks), Init::Zeros, SumGrad::No);
-    }
-    t.matrix(&format!("{module}.linear_fc2.weight"), [c.hidden, ffn], Table::columns(), t.out_std());
-    if c.bias.mlp {
-        t.whole_bias(&format!("{module}.linear_fc2.bias"), c.hidden);
-    }
-}
+/// How ranks share them.
+pub(crate) const RULE: Rule = Rule {
+    part: "experts",
+    tp: How::Shared("as dense networks, or whole experts on tensor-parallel ranks"),
+    cp: How::Shared("tokens"),
+    ep: How::Shared("experts"),
+    has: |c| c.moe.is_some(),
+    divides: |c, axis| match (axis, &c.moe) {
+        (Axis::Ep, Some(moe)) => vec![("experts", moe.experts)],
+        _ => Vec::new(),
+    },
+};
 
-pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
+/// How ranks share routers.
+pub(crate) const ROUTERS: Rule = Rule {
+    part: "routers and their losses",
+    tp: How::Shared("every rank routes the tokens of its experts' inputs"),
+    cp: How::Shared("tokens; the load is counted over all ranks"),
+    ep: How::Shared("tokens"),
+    has: |c| c.moe.is_some(),
+    divides: nothing,
+};
+
+/// How ranks share the experts that all tokens pass.
+pub(crate) const SHARED: Rule = Rule {
+    part: "shared experts",
+    tp: How::Shared("as dense networks"),
+    cp: How::Shared("tokens"),
+    ep: UNCONCERNED,
+    has: |c| c.moe.as_ref().is_some_and(|moe| moe.shared.is_some()),
+    divides: |c, axis| match (axis, c.moe.as_ref().and_then(|moe| moe.shared)) {
+        (Axis::Tp, Some(shared)) => vec![("shared expert ffn size", shared.ffn)],
+        _ => Vec::new(),
+    },
+};
+
+/// How ranks share experts that return their input.
+pub(crate) const WITHOUT_WEIGHTS: Rule = Rule {
+    part: "experts without weights",
+    tp: How::Shared("one of the ranks that share an expert adds the tokens"),
+    cp: How::Shared("tokens"),
+    ep: How::Shared("tokens stay on their rank"),
+    has: |c| c.moe.as_ref().is_some_and(|moe| moe.zero_experts > 0),
+    divides: nothing,
+};
+
+/// The weights of a layer of experts; `hashed`: a table chooses them.
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
     let moe = c.moe.as_ref().expect("validate: a layer of experts needs their sizes");
     let by_sequence = SumGrad::OverTpWithSequenceParallel;
     let (e, h, f) = (moe.experts, c.hidden, moe.ffn);
@@ -54,7 +89,7 @@ pub(super) fn experts(t: &mut Table<'_>, c: &ModelConfig, hashed: bool) {
         t.list.last_mut().expect("just pushed").decay = false;
     }
     if let Some(shared) = &moe.shared {
-        dense(t, c, "mlp.shared_experts", shared.ffn);
+        dense::params(t, c, "mlp.shared_experts", shared.ffn);
         if shared.gate {
             t.push("mlp.shared_experts.gate_weight", &[1, h], Partition::Replicated, t.std(), by_sequence);
         }

@@ -1,4 +1,5 @@
-//! The parts a model is put together from: each small, named, and described by numbers alone.
+//! What describes the parts that a model is put together from: choices and sizes. What follows from them each part says itself,
+//! in a file of its own in `parts`.
 
 use serde::{Deserialize, Serialize};
 

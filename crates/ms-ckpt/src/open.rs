@@ -1,0 +1,125 @@
+//! Opening: which layout a folder has.
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::{Checkpoint, Kind};
+use crate::iterations::{TRACKER, check_folder, iteration_name, read_tracker};
+use crate::layout::hints::Hints;
+use crate::layout::{hf, mcore, peft, torch_dist};
+use crate::{Error, Result, dcp, sharded};
+
+/// Opens a checkpoint of any layout: a Hugging Face folder, a Megatron checkpoint folder or one `iter_*` of it,
+/// or this toolchain's sharded form.
+///
+/// # Errors
+/// If the folder holds none of these, or what it holds is damaged or of a family that is not supported.
+pub fn open(path: &Path) -> Result<Checkpoint> {
+    open_with(path, None, &Hints::default())
+}
+
+/// Opens a checkpoint of which the caller knows what its files may not say; `iteration` instead of the last.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: &Path, iteration: Option<u64>, hints: &Hints) -> Result<Checkpoint> {
+    detect_with(path, iteration)?.open(path, iteration, hints)
+}
+
+/// Opens the checkpoint of one iteration instead of the last.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_iteration(path: &Path, iteration: u64) -> Result<Checkpoint> {
+    open_with(path, Some(iteration), &Hints::default())
+}
+
+/// A folder whose layout is known.
+pub(crate) struct Detected {
+    kind: Kind,
+    /// The folder of one iteration, for layouts that have several.
+    iteration: Option<PathBuf>,
+}
+
+/// Finds out the layout of a folder.
+pub(crate) fn detect(path: &Path) -> Result<Detected> {
+    check_folder(path)?;
+    if let Some(kind) = kind_of_iteration(path) {
+        return Ok(Detected { kind, iteration: Some(path.to_owned()) });
+    }
+    if path.join(TRACKER).is_file() {
+        let folder = path.join(read_tracker(path)?);
+        let kind = kind_of_iteration(&folder).ok_or_else(|| {
+            Error::folder(
+                &folder,
+                format!(
+                    "{TRACKER} points here, but there is neither a {}, a {} nor an mp_rank_* folder",
+                    sharded::MANIFEST,
+                    dcp::METADATA
+                ),
+            )
+        })?;
+        return Ok(Detected { kind, iteration: Some(folder) });
+    }
+    if peft::is_adapter(path) {
+        return Ok(Detected { kind: Kind::Peft, iteration: None });
+    }
+    if hf::is_folder(path) {
+        return Ok(Detected { kind: Kind::Hf, iteration: None });
+    }
+    Err(Error::folder(
+        path,
+        format!(
+            "no checkpoint: expected {TRACKER}, a {} or {} file, mp_rank_* folders or safetensors files",
+            sharded::MANIFEST,
+            dcp::METADATA
+        ),
+    ))
+}
+
+/// As [`detect`]; a folder of iterations whose tracker is missing is known by the one that is asked for.
+pub(crate) fn detect_with(path: &Path, iteration: Option<u64>) -> Result<Detected> {
+    if let Some(folder) = iteration.map(|n| path.join(iteration_name(n)))
+        && !path.join(TRACKER).is_file()
+        && let Some(kind) = kind_of_iteration(&folder)
+    {
+        return Ok(Detected { kind, iteration: Some(folder) });
+    }
+    detect(path)
+}
+
+impl Detected {
+    pub(crate) fn open(&self, path: &Path, iteration: Option<u64>, hints: &Hints) -> Result<Checkpoint> {
+        let wanted = match (iteration, &self.iteration) {
+            (Some(n), Some(_)) => path.join(iteration_name(n)),
+            (None, Some(folder)) => folder.clone(),
+            (_, None) => path.to_owned(),
+        };
+        if !wanted.is_dir() {
+            return Err(Error::folder(&wanted, "no such folder"));
+        }
+        // Files beside the iterations, such as config.json, belong to the checkpoint.
+        let root = if wanted == path { path.parent().unwrap_or(path) } else { path };
+        match self.kind {
+            Kind::Hf => hf::open(path),
+            Kind::Mcore | Kind::Legacy => mcore::open(root, &wanted, hints),
+            Kind::Sharded => sharded::open(root, &wanted),
+            Kind::TorchDist => torch_dist::open(root, &wanted, hints),
+            Kind::Peft => match &hints.model {
+                Some(config) => peft::open(path, config),
+                None => Err(Error::folder(path, "an adapter: open its base model first")),
+            },
+        }
+    }
+}
+
+fn kind_of_iteration(folder: &Path) -> Option<Kind> {
+    if folder.join(sharded::MANIFEST).is_file() {
+        return Some(Kind::Sharded);
+    }
+    if dcp::is_folder(folder) {
+        return Some(Kind::TorchDist);
+    }
+    let mut entries = std::fs::read_dir(folder).ok()?;
+    let ranks = entries.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("mp_rank_")));
+    ranks.then_some(Kind::Mcore)
+}

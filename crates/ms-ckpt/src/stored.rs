@@ -1,0 +1,73 @@
+//! Tensors as they lie in files, and which parts of the model's they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ms_core::{DType, Region, Shape};
+
+use crate::Mapped;
+use crate::fp8::Blocks;
+use crate::nf4::Quantised;
+
+/// A tensor as it lies in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Name in the file.
+    pub(crate) name: String,
+    /// Index of the file.
+    pub(crate) file: usize,
+    /// Element type.
+    pub(crate) dtype: DType,
+    /// Dimensions.
+    pub(crate) shape: Vec<usize>,
+    /// First byte in the file.
+    pub(crate) start: usize,
+    /// Elements between neighbours along each dimension; `None`: row-major without gaps.
+    pub(crate) strides: Option<Vec<usize>>,
+    /// The elements are codes: `dtype` and `shape` are those of what they stand for.
+    pub(crate) quantised: Option<Arc<Codes>>,
+}
+
+/// What elements that are codes stand for.
+#[derive(Clone, Debug)]
+pub(crate) enum Codes {
+    /// 4-bit codes with nested scales.
+    FourBit(Quantised),
+    /// 8-bit floats with a scale per block.
+    Blocks(Blocks),
+    /// 8-bit floats whose scales were not looked for: only while a folder is opened.
+    Unscaled,
+}
+
+impl Codes {
+    /// Elements `first..first + n` of `stored`, in its type.
+    pub(crate) fn read(&self, files: &[Mapped], stored: &Stored, first: usize, n: usize, out: &mut Vec<u8>) {
+        let bytes = files[stored.file].bytes();
+        match self {
+            Self::FourBit(codes) => codes.read(bytes, stored.start, first, n, stored.dtype, out),
+            Self::Blocks(codes) => codes.read(files, bytes, stored.start, first, n, out),
+            Self::Unscaled => unreachable!("no open checkpoint has codes without scales"),
+        }
+    }
+}
+
+/// A part of a global tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// Index of the stored tensor.
+    pub(crate) stored: usize,
+    /// Which part of the global tensor it is.
+    pub(crate) region: Region,
+    /// Which elements of the region are stored, when not all.
+    pub(crate) flat: Option<Range<usize>>,
+    /// Elements between neighbours of the region's local tensor in the file; `None`: row-major without gaps.
+    pub(crate) view: Option<Vec<usize>>,
+}
+
+/// A tensor of the whole model.
+#[derive(Clone, Debug)]
+pub(crate) struct Global {
+    pub(crate) shape: Shape,
+    pub(crate) dtype: DType,
+    pub(crate) pieces: Vec<Piece>,
+}

@@ -1,0 +1,103 @@
+//! The arguments of sparse attention: the scorer that picks keys, and which layers have one of their own.
+
+use super::read::on;
+use super::write::set;
+use crate::hf::Fields;
+use crate::sizes::{Indexer, Layer};
+use crate::{ModelConfig, Result};
+use serde_json::{Map, Value, json};
+
+/// Reads the scorer's sizes.
+pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig, interleaved: bool) -> Result<()> {
+    if on(f, "enable_dsa_indexer")? {
+        c.indexer = Some(Indexer {
+            heads: f.size("index_n_heads")?.unwrap_or(64),
+            head_dim: f.size("index_head_dim")?.unwrap_or(128),
+            top_k: f.size("index_topk")?.unwrap_or(2048),
+            interleaved,
+        });
+    }
+    Ok(())
+}
+
+/// Reads which layers take the picks of the last one that has a scorer of its own. Behind all that lists layers.
+///
+/// # Source
+/// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`, `_resolve_dsa_source_and_end`.
+pub(super) fn read_owners(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    let freq = f.size("index_topk_freq")?.unwrap_or(1).max(1);
+    let first = f.size("index_skip_topk_offset")?.unwrap_or(2).max(1);
+    let pattern = f.text("index_topk_pattern")?;
+    if c.indexer.is_none() || c.compressed().is_some() {
+        return Ok(());
+    }
+    let owners: Vec<bool> = match pattern {
+        None => (0..c.layers).map(|l| (l + 1).saturating_sub(first).is_multiple_of(freq)).collect(),
+        Some(text) => {
+            let letters = text.chars().map(|letter| letter.to_ascii_uppercase());
+            let owners: Vec<bool> =
+                letters.filter(|l| matches!(l, 'C' | 'F' | 'S')).map(|letter| letter != 'S').collect();
+            if owners.len() != c.layers || owners.first() == Some(&false) {
+                return Err(f.wrong("index_topk_pattern", "a C or S for each layer, C first", &json!(text)));
+            }
+            owners
+        }
+    };
+    if owners.iter().all(|own| *own) {
+        return Ok(());
+    }
+    if c.pattern.is_empty() {
+        c.pattern = vec![Layer::default(); c.layers];
+    }
+    for (layer, own) in c.pattern.iter_mut().zip(owners) {
+        layer.borrows_index = !own;
+    }
+    Ok(())
+}
+
+/// Writes what [`read`] and [`read_owners`] read.
+pub(super) fn write(args: &mut Map<String, Value>, c: &ModelConfig) {
+    let Some(i) = &c.indexer else { return };
+    set(args, "enable_dsa_indexer", json!(true));
+    set(args, "index_n_heads", json!(i.heads));
+    set(args, "index_head_dim", json!(i.head_dim));
+    set(args, "index_topk", json!(i.top_k));
+    if (0..c.layers).any(|l| c.layer(l).borrows_index) {
+        let letter = |l| if c.layer(l).borrows_index { 'S' } else { 'C' };
+        set(args, "index_topk_pattern", json!((0..c.layers).map(letter).collect::<String>()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::megatron::{from_args, to_args};
+    use serde_json::{Value, json};
+
+    fn borrowers(more: &Value) -> crate::Result<Vec<usize>> {
+        let mut args = json!({
+            "num_layers": 7, "hidden_size": 16, "ffn_hidden_size": 32, "num_attention_heads": 2, "padded_vocab_size": 32,
+            "max_position_embeddings": 32, "swiglu": true, "normalization": "RMSNorm", "position_embedding_type": "rope",
+            "multi_latent_attention": true, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_head_dim": 4, "qk_pos_emb_head_dim": 4,
+            "v_head_dim": 4, "enable_dsa_indexer": true, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4
+        });
+        args.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let c = from_args(args.as_object().unwrap())?;
+        let again = from_args(&to_args(&c))?;
+        assert_eq!((again.pattern, again.indexer), (c.pattern.clone(), c.indexer));
+        Ok((0..7).filter(|&l| c.layer(l).borrows_index).collect())
+    }
+
+    #[test]
+    fn layers_take_picks_of_earlier_ones_as_upstream_counts_them() {
+        assert!(borrowers(&json!({})).unwrap().is_empty());
+        // Layers from 1: 1 and 2 pick, then every third.
+        assert_eq!(borrowers(&json!({"index_topk_freq": 3})).unwrap(), [2, 3, 5, 6]);
+        let later = json!({"index_topk_freq": 2, "index_skip_topk_offset": 4});
+        assert_eq!(borrowers(&later).unwrap(), [4, 6]);
+        assert_eq!(borrowers(&json!({"index_topk_pattern": "C,S,f,s,s,C,C"})).unwrap(), [1, 3, 4]);
+        for wrong in ["SCCCCCC", "CS", ""] {
+            let said = borrowers(&json!({"index_topk_pattern": wrong})).unwrap_err().to_string();
+            assert!(said.contains("index_topk_pattern"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Attention to a window of tokens and to pooled entries of those far away (DeepSeek-V4).
+
+use ms_core::{Axis, Partition};
+
+use crate::ModelConfig;
+use crate::activations::{Activations, Kept};
+use crate::params::{Init, SumGrad, Table};
+use crate::rule::{How, NO_RING, Rule, UNCONCERNED};
+use crate::sizes::Compressed;
+
+/// How ranks share it.
+pub(crate) const RULE: Rule = Rule {
+    part: "attention to pooled entries",
+    tp: How::Shared("heads and groups of outputs"),
+    cp: How::WholeDocuments {
+        how: "gathered: rows of tokens; every rank pools the windows of whole documents. Ulysses: heads of queries for tokens, the rest gathered",
+        otherwise: NO_RING,
+    },
+    ep: UNCONCERNED,
+    has: |c| c.compressed().is_some(),
+    divides: |c, axis| match (axis, c.compressed()) {
+        (Axis::Tp, Some(a)) => vec![("groups of outputs", a.out_groups)],
+        _ => Vec::new(),
+    },
+};
+
+/// Its weights, under `module`. Each rank's heads see the whole row of a token, and all entries.
+pub(crate) fn params(t: &mut Table<'_>, c: &ModelConfig, index: usize, a: &Compressed, module: &str) {
+    let (h, d, heads, whole) = (c.hidden, c.head_dim, c.heads, Partition::Replicated);
+    let name = |rest: &str| format!("{module}.{rest}");
+    let (init, sum) = (t.std(), SumGrad::OverTp);
+    t.vector(&name("attn_sink"), heads, Table::rows(1), Init::Zeros, SumGrad::No);
+    t.push(&name("linear_q.weight"), &[a.q_rank, h], whole, init, sum);
+    t.norm_of(c.norm, &name("q_layernorm"), a.q_rank, sum);
+    t.matrix(&name("linear_q_up_proj.weight"), [heads * d, a.q_rank], Table::rows(1), init);
+    t.push(&name("linear_kv.weight"), &[d, h], whole, init, sum);
+    t.norm_of(c.norm, &name("kv_layernorm"), d, sum);
+    let blocks = [a.out_groups * a.out_rank, heads / a.out_groups * d];
+    t.matrix(&name("linear_o_down_proj.weight"), blocks, Table::rows(1), init);
+    t.matrix(&name("linear_o_up_proj.weight"), [h, blocks[0]], Table::columns(), t.out_std());
+    let Some(pooled) = c.layer(index).pooled else { return };
+    let series = if pooled.picked { 2 } else { 1 };
+    let compressor = |t: &mut Table<'_>, module: &str, dim: usize, sum: SumGrad| {
+        let part = |rest: &str| format!("{module}.{rest}");
+        t.push(&part("ape"), &[pooled.ratio, series * dim], whole, init, sum);
+        t.list.last_mut().expect("just pushed").decay = false;
+        t.norm_of(c.norm, &part("norm"), dim, sum);
+        t.push(&part("wgate.weight"), &[series * dim, h], whole, init, sum);
+        t.push(&part("wkv.weight"), &[series * dim, h], whole, init, sum);
+    };
+    compressor(t, &name("compressor"), d, sum);
+    let Some(i) = c.indexer.filter(|_| pooled.picked) else { return };
+    let by_sequence = SumGrad::OverTpWithSequenceParallel;
+    compressor(t, &name("indexer.kv_compressor"), i.head_dim, by_sequence);
+    t.push(&name("indexer.wq_b.weight"), &[i.heads * i.head_dim, a.q_rank], whole, init, by_sequence);
+    t.push(&name("indexer.weights_proj.weight"), &[i.heads, h], whole, init, by_sequence);
+}
+
+impl Activations {
+    /// The query latent before and behind its norm, queries before their norm and rotated, rows of keys, entries with what
+    /// they are pooled from, outputs before and behind the rotation back, and of each group; the rows that a token sees. Ranks
+    /// that share documents have all entries, and of others' rows what the layer is told to keep.
+    pub(crate) fn compressed(&self, c: &ModelConfig, a: &Compressed, number: usize) -> Kept {
+        let (tokens, element, dim) = (self.tokens, self.element_bytes, c.head_dim);
+        let heads = c.heads / self.tp;
+        let (wide, ones) = (element.max(4), dim * element);
+        let outputs = a.out_groups / self.tp * a.out_rank;
+        let mut rows = tokens * (2 * a.q_rank + 4 * heads * dim + 2 * dim + outputs) * element + ones;
+        let mut norms = tokens * (1 + heads + 1) * wide;
+        let (of_row, ranks) = (self.row.clamp(1, tokens.max(1)), self.context_ranks());
+        let whole = of_row * ranks;
+        let mut seen = c.sliding_window.unwrap_or(whole).min(whole);
+        let gathered = if self.keeps_gathered(number) { (ranks - 1) * tokens * element } else { 0 };
+        rows += gathered * dim;
+        if let Some(pooled) = c.layer(number).pooled {
+            let entries = tokens / of_row * (whole / pooled.ratio);
+            let series = if pooled.picked { 2 } else { 1 };
+            let (_, added) = self.wide(pooled.ratio * series * dim);
+            // Of every entry its sums and its rotated row, and where it stands.
+            rows += 2 * series * dim * (tokens * element + gathered);
+            rows += entries * (2 * dim * element + 4) + added;
+            norms += entries * wide;
+            let all = whole / pooled.ratio;
+            seen += match c.indexer.as_ref().filter(|_| pooled.picked) {
+                Some(indexer) if indexer.top_k < all => indexer.top_k,
+                _ => all,
+            };
+        }
+        // The softmax's sums; sinks as they are computed with.
+        let statistics = tokens * heads * wide + self.wide(heads).1;
+        // Ranks that exchange heads of queries for tokens have what all queries see.
+        (rows, norms + statistics + tokens * self.ulysses_and_ring.0 * seen * 4)
+    }
+}

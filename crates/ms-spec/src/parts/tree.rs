@@ -1,0 +1,91 @@
+//! A model as a tree of parts, and the table of its parameters as a walk over it.
+
+use crate::ModelConfig;
+use crate::params::{ParamSpec, Place, Table};
+use crate::parts::{
+    attention, dense, ends, experts, gated_delta, grouped, hyper_connections, mamba2, mamba3, prediction,
+};
+use crate::sizes::{Block, Feed, Mixer};
+
+/// Every parameter of a model, in Megatron-core's order.
+///
+/// - `linear_qkv` is packed by group: for each key/value head its query heads, its key, its value, `D` rows each. With
+///   an output gate there are `q_proj` (per head: query, gate), `k_proj` and `v_proj` instead.
+/// - Latent attention: `linear_qkv` is `[q_a; kv_a]` (`[q; kv_a]` without a query latent), then `q_layernorm`,
+///   `kv_layernorm`, `linear_q_up_proj` (per head `[nope, rope]`), `linear_kv_up_proj` (per head `[key nope, value]`).
+/// - `linear_fc1` is `[gate; up]` where there is a gate.
+/// - Experts are stacked: `mlp.experts.linear_fc1.weight` is `[E, 2 Fe, H]`, `linear_fc2` `[E, H, Fe]`.
+/// - Attention to pooled entries: `linear_q`, `q_layernorm`, `linear_q_up_proj`, `linear_kv`, `kv_layernorm`, `attn_sink`,
+///   `linear_o_down_proj` (block by block), `linear_o_up_proj`; `compressor` and `indexer` where the layer has entries.
+/// - Hyper-connections: `attn_mhc` and `mlp_mhc` of each layer, `hc_head` behind the last.
+/// - Multi-token prediction layer `k`: `mtp.layers.k.{enorm,hnorm,eh_proj}`, `mtp.layers.k.transformer_layer.*`,
+///   `mtp.final_layernorms.k`.
+/// - A tied output layer is not listed. A reward model has `rm_head` (`[1, H]` and a bias) behind it.
+///
+/// # Source
+/// Order and initial values: Megatron-LM `core_r0.8.0`, `megatron/core/transformer`: normal with `init_std`,
+/// output projections with `init_std / sqrt(2 L)`; norms 1; biases 0. No decay for biases and 1-D parameters.
+/// Names of what that version does not have: MindSpeed-LLM (2026), `mindspeed_llm/tasks/checkpoint`.
+pub fn params(config: &ModelConfig) -> Vec<ParamSpec> {
+    let c = config;
+    let mut t = Table::new(c);
+    ends::embedding(&mut t, c);
+    for layer in 0..c.layers {
+        t.at(Place::Layer(layer), &format!("decoder.layers.{layer}."));
+        layer_params(&mut t, c, layer);
+    }
+    ends::head(&mut t, c);
+    for k in 0..c.mtp {
+        prediction::before(&mut t, c, k);
+        layer_params(&mut t, c, c.layers + k);
+        prediction::behind(&mut t, c, k);
+    }
+    t.list
+}
+
+fn layer_params(t: &mut Table<'_>, c: &ModelConfig, index: usize) {
+    if c.block == Block::Shortcut {
+        for half in 0..2 {
+            t.norm(&format!("input_layernorm_{half}"), c.hidden);
+            attention::params(t, c, index, &format!("self_attention_{half}"));
+            t.norm(&format!("pre_mlp_layernorm_{half}"), c.hidden);
+            dense::params(t, c, &format!("mlps_{half}"), c.ffn);
+        }
+        experts::params(t, c, false);
+        return;
+    }
+    hyper_connections::params(t, c, "attn_mhc", false);
+    hyper_connections::params(t, c, "mlp_mhc", false);
+    let layer = c.layer(index);
+    match layer.mixer {
+        Mixer::Mamba2 => mamba2::params(t, c),
+        Mixer::Mamba3 => mamba3::params(t, c),
+        Mixer::None => {}
+        Mixer::Attention | Mixer::SharedKv | Mixer::GatedDelta => {
+            if c.block.norms_inputs() {
+                t.norm("input_layernorm", c.hidden);
+            }
+            match layer.mixer {
+                Mixer::GatedDelta => gated_delta::params(t, c),
+                Mixer::SharedKv => grouped::query_only(t, c),
+                _ => attention::params(t, c, index, "self_attention"),
+            }
+            if c.block.norms_outputs() {
+                t.norm("post_attn_norm", c.hidden);
+            }
+        }
+    }
+    if layer.feed == Feed::None {
+        return;
+    }
+    if c.block.norms_inputs() {
+        t.norm("pre_mlp_layernorm", c.hidden);
+    }
+    match layer.feed {
+        Feed::Moe => experts::params(t, c, layer.hashed),
+        _ => dense::params(t, c, "mlp", c.ffn),
+    }
+    if c.block.norms_outputs() {
+        t.norm("post_mlp_layernorm", c.hidden);
+    }
+}
