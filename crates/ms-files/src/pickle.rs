@@ -1,13 +1,17 @@
 //! A pickle interpreter that builds plain data and executes nothing.
 //!
 //! Objects live in an arena and refer to each other by index, so that shared and even cyclic structures cost
-//! what the stream costs. Every opcode makes at most one object, so memory is bounded by the stream's length. What may be called
-//! is the reader's to say ([`Allowed`]).
+//! what the stream costs. Every opcode makes at most one object, and what objects copy of others (names, arguments, pairs) is
+//! limited by the stream's length, so that memory is. What may be called is the reader's to say ([`Allowed`]).
 
 use std::collections::BTreeMap;
 
 /// Index of an object in the arena.
 pub type Id = usize;
+
+/// How many bytes objects may copy of other objects, for each byte of the stream and in all. A name, its arguments and the
+/// opcodes that call it take a tenth of that at most where no name is meant to be long.
+const COPIED: (usize, usize) = (64, 64 << 10);
 
 /// A plain object.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +91,8 @@ struct Machine<'a> {
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: BTreeMap<usize, Id>,
+    /// Bytes that may still be copied.
+    left: usize,
 }
 
 /// Interprets one pickle at the start of `bytes`.
@@ -102,6 +108,7 @@ pub fn read(bytes: &[u8], allowed: &Allowed) -> Result<Pickle, (usize, String)> 
         stack: Vec::new(),
         marks: Vec::new(),
         memo: BTreeMap::new(),
+        left: COPIED.1.saturating_add(bytes.len().saturating_mul(COPIED.0)),
     };
     loop {
         let start = m.at;
@@ -207,6 +214,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// Counts bytes that an object copies of others.
+    fn copied(&mut self, bytes: usize) -> Result<(), String> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or("its objects repeat more of each other than the stream is long")?;
+        Ok(())
+    }
+
     fn call(&mut self, function: Id, args: Id) -> Result<(), String> {
         let Obj::Global(name) = &self.objects[function] else {
             return Err("something is called that is no function".to_owned());
@@ -217,21 +231,29 @@ impl<'a> Machine<'a> {
         let Obj::Tuple(args) = &self.objects[args] else {
             return Err("arguments that are no tuple".to_owned());
         };
-        let (function, args) = (name.clone(), args.clone());
-        let object = match function.as_str() {
-            "collections.defaultdict" => Obj::Dict(Vec::new()),
-            "collections.OrderedDict" => match args[..] {
-                [] => Obj::Dict(Vec::new()),
-                [pairs] => Obj::Dict(self.pairs(pairs)?),
-                _ => return Err("collections.OrderedDict takes one argument at most".to_owned()),
-            },
-            _ => Obj::Call { function, args, state: None },
+        let object = match (name.as_str(), &args[..]) {
+            ("collections.defaultdict", _) | ("collections.OrderedDict", []) => Obj::Dict(Vec::new()),
+            ("collections.OrderedDict", &[pairs]) => Obj::Dict(self.pairs(pairs)?),
+            ("collections.OrderedDict", _) => {
+                return Err("collections.OrderedDict takes one argument at most".to_owned());
+            }
+            _ => {
+                let bytes = name.len() + size_of_val(&args[..]);
+                let (function, args) = (name.clone(), args.clone());
+                self.copied(bytes)?;
+                Obj::Call { function, args, state: None }
+            }
         };
         self.push(object);
         Ok(())
     }
 
-    fn pairs(&self, list: Id) -> Result<Vec<(Id, Id)>, String> {
+    fn pairs(&mut self, list: Id) -> Result<Vec<(Id, Id)>, String> {
+        let count = match &self.objects[list] {
+            Obj::List(items) => items.len(),
+            _ => return Err("expected a list of pairs".to_owned()),
+        };
+        self.copied(count * size_of::<(Id, Id)>())?;
         let Obj::List(items) = &self.objects[list] else { return Err("expected a list of pairs".to_owned()) };
         let pair = |id: &Id| match &self.objects[*id] {
             Obj::List(p) | Obj::Tuple(p) if p.len() == 2 => Ok((p[0], p[1])),
@@ -358,7 +380,8 @@ impl<'a> Machine<'a> {
                 let (Obj::Str(module), Obj::Str(name)) = (&self.objects[module], &self.objects[name]) else {
                     return Err("a global whose name is no text".to_owned());
                 };
-                let global = format!("{module}.{name}");
+                let (bytes, global) = (module.len() + name.len(), format!("{module}.{name}"));
+                self.copied(bytes)?;
                 self.push(Obj::Global(global));
             }
             b'R' | 0x81 => {
@@ -556,6 +579,33 @@ mod tests {
         assert_eq!([&p.objects[items[0]], &p.objects[items[1]]], [&Obj::Int(-7), &Obj::Str("x".into())]);
         assert!(matches!(&p.objects[entries[1].1], Obj::Call { function, .. } if function == "sets.Set"));
         assert_eq!(read(stream, &BINARY).unwrap_err(), (1, "opcode DICT (0x64) is not allowed".to_owned()));
+    }
+
+    /// A few bytes more of the stream must not copy all that went before once more.
+    #[test]
+    fn what_a_stream_repeats_is_limited_by_its_length() {
+        const CALLS: Allowed =
+            Allowed { calls: &["collections.OrderedDict"], prefixes: &["a."], protocols: (2, 5) };
+        let repeated = |start: &[u8], again: &[u8], count: usize| {
+            let stream = [b"\x80\x02", start, &again.repeat(count), b"."].concat();
+            read(&stream, &CALLS).map(|p| p.objects.len()).map_err(|(_, what)| what)
+        };
+        let long = 1 << 16;
+        // A dictionary of a list of pairs, over and over.
+        let pairs =
+            [b"]q\x00(".as_slice(), &b"NN\x86".repeat(long), b"eccollections\nOrderedDict\nq\x01"].concat();
+        // A call with many arguments.
+        let args = [b"(".as_slice(), &b"N".repeat(long), b"tq\x00ca.\nb\nq\x01"].concat();
+        // A call of a name of many letters.
+        let name = [b"ca.".as_slice(), &b"b".repeat(long), b"\nc\nq\x01)q\x00"].concat();
+        // Such a name, put together from texts.
+        let text = [&b"X\x00\x00\x01\x00"[..], &b"b".repeat(long), b"q\x00q\x01"].concat();
+        let calls = [(&pairs, &b"h\x01h\x00\x85R"[..]), (&args, b"h\x01h\x00R"), (&name, b"h\x01h\x00R")];
+        for (start, again) in calls.into_iter().chain([(&text, &b"h\x00h\x01\x93"[..])]) {
+            assert!(repeated(start, again, 2).is_ok());
+            let what = repeated(start, again, 10_000).unwrap_err();
+            assert_eq!(what, "its objects repeat more of each other than the stream is long");
+        }
     }
 
     #[test]

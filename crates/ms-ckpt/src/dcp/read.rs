@@ -6,6 +6,7 @@ use std::path::Path;
 use ms_core::DType;
 
 use super::METADATA;
+use crate::torch::MAX_DIMS;
 use crate::torch::pickle::{self, Id, Obj, Pickle};
 use crate::torch::{Archive, Node, TensorView, torch_dtype};
 use crate::{Error, Mapped, Result};
@@ -41,9 +42,6 @@ pub(crate) struct Chunk {
     /// Bytes of the archive.
     pub(crate) length: usize,
 }
-
-/// Most dimensions of a key: experts stacked over layers, as pieces of flattened fragments, have five.
-const MAX_DIMS: usize = 8;
 
 /// Whether a folder holds a distributed checkpoint.
 pub(crate) fn is_folder(path: &Path) -> bool {

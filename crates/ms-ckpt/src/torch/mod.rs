@@ -12,7 +12,7 @@ mod write;
 
 pub(crate) use file::Archive;
 pub use file::{TensorView, TorchFile};
-pub(crate) use read::torch_dtype;
+pub(crate) use read::{MAX_DIMS, torch_dtype};
 pub use read::{Node, TensorRef};
 pub(crate) use write::{
     Key, Object, Writer, archive_bytes, archive_of, int as put_int, text as put_text, type_name,

@@ -58,9 +58,14 @@ impl Node {
     }
 }
 
-/// Limits against structures that unfold to more than their stream: shared parts count each time.
+/// Limits against structures that unfold to more than their stream: shared parts count each time, and texts and sizes by what
+/// they hold.
 const MAX_NODES: usize = 4_000_000;
 const MAX_DEPTH: usize = 64;
+/// Bytes of a text that count as a node.
+const TEXT_NODE: usize = 32;
+/// Most dimensions of a tensor: experts stacked over layers, as pieces of flattened fragments, have five.
+pub(crate) const MAX_DIMS: usize = 8;
 
 struct Reader<'a> {
     pickle: &'a Pickle,
@@ -105,8 +110,18 @@ pub(crate) fn torch_dtype(name: &str) -> Option<DType> {
 }
 
 impl Reader<'_> {
+    fn spend(&mut self, nodes: usize) -> Result<(), String> {
+        self.left = self.left.checked_sub(nodes).ok_or("the objects unfold to too many values")?;
+        Ok(())
+    }
+
+    fn copy(&mut self, text: &str) -> Result<String, String> {
+        self.spend(text.len() / TEXT_NODE)?;
+        Ok(text.to_owned())
+    }
+
     fn node(&mut self, id: Id, depth: usize) -> Result<Node, String> {
-        self.left = self.left.checked_sub(1).ok_or("the objects unfold to too many values")?;
+        self.spend(1)?;
         if depth > MAX_DEPTH {
             return Err(format!("objects are nested more than {MAX_DEPTH} deep"));
         }
@@ -119,7 +134,7 @@ impl Reader<'_> {
             Obj::Float(x) => Node::Plain(
                 serde_json::Number::from_f64(*x).map_or_else(|| Value::String(x.to_string()), Value::Number),
             ),
-            Obj::Str(s) | Obj::Global(s) => Node::Plain(Value::String(s.clone())),
+            Obj::Str(s) | Obj::Global(s) => Node::Plain(Value::String(self.copy(s)?)),
             Obj::List(items) | Obj::Tuple(items) => {
                 let nodes = items.iter().map(|&i| self.node(i, depth + 1)).collect::<Result<Vec<_>, _>>()?;
                 if nodes.iter().all(|n| matches!(n, Node::Plain(_))) {
@@ -138,7 +153,7 @@ impl Reader<'_> {
         let mut out: Vec<(String, Node)> = Vec::with_capacity(entries.len());
         let mut place = BTreeMap::new();
         for &(key, value) in entries {
-            let key = self.key(key);
+            let key = self.key(key)?;
             let value = self.node(value, depth + 1)?;
             match place.get(&key) {
                 Some(&i) => out[i] = (key, value),
@@ -151,24 +166,23 @@ impl Reader<'_> {
         Ok(Node::Dict(out))
     }
 
-    fn key(&self, id: Id) -> String {
-        match &self.pickle.objects[id] {
-            Obj::Str(s) | Obj::Global(s) => s.clone(),
+    fn key(&mut self, id: Id) -> Result<String, String> {
+        let pickle = self.pickle;
+        Ok(match &pickle.objects[id] {
+            Obj::Str(s) | Obj::Global(s) => self.copy(s)?,
             Obj::Int(i) => i.to_string(),
+            other @ (Obj::None | Obj::Bool(_) | Obj::Float(_)) => format!("{other:?}"),
             Obj::Tuple(items) => {
-                let parts: Vec<String> = items
-                    .iter()
-                    .take(8)
-                    .map(|&i| match &self.pickle.objects[i] {
-                        Obj::Str(s) | Obj::Global(s) => s.clone(),
-                        Obj::Int(i) => i.to_string(),
-                        _ => "?".to_owned(),
-                    })
-                    .collect();
+                let part = |&i: &Id| match &pickle.objects[i] {
+                    Obj::Str(s) | Obj::Global(s) => self.copy(s),
+                    Obj::Int(i) => Ok(i.to_string()),
+                    _ => Ok("?".to_owned()),
+                };
+                let parts = items.iter().take(8).map(part).collect::<Result<Vec<_>, _>>()?;
                 format!("({})", parts.join(", "))
             }
-            other => format!("{other:?}").chars().take(40).collect(),
-        }
+            _ => format!("object {id}"),
+        })
     }
 
     fn called(
@@ -194,7 +208,7 @@ impl Reader<'_> {
             other => {
                 // An object that is only kept: its class and its plain arguments, for a reader of `args`.
                 let mut object = Map::new();
-                object.insert("class".to_owned(), Value::String(other.to_owned()));
+                object.insert("class".to_owned(), Value::String(self.copy(other)?));
                 if !other.starts_with("numpy") && other != "_codecs.encode" {
                     let args = args.iter().map(|&a| self.node(a, depth + 1).map(|n| n.to_json()));
                     object.insert("args".to_owned(), Value::Array(args.collect::<Result<_, _>>()?));
@@ -205,13 +219,18 @@ impl Reader<'_> {
     }
 
     fn sizes(&self, id: Id) -> Result<Vec<usize>, String> {
-        let items = match &self.pickle.objects[id] {
-            Obj::Tuple(items) | Obj::List(items) => items,
-            Obj::Call { function, args, .. } if function == "torch.Size" && args.len() == 1 => {
-                return self.sizes(args[0]);
-            }
-            _ => return Err("a tensor's sizes are no tuple".to_owned()),
+        let list = |id: Id| match &self.pickle.objects[id] {
+            Obj::Tuple(items) | Obj::List(items) => Some(items),
+            _ => None,
         };
+        let items = match &self.pickle.objects[id] {
+            Obj::Call { function, args, .. } if function == "torch.Size" && args.len() == 1 => list(args[0]),
+            _ => list(id),
+        };
+        let items = items.ok_or("a tensor's sizes are no tuple")?;
+        if items.len() > MAX_DIMS {
+            return Err(format!("a tensor of {} dimensions, expected at most {MAX_DIMS}", items.len()));
+        }
         items.iter().map(|&i| self.size(i)).collect()
     }
 
@@ -222,7 +241,7 @@ impl Reader<'_> {
         }
     }
 
-    fn tensor(&self, function: &str, args: &[Id]) -> Result<TensorRef, String> {
+    fn tensor(&mut self, function: &str, args: &[Id]) -> Result<TensorRef, String> {
         let v3 = function.ends_with("_v3");
         let &[persistent, offset, shape, strides, ..] = args else {
             return Err(format!("a tensor of {} parts, expected at least 4", args.len()));
@@ -237,7 +256,8 @@ impl Reader<'_> {
         let &[word, class, key, _device, elements, ..] = &parts[..] else {
             return Err(format!("a storage of {} parts, expected 5", parts.len()));
         };
-        let text = |id: Id| match &self.pickle.objects[id] {
+        let pickle = self.pickle;
+        let text = |id: Id| match &pickle.objects[id] {
             Obj::Str(s) | Obj::Global(s) => Ok(s.as_str()),
             _ => Err("a storage whose parts are no text".to_owned()),
         };
@@ -274,13 +294,44 @@ impl Reader<'_> {
             ));
         }
         Ok(TensorRef {
-            storage: text(key)?.to_owned(),
+            storage: self.copy(text(key)?)?,
             dtype,
-            dtype_name: dtype_name.to_owned(),
+            dtype_name: self.copy(dtype_name)?,
             offset,
             shape,
             strides,
             storage_elements,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pickle;
+    use super::*;
+
+    fn refused(parts: &[&[u8]]) -> String {
+        unfold(&pickle::read(&[b"\x80\x02", &parts.concat()[..], b"."].concat()).unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn values_that_are_shared_count_each_time() {
+        let text = [&b"X\x00\x00\x10\x00"[..], &b"t".repeat(1 << 20), b"q\x00"].concat();
+        // A list of the same long text, and a dictionary with it as a part of each key.
+        let list = [&text, &b"]("[..], &b"h\x00".repeat(1000), b"e\x86"];
+        assert_eq!(refused(&list), "the objects unfold to too many values");
+        let keys = [&text, &b"}("[..], &b"h\x00h\x00\x86K\x01".repeat(1000), b"u\x86"];
+        assert_eq!(refused(&keys), "the objects unfold to too many values");
+    }
+
+    #[test]
+    fn sizes_of_sizes_and_of_many_dimensions_are_refused() {
+        // A tensor whose sizes are a size of a size, and so on.
+        let start = b"ctorch\nSize\nq\x00ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n\
+                      X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQK\x00";
+        let nested = [b"h\x00".repeat(100_000), b")".to_vec(), b"\x85R".repeat(100_000)].concat();
+        assert_eq!(refused(&[start, &nested, b")\x89)tR\x86"]), "a tensor's sizes are no tuple");
+        let many = [&b"("[..], &b"K\x01".repeat(9), b"t"].concat();
+        assert_eq!(refused(&[start, &many, b")\x89)tR\x86"]), "a tensor of 9 dimensions, expected at most 8");
     }
 }
