@@ -22,6 +22,9 @@ const ALLOWED: Allowed = Allowed {
     protocols: (0, 3),
 };
 
+/// Most bytes of a word: a pickle may name the same one in many pairs.
+const LONGEST: usize = 256;
+
 /// The model in a pickle's bytes.
 pub(super) fn read(bytes: &[u8]) -> Result<Trained> {
     let pickle =
@@ -91,7 +94,8 @@ impl Reader<'_> {
 
     fn text(&self, id: Id) -> Result<&str> {
         match self.object(id) {
-            Obj::Str(text) => Ok(text),
+            Obj::Str(text) if text.len() <= LONGEST => Ok(text),
+            Obj::Str(text) => Err(format!("a word of {} bytes, expected at most {LONGEST}", text.len())),
             _ => Err("expected a text".into()),
         }
     }
