@@ -26,6 +26,8 @@ mod config;
 mod error;
 mod expert_bytes;
 mod family;
+mod field;
+mod fields;
 pub mod flops;
 pub mod hf;
 mod keeping;

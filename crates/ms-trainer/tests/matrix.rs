@@ -37,6 +37,18 @@ const DRAWN_APART: f64 = 1.2e-4;
 /// How often a micro-batch is drawn at most.
 const TRIES: usize = 10_000;
 
+/// By how much the norms of one rank in f32 may differ from its norms in f64. Where a norm divides by what is nearly zero a
+/// single token takes digits of a whole gradient, on one rank as on many.
+const STEADY: f64 = 5e-6;
+/// How often weights and micro-batches are drawn for that at most.
+const DRAWINGS: u64 = 20;
+
+/// The largest difference of the norms of gradients, relative to them or to one.
+fn unsteady(wide: &Found, single: &Found) -> f64 {
+    let pairs = wide.reports.iter().zip(&single.reports);
+    pairs.map(|(w, s)| (w.grad_norm - s.grad_norm).abs() / w.grad_norm.max(1.0)).fold(0.0, f64::max)
+}
+
 /// Compares a run with one rank over `count` steps in f64 and, `also_single`, in f32.
 fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> {
     let Run { kind, sizes, case, config, routing, shape } = drawn;
@@ -44,15 +56,33 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
     let config = config.clone().validate().map_err(|e| format!("{what}: {e}"))?;
     let told = |e: Apart| format!("{what}: {e}");
     let routing = Routing { watch_margins: true, ..*routing };
-    let steps = apart(&config, case, routing, (*shape, count), (DRAWN_APART, TRIES)).map_err(told)?;
     let least = |found: &Found| {
         let margins = found.reports.iter().filter_map(|r| r.experts.as_ref()?.margin);
         margins.fold(f64::INFINITY, f64::min)
     };
     let of_one = alone_routing(&config, case, routing, (shape.length, shape.rows)).map_err(told)?;
-    let want = run(&config, &case.alone(), of_one, &steps).map_err(told)?;
+    // Of weights with which float32 is steady on one rank.
+    let mut steady = None;
+    for again in 0..DRAWINGS {
+        let case = Case { seed: case.seed + 1000 * again, ..case.clone() };
+        let steps = apart(&config, &case, routing, (*shape, count), (DRAWN_APART, TRIES)).map_err(told)?;
+        let want = run(&config, &case.alone(), of_one, &steps).map_err(told)?;
+        let single = match also_single {
+            true => {
+                Some(run(&config, &case.clone().single_precision().alone(), of_one, &steps).map_err(told)?)
+            }
+            false => None,
+        };
+        if single.as_ref().is_none_or(|single| unsteady(&want, single) <= STEADY) {
+            steady = Some((case, steps, want, single));
+            break;
+        }
+    }
+    let (case, steps, want, single) = steady.ok_or_else(|| {
+        format!("{what}: with none of {DRAWINGS} weights are the norms of one rank in f32 within {STEADY:e} of its norms in f64")
+    })?;
+    let case = &case;
     let mut margins = [least(&want), f64::INFINITY];
-    let float64: Vec<f64> = want.reports.iter().map(|r| r.grad_norm).collect();
     let got = run(&config, case, routing, &steps).map_err(told)?;
     compare(&want, &got, Bounds::of(case.dtype)).map_err(told)?;
     let loads = want.reports.iter().filter_map(|r| r.experts.as_ref());
@@ -76,21 +106,14 @@ fn check(drawn: &Run, count: usize, also_single: bool) -> Result<Shown, String> 
             }
         }
     }
-    if also_single {
+    if let Some(want) = single {
         let case = case.clone().single_precision();
         let told = |e: Apart| format!("in f32: {what}: {e}");
-        let want = run(&config, &case.alone(), of_one, &steps).map_err(told)?;
         margins[1] = least(&want);
         let got = run(&config, &case, routing, &steps).map_err(told)?;
-        // Of drawn models little of what rounding leaves grows from step to step, and routers choose clearly.
         let bounds =
             Bounds { gradient: 2e-5, norm: 2e-5, routers_of_all_steps: true, ..Bounds::of(case.dtype) };
-        compare(&want, &got, bounds).map_err(|e| {
-            let own =
-                float64.iter().zip(&want.reports).map(|(wide, r)| (wide - r.grad_norm).abs() / wide.max(1.0));
-            let own = own.fold(0.0, f64::max);
-            format!("in f32 (whose norms on one rank are {own:.1e} from those in f64): {what}: {e}")
-        })?;
+        compare(&want, &got, bounds).map_err(told)?;
     }
     Ok(Shown { margins, without_tokens, counted })
 }

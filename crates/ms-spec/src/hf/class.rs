@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::common::ALL;
-use super::field::{Field, Writer};
-use super::{Dialect, Fields, SOURCE};
+use super::{Dialect, SOURCE};
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
 use crate::sizes::Position;
 use crate::{Error, Family, ModelConfig, Result};
 

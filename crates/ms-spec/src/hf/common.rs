@@ -3,9 +3,10 @@
 use ms_core::DType;
 use serde_json::{Value, json};
 
-use super::field::{Field, Writer};
-use super::{Dialect, Fields};
+use super::Dialect;
 use crate::config::MOST_PARTS;
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
 use crate::sizes::{Activation, Layer, Position};
 use crate::{Error, ModelConfig, Norm, Result};
 

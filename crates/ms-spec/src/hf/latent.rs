@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Fields;
-use super::field::{Field, Writer};
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
 use crate::sizes::{Attention, Indexer, Layer, Mla};
 use crate::{ModelConfig, Result};
 

@@ -3,16 +3,14 @@
 mod class;
 mod classes;
 mod common;
-mod field;
-mod fields;
 mod latent;
 mod moe;
 mod rope;
 #[cfg(test)]
 mod tests;
 
+use crate::fields::Fields;
 pub(crate) use classes::CLASSES;
-pub(crate) use fields::Fields;
 use serde_json::Value;
 
 use crate::{Error, ModelConfig, Result};

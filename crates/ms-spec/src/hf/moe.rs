@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Fields;
-use super::field::{Field, Writer};
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
 use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
 use crate::{ModelConfig, Result};
 

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::field::{Field, Writer};
-use super::{Dialect, Fields};
+use super::Dialect;
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
 use crate::sizes::Position;
 use crate::{Error, ModelConfig, Result, Rope, RopeScaling};
 

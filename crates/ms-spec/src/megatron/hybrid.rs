@@ -1,6 +1,6 @@
 //! Which layers of a hybrid mix tokens by state space (`M`), by attention (`*`), or not at all (`-`).
 
-use super::Fields;
+use crate::fields::Fields;
 use crate::{Error, Result};
 
 /// A letter per layer, from a pattern or from the shares of attention and feed-forward layers.

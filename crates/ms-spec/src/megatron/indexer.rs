@@ -1,72 +1,76 @@
 //! The arguments of sparse attention: the scorer that picks keys, and which layers have one of their own.
 
-use super::read::on;
-use super::write::set;
-use crate::hf::Fields;
+use super::on;
+use crate::field::Field;
 use crate::sizes::{Indexer, Layer};
-use crate::{ModelConfig, Result};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-/// Reads the scorer's sizes.
-pub(super) fn read(f: &Fields<'_>, c: &mut ModelConfig, interleaved: bool) -> Result<()> {
-    if on(f, "enable_dsa_indexer")? {
-        c.indexer = Some(Indexer {
-            heads: f.size("index_n_heads")?.unwrap_or(64),
-            head_dim: f.size("index_head_dim")?.unwrap_or(128),
-            top_k: f.size("index_topk")?.unwrap_or(2048),
-            interleaved,
-        });
-    }
-    Ok(())
-}
+pub(super) const INDEXER: &[Field] = &[
+    Field::rule(
+        |f, c| {
+            let interleaved = c.compressed().is_some();
+            if (interleaved || c.mla().is_some()) && on(f, "enable_dsa_indexer")? {
+                c.indexer = Some(Indexer { heads: 64, head_dim: 128, top_k: 2048, interleaved });
+            }
+            Ok(())
+        },
+        |c, w| {
+            if c.indexer.is_some() {
+                w.set("enable_dsa_indexer", json!(true));
+            }
+        },
+    ),
+    Field::size("index_n_heads", |c| Some(&mut c.indexer.as_mut()?.heads)),
+    Field::size("index_head_dim", |c| Some(&mut c.indexer.as_mut()?.head_dim)),
+    Field::size("index_topk", |c| Some(&mut c.indexer.as_mut()?.top_k)),
+];
 
-/// Reads which layers take the picks of the last one that has a scorer of its own. Behind all that lists layers.
+/// Which layers take the picks of the last one that has a scorer of its own. Behind all that lists layers.
 ///
 /// # Source
 /// MindSpeed-LLM (2026), `mindspeed_llm/tasks/models/transformer/multi_latent_attention.py`, `_resolve_dsa_source_and_end`.
-pub(super) fn read_owners(f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
-    let freq = f.size("index_topk_freq")?.unwrap_or(1).max(1);
-    let first = f.size("index_skip_topk_offset")?.unwrap_or(2).max(1);
-    let pattern = f.text("index_topk_pattern")?;
-    if c.indexer.is_none() || c.compressed().is_some() {
-        return Ok(());
-    }
-    let owners: Vec<bool> = match pattern {
-        None => (0..c.layers).map(|l| (l + 1).saturating_sub(first).is_multiple_of(freq)).collect(),
-        Some(text) => {
-            let letters = text.chars().map(|letter| letter.to_ascii_uppercase());
-            let owners: Vec<bool> =
-                letters.filter(|l| matches!(l, 'C' | 'F' | 'S')).map(|letter| letter != 'S').collect();
-            if owners.len() != c.layers || owners.first() == Some(&false) {
-                return Err(f.wrong("index_topk_pattern", "a C or S for each layer, C first", &json!(text)));
-            }
-            owners
+pub(super) const OWNERS: Field = Field::rule(
+    |f, c| {
+        let freq = f.size("index_topk_freq")?.unwrap_or(1).max(1);
+        let first = f.size("index_skip_topk_offset")?.unwrap_or(2).max(1);
+        let pattern = f.text("index_topk_pattern")?;
+        if c.indexer.is_none() || c.compressed().is_some() {
+            return Ok(());
         }
-    };
-    if owners.iter().all(|own| *own) {
-        return Ok(());
-    }
-    if c.pattern.is_empty() {
-        c.pattern = vec![Layer::default(); c.layers];
-    }
-    for (layer, own) in c.pattern.iter_mut().zip(owners) {
-        layer.borrows_index = !own;
-    }
-    Ok(())
-}
-
-/// Writes what [`read`] and [`read_owners`] read.
-pub(super) fn write(args: &mut Map<String, Value>, c: &ModelConfig) {
-    let Some(i) = &c.indexer else { return };
-    set(args, "enable_dsa_indexer", json!(true));
-    set(args, "index_n_heads", json!(i.heads));
-    set(args, "index_head_dim", json!(i.head_dim));
-    set(args, "index_topk", json!(i.top_k));
-    if (0..c.layers).any(|l| c.layer(l).borrows_index) {
-        let letter = |l| if c.layer(l).borrows_index { 'S' } else { 'C' };
-        set(args, "index_topk_pattern", json!((0..c.layers).map(letter).collect::<String>()));
-    }
-}
+        let owners: Vec<bool> = match pattern {
+            None => (0..c.layers).map(|l| (l + 1).saturating_sub(first).is_multiple_of(freq)).collect(),
+            Some(text) => {
+                let letters = text.chars().map(|letter| letter.to_ascii_uppercase());
+                let owners: Vec<bool> =
+                    letters.filter(|l| matches!(l, 'C' | 'F' | 'S')).map(|letter| letter != 'S').collect();
+                if owners.len() != c.layers || owners.first() == Some(&false) {
+                    return Err(f.wrong(
+                        "index_topk_pattern",
+                        "a C or S for each layer, C first",
+                        &json!(text),
+                    ));
+                }
+                owners
+            }
+        };
+        if owners.iter().all(|own| *own) {
+            return Ok(());
+        }
+        if c.pattern.is_empty() {
+            c.pattern = vec![Layer::default(); c.layers];
+        }
+        for (layer, own) in c.pattern.iter_mut().zip(owners) {
+            layer.borrows_index = !own;
+        }
+        Ok(())
+    },
+    |c, w| {
+        if (0..c.layers).any(|l| c.layer(l).borrows_index) {
+            let letter = |l| if c.layer(l).borrows_index { 'S' } else { 'C' };
+            w.set("index_topk_pattern", json!((0..c.layers).map(letter).collect::<String>()));
+        }
+    },
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,21 +1,98 @@
 //! Megatron's arguments: those of a command line, and those stored in a checkpoint.
 
+mod compressed;
+mod experts;
 mod hybrid;
 mod indexer;
-mod read;
-mod write;
+mod latent;
+mod mixers;
+mod rope;
+mod sizes;
 
-pub use read::{asked_args, from_args};
 use serde_json::{Map, Value};
-pub use write::to_args;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
-use crate::hf::Fields;
-use crate::{Error, Result};
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
+use crate::hf::{Dialect, read_fields};
+use crate::sizes::{Activation, Position};
+use crate::{Error, Family, ModelConfig, Norm, Result};
 
 const SOURCE: &str = "megatron arguments";
 
-/// Every group of experts gives as many, which upstream has no argument for.
-const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
+/// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
+const TABLES: [&[Field]; 8] = [
+    sizes::SIZES,
+    rope::ROPE,
+    latent::LATENT,
+    compressed::COMPRESSED,
+    indexer::INDEXER,
+    mixers::MIXERS,
+    experts::EXPERTS,
+    &[indexer::OWNERS],
+];
+
+/// What Megatron assumes where nothing is said.
+fn silent() -> ModelConfig {
+    ModelConfig {
+        activation: Activation::GeluTanh,
+        norm: Norm::LayerNorm,
+        norm_eps: 1e-5,
+        position: Position::Learned,
+        tied: true,
+        ..ModelConfig::default()
+    }
+}
+
+/// Reads a configuration from arguments by their `dest` names, given ones and defaults alike.
+///
+/// The arguments of head's converter (Hugging Face's field names) are understood too. `num_layers` counts empty
+/// slots (`noop_layers`); the result does not.
+///
+/// # Errors
+/// A missing or malformed argument, or a feature that is not supported.
+pub fn from_args(args: &Map<String, Value>) -> Result<ModelConfig> {
+    read(&Fields { source: SOURCE, map: args, asked: None })
+}
+
+/// The names of the arguments that [`from_args`] looks at on its way, whatever it makes of them.
+pub fn asked_args(args: &Map<String, Value>) -> BTreeSet<String> {
+    let asked = RefCell::default();
+    let _ = read(&Fields { source: SOURCE, map: args, asked: Some(&asked) });
+    asked.into_inner()
+}
+
+fn read(f: &Fields<'_>) -> Result<ModelConfig> {
+    if f.map.contains_key("num_hidden_layers") && !f.map.contains_key("ffn_hidden_size") {
+        return read_fields(f);
+    }
+    let mut c = silent();
+    for field in TABLES.into_iter().flatten() {
+        field.read(f, &mut c)?;
+    }
+    if let (Some(_), Some(moe)) = (c.compressed(), &c.moe) {
+        c.ffn = moe.ffn; // there are experts alone
+    }
+    c.family = Family::of(&c);
+    c.validate()
+}
+
+/// The arguments that a Megatron reader takes from a checkpoint to know the architecture.
+///
+/// Sizes of the cut (`tensor_model_parallel_size` and so on) are the layout's to add.
+pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
+    let (mut config, mut silent) = (config.clone(), silent());
+    let mut writer = Writer::new(Dialect::default());
+    for field in TABLES.into_iter().flatten() {
+        field.write(&mut config, &mut silent, &mut writer);
+    }
+    writer.out
+}
+
+fn on(f: &Fields<'_>, field: &'static str) -> Result<bool> {
+    f.flag(field).map(|v| v.unwrap_or(false))
+}
 
 /// Slots of `--noop-layers`: indices into the list of layers with the empty ones in it.
 ///

@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::field::{Field, Writer};
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, NO_DROPOUT, head_dim, heads, sizes};
-use crate::hf::field::{Field, Writer};
 use crate::hf::latent::INDEXER;
 use crate::hf::moe::{self, RENORMALISE, ROUTER, SCALE, router, set_layers, shared};
 use crate::hf::{Dialect, Fields, rope};

@@ -1,8 +1,8 @@
 //! Dense decoders as Llama has them, and what differs from it.
 
+use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER, MLP_BIAS, QKV_BIAS, WINDOW, WINDOW_SWITCHED};
-use crate::hf::field::Field;
 use crate::hf::rope::{PARTIAL_ROPE, PHI_ROPE, ROPE};
 use crate::sizes::{Biases, Block};
 use crate::{Family, ModelConfig, QkNorm, Rope};

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::dense::{glm, qwen2, qwen3};
+use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, DECODER, QKV_BIAS, WINDOW, WINDOW_ALTERNATING, WINDOW_SWITCHED};
-use crate::hf::field::Field;
 use crate::hf::moe::{
     DENSE_WIDTH, GATED_SHARED, GROUPS, GROUPS_ALWAYS, LAYERS, LAYERS_BUT, LAYERS_BY_NAME, LAYERS_FROM_1,
     NOAUX, NONE_WITHOUT, RENORMALISE, ROUTER, SCALE, WIDTH, count, experts, moe, one_shared, renormalise,
@@ -383,7 +383,7 @@ const HUNYUAN_EXPERTS: &[Field] = &[
 const SHARED: &str = "num_shared_expert";
 
 /// Shared experts, each as wide as a dense layer.
-fn read_hunyuan_shared(f: &crate::hf::Fields<'_>, c: &mut ModelConfig, silent: usize) -> Result<()> {
+fn read_hunyuan_shared(f: &crate::fields::Fields<'_>, c: &mut ModelConfig, silent: usize) -> Result<()> {
     let n = f.same_size(SHARED)?.unwrap_or(silent);
     let mixed = f.flag("use_mixed_mlp_moe")?.unwrap_or(true);
     let shared = SharedExpert { ffn: n.saturating_mul(c.ffn), gate: false };
@@ -391,7 +391,7 @@ fn read_hunyuan_shared(f: &crate::hf::Fields<'_>, c: &mut ModelConfig, silent: u
     Ok(())
 }
 
-fn write_hunyuan_shared(c: &ModelConfig, w: &mut crate::hf::field::Writer) {
+fn write_hunyuan_shared(c: &ModelConfig, w: &mut crate::field::Writer) {
     if let Some(m) = &c.moe {
         w.set(SHARED, json!(m.shared.map_or(0, |s| s.ffn / c.ffn.max(1))));
         w.set("use_mixed_mlp_moe", json!(m.shared.is_some()));

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::dense;
+use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{
     ACTIVATION, ACTIVATIONS, DECODER, FFN, NAMES, NO_DROPOUT, Names, RMS_OR_LAYER_NORM, WHOLE_HEADS,
     WINDOW_SWITCHED, head_dim, heads, sizes,
 };
-use crate::hf::field::Field;
 use crate::hf::rope::{ROPE, ROPE_READ};
 use crate::sizes::{Activation, Biases, Position};
 use crate::{Family, ModelConfig, Norm};

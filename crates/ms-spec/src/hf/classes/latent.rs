@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::scaled::{MINICPM_SCALES, minicpm};
+use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, BIAS, NAMES, Names, SIZES, heads, sizes};
-use crate::hf::field::Field;
 use crate::hf::latent::{INDEX_OWNERS, INDEXER, LATENT, MLA, mla};
 use crate::hf::moe::{
     GROUPS_ALWAYS, LAYERS, LAYERS_ALWAYS, LAYERS_FROM_3, NOAUX, NOAUX_WORDS, NONE_WITHOUT, RENORMALISE,

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::hf::Fields;
+use crate::field::Field;
+use crate::fields::Fields;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, NAMES, Names, recurrent, sizes};
-use crate::hf::field::Field;
 use crate::sizes::{Feed, Layer, Mamba2, Mixer};
 use crate::{Error, Family, ModelConfig, Result};
 

@@ -1,10 +1,10 @@
 //! Dense decoders with factors on the embedding, the residual stream, scores or logits.
 
+use crate::field::Field;
 use crate::hf::class::{Class, class};
 use crate::hf::common::{
     ACTIVATION, BIAS, DECODER, MLP_BIAS, QUERY_SCALAR, ROOT_EMBEDDING, WINDOW_ALTERNATING, activation,
 };
-use crate::hf::field::Field;
 use crate::hf::moe::{self, DENSE_WIDTH, ROUTER};
 use crate::hf::rope::ROPE;
 use crate::sizes::{Activation, Block, Router};

@@ -7,9 +7,9 @@
 use serde_json::{Value, json};
 
 use super::latent::NO_PREDICTION;
+use crate::field::{Field, Writer};
 use crate::hf::class::{Class, class};
 use crate::hf::common::{ACTIVATION, GROUPS, QUERY_SCALAR, SIZES, WINDOW_LISTED, head_dim, window_kind};
-use crate::hf::field::{Field, Writer};
 use crate::hf::moe::{self, NOAUX, moe, read_layers_from, router, shared_of};
 use crate::hf::{Fields, rope};
 use crate::sizes::{Feed, Layer, Limits, Score, Windowed};

@@ -1,13 +1,14 @@
-//! A field of `config.json`: its names, the place in the model that it describes, and what silence means. One value, read
-//! in both directions.
+//! A field of `config.json` or an argument of Megatron's: its names, the place in the model that it describes, and what silence
+//! means. One value, read in both directions.
 
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, Fields};
+use crate::fields::Fields;
+use crate::hf::Dialect;
 use crate::{ModelConfig, Result};
 
 /// A place in a model; `None` where the model has no such part.
-pub(super) type At<T> = fn(&mut ModelConfig) -> Option<&mut T>;
+pub(crate) type At<T> = fn(&mut ModelConfig) -> Option<&mut T>;
 
 /// The words that a field may have.
 type Words = fn(&ModelConfig) -> &'static [&'static str];
@@ -32,6 +33,8 @@ enum Kind {
     FlagAs(fn(&ModelConfig) -> Option<bool>, fn(&mut ModelConfig, bool)),
     /// A word of a few: how it is told, how it is understood (`false`: unknown), and the words.
     Word(fn(&ModelConfig) -> Option<&'static str>, fn(&mut ModelConfig, &str) -> bool, Words),
+    /// Not read, and written where it is something.
+    Alias(fn(&ModelConfig) -> Option<usize>),
     /// Not read: other readers want to find it.
     Told(fn(&ModelConfig) -> Value),
     /// The one value that is supported, and what another one would be.
@@ -65,7 +68,7 @@ enum Written {
 
 /// One field. Tables of them describe a class; a reader goes through them in order.
 #[derive(Clone, Copy)]
-pub(super) struct Field {
+pub(crate) struct Field {
     /// The name that is written.
     name: &'static str,
     /// The names that are read, the first that is there.
@@ -81,31 +84,31 @@ impl Field {
         Self { name, names: &[], kind, silent: Silent::Keep, written: Written::Always }
     }
 
-    pub(super) const fn size(name: &'static str, at: At<usize>) -> Self {
+    pub(crate) const fn size(name: &'static str, at: At<usize>) -> Self {
         Self::new(name, Kind::Size(at))
     }
 
-    pub(super) const fn same_size(name: &'static str, at: At<usize>) -> Self {
+    pub(crate) const fn same_size(name: &'static str, at: At<usize>) -> Self {
         Self::new(name, Kind::SameSize(at))
     }
 
-    pub(super) const fn maybe_size(name: &'static str, at: At<Option<usize>>) -> Self {
+    pub(crate) const fn maybe_size(name: &'static str, at: At<Option<usize>>) -> Self {
         Self::new(name, Kind::MaybeSize(at))
     }
 
-    pub(super) const fn float(name: &'static str, at: At<f64>) -> Self {
+    pub(crate) const fn float(name: &'static str, at: At<f64>) -> Self {
         Self::new(name, Kind::Float(at))
     }
 
-    pub(super) const fn maybe_float(name: &'static str, at: At<Option<f64>>) -> Self {
+    pub(crate) const fn maybe_float(name: &'static str, at: At<Option<f64>>) -> Self {
         Self::new(name, Kind::MaybeFloat(at))
     }
 
-    pub(super) const fn flag(name: &'static str, at: At<bool>) -> Self {
+    pub(crate) const fn flag(name: &'static str, at: At<bool>) -> Self {
         Self::new(name, Kind::Flag(at))
     }
 
-    pub(super) const fn size_as(
+    pub(crate) const fn size_as(
         name: &'static str,
         get: fn(&ModelConfig) -> Option<usize>,
         set: fn(&mut ModelConfig, usize),
@@ -113,7 +116,7 @@ impl Field {
         Self::new(name, Kind::SizeAs(get, set))
     }
 
-    pub(super) const fn float_as(
+    pub(crate) const fn float_as(
         name: &'static str,
         get: fn(&ModelConfig) -> Option<f64>,
         set: fn(&mut ModelConfig, f64),
@@ -121,7 +124,7 @@ impl Field {
         Self::new(name, Kind::FloatAs(get, set))
     }
 
-    pub(super) const fn whole_as(
+    pub(crate) const fn whole_as(
         name: &'static str,
         get: fn(&ModelConfig) -> Option<f64>,
         set: fn(&mut ModelConfig, f64),
@@ -129,7 +132,7 @@ impl Field {
         Self::new(name, Kind::WholeAs(get, set))
     }
 
-    pub(super) const fn flag_as(
+    pub(crate) const fn flag_as(
         name: &'static str,
         get: fn(&ModelConfig) -> Option<bool>,
         set: fn(&mut ModelConfig, bool),
@@ -137,7 +140,7 @@ impl Field {
         Self::new(name, Kind::FlagAs(get, set))
     }
 
-    pub(super) const fn word(
+    pub(crate) const fn word(
         name: &'static str,
         get: fn(&ModelConfig) -> Option<&'static str>,
         set: fn(&mut ModelConfig, &str) -> bool,
@@ -146,16 +149,21 @@ impl Field {
         Self::new(name, Kind::Word(get, set, words))
     }
 
-    pub(super) const fn told(name: &'static str, value: fn(&ModelConfig) -> Value) -> Self {
+    /// Another name of what an earlier field reads, for readers that want that one.
+    pub(crate) const fn alias(name: &'static str, get: fn(&ModelConfig) -> Option<usize>) -> Self {
+        Self::new(name, Kind::Alias(get))
+    }
+
+    pub(crate) const fn told(name: &'static str, value: fn(&ModelConfig) -> Value) -> Self {
         Self::new(name, Kind::Told(value))
     }
 
     /// A flag with one supported value; `what` says what the other would be.
-    pub(super) const fn only(name: &'static str, value: bool, what: &'static str) -> Self {
+    pub(crate) const fn only(name: &'static str, value: bool, what: &'static str) -> Self {
         Self::new(name, Kind::Only(value, what))
     }
 
-    pub(super) const fn rule(
+    pub(crate) const fn rule(
         read: fn(&Fields<'_>, &mut ModelConfig) -> Result<()>,
         write: fn(&ModelConfig, &mut Writer),
     ) -> Self {
@@ -163,12 +171,12 @@ impl Field {
     }
 
     /// What follows from the fields before it.
-    pub(super) const fn then(follows: fn(&mut ModelConfig)) -> Self {
+    pub(crate) const fn then(follows: fn(&mut ModelConfig)) -> Self {
         Self::new("", Kind::Then(follows))
     }
 
     /// A rule that has nothing to write.
-    pub(super) const fn reading(read: fn(&Fields<'_>, &mut ModelConfig) -> Result<()>) -> Self {
+    pub(crate) const fn reading(read: fn(&Fields<'_>, &mut ModelConfig) -> Result<()>) -> Self {
         Self::rule(read, |_, _| {})
     }
 }
@@ -176,33 +184,33 @@ impl Field {
 /// What differs from the usual.
 impl Field {
     /// It is read under any of `names`; the first that is there counts, and a complaint names the first.
-    pub(super) const fn or(mut self, names: &'static [&'static str]) -> Self {
+    pub(crate) const fn or(mut self, names: &'static [&'static str]) -> Self {
         self.names = names;
         self
     }
 
-    pub(super) const fn needed(mut self) -> Self {
+    pub(crate) const fn needed(mut self) -> Self {
         self.silent = Silent::Wrong;
         self
     }
 
     /// What silence means, by what stands before it in the table.
-    pub(super) const fn else_by(mut self, follows: fn(&mut ModelConfig)) -> Self {
+    pub(crate) const fn else_by(mut self, follows: fn(&mut ModelConfig)) -> Self {
         self.silent = Silent::Follows(follows);
         self
     }
 
-    pub(super) const fn read_only(mut self) -> Self {
+    pub(crate) const fn read_only(mut self) -> Self {
         self.written = Written::Never;
         self
     }
 
-    pub(super) const fn if_other(mut self) -> Self {
+    pub(crate) const fn if_other(mut self) -> Self {
         self.written = Written::IfOther;
         self
     }
 
-    pub(super) const fn written_if(mut self, when: fn(&ModelConfig) -> bool) -> Self {
+    pub(crate) const fn written_if(mut self, when: fn(&ModelConfig) -> bool) -> Self {
         self.written = Written::If(when);
         self
     }
@@ -227,13 +235,14 @@ impl Field {
     }
 
     /// Takes what the file says into the model.
-    pub(super) fn read(&self, f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
+    pub(crate) fn read(&self, f: &Fields<'_>, c: &mut ModelConfig) -> Result<()> {
         match self.kind {
             Kind::Rule(read, _) => return read(f, c),
             Kind::Then(follows) => {
                 follows(c);
                 return Ok(());
             }
+            Kind::Told(_) | Kind::Alias(_) => return Ok(()),
             _ => {}
         }
         if !self.has_place(c) {
@@ -276,13 +285,13 @@ impl Field {
                     return Err(f.unsupported(format!("{what} is not supported")));
                 }
             }
-            Kind::Told(_) | Kind::Then(_) | Kind::Rule(..) => {}
+            Kind::Told(_) | Kind::Alias(_) | Kind::Then(_) | Kind::Rule(..) => {}
         }
         Ok(())
     }
 
     /// Writes what the model has. `c` is only looked at; places are found through mutable ways.
-    pub(super) fn write(&self, c: &mut ModelConfig, silent: &mut ModelConfig, w: &mut Writer) {
+    pub(crate) fn write(&self, c: &mut ModelConfig, silent: &mut ModelConfig, w: &mut Writer) {
         let wanted = match self.written {
             Written::Always => true,
             Written::Never => false,
@@ -312,6 +321,7 @@ impl Field {
             Kind::WholeAs(get, _) => get(c).map(whole),
             Kind::FlagAs(get, _) => get(c).map(|on| json!(on)),
             Kind::Word(get, ..) => get(c).map(|word| json!(word)),
+            Kind::Alias(get) => get(c).map(|n| json!(n)),
             Kind::Told(value) => Some(value(c)),
             Kind::Only(value, _) => Some(json!(value)),
             Kind::Then(_) | Kind::Rule(..) => None,
@@ -335,17 +345,17 @@ fn whole(value: f64) -> Value {
 }
 
 /// The object that is written.
-pub(super) struct Writer {
-    pub(super) out: Map<String, Value>,
-    pub(super) dialect: Dialect,
+pub(crate) struct Writer {
+    pub(crate) out: Map<String, Value>,
+    pub(crate) dialect: Dialect,
 }
 
 impl Writer {
-    pub(super) fn new(dialect: Dialect) -> Self {
+    pub(crate) fn new(dialect: Dialect) -> Self {
         Self { out: Map::new(), dialect }
     }
 
-    pub(super) fn set(&mut self, key: &str, value: Value) {
+    pub(crate) fn set(&mut self, key: &str, value: Value) {
         self.out.insert(key.to_owned(), value);
     }
 }

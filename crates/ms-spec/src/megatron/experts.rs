@@ -1,0 +1,236 @@
+//! The arguments of mixtures of experts.
+
+use serde_json::{Value, json};
+
+use super::on;
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
+use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
+use crate::{ModelConfig, Result};
+
+/// Every group of experts gives as many, which upstream has no argument for.
+const BALANCED_GROUPS: &str = "moe_router_balanced_groups";
+
+pub(super) const EXPERTS: &[Field] = &[
+    START,
+    Field::size("moe_router_topk", |c| Some(&mut c.moe.as_mut()?.top_k)),
+    Field::size("moe_ffn_hidden_size", |c| Some(&mut c.moe.as_mut()?.ffn))
+        .or(&["moe_ffn_hidden_size", "moe_intermediate_size"]),
+    Field::alias("moe_intermediate_size", |c| Some(c.moe.as_ref()?.ffn)),
+    ROUTER,
+    SHARED,
+    Field::size("num_zero_experts", |c| Some(&mut c.moe.as_mut()?.zero_experts))
+        .written_if(|c| c.moe.as_ref().is_some_and(|moe| moe.zero_experts > 0)),
+    LAYERS,
+];
+
+/// Whether there are experts; what has none says so.
+const START: Field = Field::rule(
+    |f, c| {
+        let router = Router {
+            score: Score::SoftmaxOfChosen,
+            bias: false,
+            linear_bias: false,
+            groups: None,
+            renormalise: false,
+            scale: 1.0,
+            f32: false,
+        };
+        c.moe = f.size("num_experts")?.filter(|&n| n > 0).map(|experts| Moe {
+            experts,
+            top_k: 2,
+            ffn: c.ffn,
+            router,
+            shared: None,
+            zero_experts: 0,
+        });
+        Ok(())
+    },
+    |c, w| {
+        w.set("num_experts", json!(c.moe.as_ref().map(|moe| moe.experts)));
+        for name in ["n_shared_experts", "moe_intermediate_size", "first_k_dense_replace", "moe_layer_freq"] {
+            w.set(name, Value::Null);
+        }
+    },
+);
+
+const ROUTER: Field = Field::rule(
+    |f, c| {
+        if let Some(moe) = &mut c.moe {
+            moe.router = router(f)?;
+        }
+        Ok(())
+    },
+    write_router,
+);
+
+fn router(f: &Fields<'_>) -> Result<Router> {
+    let kind = f.text("moe_router_load_balancing_type")?.unwrap_or("aux_loss");
+    let by_score = match f.text("moe_router_score_function")?.unwrap_or("softmax") {
+        "sigmoid" => Some(Score::Sigmoid),
+        "sqrtsoftplus" => Some(Score::SqrtSoftplus),
+        _ => None,
+    };
+    let noaux = kind == "noaux_tc";
+    let score = match (kind, by_score) {
+        ("sparsemixer_topk", _) => {
+            Score::SparseMixer { jitter: f.float("moe_input_jitter_eps")?.unwrap_or(0.01) }
+        }
+        // As many experts as are chosen decide what they weigh, whatever else is said of scores.
+        ("sinkhorn", _) if f.size("moe_router_topk")? == Some(1) => Score::Sigmoid,
+        ("sinkhorn", _) => Score::Softmax,
+        (_, Some(score)) => score,
+        ("noaux_tc", None) => Score::Sigmoid,
+        ("softmax_topk" | "group_limited_greedy" | "pai_megatron_aux_loss", None) => Score::Softmax,
+        _ if on(f, "moe_router_pre_softmax")? => Score::Softmax,
+        _ => Score::SoftmaxOfChosen,
+    };
+    let groups = f.size_of(&["moe_router_num_groups", "n_group"])?;
+    let keep = f.size_of(&["moe_router_group_topk", "topk_group"])?;
+    let alike = on(f, BALANCED_GROUPS)?;
+    let (by, limited) = match kind {
+        _ if alike => (GroupScore::Alike, true),
+        "group_limited_greedy" => (GroupScore::Best, true),
+        _ => (GroupScore::BestTwo, score != Score::Softmax),
+    };
+    let keep = if alike { groups } else { keep };
+    let groups = groups.zip(keep).filter(|g| g.0 > 1 && limited);
+    Ok(Router {
+        score,
+        bias: noaux || on(f, "moe_router_enable_expert_bias")?,
+        linear_bias: false,
+        groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
+        // Upstream always divides these.
+        renormalise: (on(f, "norm_topk_prob")? && kind != "sinkhorn") || score == Score::SqrtSoftplus,
+        scale: f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0),
+        f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
+    })
+}
+
+fn write_router(c: &ModelConfig, w: &mut Writer) {
+    let Some(Moe { router: r, .. }) = &c.moe else { return };
+    let kind = match (r.score, r.groups.map(|g| g.by)) {
+        (Score::SparseMixer { jitter }, _) => {
+            w.set("moe_input_jitter_eps", json!(jitter));
+            "sparsemixer_topk"
+        }
+        (_, Some(GroupScore::Best)) => "group_limited_greedy",
+        (Score::Softmax, _) => "softmax_topk",
+        _ => "none",
+    };
+    let score = match r.score {
+        Score::Sigmoid => "sigmoid",
+        Score::SqrtSoftplus => "sqrtsoftplus",
+        _ => "softmax",
+    };
+    w.set("moe_router_load_balancing_type", json!(kind));
+    w.set("moe_router_score_function", json!(score));
+    w.set("moe_router_pre_softmax", json!(r.score == Score::Softmax));
+    w.set("moe_router_enable_expert_bias", json!(r.bias));
+    w.set("norm_topk_prob", json!(r.renormalise));
+    w.set("routed_scaling_factor", json!(r.scale));
+    w.set("moe_router_topk_scaling_factor", json!(r.scale));
+    if r.f32 {
+        w.set("moe_router_dtype", json!("fp32"));
+    }
+    let Some(g) = r.groups else { return };
+    for name in ["n_group", "moe_router_num_groups"] {
+        w.set(name, json!(g.groups));
+    }
+    for name in ["topk_group", "moe_router_group_topk"] {
+        w.set(name, json!(g.keep));
+    }
+    if g.by == GroupScore::Alike {
+        w.set(BALANCED_GROUPS, json!(true));
+    }
+}
+
+const SHARED: Field = Field::rule(
+    |f, c| {
+        let Some(moe) = &mut c.moe else { return Ok(()) };
+        let counted = f.size("n_shared_experts")?.map(|n| n.saturating_mul(moe.ffn));
+        let ffn = f.size("moe_shared_expert_intermediate_size")?.or(counted).filter(|&n| n > 0);
+        let gate = on(f, "shared_expert_gate")?;
+        moe.shared = ffn.map(|ffn| SharedExpert { ffn, gate });
+        Ok(())
+    },
+    |c, w| {
+        w.set("shared_expert_gate", json!(false));
+        let Some((moe, shared)) = c.moe.as_ref().and_then(|moe| Some((moe, moe.shared.as_ref()?))) else {
+            return;
+        };
+        if shared.ffn.is_multiple_of(moe.ffn) {
+            w.set("n_shared_experts", json!(shared.ffn / moe.ffn));
+        }
+        w.set("moe_shared_expert_intermediate_size", json!(shared.ffn));
+        w.set("shared_expert_gate", json!(shared.gate));
+    },
+);
+
+/// Which layers have experts. Behind all that lists layers.
+const LAYERS: Field = Field::rule(
+    |f, c| {
+        if c.moe.is_none() {
+            return Ok(());
+        }
+        // Upstream's script of DeepSeek-V4 says -1: none.
+        let first = f.float("first_k_dense_replace")?.map_or(0, |n| n.max(0.0) as usize);
+        let (freq, listed) = layer_freq(f, c.layers)?;
+        if c.pattern.is_empty() {
+            c.pattern = vec![Layer::default(); c.layers];
+        }
+        for (l, layer) in c.pattern.iter_mut().enumerate() {
+            let here = listed.as_ref().map_or(l % freq == 0, |list| list.get(l).copied().unwrap_or(true));
+            layer.feed = if l >= first && here { Feed::Moe } else { Feed::Dense };
+        }
+        Ok(())
+    },
+    |c, w| {
+        if c.moe.is_none() {
+            return;
+        }
+        let sparse: Vec<bool> = (0..c.layers).map(|l| c.layer(l).feed == Feed::Moe).collect();
+        let first = sparse.iter().take_while(|s| !**s).count();
+        w.set("first_k_dense_replace", json!(first));
+        let after = sparse[first..].iter().all(|s| *s);
+        let list: Vec<u8> = sparse.iter().map(|&s| u8::from(s)).collect();
+        w.set("moe_layer_freq", if after { json!(1) } else { json!(list) });
+    },
+);
+/// Every how many layers there are experts, or which layers have some. Head's flag is text: a number, or lists that are
+/// repeated and joined, as in `[0]*3+[1]*58`.
+fn layer_freq(f: &Fields<'_>, layers: usize) -> Result<(usize, Option<Vec<bool>>)> {
+    const FIELD: &str = "moe_layer_freq";
+    let text = match f.get(FIELD) {
+        Some(Value::Array(list)) => {
+            return Ok((1, Some(list.iter().map(|v| v.as_u64() != Some(0)).collect())));
+        }
+        Some(Value::String(text)) => text,
+        // As Python's remainder has it, a negative number is as good as a positive one.
+        Some(Value::Number(n)) if n.is_i64() => {
+            return Ok((n.as_i64().map_or(1, i64::unsigned_abs).max(1) as usize, None));
+        }
+        _ => return Ok((f.size(FIELD)?.unwrap_or(1).max(1), None)),
+    };
+    if let Ok(freq) = text.trim().parse::<i64>() {
+        return Ok((freq.unsigned_abs().max(1) as usize, None));
+    }
+    let wrong = || f.wrong(FIELD, "a number, or lists such as [0]*3+[1]*58", &Value::from(text.as_str()));
+    let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '(' | ')')).collect();
+    let mut all = Vec::new();
+    for term in plain.split('+') {
+        let (list, times) = term.split_once('*').unwrap_or((term, "1"));
+        let (list, times) = if list.starts_with('[') { (list, times) } else { (times, list) };
+        let inner = list.strip_prefix('[').and_then(|l| l.strip_suffix(']')).ok_or_else(wrong)?;
+        let part: Vec<bool> = inner
+            .split(',')
+            .map(|n| n.parse::<usize>().map(|n| n > 0).map_err(|_| wrong()))
+            .collect::<Result<_>>()?;
+        let times: usize = times.parse().map_err(|_| wrong())?;
+        if part.len().saturating_mul(times).saturating_add(all.len()) > layers {
+            return Err(wrong());
+        }
+        all.extend(part.repeat(times));
+    }
+    Ok((1, Some(all)))
+}

@@ -1,0 +1,146 @@
+//! The arguments of rotary positions.
+
+use serde_json::{Value, json};
+
+use crate::field::{Field, Writer};
+use crate::fields::Fields;
+use crate::{ModelConfig, Result, RopeScaling};
+
+pub(super) const ROPE: &[Field] = &[
+    Field::rule(
+        |f, c| {
+            c.rope.base = f.float_of(&["rotary_base", "rope_theta"])?.unwrap_or(c.rope.base);
+            Ok(())
+        },
+        |c, w| {
+            // Megatron's flag is an integer; a float base is kept as it is.
+            let base = c.rope.base;
+            w.set("rotary_base", if base.fract() == 0.0 { json!(base as u64) } else { json!(base) });
+        },
+    ),
+    Field::float("rotary_percent", |c| Some(&mut c.rope.fraction)),
+    Field::float_as(
+        "partial_rotary_factor",
+        |c| c.gated_delta.map(|_| c.rope.fraction),
+        |c, fraction| {
+            if fraction > 0.0 {
+                c.rope.fraction = fraction;
+            }
+        },
+    ),
+    Field::flag("rotary_interleaved", |c| Some(&mut c.rope.interleaved)),
+    Field::flag_as("use_glm_rope", |_| None, |c, on| c.rope.interleaved |= on),
+    Field::rule(
+        |f, c| {
+            c.rope.scaling = scaling(f, c.max_positions)?;
+            Ok(())
+        },
+        write_scaling,
+    ),
+];
+
+fn scaling(f: &Fields<'_>, max_positions: usize) -> Result<RopeScaling> {
+    let float = |field, default| Ok::<_, crate::Error>(f.float(field)?.unwrap_or(default));
+    if let Some(alpha) = f.float("rope_scaling_alpha")? {
+        return Ok(RopeScaling::Ntk { alpha });
+    }
+    Ok(match f.text("rope_scaling_type")? {
+        None => match f.float("rotary_seq_len_interpolation_factor")? {
+            Some(factor) => RopeScaling::Linear { factor },
+            None => RopeScaling::None,
+        },
+        Some("llama3") => RopeScaling::Llama3 {
+            factor: float("rope_scaling_factor", 8.0)?,
+            low: float("low_freq_factor", 1.0)?,
+            high: float("high_freq_factor", 4.0)?,
+            original: f.size("original_max_position_embeddings")?.unwrap_or(8192),
+        },
+        Some("yarn") => {
+            let original = f.size("rope_scaling_original_max_position_embeddings")?.unwrap_or(max_positions);
+            let mscale = f.float("rope_scaling_mscale")?.zip(f.float("rope_scaling_mscale_all_dim")?);
+            RopeScaling::Yarn {
+                factor: float("rope_scaling_factor", 1.0)?,
+                beta_fast: f.float_of(&["rope_scaling_beta_fast", "beta_fast"])?.unwrap_or(32.0),
+                beta_slow: f.float_of(&["rope_scaling_beta_slow", "beta_slow"])?.unwrap_or(1.0),
+                original,
+                mscale: mscale.filter(|(_, all)| *all != 0.0),
+                attention_factor: None,
+                truncate: true,
+            }
+        }
+        Some("dynamic") => RopeScaling::Dynamic {
+            factor: float("rope_scaling_factor", 1.0)?,
+            original: f.size("original_max_position_embeddings")?.unwrap_or(max_positions),
+        },
+        Some("longrope") => {
+            let original = f.size("rope_scaling_original_max_position_embeddings")?.unwrap_or(max_positions);
+            let magnitude = f.float("short_mscale")?.zip(f.float("long_mscale")?);
+            let factor = max_positions as f64 / original.max(1) as f64;
+            let (short, long) = (divisors(f, "short_factor")?, divisors(f, "long_factor")?);
+            RopeScaling::LongRope { short, long, original, factor, magnitude }
+        }
+        // PLM's own word for its rotation: plain, but for the pairing.
+        Some("plm") => RopeScaling::None,
+        Some(other) => {
+            return Err(f.unsupported(format!(
+                "rope scaling {other} is not supported; supported: llama3, yarn, longrope, dynamic"
+            )));
+        }
+    })
+}
+
+/// A list of numbers, or text with commas between them.
+fn divisors(f: &Fields<'_>, field: &'static str) -> Result<Vec<f64>> {
+    match f.get(field) {
+        Some(v @ Value::String(text)) => text
+            .trim_matches(['[', ']'])
+            .split(',')
+            .map(|n| n.trim().parse().map_err(|_| f.wrong(field, "numbers with commas between them", v)))
+            .collect(),
+        _ => f.floats(field)?.ok_or_else(|| f.missing(field)),
+    }
+}
+
+fn write_scaling(c: &ModelConfig, w: &mut Writer) {
+    w.set("rotary_seq_len_interpolation_factor", Value::Null);
+    w.set("rope_scaling_type", Value::Null);
+    match &c.rope.scaling {
+        RopeScaling::None => {}
+        RopeScaling::Ntk { alpha } => w.set("rope_scaling_alpha", json!(alpha)),
+        RopeScaling::Linear { factor } => w.set("rotary_seq_len_interpolation_factor", json!(factor)),
+        RopeScaling::Dynamic { factor, original } => {
+            w.set("rope_scaling_type", json!("dynamic"));
+            w.set("rope_scaling_factor", json!(factor));
+            w.set("original_max_position_embeddings", json!(original));
+        }
+        RopeScaling::LongRope { short, long, original, factor, magnitude } => {
+            w.set("rope_scaling_type", json!("longrope"));
+            w.set("rope_scaling_factor", json!(factor));
+            w.set("rope_scaling_original_max_position_embeddings", json!(original));
+            w.set("short_factor", json!(short));
+            w.set("long_factor", json!(long));
+            if let Some((short, long)) = magnitude {
+                w.set("short_mscale", json!(short));
+                w.set("long_mscale", json!(long));
+            }
+        }
+        RopeScaling::Llama3 { factor, low, high, original } => {
+            w.set("rope_scaling_type", json!("llama3"));
+            w.set("rope_scaling_factor", json!(factor));
+            w.set("low_freq_factor", json!(low));
+            w.set("high_freq_factor", json!(high));
+            w.set("original_max_position_embeddings", json!(original));
+        }
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original, mscale, .. } => {
+            w.set("rope_scaling_type", json!("yarn"));
+            w.set("rope_scaling_factor", json!(factor));
+            w.set("rope_scaling_beta_fast", json!(beta_fast));
+            w.set("rope_scaling_beta_slow", json!(beta_slow));
+            w.set("rope_scaling_original_max_position_embeddings", json!(original));
+            if let Some((m, all)) = mscale {
+                w.set("rope_scaling_mscale", json!(m));
+                w.set("rope_scaling_mscale_all_dim", json!(all));
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The arguments of what every model has: sizes, norms, biases, positions, factors.
+
+use ms_core::DType;
+use serde_json::{Value, json};
+
+use super::{SOURCE, noop_layers, on};
+use crate::config::MOST_PARTS;
+use crate::field::Field;
+use crate::fields::Fields;
+use crate::sizes::{Activation, Attention, Block, Layer, Position};
+use crate::{Error, ModelConfig, Norm, QkNorm, Result};
+
+/// In this order: what is behind may hang on what is before.
+pub(super) const SIZES: &[Field] = &[
+    Field::size("hidden_size", |c| Some(&mut c.hidden)).needed(),
+    Field::size("num_attention_heads", |c| Some(&mut c.heads)).needed(),
+    LAYERS,
+    ACTIVATION,
+    GROUPS,
+    HEAD_DIM,
+    VOCABULARY,
+    Field::told("make_vocab_size_divisible_by", |_| json!(1)),
+    Field::told("tokenizer_type", |_| json!("PretrainedFromHF")),
+    Field::flag_as(
+        "add_bias_linear",
+        |c| Some(c.bias.qkv && c.bias.out && c.bias.mlp),
+        |c, on| (c.bias.qkv, c.bias.out, c.bias.mlp) = (on, on, on),
+    ),
+    Field::flag_as("add_qkv_bias", |c| Some(c.bias.qkv), |c, on| c.bias.qkv |= on),
+    Field::flag_as("add_dense_bias", |c| Some(c.bias.out), |c, on| c.bias.out |= on),
+    Field::flag("add_output_layer_bias", |c| Some(&mut c.bias.head)),
+    Field::size("max_position_embeddings", |c| Some(&mut c.max_positions))
+        .or(&["max_position_embeddings", "seq_length"]),
+    Field::alias("seq_length", |c| Some(c.max_positions)),
+    Field::size("ffn_hidden_size", |c| Some(&mut c.ffn)).else_by(usual_ffn),
+    NORM,
+    Field::float("norm_epsilon", |c| Some(&mut c.norm_eps)),
+    Field::flag_as(
+        "qk_layernorm",
+        // Of latent attention it names the norms of the latents.
+        |c| Some(c.qk_norm != QkNorm::None || c.attention != Attention::Grouped),
+        |c, on| c.qk_norm = if on { QkNorm::PerHead } else { QkNorm::None },
+    ),
+    Field::told("apply_query_key_layer_scaling", |_| json!(false)),
+    POSITION,
+    WINDOW,
+    QUERY_SCALAR,
+    Field::maybe_float("attn_logit_softcapping", |c| Some(&mut c.scores.softcap))
+        .written_if(|c| c.scores.softcap.is_some()),
+    Field::maybe_float("output_logit_softcapping", |c| Some(&mut c.logit_softcap))
+        .written_if(|c| c.logit_softcap.is_some()),
+    Field::flag_as(
+        "post_norm",
+        |c| Some(c.block == Block::Sandwich),
+        |c, on| c.block = if on { Block::Sandwich } else { Block::Pre },
+    ),
+    Field::flag("embed_layernorm", |c| Some(&mut c.embedding_norm)),
+    SCALES,
+    Field::size("mtp_num_layers", |c| Some(&mut c.mtp))
+        .or(&["mtp_num_layers", "num_nextn_predict_layers"])
+        .written_if(|c| c.mtp > 0),
+    Field::alias("num_nextn_predict_layers", |c| Some(c.mtp).filter(|&n| n > 0)),
+    Field::reading(|_, c| match c.mtp {
+        0..=MOST_PARTS => Ok(()),
+        n => Err(Error::Inconsistent(format!("prediction layers: {n} are too many"))),
+    }),
+    Field::flag_as("untie_embeddings_and_output_weights", |c| Some(!c.tied), |c, on| c.tied = !on),
+    Field::float("init_method_std", |c| Some(&mut c.init_std)),
+    DTYPE,
+];
+
+/// Slots without those that are empty.
+const LAYERS: Field = Field::rule(
+    |f, c| {
+        c.layers = f.need("num_layers")?.saturating_sub(noop_layers(f.map)?.len());
+        match c.layers > MOST_PARTS {
+            true => Err(Error::Inconsistent(format!("layers: {} are too many", c.layers))),
+            false => Ok(()),
+        }
+    },
+    |c, w| w.set("num_layers", json!(c.layers)),
+);
+
+const ACTIVATION: Field = Field::rule(
+    |f, c| {
+        c.activation = activation(f)?;
+        Ok(())
+    },
+    |c, w| {
+        let swiglu = matches!(c.activation, Activation::Swiglu | Activation::SwigluBounded { .. });
+        w.set("swiglu", json!(swiglu));
+        w.set("geglu", json!(c.activation == Activation::GegluTanh));
+        w.set("squared_relu", json!(c.activation == Activation::ReluSquared));
+        w.set("gelu_tanh", json!(c.activation == Activation::GeluTanh));
+        w.set("bias_gelu_fusion", json!(c.activation == Activation::GeluTanh));
+        if let Activation::SwigluBounded { limit } = c.activation {
+            w.set("swiglu_limit", json!(limit));
+        }
+    },
+);
+
+fn activation(f: &Fields<'_>) -> Result<Activation> {
+    if let Some(limit) = f.float("swiglu_limit")?.filter(|&l| l > 0.0) {
+        return match on(f, "swiglu")? {
+            true => Ok(Activation::SwigluBounded { limit }),
+            false => Err(f.unsupported("--swiglu-limit without --swiglu is not supported")),
+        };
+    }
+    Ok(match (on(f, "swiglu")?, on(f, "geglu")?, on(f, "squared_relu")?) {
+        (true, ..) => Activation::Swiglu,
+        (_, true, _) => Activation::GegluTanh,
+        (.., true) => Activation::ReluSquared,
+        // The fused kernel of bias and GELU uses the approximation by tanh; so do two flags.
+        _ => {
+            let fused = f.flag("bias_gelu_fusion")?.unwrap_or(true) && on(f, "add_bias_linear")?;
+            match fused || on(f, "gelu_tanh")? || on(f, "openai_gelu")? {
+                true => Activation::GeluTanh,
+                false => Activation::GeluErf,
+            }
+        }
+    })
+}
+
+/// Megatron's default for gated layers: two thirds of 4 H, rounded down to a multiple of 64.
+fn usual_ffn(c: &mut ModelConfig) {
+    c.ffn = match c.activation.gated() {
+        true => c.hidden.saturating_mul(8) / 3 / 64 * 64,
+        false => c.hidden.saturating_mul(4),
+    };
+}
+
+const GROUPS: Field = Field::rule(
+    |f, c| {
+        c.groups = match on(f, "group_query_attention")? {
+            true => f.size("num_query_groups")?.unwrap_or(1),
+            false => c.heads,
+        };
+        Ok(())
+    },
+    |c, w| {
+        w.set("group_query_attention", json!(c.groups != c.heads));
+        w.set("num_query_groups", json!(c.groups));
+    },
+);
+
+const HEAD_DIM: Field = Field::rule(
+    |f, c| {
+        let (hidden, heads) = (c.hidden, c.heads);
+        c.head_dim = match f.size("kv_channels")? {
+            Some(dim) => dim,
+            None if heads > 0 && hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(Error::Inconsistent(format!(
+                    "hidden size {hidden} does not divide by {heads} heads"
+                )));
+            }
+        };
+        Ok(())
+    },
+    |c, w| w.set("kv_channels", json!(c.head_dim)),
+);
+
+const VOCABULARY: Field = Field::rule(
+    |f, c| {
+        let (vocab, padded) = (f.size("vocab_size")?, f.size("padded_vocab_size")?);
+        c.vocab = match (vocab, padded) {
+            (Some(v), Some(p)) => v.min(p),
+            (Some(v), None) | (None, Some(v)) => v,
+            (None, None) => return Err(Error::Missing { source_name: SOURCE, field: "padded_vocab_size" }),
+        };
+        c.padded_vocab = padded.unwrap_or(c.vocab);
+        Ok(())
+    },
+    |c, w| {
+        w.set("vocab_size", json!(c.vocab));
+        w.set("padded_vocab_size", json!(c.padded_vocab));
+    },
+);
+
+const NORM: Field = Field::rule(
+    |f, c| {
+        let offset = on(f, "add_rmsnorm_offset")?;
+        c.norm = match (f.text("normalization")?.unwrap_or("LayerNorm"), on(f, "apply_layernorm_1p")?) {
+            ("RMSNorm", one) if offset || one => Norm::RmsUnitOffset,
+            ("RMSNorm", _) => Norm::Rms,
+            ("LayerNorm", false) => Norm::LayerNorm,
+            (other, _) => {
+                let what = format!("normalization {other} is not supported; pass --normalization RMSNorm");
+                return Err(f.unsupported(what));
+            }
+        };
+        Ok(())
+    },
+    |c, w| {
+        w.set("normalization", json!(if c.norm == Norm::LayerNorm { "LayerNorm" } else { "RMSNorm" }));
+        w.set("apply_layernorm_1p", json!(false));
+        w.set("add_rmsnorm_offset", json!(c.norm == Norm::RmsUnitOffset));
+    },
+);
+
+const POSITION: Field = Field::rule(
+    |f, c| {
+        c.position = position(f)?;
+        Ok(())
+    },
+    |c, w| {
+        let name = match c.position {
+            Position::Rope if c.compressed().is_some() => "deepseek4",
+            Position::Rope => "rope",
+            Position::Alibi => "alibi",
+            Position::Learned => "learned_absolute",
+            Position::None => "none",
+        };
+        w.set("position_embedding_type", json!(name));
+        w.set("add_position_embedding", json!(c.position == Position::Learned));
+        w.set("use_rotary_position_embeddings", json!(c.position == Position::Rope));
+    },
+);
+
+fn position(f: &Fields<'_>) -> Result<Position> {
+    let rotary = on(f, "use_rotary_position_embeddings")?;
+    Ok(match f.text("position_embedding_type")? {
+        Some("rope" | "deepseek4") => Position::Rope,
+        None | Some("learned_absolute") if rotary => Position::Rope,
+        Some("alibi") => Position::Alibi,
+        Some("none") => Position::None,
+        None | Some("learned_absolute") if f.flag("add_position_embedding")? == Some(false) => {
+            return Err(f.unsupported(
+                "--no-position-embedding beside learned positions is refused, as upstream does; pass --position-embedding-type",
+            ));
+        }
+        None | Some("learned_absolute") => Position::Learned,
+        Some(other) => {
+            return Err(f.unsupported(format!(
+                "position embedding {other} is not supported; pass --position-embedding-type rope"
+            )));
+        }
+    })
+}
+
+/// In all layers, or in every other one.
+const WINDOW: Field = Field::rule(
+    |f, c| {
+        c.sliding_window = f.size_of(&["sliding_window", "interleave_sliding_window"])?;
+        if f.size("interleave_sliding_window")?.is_some() {
+            let layer = |l: usize| Layer { global: l % 2 == 1, ..Layer::default() };
+            c.pattern = (0..c.layers).map(layer).collect();
+        }
+        Ok(())
+    },
+    |c, w| match c.sliding_window {
+        // A size of its own, with others of attention to pooled entries.
+        Some(_) if c.compressed().is_some() => w.set("sliding_window", Value::Null),
+        Some(window) if !c.pattern.is_empty() => {
+            w.set("sliding_window", Value::Null);
+            w.set("interleave_sliding_window", json!(window));
+        }
+        window => w.set("sliding_window", json!(window)),
+    },
+);
+
+const QUERY_SCALAR: Field = Field::float_as(
+    "query_pre_attn_scalar",
+    |c| {
+        // The whole number that a family's file has, unless it is not quite that.
+        let scale = c.scores.scale?;
+        let (exact, round) = (scale.powi(-2), (scale.powi(-2) * 1e6).round() / 1e6);
+        Some(if (round.powf(-0.5) - scale).abs() <= 1e-15 * scale { round } else { exact })
+    },
+    |c, scalar| c.scores.scale = (scalar != c.head_dim as f64).then(|| scalar.powf(-0.5)),
+);
+
+const SCALES: Field = Field::rule(
+    |f, c| {
+        let embedding = match on(f, "input_embeds_norm")? {
+            true => Some((c.hidden as f64).sqrt()),
+            false => f.float_of(&["scale_emb", "embedding_multiplier_scale"])?,
+        };
+        let base = f.float("dim_model_base")?.map(|base| base / c.hidden as f64);
+        c.scales.embedding = embedding.unwrap_or(1.0);
+        c.scales.residual = f.float("scale_depth")?.map_or(1.0, |depth| depth / (c.layers as f64).sqrt());
+        c.scales.logits = base.or(f.float("output_multiplier_scale")?).unwrap_or(1.0);
+        Ok(())
+    },
+    |c, w| {
+        let s = &c.scales;
+        if s.embedding == (c.hidden as f64).sqrt() {
+            w.set("input_embeds_norm", json!(true));
+        } else if s.embedding != 1.0 {
+            let name = if s.residual == 1.0 { "embedding_multiplier_scale" } else { "scale_emb" };
+            w.set(name, json!(s.embedding));
+        }
+        if s.residual != 1.0 {
+            w.set("scale_depth", json!(s.residual * (c.layers as f64).sqrt()));
+            w.set("dim_model_base", json!(s.logits * c.hidden as f64));
+        } else if s.logits != 1.0 {
+            w.set("output_multiplier_scale", json!(s.logits));
+        }
+    },
+);
+
+const DTYPE: Field = Field::rule(
+    |f, c| {
+        c.dtype = match f.text("params_dtype")? {
+            Some(name) => match name.trim_start_matches("torch.") {
+                "float32" | "fp32" => Some(DType::F32),
+                "float16" | "fp16" => Some(DType::F16),
+                "bfloat16" | "bf16" => Some(DType::Bf16),
+                _ => None,
+            },
+            None if on(f, "bf16")? => Some(DType::Bf16),
+            None => on(f, "fp16")?.then_some(DType::F16),
+        };
+        Ok(())
+    },
+    |c, w| {
+        w.set("bf16", json!(c.dtype == Some(DType::Bf16)));
+        w.set("fp16", json!(c.dtype == Some(DType::F16)));
+    },
+);
