@@ -4,10 +4,13 @@
 //! ring pass keys and values around, and each joins what its queries see in every block. Either step may be missing. Masks
 //! follow from where a rank's tokens stand in their documents, so packed documents, windows and biases by distance are
 //! right across the borders of ranks.
+//!
+//! Backward, blocks are met in the same order. The gradient of one goes to the rank that it belongs to when it is formed, and is
+//! added there in the order in which ranks meet that block.
 
 use crate::adaptive_attention::Blocks;
 use crate::column_exchange::{self, Names};
-use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Result};
+use crate::{Communicator, ContextParallel, HeadShares, ParallelCtx, Pending, Result};
 use ms_core::{
     Alibi, AttentionDropout, AttentionOptions, BackwardCx, Device, Graph, HeadLayout, KeptOfRing, Like, Op,
     Routes, Run, Saved, Segment, Tensor, Var, ops,
@@ -168,6 +171,24 @@ struct Visits<'a> {
 }
 
 impl Visits<'_> {
+    /// Ranks among which blocks go around before they go further on.
+    fn window(&self) -> usize {
+        self.how.window().clamp(1, self.comm.size())
+    }
+
+    /// The other ranks that meet the block of this one at their visit number `visit` of a [`Visits::run`].
+    fn guests(&self, visit: usize) -> Vec<usize> {
+        let (rank, size) = (self.comm.rank(), self.comm.size());
+        if matches!(self.how, ContextParallel::Gather) {
+            let behind = (1..size).map(|i| (rank + i) % size);
+            return if visit == rank { behind.collect() } else { Vec::new() };
+        }
+        let w = self.window();
+        let (round, step) = (visit / w, visit % w);
+        let guest = (rank / w * w + round * w) % size + (rank % w + step) % w;
+        if guest == rank { Vec::new() } else { vec![guest] }
+    }
+
     /// Calls `meet(rank, keys and values of that rank)` once for every rank, in upstream's order. The next block is under
     /// way while one is met.
     fn run(&self, own: &Tensor, mut meet: impl FnMut(usize, &Tensor) -> Result<()>) -> Result<()> {
@@ -177,7 +198,7 @@ impl Visits<'_> {
             let rows = own.as_matrix().0;
             return (0..size).try_for_each(|r| meet(r, &all.rows(r * rows, rows)?));
         }
-        let w = self.how.window().clamp(1, size);
+        let w = self.window();
         let windows = size / w;
         let first = rank / w * w;
         // Inside a window to the next rank, between windows from the first of a round to the same place further on.
@@ -327,7 +348,7 @@ impl RingAttention {
             let (dq, dkv) = self.blocks().gradient(device, &qkv, (dout, out, &self.lse))?;
             return Ok(device.cast(&packed(device, self.heads, &dq, &dkv)?, qkv.dtype())?);
         }
-        let (rank, size, wide) = (self.comm.rank(), self.comm.size(), qkv.dtype().wide());
+        let (rank, wide) = (self.comm.rank(), qkv.dtype().wide());
         let columns = Columns::new(self.heads);
         let own = device.columns(&qkv, &columns.kv)?;
         let add = |sum: &mut Option<Tensor>, x: Tensor| -> ms_core::Result<()> {
@@ -337,7 +358,16 @@ impl RingAttention {
             }
             Ok(())
         };
-        let (mut dq, mut of_blocks) = (None, Vec::with_capacity(size));
+        let shape = [own.as_matrix().0, own.as_matrix().1];
+        let zeros = || Tensor::zeros(device.arena(), wide, shape);
+        let visits = Visits { comm: &*self.comm, how: self.how };
+        let name = "gradients of keys and values";
+        let receive = |parts: Vec<Pending>, sum: &mut Option<Tensor>| -> Result<()> {
+            parts.into_iter().try_for_each(|part| Ok(add(sum, part.wait()?)?))
+        };
+        // The sum of this rank's own, to which others' are added in the order of the ring; those of a visit come while the next
+        // is worked at.
+        let (mut dq, mut sum, mut coming, mut visit) = (None, None, Vec::new(), 0);
         self.visit_again(device, &own, |block, kv| {
             let rows = hybrid(device, &columns, &qkv, kv)?;
             let mut dkv = None;
@@ -356,32 +386,19 @@ impl RingAttention {
                 add(&mut dq, device.columns(&wide, &columns.q)?)?;
                 add(&mut dkv, device.columns(&wide, &columns.kv)?)?;
             }
-            of_blocks.push((block, dkv));
-            Ok(())
-        })?;
-        // The gradients of a block go to the rank it belongs to, which adds them in rank order.
-        let shape = [own.as_matrix().0, own.as_matrix().1];
-        let zeros = || Tensor::zeros(device.arena(), wide, shape);
-        of_blocks.sort_by_key(|b| b.0);
-        let mut mine = None;
-        for (block, dkv) in of_blocks {
             let dkv = dkv.unwrap_or_else(zeros);
             match block == rank {
-                true => mine = Some(dkv),
-                false => self.comm.send("gradients of keys and values", dkv, block, 2)?,
+                true => sum = Some(dkv),
+                false => self.comm.send(name, dkv, block, 2)?,
             }
-        }
-        let mut sum: Option<Tensor> = None;
-        for from in 0..size {
-            let part = match from == rank {
-                true => mine.take().unwrap_or_else(zeros),
-                false => self.comm.recv("gradients of keys and values", from, 2)?.wait()?,
-            };
-            sum = Some(match sum {
-                None => part,
-                Some(sum) => device.add(&sum, &part)?,
-            });
-        }
+            let what = || (wide, shape.into());
+            let guests = visits.guests(visit).into_iter();
+            let next = guests.map(|from| self.comm.recv_known(name, (from, 2), what()));
+            let next = next.collect::<Result<Vec<Pending>>>()?;
+            visit += 1;
+            receive(std::mem::replace(&mut coming, next), &mut sum)
+        })?;
+        receive(coming, &mut sum)?;
         let dq = match dq {
             Some(dq) => dq,
             None => Tensor::zeros(device.arena(), wide, [shape[0], self.heads.heads() * self.heads.head_dim]),

@@ -146,6 +146,11 @@ fn picked(picks: &Tensor, keys: usize) -> Result<Queries> {
     (0..picks.dim(0)).map(|t| Ok((t, rows_of(picks, t, keys)?.into_iter().map(near).collect()))).collect()
 }
 
+/// Multiply-adds of one product of every query with every key that it sees.
+fn pairs(queries: &Queries, heads: HeadLayout) -> usize {
+    queries.iter().map(|(_, seen)| seen.len()).sum::<usize>() * heads.heads() * heads.head_dim
+}
+
 /// What the weight of a key is multiplied by.
 fn thinned(dropout: Option<&AttentionDropout>, t: usize, n: usize, s: &Seen) -> f64 {
     dropout.map_or(1.0, |d| d.view().factor(t, n, s.distance as i64))
@@ -298,6 +303,8 @@ impl AttentionBackend for Reference {
         let tokens = qkv.as_matrix().0;
         expect("attention", "qkv", qkv, &[tokens, heads.packed_width()])?;
         let queries = queries(segments, tokens, tokens, options)?;
+        // Scores, and sums of values.
+        self.worked(2 * pairs(&queries, heads));
         self.given(heads, attend(&Operands::packed(qkv, heads)?, &queries, tokens, options, dropout))
     }
 
@@ -314,6 +321,8 @@ impl AttentionBackend for Reference {
     ) -> Result<Tensor> {
         let tokens = qkv.as_matrix().0;
         let queries = queries(segments, tokens, tokens, options)?;
+        // Scores again, gradients of weights, and sums for queries, keys and values.
+        self.worked(5 * pairs(&queries, heads));
         let (operands, kept) = (Operands::packed(qkv, heads)?, (reals(out)?, reals(lse)?));
         let gradients = attend_backward(reals(dout)?, &operands, kept, &queries, options, dropout);
         self.give_as(qkv, &together(&gradients))

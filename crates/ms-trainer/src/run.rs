@@ -394,7 +394,8 @@ impl Loop<'_> {
             Err(e) => return self.not_saved(self.iteration, e),
         }
         self.saved = Some(self.iteration);
-        self.look_after(!self.config.checkpoint.beside_training)
+        // Beside training the next iteration comes first.
+        if self.config.checkpoint.beside_training { Ok(()) } else { self.look_after(true) }
     }
 
     /// As [`Loop::save`] and waits; what goes wrong ends the run.
@@ -419,7 +420,7 @@ impl Loop<'_> {
             schedule: self.schedule.clone(),
         };
         let saving = Saving::begin(self.config, &self.engine, &state, dir, beside)?;
-        self.snapshot_bytes = self.snapshot_bytes.max(saving.held_bytes);
+        self.snapshot_bytes = self.snapshot_bytes.max(saving.held_bytes());
         Ok(Some(saving))
     }
 

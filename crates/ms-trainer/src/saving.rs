@@ -25,8 +25,9 @@ use std::thread::JoinHandle;
 /// A checkpoint that is being written.
 pub(crate) struct Saving {
     pub(crate) iteration: u64,
-    /// Bytes of what this rank holds for it while training goes on.
-    pub(crate) held_bytes: usize,
+    /// What this rank holds for it while training goes on. It is let go between iterations: how quick a disk is does not show in
+    /// what an iteration takes of memory.
+    held: Option<Arc<Vec<Part<'static>>>>,
     beside: bool,
     stage: Stage,
     writer: Arc<sharded::Writer>,
@@ -153,15 +154,20 @@ impl Saving {
         });
         let (rank, to) = (engine.ctx.rank, writer.clone());
         let parts = parts(config, engine)?;
-        let (now, held_bytes) = if beside {
-            let parts = held(parts, engine)?;
-            let bytes = parts.iter().map(Part::bytes).sum();
-            (Job::new(true, move || write(&to, rank, &parts)), bytes)
+        let (now, held) = if beside {
+            let parts = Arc::new(held(parts, engine)?);
+            let held = parts.clone();
+            (Job::new(true, move || write(&to, rank, &parts)), Some(held))
         } else {
-            (Job::Done(write(&to, rank, &parts)), 0)
+            (Job::Done(write(&to, rank, &parts)), None)
         };
         let stage = Stage::Parts(last);
-        Ok(Self { iteration: state.iteration, held_bytes, beside, stage, writer, now })
+        Ok(Self { iteration: state.iteration, held, beside, stage, writer, now })
+    }
+
+    /// Bytes of what this rank holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.iter().flat_map(|parts| parts.iter()).map(Part::bytes).sum()
     }
 
     /// Goes on as far as all ranks are, or with `wait` to the end: then nothing is left. All ranks call it together.
@@ -175,8 +181,9 @@ impl Saving {
                 return Ok(Some(this));
             }
             // The folder stays until all ranks have done with it, well or not.
-            let Self { iteration, held_bytes, beside, stage, writer, now } = this;
+            let Self { iteration, held, beside, stage, writer, now } = this;
             together(engine, now.result())?;
+            drop(held);
             let Stage::Parts(last) = stage else { return Ok(None) };
             let now = match last {
                 Some(last) => {
@@ -185,7 +192,7 @@ impl Saving {
                 }
                 None => Job::Done(Ok(())),
             };
-            this = Self { iteration, held_bytes, beside, stage: Stage::Whole, writer, now };
+            this = Self { iteration, held: None, beside, stage: Stage::Whole, writer, now };
         }
     }
 }

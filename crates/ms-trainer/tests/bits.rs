@@ -4,14 +4,15 @@
 
 mod parity;
 
-use ms_core::{DType, KeptOfRing, RingCache};
+use ms_core::ops::Auxiliary;
+use ms_core::{DType, Dispatcher, KeptOfRing, RingCache};
 use ms_dist::{ContextParallel, LinearOverlap, Pieces};
 use ms_nn::Recompute;
 use ms_spec::{Mixer, ModelConfig, Stages};
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
 use parity::samples::samples;
-use parity::{Case, run, same};
+use parity::{Case, run, same, small_experts};
 
 const ROWS: usize = 2;
 const LENGTH: usize = 16;
@@ -89,8 +90,8 @@ fn weight_gradients_put_off_change_no_bit() {
     same("zero-bubble", &found(&case, 4), &found(&zero, 4));
 }
 
-/// In both orders every chunk takes the micro-batches of its forwards and of its backwards as they are numbered, also where
-/// weight gradients are put off: each weight sums the same terms in the same order, so nothing has to be arranged. The model is
+/// In all orders every chunk takes the micro-batches of its forwards and of its backwards as they are numbered, also where
+/// weight gradients are put off: each weight sums the same terms in the same order, so nothing has to be arranged. The models are
 /// not tied, or two stages would each sum a part of one gradient. Layers stand on other stages and in other buckets, but the
 /// squares of the norm are summed without rounding.
 #[test]
@@ -105,19 +106,82 @@ fn pipelines_from_both_ends_have_the_bits_of_one_forward_one_backward() {
             Case { bucket_size: Some(300), overlap: true, ..Case::of(6, 1, 1, 2, 1) },
         ] {
             let plain = Case { dtype, ..plain };
-            let others = [
-                Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..plain.clone() },
-                Case { stages: interleaved(), ..plain.clone() },
-                Case { order: PipelineOrder::ZeroBubble, ..plain.clone() },
-            ];
             let of = |case: &Case| run(&c, case, Routing::default(), &steps).unwrap();
             let first = of(&plain);
             assert!(
                 first.reports.iter().any(|r| r.grad_norm > 1.0),
                 "clipping hands the norm on to the weights"
             );
-            for other in &others {
-                same(&format!("{dtype}, {} ranks, {:?}", plain.world, other.order), &first, &of(other));
+            for other in orders(&plain) {
+                same(&format!("{dtype}, {} ranks, {:?}", plain.world, other.order), &first, &of(&other));
+            }
+        }
+    }
+}
+
+/// Two stages of two chunks in turn, with weight gradients put off, and from both ends.
+fn orders(plain: &Case) -> [Case; 3] {
+    [
+        Case { stages: interleaved(), ..plain.clone() },
+        Case { order: PipelineOrder::ZeroBubble, ..plain.clone() },
+        Case { order: PipelineOrder::DualPipeV, stages: both_ends(), ..plain.clone() },
+    ]
+}
+
+/// Experts with losses and biases of their routers: what they are given, and what comes of it, hangs on no order of the stages.
+#[test]
+fn experts_have_the_same_bits_in_every_order_of_a_pipeline() {
+    let c = ModelConfig { layers: 4, pattern: Vec::new(), ..small_experts() };
+    let pattern = small_experts().pattern;
+    let c = ModelConfig { pattern: pattern.iter().chain(&pattern).cloned().collect(), ..c };
+    let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 8, packed: true }, 3);
+    let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };
+    let routing = Routing { auxiliary, bias_update_rate: 1e-2, ..Routing::default() };
+    for dtype in [DType::F32, DType::Bf16] {
+        for plain in [
+            Case::of(2, 1, 1, 2, 1),
+            Case { dispatcher: Dispatcher::AllToAll, ..Case::of(4, 1, 1, 2, 2) },
+            Case { bucket_size: Some(300), overlap: true, ..Case::of(4, 2, 1, 2, 1).sequence_parallel() },
+        ] {
+            let plain = Case { dtype, ..plain };
+            let of = |case: &Case| run(&c, case, routing, &steps).unwrap();
+            let first = of(&plain);
+            assert!(first.reports.iter().any(|r| r.grad_norm > 1.0), "clipping");
+            for other in orders(&plain) {
+                let what =
+                    format!("{dtype}, {} ranks, ep {}, {:?}", plain.world, plain.sizes.ep, other.order);
+                same(&what, &first, &of(&other));
+            }
+        }
+    }
+}
+
+/// A prediction module embeds again, on the last stage: there and on the first stage parts of one gradient are summed, each part
+/// in the same order whatever that of the stages is. Where one stage has both ends (DualPipeV) they are one sum in another
+/// order, and everything that does not come of the embedding's gradient has the same bits.
+#[test]
+fn prediction_modules_have_the_same_bits_in_every_order_of_a_pipeline() {
+    for c in [ModelConfig { mtp: 1, ..model() }, ModelConfig { mtp: 2, ..model() }] {
+        let steps = batches(&c, Shape { rows: ROWS, length: LENGTH, micro: 8, packed: true }, 3);
+        for dtype in [DType::F32, DType::Bf16] {
+            for plain in [Case::of(2, 1, 1, 2, 1), Case::of(4, 2, 1, 2, 1).sequence_parallel()] {
+                let plain = Case { dtype, ..plain };
+                let of = |case: &Case| run(&c, case, Routing::default(), &steps).unwrap();
+                let first = of(&plain);
+                assert!(first.reports.iter().any(|r| r.grad_norm > 1.0), "clipping");
+                let [interleaved, zero, both] = orders(&plain);
+                for other in [interleaved, zero] {
+                    same(&format!("{dtype}, {} modules, {:?}", c.mtp, other.order), &first, &of(&other));
+                }
+                let both = of(&both);
+                let (mut compared, table) = (0, "embedding.word_embeddings.weight");
+                for (name, x) in first.gradients.iter().filter(|(name, _)| *name != table) {
+                    let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(x), bits(&both.gradients[name]), "{dtype}, {} modules, {name}", c.mtp);
+                    compared += 1;
+                }
+                assert_eq!(compared + 1, first.gradients.len());
+                assert_eq!(first.reports[0].loss, both.reports[0].loss);
             }
         }
     }

@@ -200,6 +200,8 @@ fn rehearsals_take_what_runs_take() {
         let (taken, planned) = (found.bytes[0], &rehearsed(c, &case, routing, shape).unwrap()[0]);
         for (name, planned, taken) in [
             ("peak", planned.peak_bytes, taken.peak_asked),
+            ("peak in blocks", planned.peak_block_bytes, taken.peak),
+            ("the largest tensor", planned.largest_bytes, taken.largest),
             ("kept", planned.kept_bytes, taken.kept),
             ("with the host", planned.host_bytes as usize, taken.host as usize),
         ] {

@@ -14,6 +14,7 @@ use ms_core::ops::Auxiliary;
 use ms_core::{Dispatcher, Rng};
 use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
+use ms_nn::Recompute;
 use ms_trainer::parity::{Apart, Bounds, Found, Shape, Slip, batches, compare};
 use ms_trainer::{Routing, TrainConfig, UpdateRule};
 use parity::{Case, Fault, Wrong, alone_routing, apart, rehearsed, run, run_slipped, run_with};
@@ -232,7 +233,7 @@ fn any_topology_trains_as_one_rank() {
 /// Faults and the kind of run that must notice them. Those behind the first 32 are of the kinds that Megatron-LM's issue 7452
 /// and its neighbours report of compositions of parallelism: norms of what several ranks hold counted wrong, losses and counts
 /// formed by each rank for itself, gradients of shared weights that are not summed, exchanges of the pass before.
-const FAULTS: [(&str, Wrong, Model, [usize; 5]); 87] = [
+const FAULTS: [(&str, Wrong, Model, [usize; 5]); 89] = [
     ("enter_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Twice, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Missing, Model::Dense, [2, 1, 1, 1, 1]),
@@ -279,7 +280,10 @@ const FAULTS: [(&str, Wrong, Model, [usize; 5]); 87] = [
     ("shared gradients", Wrong::Stale, Model::Hybrid, [2, 1, 1, 1, 1]),
     // Logits or labels of another rank's share of the vocabulary (findings 1 and 2).
     ("loss statistics", Wrong::Stale, Model::Latent, [3, 1, 1, 1, 1]),
-    // Values of another replica or of the pass before (finding 4).
+    // Values of another replica or of the pass before (finding 4: inputs of layers that run again, of which each rank keeps a
+    // part).
+    ("inputs of layers", Wrong::Stale, Model::Latent, [2, 1, 1, 1, 1]),
+    ("inputs of layers", Wrong::Reversed, Model::Dense, [2, 1, 1, 1, 1]),
     ("leave_tp", Wrong::Stale, Model::Dense, [2, 1, 1, 1, 1]),
     ("enter_tp", Wrong::Stale, Model::Latent, [2, 1, 1, 1, 1]),
     ("heads for tokens", Wrong::Stale, Model::Hybrid, [1, 2, 1, 1, 1]),
@@ -346,6 +350,10 @@ fn every_planted_fault_is_noticed() {
             "tokens for columns" | "columns for tokens" | "router logits" => Dispatcher::AllToAllSeq,
             _ => Dispatcher::AllGather,
         };
+        if exchange == "inputs of layers" {
+            case.recompute = Recompute::Uniform(1);
+            case.keeping.inputs_shared = true;
+        }
         case.sequence_parallel = exchange == "gathered again" || case.dispatcher == Dispatcher::AllToAllSeq;
         let ulysses = matches!(exchange, "heads for tokens" | "tokens for heads" | "picks");
         case = case.context(if ulysses {
@@ -457,7 +465,7 @@ fn every_slip_without_an_exchange_is_noticed() {
 /// The same on one rank alone, the last: the others do what is right.
 type OneSlip = fn(&mut TrainConfig, &mut [Vec<MicroBatch>]);
 
-const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 14] = [
+const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 16] = [
     ("masks one token on", Model::Dense, [1, 2, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Latent, [2, 1, 1, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
     ("masks one token on", Model::Sinks, [1, 1, 2, 1, 1], |_, steps| steps[0][0].loss_mask.rotate_left(1)),
@@ -480,6 +488,9 @@ const SLIPS_OF_ONE: [(&str, Model, [usize; 5], OneSlip); 14] = [
     ("logits kept small", Model::Experts, [1, 1, 1, 2, 2], |config, _| config.routing.auxiliary.z *= 2.0),
     ("biases moved", Model::Latent, [2, 1, 1, 1, 1], |config, _| config.routing.bias_update_rate *= 100.0),
     ("dropout of another seed", Model::Dense, [1, 2, 1, 1, 1], |config, _| config.seed += 1),
+    // A mean over a rank's own tokens, where masks leave ranks unequal many (finding 3).
+    ("losses of predictions", Model::Latent, [1, 2, 1, 1, 1], |config, _| config.mtp_loss_scale *= 1.1),
+    ("losses of predictions", Model::Latent, [1, 1, 1, 2, 1], |config, _| config.mtp_loss_scale *= 1.1),
     ("another limit of the gradient's norm", Model::Hybrid, [1, 1, 1, 2, 1], |config, _| {
         config.clip_grad *= 0.5;
     }),
@@ -494,7 +505,8 @@ fn every_slip_of_one_rank_is_noticed() {
     for (what, kind, sizes, slip) in SLIPS_OF_ONE {
         let mut draw = Draw(Rng::named(6, what));
         let [tp, cp, pp, dp, ep] = sizes;
-        let case = Case { dropout: 0.1, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
+        let per_token_loss = what == "losses of predictions";
+        let case = Case { dropout: 0.1, per_token_loss, ..Case::of(tp * cp * pp * dp, tp, cp, pp, ep) }
             .context(ContextParallel::Ring { window: 1 });
         let config = model(kind, &case, &mut draw).validate().unwrap();
         let auxiliary = Auxiliary { experts: 0.02, z: 1e-3, ..Auxiliary::default() };

@@ -6,12 +6,13 @@
 mod formulas;
 mod parity;
 
-use formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads};
+use formulas::{Buffer, Chunks, Dense, Heads, LOSSES, Loads, Matrices};
 use ms_core::{DType, Dispatcher};
 use ms_data::MicroBatch;
 use ms_dist::ContextParallel;
 use ms_spec::{
-    Feed, GatedDelta, Layer, Mamba2, Mixer, ModelConfig, Moe, Router, Score, SharedExpert, Stages,
+    Attention, Feed, GatedDelta, Layer, Mamba2, Mixer, Mla, ModelConfig, Moe, Router, Score, SharedExpert,
+    Stages,
 };
 use ms_trainer::parity::{Found, Shape, batches};
 use ms_trainer::{PipelineOrder, Routing};
@@ -244,6 +245,69 @@ fn every_group_of_a_dense_model_sends_what_the_formulas_say() {
             for (rank, (got, want)) in got.step_sent.into_iter().zip(dense.sent()).enumerate() {
                 let got: BTreeMap<_, _> = got.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
                 assert_eq!(got, want, "rank {rank}: {case:?}");
+            }
+        }
+    }
+}
+
+/// Four layers with heads of eight columns, of which two are rotated. `latents`: latent attention, with latents of queries of so
+/// many columns or without.
+fn latent(latents: Option<Option<usize>>, mtp: usize) -> ModelConfig {
+    let of = |q_rank| Mla { q_rank, kv_rank: 10, nope: 6, rope: 2, value: 6, q_scale: 1.5, kv_scale: 0.5 };
+    let attention = latents.map_or(Attention::default(), |rank| Attention::Latent(of(rank)));
+    ModelConfig { attention, mtp, hidden: 24, ffn: 24, head_dim: 8, ..model(4, (12, 12)) }
+}
+
+#[test]
+fn latent_attention_and_prediction_modules_send_what_the_formulas_say() {
+    for (latents, mtp) in
+        [(Some(Some(14)), 0), (Some(None), 0), (None, 1), (None, 2), (Some(Some(14)), 1), (Some(None), 2)]
+    {
+        let c = latent(latents, mtp);
+        for (tp, sequence_parallel) in [(2, false), (2, true), (3, false), (3, true), (4, true)] {
+            for dtype in [DType::F32, DType::Bf16] {
+                let case = Case { dtype, ..Case::of(tp, tp, 1, 1, 1) };
+                let case = if sequence_parallel { case.sequence_parallel() } else { case };
+                let shape = shape(&case, 24, 2);
+                let of = Matrices {
+                    tp,
+                    sequence_parallel,
+                    tokens: shape.rows * shape.length,
+                    hidden: c.hidden,
+                    e: dtype.size(),
+                    queries: c.heads * c.head_dim,
+                    latents: latents.map(|queries| (queries, 10, 2)),
+                };
+                let pass = of.embedding() + c.layers * of.layer() + mtp * of.module() + of.loss();
+                let want = shape.micro * pass + of.summands(c.layers, mtp);
+                let got = found(&c, &case, shape);
+                for rank in 0..tp {
+                    let what = format!("latents {latents:?}, {mtp} modules, rank {rank}: {case:?}");
+                    assert_eq!(sent(&got, rank, "tp"), want, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// The last stage has the modules, which embed with the table of the first: gradients of both are summed, as of a tied one.
+#[test]
+fn stages_with_prediction_modules_sum_the_gradients_of_the_table_that_they_embed_with() {
+    for (mtp, pp, tied) in [(1, 2, false), (1, 2, true), (2, 2, false), (2, 4, true), (1, 4, false)] {
+        for dtype in [DType::F32, DType::Bf16] {
+            let c = ModelConfig { tied, ..latent(None, mtp) };
+            let case = Case { dtype, ..Case::of(pp, 1, 1, pp, 1) };
+            let shape = shape(&case, 12, 2 * pp);
+            let got = found(&c, &case, shape);
+            let stream = shape.rows * shape.length * c.hidden * dtype.size();
+            // Every module has a loss of its own.
+            let losses = formulas::summed(LOSSES * (1 + mtp), pp);
+            for stage in 0..pp {
+                let what = format!("stage {stage}, {mtp} modules, tied {tied}, {dtype}");
+                let want = shape.micro * Chunks::InTurn(1).messages(stage, pp) * stream + losses;
+                assert_eq!(sent(&got, stage, "pp"), want, "{what}");
+                let table = if stage == 0 || stage + 1 == pp { c.padded_vocab * c.hidden * 4 } else { 0 };
+                assert_eq!(sent(&got, stage, "embedding"), formulas::summed(table, 2), "{what}");
             }
         }
     }

@@ -147,7 +147,7 @@ fn what_experts_keep_is_planned_for_every_level_of_zero_memory() {
     let data = samples(dir.path(), 2, 8, counting);
     let experts = "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --n-shared-experts 1 \
                    --moe-token-dispatcher-type alltoall --moe-alltoall-overlap-comm";
-    let (mut losses, mut kept, mut swapped) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut losses, mut kept, mut swapped, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for more in [
         "",
         "--moe-zero-memory level0",
@@ -156,19 +156,13 @@ fn what_experts_keep_is_planned_for_every_level_of_zero_memory() {
         "--moe-zero-memory level1 --swap-attention --recompute-norm",
     ] {
         let [plan, run] = planned_and_run(&data, &format!("{experts} {more}"));
-        for (planned, taken) in
-            [("kept_bytes", "kept_bytes_per_rank"), ("swapped_bytes", "swapped_bytes_per_rank")]
-        {
-            let (planned, taken) =
-                (plan["ranks"][0][planned].as_f64().unwrap(), run[taken].as_f64().unwrap_or(0.0));
-            let apart = (planned - taken).abs() / taken.max(1.0);
-            assert!(apart < 0.02, "{more}: planned {planned}, taken {taken}");
-        }
+        wrong.extend(far_apart(&plan, &run).into_iter().map(|far| format!("{more}: {far}")));
         kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
         swapped.push(run["swapped_bytes_per_rank"].as_u64().unwrap_or(0));
         losses.push(run["last_loss"].clone());
     }
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // Every level keeps less than the one before, and all send the same rows away.
     assert!(kept.windows(2).all(|pair| pair[1] < pair[0]), "{kept:?}");
     assert!(swapped[0] == 0 && swapped[1] > 0 && swapped[1] == swapped[3] && swapped[4] > swapped[3]);
@@ -182,8 +176,7 @@ fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
     let experts = "--upstream head --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 48 --moe-layer-freq [0,1,1,1] \
                    --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --moe-token-dispatcher-type alltoall";
     let selective = "--recompute-granularity selective --recompute-modules";
-    let mut kept = Vec::new();
-    let mut losses = Vec::new();
+    let (mut losses, mut kept, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
     for more in [
         String::new(),
         format!("{selective} core_attn"),
@@ -196,15 +189,13 @@ fn what_passes_keep_is_planned_for_every_module_that_runs_again() {
         format!("{selective} core_attn layernorm mlp moe"),
     ] {
         let [plan, run] = planned_and_run(&data, &format!("{experts} {more}"));
-        let (planned, taken) =
-            (plan["ranks"][0]["kept_bytes"].as_u64().unwrap(), run["kept_bytes_per_rank"].as_u64().unwrap());
-        let apart = (planned as f64 / taken as f64 - 1.0).abs();
-        assert!(apart < 0.02, "{more}: planned {planned}, taken {taken}");
-        kept.push(taken);
+        wrong.extend(far_apart(&plan, &run).into_iter().map(|far| format!("{more}: {far}")));
+        kept.push(run["kept_bytes_per_rank"].as_u64().unwrap());
         losses.push(run["last_loss"].clone());
     }
     assert!(losses.iter().all(|loss| *loss == losses[0]), "{losses:?}");
     assert!(kept[1..].iter().all(|&bytes| bytes < kept[0]), "{kept:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // Head's older flag means attention and experts; all modules together keep the least.
     assert_eq!(kept[6], kept[7]);
     assert!(kept[1..8].iter().all(|&bytes| bytes > kept[8]), "{kept:?}");
@@ -299,18 +290,40 @@ fn what_ranks_take_that_share_out_what_masks_leave_is_planned() {
     assert_eq!(plan["ranks"][2]["sent_bytes"], plan["ranks"][3]["sent_bytes"], "neighbours are at one place");
 }
 
+/// The backward pass of a ring holds few gradients of blocks at a time, also of rings inside rings and between ranks that
+/// exchange heads.
+#[test]
+fn what_ranks_take_that_pass_blocks_around_is_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 2, 8, counting);
+    for (cp, more) in [
+        (2, "--context-parallel-algo megatron_cp_algo"),
+        (4, "--context-parallel-algo megatron_cp_algo"),
+        (4, "--context-parallel-algo megatron_cp_algo --cp-window-size 2 --bf16"),
+        (4, "--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 --num-attention-heads 4"),
+        (4, "--context-parallel-algo kvallgather_cp_algo"),
+    ] {
+        // Blocks on their way, which are memory of the ranks that send them, are a small part of these layers.
+        let flags = format!("--nproc-per-node {cp} --cp {cp} {more} --ffn-hidden-size 1024");
+        let [plan, run] = planned_and_run(&data, &flags);
+        let far = far_apart_of(&plan, 0, &run);
+        assert!(far.is_empty(), "{flags}: {far:?}");
+    }
+}
+
+/// It is held for at least an iteration, however quick the disk is: of the memory's own folder, where there is one, too.
 #[test]
 fn what_is_held_for_a_checkpoint_is_in_the_planned_peak() {
+    let in_memory = Path::new("/dev/shm");
+    let quick =
+        if in_memory.is_dir() { tempfile::tempdir_in(in_memory) } else { tempfile::tempdir() }.unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let data = samples(dir.path(), 40, 8, counting);
+    let data = samples(dir.path(), 4, 8, counting);
     for more in ["", "--bf16", "--bf16 --o2-optimizer --reuse-fp32-param", "--nproc-per-node 2 --tp 2"] {
-        let out = dir.path().join("out");
-        let flags = format!("{more} --train-iters 40 --hidden-size 128 --ffn-hidden-size 384");
+        let flags = format!("{more} --train-iters 4 --hidden-size 128 --ffn-hidden-size 384");
         let plain = told(&data, &flags, &["--dry-run"]);
-        // It is held for as long as it is written: a busy machine or a quick disk has forty saves and eight tries to show all
-        // of it.
-        let mut far = Vec::new();
-        for _ in 0..8 {
+        for folder in [&dir, &quick] {
+            let out = folder.path().join("out");
             let _ = std::fs::remove_dir_all(&out);
             let save =
                 format!("{flags} --async-save --save-interval 1 --keep-last 1 --save {}", out.display());
@@ -318,16 +331,9 @@ fn what_is_held_for_a_checkpoint_is_in_the_planned_peak() {
             let rank = plan["ranks"].as_array().unwrap().len() - 1;
             let of = |plan: &Value| plan["ranks"][rank]["peak_bytes"].as_u64().unwrap();
             assert!(of(&plan) > of(&plain), "{more}: {} {}", of(&plan), of(&plain));
-            far = far_apart_of(&plan, rank, &run);
-            if more.contains("--tp") {
-                // Of two ranks that are threads the blocks are up to 2.4 % fewer than planned; why is not known yet.
-                far.retain(|far| !far.starts_with("peak_block_bytes"));
-            }
-            if far.is_empty() {
-                break;
-            }
+            let far = far_apart_of(&plan, rank, &run);
+            assert!(far.is_empty(), "{more}: {far:?}");
         }
-        assert!(far.is_empty(), "{more}: {far:?}");
     }
 }
 

@@ -130,6 +130,45 @@ fn weights(folder: &Path) -> Vec<(String, Vec<f64>)> {
     ms_spec::params(checkpoint.config()).iter().map(|spec| (spec.name.clone(), read(spec))).collect()
 }
 
+/// Three iterations and three more have the losses and norms of six, and leave the same weights, bit by bit.
+#[test]
+fn every_order_of_a_pipeline_goes_on_with_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = samples(dir.path(), 6, 8, counting);
+    let two = "--nproc-per-node 2 --pp 2";
+    let modules = "--mtp-num-layers 2 --untie-embeddings-and-output-weights";
+    let interleaved = "--num-layers-per-virtual-pipeline-stage 1";
+    for (i, flags) in [
+        format!("{two} --schedules-method zero-bubble"),
+        format!("{two} --schedules-method zero-bubble --bf16 {modules}"),
+        format!("{two} --schedules-method dualpipev"),
+        format!("{two} --schedules-method dualpipev --bf16 {modules}"),
+        format!("{two} --mtp-num-layers 1"),
+        format!("{two} {interleaved} {modules}"),
+        format!("--nproc-per-node 4 --pp 2 --use-distributed-optimizer --overlap-grad-reduce {interleaved} --mtp-num-layers 1 --bf16"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = |what: &str| dir.path().join(format!("{what}-{i}")).to_str().unwrap().to_owned();
+        let [whole, half, end] = ["whole", "half", "end"].map(path);
+        let run = |more: &[&str]| -> Vec<[u64; 2]> {
+            let rows = train(dir.path(), &data, &flags, 6, more);
+            let bits = |row: &Value, key: &str| row[key].as_f64().unwrap().to_bits();
+            rows.iter().map(|row| [bits(row, "lm loss"), bits(row, "grad norm")]).collect()
+        };
+        let straight = run(&["--save", &whole]);
+        let begun = run(&["--save", &half, "--exit-interval", "3"]);
+        let rest = run(&["--load", &half, "--save", &end]);
+        assert_eq!((straight.len(), &begun[..], &rest[..]), (6, &straight[..3], &straight[3..]), "{flags}");
+        let [got, want] = [&end, &whole].map(|folder| weights(Path::new(folder)));
+        assert!(got.len() > 20 && got.len() == want.len());
+        for ((name, got), (_, want)) in got.iter().zip(&want) {
+            assert!(got.iter().zip(want).all(|(a, b)| a.to_bits() == b.to_bits()), "{flags}: {name}");
+        }
+    }
+}
+
 #[test]
 fn routers_biases_and_a_shuffled_order_go_on_on_another_topology() {
     let dir = tempfile::tempdir().unwrap();

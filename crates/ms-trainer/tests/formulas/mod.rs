@@ -11,9 +11,11 @@
 
 mod dense;
 mod experts;
+mod latent;
 
 pub(crate) use dense::Dense;
 pub(crate) use experts::Loads;
+pub(crate) use latent::Matrices;
 
 /// Of an all-gather of `share` bytes of each rank: to all others.
 pub(crate) fn gathered(share: usize, n: usize) -> usize {
@@ -133,7 +135,7 @@ impl Chunks {
     }
 }
 
-/// The sums of losses: four numbers of eight bytes.
+/// The sums of a loss: four numbers of eight bytes.
 pub(crate) const LOSSES: usize = 32;
 
 /// A flat buffer that `n` data-parallel ranks reduce: parameters of `sizes` elements from the last to the first, each from a
