@@ -25,6 +25,45 @@ pub struct ArenaStats {
     pub reserved_bytes: usize,
     /// How often a block had to be taken from the system.
     pub system_allocations: u64,
+    /// Blocks that were handed out so far, those not that were [counted again](Arena::count_again).
+    pub taken: u64,
+}
+
+/// What some work has taken of a place where bytes are counted, measured from what was in use before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Bytes that are in use after it and were not before; below zero where it gave back more than it took.
+    pub(crate) left: i64,
+    /// Most bytes that were in use beside those from before.
+    pub(crate) most: i64,
+}
+
+impl Taken {
+    /// The work that begins with `in_use` bytes: `peak` now counts from there, and what it was is returned.
+    pub(crate) fn begin(in_use: usize, peak: &mut usize) -> (usize, usize) {
+        (in_use, std::mem::replace(peak, in_use))
+    }
+
+    /// What the work took that began so, `peak` being again the highest of all.
+    pub(crate) fn end(begun: (usize, usize), in_use: usize, peak: &mut usize) -> Self {
+        let from = |bytes: usize| bytes as i64 - begun.0 as i64;
+        let taken = Self { left: from(in_use), most: from(*peak) };
+        *peak = begun.1.max(*peak);
+        taken
+    }
+
+    /// Counts the same work once more.
+    pub(crate) fn again(&self, in_use: &mut usize, peak: &mut usize) {
+        *peak = (*peak).max(in_use.saturating_add_signed(self.most as isize));
+        *in_use = in_use.saturating_add_signed(self.left as isize);
+    }
+}
+
+/// What some work has taken of an [`Arena`], so that it can be counted [once more](Arena::count_again).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaUse {
+    blocks: Taken,
+    asked: Taken,
 }
 
 #[derive(Default)]
@@ -35,6 +74,7 @@ struct State {
 
 impl ArenaStats {
     fn took(&mut self, class: usize, bytes: usize) {
+        self.taken += 1;
         self.in_use_bytes += class;
         self.asked_bytes += bytes;
         self.peak_bytes = self.peak_bytes.max(self.in_use_bytes);
@@ -86,6 +126,27 @@ impl Arena {
     /// Counters as of now.
     pub fn stats(&self) -> ArenaStats {
         self.lock().stats
+    }
+
+    /// Does `work`, and finds what it takes of this arena.
+    pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, ArenaUse) {
+        let (blocks, asked) = {
+            let s = &mut self.lock().stats;
+            let blocks = Taken::begin(s.in_use_bytes, &mut s.peak_bytes);
+            (blocks, Taken::begin(s.asked_bytes, &mut s.peak_asked_bytes))
+        };
+        let done = work();
+        let s = &mut self.lock().stats;
+        let blocks = Taken::end(blocks, s.in_use_bytes, &mut s.peak_bytes);
+        (done, ArenaUse { blocks, asked: Taken::end(asked, s.asked_bytes, &mut s.peak_asked_bytes) })
+    }
+
+    /// Counts work that takes what other work took, without doing it: for tensors without memory, whose sizes are all there is
+    /// to know of them.
+    pub fn count_again(&self, of: &ArenaUse) {
+        let s = &mut self.lock().stats;
+        of.blocks.again(&mut s.in_use_bytes, &mut s.peak_bytes);
+        of.asked.again(&mut s.asked_bytes, &mut s.peak_asked_bytes);
     }
 
     /// Gives every block that no tensor holds back to the system.
@@ -204,6 +265,35 @@ mod tests {
         // Values that are looked at are zeros.
         assert_eq!(meta.take(80).bytes()[..80], [0; 80]);
         assert_eq!(meta.stats().system_allocations, 0);
+    }
+
+    #[test]
+    fn work_is_counted_again_as_if_it_were_done() {
+        let (done, counted) = (Arena::meta(), Arena::meta());
+        let mut kept = Vec::new();
+        // Keeps one block more each time, and takes another meanwhile.
+        let work = |arena: &Arena| {
+            let _meanwhile = arena.take(5000);
+            arena.take(1000)
+        };
+        let (first, measured) = counted.measured(|| work(&counted));
+        kept.extend([first, work(&done)]);
+        let alike = |counted: &Arena, done: &Arena| {
+            let (counted, done) = (counted.stats(), done.stats());
+            assert_eq!(ArenaStats { taken: done.taken, ..counted }, done);
+        };
+        for _ in 0..3 {
+            counted.count_again(&measured);
+            kept.push(work(&done));
+            alike(&counted, &done);
+        }
+        assert_eq!((counted.stats().taken, done.stats().taken), (2, 8));
+        // What gives back is counted, too, and does not lower the highest value.
+        let (_, measured) = done.measured(|| kept.pop());
+        counted.count_again(&measured);
+        alike(&counted, &done);
+        let most = 4 * size_class(1000) + size_class(5000);
+        assert_eq!((done.stats().peak_bytes, done.stats().asked_bytes), (most, 3000));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! On a device with memory of its own this is the host's memory. On a CPU that memory is the arena's too, so what leaves the
 //! arena goes to disk: it takes room in the system's file cache only as long as nothing else needs that room.
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Taken};
 use crate::{DType, Error, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -25,6 +25,10 @@ pub struct HostStats {
     /// Bytes read back so far.
     pub fetched_bytes: u64,
 }
+
+/// What some work has taken of a [`Host`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostUse(Taken);
 
 /// Bytes that are written at one time where there is no tensor to write from.
 const PAGE: usize = 1 << 20;
@@ -121,6 +125,32 @@ impl Host {
     /// Counters as of now.
     pub fn stats(&self) -> HostStats {
         self.lock().stats
+    }
+
+    /// Does `work`, and finds what it takes of this host, so that it can be counted [once more](Self::count_again).
+    pub fn measured<T>(&self, work: impl FnOnce() -> T) -> (T, HostUse) {
+        let at = |state: &State| (state.stats.in_use_bytes as usize, state.stats.peak_bytes as usize);
+        let begun = {
+            let mut state = self.lock();
+            let (in_use, mut peak) = at(&state);
+            let begun = Taken::begin(in_use, &mut peak);
+            state.stats.peak_bytes = peak as u64;
+            begun
+        };
+        let done = work();
+        let mut state = self.lock();
+        let (in_use, mut peak) = at(&state);
+        let taken = Taken::end(begun, in_use, &mut peak);
+        state.stats.peak_bytes = peak as u64;
+        (done, HostUse(taken))
+    }
+
+    /// Counts work that takes what other work took, without doing it.
+    pub fn count_again(&self, of: &HostUse) {
+        let stats = &mut self.lock().stats;
+        let (mut in_use, mut peak) = (stats.in_use_bytes as usize, stats.peak_bytes as usize);
+        of.0.again(&mut in_use, &mut peak);
+        (stats.in_use_bytes, stats.peak_bytes) = (in_use as u64, peak as u64);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -25,7 +25,7 @@ mod shape;
 mod sharding;
 mod tensor;
 
-pub use arena::{Arena, ArenaStats};
+pub use arena::{Arena, ArenaStats, ArenaUse};
 pub use backend::{
     ActBackend, Activation, AdamW, Alibi, AttentionBackend, AttentionDropout, AttentionOptions, Backend,
     CompressedBackend, DeltaRule, Device, EmbedBackend, ExpertLoad, GroupScore, HeadLayout, IndexerInputs,
@@ -37,7 +37,7 @@ pub use cpu::{Choice, CpuBackend};
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use graph::{BackwardCx, Deferred, GradSink, Graph, Like, Op, Var};
-pub use host::{Host, HostStats, Parcel};
+pub use host::{Host, HostStats, HostUse, Parcel};
 pub use meta::MetaBackend;
 pub use ms_kernels::experts::NOWHERE;
 pub use ms_kernels::int8::row_bytes as int8_row_bytes;

@@ -54,22 +54,24 @@ impl Spread {
     }
 
     /// Routes that put the rows of `pieces`, which together are the whole micro-batch, into its own order.
-    fn in_order(&self, pieces: &[Piece]) -> ms_core::Result<Routes> {
+    fn in_order(&self, device: &Device, pieces: &[Piece]) -> ms_core::Result<Arc<Routes>> {
         let total: usize = self.documents.iter().map(|d| d.q_len).sum();
-        // Which row stands at each place; a row is an "expert" of its own.
-        let mut place_of = vec![0i32; total];
-        for p in pieces {
-            let first = self.documents[p.document].q_start + p.place;
-            for i in 0..p.len {
-                place_of[p.row + i] = (first + i) as i32;
+        device.routes("documents in order", [total, self.documents.len(), pieces.len()], &mut || {
+            // Which row stands at each place; a row is an "expert" of its own.
+            let mut place_of = vec![0i32; total];
+            for p in pieces {
+                let first = self.documents[p.document].q_start + p.place;
+                for i in 0..p.len {
+                    place_of[p.row + i] = (first + i) as i32;
+                }
             }
-        }
-        Ok(Routes::new(&place_of, 1, total)?)
+            Ok(Routes::new(&place_of, 1, total)?)
+        })
     }
 
     /// [`Spread::in_order`] for the rows of all ranks, one after the other.
-    pub(crate) fn order_of_all(&self) -> ms_core::Result<Routes> {
-        self.in_order(&self.joined(&(0..self.pieces.len()).collect::<Vec<_>>()))
+    pub(crate) fn order_of_all(&self, device: &Device) -> ms_core::Result<Arc<Routes>> {
+        self.in_order(device, &self.joined(&(0..self.pieces.len()).collect::<Vec<_>>()))
     }
 }
 
@@ -476,7 +478,7 @@ pub fn context_attention(
         (0..ring_size).map(|i| spread.joined(&(i * u..(i + 1) * u).collect::<Vec<_>>())).collect();
     let out = match ring_size {
         1 => {
-            let order = Arc::new(spread.in_order(&of_ring[0])?);
+            let order = spread.in_order(g.device(), &of_ring[0])?;
             let rows = ops::dispatch(g, &gathered, &order)?;
             let documents: Arc<[Segment]> = spread.documents.as_slice().into();
             let out = ops::attention(g, &rows, own, sinks.as_ref(), &documents, options, dropout)?;
@@ -496,7 +498,7 @@ pub fn context_attention(
 /// # Errors
 /// If a rank fails.
 pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
-    let order = Arc::new(spread.order_of_all()?);
+    let order = spread.order_of_all(g.device())?;
     let all = exchange(g, &ctx.cp, x, false)?;
     Ok(ops::dispatch(g, &all, &order)?)
 }
@@ -506,7 +508,7 @@ pub fn to_sequences(g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) 
 /// # Errors
 /// If a rank fails.
 pub fn to_shares(g: &mut Graph, ctx: &ParallelCtx, y: &Var, spread: &Spread) -> Result<Var> {
-    let order = Arc::new(spread.order_of_all()?);
+    let order = spread.order_of_all(g.device())?;
     let all = ops::restore(g, y, &order)?;
     exchange(g, &ctx.cp, &all, true)
 }

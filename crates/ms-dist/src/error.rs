@@ -36,6 +36,16 @@ pub enum Error {
         /// Of each of them where it is.
         waits: String,
     },
+    /// A rank has waited longer than it may.
+    #[error("rank {rank} has waited for {seconds} s, the longest that a run may wait: {at}")]
+    TimedOut {
+        /// Which rank of the run.
+        rank: usize,
+        /// The limit.
+        seconds: u64,
+        /// What it waits for.
+        at: String,
+    },
     /// A message has another name than the one that was waited for.
     #[error("message {tag} from rank {from}: expected {expected}, found {found}")]
     Unexpected {

@@ -29,7 +29,7 @@ pub struct GatheredRows {
 
 struct Gathered {
     comm: Arc<dyn Communicator>,
-    order: Routes,
+    order: Arc<Routes>,
     gradients: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl GatheredRows {
     /// # Errors
     /// If a rank fails.
     pub fn gather(&self, g: &mut Graph, ctx: &ParallelCtx, x: &Var, spread: &Spread) -> Result<Var> {
-        let order = spread.order_of_all()?;
+        let order = spread.order_of_all(g.device())?;
         let all = Exchange::Gather.apply(&*ctx.cp, self.rows, x.value().clone())?;
         let y = g.device().dispatch(&all, &order)?;
         let (comm, gradients) = (ctx.cp.clone(), self.gradients);
@@ -88,7 +88,8 @@ pub fn rows_of_documents(
     name: &'static str,
 ) -> Result<Tensor> {
     let all = Exchange::Gather.apply(&*ctx.cp, name, x.clone())?;
-    Ok(device.dispatch(&all, &spread.order_of_all()?)?)
+    let order = spread.order_of_all(device)?;
+    Ok(device.dispatch(&all, &order)?)
 }
 
 /// The rows `picks[T,P]` that the queries of each context-parallel rank see as those of all queries, in the order of the whole
@@ -96,13 +97,18 @@ pub fn rows_of_documents(
 ///
 /// # Errors
 /// If a rank fails.
-pub fn picks_of_documents(ctx: &ParallelCtx, picks: &Tensor, spread: &Spread) -> Result<Tensor> {
+pub fn picks_of_documents(
+    device: &Device,
+    ctx: &ParallelCtx,
+    picks: &Tensor,
+    spread: &Spread,
+) -> Result<Tensor> {
     let all = Exchange::Gather.apply(&*ctx.cp, "picks", picks.clone())?;
     if all.is_meta() {
         return Ok(all);
     }
     let (width, rows) = (all.as_matrix().1, all.as_slice::<i32>()?);
     let row = |&row: &u32| &rows[row as usize * width..][..width];
-    let in_order: Vec<i32> = spread.order_of_all()?.copies.iter().flat_map(row).copied().collect();
+    let in_order: Vec<i32> = spread.order_of_all(device)?.copies.iter().flat_map(row).copied().collect();
     Ok(Tensor::from_slice(all.arena(), all.shape(), &in_order)?)
 }

@@ -135,6 +135,8 @@ pub struct Reduction<'a> {
     /// Sums in the order in which they were started, with their buckets; those of the waiter are not among them.
     started: Vec<(usize, Pending)>,
     waiter: Option<Waiter>,
+    /// Where the norm of this rank's gradients of each bucket goes before they are summed, and what forms it.
+    norms: Option<(&'a Device, &'a mut Vec<f64>)>,
 }
 
 impl<'a> Reduction<'a> {
@@ -156,7 +158,15 @@ impl<'a> Reduction<'a> {
             open[place.bucket] += 1;
         }
         let waiting = dp.backward_order().collect();
-        Self { dp, grads, passes_left, open, waiting, early: true, started: Vec::new(), waiter: None }
+        let started = Vec::new();
+        Self { dp, grads, passes_left, open, waiting, early: true, started, waiter: None, norms: None }
+    }
+
+    /// The same, which also puts the norm of this rank's gradients of each bucket into `norms` before they are summed over
+    /// ranks, in the order in which sums start.
+    #[must_use]
+    pub fn noting_norms(self, device: &'a Device, norms: &'a mut Vec<f64>) -> Self {
+        Self { norms: Some((device, norms)), ..self }
     }
 
     /// Starts sums in their order up to the first bucket that is not `ready`.
@@ -164,22 +174,35 @@ impl<'a> Reduction<'a> {
         while let Some(bucket) = self.waiting.front().copied().filter(|&bucket| ready(self, bucket)) {
             self.waiting.pop_front();
             if let Some(whole) = self.grads.buckets[bucket].take() {
+                if let Some((device, norms)) = &mut self.norms {
+                    norms.push(
+                        device.sum_squares(&device.cast(&whole, whole.dtype().wide())?)?.value().sqrt(),
+                    );
+                }
                 self.started.push((bucket, self.dp.reduce_bucket(bucket, whole)?));
             }
         }
         Ok(())
     }
 
-    /// Gives what was started to the thread that waits for it.
-    fn hand_over(&mut self) {
+    /// Gives what was started to the thread that waits for it; where nothing has a value there is nothing to wait for, and what
+    /// is taken meanwhile must not hang on when a thread gets on.
+    fn hand_over(&mut self) -> Result<()> {
         if self.started.is_empty() {
-            return;
+            return Ok(());
+        }
+        if self.grads.arena.is_meta() {
+            for (bucket, pending) in std::mem::take(&mut self.started) {
+                self.started.push((bucket, Pending::ready(pending.wait()?)));
+            }
+            return Ok(());
         }
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         for pending in self.started.drain(..) {
             // The thread waits as long as it can be sent to.
             let _ = waiter.started.send(pending);
         }
+        Ok(())
     }
 
     /// All backward passes are over: starts the sums that have not started where they may start early, so that no rank starts
@@ -190,7 +213,7 @@ impl<'a> Reduction<'a> {
     pub fn passes_over(&mut self) -> Result<()> {
         if self.early {
             self.start_while(|_, _| true)?;
-            self.hand_over();
+            self.hand_over()?;
         }
         Ok(())
     }
@@ -246,7 +269,7 @@ impl GradSink for Reduction<'_> {
         if *left == 0 {
             self.open[self.grads.places[p.0 as usize].bucket] -= 1;
             self.start_while(|this, bucket| this.open[bucket] == 0)?;
-            self.hand_over();
+            self.hand_over()?;
         }
         Ok(())
     }

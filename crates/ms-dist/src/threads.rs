@@ -6,10 +6,13 @@
 //! cannot be written, because the round refers to it.
 
 mod circle;
+mod failure;
 
 use crate::reduce::reduce;
 use crate::{Communicator, Error, Fabric, Pending, ReduceOp, Result, volume};
 use circle::{Needs, Wait, Waits};
+pub use failure::RankFailure;
+use failure::panic_message;
 use ms_core::{Arena, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +43,8 @@ struct Shared {
     hubs: Mutex<BTreeMap<GroupKey, Arc<Hub>>>,
     /// Waits that have lasted a while.
     waits: Waits,
+    /// How long a rank may wait for others.
+    limit: Option<Duration>,
 }
 
 impl Shared {
@@ -163,7 +168,19 @@ pub fn run<T: Send, E: std::fmt::Display + Send>(
     world: usize,
     f: impl Fn(ThreadFabric) -> std::result::Result<T, E> + Sync,
 ) -> std::result::Result<Vec<T>, (usize, RankFailure<E>)> {
-    let shared = Arc::new(Shared::default());
+    run_within(world, None, f)
+}
+
+/// [`run`] where a rank that has waited for others longer than `limit` fails, and says for what.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_within<T: Send, E: std::fmt::Display + Send>(
+    world: usize,
+    limit: Option<Duration>,
+    f: impl Fn(ThreadFabric) -> std::result::Result<T, E> + Sync,
+) -> std::result::Result<Vec<T>, (usize, RankFailure<E>)> {
+    let shared = Arc::new(Shared { limit, ..Shared::default() });
     let mut results: Vec<Option<std::result::Result<T, RankFailure<E>>>> = Vec::new();
     std::thread::scope(|scope| {
         let start = |rank: usize| {
@@ -204,29 +221,6 @@ pub fn run<T: Send, E: std::fmt::Display + Send>(
     other.map_or(Ok(values), Err)
 }
 
-/// How a rank ended when it did not end well.
-#[derive(Debug)]
-pub enum RankFailure<E> {
-    /// It returned an error.
-    Error(E),
-    /// It panicked, with this message.
-    Panic(String),
-}
-
-impl<E: std::fmt::Display> std::fmt::Display for RankFailure<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Error(e) => e.fmt(f),
-            Self::Panic(message) => write!(f, "panic: {message}"),
-        }
-    }
-}
-
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
-}
-
 /// A rank's place in a group.
 #[derive(Clone)]
 struct Place {
@@ -260,9 +254,11 @@ impl Place {
             return Ok(state);
         }
         drop(state);
+        let begun = Instant::now();
+        let at = at();
         let (hub, group) = (self.hub.clone(), self.group.clone());
         let needed = move || needs(&lock(&hub.state)).into_iter().map(|rank| group[rank]).collect();
-        let noted = self.note(at(), Needs::Ranks(Box::new(needed)));
+        let noted = self.note(at.clone(), Needs::Ranks(Box::new(needed)));
         // What is there is there, though who made it has ended since the last look.
         let check = || match self.shared.check_group(&self.group) {
             Err(_) if ready(&lock(&self.hub.state)) => Ok(()),
@@ -270,6 +266,12 @@ impl Place {
         };
         loop {
             check()?;
+            if let Some(limit) = self.shared.limit.filter(|limit| begun.elapsed() >= *limit) {
+                let (rank, seconds) = (self.group[self.rank], limit.as_secs());
+                let error = Error::TimedOut { rank, seconds, at };
+                self.shared.fail(rank, error.to_string());
+                return Err(error);
+            }
             let living = |rank: &usize| !lock(&self.shared.ended).contains(rank);
             let circle = || self.shared.waits.circle(|rank| !living(&rank));
             // Whoever waits for ranks that wait for each other will have written it down soon, and is told of, too.

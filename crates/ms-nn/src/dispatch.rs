@@ -5,7 +5,7 @@
 
 use crate::feed::Experts;
 use crate::layer::Pass;
-use ms_core::{Dispatcher, Routes, Tensor, Var, ops};
+use ms_core::{DType, Device, Dispatcher, Routes, Tensor, Var, ops};
 use ms_dist::{Communicator, InFlight, all_rows, exchange_rows, gather_rows, sum_rows};
 use std::sync::Arc;
 
@@ -15,17 +15,31 @@ fn sums(counts: &[i64], experts: usize) -> Vec<usize> {
 }
 
 /// Rows of each rank's experts `[..]` stand one after the other, `counts[i]` of expert `i % experts`: where each goes.
-fn by_expert(counts: &[i64], experts: usize) -> ms_core::Result<Arc<Routes>> {
-    let of = |(i, &n): (usize, &i64)| std::iter::repeat_n((i % experts) as i32, n as usize);
-    let expert_of: Vec<i32> = counts.iter().enumerate().flat_map(of).collect();
-    Ok(Arc::new(Routes::new(&expert_of, 1, experts)?))
+fn by_expert(device: &Device, counts: &[i64], experts: usize) -> ms_core::Result<Arc<Routes>> {
+    let all = counts.iter().sum::<i64>() as usize;
+    device.routes("by expert", [all, counts.len(), experts], &mut || {
+        let of = |(i, &n): (usize, &i64)| std::iter::repeat_n((i % experts) as i32, n as usize);
+        let expert_of: Vec<i32> = counts.iter().enumerate().flat_map(of).collect();
+        Ok(Routes::new(&expert_of, 1, experts)?)
+    })
 }
 
 /// The rows of `ranks` ranks' columns `[ranks·R, W]`, one rank's behind the other's, as whole rows side by side.
-fn side_by_side(ranks: usize, rows: usize) -> ms_core::Result<Arc<Routes>> {
-    let place = |i: usize| (i % rows * ranks + i / rows) as i32;
-    let place_of: Vec<i32> = (0..ranks * rows).map(place).collect();
-    Ok(Arc::new(Routes::new(&place_of, 1, ranks * rows)?))
+fn side_by_side(device: &Device, ranks: usize, rows: usize) -> ms_core::Result<Arc<Routes>> {
+    device.routes("side by side", [ranks, rows, 0], &mut || {
+        let place = |i: usize| (i % rows * ranks + i / rows) as i32;
+        let place_of: Vec<i32> = (0..ranks * rows).map(place).collect();
+        Ok(Routes::new(&place_of, 1, ranks * rows)?)
+    })
+}
+
+/// The experts `[T,K]` that `routes` have for each token.
+fn choices_of(routes: &Routes) -> Vec<i32> {
+    let mut choices = vec![0i32; routes.rows.len()];
+    for e in 0..routes.starts.len() - 1 {
+        routes.copies[routes.range(e)].iter().for_each(|&copy| choices[copy as usize] = e as i32);
+    }
+    choices
 }
 
 impl Experts {
@@ -101,11 +115,11 @@ impl Experts {
         let own = Tensor::from_slice(&arena, [1], &[x.value().as_matrix().0 as i64])?;
         let tokens = sharers.all_gather("tokens of each rank", own)?.wait()?;
         let tokens: Arc<[usize]> = tokens.as_slice::<i64>()?.iter().map(|&n| n as usize).collect();
-        let mut choices = vec![0i32; routes.rows.len()];
-        for e in 0..routes.starts.len() - 1 {
-            routes.copies[routes.range(e)].iter().for_each(|&copy| choices[copy as usize] = e as i32);
-        }
-        let choices = Tensor::from_slice(&arena, [choices.len() / routes.top_k, routes.top_k], &choices)?;
+        let shape = [routes.tokens(), routes.top_k];
+        let choices = match arena.is_meta() {
+            true => Tensor::uninit(&arena, DType::I32, shape),
+            false => Tensor::from_slice(&arena, shape, &choices_of(routes))?,
+        };
         let choices = all_rows(&**sharers, "choices", choices, &tokens)?;
         let x = self.joined_rows(pass, sharers, x, &tokens)?;
         let weights = gather_rows(pass.g, sharers, weights, &tokens)?;
@@ -120,9 +134,11 @@ impl Experts {
                 false => mine.contains(&copy).then_some(here + e.wrapping_sub(self.experts)),
             }
         };
-        let choices = choices.as_slice::<i32>()?;
         let (count, top_k) = (here + routes.starts.len() - 1 - self.experts, routes.top_k);
-        let routes = pass.g.device().routes("gathered", [choices.len(), top_k, count], &mut || {
+        let routes = pass.g.device().routes("gathered", [choices.numel(), top_k, count], &mut || {
+            // Where nothing has a value, ranks choose alike.
+            let alike = choices.is_meta().then(|| choices_of(routes).repeat(sharers.size()));
+            let choices = alike.as_deref().map_or_else(|| choices.as_slice::<i32>(), Ok)?;
             let taken: Vec<Option<usize>> = choices.iter().enumerate().map(taken).collect();
             Ok(Routes::taking(&taken, top_k, count)?)
         })?;
@@ -201,7 +217,7 @@ impl Experts {
 
     /// Rows of which `counts[i]` stand one after the other for expert `i % here`, through their experts, in the same order.
     fn sorted(&self, pass: &mut Pass<'_>, rows: &Var, counts: &[i64], here: usize) -> ms_core::Result<Var> {
-        let routes = by_expert(counts, here)?;
+        let routes = by_expert(pass.g.device(), counts, here)?;
         let sorted = self.copied(pass, rows, &routes)?;
         let out = self.both(pass, &sorted, &routes)?;
         ops::restore(pass.g, &out, &routes)
@@ -219,7 +235,8 @@ impl Experts {
         let etp = pass.ctx.etp.clone();
         let (ranks, (rows, width)) = (etp.size(), arrived.value().as_matrix());
         if pass.ctx.dispatcher == Dispatcher::AllToAllSeq {
-            let (each, order): (Arc<[usize]>, _) = (vec![rows; ranks].into(), side_by_side(ranks, rows)?);
+            let (each, order): (Arc<[usize]>, _) =
+                (vec![rows; ranks].into(), side_by_side(pass.g.device(), ranks, rows)?);
             let all = self.joined_rows(pass, &etp, arrived, &each)?;
             let all = self.copied(pass, &all, &order)?;
             let shape = [rows, ranks * width];

@@ -18,12 +18,16 @@ pub(crate) fn tables(
     let frequencies = config.frequencies(layer, length);
     let pairs = frequencies.inv_freq.len();
     let table = |value: fn(f64) -> f64| {
+        let (arena, dtype, shape) = (device.arena(), device.table_dtype(), [max_position, pairs]);
+        if arena.is_meta() {
+            return Ok(Tensor::uninit(arena, dtype, shape));
+        }
         let mut values = Vec::with_capacity(max_position * pairs);
         for p in 0..max_position {
             let angles = frequencies.inv_freq.iter().map(|&f| p as f32 * f as f32);
             values.extend(angles.map(|a| value(f64::from(a)) * frequencies.magnitude));
         }
-        Tensor::from_reals(device.arena(), device.table_dtype(), [max_position, pairs], &values)
+        Tensor::from_reals(arena, dtype, shape, &values)
     };
     Ok(Rotary {
         cos: table(f64::cos)?,

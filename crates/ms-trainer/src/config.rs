@@ -6,6 +6,7 @@ use crate::state::OptimizerForm;
 use crate::{Error, Result};
 use ms_core::DType;
 use ms_core::ops::Auxiliary;
+use ms_dist::schedule::Kind;
 use ms_dist::{ContextParallel, LinearOverlap};
 use ms_nn::{Capacity, Keeping, Recompute};
 use ms_spec::{ModelConfig, Stages};
@@ -82,6 +83,10 @@ pub struct TrainConfig {
     pub rounded_gradients: bool,
     /// Stop when a loss or gradient norm is not a number.
     pub check_for_nan: bool,
+    /// End the run at a micro-batch whose loss is ten times the largest of the first hundred.
+    pub check_for_spiky_loss: bool,
+    /// End the run at gradients, of a bucket on one rank, whose norm is ten times the largest of the first hundred.
+    pub check_for_large_grads: bool,
     /// Validation.
     pub eval: Evaluation,
     /// Iterations between log lines.
@@ -166,6 +171,8 @@ impl TrainConfig {
             tp_overlap: LinearOverlap::default(),
             rounded_gradients: false,
             check_for_nan: true,
+            check_for_spiky_loss: false,
+            check_for_large_grads: false,
             eval: Evaluation { interval: 0, iters: 0 },
             log_interval: 1,
             log_throughput: false,
@@ -281,6 +288,21 @@ pub enum PipelineOrder {
     DualPipeV,
     /// Any order that can be executed, drawn from this seed; for tests.
     Drawn(u64),
+}
+
+impl PipelineOrder {
+    /// The schedule for as many stages and chunks.
+    pub fn kind(self, stages: usize, chunks: usize) -> Kind {
+        match self {
+            Self::ZeroBubble if chunks == 1 => Kind::ZeroBubble,
+            Self::DualPipeV => Kind::DualPipeV,
+            Self::Drawn(seed) => Kind::Drawn { seed },
+            Self::Plain { group, forwards_first } if chunks > 1 => {
+                Kind::Interleaved { group: group.unwrap_or(stages), forwards_first }
+            }
+            Self::Plain { .. } | Self::ZeroBubble => Kind::OneFOneB,
+        }
+    }
 }
 
 impl Default for PipelineOrder {

@@ -8,6 +8,7 @@ use crate::pipeline::Pipeline;
 use crate::reduction::{SharedGradients, data_parallel};
 use crate::scaler::{LossScale, Scaler};
 use crate::schedule::Rates;
+use crate::unusual::Usual;
 use crate::{Error, Result};
 use ms_core::ops::Auxiliary;
 use ms_core::{Axis, DType, Device, ExactSum, Host, HostStats, ParamId, ParamStore, Tensor};
@@ -48,12 +49,18 @@ pub struct Engine {
     per_token_loss: bool,
     log_token_mean: bool,
     check_for_nan: bool,
+    /// Losses of micro-batches, where those are looked at.
+    usual_loss: Option<Usual>,
+    /// Norms of this rank's gradients by bucket, where those are looked at.
+    usual_grads: Option<Usual>,
     routing: Routing,
     load: Arc<RouterLoad>,
     /// Where what leaves the device goes.
     host: Option<Host>,
     /// Most bytes that forward passes have kept.
     kept_bytes: usize,
+    /// Bytes that actions have sent, by group, which were counted and not done.
+    counted_bytes: BTreeMap<&'static str, u64>,
 }
 
 /// What an iteration found.
@@ -147,10 +154,17 @@ impl Engine {
             per_token_loss: config.per_token_loss,
             log_token_mean: config.log_token_mean || config.per_token_loss,
             check_for_nan: config.check_for_nan,
+            usual_loss: config
+                .check_for_spiky_loss
+                .then(|| Usual::new("the loss of a micro-batch", "--check-for-spiky-loss")),
+            usual_grads: config
+                .check_for_large_grads
+                .then(|| Usual::new("the norm of a bucket's gradients", "--check-for-large-grads")),
             routing: config.routing,
             load,
             host,
             kept_bytes: 0,
+            counted_bytes: BTreeMap::new(),
         };
         this.publish_biases()?;
         Ok(this)
@@ -212,21 +226,36 @@ impl Engine {
         micro_batches: &[MicroBatch],
     ) -> Result<(Vec<Tensor>, StepReport)> {
         self.grads.clear(&self.device)?;
-        let passes = micro_batches.len();
+        let (model, store, ctx, device) = (&self.model, &self.store, &self.ctx, &self.device);
+        let mut work = self.pipeline.work(model, ctx, device, micro_batches.len())?;
+        let passes = work.repeats.worked(micro_batches.len());
         let mut reduction = match &self.overlap {
             None => Reduction::at_the_end(&self.dp, &mut self.grads),
             Some(early) => Reduction::overlapped(&self.dp, &mut self.grads, |p| early[p.0 as usize] * passes),
         };
+        let mut norms = Vec::new();
+        if self.usual_grads.is_some() {
+            reduction = reduction.noting_norms(device, &mut norms);
+        }
         let (losses, kept_bytes) = {
             let _span = tracing::trace_span!(target: "ms_step", "forward-backward").entered();
-            let (model, store, ctx) = (&self.model, &self.store, &self.ctx);
             let step = (iteration, micro_batches, self.scaler.scale);
-            self.pipeline.run(model, store, ctx, &self.device, step, &mut reduction)?
+            let on = (device, self.host.as_ref());
+            self.pipeline.run((model, store, ctx), on, step, &mut work, &mut reduction)?
         };
+        for (group, bytes) in work.repeats.sent {
+            *self.counted_bytes.entry(group).or_default() += bytes;
+        }
         reduction.passes_over()?;
         // What no layer has used.
         self.store.settle()?;
         self.kept_bytes = self.kept_bytes.max(kept_bytes);
+        if let Some(usual) = self.usual_loss.as_mut().filter(|_| !losses.of_micro_batches.is_empty()) {
+            let mine = &losses.of_micro_batches;
+            let mine = Tensor::from_slice(self.device.arena(), [mine.len()], mine)?;
+            let sums = self.ctx.cp.all_reduce("losses of micro-batches", mine, ReduceOp::Sum)?.wait()?;
+            usual.look(sums.as_slice()?, iteration, || self.ctx.describe())?;
+        }
         let losses = losses.over_ranks(&self.device, &self.ctx)?;
         let loss = losses.main.value(self.log_token_mean);
         if self.check_for_nan && !loss.is_finite() {
@@ -237,6 +266,9 @@ impl Engine {
             false => 1.0 / self.ctx.dp.size() as f64,
         } / self.scaler.scale;
         let mut parts = reduction.finish(&self.device, factor)?;
+        if let Some(usual) = &mut self.usual_grads {
+            usual.look(&norms, iteration, || self.ctx.describe())?;
+        }
         self.shared.reduce_parts(&self.device, &self.ctx, &self.dp, &mut parts)?;
         let report = StepReport {
             loss,
@@ -305,6 +337,12 @@ impl Engine {
     /// for.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// Bytes sent so far, by group of ranks.
+    pub(crate) fn sent_bytes(&self) -> BTreeMap<&'static str, u64> {
+        let counted = |group| self.counted_bytes.get(group).copied().unwrap_or(0);
+        self.ctx.sent_bytes().into_iter().map(|(group, bytes)| (group, bytes + counted(group))).collect()
     }
 
     /// Counters of the file to which goes what leaves the device, if anything does.

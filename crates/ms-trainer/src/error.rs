@@ -31,6 +31,29 @@ pub enum Error {
         /// The value.
         value: f64,
     },
+    /// A loss or the norm of gradients is far from what it was in the beginning.
+    #[error(
+        "iteration {iteration}, {rank}: {what} is {value}, {factor} times or more the {most} that was the most of the first {first}\n\
+         hint: look at the data of this iteration, lower --lr, or leave {flag} out"
+    )]
+    Unusual {
+        /// The iteration, from 1.
+        iteration: u64,
+        /// Where.
+        rank: String,
+        /// What is so large.
+        what: &'static str,
+        /// The value.
+        value: f64,
+        /// The largest of the first ones.
+        most: f64,
+        /// How many those are.
+        first: usize,
+        /// How far a value may be from it.
+        factor: f64,
+        /// The flag that asked for the check.
+        flag: &'static str,
+    },
     /// Ranks that should have the same weights do not.
     #[error(
         "after iteration {iteration}, {rank}: {name} is not the same on all data-parallel ranks\n\

@@ -22,12 +22,14 @@ pub mod parity;
 mod pipeline;
 mod reduction;
 pub mod rehearsal;
+mod repeat;
 mod run;
 mod saving;
 mod scaler;
 mod schedule;
 mod share;
 mod state;
+mod unusual;
 
 pub use config::{
     Adam, BatchSizes, CapacityShares, Checkpointing, Evaluation, Exit, MegatronFiles, PipelineOrder, Replay,

@@ -19,8 +19,8 @@ pub(crate) struct LossSums {
 
 impl LossSums {
     /// Adds a micro-batch, or the `share` of one that this rank has: of `nll[T]` the tokens that `mask[T]` counts. The whole
-    /// micro-batch has `counted` such tokens.
-    pub(crate) fn add(&mut self, nll: &Tensor, mask: &[f32], counted: f64, share: f64) -> Result<()> {
+    /// micro-batch has `counted` such tokens. Returns the sum over these tokens.
+    pub(crate) fn add(&mut self, nll: &Tensor, mask: &[f32], counted: f64, share: f64) -> Result<f64> {
         let (mut sum, mut tokens) = (0.0, 0.0);
         for (&n, &m) in nll.to_reals()?.iter().zip(mask).filter(|(_, m)| **m != 0.0) {
             sum += n * f64::from(m);
@@ -30,7 +30,7 @@ impl LossSums {
         self.tokens += tokens;
         self.means += if counted > 0.0 { sum / counted } else { 0.0 };
         self.micro_batches += share;
-        Ok(())
+        Ok(sum)
     }
 
     /// The loss as logged: the mean over tokens, or that over micro-batches.
@@ -46,6 +46,8 @@ pub(crate) struct Losses {
     pub(crate) main: LossSums,
     /// Of each multi-token prediction module.
     pub(crate) ahead: Vec<LossSums>,
+    /// Of each micro-batch the sum over the tokens of this rank, where it has the end of the model.
+    pub(crate) of_micro_batches: Vec<f64>,
 }
 
 impl Losses {
@@ -63,6 +65,7 @@ impl Losses {
             nll: s[2],
             tokens: s[3],
         });
-        Ok(Self { main: sums.next().unwrap_or_default(), ahead: sums.collect() })
+        let main = sums.next().unwrap_or_default();
+        Ok(Self { main, ahead: sums.collect(), of_micro_batches: Vec::new() })
     }
 }

@@ -7,12 +7,13 @@
 use crate::ahead::ahead;
 use crate::config::{PipelineOrder, Replay, Routing, TrainConfig};
 use crate::losses::{LossSums, Losses};
+use crate::repeat::Repeats;
 use crate::share::{Share, share};
 use crate::{Error, Result};
-use ms_core::{Deferred, Device, GradSink, Graph, ParamStore, Tensor, Var, mix, ops};
+use ms_core::{Deferred, Device, GradSink, Graph, Host, ParamStore, Tensor, Var, mix, ops};
 use ms_data::MicroBatch;
 use ms_dist::ParallelCtx;
-use ms_dist::schedule::{Action, Kind, Schedule};
+use ms_dist::schedule::{Action, Schedule};
 use ms_nn::{AuxiliaryLoss, Batch, Carry, Chance, Gpt, RouterLoad};
 use ms_spec::{Mixer, ModelConfig, Placement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,22 @@ struct Border {
     stream: Tensor,
     lent: Option<Tensor>,
     picks: Option<Tensor>,
+}
+
+/// What a stage does in an iteration.
+pub(crate) struct Work {
+    actions: Vec<Action>,
+    /// Forward passes of which only what came in is kept.
+    dropped: BTreeSet<(usize, usize)>,
+    /// Actions that are not done but counted.
+    pub(crate) repeats: Repeats,
+}
+
+/// What waits of an iteration: passes for their backward, and weight gradients that are put off, by micro-batch and chunk.
+#[derive(Default)]
+struct Held {
+    kept: BTreeMap<(usize, usize), Kept>,
+    later: BTreeMap<(usize, usize), Vec<Deferred>>,
 }
 
 /// The state of one iteration.
@@ -121,61 +138,57 @@ impl Pipeline {
         }
     }
 
-    /// Runs the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses stay on the
-    /// stage that has them. Also returned are the most bytes that forward passes kept at one time.
-    pub(crate) fn run(
+    /// What the stage of `ctx` does in an iteration of so many micro-batches.
+    ///
+    /// # Errors
+    /// If the order of work does not exist for them.
+    pub(crate) fn work(
         &self,
         model: &Gpt,
-        store: &ParamStore,
         ctx: &ParallelCtx,
         device: &Device,
-        (iteration, micro_batches, scale): (u64, &[MicroBatch], f64),
-        sink: &mut dyn GradSink,
-    ) -> Result<(Losses, usize)> {
-        let stages = ctx.pp.size();
+        micro_batches: usize,
+    ) -> Result<Work> {
+        let (stages, stage) = (ctx.pp.size(), ctx.pp.rank());
         let kind = self.order.kind(stages, self.chain.len() / stages);
-        let schedule = Schedule::new(kind, &self.chain, micro_batches.len())
-            .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches.len()))?;
-        let mut run = self.begin(model, store, ctx, device, Some(iteration));
-        run.scale = scale;
-        let mut kept: BTreeMap<(usize, usize), Kept> = BTreeMap::new();
-        let mut later: BTreeMap<(usize, usize), Vec<Deferred>> = BTreeMap::new();
+        let mut schedule = Schedule::new(kind, &self.chain, micro_batches)
+            .map_err(|e| Error::config("--global-batch-size", e.to_string(), micro_batches))?;
         let dropped = match self.replay {
-            Replay::InBubble => schedule.beyond(run.stage, |chunk| model.ends(chunk).1),
+            Replay::InBubble => schedule.beyond(stage, |chunk| model.ends(chunk).1),
             Replay::WithGradient | Replay::InAdvance => BTreeSet::new(),
         };
+        let actions = schedule.stages.swap_remove(stage);
+        let repeats = match device.arena().is_meta() {
+            true => Repeats::of(&actions, &dropped),
+            false => Repeats::default(),
+        };
+        Ok(Work { actions, dropped, repeats })
+    }
+
+    /// Does `work` with the micro-batches of `iteration`, whose losses are multiplied by `scale`; gradients go to `sink`, losses
+    /// stay on the stage that has them. Also returned are the most bytes that forward passes kept at one time.
+    pub(crate) fn run(
+        &self,
+        (model, store, ctx): (&Gpt, &ParamStore, &ParallelCtx),
+        (device, host): (&Device, Option<&Host>),
+        (iteration, micro_batches, scale): (u64, &[MicroBatch], f64),
+        work: &mut Work,
+        sink: &mut dyn GradSink,
+    ) -> Result<(Losses, usize)> {
+        let mut run = self.begin(model, store, ctx, device, Some(iteration));
+        run.scale = scale;
+        let mut held = Held::default();
+        let Work { actions, dropped, repeats } = work;
         let asked = || device.arena().stats().asked_bytes;
         let (before, mut kept_bytes) = (asked(), 0);
-        for &action in &schedule.stages[run.stage] {
-            let (micro, chunk) = action.place();
-            let of = (&micro_batches[micro], micro_batches.len());
-            let passes = kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count();
-            let put_off = later.len();
-            let adds = matches!(action, Action::Forward { .. }) && !dropped.contains(&(micro, chunk));
-            let _span = span(action, passes + put_off + usize::from(adds)).entered();
-            match action {
-                Action::Forward { .. } => {
-                    let pass = match dropped.contains(&(micro, chunk)) {
-                        true => run.forward_only(of, micro, chunk)?,
-                        false => run.forward(of, micro, chunk)?,
-                    };
-                    kept.insert((micro, chunk), pass);
-                    kept_bytes = kept_bytes.max(asked().saturating_sub(before));
-                }
-                Action::Backward { .. } => {
-                    let pass = kept.remove(&(micro, chunk)).expect("the schedule was checked");
-                    run.backward(pass, of, (micro, chunk), sink, None)?;
-                }
-                Action::BackwardInput { .. } => {
-                    let pass = kept.remove(&(micro, chunk)).expect("the schedule was checked");
-                    let later = later.entry((micro, chunk)).or_default();
-                    run.backward(pass, of, (micro, chunk), sink, Some(later))?;
-                }
-                Action::BackwardWeight { .. } => {
-                    for work in later.remove(&(micro, chunk)).unwrap_or_default() {
-                        work.run(device, sink)?;
-                    }
-                }
+        for &action in &*actions {
+            if !repeats.counted(action, device, host) {
+                repeats.measured(action, (device, ctx, host), || {
+                    run.act(action, micro_batches, dropped, &mut held, sink)
+                })?;
+            }
+            if matches!(action, Action::Forward { .. }) {
+                kept_bytes = kept_bytes.max(asked().saturating_sub(before));
             }
         }
         Ok((run.losses, kept_bytes))
@@ -228,7 +241,7 @@ impl Pipeline {
         device: &'a Device,
         iteration: Option<u64>,
     ) -> Run<'a> {
-        let losses = Losses { main: LossSums::default(), ahead: vec![LossSums::default(); self.mtp] };
+        let losses = Losses { ahead: vec![LossSums::default(); self.mtp], ..Losses::default() };
         let stage = ctx.pp.rank();
         let (aside, scale) = (BTreeMap::new(), 1.0);
         Run { this: self, model, store, ctx, device, stage, iteration, scale, aside, losses }
@@ -252,22 +265,47 @@ fn span(action: Action, live: usize) -> tracing::Span {
     }
 }
 
-impl PipelineOrder {
-    /// The schedule for as many stages and chunks.
-    pub fn kind(self, stages: usize, chunks: usize) -> Kind {
-        match self {
-            Self::ZeroBubble if chunks == 1 => Kind::ZeroBubble,
-            Self::DualPipeV => Kind::DualPipeV,
-            Self::Drawn(seed) => Kind::Drawn { seed },
-            Self::Plain { group, forwards_first } if chunks > 1 => {
-                Kind::Interleaved { group: group.unwrap_or(stages), forwards_first }
-            }
-            Self::Plain { .. } | Self::ZeroBubble => Kind::OneFOneB,
-        }
-    }
-}
-
 impl Run<'_> {
+    fn act(
+        &mut self,
+        action: Action,
+        micro_batches: &[MicroBatch],
+        dropped: &BTreeSet<(usize, usize)>,
+        Held { kept, later }: &mut Held,
+        sink: &mut dyn GradSink,
+    ) -> Result<()> {
+        let place @ (micro, chunk) = action.place();
+        let of = (&micro_batches[micro], micro_batches.len());
+        let passes = kept.values().filter(|kept| matches!(kept, Kept::Pass(_))).count();
+        let drops = dropped.contains(&place);
+        let adds = matches!(action, Action::Forward { .. }) && !drops;
+        let _span = span(action, passes + later.len() + usize::from(adds)).entered();
+        match action {
+            Action::Forward { .. } => {
+                let pass = match drops {
+                    true => self.forward_only(of, micro, chunk)?,
+                    false => self.forward(of, micro, chunk)?,
+                };
+                kept.insert(place, pass);
+            }
+            Action::Backward { .. } => {
+                let pass = kept.remove(&place).expect("the schedule was checked");
+                self.backward(pass, of, place, sink, None)?;
+            }
+            Action::BackwardInput { .. } => {
+                let pass = kept.remove(&place).expect("the schedule was checked");
+                let later = later.entry(place).or_default();
+                self.backward(pass, of, place, sink, Some(later))?;
+            }
+            Action::BackwardWeight { .. } => {
+                for work in later.remove(&place).unwrap_or_default() {
+                    work.run(self.device, sink)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What a rank needs of a micro-batch.
     fn prepare(&self, mb: &MicroBatch, micro_batches: usize) -> Result<Prepared> {
         let arena = self.device.arena();
@@ -362,7 +400,8 @@ impl Run<'_> {
         let out = model.loss(g, store, ctx, &hidden, &p.labels, &p.weights)?;
         drop(hidden);
         let counted = |mask: &[f32]| mask.iter().map(|&m| f64::from(m)).sum::<f64>();
-        self.losses.main.add(&out.nll, &p.share.take(mask), counted(mask), share)?;
+        let sum = self.losses.main.add(&out.nll, &p.share.take(mask), counted(mask), share)?;
+        self.losses.of_micro_batches.push(sum);
         let mut loss = out.loss;
         for ((hidden, a), sums) in predictions.into_iter().zip(&p.ahead).zip(&mut self.losses.ahead) {
             let out = model.loss(g, store, ctx, &hidden, &a.labels, &a.weights)?;

@@ -6,6 +6,7 @@ use ms_core::{Arena, Segment};
 use ms_data::MicroBatch;
 use ms_dist::{ContextParallel, ParallelCtx, Piece, Spread};
 use ms_nn::Batch;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Which tokens of a micro-batch a rank has. Loss weights, labels and shifts are formed on whole rows and then taken from
@@ -25,15 +26,20 @@ pub(crate) fn share(mb: &MicroBatch, ctx: &ParallelCtx) -> Result<Share> {
     if cp == 1 {
         return Ok(Share { cut: None });
     }
-    let (tokens, spread) = cut(mb, ctx.context, cp)?;
-    Ok(Share { cut: Some((tokens.into_iter().nth(ctx.cp.rank()).unwrap_or_default(), Arc::new(spread))) })
+    let (runs, spread) = cut(mb, ctx.context, cp)?;
+    Ok(Share { cut: Some((tokens(&runs[ctx.cp.rank()]), Arc::new(spread))) })
 }
 
-/// The tokens of every rank, and the spread that they make: each row is cut into equal chunks, documents inside it are cut
-/// with it.
-fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<usize>>, Spread)> {
+/// The numbers of all tokens of `runs`.
+fn tokens(runs: &[Range<usize>]) -> Vec<usize> {
+    runs.iter().cloned().flatten().collect()
+}
+
+/// The runs of tokens of every rank, and the spread that they make: each row is cut into equal chunks, documents inside it are
+/// cut with it.
+fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<Range<usize>>>, Spread)> {
     let (chunks, pieces) = (how.chunks(cp), how.pieces(cp));
-    let mut tokens = vec![Vec::new(); cp];
+    let mut runs = vec![Vec::new(); cp];
     let mut start = 0;
     for &end in &mb.row_ends {
         let row = end - start;
@@ -42,30 +48,35 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<usiz
             return Err(Error::config("--context-parallel-size", expected, format!("a row of {row} tokens")));
         }
         let len = row / pieces;
-        for (tokens, chunks) in tokens.iter_mut().zip(&chunks) {
-            tokens.extend(chunks.iter().flat_map(|c| start + c * len..start + (c + 1) * len));
+        for (runs, chunks) in runs.iter_mut().zip(&chunks) {
+            runs.extend(chunks.iter().map(|c| start + c * len..start + (c + 1) * len));
         }
         start = end;
     }
     let borders: Vec<usize> = mb.cu_seqlens.iter().map(|&t| t as usize).collect();
     let documents: Vec<Segment> = borders.windows(2).map(|b| Segment::of(b[0], b[1] - b[0])).collect();
-    let of_rank = |tokens: &Vec<usize>| {
-        let mut pieces: Vec<Piece> = Vec::new();
-        for (row, &t) in tokens.iter().enumerate() {
-            // Documents without tokens share their border with the next one: the last that begins here holds the token.
-            let document = borders.partition_point(|&b| b <= t) - 1;
-            let place = t - borders[document];
-            match pieces.last_mut() {
-                Some(p) if p.document == document && p.place + p.len == place => p.len += 1,
-                _ => pieces.push(Piece { document, place, row, len: 1 }),
+    let of_rank = |runs: &Vec<Range<usize>>| {
+        let (mut pieces, mut row): (Vec<Piece>, usize) = (Vec::new(), 0);
+        for run in runs {
+            let mut t = run.start;
+            while t < run.end {
+                // Documents without tokens share their border with the next one: the last that begins here holds the token.
+                let document = borders.partition_point(|&b| b <= t) - 1;
+                let place = t - borders[document];
+                let len = run.end.min(borders[document + 1]) - t;
+                match pieces.last_mut() {
+                    Some(p) if p.document == document && p.place + p.len == place => p.len += len,
+                    _ => pieces.push(Piece { document, place, row, len }),
+                }
+                (t, row) = (t + len, row + len);
             }
         }
         pieces
     };
-    let rows = tokens[0].len();
-    let pieces = tokens.iter().map(of_rank).collect();
+    let rows = runs[0].iter().map(Range::len).sum();
+    let pieces = runs.iter().map(of_rank).collect();
     let spread = Spread { documents, pieces, rows, positions: mb.position_ids.clone() };
-    Ok((tokens, spread))
+    Ok((runs, spread))
 }
 
 /// Of each token of a micro-batch the share that it stands in.
@@ -75,11 +86,11 @@ fn cut(mb: &MicroBatch, how: ContextParallel, cp: usize) -> Result<(Vec<Vec<usiz
 pub(crate) fn of_tokens(mb: &MicroBatch, shares: &CapacityShares) -> Result<Vec<u32>> {
     let CapacityShares { context, cp, parts } = *shares;
     let mut share_of = vec![0; mb.tokens.len()];
-    let tokens = match cp {
+    let held: Vec<Vec<usize>> = match cp {
         1 => vec![(0..share_of.len()).collect()],
-        _ => cut(mb, context, cp)?.0,
+        _ => cut(mb, context, cp)?.0.iter().map(|runs| tokens(runs)).collect(),
     };
-    for (rank, tokens) in tokens.iter().enumerate() {
+    for (rank, tokens) in held.iter().enumerate() {
         for (part, tokens) in tokens.chunks(tokens.len().div_ceil(parts).max(1)).enumerate() {
             tokens.iter().for_each(|&t| share_of[t] = (rank * parts + part) as u32);
         }
@@ -132,8 +143,11 @@ mod tests {
             row_ends: vec![8, 16],
             samples: Vec::new(),
         };
-        let (tokens, spread) = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
-        assert_eq!(tokens, [[0, 1, 6, 7, 8, 9, 14, 15], [2, 3, 4, 5, 10, 11, 12, 13]]);
+        let (runs, spread) = cut(&mb, ContextParallel::Ring { window: 1 }, 2).unwrap();
+        assert_eq!(
+            [tokens(&runs[0]), tokens(&runs[1])],
+            [[0, 1, 6, 7, 8, 9, 14, 15], [2, 3, 4, 5, 10, 11, 12, 13]]
+        );
         let piece = |document, place, row, len| Piece { document, place, row, len };
         assert_eq!(
             spread.pieces[0],

@@ -181,7 +181,7 @@ fn train(
         let hooks = Hooks { stop: stop.clone(), recorder: Some(recorder.clone()), observer: &observer };
         Ok(ms_trainer::run(&resolved.config, device, ctx, &data, &hooks)?)
     };
-    let outcome = ranks.run(world, rank)?;
+    let outcome = ranks.run(world, o.world.limit(), rank)?;
     if !ranks.reports() {
         return Ok(());
     }

@@ -106,6 +106,7 @@ fn plan(r: &Resolved) -> Result<Value> {
             Some(first) => sent(r, &stages[0], first.of(0))?,
             None => communication::of_stage(r, &placement, &stages, 0, micro_batches)?,
         },
+        "rehearsed_tensors": rehearsed.iter().flatten().map(Stage::tensors).sum::<u64>(),
         "rehearsed_as_if": crate::rehearse::assumptions(r),
         "ranks": ranks,
     }))

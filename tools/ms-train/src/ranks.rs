@@ -5,11 +5,20 @@ use ms_cli::Usage;
 use ms_cli::megatron::{Args, Given};
 use ms_dist::Fabric;
 use ms_dist::threads::{self, RankFailure};
+use std::time::Duration;
 
 options! {
     /// How many ranks there are.
     pub(crate) struct World in "Parallelism" {
         pub(crate) ranks: Given<usize> = "--nproc-per-node", "ranks to run as threads of this process", range = "[1,65536]", own = own_or("nproc_per_node", "1");
+        minutes: Given<u64> = "--distributed-timeout-minutes", "where it is given: how long a rank that is a thread waits for others before it says for what, and the run ends", range = "[1,)";
+    }
+}
+
+impl World {
+    /// How long ranks may wait for each other; `None`: as long as it takes.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.minutes.given().map(|minutes| Duration::from_secs(minutes.saturating_mul(60)))
     }
 }
 
@@ -166,28 +175,29 @@ impl Ranks {
         }
     }
 
-    /// Runs `rank` on every rank that this process has, `world` in all, and returns the last one's result.
+    /// Runs `rank` on every rank that this process has, `world` in all, and returns the last one's result. Ranks that are threads
+    /// wait for each other at most as long as `limit` says.
     ///
     /// # Errors
     /// The error of the rank that failed first, with its number.
     pub(crate) fn run<T: Send>(
         &self,
         world: usize,
+        limit: Option<Duration>,
         rank: impl Fn(&dyn Fabric) -> Result<T> + Sync,
     ) -> Result<T> {
         let named = |number: usize| format!("rank {number} of {world}");
         match self {
             Self::Threads => {
-                let outcomes =
-                    threads::run(world, |fabric| rank(&fabric)).map_err(
-                        |(number, failure)| match failure {
-                            RankFailure::Error(e) if world == 1 => e,
-                            RankFailure::Error(e) => e.context(named(number)),
-                            RankFailure::Panic(message) => {
-                                anyhow!("{}: internal error: {message}", named(number))
-                            }
-                        },
-                    )?;
+                let outcomes = threads::run_within(world, limit, |fabric| rank(&fabric)).map_err(
+                    |(number, failure)| match failure {
+                        RankFailure::Error(e) if world == 1 => e,
+                        RankFailure::Error(e) => e.context(named(number)),
+                        RankFailure::Panic(message) => {
+                            anyhow!("{}: internal error: {message}", named(number))
+                        }
+                    },
+                )?;
                 outcomes.into_iter().next_back().ok_or_else(|| anyhow!("a run has at least one rank"))
             }
             #[cfg(feature = "mpi")]

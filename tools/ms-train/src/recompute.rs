@@ -46,13 +46,18 @@ options! {
         overlapped_passes: bool = "--moe-fb-overlap", "as --moe-alltoall-overlap-comm: passes of other micro-batches do not work meanwhile";
         overlapped_gathering: bool = "--moe-allgather-overlap-comm", "tokens are gathered for experts while shared experts work";
         overlapped_shared: bool = "--moe-shared-expert-overlap", "as --moe-alltoall-overlap-comm";
+        overlapped_fused: bool = "--moe-alltoall-mc2", "as --moe-shared-expert-overlap, which upstream's fused kernel of exchange and product brings with it";
     }
 }
 
 impl OfExperts {
     /// Whether shared experts work while tokens are on their way.
     pub(crate) fn overlaps(&self) -> bool {
-        self.overlapped || self.overlapped_passes || self.overlapped_gathering || self.overlapped_shared
+        self.overlapped
+            || self.overlapped_passes
+            || self.overlapped_gathering
+            || self.overlapped_shared
+            || self.overlapped_fused
     }
 
     /// In how many layers of a stage what goes into activation functions is formed again.
@@ -69,6 +74,39 @@ impl OfExperts {
             Some(n) if n > 0 && self.level == "level1" => Ok(n),
             _ => Ok(if self.level == "level1" { usize::MAX } else { 0 }),
         }
+    }
+
+    /// What upstream refuses beside the fused kernel of exchange and product.
+    ///
+    /// # Source
+    /// MindSpeed, `features_manager/moe/moe_alltoall_mc2.py`.
+    fn check_fused(&self, dispatcher: Dispatcher, tp: usize, etp: usize) -> Result<()> {
+        const FLAG: &str = "--moe-alltoall-mc2";
+        if !self.overlapped_fused {
+            return Ok(());
+        }
+        for (given, other) in [
+            (self.overlapped, "--moe-alltoall-overlap-comm"),
+            (self.overlapped_gathering, "--moe-allgather-overlap-comm"),
+            (self.overlapped_passes, "--moe-fb-overlap"),
+        ] {
+            if given {
+                bail!(Usage(format!(
+                    "{FLAG}: goes not with {other}, as upstream has it; leave one of them out"
+                )));
+            }
+        }
+        let (flag, found) = match dispatcher {
+            Dispatcher::AllGather => bail!(Usage(format!(
+                "{FLAG}: expected --moe-token-dispatcher-type alltoall or alltoall_seq, found allgather"
+            ))),
+            Dispatcher::AllToAllSeq => ("--tensor-model-parallel-size", tp),
+            Dispatcher::AllToAll => ("--expert-tensor-parallel-size", etp),
+        };
+        if found != 1 {
+            bail!(Usage(format!("{FLAG}: expected {flag} 1, as upstream has it, found {found}")));
+        }
+        Ok(())
     }
 
     /// What upstream refuses.
@@ -183,6 +221,10 @@ pub(crate) fn resolve(
         )));
     }
     of_experts.check(full, dispatcher)?;
+    if model.moe.is_some() {
+        let (tp, etp) = (topology.grid.size(Axis::Tp), topology.grid.expert().size(Axis::Tp));
+        of_experts.check_fused(dispatcher, tp, etp)?;
+    }
     let counted = matches!(full, Recompute::BlockOfStage(_))
         || keeping.networks_again > 0
         || [keeping.activations_again, keeping.norms_again].iter().any(|&n| n > 0 && n < usize::MAX);

@@ -21,6 +21,11 @@ impl Stage {
         &self.places[cp / self.at_place % self.places.len()]
     }
 
+    /// Tensors that were made to find this out, which is what it costs.
+    pub(crate) fn tensors(&self) -> u64 {
+        self.places.iter().map(|of| of.tensors).sum()
+    }
+
     /// The most bytes that one of its ranks takes, in blocks of memory, and the most that one sends.
     pub(crate) fn most(&self) -> (usize, u64) {
         let peak = self.places.iter().map(|of| of.peak_block_bytes).max();

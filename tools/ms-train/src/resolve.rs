@@ -68,6 +68,8 @@ options! {
         tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
         check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number";
+        spiky_loss: bool = "--check-for-spiky-loss", "stop at a micro-batch whose loss is ten times the largest of the first hundred or more";
+        large_grads: bool = "--check-for-large-grads", "stop at gradients (of a bucket, on one rank) whose norm is ten times the largest of the first hundred or more";
         eval_interval: u64 = "--eval-interval", "iterations between validations", group = "Evaluation", range = "[0,1000000000000]";
         eval_iters: u64 = "--eval-iters", "batches of one validation", group = "Evaluation", range = "[0,1000000000000]";
         skip_train: bool = "--skip-train", "only validate and test", group = "Evaluation";
@@ -251,7 +253,7 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         skip_train: w.skip_train,
         schedule,
         update: update::update_rule(&o.update),
-        optimizer_form: update::optimizer_form(&o.update, p)?,
+        optimizer_form: update::optimizer_form(&o.update, p, topology.stages.pp)?,
         loss_scale,
         clip_grad: o.update.clip,
         per_token_loss: o.update.per_token,
@@ -274,6 +276,8 @@ pub(crate) fn resolve(args: &Args, o: &Options, planned: bool) -> Result<Resolve
         rounded_gradients: update::rounded_gradients(&o.update, p)?,
         // As upstream: what is no number tells a dynamic scale to fall.
         check_for_nan: w.check_for_nan && !matches!(loss_scale, LossScale::Dynamic { .. }),
+        check_for_spiky_loss: w.spiky_loss,
+        check_for_large_grads: w.large_grads,
         eval,
         log_interval: w.interval,
         log_throughput: w.throughput,

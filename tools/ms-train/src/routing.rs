@@ -25,6 +25,7 @@ options! {
         fixed: bool = "--fix-router", "for measurements: experts are taken in turn, with the weights of those that the router chose (as v2.0.0)";
         capacity: Option<f64> = "--moe-expert-capacity-factor", "copies of tokens that an expert takes, of an even share", range = "(,)";
         drop: String = "--moe-token-drop-policy", "which copies beyond the capacity are dropped: the lightest (probs) or the last (position)";
+        fills: bool = "--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor, as upstream; experts work at the copies there are, so nothing is filled up";
         bias_update_rate: f64 = "--moe-router-bias-update-rate", "step of the experts' biases towards equal load", range = "[0,)";
         pub(crate) gating_in_f32: bool = "--router-gating-in-fp32", "form the router's logits in float32", group = "Model";
     }
@@ -110,6 +111,13 @@ pub(crate) fn routing(
             _ => DropPolicy::Weights,
         },
     });
+    if o.fills && capacity.is_none() && model.moe.is_some() {
+        bail!(Usage(
+            "--moe-pad-expert-input-to-capacity: expected --moe-expert-capacity-factor of 0 or more beside it, as upstream has it, found \
+             none"
+                .into()
+        ));
+    }
     if capacity.is_some() && dispatcher == Dispatcher::AllGather {
         bail!(Usage(
             "--moe-expert-capacity-factor: expected --moe-token-dispatcher-type alltoall, as upstream does, found allgather"

@@ -23,6 +23,9 @@ options! {
         sequence_parallel: bool = "--sequence-parallel", "tensor-parallel ranks share the tokens between matrices";
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks: always so, --dry-run counts as told";
         pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
+        comm: Given<Vec<String>> = "--cp-comm-type", "the same in Megatron's words: p2p (a ring), a2a (heads for tokens), all_gather, or a2a+p2p, whose heads --hierarchical-context-parallel-sizes exchanges";
+        levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", range = "[1,65536]";
+        gathers_heads: bool = "--use-ulysses-allgather-kv", "goes with ulysses_cp_algo and --group-query-attention, as upstream; a rank is sent the keys and values of its own heads, which is never more than all of them";
         pub(crate) window: Given<usize> = "--cp-window-size", "ranks of the inner ring of a double ring", range = "[1,65536]";
         mask: String = "--attention-mask-type", "general: ranks of a ring have neighbouring tokens each, instead of two chunks whose causal work is even; masks are those of documents and windows either way";
         old_mask: Option<String> = "--cp-attention-mask-type", "as --attention-mask-type, in older commands";
@@ -99,6 +102,7 @@ pub(crate) fn resolve(o: &Spread, around: &Around<'_>, model: &ModelConfig) -> R
         Upstream::Head => GridRules::Head,
     };
     let context = context(o, cp)?;
+    gathered_heads(o, cp, &context, model)?;
     let mut sizes = GridSizes {
         tp,
         cp,
@@ -239,8 +243,73 @@ pub(crate) fn fewest_ranks(o: &Spread, upstream: Upstream) -> Result<usize> {
     Ok(ranks)
 }
 
+/// What `--cp-comm-type` asks for in the words of `--context-parallel-algo`, and the ranks that exchange heads; `None`: nothing is
+/// asked for.
+///
+/// # Errors
+/// For layers that exchange in several ways, and levels that do not make up the ranks of a sequence.
+///
+/// # Source
+/// Megatron-LM `core_v0.12.1`, `megatron/training/arguments.py` and `megatron/core/model_parallel_config.py`.
+fn in_words_of_megatron(o: &Spread, cp: usize) -> Result<Option<(&'static str, Option<usize>)>> {
+    const FLAG: &str = "--cp-comm-type";
+    let Some([first, rest @ ..]) = o.comm.given().map(Vec::as_slice).filter(|_| cp > 1) else {
+        return Ok(None);
+    };
+    if let Some(other) = rest.iter().find(|other| *other != first) {
+        bail!(Usage(format!("{FLAG}: expected one way for all layers, found {first} and {other}")));
+    }
+    let asked = match first.as_str() {
+        "p2p" => ("megatron_cp_algo", None),
+        "a2a" => ("ulysses_cp_algo", None),
+        "all_gather" | "allgather" => ("kvallgather_cp_algo", None),
+        "a2a+p2p" => {
+            let levels: Vec<usize> = o.levels.iter().filter_map(|word| word.parse().ok()).collect();
+            let [heads, ring] = levels[..] else { bail!(wrong_levels(o, cp)) };
+            if heads.checked_mul(ring) != Some(cp) {
+                bail!(wrong_levels(o, cp));
+            }
+            ("hybrid_cp_algo", Some(heads))
+        }
+        other => bail!(Usage(format!("{FLAG}: expected p2p, a2a, all_gather or a2a+p2p, found {other}"))),
+    };
+    if let Some(given) = o.context.given().filter(|given| *given != asked.0) {
+        bail!(Usage(format!(
+            "{FLAG} {first}: goes not with --context-parallel-algo {given}; leave one of them out"
+        )));
+    }
+    Ok(Some(asked))
+}
+
+fn wrong_levels(o: &Spread, cp: usize) -> Usage {
+    let found = if o.levels.is_empty() { "none".to_owned() } else { o.levels.join(" ") };
+    Usage(format!(
+        "--hierarchical-context-parallel-sizes: expected two sizes whose product is --context-parallel-size {cp}, found {found}"
+    ))
+}
+
+/// What upstream refuses of gathered heads.
+///
+/// # Source
+/// MindSpeed, `features_manager/context_parallel/context_parallel_kv_cache.py`.
+fn gathered_heads(o: &Spread, cp: usize, context: &ContextParallel, model: &ModelConfig) -> Result<()> {
+    const FLAG: &str = "--use-ulysses-allgather-kv";
+    let refused = if cp == 1 {
+        "--context-parallel-size above 1, found 1"
+    } else if *context != ContextParallel::Ulysses {
+        "--context-parallel-algo ulysses_cp_algo, found another"
+    } else if model.groups == model.heads {
+        "--group-query-attention, found as many keys as heads"
+    } else {
+        return Ok(());
+    };
+    if o.gathers_heads { bail!(Usage(format!("{FLAG}: expected {refused}"))) } else { Ok(()) }
+}
+
 fn context(o: &Spread, cp: usize) -> Result<ContextParallel> {
-    let (window, algorithm, ulysses) = (o.window.value, o.context.value.as_str(), o.ulysses.value);
+    let asked = in_words_of_megatron(o, cp)?;
+    let algorithm = asked.map_or(o.context.value.as_str(), |asked| asked.0);
+    let (window, ulysses) = (o.window.value, asked.and_then(|asked| asked.1).or(o.ulysses.value));
     let in_order = o.mask == "general" || o.old_mask.as_deref() == Some("general");
     Ok(match algorithm {
         "ulysses_cp_algo" | "mamba_cp_algo" => ContextParallel::Ulysses,

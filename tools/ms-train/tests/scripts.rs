@@ -5,6 +5,7 @@
 mod tiny;
 
 use serde_json::Value;
+use std::path::Path;
 use tiny::ms_train;
 
 /// Ranks that a launcher starts.
@@ -28,6 +29,56 @@ fn names_a_flag(message: &str, argv: &[&str]) -> bool {
     flag.starts_with("--") && (argv.contains(&flag) || OTHERS.contains(&flag))
 }
 
+fn words<'a>(record: &'a Value, key: &str) -> Vec<&'a str> {
+    record[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// The command that plans what a script starts.
+fn plan_of(record: &Value, folder: &Path) -> assert_cmd::Command {
+    let mut command = ms_train();
+    command.current_dir(folder).args(words(record, "argv")).args(["--dry-run", "--json"]);
+    if record["version"] != "v2.0.0" {
+        command.args(["--upstream", "head"]);
+    }
+    if let Some(ranks) = ranks(&words(record, "launcher")) {
+        command.args(["--nproc-per-node", &ranks.to_string()]);
+    }
+    command
+}
+
+#[test]
+fn a_plan_of_671b_costs_as_much_for_a_large_batch_as_for_a_small_one() {
+    let Some(path) = ms_testing::shared("goldens/scripts.jsonl") else {
+        return println!("skipped: no recorded scripts");
+    };
+    let empty = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut seen = 0;
+    for record in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        let argv = words(&record, "argv");
+        let says = |flag: &str, value: &str| argv.windows(2).any(|pair| pair == [flag, value]);
+        if !(argv.contains(&"dualpipev") && says("--num-experts", "256") && says("--hidden-size", "7168")) {
+            continue;
+        }
+        let tensors = |extra: &[&str]| {
+            let done = plan_of(&record, empty.path()).args(extra).output().unwrap();
+            let plan: Value = serde_json::from_slice(&done.stdout).unwrap();
+            (plan["rehearsed_tensors"].as_u64().unwrap(), plan["parameters"].as_u64().unwrap())
+        };
+        let global = argv[argv.iter().position(|word| *word == "--global-batch-size").unwrap() + 1];
+        let larger = (8 * global.parse::<u64>().unwrap()).to_string();
+        let (few, parameters) = tensors(&[]);
+        assert_eq!(tensors(&["--global-batch-size", &larger]).0, few, "{}", record["script"]);
+        println!("{}: {parameters} parameters, {few} tensors", record["script"]);
+        assert!(few > 0 && few < MOST_TENSORS, "{}: {few} tensors", record["script"]);
+        seen += 1;
+    }
+    assert!(seen > 0, "no script starts it");
+}
+
+/// Far below a second on any machine: as many are made in some hundred milliseconds.
+const MOST_TENSORS: u64 = 400_000;
+
 #[test]
 fn every_start_of_a_trainer_is_planned_or_the_flag_is_named() {
     let Some(path) = ms_testing::shared("goldens/scripts.jsonl") else {
@@ -37,22 +88,12 @@ fn every_start_of_a_trainer_is_planned_or_the_flag_is_named() {
     let text = std::fs::read_to_string(path).unwrap();
     let (mut planned, mut refused, mut wrong) = (0, 0, Vec::new());
     for record in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-        let words = |key: &str| -> Vec<&str> {
-            record[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-        };
-        let trainer = ["pretrain_gpt.py", "posttrain_gpt.py"].contains(&record["program"].as_str().unwrap());
+        let trainer = ["pretrain_gpt.py", "posttrain_gpt.py", "pretrain_deepseek4.py"]
+            .contains(&record["program"].as_str().unwrap());
         if !trainer || record["upstream_accepts"] != Value::Bool(true) {
             continue;
         }
-        let mut command = ms_train();
-        command.current_dir(&empty).args(words("argv")).args(["--dry-run", "--json"]);
-        if record["version"] != "v2.0.0" {
-            command.args(["--upstream", "head"]);
-        }
-        if let Some(ranks) = ranks(&words("launcher")) {
-            command.args(["--nproc-per-node", &ranks.to_string()]);
-        }
-        let done = command.output().unwrap();
+        let done = plan_of(&record, empty.path()).output().unwrap();
         let (script, message) = (record["script"].as_str().unwrap(), String::from_utf8_lossy(&done.stderr));
         match done.status.code() {
             Some(0) => {
@@ -63,7 +104,7 @@ fn every_start_of_a_trainer_is_planned_or_the_flag_is_named() {
                 );
                 planned += 1;
             }
-            Some(2) if names_a_flag(&message, &words("argv")) => refused += 1,
+            Some(2) if names_a_flag(&message, &words(&record, "argv")) => refused += 1,
             code => wrong.push(format!("{script}: {code:?}: {message}")),
         }
     }

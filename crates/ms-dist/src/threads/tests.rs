@@ -137,6 +137,26 @@ fn said<T: Send>(world: usize, f: impl Fn(ThreadFabric) -> Result<T> + Sync) -> 
 }
 
 #[test]
+fn a_rank_that_has_waited_too_long_says_for_what_and_ends_the_others() {
+    let late = |limit: Option<Duration>| {
+        run_within(2, limit, |fabric| -> Result<()> {
+            let pair = fabric.group(&[0, 1])?;
+            if fabric.rank() == 0 {
+                // It works, and waits for nobody.
+                std::thread::sleep(Duration::from_millis(1500));
+            }
+            pair.all_reduce("loss", tensor(&[0.0]), ReduceOp::Sum)?.wait().map(drop)
+        })
+    };
+    assert!(late(None).is_ok());
+    assert!(late(Some(Duration::from_secs(600))).is_ok());
+    let (rank, failure) = late(Some(Duration::from_millis(300))).unwrap_err();
+    let said = failure.to_string();
+    assert_eq!(rank, 1, "{said}");
+    assert!(said.starts_with("rank 1 has waited for") && said.contains("loss"), "{said}");
+}
+
+#[test]
 fn a_collective_that_one_rank_leaves_out_ends_all_and_says_where_each_is() {
     let run = |whose: usize| {
         said(4, |fabric| {

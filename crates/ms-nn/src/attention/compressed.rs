@@ -17,7 +17,7 @@ use crate::layer::Pass;
 use crate::norm::{NormShape, unit_norm};
 use crate::params::{Linear, Scope};
 use ms_core::{
-    Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
+    DType, Graph, IndexerInputs, ParamId, Pooling, Result, Rotary, Run, Segment, Sight, Tensor, Var, ops,
 };
 use ms_dist::{GatheredRows, picks_of_documents, to_sequences, to_shares};
 use ms_spec::{Compressed, ModelConfig, Pooled};
@@ -165,7 +165,7 @@ impl CompressedAttention {
                 let (ctx, each) = (pass.ctx, shape.heads / pass.ctx.cp.size());
                 let q = to_sequences(pass.g, ctx, &q, &spread)?;
                 let sinks = ops::part(pass.g, &sinks, ctx.cp.rank() * each, [each])?;
-                let picks = picks_of_documents(ctx, &picks, &spread)?;
+                let picks = picks_of_documents(pass.g.device(), ctx, &picks, &spread)?;
                 let out =
                     ops::attention_shared(pass.g, &q, [&near, &far], &picks, Some(&sinks), shape.scale)?;
                 to_shares(pass.g, ctx, &out, &spread)?
@@ -191,16 +191,33 @@ impl CompressedAttention {
         if let Some(indexer) = &self.indexer
             && let Some(picked) = indexer.pick(pass, index, x, latent, ratio)?
         {
+            if picked.arena().is_meta() {
+                return Ok(Vec::new());
+            }
             // Entries of the indexer and of the layer are numbered alike.
             let places = picked.dim(1);
             let rows = picked.as_slice::<i32>()?.chunks_exact(places.max(1));
             return Ok(rows.map(|row| row.iter().copied().filter(|&e| e >= 0).collect()).collect());
+        }
+        if pass.g.device().arena().is_meta() {
+            return Ok(Vec::new());
         }
         Ok(sights.iter().map(|s| (s.start..s.start + s.seen).map(|e| e as i32).collect()).collect())
     }
 
     /// The rows that each token sees, `[T,P]`: those of its window, then entries, which count on from `rows`.
     fn picks(&self, pass: &Pass<'_>, rows: usize, seen: &[Vec<i32>]) -> Result<Tensor> {
+        // As many as the last token of some document sees, so that all ranks have as many.
+        let entries = |tokens: usize| {
+            let all = self.compressor.as_ref().map_or(0, |c| tokens / c.shape().ratio);
+            self.indexer.as_ref().map_or(all, |indexer| all.min(indexer.places))
+        };
+        let sees = |s: &Segment| self.shape.window.min(s.k_len) + entries(s.k_len);
+        let places = pass.batch.documents()?.0.iter().map(sees).max().unwrap_or(0).max(1);
+        let arena = pass.g.device().arena();
+        if arena.is_meta() {
+            return Ok(Tensor::uninit(arena, DType::I32, [pass.batch.len(), places]));
+        }
         let mut all: Vec<Vec<i32>> = Vec::with_capacity(seen.len());
         for s in pass.batch.stretches(pass.ctx) {
             for t in 0..s.len {
@@ -211,18 +228,11 @@ impl CompressedAttention {
                 all.push(near.chain(far).collect());
             }
         }
-        // As many as the last token of some document sees, so that all ranks have as many.
-        let entries = |tokens: usize| {
-            let all = self.compressor.as_ref().map_or(0, |c| tokens / c.shape().ratio);
-            self.indexer.as_ref().map_or(all, |indexer| all.min(indexer.places))
-        };
-        let sees = |s: &Segment| self.shape.window.min(s.k_len) + entries(s.k_len);
-        let places = pass.batch.documents()?.0.iter().map(sees).max().unwrap_or(0).max(1);
         let fill = |row: &Vec<i32>| {
             row.iter().copied().chain(std::iter::repeat_n(-1, places - row.len())).collect::<Vec<i32>>()
         };
         let flat: Vec<i32> = all.iter().flat_map(fill).collect();
-        Tensor::from_slice(pass.g.device().arena(), [all.len(), places], &flat)
+        Tensor::from_slice(arena, [all.len(), places], &flat)
     }
 }
 

@@ -400,7 +400,7 @@ impl CoreAttention {
             // Each has heads of all tokens, and what all queries have picked.
             let own = HeadLayout { groups: heads.groups / pass.ctx.cp.size(), ..heads };
             let rows = to_sequences(pass.g, pass.ctx, qkv, &spread)?;
-            let picks = picks_of_documents(pass.ctx, picks, &spread)?;
+            let picks = picks_of_documents(pass.g.device(), pass.ctx, picks, &spread)?;
             let out = ops::attention_picked(pass.g, &rows, own, &picks, options)?;
             return Ok(to_shares(pass.g, pass.ctx, &out, &spread)?);
         }

@@ -30,6 +30,7 @@ options! {
         npu_ties_to_even: bool = "--npu-deterministic", "as --use-deter-comp", group = "Precision";
         swap: bool = "--swap-optimizer", "the state of the optimizer is in a file, of which a part at a time comes into memory", group = "Recomputation";
         swap_parts: usize = "--swap-optimizer-times", "--swap-optimizer: parts that the state is updated in", group = "Recomputation", range = "[1,1000000]";
+        swap_sizes: Vec<String> = "--virtual-optimizer", "as --swap-optimizer, where a size is above 0 (all, or gigabytes of every stage or of each): all of the state is in the file", group = "Recomputation";
         loss_scale: Option<f64> = "--loss-scale", "multiply the loss by this before the backward pass (0 with --fp16: a dynamic scale)", group = "Precision", range = "[0,)";
         initial_scale: f64 = "--initial-loss-scale", "--fp16: the first dynamic loss scale", group = "Precision", range = "(0,)";
         min_scale: f64 = "--min-loss-scale", "--fp16: the smallest one", group = "Precision", range = "(0,)";
@@ -62,8 +63,8 @@ pub(super) fn bucket_size(o: &Update, dp: usize) -> Option<usize> {
 ///
 /// # Source
 /// MindSpeed, `features_manager/memory/reuse_fp32_param.py` and `features_manager/optimizer/swap_optimizer_feature.py`.
-pub(super) fn optimizer_form(o: &Update, precision: &Precision) -> Result<OptimizerForm> {
-    let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap);
+pub(super) fn optimizer_form(o: &Update, precision: &Precision, stages: usize) -> Result<OptimizerForm> {
+    let (reuse, rounded, swap) = (o.reuse, o.rounded, o.swap || swapped(&o.swap_sizes, stages)?);
     for (given, flag) in [(reuse, "--reuse-fp32-param"), (rounded, "--o2-optimizer")] {
         if given && !precision.bf16 {
             bail!(Usage(format!("{flag}: goes with --bf16, of whose weights there is a copy in float32")));
@@ -81,6 +82,31 @@ pub(super) fn optimizer_form(o: &Update, precision: &Precision) -> Result<Optimi
         rounded_moments: rounded,
         swapped: swap.then_some(o.swap_parts),
     })
+}
+
+/// Whether `sizes`, those of `--virtual-optimizer`, ask for state outside of memory.
+///
+/// # Errors
+/// For words that are no sizes, and another number of them than one or as many as `stages`, which upstream refuses, too.
+///
+/// # Source
+/// MindSpeed, `features_manager/optimizer/virtual_optimizer.py` and `core/optimizer/virtual_optimizer/virtual_adam.py`.
+fn swapped(sizes: &[String], stages: usize) -> Result<bool> {
+    const FLAG: &str = "--virtual-optimizer";
+    let size = |word: &String| match word.as_str() {
+        "all" => Some(f64::INFINITY),
+        word => word.parse::<f64>().ok().filter(|size| !size.is_nan()),
+    };
+    let Some(found) = sizes.iter().map(size).collect::<Option<Vec<f64>>>() else {
+        bail!(Usage(format!("{FLAG}: expected all or gigabytes, found {}", sizes.join(" "))));
+    };
+    if found.len() > 1 && found.len() != stages {
+        bail!(Usage(format!(
+            "{FLAG}: expected one size, or one of each of {stages} stages, found {}",
+            found.len()
+        )));
+    }
+    Ok(found.iter().any(|&size| size > 0.0))
 }
 
 /// Whether gradients are kept in bfloat16.

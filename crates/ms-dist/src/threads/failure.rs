@@ -1,0 +1,25 @@
+//! How ranks end.
+
+/// How a rank ended when it did not end well.
+#[derive(Debug)]
+pub enum RankFailure<E> {
+    /// It returned an error.
+    Error(E),
+    /// It panicked, with this message.
+    Panic(String),
+}
+
+impl<E: std::fmt::Display> std::fmt::Display for RankFailure<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Error(e) => e.fmt(f),
+            Self::Panic(message) => write!(f, "panic: {message}"),
+        }
+    }
+}
+
+/// What a panic said.
+pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
