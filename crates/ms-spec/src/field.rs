@@ -4,7 +4,6 @@
 use serde_json::{Map, Value, json};
 
 use crate::fields::Fields;
-use crate::hf::Dialect;
 use crate::{ModelConfig, Result};
 
 /// A place in a model; `None` where the model has no such part.
@@ -342,6 +341,16 @@ fn whole(value: f64) -> Value {
         true => json!(whole as i64),
         false => json!(value),
     }
+}
+
+/// Which transformers version's spelling is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// `torch_dtype`, `rope_theta`, `rope_scaling`.
+    #[default]
+    V4,
+    /// `dtype`, `rope_parameters`.
+    V5,
 }
 
 /// The object that is written.

@@ -113,6 +113,11 @@ impl<'a> Fields<'a> {
         value.as_bool().map(Some).ok_or_else(|| self.wrong(field, "true or false", value))
     }
 
+    /// Whether a flag is given and true.
+    pub(crate) fn on(&self, field: &'static str) -> Result<bool> {
+        self.flag(field).map(|v| v.unwrap_or(false))
+    }
+
     pub(crate) fn text(&self, field: &'static str) -> Result<Option<&'a str>> {
         let Some(value) = self.get(field) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(field, "text", value))

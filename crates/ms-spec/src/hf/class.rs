@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::SOURCE;
 use super::common::ALL;
-use super::{Dialect, SOURCE};
+use crate::field::Dialect;
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
 use crate::sizes::Position;

@@ -3,8 +3,8 @@
 use ms_core::DType;
 use serde_json::{Value, json};
 
-use super::Dialect;
 use crate::config::MOST_PARTS;
+use crate::field::Dialect;
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
 use crate::sizes::{Activation, Layer, Position};

@@ -9,6 +9,7 @@ mod rope;
 #[cfg(test)]
 mod tests;
 
+pub use crate::field::Dialect;
 use crate::fields::Fields;
 pub(crate) use classes::CLASSES;
 use serde_json::Value;
@@ -16,16 +17,6 @@ use serde_json::Value;
 use crate::{Error, ModelConfig, Result};
 
 const SOURCE: &str = "config.json";
-
-/// Which transformers version's spelling is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Dialect {
-    /// `torch_dtype`, `rope_theta`, `rope_scaling`.
-    #[default]
-    V4,
-    /// `dtype`, `rope_parameters`.
-    V5,
-}
 
 /// Reads a configuration of one of the supported families.
 ///

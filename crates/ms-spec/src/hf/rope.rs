@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Dialect;
+use crate::field::Dialect;
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
 use crate::sizes::Position;

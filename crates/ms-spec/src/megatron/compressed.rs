@@ -7,7 +7,6 @@
 
 use serde_json::json;
 
-use super::on;
 use crate::field::Field;
 use crate::sizes::{Attention, Compressed, HyperConnections, Layer, Pooled, Scores};
 use crate::{ModelConfig, QkNorm, Rope, RopeScaling};
@@ -39,7 +38,7 @@ pub(super) const COMPRESSED: &[Field] = &[
 /// Sizes as upstream assumes them.
 const START: Field = Field::rule(
     |f, c| {
-        if !on(f, "kv_compress")? {
+        if !f.on("kv_compress")? {
             return Ok(());
         }
         c.rope = Rope { base: 10_000.0, fraction: 1.0, interleaved: true, scaling: RopeScaling::None };
@@ -108,7 +107,7 @@ const FAR: Field = Field::rule(
 
 const HYPER: Field = Field::rule(
     |f, c| {
-        if pooled(c).is_some() && on(f, "enable_mhc")? {
+        if pooled(c).is_some() && f.on("enable_mhc")? {
             c.hyper = Some(HyperConnections { streams: 4, rounds: 20, eps: 1e-6 });
         }
         Ok(())

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::on;
 use crate::field::{Field, Writer};
 use crate::fields::Fields;
 use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
@@ -82,12 +81,12 @@ fn router(f: &Fields<'_>) -> Result<Router> {
         (_, Some(score)) => score,
         ("noaux_tc", None) => Score::Sigmoid,
         ("softmax_topk" | "group_limited_greedy" | "pai_megatron_aux_loss", None) => Score::Softmax,
-        _ if on(f, "moe_router_pre_softmax")? => Score::Softmax,
+        _ if f.on("moe_router_pre_softmax")? => Score::Softmax,
         _ => Score::SoftmaxOfChosen,
     };
     let groups = f.size_of(&["moe_router_num_groups", "n_group"])?;
     let keep = f.size_of(&["moe_router_group_topk", "topk_group"])?;
-    let alike = on(f, BALANCED_GROUPS)?;
+    let alike = f.on(BALANCED_GROUPS)?;
     let (by, limited) = match kind {
         _ if alike => (GroupScore::Alike, true),
         "group_limited_greedy" => (GroupScore::Best, true),
@@ -97,11 +96,11 @@ fn router(f: &Fields<'_>) -> Result<Router> {
     let groups = groups.zip(keep).filter(|g| g.0 > 1 && limited);
     Ok(Router {
         score,
-        bias: noaux || on(f, "moe_router_enable_expert_bias")?,
+        bias: noaux || f.on("moe_router_enable_expert_bias")?,
         linear_bias: false,
         groups: groups.map(|(groups, keep)| GroupLimit { groups, keep, by }),
         // Upstream always divides these.
-        renormalise: (on(f, "norm_topk_prob")? && kind != "sinkhorn") || score == Score::SqrtSoftplus,
+        renormalise: (f.on("norm_topk_prob")? && kind != "sinkhorn") || score == Score::SqrtSoftplus,
         scale: f.float_of(&["moe_router_topk_scaling_factor", "routed_scaling_factor"])?.unwrap_or(1.0),
         f32: noaux || f.text("moe_router_dtype")? == Some("fp32"),
     })
@@ -150,7 +149,7 @@ const SHARED: Field = Field::rule(
         let Some(moe) = &mut c.moe else { return Ok(()) };
         let counted = f.size("n_shared_experts")?.map(|n| n.saturating_mul(moe.ffn));
         let ffn = f.size("moe_shared_expert_intermediate_size")?.or(counted).filter(|&n| n > 0);
-        let gate = on(f, "shared_expert_gate")?;
+        let gate = f.on("shared_expert_gate")?;
         moe.shared = ffn.map(|ffn| SharedExpert { ffn, gate });
         Ok(())
     },

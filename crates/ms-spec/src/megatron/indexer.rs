@@ -1,6 +1,5 @@
 //! The arguments of sparse attention: the scorer that picks keys, and which layers have one of their own.
 
-use super::on;
 use crate::field::Field;
 use crate::sizes::{Indexer, Layer};
 use serde_json::json;
@@ -9,7 +8,7 @@ pub(super) const INDEXER: &[Field] = &[
     Field::rule(
         |f, c| {
             let interleaved = c.compressed().is_some();
-            if (interleaved || c.mla().is_some()) && on(f, "enable_dsa_indexer")? {
+            if (interleaved || c.mla().is_some()) && f.on("enable_dsa_indexer")? {
                 c.indexer = Some(Indexer { heads: 64, head_dim: 128, top_k: 2048, interleaved });
             }
             Ok(())

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::on;
 use crate::field::Field;
 use crate::sizes::{Attention, Mla};
 use crate::{ModelConfig, QkNorm};
@@ -54,8 +53,8 @@ pub(super) const LATENT: &[Field] = &[
 /// Whether there is latent attention, in the words of both versions; attention to pooled entries is called so, too.
 const START: Field = Field::rule(
     |f, c| {
-        if (on(f, "multi_head_latent_attention")? || on(f, "multi_latent_attention")?)
-            && !on(f, "kv_compress")?
+        if (f.on("multi_head_latent_attention")? || f.on("multi_latent_attention")?)
+            && !f.on("kv_compress")?
         {
             let (nope, rope, value) = (0, 0, 0);
             c.attention = Attention::Latent(Mla {

@@ -9,17 +9,18 @@ mod mixers;
 mod rope;
 mod sizes;
 
+use sizes::SOURCE;
+pub use sizes::noop_layers;
+
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::field::{Field, Writer};
+use crate::field::{Dialect, Field, Writer};
 use crate::fields::Fields;
-use crate::hf::{Dialect, read_fields};
+use crate::hf::read_fields;
 use crate::sizes::{Activation, Position};
-use crate::{Error, Family, ModelConfig, Norm, Result};
-
-const SOURCE: &str = "megatron arguments";
+use crate::{Family, ModelConfig, Norm, Result};
 
 /// All arguments that describe a model, in the order in which they are read: what is behind may hang on what is before.
 const TABLES: [&[Field]; 8] = [
@@ -88,34 +89,6 @@ pub fn to_args(config: &ModelConfig) -> Map<String, Value> {
         field.write(&mut config, &mut silent, &mut writer);
     }
     writer.out
-}
-
-fn on(f: &Fields<'_>, field: &'static str) -> Result<bool> {
-    f.flag(field).map(|v| v.unwrap_or(false))
-}
-
-/// Slots of `--noop-layers`: indices into the list of layers with the empty ones in it.
-///
-/// # Errors
-/// [`Error::Field`] for text that is no comma-separated list of numbers.
-pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
-    let wrong = |v: &Value| Error::Field {
-        source_name: SOURCE,
-        field: "noop_layers",
-        want: "numbers with commas between them",
-        got: v.to_string(),
-    };
-    match args.get("noop_layers") {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(v @ Value::String(text)) => {
-            text.split(',').map(|n| n.trim().parse().map_err(|_| wrong(v))).collect()
-        }
-        // Megatron turns the text into a set of integers, which a checkpoint may hold as a list.
-        Some(v @ Value::Array(items)) => {
-            items.iter().map(|n| n.as_u64().map(|n| n as usize).ok_or_else(|| wrong(v))).collect()
-        }
-        Some(v) => Err(wrong(v)),
-    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! The arguments of what every model has: sizes, norms, biases, positions, factors.
 
 use ms_core::DType;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{SOURCE, noop_layers, on};
 use crate::config::MOST_PARTS;
 use crate::field::Field;
 use crate::fields::Fields;
 use crate::sizes::{Activation, Attention, Block, Layer, Position};
 use crate::{Error, ModelConfig, Norm, QkNorm, Result};
+
+/// What messages call these arguments.
+pub(super) const SOURCE: &str = "megatron arguments";
 
 /// In this order: what is behind may hang on what is before.
 pub(super) const SIZES: &[Field] = &[
@@ -72,7 +74,7 @@ pub(super) const SIZES: &[Field] = &[
 /// Slots without those that are empty.
 const LAYERS: Field = Field::rule(
     |f, c| {
-        c.layers = f.need("num_layers")?.saturating_sub(noop_layers(f.map)?.len());
+        c.layers = f.need("num_layers")?.saturating_sub(noop_slots(f)?.len());
         match c.layers > MOST_PARTS {
             true => Err(Error::Inconsistent(format!("layers: {} are too many", c.layers))),
             false => Ok(()),
@@ -101,19 +103,19 @@ const ACTIVATION: Field = Field::rule(
 
 fn activation(f: &Fields<'_>) -> Result<Activation> {
     if let Some(limit) = f.float("swiglu_limit")?.filter(|&l| l > 0.0) {
-        return match on(f, "swiglu")? {
+        return match f.on("swiglu")? {
             true => Ok(Activation::SwigluBounded { limit }),
             false => Err(f.unsupported("--swiglu-limit without --swiglu is not supported")),
         };
     }
-    Ok(match (on(f, "swiglu")?, on(f, "geglu")?, on(f, "squared_relu")?) {
+    Ok(match (f.on("swiglu")?, f.on("geglu")?, f.on("squared_relu")?) {
         (true, ..) => Activation::Swiglu,
         (_, true, _) => Activation::GegluTanh,
         (.., true) => Activation::ReluSquared,
         // The fused kernel of bias and GELU uses the approximation by tanh; so do two flags.
         _ => {
-            let fused = f.flag("bias_gelu_fusion")?.unwrap_or(true) && on(f, "add_bias_linear")?;
-            match fused || on(f, "gelu_tanh")? || on(f, "openai_gelu")? {
+            let fused = f.flag("bias_gelu_fusion")?.unwrap_or(true) && f.on("add_bias_linear")?;
+            match fused || f.on("gelu_tanh")? || f.on("openai_gelu")? {
                 true => Activation::GeluTanh,
                 false => Activation::GeluErf,
             }
@@ -131,7 +133,7 @@ fn usual_ffn(c: &mut ModelConfig) {
 
 const GROUPS: Field = Field::rule(
     |f, c| {
-        c.groups = match on(f, "group_query_attention")? {
+        c.groups = match f.on("group_query_attention")? {
             true => f.size("num_query_groups")?.unwrap_or(1),
             false => c.heads,
         };
@@ -166,7 +168,7 @@ const VOCABULARY: Field = Field::rule(
         c.vocab = match (vocab, padded) {
             (Some(v), Some(p)) => v.min(p),
             (Some(v), None) | (None, Some(v)) => v,
-            (None, None) => return Err(Error::Missing { source_name: SOURCE, field: "padded_vocab_size" }),
+            (None, None) => return Err(f.missing("padded_vocab_size")),
         };
         c.padded_vocab = padded.unwrap_or(c.vocab);
         Ok(())
@@ -179,8 +181,8 @@ const VOCABULARY: Field = Field::rule(
 
 const NORM: Field = Field::rule(
     |f, c| {
-        let offset = on(f, "add_rmsnorm_offset")?;
-        c.norm = match (f.text("normalization")?.unwrap_or("LayerNorm"), on(f, "apply_layernorm_1p")?) {
+        let offset = f.on("add_rmsnorm_offset")?;
+        c.norm = match (f.text("normalization")?.unwrap_or("LayerNorm"), f.on("apply_layernorm_1p")?) {
             ("RMSNorm", one) if offset || one => Norm::RmsUnitOffset,
             ("RMSNorm", _) => Norm::Rms,
             ("LayerNorm", false) => Norm::LayerNorm,
@@ -218,7 +220,7 @@ const POSITION: Field = Field::rule(
 );
 
 fn position(f: &Fields<'_>) -> Result<Position> {
-    let rotary = on(f, "use_rotary_position_embeddings")?;
+    let rotary = f.on("use_rotary_position_embeddings")?;
     Ok(match f.text("position_embedding_type")? {
         Some("rope" | "deepseek4") => Position::Rope,
         None | Some("learned_absolute") if rotary => Position::Rope,
@@ -272,7 +274,7 @@ const QUERY_SCALAR: Field = Field::float_as(
 
 const SCALES: Field = Field::rule(
     |f, c| {
-        let embedding = match on(f, "input_embeds_norm")? {
+        let embedding = match f.on("input_embeds_norm")? {
             true => Some((c.hidden as f64).sqrt()),
             false => f.float_of(&["scale_emb", "embedding_multiplier_scale"])?,
         };
@@ -308,8 +310,8 @@ const DTYPE: Field = Field::rule(
                 "bfloat16" | "bf16" => Some(DType::Bf16),
                 _ => None,
             },
-            None if on(f, "bf16")? => Some(DType::Bf16),
-            None => on(f, "fp16")?.then_some(DType::F16),
+            None if f.on("bf16")? => Some(DType::Bf16),
+            None => f.on("fp16")?.then_some(DType::F16),
         };
         Ok(())
     },
@@ -318,3 +320,26 @@ const DTYPE: Field = Field::rule(
         w.set("fp16", json!(c.dtype == Some(DType::F16)));
     },
 );
+
+/// Slots of `--noop-layers`: indices into the list of layers with the empty ones in it.
+///
+/// # Errors
+/// [`Error::Field`] for text that is no comma-separated list of numbers.
+pub fn noop_layers(args: &Map<String, Value>) -> Result<Vec<usize>> {
+    noop_slots(&Fields { source: SOURCE, map: args, asked: None })
+}
+
+fn noop_slots(f: &Fields<'_>) -> Result<Vec<usize>> {
+    let wrong = |v: &Value| f.wrong("noop_layers", "numbers with commas between them", v);
+    match f.map.get("noop_layers") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(v @ Value::String(text)) => {
+            text.split(',').map(|n| n.trim().parse().map_err(|_| wrong(v))).collect()
+        }
+        // Megatron turns the text into a set of integers, which a checkpoint may hold as a list.
+        Some(v @ Value::Array(items)) => {
+            items.iter().map(|n| n.as_u64().map(|n| n as usize).ok_or_else(|| wrong(v))).collect()
+        }
+        Some(v) => Err(wrong(v)),
+    }
+}
