@@ -401,6 +401,21 @@ pub struct Router {
     pub f32: bool,
 }
 
+impl Router {
+    /// Takes the best scores as they are.
+    pub const fn plain(score: Score) -> Self {
+        Self {
+            score,
+            bias: false,
+            linear_bias: false,
+            groups: None,
+            renormalise: false,
+            scale: 1.0,
+            f32: false,
+        }
+    }
+}
+
 /// Score of an expert.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

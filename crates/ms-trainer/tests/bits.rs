@@ -388,15 +388,7 @@ fn data_parallel_ranks_send_their_share_of_the_gradients() {
 #[test]
 fn overlapped_sums_start_in_one_order_whatever_tokens_come() {
     use ms_spec::{Feed, Layer, Moe, Router, Score};
-    let router = Router {
-        score: Score::SoftmaxOfChosen,
-        bias: false,
-        linear_bias: false,
-        groups: None,
-        renormalise: false,
-        scale: 1.0,
-        f32: false,
-    };
+    let router = Router::plain(Score::SoftmaxOfChosen);
     let moe = Moe { experts: 16, top_k: 1, ffn: 8, router, shared: None, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];
     let c = ModelConfig { moe: Some(moe), pattern, mtp: 1, ..model() };

@@ -20,15 +20,7 @@ const MICRO: usize = 4;
 const ALL: [Dispatcher; 3] = [Dispatcher::AllGather, Dispatcher::AllToAll, Dispatcher::AllToAllSeq];
 
 fn model(shared: bool, zero_experts: usize) -> ModelConfig {
-    let router = Router {
-        score: Score::SoftmaxOfChosen,
-        bias: false,
-        linear_bias: false,
-        groups: None,
-        renormalise: false,
-        scale: 1.0,
-        f32: false,
-    };
+    let router = Router::plain(Score::SoftmaxOfChosen);
     let shared = shared.then_some(SharedExpert { ffn: 8, gate: false });
     let moe = Moe { experts: 8, top_k: 2, ffn: 12, router, shared, zero_experts };
     ModelConfig {

@@ -28,15 +28,7 @@ fn dense_of_few_keys() -> ModelConfig {
 }
 
 fn experts() -> ModelConfig {
-    let router = Router {
-        score: Score::SoftmaxOfChosen,
-        bias: false,
-        linear_bias: false,
-        groups: None,
-        renormalise: false,
-        scale: 1.0,
-        f32: true,
-    };
+    let router = Router { f32: true, ..Router::plain(Score::SoftmaxOfChosen) };
     let shared = Some(SharedExpert { ffn: 16, gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 24, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];

@@ -394,15 +394,7 @@ fn blocks_and_their_gradients_go_around_a_ring_while_others_are_worked_at() {
 
 /// A model of four layers with four experts each.
 fn experts() -> ModelConfig {
-    let router = Router {
-        score: Score::SoftmaxOfChosen,
-        bias: false,
-        linear_bias: false,
-        groups: None,
-        renormalise: false,
-        scale: 1.0,
-        f32: false,
-    };
+    let router = Router::plain(Score::SoftmaxOfChosen);
     let shared = Some(SharedExpert { ffn: 16, gate: false });
     let moe = Moe { experts: 4, top_k: 2, ffn: 8, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 4];

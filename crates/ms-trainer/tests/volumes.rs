@@ -314,15 +314,7 @@ fn stages_with_prediction_modules_sum_the_gradients_of_the_table_that_they_embed
 }
 
 fn experts(number: usize, top_k: usize) -> ModelConfig {
-    let router = Router {
-        score: Score::SoftmaxOfChosen,
-        bias: false,
-        linear_bias: false,
-        groups: None,
-        renormalise: false,
-        scale: 1.0,
-        f32: false,
-    };
+    let router = Router::plain(Score::SoftmaxOfChosen);
     let shared = Some(SharedExpert { ffn: 6, gate: false });
     let moe = Moe { experts: number, top_k, ffn: 6, router, shared, zero_experts: 0 };
     let pattern = vec![Layer { feed: Feed::Moe, ..Layer::default() }; 2];

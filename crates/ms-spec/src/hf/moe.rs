@@ -7,16 +7,8 @@ use crate::fields::Fields;
 use crate::sizes::{Feed, GroupLimit, GroupScore, Layer, Moe, Router, Score, SharedExpert};
 use crate::{ModelConfig, Result};
 
-/// A router that takes the best scores as they are.
-pub(super) const ROUTER: Router = Router {
-    score: Score::Softmax,
-    bias: false,
-    linear_bias: false,
-    groups: None,
-    renormalise: false,
-    scale: 1.0,
-    f32: false,
-};
+/// The router that most classes change something of.
+pub(super) const ROUTER: Router = Router::plain(Score::Softmax);
 
 /// The router of DeepSeek-V3 and those that follow it.
 pub(super) const NOAUX: Router =

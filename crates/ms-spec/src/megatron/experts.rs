@@ -26,15 +26,7 @@ pub(super) const EXPERTS: &[Field] = &[
 /// Whether there are experts; what has none says so.
 const START: Field = Field::rule(
     |f, c| {
-        let router = Router {
-            score: Score::SoftmaxOfChosen,
-            bias: false,
-            linear_bias: false,
-            groups: None,
-            renormalise: false,
-            scale: 1.0,
-            f32: false,
-        };
+        let router = Router::plain(Score::SoftmaxOfChosen);
         c.moe = f.size("num_experts")?.filter(|&n| n > 0).map(|experts| Moe {
             experts,
             top_k: 2,

@@ -59,15 +59,7 @@ pub(crate) fn model(kind: Model, case: &Case, draw: &mut Draw) -> ModelConfig {
         ..ModelConfig::default()
     };
     let base = ModelConfig { init_std: init_std(kind, &base), ..base };
-    let router = Router {
-        score: Score::SoftmaxOfChosen,
-        bias: false,
-        linear_bias: false,
-        groups: None,
-        renormalise: false,
-        scale: 1.0,
-        f32: false,
-    };
+    let router = Router::plain(Score::SoftmaxOfChosen);
     // More experts than an even share needs, so that some get no token.
     let experts = match kind {
         Model::Experts | Model::Latent => draw.of(&[3, 4, 4, 5]) * case.sizes.ep,

@@ -18,15 +18,7 @@ use std::sync::{Arc, Mutex};
 
 /// A dense layer and one of four experts, with a router whose biases are kept unrounded.
 pub(crate) fn small_experts() -> ModelConfig {
-    let router = Router {
-        score: Score::Sigmoid,
-        bias: true,
-        linear_bias: false,
-        groups: None,
-        renormalise: true,
-        scale: 1.0,
-        f32: false,
-    };
+    let router = Router { bias: true, renormalise: true, ..Router::plain(Score::Sigmoid) };
     let moe = Moe { experts: 4, top_k: 2, ffn: 16, router, shared: None, zero_experts: 0 };
     let layer = |feed| Layer { feed, ..Layer::default() };
     ModelConfig { moe: Some(moe), pattern: vec![layer(Feed::Dense), layer(Feed::Moe)], ..ModelConfig::tiny() }
