@@ -100,14 +100,18 @@ fn router(moe: &Moe) -> Router {
     Router { score, top_k: moe.top_k, groups, normalise, scale: r.scale as f32 }
 }
 
-/// The experts `[T,K]` that a table has for the tokens of the batch that the router sees.
-fn listed(pass: &Pass<'_>, table: ParamId) -> ms_core::Result<Tensor> {
+/// The experts `[T,K]`, of so many choices, that a table has for the tokens of the batch that the router sees; where it has no
+/// values, an even load.
+fn listed(pass: &Pass<'_>, table: ParamId, choices: usize) -> ms_core::Result<Tensor> {
     let table = pass.store.value(table);
     let seen = pass.ctx.routed_tokens(pass.batch.len());
     let tokens = pass.batch.tokens.rows(seen.start, seen.len())?;
     let share = VocabShare::all(table.as_matrix().0);
     let rows = pass.g.device().embedding(&table, &tokens, share)?;
-    let numbers: Vec<i32> = rows.to_f32_vec()?.iter().map(|&e| e as i32).collect();
+    let numbers: Vec<i32> = match rows.is_meta() {
+        true => (0..rows.numel()).map(|i| (i % choices.max(1)) as i32).collect(),
+        false => rows.to_f32_vec()?.iter().map(|&e| e as i32).collect(),
+    };
     Tensor::from_slice(rows.arena(), rows.shape(), &numbers)
 }
 
@@ -202,7 +206,7 @@ impl Experts {
         let routed = match (self.table, fixed) {
             (Some(_), Some(experts)) => ops::route_to(pass.g, &logits, experts, &self.router, balance)?,
             (Some(table), None) => {
-                let experts = listed(pass, table)?;
+                let experts = listed(pass, table, width)?;
                 ops::route_to(pass.g, &logits, experts, &self.router, balance)?
             }
             (None, Some(experts)) => {

@@ -68,8 +68,8 @@ options! {
         tensorboard: Option<PathBuf> = "--tensorboard-dir", "folder of TensorBoard event files";
         tensorboard_interval: u64 = "--tensorboard-log-interval", "iterations between TensorBoard points", range = "[1,)";
         check_for_nan: bool = "--no-check-for-nan-in-loss-and-grad", "go on when a loss or gradient is not a number";
-        spiky_loss: bool = "--check-for-spiky-loss", "stop at a micro-batch whose loss is ten times the largest of the first hundred or more";
-        large_grads: bool = "--check-for-large-grads", "stop at gradients (of a bucket, on one rank) whose norm is ten times the largest of the first hundred or more";
+        spiky_loss: bool = "--check-for-spiky-loss", "stop at a micro-batch whose loss is ten times the largest of the first hundred or more", group = "Learning rate";
+        large_grads: bool = "--check-for-large-grads", "stop at gradients (of a bucket, on one rank) whose norm is ten times the largest of the first hundred or more", group = "Optimizer";
         eval_interval: u64 = "--eval-interval", "iterations between validations", group = "Evaluation", range = "[0,1000000000000]";
         eval_iters: u64 = "--eval-iters", "batches of one validation", group = "Evaluation", range = "[0,1000000000000]";
         skip_train: bool = "--skip-train", "only validate and test", group = "Evaluation";

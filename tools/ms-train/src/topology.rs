@@ -24,8 +24,8 @@ options! {
         distributed_optimizer: bool = "--use-distributed-optimizer", "shard optimizer state over data-parallel ranks: always so, --dry-run counts as told";
         pub(crate) context: Given<String> = "--context-parallel-algo", "how they do: keys and values in a ring or gathered, heads for tokens, or both";
         comm: Given<Vec<String>> = "--cp-comm-type", "the same in Megatron's words: p2p (a ring), a2a (heads for tokens), all_gather, or a2a+p2p, whose heads --hierarchical-context-parallel-sizes exchanges";
-        levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", range = "[1,65536]";
-        gathers_heads: bool = "--use-ulysses-allgather-kv", "goes with ulysses_cp_algo and --group-query-attention, as upstream; a rank is sent the keys and values of its own heads, which is never more than all of them";
+        levels: Vec<String> = "--hierarchical-context-parallel-sizes", "--cp-comm-type a2a+p2p: ranks that exchange heads for tokens, and ranks of a ring", group = "Model families", range = "[1,65536]";
+        gathers_heads: bool = "--use-ulysses-allgather-kv", "goes with ulysses_cp_algo and --group-query-attention, as upstream; a rank is sent the keys and values of its own heads, which is never more than all of them", group = "Model families";
         pub(crate) window: Given<usize> = "--cp-window-size", "ranks of the inner ring of a double ring", range = "[1,65536]";
         mask: String = "--attention-mask-type", "general: ranks of a ring have neighbouring tokens each, instead of two chunks whose causal work is even; masks are those of documents and windows either way";
         old_mask: Option<String> = "--cp-attention-mask-type", "as --attention-mask-type, in older commands";
